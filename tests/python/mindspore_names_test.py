@@ -248,14 +248,14 @@ def test_functions_of_a_module_are_found_where_scripts_look():
 def test_what_is_refused_may_be_named_and_refuses_to_be_used():
     from typing import Optional, get_type_hints
 
-    from mindspore.nn import MaxPool3d
+    from mindspore.nn import FractionalMaxPool3d
     from mindspore.train.callback import SummaryCollector
 
-    class Wide(nn.Conv3d):
-        def __init__(self, channels: int, pool: Optional[MaxPool3d] = None):
+    class Wide(nn.AdaptiveAvgPool3d):
+        def __init__(self, channels: int, pool: Optional[FractionalMaxPool3d] = None):
             super().__init__(channels, channels, 3)
 
-    class Without(nn.Conv3d):
+    class Without(nn.AdaptiveAvgPool3d):
         def __init__(self):
             pass
 
@@ -263,11 +263,11 @@ def test_what_is_refused_may_be_named_and_refuses_to_be_used():
         pass
 
     cell = nn.Conv2d(1, 1, 3)
-    assert not isinstance(cell, (nn.Conv3d, MaxPool3d)) and issubclass(Wide, nn.Cell) and get_type_hints(Wide.__init__)["pool"] == Optional[MaxPool3d]
+    assert not isinstance(cell, (nn.AdaptiveAvgPool3d, FractionalMaxPool3d)) and issubclass(Wide, nn.Cell) and get_type_hints(Wide.__init__)["pool"] == Optional[FractionalMaxPool3d]
     assert importlib.import_module("mindspore.ops.operations").Conv3D is ops.Conv3D and issubclass(ops.Conv3D, ops.Primitive)
     assert cell.weight.dtype not in (ms.complex64, ms.complex128) and "refused" in repr(ms.complex64)
     assert [vision.AutoAugmentPolicy.IMAGENET] and not hasattr(vision.AutoAugmentPolicy, "policies")
-    for use, message in [(lambda: nn.Conv3d(1, 1, 3), "mindspore.nn.Conv3d is not part of Tessera's mindspore package; volumes"), (lambda: Wide(1), "volumes"),
+    for use, message in [(lambda: nn.AdaptiveAvgPool3d(1, 1, 3), "mindspore.nn.AdaptiveAvgPool3d is not part of Tessera's mindspore package; volumes"), (lambda: Wide(1), "volumes"),
                          (lambda: ops.Conv3D(1, 3), "volumes"), (Remember, "Callback"), (lambda: ops.fft(Tensor([1.0])), "complex numbers"),
                          (lambda: Tensor([1.0]).astype(ms.complex64), "complex numbers"), (Without, "volumes")]:
         with pytest.raises(NotImplementedError, match=message):

@@ -8,8 +8,9 @@ import numpy as np
 from mindspore import nn, ops
 
 import cases
-import derived  # noqa: F401: adds to the cases, as does
+import derived  # noqa: F401: adds to the cases, as do
 import function_cases  # noqa: F401
+import layer_cases  # noqa: F401
 
 
 def array_of(item):

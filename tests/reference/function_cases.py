@@ -416,7 +416,8 @@ cell("nn.CrossEntropyLoss distributions", lambda: nn.CrossEntropyLoss(label_smoo
 for label, settings in {"": {}, "decay and scale": dict(weight_decay=0.1, loss_scale=8.0), "no slots": dict(update_slots=False), "accum": dict(accum=1.0)}.items():
     optimizer(f"nn.Adagrad {label}".strip(), lambda net, s=settings: nn.Adagrad(net.trainable_params(), learning_rate=0.1, **s))
 optimizer("nn.Adagrad groups", lambda net: nn.Adagrad(grouped(net), learning_rate=0.1))
-for label, settings in {"": {}, "momentum": dict(momentum=0.9), "centered": dict(centered=True, momentum=0.9), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0)}.items():
+for label, settings in {"": {}, "momentum": dict(momentum=0.9), "centered": dict(centered=True, momentum=0.9), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0),
+                        "epsilon": dict(epsilon=1.0)}.items():
     optimizer(f"nn.RMSProp {label}".strip(), lambda net, s=settings: nn.RMSProp(net.trainable_params(), learning_rate=0.01, **s))
 optimizer("nn.RMSProp rates", lambda net: nn.RMSProp(net.trainable_params(), learning_rate=[0.1, 0.01, 0.02, 0.03]))
 for label, settings in {"": {}, "l1 and l2": dict(l1=0.1, l2=0.05), "power": dict(lr_power=-0.3), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0)}.items():

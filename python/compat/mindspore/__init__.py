@@ -21,10 +21,10 @@ from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicL
 from mindspore.train import (F1, MAE, MSE, ROC, Accuracy, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Loss, Metric, Perplexity, Precision, Recall,
                              Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy, auc, get_metric_fn, names, rearrange_inputs)
 from mindspore.train import BackupAndRestore, EarlyStopping, History, LambdaCallback, LearningRateScheduler, ReduceLROnPlateau
-from mindspore.ops import constexpr, grad, value_and_grad
+from mindspore.ops import constexpr, grad, jacfwd, jacrev, value_and_grad, vmap
 from mindspore.ops.array import is_tensor
 from mindspore.parallel import get_algo_parameters, reset_algo_parameters, set_algo_parameters
-from mindspore.common.scripts import (JitConfig, from_numpy, get_current_device, initial_seed, jit_class, lazy_inline, manual_seed, mutable, no_inline,
+from mindspore.common.scripts import (JitConfig, from_numpy, get_current_device, initial_seed, jit_class, lazy_inline, manual_seed, ms_class, mutable, no_inline,
                                       run_check, set_deterministic, set_device, set_recursion_limit, synchronize, tensor)
 from mindspore import numpy
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_pipeline_strategys,
@@ -34,7 +34,7 @@ from mindspore.common.tensor_methods import install
 from mindspore._missing import missing
 from mindspore._appoint import appoint_all
 from mindspore._refused import MODULES as _REFUSED_MODULES
-from mindspore import log, version
+from mindspore import _public, log, version
 from mindspore.log import get_level
 from mindspore.version import __version__
 
@@ -43,4 +43,6 @@ install()
 appoint_all(_REFUSED_MODULES)
 explain_missing_modules()
 __getattr__ = missing(__name__)
-del appoint_all, explain_missing_modules, explain_modules, install, missing, _sys
+del appoint_all, explain_missing_modules, explain_modules, install, missing
+_public.publish()
+del _sys

@@ -35,13 +35,14 @@ PLACES = {
         mindspore.nn.layer.flash_attention mindspore.nn.layer.image mindspore.nn.layer.lstm mindspore.nn.layer.math
         mindspore.nn.layer.normalization mindspore.nn.layer.padding mindspore.nn.layer.pooling mindspore.nn.layer.quant
         mindspore.nn.layer.rnn_cells mindspore.nn.layer.rnns mindspore.nn.layer.thor_layer mindspore.nn.layer.timedistributed
-        mindspore.nn.layer.transformer mindspore.nn.learning_rate_schedule mindspore.nn.loss mindspore.nn.loss.loss mindspore.nn.metrics
+        mindspore.nn.layer.transformer mindspore.nn.learning_rate_schedule mindspore.nn.loss mindspore.nn.metrics
         mindspore.nn.optim mindspore.nn.optim.ada_grad mindspore.nn.optim.adadelta mindspore.nn.optim.adafactor mindspore.nn.optim.adam
         mindspore.nn.optim.adamax mindspore.nn.optim.adasum mindspore.nn.optim.asgd mindspore.nn.optim.ftrl mindspore.nn.optim.lamb
         mindspore.nn.optim.lars mindspore.nn.optim.lazyadam mindspore.nn.optim.momentum mindspore.nn.optim.optimizer
         mindspore.nn.optim.proximal_ada_grad mindspore.nn.optim.rmsprop mindspore.nn.optim.rprop mindspore.nn.optim.sgd
         mindspore.nn.optim.tft_wrapper mindspore.nn.optim.thor mindspore.nn.sparse mindspore.nn.sparse.sparse mindspore.nn.utils
         mindspore.nn.wrap mindspore.nn.wrap.cell_wrapper mindspore.nn.wrap.grad_reducer mindspore.nn.wrap.loss_scale""",
+    "mindspore.nn.loss mindspore.nn": "mindspore.nn.loss.loss",
     "mindspore.numpy": """
         mindspore.numpy.array_creations mindspore.numpy.array_ops mindspore.numpy.dtypes mindspore.numpy.fft mindspore.numpy.logic_ops
         mindspore.numpy.math_ops mindspore.numpy.utils mindspore.numpy.utils_const""",

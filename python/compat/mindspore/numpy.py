@@ -13,7 +13,7 @@ from mindspore.ops import neural as _neural
 from mindspore.ops.arithmetic import (arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, copysign, deg2rad, exp2, fix, fmod, heaviside, hypot,  # noqa: F401
                                       isclose, isneginf, isposinf, kron, log2, log10, logaddexp, logaddexp2, negative, rad2deg, remainder, signbit,
                                       sinc, subtract, tensor_dot as tensordot, true_divide, trunc)
-from mindspore.ops.array import atleast_1d, atleast_2d, atleast_3d, column_stack, dstack, flip, fliplr, flipud, hstack, moveaxis, ravel, vstack, where  # noqa: F401
+from mindspore.ops.array import atleast_1d, atleast_2d, atleast_3d, column_stack, dstack, fliplr, flipud, hstack, moveaxis, ravel, vstack, where  # noqa: F401
 from mindspore.ops.functional import (ceil, cos, cosh, exp, expm1, floor, isfinite, isinf, isnan, log, log1p, maximum, minimum, not_equal, ones_like,  # noqa: F401
                                       reciprocal, sign, sin, sinh, sqrt, square, stack, tan, tanh, zeros_like)
 from mindspore.ops.functional import abs, equal, greater, greater_equal, less, less_equal, logical_and, logical_not, logical_or, logical_xor, matmul  # noqa: F401
@@ -214,6 +214,11 @@ def roll(a, shift, axis=None):
     return _array.roll(a, shift, axis)
 
 
+def flip(m, axis=None):
+    """The elements in the opposite order along axes, all without one."""
+    return _array.flip(_tensor(m), tuple(range(_tensor(m).ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis, ))
+
+
 def rot90(a, k=1, axes=(0, 1)):
     """Turned by right angles."""
     return _array.rot90(a, k, axes)
@@ -330,6 +335,11 @@ def inner(a, b):
 def outer(a, b):
     """a[i] * b[j]."""
     return _arithmetic.outer(_array.ravel(a), _array.ravel(b))
+
+
+def norm(x, ord=None, axis=None, keepdims=False):
+    """The norm of vectors or, along two axes, of matrices; without ord and axis of all elements as one vector."""
+    return _arithmetic.norm(_tensor(x, float32) if _tensor(x).dtype not in (float16, float32, float64) else _tensor(x), ord, axis, keepdims)
 
 
 def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):

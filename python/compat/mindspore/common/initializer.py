@@ -23,11 +23,31 @@ def _calculate_correct_fan(shape, mode):
     return _calculate_fan_in_and_fan_out(shape)[modes.index(mode.lower())]
 
 
-class Initializer:
-    """What makes a parameter's first value."""
+def _assignment(arr, num):
+    """Writes the numbers into the array, and returns it: what derived initializers call."""
+    arr[...] = num
+    return arr
 
-    def __init__(self, native):
-        self.native = native
+
+class Initializer:
+    """What makes a parameter's first value. To be derived: _initialize(array) writes it."""
+
+    def __init__(self, native=None, **kwargs):
+        self.native, self._kwargs = native, kwargs
+
+    @classmethod
+    def is_derived(cls):
+        """Whether a script says what the values are."""
+        return hasattr(cls, "_initialize")
+
+    def __call__(self, arr):
+        return self._initialize(arr)
+
+    def values(self, shape):
+        """The array, made by _initialize()."""
+        made = np.zeros(shape, np.float32)
+        self._initialize(made)
+        return made
 
 
 class Zero(Initializer):
@@ -219,7 +239,7 @@ class PendingTensor:
 
     def init_data(self, name=""):
         """The tensor, as for a parameter of that name."""
-        return tessera.Parameter(self.init, self.shape, self.dtype, name=name).value()
+        return tessera.Parameter(self.init, self.shape, self.dtype, name=name).whole_value()
 
     def __getattr__(self, name):
         # What else a tensor has is that of the one without a name.
@@ -240,7 +260,7 @@ def initializer(init, shape=None, dtype=tessera.float32):
     if shape is None:
         shape = ()
     made = _NAMES[init.lower()]() if isinstance(init, str) and init.lower() in _NAMES else init
-    if isinstance(made, _Made):
+    if isinstance(made, _Made) or isinstance(made, Initializer) and made.is_derived():
         return tessera.Tensor(made.values((shape,) if isinstance(shape, int) else tuple(shape)), dtype)
     return PendingTensor(init, shape, dtype)
 

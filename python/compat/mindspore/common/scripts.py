@@ -37,6 +37,9 @@ def jit_class(cls):
     return cls
 
 
+ms_class = jit_class
+
+
 def lazy_inline(fn=None, attrs=None, policy=None):
     """Decorates a cell's __init__; without effect, cells are compiled with their network."""
     return _same(fn)

@@ -165,7 +165,7 @@ _OWN = {
     "sum": _reduction(arithmetic.sum), "mean": _reduction(arithmetic.mean), "prod": _reduction(arithmetic.prod),
     "max": _extreme(arithmetic.amax, arithmetic.max), "min": _extreme(arithmetic.amin, arithmetic.min),
     "dim": lambda self: self.ndim, "ndimension": lambda self: self.ndim, "numel": lambda self: self.size, "nelement": lambda self: self.size,
-    "contiguous": lambda self: self, "is_contiguous": lambda self: True, "reshape_as": array.view_as, "copy": array.deepcopy,
+    "init_data": lambda self, slice_index=None, shape=None, opt_shard_group=None: self, "contiguous": lambda self: self, "is_contiguous": lambda self: True, "reshape_as": array.view_as, "copy": array.deepcopy,
     "float": lambda self: self.astype(tessera.float32), "half": lambda self: self.astype(tessera.float16), "double": lambda self: self.astype(tessera.float64),
     "int": lambda self: self.astype(tessera.int32), "long": lambda self: self.astype(tessera.int64), "short": lambda self: self.astype(tessera.int16),
     "byte": lambda self: self.astype(tessera.uint8), "bool": lambda self: self.astype(tessera.bool_), "bfloat16": lambda self: self.astype(tessera.bfloat16),

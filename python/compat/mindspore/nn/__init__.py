@@ -30,6 +30,9 @@ from mindspore.nn.optim.adaptive import FTRL, Adagrad, RMSProp
 from mindspore.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, MaxPool1d
 from mindspore.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from mindspore.nn.resizing import ResizeBilinear, Unfold, Upsample
+from mindspore.nn.attention import (MultiheadAttention, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
+                                    TransformerEncoderLayer)
+from mindspore.nn.volumes import AvgPool3d, Conv3d, Conv3dTranspose, Dropout1d, Dropout2d, Dropout3d, MaxPool3d
 from mindspore.nn.utils import no_init_parameters
 from mindspore.nn import loss, metrics, optim, transformer, wrap
 from mindspore._missing import missing

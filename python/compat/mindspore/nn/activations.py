@@ -64,12 +64,12 @@ class Softmax2d(Cell):
 
 
 class PReLU(Cell):
-    """x where x > 0, else weight * x. Parameter weight [channel], which starts with w. He et al., ICCV 2015."""
+    """x where x > 0, else w * x. Parameter w [channel], which starts with the argument w and is called a alone. He et al., ICCV 2015."""
 
     def __init__(self, channel=1, w=0.25):
         super().__init__()
         _check.integer("PReLU", "channel", channel, 1)
-        self.weight = Parameter(initializer(w, [channel]) if isinstance(w, (int, float)) else w, name="a")
+        self.w = Parameter(initializer(w, [channel]) if isinstance(w, (int, float)) else w, name="a")
 
     def construct(self, x):
-        return neural.prelu(x, self.weight)
+        return neural.prelu(x, self.w)

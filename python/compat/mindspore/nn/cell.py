@@ -333,20 +333,58 @@ class CellList(Cell):
         self._count = 0
         self.extend(args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args)
 
-    def append(self, cell):
-        """Adds a cell at the end."""
+    def _check_cell(self, cell):
         if not isinstance(cell, tessera.nn.Cell):
-            raise TypeError(f"For 'CellList', each cell should be subclass of Cell, but got {type(cell).__name__}.")
-        setattr(self, str(self._count), cell)
+            raise TypeError(f"For '{type(self).__name__}', each cell should be subclass of Cell, but got {type(cell).__name__}.")
+        return cell
+
+    def append(self, cell):
+        """Adds a cell at the end. Returns itself."""
+        setattr(self, str(self._count), self._check_cell(cell))
         # As no attribute, by which all cells would count as changed.
         self.__dict__["_count"] += 1
         return self
 
     def extend(self, cells):
-        """Adds several."""
-        for cell in cells:
+        """Adds several. Returns itself."""
+        if not isinstance(cells, (list, tuple, CellList)):
+            raise TypeError(f"For '{type(self).__name__}', the new cells should be instance of list, but got {type(cells).__name__}.")
+        for cell in list(cells):
             self.append(cell)
         return self
+
+    def insert(self, index, cell):
+        """Adds a cell in front of that one; those behind it have the next number."""
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise TypeError(f"For '{type(self).__name__}', the type of index must be int, but got {type(index).__name__}.")
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}], but got {index}.")
+        cells = list(self)
+        cells.insert(index, self._check_cell(cell))
+        self._hold(cells)
+
+    def _hold(self, cells):
+        """These, in place of all."""
+        for i in range(len(self)):
+            delattr(self, str(i))
+        self.__dict__["_count"] = 0
+        for cell in cells:
+            self.append(cell)
+
+    def __setitem__(self, index, cell):
+        setattr(self, str(self._place(index)), self._check_cell(cell))
+
+    def __delitem__(self, index):
+        cells = list(self)
+        del cells[index if isinstance(index, slice) else self._place(index)]
+        self._hold(cells)
+
+    def _place(self, index):
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise TypeError(f"For '{type(self).__name__}', the type of index must be int, but got {type(index).__name__}.")
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}), but got {index}.")
+        return index % len(self)
 
     def __len__(self):
         return self._count
@@ -354,11 +392,7 @@ class CellList(Cell):
     def __getitem__(self, index):
         if isinstance(index, slice):
             return type(self)([self[i] for i in range(*index.indices(len(self)))])
-        if not isinstance(index, int) or isinstance(index, bool):
-            raise TypeError(f"For '{type(self).__name__}', the type of index must be int, but got {type(index).__name__}.")
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}), but got {index}.")
-        return getattr(self, str(index % len(self)))
+        return getattr(self, str(self._place(index)))
 
     def __iter__(self):
         return (self[i] for i in range(len(self)))

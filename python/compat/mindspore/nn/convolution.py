@@ -11,7 +11,7 @@ from mindspore.common.parameter import Parameter
 from mindspore.nn.cell import Cell
 
 
-class _Filters(Cell):
+class Filters(Cell):
     """What these cells share: weight and bias. Without initializers both are even in +-1 / sqrt(fan_in)."""
 
     def __init__(self, in_channels, out_channels, weight_shape, group, has_bias, weight_init, bias_init, dtype):
@@ -33,7 +33,8 @@ class _Filters(Cell):
         return self.bias_add(x, self.bias) if self.has_bias else x
 
 
-def _check_channels(who, in_channels, out_channels, group):
+def check_channels(who, in_channels, out_channels, group):
+    """TypeError or ValueError unless all are positive and the group divides the channels."""
     for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("group", group)):
         _check.integer(who, name, value, 1)
     if in_channels % group or out_channels % group:
@@ -64,13 +65,13 @@ def _as_image(who, x):
     return _ops.expand_dims(x, 2)
 
 
-class Conv1d(_Filters):
+class Conv1d(Filters):
     """x [n,in_channels,l] -> [n,out_channels,l']. Parameters weight [out_channels, in_channels / group, 1, kernel_size], bias if has_bias."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, pad_mode="same", padding=0, dilation=1, group=1, has_bias=False,
                  weight_init=None, bias_init=None, dtype=tessera.float32):
         _check_row("Conv1d", kernel_size, stride, pad_mode, padding, dilation)
-        _check_channels("Conv1d", in_channels, out_channels, group)
+        check_channels("Conv1d", in_channels, out_channels, group)
         super().__init__(in_channels, out_channels, [out_channels, in_channels // group, 1, kernel_size], group, has_bias,
                          _of_row("Conv1d", weight_init), bias_init, dtype)
         self.kernel_size, self.stride, self.dilation = (1, kernel_size), (1, stride), (1, dilation)
@@ -81,7 +82,7 @@ class Conv1d(_Filters):
         return _ops.squeeze(self.with_bias(self.conv2d(_as_image("Conv1d", x), self.weight)), 2)
 
 
-class _Transposed(_Filters):
+class _Transposed(Filters):
     """What the transposes share: the size of what they make."""
 
     def _set(self, kernel_size, stride, pad_mode, padding, dilation, group):
@@ -125,7 +126,7 @@ class Conv2dTranspose(_Transposed):
             raise TypeError(f"For '{who}', the 'output_padding' must be int or tuple, but got {type(output_padding).__name__}.")
         if isinstance(output_padding, tuple) and len(output_padding) != 2:
             raise ValueError(f"For '{who}', the 'output_padding' must have 2 elements, but got {output_padding}.")
-        _check_channels(who, in_channels, out_channels, group)
+        check_channels(who, in_channels, out_channels, group)
         _check.one_of(who, "pad_mode", pad_mode, ("valid", "same", "pad"))
         super().__init__(in_channels, out_channels, [in_channels, out_channels // group, *pairs[0]], group, has_bias, weight_init, bias_init, dtype)
         self._set(pairs[0], pairs[1], pad_mode, padding if isinstance(padding, tuple) else (padding,) * 4, pairs[2], group)
@@ -152,7 +153,7 @@ class Conv1dTranspose(_Transposed):
                  weight_init=None, bias_init=None, dtype=tessera.float32):
         who = "Conv1dTranspose"
         _check_row(who, kernel_size, stride, pad_mode, padding, dilation)
-        _check_channels(who, in_channels, out_channels, group)
+        check_channels(who, in_channels, out_channels, group)
         super().__init__(in_channels, out_channels, [in_channels, out_channels // group, 1, kernel_size], group, has_bias, _of_row(who, weight_init),
                          bias_init, dtype)
         self._set((1, kernel_size), (1, stride), pad_mode, (0, 0, padding, padding), (1, dilation), group)

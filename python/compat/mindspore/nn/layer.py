@@ -1,4 +1,6 @@
 """The layers."""
+import itertools
+
 import tessera
 from tessera import ops as _ops
 
@@ -18,9 +20,9 @@ def _nchw(who, data_format):
         raise ValueError(f"For '{who}', the 'data_format' must be NCHW, but got {data_format}.")
 
 
-def _initial(who, what, init, shape):
+def _initial(who, what, init, shape, dtype=tessera.float32):
     """A parameter's first value, of that shape."""
-    made = initializer(init) if isinstance(init, (tessera.Tensor, PendingTensor)) else initializer(init, shape)
+    made = initializer(init) if isinstance(init, (tessera.Tensor, PendingTensor)) else initializer(init, shape, dtype)
     if tuple(made.shape) != tuple(shape):
         raise ValueError(f"For '{who}', {what} init shape error: it must be {tuple(shape)}, but got {tuple(made.shape)}.")
     return made
@@ -29,16 +31,17 @@ def _initial(who, what, init, shape):
 class Dense(Cell):
     """x [..., in_channels] -> x W^T + b. Parameters weight [out_channels, in_channels], bias [out_channels]."""
 
-    def __init__(self, in_channels, out_channels, weight_init="normal", bias_init="zeros", has_bias=True, activation=None):
+    def __init__(self, in_channels, out_channels, weight_init="normal", bias_init="zeros", has_bias=True, activation=None,
+                 dtype=tessera.float32):
         super().__init__()
         self.in_channels = _positive("Dense", "in_channels", in_channels)
         self.out_channels = _positive("Dense", "out_channels", out_channels)
         self.has_bias = _check.boolean("Dense", "has_bias", has_bias)
         if activation is not None and not isinstance(activation, (str, tessera.nn.Cell, P.Primitive)):
             raise TypeError(f"For 'Dense', the 'activation' must be str or Cell or Primitive, but got {type(activation).__name__}.")
-        self.weight = Parameter(_initial("Dense", "weight", weight_init, [out_channels, in_channels]), name="weight")
+        self.weight = Parameter(_initial("Dense", "weight", weight_init, [out_channels, in_channels], dtype), name="weight")
         if has_bias:
-            self.bias = Parameter(_initial("Dense", "bias", bias_init, [out_channels]), name="bias")
+            self.bias = Parameter(_initial("Dense", "bias", bias_init, [out_channels], dtype), name="bias")
             self.bias_add = P.Add()
         else:
             self.bias = None
@@ -62,7 +65,7 @@ class Conv2d(Cell):
     """x [n,in_channels,h,w] -> [n,out_channels,h',w']. Parameters weight [out, in / group, kh, kw], bias if has_bias."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, pad_mode="same", padding=0, dilation=1, group=1,
-                 has_bias=False, weight_init="normal", bias_init="zeros", data_format="NCHW"):
+                 has_bias=False, weight_init="normal", bias_init="zeros", data_format="NCHW", dtype=tessera.float32):
         super().__init__()
         self.in_channels = _positive("Conv2d", "in_channels", in_channels)
         self.out_channels = _positive("Conv2d", "out_channels", out_channels)
@@ -80,10 +83,10 @@ class Conv2d(Cell):
         self.kernel_size, self.stride, self.dilation = pairs
         self.padding, self.pad_mode, self.group = padding, pad_mode, group
         kernel = pairs[0]
-        self.weight = Parameter(_initial("Conv2d", "weight", weight_init, [out_channels, in_channels // group, *kernel]), name="weight")
+        self.weight = Parameter(_initial("Conv2d", "weight", weight_init, [out_channels, in_channels // group, *kernel], dtype), name="weight")
         self.has_bias = _check.boolean("Conv2d", "has_bias", has_bias)
         if has_bias:
-            self.bias = Parameter(_initial("Conv2d", "bias", bias_init, [out_channels]), name="bias")
+            self.bias = Parameter(_initial("Conv2d", "bias", bias_init, [out_channels], dtype), name="bias")
             self.bias_add = P.BiasAdd()
         else:
             self.bias = None
@@ -129,16 +132,21 @@ class BatchNorm2d(Cell):
 class LayerNorm(Cell):
     """Each sample over its last dims. Parameters gamma, beta of normalized_shape."""
 
-    def __init__(self, normalized_shape, begin_norm_axis=-1, begin_params_axis=-1, gamma_init="ones", beta_init="zeros", epsilon=1e-7):
+    def __init__(self, normalized_shape, begin_norm_axis=-1, begin_params_axis=-1, gamma_init="ones", beta_init="zeros", epsilon=1e-7,
+                 dtype=tessera.float32):
         super().__init__()
         if not isinstance(normalized_shape, (tuple, list)):
             raise TypeError(f"For 'LayerNorm', the 'normalized_shape' must be tuple[int] or list[int], but got {type(normalized_shape).__name__}.")
         self.begin_norm_axis, self.epsilon = begin_norm_axis, epsilon
-        self.gamma = Parameter(initializer(gamma_init, normalized_shape), name="gamma")
-        self.beta = Parameter(initializer(beta_init, normalized_shape), name="beta")
+        self.gamma = Parameter(initializer(gamma_init, normalized_shape, dtype), name="gamma")
+        self.beta = Parameter(initializer(beta_init, normalized_shape, dtype), name="beta")
 
     def construct(self, x):
         return _ops.layer_norm(x, self.gamma, self.beta, self.begin_norm_axis, self.epsilon)
+
+
+# Tables that are made at once, before their parameters have the names that initial values are a function of.
+_tables = itertools.count()
 
 
 class Embedding(Cell):
@@ -148,9 +156,14 @@ class Embedding(Cell):
         super().__init__()
         self.vocab_size = _positive("Embedding", "vocab_size", vocab_size)
         self.embedding_size = _positive("Embedding", "embedding_size", embedding_size)
+        table = initializer(embedding_table, [vocab_size, embedding_size], dtype)
         if padding_idx is not None:
-            raise NotImplementedError("For 'Embedding', padding_idx is not available: give an embedding_table whose row is zero")
-        self.embedding_table = Parameter(initializer(embedding_table, [vocab_size, embedding_size], dtype), name="embedding_table")
+            if not 0 <= _check.integer("Embedding", "padding_idx", padding_idx) < vocab_size:
+                raise ValueError(f"For 'Embedding', the 'padding_idx' must be in range [0, {vocab_size}), but got {padding_idx}.")
+            table = table.init_data(f"embedding_table.{next(_tables)}") if isinstance(table, PendingTensor) else tessera.Tensor(table)
+            table[padding_idx] = 0.0
+        self.padding_idx = padding_idx
+        self.embedding_table = Parameter(table, name="embedding_table")
         self.gather = P.Gather()
 
     def construct(self, ids):
@@ -185,14 +198,21 @@ class _Pool(Cell):
 
 
 class MaxPool2d(_Pool):
-    """The largest element of each window; what surrounds the image never wins."""
+    """The largest element of each window; what surrounds the image never wins. return_indices: with its place in the image, row * width + column."""
 
     def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="NCHW"):
-        super().__init__(kernel_size, stride, pad_mode, padding, data_format,
-                         dict(dilation=dilation, return_indices=return_indices, ceil_mode=ceil_mode))
+        super().__init__(kernel_size, stride, pad_mode, padding, data_format, {})
+        self.dilation, self.return_indices, self.ceil_mode = _check.sizes("MaxPool2d", "dilation", dilation), return_indices, ceil_mode
+        self.seeks_places = dilation not in (1, (1, 1)) or return_indices or ceil_mode
+        if self.seeks_places and not self.is_padded:
+            raise ValueError("For MaxPool2d, the parameter 'padding', 'dilation', 'return_indices', 'ceil_mode' can not be set to non-default value when "
+                             f"pad_mode is not 'pad', but got pad_mode:{pad_mode}.")
         self.max_pool = P.MaxPool(kernel_size, stride, "valid" if self.is_padded else pad_mode)
 
     def construct(self, x):
+        if self.seeks_places:
+            made = _ops.max_pool2d_with_places(x, *self.window, self.padding, self.dilation, self.ceil_mode)
+            return made if self.return_indices else made[0]
         return _ops.max_pool2d(x, *self.window, "pad", self.sides) if self.is_padded else self.max_pool(x)
 
 
@@ -376,8 +396,10 @@ class Flatten(Cell):
         return _ops.flatten(x)
 
 
-def get_activation(name):
-    """The activation cell of that name. KeyError for an unknown one."""
+def get_activation(name, prim_name=None):
+    """The activation cell of that name, None for None. KeyError for an unknown one."""
+    if name is None:
+        return None
     known = {"relu": ReLU, "relu6": ReLU6, "leakyrelu": LeakyReLU, "elu": ELU, "sigmoid": Sigmoid, "logsigmoid": LogSigmoid, "tanh": Tanh,
              "gelu": GELU, "hsigmoid": HSigmoid, "hswish": HSwish, "softsign": Softsign, "softmax": Softmax, "logsoftmax": LogSoftmax}
     if name not in known:

@@ -41,6 +41,18 @@ class Metric:
         self._indexes = indexes
         return self
 
+    def _convert_data(self, data):
+        """A tensor's, a list's or an array's numbers as an array: what scripts that derive metrics call."""
+        if not hasattr(data, "asnumpy") and not isinstance(data, (list, np.ndarray)):
+            raise TypeError(f"For 'Metric', the type of input data must be Tensor, list or numpy.ndarray, but got {type(data).__name__}.")
+        return _array(data)
+
+    def _check_onehot_data(self, data):
+        """Whether the rows of an array are zeros but for a one."""
+        if data.ndim < 2 or not np.equal(data**2, data).all():
+            return False
+        return bool(np.equal(data.sum(axis=1), 1).all())
+
     def clear(self):
         """Forgets what update() was told."""
         raise NotImplementedError(f"{type(self).__name__}.clear")

@@ -10,6 +10,8 @@ from mindspore.ops.array import *
 from mindspore.ops.neural import *
 from mindspore.ops.resize import *
 from mindspore.ops.sequences import *
+from mindspore.ops.transformations import *
+from mindspore.ops.volumes import *
 from mindspore.ops.operations.from_functions import *
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.primitive import Primitive

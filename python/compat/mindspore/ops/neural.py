@@ -155,7 +155,7 @@ def _weights(weight):
     if weight is None:
         return []
     if isinstance(weight, _tessera.Parameter):
-        weight = weight.value()
+        weight = weight.whole_value()
     if not isinstance(weight, _tessera.Tensor):
         raise NotImplementedError("For 'cross_entropy', a weight that construct() computes is not available: give a Tensor")
     return weight.asnumpy().tolist()
@@ -254,10 +254,12 @@ def _window_padding(padding):
 
 
 def max_pool2d(x, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
-    """The largest element of each window of x[n,c,h,w]; dilation, return_indices and ceil_mode are refused."""
-    if dilation != 1 or return_indices or ceil_mode:
-        raise NotImplementedError("For 'max_pool2d', dilation, return_indices and ceil_mode are not available: pad the image, and use ops.argmax for places")
-    return _ops.max_pool2d(x, kernel_size, kernel_size if stride is None else stride, "pad", _window_padding(padding))
+    """The largest element of each window of x[n,c,h,w]; return_indices: with its place in the image, row * width + column."""
+    stride = kernel_size if stride is None else stride
+    if dilation not in (1, (1, 1)) or return_indices or ceil_mode:
+        made = _ops.max_pool2d_with_places(x, kernel_size, stride, padding, dilation, ceil_mode)
+        return made if return_indices else made[0]
+    return _ops.max_pool2d(x, kernel_size, stride, "pad", _window_padding(padding))
 
 
 def avg_pool2d(input_x, kernel_size=1, stride=1, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):

@@ -167,9 +167,9 @@ class Model:
         return {parameter: size / (probe.num_replicas(parameter.name) if mean else 1)
                 for cell in self._trained() for parameter in cell.trainable_parameters()}
 
-    def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=True, sink_size=-1, initial_epoch=0):
-        """Trains for `epoch` epochs, those before initial_epoch being done. dataset_sink_mode: callbacks run once per sink_size steps, -1: once
-        an epoch."""
+    def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=False, sink_size=-1, initial_epoch=0):
+        """Trains for `epoch` epochs, those before initial_epoch being done. dataset_sink_mode=True: callbacks run once per sink_size steps, -1:
+        once an epoch."""
         self._train(epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch)
 
     def fit(self, epoch, train_dataset, valid_dataset=None, valid_frequency=1, callbacks=None, dataset_sink_mode=False, valid_dataset_sink_mode=False,
@@ -263,7 +263,7 @@ class Model:
                                       loss_fn=self._loss_fn, optimizer=self._optimizer, device_number=number,
                                       parallel_mode=self._parallel_mode, **entries)
 
-    def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=True):
+    def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=False):
         """The metrics over the data set, by name."""
         if not self._metrics:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "

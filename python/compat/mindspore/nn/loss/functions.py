@@ -12,7 +12,7 @@ def weights_of(who, weight):
     if weight is None:
         return []
     if isinstance(weight, tessera.Parameter):
-        weight = weight.value()
+        weight = weight.whole_value()
     if not isinstance(weight, tessera.Tensor):
         raise TypeError(f"For '{who}', the 'weight' must be a Tensor, but got {type(weight).__name__}.")
     return weight.asnumpy().tolist()

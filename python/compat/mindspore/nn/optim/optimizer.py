@@ -165,6 +165,14 @@ class Optimizer(Cell):
         """The gradients: parameters are not flattened."""
         return gradients
 
+    def update_parameters_name(self, prefix="", recurse=True):
+        """Puts the prefix in front of the names of the states and of the parameters that are updated."""
+        if not isinstance(prefix, str):
+            raise TypeError(f"For 'update_parameters_name', the 'prefix' must be str, but got {type(prefix).__name__}.")
+        if prefix:
+            for parameter in self.get_parameters():
+                parameter.name = prefix + parameter.name
+
     def get_lr_parameter(self, param):
         """The Parameter or schedule that holds a parameter's rate; a list of a list."""
         places = {id(p): i for i, p in enumerate(self.parameters)}

@@ -1,0 +1,132 @@
+"""More cases: attention and the layers that are made of it, volumes, places of largest elements, functions made of functions."""
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from function_cases import function
+from kinds import cell, exactly, floats, value
+
+LATER = exactly(np.triu(np.ones((4, 4), bool), 1), ms.bool_)
+PADDING = exactly([[False, False, False, True, True], [False, False, False, False, True]], ms.bool_)
+
+
+def joined(result):
+    """All that a cell gives as one vector: the suite differentiates one result."""
+    parts = [ops.Reshape()(part, (-1, )) for part in (result if isinstance(result, tuple) else (result, ))]
+    return ops.Concat()(tuple(ops.Cast()(part, ms.float32) for part in parts))
+
+
+class Joined(nn.Cell):
+    """A cell with several results."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def construct(self, *x):
+        return joined(self.cell(*x))
+
+
+# --- attention
+def attention(label, inputs, call=lambda f, *x: f(*x), **settings):
+    class Attention(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, **settings)
+
+        def construct(self, *x):
+            return joined(call(self.attention, *x))
+
+    cell(f"nn.MultiheadAttention {label}", Attention, *inputs)
+
+
+attention("itself", [floats(4, 2, 8), floats(5, 2, 8), floats(5, 2, 8)])
+attention("batch first", [floats(2, 4, 8), floats(2, 5, 8), floats(2, 5, 8)], batch_first=True)
+attention("one row", [floats(4, 8), floats(5, 8), floats(5, 8)])
+attention("without weights", [floats(4, 2, 8), floats(5, 2, 8), floats(5, 2, 8)], lambda f, *x: f(*x, need_weights=False)[0])
+attention("of each head", [floats(4, 2, 8), floats(5, 2, 8), floats(5, 2, 8)], lambda f, *x: f(*x, average_attn_weights=False)[1])
+attention("other widths", [floats(4, 2, 8), floats(5, 2, 6), floats(5, 2, 3)], kdim=6, vdim=3, has_bias=False)
+attention("more keys", [floats(4, 2, 8), floats(5, 2, 8), floats(5, 2, 8), PADDING], lambda f, q, k, v, m: f(q, k, v, key_padding_mask=m),
+          add_bias_kv=True, add_zero_attn=True)
+attention("later ones hidden", [floats(4, 2, 8), floats(4, 2, 8), floats(4, 2, 8), LATER], lambda f, q, k, v, m: f(q, k, v, attn_mask=m))
+attention("numbers added", [floats(4, 2, 8), floats(4, 2, 8), floats(4, 2, 8), floats(4, 4, 4)], lambda f, q, k, v, m: f(q, k, v, attn_mask=ops.stop_gradient(m)))
+SETTINGS = {"plain": {}, "norm first": {"norm_first": True, "batch_first": True}, "gelu": {"activation": "gelu"}}
+for label, settings in SETTINGS.items():
+    cell(f"nn.TransformerEncoderLayer {label}", lambda settings=settings: nn.TransformerEncoderLayer(8, 2, 12, 0.0, **settings), floats(3, 4, 8))
+    cell(f"nn.TransformerDecoderLayer {label}", lambda settings=settings: nn.TransformerDecoderLayer(8, 2, 12, 0.0, **settings), floats(3, 3, 8),
+         floats(3, 3, 8))
+cell("nn.TransformerEncoder", lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, 0.0), 2, nn.LayerNorm((8, ))), floats(3, 4, 8))
+cell("nn.TransformerDecoder", lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 12, 0.0), 2), floats(3, 4, 8), floats(5, 4, 8), scale=0.5)
+
+
+class WithMasks(nn.Cell):
+    """A Transformer whose decoder sees earlier tokens only, and whose encoder's last tokens are padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.transformer = nn.Transformer(8, 2, 1, 2, 12, 0.0, batch_first=True)
+
+    def construct(self, src, tgt, later, padding):
+        return self.transformer(src, tgt, tgt_mask=later, src_key_padding_mask=padding, memory_key_padding_mask=padding)
+
+
+cell("nn.Transformer", lambda: nn.Transformer(8, 2, 2, 1, 12, 0.0), floats(3, 4, 8), floats(5, 4, 8))
+cell("nn.Transformer masks", WithMasks, floats(2, 5, 8), floats(2, 4, 8), LATER, PADDING)
+
+# --- volumes
+VOLUMES = {"same": {}, "same stride": {"stride": 2}, "valid": {"pad_mode": "valid", "has_bias": True},
+           "pad": {"pad_mode": "pad", "padding": 1, "stride": (2, 1, 2)}, "sides": {"pad_mode": "pad", "padding": (1, 0, 2, 1, 0, 1)},
+           "dilation": {"dilation": (1, 2, 1), "pad_mode": "valid"}}
+for label, settings in VOLUMES.items():
+    cell(f"nn.Conv3d {label}", lambda settings=settings: nn.Conv3d(2, 4, (3, 2, 3), **settings), floats(2, 2, 6, 5, 7))
+cell("nn.Conv3dTranspose", lambda: nn.Conv3dTranspose(2, 4, 3, stride=2), floats(2, 2, 3, 4, 2))
+cell("nn.Conv3dTranspose valid", lambda: nn.Conv3dTranspose(2, 4, (2, 3, 2), pad_mode="valid", has_bias=True), floats(2, 2, 3, 4, 2))
+cell("nn.Conv3dTranspose pad", lambda: nn.Conv3dTranspose(2, 4, 3, stride=2, pad_mode="pad", padding=1, output_padding=1), floats(2, 2, 3, 4, 2))
+function("ops.conv3d", lambda f, x, w, b: f(x, w, b, (1, 2, 1), "pad", 1), floats(2, 2, 5, 4, 6), floats(3, 2, 3, 3, 3), floats(3))
+for name in ("MaxPool3d", "AvgPool3d"):
+    cell(f"nn.{name}", lambda name=name: getattr(nn, name)((2, 3, 2), 2), floats(2, 2, 5, 6, 7))
+    cell(f"nn.{name} same", lambda name=name: getattr(nn, name)(2, 2, pad_mode="same"), floats(2, 2, 5, 6, 7))
+    cell(f"nn.{name} pad", lambda name=name: getattr(nn, name)(3, 2, pad_mode="pad", padding=1), floats(2, 2, 5, 6, 7))
+function("ops.max_pool3d", lambda f, x: f(x, 3, 2, 1), floats(2, 2, 5, 6, 7))
+function("ops.avg_pool3d", lambda f, x: f(x, 3, 2, 1), floats(2, 2, 5, 6, 7))
+function("ops.avg_pool3d without zeros", lambda f, x: f(x, 3, 2, 1, count_include_pad=False), floats(2, 2, 5, 6, 7))
+
+# --- places
+PLACES = {"": {}, "dilation": {"dilation": 2}, "ceil": {"ceil_mode": True}}
+for label, settings in PLACES.items():
+    cell(f"nn.MaxPool2d places {label}".strip(), lambda settings=settings: Joined(nn.MaxPool2d(3, 2, "pad", 1, return_indices=True, **settings)), floats(2, 3, 8, 7))
+    function(f"ops.max_pool2d places {label}".strip(), lambda f, x, settings=settings: f(x, 3, 2, 1, return_indices=True, **settings), floats(2, 3, 8, 7))
+cell("nn.MaxPool2d ceil", lambda: nn.MaxPool2d(3, 2, "pad", 1, ceil_mode=True), floats(2, 3, 8, 6))
+for name, shape in {"Dropout1d": (2, 3, 4), "Dropout2d": (2, 3, 4, 4), "Dropout3d": (2, 3, 2, 4, 4)}.items():
+    cell(f"nn.{name} nothing", lambda name=name: getattr(nn, name)(0.0), floats(*shape))
+    cell(f"nn.{name} in evaluation", lambda name=name: getattr(nn, name)(0.5), floats(*shape), train=False)
+
+# --- functions of functions
+X, Y = Tensor([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]], ms.float32), Tensor([[0.5, 1.0, 2.0], [-1.0, 0.5, 1.5]], ms.float32)
+
+
+def bent(x, y):
+    return ops.sin(x) * y + ops.ReduceSum(True)(y, 1)
+
+
+def bent_and_sum(x, y):
+    return bent(x, y), x + y
+
+
+def product_of(x, y):
+    return ops.ReduceSum()(x * y)
+
+
+def sum_of(x, y):
+    return x + y
+
+
+for name in ("jacrev", "jacfwd"):
+    value(f"ops.{name}", lambda name=name: getattr(ops, name)(bent)(X, Y))
+    value(f"ops.{name} of several", lambda name=name: getattr(ops, name)(bent, (0, 1))(X, Y))
+    value(f"ops.{name} aux", lambda name=name: getattr(ops, name)(bent_and_sum, 1, has_aux=True)(X, Y))
+value("ops.vjp", lambda: ops.vjp(bent, X, Y)[1](Y))
+value("ops.vjp value", lambda: ops.vjp(bent, X, Y)[0])
+value("ops.jvp", lambda: ops.jvp(bent, (X, Y), (Y, X)))
+value("ops.vmap", lambda: ops.vmap(product_of)(X, Y))
+value("ops.vmap axes", lambda: ops.vmap(sum_of, in_axes=(1, None), out_axes=1)(X, Tensor([3.0, 4.0], ms.float32)))
