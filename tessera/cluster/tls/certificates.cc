@@ -1,0 +1,229 @@
+#include "tessera/cluster/tls/certificates.h"
+
+#include <fcntl.h>
+#include <openssl/bio.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tessera/base/error.h"
+
+namespace tessera::cluster {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr int64_t kSecondsOfDay = 86400;
+
+using BioPointer = std::unique_ptr<BIO, OpensslFree<BIO_free_all>>;
+using Pkcs12Pointer = std::unique_ptr<PKCS12, OpensslFree<PKCS12_free>>;
+using NamesPointer = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NAMES_free>>;
+using StoreContextPointer = std::unique_ptr<X509_STORE_CTX, OpensslFree<X509_STORE_CTX_free>>;
+
+struct DescriptorCloser {
+  int fd;
+  ~DescriptorCloser() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+// The bytes of a file; with `is_private`, of one that only its owner may read.
+std::string read_file(const std::string& path, const std::string& what, bool is_private) {
+  // A FIFO is not waited for.
+  const DescriptorCloser file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) throw InvalidArgument("{} \"{}\": {}", what, path, std::strerror(errno));
+  struct stat status {};
+  if (fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw InvalidArgument("{} \"{}\": that is no regular file", what, path);
+  }
+  if (is_private && status.st_uid != geteuid())
+    throw InvalidArgument("{} \"{}\": it belongs to another user", what, path);
+  if (is_private && (status.st_mode & 077) != 0) {
+    throw InvalidArgument("{} \"{}\": others may read or write it; chmod 600", what, path);
+  }
+  std::string bytes(kMaxFileBytes + 1, '\0');
+  size_t size = 0;
+  ssize_t count;
+  while ((count = read(file.fd, bytes.data() + size, bytes.size() - size)) > 0) size += static_cast<size_t>(count);
+  if (count < 0) throw InvalidArgument("{} \"{}\": {}", what, path, std::strerror(errno));
+  if (size > kMaxFileBytes) throw InvalidArgument("{} \"{}\": it has more than {} bytes", what, path, kMaxFileBytes);
+  bytes.resize(size);
+  return bytes;
+}
+
+BioPointer bio_of(const std::string& bytes) {
+  return BioPointer(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
+}
+
+// Certificate, key and chain of a PKCS#12 file.
+void read_identity(const CertificateFiles& files, Certificates& into) {
+  const std::string what = "the certificate file";
+  const std::string bytes = read_file(files.identity_path, what, /*is_private=*/true);
+  const BioPointer bio = bio_of(bytes);
+  const Pkcs12Pointer pkcs12(d2i_PKCS12_bio(bio.get(), nullptr));
+  ERR_clear_error();
+  if (pkcs12 == nullptr) throw InvalidArgument("{} \"{}\" is no PKCS#12", what, files.identity_path);
+  const std::string& password = files.password.text();
+  const bool has_mac = PKCS12_mac_present(pkcs12.get()) == 1;
+  if (has_mac && PKCS12_verify_mac(pkcs12.get(), password.c_str(), -1) != 1) {
+    ERR_clear_error();
+    throw InvalidArgument("{} \"{}\": the password {}", what, files.identity_path,
+                          password.empty() ? "is missing" : "is wrong");
+  }
+  EVP_PKEY* key = nullptr;
+  X509* own = nullptr;
+  STACK_OF(X509)* chain = nullptr;
+  const bool is_read = PKCS12_parse(pkcs12.get(), password.c_str(), &key, &own, &chain) == 1;
+  into.key.reset(key);
+  into.own.reset(own);
+  while (chain != nullptr && sk_X509_num(chain) > 0) into.chain.emplace_back(sk_X509_shift(chain));
+  sk_X509_free(chain);
+  if (!is_read) {
+    const std::string reason = take_openssl_error();
+    const bool is_old = reason.find("unsupported") != std::string::npos;
+    throw InvalidArgument("{} \"{}\" cannot be opened: {}{}", what, files.identity_path, reason,
+                          is_old ? "; it is encrypted by an old algorithm (RC2, RC4): make it anew by OpenSSL 3" : "");
+  }
+  if (own == nullptr || key == nullptr) {
+    throw InvalidArgument("{} \"{}\" has no {}", what, files.identity_path, own == nullptr ? "certificate" : "key");
+  }
+  if (X509_check_private_key(own, key) != 1) {
+    ERR_clear_error();
+    throw InvalidArgument("{} \"{}\": its key is not that of its certificate", what, files.identity_path);
+  }
+}
+
+X509Pointer read_authority(const std::string& path) {
+  const std::string bytes = read_file(path, "the authority's certificate", /*is_private=*/false);
+  const BioPointer bio = bio_of(bytes);
+  X509Pointer authority(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  if (authority == nullptr) throw InvalidArgument("the authority's certificate \"{}\" is none in PEM", path);
+  if (X509_check_ca(authority.get()) == 0) {
+    throw InvalidArgument("the authority's certificate \"{}\" is not one of an authority", path);
+  }
+  return authority;
+}
+
+CrlPointer read_revocations(const std::string& path, X509* authority, int64_t now_s) {
+  const std::string bytes = read_file(path, "the revocation list", /*is_private=*/false);
+  const BioPointer bio = bio_of(bytes);
+  CrlPointer list(PEM_read_bio_X509_CRL(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  const auto refuse = [&](const char* why) { throw InvalidArgument("the revocation list \"{}\" {}", path, why); };
+  if (list == nullptr) refuse("is none in PEM");
+  if (X509_NAME_cmp(X509_CRL_get_issuer(list.get()), X509_get_subject_name(authority)) != 0) {
+    refuse("is of another authority");
+  }
+  if (X509_CRL_verify(list.get(), X509_get0_pubkey(authority)) != 1) {
+    ERR_clear_error();
+    refuse("has a signature that is not the authority's");
+  }
+  time_t now = now_s;
+  const ASN1_TIME* next = X509_CRL_get0_nextUpdate(list.get());
+  if (X509_cmp_time(X509_CRL_get0_lastUpdate(list.get()), &now) > 0) refuse("is not valid yet");
+  if (next != nullptr && X509_cmp_time(next, &now) < 0) refuse("has expired: fetch a newer one");
+  return list;
+}
+
+void add_expiry_warning(const std::string& what, X509* certificate, const CertificateFiles& files, int64_t now_s,
+                        std::vector<std::string>& warnings) {
+  int days = 0;
+  int seconds = 0;
+  ASN1_TIME* now = ASN1_TIME_set(nullptr, now_s);
+  const bool is_known = ASN1_TIME_diff(&days, &seconds, now, X509_get0_notAfter(certificate)) == 1;
+  ASN1_TIME_free(now);
+  if (!is_known || days >= files.warning_days) return;
+  warnings.push_back(fmt::format("the certificate will expire in {} days: {}", days, what));
+}
+
+}  // namespace
+
+Password::~Password() { OPENSSL_cleanse(text_.data(), text_.size()); }
+
+Password Password::from_file(const std::string& path, const std::string& origin) {
+  std::string text = read_file(path, origin, /*is_private=*/true);
+  const size_t length = std::min(text.find_first_of("\r\n"), text.size());
+  Password password(text.substr(0, length));
+  OPENSSL_cleanse(text.data(), text.size());
+  return password;
+}
+
+std::string take_openssl_error() {
+  std::string text;
+  for (unsigned long code; (code = ERR_get_error()) != 0;) {  // NOLINT(google-runtime-int): OpenSSL's type
+    const char* reason = ERR_reason_error_string(code);
+    const std::string words = reason != nullptr ? reason : fmt::format("error {:x}", code);
+    if (text.find(words) == std::string::npos) text += (text.empty() ? "" : ", ") + words;
+  }
+  return text;
+}
+
+std::optional<PeerIdentity> identity_of(X509* certificate) {
+  const NamesPointer names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  ERR_clear_error();
+  std::optional<PeerIdentity> found;
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* uri = name->d.uniformResourceIdentifier;
+    const auto length = static_cast<size_t>(ASN1_STRING_length(uri));
+    auto identity = parse_identity_uri({reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)), length});
+    if (!identity) continue;
+    if (found) return std::nullopt;
+    found = std::move(identity);
+  }
+  return found;
+}
+
+std::string why_untrusted(X509* certificate, STACK_OF(X509) * others, X509_STORE* trusted, int64_t now_s) {
+  const StoreContextPointer context(X509_STORE_CTX_new());
+  if (context == nullptr || X509_STORE_CTX_init(context.get(), trusted, certificate, others) != 1) {
+    return take_openssl_error();
+  }
+  X509_STORE_CTX_set_time(context.get(), 0, now_s);
+  const bool is_trusted = X509_verify_cert(context.get()) == 1;
+  ERR_clear_error();
+  return is_trusted ? "" : X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
+}
+
+Certificates read_certificates(const CertificateFiles& files, int64_t now_s) {
+  Certificates read;
+  read_identity(files, read);
+  const X509Pointer authority = read_authority(files.authority_path);
+  read.trusted.reset(X509_STORE_new());
+  check(read.trusted != nullptr && X509_STORE_add_cert(read.trusted.get(), authority.get()) == 1,
+        "a store takes a certificate");
+  if (!files.revocation_path.empty()) {
+    const CrlPointer revoked = read_revocations(files.revocation_path, authority.get(), now_s);
+    check(X509_STORE_add_crl(read.trusted.get(), revoked.get()) == 1, "a store takes a revocation list");
+    X509_STORE_set_flags(read.trusted.get(), X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
+  }
+  STACK_OF(X509)* others = sk_X509_new_null();
+  for (const X509Pointer& one : read.chain) sk_X509_push(others, one.get());
+  const std::string reason = why_untrusted(read.own.get(), others, read.trusted.get(), now_s);
+  sk_X509_free(others);
+  if (!reason.empty()) {
+    throw InvalidArgument("the certificate in \"{}\" is not to be trusted by \"{}\": {}", files.identity_path,
+                          files.authority_path, reason);
+  }
+  const auto identity = identity_of(read.own.get());
+  if (!identity) {
+    throw InvalidArgument(
+        "the certificate in \"{}\" does not say who its holder is: its alternative names must have one URI "
+        "tessera:ROLE:NODE_ID, as those of `tessera cluster make-certificates` do",
+        files.identity_path);
+  }
+  read.identity = *identity;
+  add_expiry_warning(files.identity_path, read.own.get(), files, now_s, read.warnings);
+  add_expiry_warning(files.authority_path, authority.get(), files, now_s, read.warnings);
+  return read;
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,221 @@
+#include "tessera/cluster/tls/make_certificates.h"
+
+#include <openssl/bio.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/file_system.h"
+
+namespace tessera::cluster {
+namespace {
+
+constexpr int64_t kSecondsPerDay = 86400;
+// Clocks of hosts differ.
+constexpr int64_t kEarlierS = 300;
+
+using BioOfBytes = std::unique_ptr<BIO, OpensslFree<BIO_free_all>>;
+
+void require(bool holds, const char* what) {
+  if (!holds) throw IoError("cannot make {}: {}", what, take_openssl_error());
+}
+
+std::string bytes_of(BIO* bio) {
+  char* data = nullptr;
+  const auto length = static_cast<size_t>(BIO_get_mem_data(bio, &data));
+  return {data, length};
+}
+
+KeyPointer make_key() {
+  KeyPointer key(EVP_EC_gen("P-256"));
+  require(key != nullptr, "a key");
+  return key;
+}
+
+struct Authority {
+  X509Pointer certificate;
+  KeyPointer key;
+};
+
+void add_extension(X509* certificate, X509* issuer, int id, const std::string& value) {
+  X509V3_CTX context;
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  const std::unique_ptr<X509_EXTENSION, OpensslFree<X509_EXTENSION_free>> extension(
+      X509V3_EXT_conf_nid(nullptr, &context, id, value.c_str()));
+  require(extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1, "an extension");
+}
+
+// A certificate without its signature.
+X509Pointer draft(EVP_PKEY* key, const std::string& name, int64_t now_s, int days) {
+  X509Pointer made(X509_new());
+  require(made != nullptr && X509_set_version(made.get(), 2) == 1, "a certificate");
+  unsigned char serial[16];
+  require(RAND_bytes(serial, sizeof(serial)) == 1, "a serial number");
+  serial[0] &= 0x7F;
+  serial[0] |= 0x01;
+  BIGNUM* number = BN_bin2bn(serial, sizeof(serial), nullptr);
+  BN_to_ASN1_INTEGER(number, X509_get_serialNumber(made.get()));
+  BN_free(number);
+  ASN1_TIME_set(X509_getm_notBefore(made.get()), now_s - kEarlierS);
+  ASN1_TIME_set(X509_getm_notAfter(made.get()), now_s + days * kSecondsPerDay);
+  X509_set_pubkey(made.get(), key);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(made.get()), "CN", MBSTRING_UTF8,
+                             reinterpret_cast<const unsigned char*>(name.data()), static_cast<int>(name.size()), -1, 0);
+  return made;
+}
+
+Authority make_authority(int64_t now_s, int days) {
+  Authority made{nullptr, make_key()};
+  made.certificate = draft(made.key.get(), "Tessera test authority", now_s, days);
+  X509* const certificate = made.certificate.get();
+  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
+  add_extension(certificate, certificate, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
+  add_extension(certificate, certificate, NID_key_usage, "critical,keyCertSign,cRLSign");
+  add_extension(certificate, certificate, NID_subject_key_identifier, "hash");
+  require(X509_sign(certificate, made.key.get(), EVP_sha256()) > 0, "the authority's signature");
+  return made;
+}
+
+// A PKCS#12 of a new key with its certificate.
+std::string make_identity(const Authority& authority, CertificateRole role, const std::string& node_id,
+                          const Password& password, int64_t now_s, int days) {
+  const KeyPointer key = make_key();
+  const X509Pointer certificate = draft(key.get(), fmt::format("{} {}", name_of(role), node_id), now_s, days);
+  X509* const made = certificate.get();
+  X509_set_issuer_name(made, X509_get_subject_name(authority.certificate.get()));
+  const bool is_scheduler = role == CertificateRole::kScheduler;
+  add_extension(made, authority.certificate.get(), NID_basic_constraints, "critical,CA:FALSE");
+  add_extension(made, authority.certificate.get(), NID_key_usage, "critical,digitalSignature");
+  add_extension(made, authority.certificate.get(), NID_ext_key_usage, is_scheduler ? "serverAuth" : "clientAuth");
+  add_extension(made, authority.certificate.get(), NID_subject_alt_name, "URI:" + print_identity_uri(role, node_id));
+  require(X509_sign(made, authority.key.get(), EVP_sha256()) > 0, "a signature");
+  const std::unique_ptr<PKCS12, OpensslFree<PKCS12_free>> pkcs12(
+      PKCS12_create(password.text().c_str(), node_id.c_str(), key.get(), made, nullptr, 0, 0, 0, 0, 0));
+  const BioOfBytes bio(BIO_new(BIO_s_mem()));
+  require(pkcs12 != nullptr && i2d_PKCS12_bio(bio.get(), pkcs12.get()) == 1, "a PKCS#12");
+  return bytes_of(bio.get());
+}
+
+// Signs the list anew; it holds until the authority's certificate expires.
+std::string print_list(X509_CRL* list, const Authority& authority, int64_t now_s) {
+  ASN1_TIME* now = ASN1_TIME_set(nullptr, now_s - kEarlierS);
+  X509_CRL_set1_lastUpdate(list, now);
+  ASN1_TIME_free(now);
+  X509_CRL_set1_nextUpdate(list, X509_get0_notAfter(authority.certificate.get()));
+  X509_CRL_sort(list);
+  require(X509_CRL_sign(list, authority.key.get(), EVP_sha256()) > 0, "the list's signature");
+  const BioOfBytes bio(BIO_new(BIO_s_mem()));
+  require(PEM_write_bio_X509_CRL(bio.get(), list) == 1, "the list");
+  return bytes_of(bio.get());
+}
+
+std::string make_list(const Authority& authority, int64_t now_s) {
+  const CrlPointer list(X509_CRL_new());
+  require(list != nullptr && X509_CRL_set_version(list.get(), 1) == 1, "the list");
+  X509_CRL_set_issuer_name(list.get(), X509_get_subject_name(authority.certificate.get()));
+  return print_list(list.get(), authority, now_s);
+}
+
+std::string print_config(const std::string& directory) {
+  const auto path = [&](const char* name) { return std::filesystem::absolute(join_path(directory, name)).string(); };
+  nlohmann::ordered_json config;
+  config["server_cert_path"] = path("server.p12");
+  config["crl_path"] = path("crl.pem");
+  config["client_cert_path"] = path("client.p12");
+  config["ca_cert_path"] = path("ca.crt");
+  config["cipher_list"] = "";
+  config["cert_expire_warning_time_in_day"] = 90;
+  return config.dump(2) + "\n";
+}
+
+// A node id may be no file's name: left/0 has left_0.p12.
+std::string file_name_of(std::string node_id) {
+  std::ranges::replace(node_id, '/', '_');
+  return node_id + ".p12";
+}
+
+}  // namespace
+
+void make_certificates(const NewCertificates& wanted, int64_t now_s) {
+  if (wanted.days < 1) throw InvalidArgument("certificates hold for 1 day at least, got {}", wanted.days);
+  const Authority authority = make_authority(now_s, wanted.days);
+  struct NewFile {
+    std::string name;
+    unsigned mode;
+    std::string bytes;
+  };
+  const auto identity = [&](CertificateRole role, const std::string& node_id) {
+    return make_identity(authority, role, node_id, wanted.password, now_s, wanted.days);
+  };
+  const BioOfBytes certificate(BIO_new(BIO_s_mem()));
+  const BioOfBytes key(BIO_new(BIO_s_mem()));
+  require(PEM_write_bio_X509(certificate.get(), authority.certificate.get()) == 1 &&
+              PEM_write_bio_PKCS8PrivateKey(key.get(), authority.key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1,
+          "the authority's files");
+  std::vector<NewFile> made = {{"ca.crt", 0644, bytes_of(certificate.get())},
+                               {"ca.key", 0600, bytes_of(key.get())},
+                               {"crl.pem", 0644, make_list(authority, now_s)},
+                               {"server.p12", 0600, identity(CertificateRole::kScheduler, "scheduler")},
+                               {"client.p12", 0600, identity(CertificateRole::kWorker, "*")},
+                               {"observer.p12", 0600, identity(CertificateRole::kObserver, "*")},
+                               {"config.json", 0644, print_config(wanted.directory)}};
+  for (const std::string& node_id : wanted.node_ids) {
+    // A comma would begin another name of the certificate.
+    if (!parse_identity_uri(print_identity_uri(CertificateRole::kWorker, node_id)) ||
+        node_id.find(',') != std::string::npos) {
+      throw InvalidArgument("\"{}\" is no node id of a certificate: 1 to 100 characters of visible ASCII, no comma",
+                            node_id);
+    }
+    const std::string name = file_name_of(node_id);
+    if (std::ranges::find(made, name, &NewFile::name) != made.end()) {
+      throw InvalidArgument("two certificates would have the file {}: give nodes other names", name);
+    }
+    made.push_back({name, 0600, identity(CertificateRole::kWorker, node_id)});
+  }
+  FileSystem& files = FileSystem::local();
+  files.create_directories(wanted.directory);
+  for (const NewFile& file : made) {
+    const std::string path = join_path(wanted.directory, file.name);
+    if (files.exists(path)) throw InvalidArgument("\"{}\" is there already: give another folder", path);
+  }
+  for (const NewFile& file : made)
+    files.write_atomically(join_path(wanted.directory, file.name), file.bytes, file.mode);
+}
+
+void revoke_certificate(const std::string& directory, const std::string& name, const Password& password,
+                        int64_t now_s) {
+  FileSystem& files = FileSystem::local();
+  const auto read = [&](const char* file, auto parse) {
+    const std::string bytes = files.read_text(join_path(directory, file));
+    const BioOfBytes bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
+    return parse(bio.get(), nullptr, nullptr, nullptr);
+  };
+  const Authority authority{X509Pointer(read("ca.crt", PEM_read_bio_X509)),
+                            KeyPointer(read("ca.key", PEM_read_bio_PrivateKey))};
+  const CrlPointer list(read("crl.pem", PEM_read_bio_X509_CRL));
+  require(authority.certificate != nullptr && authority.key != nullptr && list != nullptr, "a new list");
+  const Certificates revoked = read_certificates({.identity_path = join_path(directory, name + ".p12"),
+                                                  .password = password,
+                                                  .authority_path = join_path(directory, "ca.crt"),
+                                                  .revocation_path = "",
+                                                  .ciphers = ""},
+                                                 now_s);
+  std::unique_ptr<X509_REVOKED, OpensslFree<X509_REVOKED_free>> entry(X509_REVOKED_new());
+  ASN1_TIME* now = ASN1_TIME_set(nullptr, now_s);
+  X509_REVOKED_set_revocationDate(entry.get(), now);
+  ASN1_TIME_free(now);
+  X509_REVOKED_set_serialNumber(entry.get(), X509_get_serialNumber(revoked.own.get()));
+  require(X509_CRL_add0_revoked(list.get(), entry.release()) == 1, "a new list");
+  files.write_atomically(join_path(directory, "crl.pem"), print_list(list.get(), authority, now_s));
+}
+
+}  // namespace tessera::cluster

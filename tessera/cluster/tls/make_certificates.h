@@ -1,0 +1,34 @@
+// make_certificates(): an authority and what a job needs of it, for tests and for those who have none. Keys are ECDSA
+// over P-256, and each file with a key can be read by its owner only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/tls/certificates.h"
+
+namespace tessera::cluster {
+
+struct NewCertificates {
+  std::string directory;
+  Password password;                  // of the PKCS#12 files
+  std::vector<std::string> node_ids;  // each gets a certificate of its own, too
+  int days = 365;
+};
+
+// Makes in the directory, which is made where it is missing:
+//   ca.crt, ca.key      the authority
+//   crl.pem             its list of revoked certificates, empty
+//   server.p12          a scheduler's
+//   client.p12          a worker's that may be any node
+//   observer.p12        one that may ask for the status
+//   NODE_ID.p12         a worker's that may be this node only; a / of the id is a _ in the name
+//   config.json         where these are, as TESSERA_TLS_CONFIG takes it
+// Throws InvalidArgument where one of them is there already, IoError where they cannot be written.
+void make_certificates(const NewCertificates& wanted, int64_t now_s);
+
+// Puts the certificate of a file `NAME.p12` of the directory on its list of revoked ones. Throws as reading them does.
+void revoke_certificate(const std::string& directory, const std::string& name, const Password& password, int64_t now_s);
+
+}  // namespace tessera::cluster
