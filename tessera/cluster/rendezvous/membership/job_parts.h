@@ -1,0 +1,47 @@
+// What a JobScheduler remembers of a node and of a peer; for its sources only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+
+namespace tessera::cluster::rendezvous {
+
+struct JobScheduler::Node {
+  std::string host;
+  std::string address;
+  uint64_t incarnation = 0;
+  uint64_t token = 0;
+  std::optional<uint32_t> rank;
+  PeerId worker = 0;    // its own process's connection; 0: none
+  PeerId launcher = 0;  // that of what starts it
+  bool is_started = false;
+  bool is_ready = false;  // it has registered for the next generation, or is in this one
+  bool is_lost = false;
+  bool has_left = false;
+  int64_t heard_ms = 0;
+  int64_t deadline_ms = 0;  // it is lost then
+  int64_t step = 0;
+
+  bool is_present() const { return is_ready && !is_lost && (has_left || is_connected()); }
+  bool is_connected() const { return worker != 0 || (!is_started && launcher != 0); }
+};
+
+struct JobScheduler::Peer {
+  PeerId id = 0;
+  PeerIdentity identity;
+  std::optional<PeerRole> role;  // once it has registered
+  std::vector<std::string> node_ids;
+  size_t num_wanted = 0;
+};
+
+// Tells whether a peer that has shown who it is may act so.
+inline bool may_be(const PeerIdentity& identity, PeerRole role) {
+  if (!identity.is_certified || identity.role == CertificateRole::kWorker) return true;
+  return identity.role == CertificateRole::kObserver && role == PeerRole::kObserver;
+}
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,143 @@
+// JobScheduler: who belongs to a job, which rank each has, and which generation it is. It is a state machine: peers
+// connect, say messages and go, time passes, and what it wants to tell them is taken from it. It knows no sockets,
+// reads the time from a Clock that is passed in, and throws nothing on what a peer says. Not thread-safe.
+//
+// A node is a rank's place: a node id, which outlives the processes that take it. Nodes register, by their own process
+// or by a launcher that will start it; when all are there they get ranks, ordered by host and node id, and a generation
+// begins. A node keeps its rank over restarts, its own and the scheduler's. The newer incarnation of a node wins, and
+// the older one is fenced. A node that is lost ends the generation: the job fails, or waits for it (`recovers`).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/clock.h"
+#include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+#include "tessera/cluster/rendezvous/messages/messages.h"
+#include "tessera/cluster/tls/peer_identity.h"
+
+namespace tessera::cluster::rendezvous {
+
+struct SchedulerOptions {
+  int num_workers = 1;
+  bool recovers = false;             // a generation that ends is followed by another one; else the job fails
+  int64_t join_timeout_ms = 600000;  // until all nodes are there, at the start and after a loss
+  int64_t heartbeat_ms = 3000;       // so often peers show that they live
+  int64_t node_timeout_ms = 30000;   // a node that says nothing for so long is lost
+  int64_t reconnect_ms = 5000;       // so is one whose connection has ended, after this
+};
+
+// What one peer may keep here, and all of them.
+struct Quotas {
+  size_t stored_bytes_of_peer = size_t{8} << 20;
+  size_t stored_bytes = size_t{256} << 20;
+  size_t wanted_names_of_peer = 4096;
+  size_t entry_bytes = 64;  // each value counts so much beside its bytes
+};
+
+using PeerId = uint64_t;
+
+// What a peer is to be told. `ends`: its connection ends then.
+struct ToPeer {
+  PeerId peer = 0;
+  uint64_t generation = 0;
+  Message message;
+  bool ends = false;
+};
+
+class JobScheduler {
+ public:
+  // `saved`: what an earlier scheduler of this job has left; empty at first. Throws InvalidArgument where it is of a
+  // job with another number of workers.
+  JobScheduler(const SchedulerOptions& options, Clock& clock, const SchedulerState& saved = {},
+               const Quotas& quotas = {});
+
+  ~JobScheduler();
+
+  // A peer has connected, and its handshake has shown who it is.
+  void connect(PeerId peer, const PeerIdentity& identity);
+  void receive(PeerId peer, uint64_t generation, const Message& message);
+  void disconnect(PeerId peer);
+  // To be called every 100 ms or so: time-outs pass.
+  void tick();
+
+  // What peers are to be told, in this order; empty afterwards. Before they hear it, state() must be saved where
+  // take_is_dirty() is true.
+  std::vector<ToPeer> take_messages();
+  bool take_is_dirty();
+  const SchedulerState& state() const { return state_; }
+  uint64_t generation() const { return state_.generation; }
+
+  JobPhase phase() const { return phase_; }
+  // The job is over, and everybody has been told.
+  bool is_over() const { return phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed; }
+  const std::string& failure() const { return failure_; }
+  bool is_member(PeerId peer) const;
+  JobStatus status() const;
+  // The nodes that are waited for, for people: "2 of 4 workers: a, b have come".
+  std::string who_is_missing() const;
+
+ private:
+  struct Node;
+  struct Peer;
+
+  void take(Peer& peer, const Register& message);
+  void take(Peer& peer, const Heartbeat& message);
+  void take(Peer& peer, const SetValue& message);
+  void take(Peer& peer, const GetValue& message);
+  void take(Peer& peer, const SetBlob& message);
+  void take(Peer& peer, const GetBlob& message);
+  void take(Peer& peer, const Leave& message);
+  void take(Peer& peer, const AskStatus& message);
+  template <typename OfScheduler>
+  void take(Peer& peer, const OfScheduler& message);
+
+  std::string why_not(const Peer& peer, const Register& message) const;
+  bool may_speak_for(const Peer& peer, const Node& node) const;
+  void attach(Peer& peer, const std::string& id, const Register& message);
+  void fence(PeerId peer, const std::string& reason);
+  void drop_lost_for(size_t num_new);
+  void begin_generation();
+  void give_ranks();
+  void forget_values();
+  void tell_ranks(Peer& peer);
+  void lose(Node& node, const std::string& reason);
+  void end_generation(const std::string& node_id, const std::string& reason);
+  void end_job(bool failed, const std::string& node_id, const std::string& reason);
+  void tell(PeerId peer, Message message, bool ends = false);
+  void tell_members(const Message& message, bool ends = false);
+  void refuse(const Peer& peer, const std::string& reason);
+  size_t num_present() const;
+  int32_t rank_of(const std::string& node_id) const;
+  void record();
+  int64_t now_ms() const { return clock_.monotonic_ns() / 1'000'000; }
+
+  SchedulerOptions options_;
+  Quotas quotas_;
+  Clock& clock_;
+  SchedulerState state_;
+  bool is_dirty_ = false;
+  JobPhase phase_ = JobPhase::kWaiting;
+  std::string failure_;
+  int64_t started_ms_ = 0;
+  int64_t waiting_since_ms_ = 0;
+  int64_t ticked_ms_ = 0;
+  std::map<std::string, Node> nodes_;
+  std::map<PeerId, Peer> peers_;
+  struct StoredValue {
+    std::string value;
+    std::string owner;  // a node id
+  };
+  std::map<std::string, StoredValue> values_;
+  std::map<std::string, size_t> stored_of_;  // bytes by node id
+  size_t stored_bytes_ = 0;
+  std::map<std::string, std::set<PeerId>> wanted_;  // who waits for a name
+  std::vector<ToPeer> messages_;
+};
+
+}  // namespace tessera::cluster::rendezvous

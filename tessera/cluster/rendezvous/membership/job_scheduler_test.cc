@@ -1,0 +1,475 @@
+// Claims about membership, on a clock that stands still until it is moved.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/base/clock.h"
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A scheduler with peers that are numbers. What it says is kept by peer.
+class Job {
+ public:
+  explicit Job(SchedulerOptions options, const SchedulerState& saved = {}, const Quotas& quotas = {})
+      : scheduler(options, clock, saved, quotas) {}
+
+  PeerId connect(const PeerIdentity& identity = {.address = "10.0.0.1"}) {
+    scheduler.connect(++last, identity);
+    return last;
+  }
+  void say(PeerId peer, const Message& message, std::optional<uint64_t> generation = {}) {
+    scheduler.receive(peer, generation.value_or(scheduler.generation()), message);
+    listen();
+  }
+  // Connects and registers a worker.
+  PeerId join(const std::string& node_id, uint64_t incarnation = 1, const std::string& host = "left",
+              uint64_t token = 0, uint64_t generation = 0) {
+    const PeerId peer = connect();
+    say(peer, Register{.incarnation = incarnation, .token = token, .host = host, .node_ids = {node_id}}, generation);
+    return peer;
+  }
+  void pass(int64_t ms) {
+    for (; ms > 0; ms -= 100) {
+      clock.sleep_ms(std::min<int64_t>(ms, 100));
+      scheduler.tick();
+      listen();
+    }
+  }
+  void beat(const std::vector<PeerId>& peers) {
+    for (const PeerId peer : peers) say(peer, Heartbeat{});
+  }
+  void listen() {
+    for (ToPeer& told : scheduler.take_messages()) {
+      if (told.ends) {
+        scheduler.disconnect(told.peer);
+        ended.push_back(told.peer);
+      }
+      heard[told.peer].push_back(std::move(told));
+    }
+  }
+  template <typename Body>
+  const Body* last_of(PeerId peer) {
+    const Body* found = nullptr;
+    for (const ToPeer& told : heard[peer]) {
+      if (const auto* body = std::get_if<Body>(&told.message)) found = body;
+    }
+    return found;
+  }
+  std::string refusal_of(PeerId peer) {
+    const auto* refused = last_of<Refused>(peer);
+    return refused == nullptr ? "" : refused->reason;
+  }
+  int rank_of(PeerId peer) {
+    const auto* assigned = last_of<Assigned>(peer);
+    return assigned == nullptr ? -1 : static_cast<int>(assigned->nodes.at(0).rank);
+  }
+
+  FakeClock clock;
+  JobScheduler scheduler;
+  PeerId last = 0;
+  std::map<PeerId, std::vector<ToPeer>> heard;
+  std::vector<PeerId> ended;
+};
+
+TEST(JobScheduler, RanksFollowHostAndNodeIdNotTheOrderOfComing) {
+  Job job({.num_workers = 5});
+  const PeerId w10 = job.join("worker_10", 1, "left");
+  const PeerId r0 = job.join("worker_0", 1, "right");
+  const PeerId w2 = job.join("worker_2", 1, "left");
+  const PeerId w1 = job.join("worker_1", 1, "left");
+  EXPECT_EQ(job.rank_of(w10), -1);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  const PeerId r1 = job.join("worker_11", 1, "right");
+  EXPECT_THAT((std::vector<int>{job.rank_of(w1), job.rank_of(w2), job.rank_of(w10), job.rank_of(r0), job.rank_of(r1)}),
+              ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(job.heard[w1].back().generation, 1U);
+  EXPECT_FALSE(job.last_of<Assigned>(w1)->is_one_host);
+}
+
+TEST(JobScheduler, OneHostIsOneNameAtOneAddress) {
+  Job same({.num_workers = 2});
+  const PeerId a = same.join("a");
+  same.join("b");
+  EXPECT_TRUE(same.last_of<Assigned>(a)->is_one_host);
+  Job other({.num_workers = 2});
+  const PeerId c = other.join("a");
+  const PeerId d = other.connect({.address = "10.0.0.2"});
+  other.say(d, Register{.incarnation = 1, .host = "left", .node_ids = {"b"}});
+  EXPECT_FALSE(other.last_of<Assigned>(c)->is_one_host);
+}
+
+TEST(JobScheduler, ALauncherRegistersSeveralNodesWhichThenComeThemselves) {
+  Job job({.num_workers = 3});
+  const PeerId launcher = job.connect();
+  job.say(launcher,
+          Register{.role = PeerRole::kLauncher, .incarnation = 7, .host = "left", .node_ids = {"l/0", "l/1"}});
+  const PeerId other = job.join("a", 3, "apart");
+  const auto* assigned = job.last_of<Assigned>(launcher);
+  ASSERT_NE(assigned, nullptr);
+  EXPECT_EQ(assigned->nodes[0].rank, 1U);
+  EXPECT_EQ(assigned->nodes[1].rank, 2U);
+  EXPECT_EQ(job.rank_of(other), 0);
+  const PeerId worker = job.join("l/1", 7);
+  EXPECT_EQ(job.rank_of(worker), 2);
+  EXPECT_EQ(job.last_of<Welcome>(worker)->token, job.last_of<Welcome>(launcher)->token);
+  EXPECT_TRUE(job.ended.empty());
+  const JobStatus status = job.scheduler.status();
+  EXPECT_FALSE(status.nodes[1].is_started);
+  EXPECT_TRUE(status.nodes[2].is_started);
+}
+
+TEST(JobScheduler, WorkersThatDoNotComeAreNamedWhenTheTimeIsOver) {
+  Job job({.num_workers = 3, .join_timeout_ms = 2000});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b", 1, "right");
+  job.pass(1900);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.pass(200);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_EQ(job.scheduler.failure(), "2 of 3 workers have come: a on left, b on right within 2000 ms");
+  EXPECT_TRUE(job.last_of<JobEnded>(a)->failed);
+  EXPECT_THAT(job.ended, ElementsAre(a, b));
+}
+
+TEST(JobScheduler, F14_OneTooManyIsRefusedAndHarmsNobody) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  job.join("b");
+  const PeerId c = job.join("c");
+  EXPECT_EQ(job.refusal_of(c), "the job has 2 workers, and all places are taken");
+  EXPECT_THAT(job.ended, ElementsAre(c));
+  EXPECT_EQ(job.rank_of(a), 0);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
+TEST(JobScheduler, AnotherNumberOfWorkersIsRefused) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.connect();
+  job.say(a, Register{.num_workers = 3, .host = "h", .node_ids = {"a"}});
+  EXPECT_EQ(job.refusal_of(a), "the job has 2 workers, this peer says 3");
+}
+
+TEST(JobScheduler, ASilentNodeIsLostAfterItsTimeAndNotBefore) {
+  Job job({.num_workers = 2, .node_timeout_ms = 1000});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  for (int i = 0; i < 20; ++i) {
+    job.pass(100);
+    job.beat({a});
+    EXPECT_TRUE(i > 8 || job.scheduler.phase() == JobPhase::kRunning) << i;
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: it has said nothing for 1000 ms"));
+  const auto* told = job.last_of<JobEnded>(a);
+  EXPECT_EQ(told->rank, 1);
+  EXPECT_NE(job.last_of<JobEnded>(b), nullptr);
+}
+
+TEST(JobScheduler, F07_ANodeThatIsHeardAgainInTimeIsNotLost) {
+  Job job({.num_workers = 1, .node_timeout_ms = 1000});
+  const PeerId a = job.join("a");
+  for (int i = 0; i < 10; ++i) {
+    job.pass(500);
+    job.beat({a});
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(a)->num_missing, 0U);
+}
+
+TEST(JobScheduler, ASchedulerThatWasStoppedItselfLosesNobody) {
+  Job job({.num_workers = 1, .node_timeout_ms = 1000});
+  job.join("a");
+  job.pass(100);
+  job.clock.sleep_ms(60000);
+  job.scheduler.tick();
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  job.pass(1100);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+}
+
+TEST(JobScheduler, AConnectionThatEndsMayComeBackWithTheSameRank) {
+  Job job({.num_workers = 2, .reconnect_ms = 1000});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  job.scheduler.disconnect(b);
+  job.pass(900);
+  EXPECT_EQ(job.scheduler.status().nodes[1].state, NodeState::kSilent);
+  const PeerId again = job.join("b", 1, "left", job.last_of<Welcome>(b)->token, 1);
+  EXPECT_EQ(job.rank_of(again), 1);
+  job.pass(1500);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  job.scheduler.disconnect(a);
+  job.pass(1100);
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("node a failed: its connection has ended and it has not come back"));
+}
+
+TEST(JobScheduler, F10_TheNewerIncarnationWinsAndTheOlderOneStaysOut) {
+  Job job({.num_workers = 2});
+  const PeerId old = job.join("a", 1);
+  const PeerId newer = job.join("a", 2);
+  EXPECT_THAT(job.ended, ElementsAre(old));
+  EXPECT_EQ(job.last_of<Fenced>(old)->reason, "a newer process is node a now");
+  const PeerId back = job.join("a", 1, "left", job.last_of<Welcome>(old)->token);
+  EXPECT_NE(job.last_of<Fenced>(back), nullptr);
+  job.join("b");
+  EXPECT_EQ(job.rank_of(newer), 0);
+  EXPECT_THAT(job.ended, ElementsAre(old, back));
+}
+
+TEST(JobScheduler, WithoutRecoveryARunningNodeIsNotDisplaced) {
+  Job job({.num_workers = 1});
+  job.join("a", 1);
+  const PeerId newer = job.join("a", 2);
+  EXPECT_EQ(job.refusal_of(newer), "node a takes part in the job already");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
+TEST(JobScheduler, F11_WithRecoveryARestartedNodeIsTakenAtOnceWithItsRankInANewGeneration) {
+  Job job({.num_workers = 2, .recovers = true});
+  const PeerId a = job.join("a", 1);
+  const PeerId b = job.join("b", 1);
+  const PeerId newer = job.join("b", 2);  // before anybody has noticed that the first one is gone
+  EXPECT_NE(job.last_of<Fenced>(b), nullptr);
+  EXPECT_EQ(job.last_of<GenerationEnded>(a)->node_id, "b");
+  EXPECT_EQ(job.rank_of(newer), -1);
+  job.say(a, Register{.incarnation = 1, .token = job.last_of<Welcome>(a)->token, .host = "left", .node_ids = {"a"}}, 1);
+  EXPECT_EQ(job.rank_of(newer), 1);
+  EXPECT_EQ(job.rank_of(a), 0);
+  EXPECT_EQ(job.heard[a].back().generation, 2U);
+}
+
+TEST(JobScheduler, ANewNodeTakesTheRankOfALostOneOnly) {
+  Job job({.num_workers = 2, .recovers = true, .reconnect_ms = 500});
+  const PeerId a = job.join("a", 1);
+  const PeerId b = job.join("b", 1);
+  job.scheduler.disconnect(b);
+  const PeerId early = job.join("c", 1, "left", 0, 1);
+  EXPECT_THAT(job.refusal_of(early), HasSubstr("all places are taken"));
+  job.pass(600);
+  EXPECT_NE(job.last_of<GenerationEnded>(a), nullptr);
+  job.say(a, Register{.incarnation = 1, .token = job.last_of<Welcome>(a)->token, .host = "left", .node_ids = {"a"}}, 1);
+  const PeerId c = job.join("c", 1, "left", 0, 1);
+  EXPECT_EQ(job.rank_of(c), 1);
+  EXPECT_EQ(job.rank_of(a), 0);
+}
+
+TEST(JobScheduler, F03_AfterItsDeathTheSameNodesHaveTheSameRanks) {
+  SchedulerState saved;
+  std::vector<uint64_t> tokens;
+  {
+    Job job({.num_workers = 3});
+    const std::vector<PeerId> peers = {job.join("c", 1), job.join("a", 2), job.join("b", 3)};
+    for (const PeerId peer : peers) tokens.push_back(job.last_of<Welcome>(peer)->token);
+    EXPECT_TRUE(job.scheduler.take_is_dirty());
+    saved = job.scheduler.state();
+  }
+  FrameError error;
+  saved = *parse_scheduler_state(print_scheduler_state(saved), error);
+  Job job({.num_workers = 3}, saved);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  const PeerId stranger = job.join("d", 9);
+  EXPECT_THAT(job.refusal_of(stranger), HasSubstr("all places are taken"));
+  const PeerId c = job.join("c", 1, "left", tokens[0], 1);
+  const PeerId a = job.join("a", 2, "left", tokens[1], 1);
+  EXPECT_EQ(job.rank_of(a), 0);
+  EXPECT_EQ(job.rank_of(c), 2);
+  EXPECT_EQ(job.heard[a].back().generation, 1U);
+}
+
+TEST(JobScheduler, F04_AfterItsDeathDuringRegistrationNoRankIsLostOrDoubled) {
+  for (int before = 0; before <= 3; ++before) {
+    SchedulerState saved;
+    {
+      Job job({.num_workers = 4});
+      for (int i = 0; i < before; ++i) job.join(fmt::format("n{}", i), 1 + static_cast<uint64_t>(i));
+      saved = job.scheduler.state();
+    }
+    Job job({.num_workers = 4}, saved);
+    std::vector<int> ranks;
+    std::vector<PeerId> peers;
+    for (int i = 0; i < 4; ++i) peers.push_back(job.join(fmt::format("n{}", i), 1 + static_cast<uint64_t>(i)));
+    for (const PeerId peer : peers) ranks.push_back(job.rank_of(peer));
+    EXPECT_THAT(ranks, ElementsAre(0, 1, 2, 3));
+  }
+}
+
+TEST(JobScheduler, AStateOfAnotherJobIsRefused) {
+  FakeClock clock;
+  EXPECT_THROW(JobScheduler({.num_workers = 2}, clock, {.num_workers = 3}), InvalidArgument);
+}
+
+TEST(JobScheduler, F64_WhatIsOfAnotherGenerationIsNotTaken) {
+  Job job({.num_workers = 1, .recovers = true});
+  const PeerId a = job.join("a", 1);
+  const PeerId newer = job.join("a", 2, "left", 0, 1);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  job.say(newer, SetValue{"late", "x"}, 1);
+  job.say(newer, GetValue{"late"}, 2);
+  EXPECT_EQ(job.last_of<ValueAnswer>(newer), nullptr);
+  job.say(newer, SetValue{"future", "x"}, 3);
+  EXPECT_THAT(job.refusal_of(newer), HasSubstr("a generation that has not begun"));
+  EXPECT_NE(job.last_of<Fenced>(a), nullptr);
+}
+
+TEST(JobScheduler, ValuesAreAnsweredWhenTheyAreThere) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  job.say(b, GetValue{"where"});
+  EXPECT_EQ(job.last_of<ValueAnswer>(b), nullptr);
+  job.say(a, SetValue{"where", "here"});
+  EXPECT_EQ(job.last_of<ValueAnswer>(b)->value, "here");
+  job.say(a, GetValue{"where"});
+  EXPECT_EQ(job.last_of<ValueAnswer>(a)->value, "here");
+  job.say(a, SetValue{"where", "there"});  // its own it may set anew
+  job.say(b, SetValue{"where", "nowhere"});
+  EXPECT_EQ(job.refusal_of(b), "the value \"where\" is another node's");
+}
+
+TEST(JobScheduler, F71_QuotasHoldForEachPeerAndForAll) {
+  Job job({.num_workers = 3}, {},
+          {.stored_bytes_of_peer = 1000, .stored_bytes = 1500, .wanted_names_of_peer = 3, .entry_bytes = 64});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  const PeerId c = job.join("c");
+  job.say(a, SetValue{"1", std::string(900, 'v')});
+  job.say(b, SetValue{"2", std::string(480, 'v')});
+  EXPECT_EQ(job.refusal_of(b), "the job's values have more than 1500 bytes");
+  job.say(a, SetValue{"1", std::string(100, 'v')});  // shorter: room again
+  job.say(a, SetValue{"3", std::string(900, 'v')});
+  EXPECT_EQ(job.refusal_of(a), "its values have more than 1000 bytes");
+  for (const char* name : {"x", "y", "z", "x"}) job.say(c, GetValue{name});
+  EXPECT_EQ(job.refusal_of(c), "");
+  job.say(c, GetValue{"w"});
+  EXPECT_EQ(job.refusal_of(c), "it waits for more than 3 values");
+}
+
+TEST(JobScheduler, AMillionSmallValuesMeetTheQuotaByTheirNames) {
+  Job job({.num_workers = 1});
+  const PeerId a = job.join("a");
+  int count = 0;
+  while (job.refusal_of(a).empty() && count < 1'000'000) job.say(a, SetValue{fmt::format("{:07}", count++), ""});
+  EXPECT_LT(count, (8 << 20) / 64);
+  EXPECT_THAT(job.refusal_of(a), HasSubstr("its values have more than"));
+}
+
+TEST(JobScheduler, TheFirstStateOfAJobStays) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  job.scheduler.take_is_dirty();
+  job.say(b, GetBlob{"seed"});
+  EXPECT_FALSE(job.last_of<BlobAnswer>(b)->is_there);
+  job.say(a, SetBlob{"seed", "1"});
+  EXPECT_TRUE(job.scheduler.take_is_dirty());
+  job.say(b, SetBlob{"seed", "2"});
+  EXPECT_EQ(job.last_of<BlobAnswer>(b)->bytes, "1");
+  job.say(b, SetBlob{"weights", "w"});
+  EXPECT_EQ(job.refusal_of(b), "the job has no state of that name");
+  job.say(a, SetBlob{"seed", std::string(65, '1')});
+  EXPECT_EQ(job.refusal_of(a), "the job's seed has at most 64 bytes");
+}
+
+TEST(JobScheduler, F70_WhatIsSaidOutOfTurnIsRefused) {
+  Job job({.num_workers = 1});
+  for (const Message& message :
+       std::vector<Message>{Heartbeat{}, SetValue{}, GetValue{}, SetBlob{}, GetBlob{}, Leave{}}) {
+    const PeerId peer = job.connect();
+    job.say(peer, message);
+    EXPECT_EQ(job.refusal_of(peer), "it has not registered");
+  }
+  const PeerId peer = job.connect();
+  job.say(peer, Register{.host = "h", .node_ids = {}});
+  EXPECT_EQ(job.refusal_of(peer), "a worker has one node, a launcher one or more");
+  const PeerId twice = job.connect();
+  job.say(twice, Register{.role = PeerRole::kLauncher, .host = "h", .node_ids = {"x", "x"}});
+  EXPECT_EQ(job.refusal_of(twice), "it registers a node twice");
+  const PeerId crowd = job.connect();
+  job.say(crowd, Register{.role = PeerRole::kLauncher, .host = "h", .node_ids = {"x", "y"}});
+  EXPECT_EQ(job.refusal_of(crowd), "the job has 1 workers, and 1 are free, of 2 that are asked for");
+  const PeerId a = job.join("a");
+  job.say(a, Welcome{});
+  EXPECT_EQ(job.refusal_of(a), "it says what only a scheduler says");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
+TEST(JobScheduler, F60_ACertificateNamesRoleAndNode) {
+  Job job({.num_workers = 2});
+  const auto come = [&](const PeerIdentity& identity, const std::string& node, PeerRole role = PeerRole::kWorker) {
+    const PeerId peer = job.connect(identity);
+    job.say(peer, Register{.role = role, .host = "h", .node_ids = {node}});
+    return job.refusal_of(peer);
+  };
+  EXPECT_EQ(come({true, CertificateRole::kWorker, "worker_1"}, "worker_2"),
+            "its certificate does not name node worker_2");
+  EXPECT_EQ(come({true, CertificateRole::kObserver, "*"}, "a"),
+            "its certificate is of role observer, which is no worker");
+  EXPECT_EQ(come({true, CertificateRole::kScheduler, "*"}, "a"),
+            "its certificate is of role scheduler, which is no worker");
+  EXPECT_EQ(come({true, CertificateRole::kWorker, "worker_*"}, "worker_2"), "");
+  EXPECT_EQ(come({true, CertificateRole::kWorker, "worker_1"}, "worker_1"), "");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  const PeerId observer = job.connect({true, CertificateRole::kObserver, "*"});
+  job.say(observer, AskStatus{});
+  EXPECT_EQ(job.last_of<JobStatus>(observer)->nodes.size(), 2U);
+}
+
+TEST(JobScheduler, NobodySpeaksForAnothersNode) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  job.say(a, Leave{"b", true, "forged"});
+  EXPECT_EQ(job.refusal_of(a), "it speaks for a node that is not its own");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(job.last_of<JobEnded>(b), nullptr);
+}
+
+TEST(JobScheduler, WhenAllHaveLeftTheJobIsFinished) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  job.say(a, Leave{"a"});
+  job.scheduler.disconnect(a);
+  for (int i = 0; i < 40; ++i) {  // who has left is not missed
+    job.pass(1000);
+    job.beat({b});
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  job.say(b, Leave{"b"});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFinished);
+  EXPECT_FALSE(job.last_of<JobEnded>(b)->failed);
+}
+
+TEST(JobScheduler, AFailedRankEndsTheJobWithItsWordsAndItsRank) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  job.say(b, Leave{"b", true, "the shape is wrong"});
+  EXPECT_EQ(job.scheduler.failure(), "node b failed: the shape is wrong");
+  EXPECT_EQ(job.last_of<JobEnded>(a)->rank, 1);
+  EXPECT_EQ(job.last_of<JobEnded>(a)->reason, "the shape is wrong");
+  EXPECT_EQ(job.scheduler.state().is_running, false);
+}
+
+TEST(JobScheduler, WhoLeavesBeforeTheStartMakesRoom) {
+  Job job({.num_workers = 2});
+  const PeerId a = job.join("a");
+  job.say(a, Leave{"a"});
+  job.join("b");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.join("c");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
+}  // namespace
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,63 @@
+// What a JobScheduler says of its job.
+#include <algorithm>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/membership/job_parts.h"
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+constexpr size_t kMaxNamed = 8;
+
+}  // namespace
+
+void JobScheduler::take(Peer& peer, const AskStatus& /*message*/) {
+  if (!may_be(peer.identity, PeerRole::kObserver)) return refuse(peer, "its certificate does not let it ask");
+  tell(peer.id, status());
+}
+
+std::string JobScheduler::who_is_missing() const {
+  std::vector<std::string> there, missing;
+  for (const auto& [id, node] : nodes_) {
+    const bool is_there = node.is_present();
+    (is_there ? there : missing).push_back(is_there ? fmt::format("{} on {}", id, node.host) : id);
+  }
+  const auto name = [](std::vector<std::string> ids) {
+    const size_t count = ids.size();
+    if (count > kMaxNamed) ids.resize(kMaxNamed);
+    return fmt::format("{}{}", fmt::join(ids, ", "),
+                       count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "");
+  };
+  return fmt::format("{} of {} workers have come{}{}", there.size(), options_.num_workers,
+                     there.empty() ? "" : ": " + name(there), missing.empty() ? "" : "; not there: " + name(missing));
+}
+
+JobStatus JobScheduler::status() const {
+  JobStatus status{.phase = phase_,
+                   .num_workers = state_.num_workers,
+                   .num_missing = static_cast<uint32_t>(options_.num_workers - static_cast<int>(num_present())),
+                   .up_ms = static_cast<uint64_t>(now_ms() - started_ms_),
+                   .reason = failure_,
+                   .nodes = {},
+                   .blobs = {}};
+  for (const auto& [id, node] : nodes_) {
+    const NodeState state = node.has_left         ? NodeState::kLeft
+                            : node.is_lost        ? NodeState::kLost
+                            : node.is_connected() ? NodeState::kPresent
+                                                  : NodeState::kSilent;
+    status.nodes.push_back({.node_id = id,
+                            .host = node.host,
+                            .state = state,
+                            .has_rank = node.rank.has_value(),
+                            .rank = node.rank.value_or(0),
+                            .is_started = node.is_started,
+                            .heard_ms_ago = now_ms() - node.heard_ms,
+                            .step = node.step});
+  }
+  for (const auto& [name, bytes] : state_.blobs) status.blobs.push_back({name, bytes.size()});
+  return status;
+}
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,131 @@
+#include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
+#include "tessera/cluster/rendezvous/messages/fields.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+constexpr std::string_view kStateMagic = "TRS1";
+constexpr size_t kStateHead = 8;
+constexpr size_t kChecksumBytes = 4;
+
+// A seed is a number; a plan has a line for each node of a graph; a kernel table one for each kind of operator.
+constexpr std::array<BlobRules, 3> kBlobRules = {
+    {{"seed", 64}, {"plan", kMaxBlobBytes}, {"kernel table", size_t{4} << 20}}};
+
+template <typename Fields>
+void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<std::string, std::string>>& blobs) {
+  fields.number(state.num_workers);
+  fields.number(state.generation);
+  fields.number(state.last_token);
+  fields.flag(state.is_running);
+  fields.list(state.nodes, kMaxNodes, [](Fields& of_node, SavedNode& node) {
+    of_node.node_id(node.node_id, kMaxNodeId);
+    of_node.text(node.host, kMaxHostName);
+    of_node.number(node.rank);
+    of_node.number(node.incarnation);
+    of_node.number(node.token);
+    of_node.flag(node.has_left);
+  });
+  fields.list(blobs, kBlobRules.size(), [](Fields& of_blob, std::pair<std::string, std::string>& blob) {
+    of_blob.text(blob.first, kMaxValueName);
+    of_blob.text(blob.second, kMaxBlobBytes);
+  });
+}
+
+uint32_t checksum_of(std::string_view bytes) { return crc32c(std::as_bytes(std::span(bytes.data(), bytes.size()))); }
+
+// What is wrong with a state whose fields could be read; "" where nothing is.
+std::string why_unsound(const SchedulerState& state, size_t num_blobs) {
+  std::vector<uint32_t> ranks;
+  for (size_t i = 0; i < state.nodes.size(); ++i) {
+    const SavedNode& node = state.nodes[i];
+    if (node.rank >= state.num_workers || node.token > state.last_token) return "a node with a rank that cannot be";
+    if (i > 0 && node.node_id <= state.nodes[i - 1].node_id) return "nodes that are not in order";
+    ranks.push_back(node.rank);
+  }
+  std::ranges::sort(ranks);
+  if (std::ranges::adjacent_find(ranks) != ranks.end()) return "two nodes with one rank";
+  if (state.num_workers > kMaxNodes) return "more workers than there can be";
+  if (state.blobs.size() != num_blobs) return "two states of one name";
+  for (const auto& [name, bytes] : state.blobs) {
+    const BlobRules* rules = find_blob_rules(name);
+    if (rules == nullptr || bytes.size() > rules->max_bytes) return "a state that no job has";
+  }
+  return "";
+}
+
+}  // namespace
+
+const BlobRules* find_blob_rules(std::string_view name) {
+  const auto found = std::ranges::find(kBlobRules, name, &BlobRules::name);
+  return found == kBlobRules.end() ? nullptr : &*found;
+}
+
+std::string print_scheduler_state(const SchedulerState& state) {
+  SchedulerState fields_of = state;
+  std::vector<std::pair<std::string, std::string>> blobs(state.blobs.begin(), state.blobs.end());
+  FieldWriter body;
+  visit_state(body, fields_of, blobs);
+  return print_state_file(body.bytes());
+}
+
+std::string print_state_file(std::string_view body) {
+  FieldWriter length;
+  length.number(static_cast<uint32_t>(body.size()));
+  std::string bytes = std::string(kStateMagic) + length.bytes() + std::string(body);
+  FieldWriter checksum;
+  checksum.number(checksum_of(bytes));
+  return bytes + checksum.bytes();
+}
+
+std::optional<SchedulerState> parse_scheduler_state(std::string_view bytes, FrameError& error) {
+  const auto refuse = [&](std::string why) {
+    error.what = std::move(why);
+    return std::nullopt;
+  };
+  if (!bytes.starts_with(kStateMagic)) return refuse("is no state of a scheduler");
+  if (bytes.size() < kStateHead + kChecksumBytes) return refuse("is cut short");
+  uint32_t length = 0;
+  FieldReader head(bytes.substr(kStateMagic.size(), 4));
+  head.number(length);
+  if (size_t{length} + kStateHead + kChecksumBytes != bytes.size()) return refuse("has another length than it says");
+  uint32_t checksum = 0;
+  FieldReader tail(bytes.substr(bytes.size() - kChecksumBytes));
+  tail.number(checksum);
+  if (checksum != checksum_of(bytes.substr(0, bytes.size() - kChecksumBytes))) return refuse("has a wrong checksum");
+  SchedulerState state;
+  std::vector<std::pair<std::string, std::string>> blobs;
+  FieldReader fields(bytes.substr(kStateHead, length));
+  visit_state(fields, state, blobs);
+  fields.end();
+  if (fields.has_failed()) return refuse("cannot be read: " + fields.why());
+  state.blobs.insert(blobs.begin(), blobs.end());
+  if (std::string why = why_unsound(state, blobs.size()); !why.empty()) return refuse("has " + why);
+  return state;
+}
+
+void save_scheduler_state(FileSystem& files, const std::string& path, const SchedulerState& state) {
+  files.write_atomically(path, print_scheduler_state(state), 0600);
+}
+
+SchedulerState load_scheduler_state(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) return {};
+  constexpr int64_t kMaxBytes = int64_t{64} << 20;
+  if (files.size_bytes(path) > kMaxBytes) {
+    throw IoError("the scheduler's state \"{}\" has more than {} bytes: it is none", path, kMaxBytes);
+  }
+  FrameError error;
+  auto state = parse_scheduler_state(files.read_text(path), error);
+  if (state) return *std::move(state);
+  throw IoError("the scheduler's state \"{}\" {}: remove it to begin a new job", path, error.what);
+}
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,58 @@
+// What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
+// kept in a file that is replaced as a whole and that only its owner reads:
+//   "TRS1", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/files/file_system.h"
+#include "tessera/cluster/rendezvous/messages/frame.h"
+
+namespace tessera::cluster::rendezvous {
+
+// A node that has a rank.
+struct SavedNode {
+  std::string node_id;
+  std::string host;
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  uint64_t token = 0;
+  bool has_left = false;
+};
+
+struct SchedulerState {
+  uint32_t num_workers = 0;
+  uint64_t generation = 0;
+  uint64_t last_token = 0;
+  bool is_running = false;                   // the generation has not ended
+  std::vector<SavedNode> nodes;              // by node id
+  std::map<std::string, std::string> blobs;  // by name
+};
+
+// The job's states that the scheduler keeps, and the most bytes of each.
+struct BlobRules {
+  std::string_view name;
+  size_t max_bytes;
+};
+// The rules of a state; nullptr for a name that is none.
+const BlobRules* find_blob_rules(std::string_view name);
+
+// Prints the state as its file has it.
+std::string print_scheduler_state(const SchedulerState& state);
+// Puts head and checksum around a body.
+std::string print_state_file(std::string_view body);
+// Reads it again; nullopt where the bytes are none, with `error` saying why.
+std::optional<SchedulerState> parse_scheduler_state(std::string_view bytes, FrameError& error);
+
+// Replaces the file at `path`. Throws IoError.
+void save_scheduler_state(FileSystem& files, const std::string& path, const SchedulerState& state);
+// What the file at `path` holds; an empty state where there is none. Throws IoError naming the file where it is
+// damaged.
+SchedulerState load_scheduler_state(FileSystem& files, const std::string& path);
+
+}  // namespace tessera::cluster::rendezvous

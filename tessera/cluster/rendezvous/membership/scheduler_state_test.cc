@@ -1,0 +1,89 @@
+// Claims about the scheduler's file: it comes back, and what is damaged is never taken for it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+SchedulerState example_state() {
+  return {.num_workers = 2,
+          .generation = 5,
+          .last_token = 9,
+          .is_running = true,
+          .nodes = {{"a/0", "left", 1, 17, 8, false}, {"b/0", "right", 0, 18, 9, true}},
+          .blobs = {{"seed", "42"}, {"plan", std::string(1000, 'p')}}};
+}
+
+TEST(SchedulerStateFile, ComesBackAndOnlyItsOwnerReadsIt) {
+  const std::string folder = testing::TempDir() + "scheduler_state";
+  std::filesystem::create_directories(folder);
+  const std::string path = folder + "/job";
+  save_scheduler_state(FileSystem::local(), path, example_state());
+  const SchedulerState loaded = load_scheduler_state(FileSystem::local(), path);
+  EXPECT_EQ(print_scheduler_state(loaded), print_scheduler_state(example_state()));
+  EXPECT_EQ(loaded.nodes[1].node_id, "b/0");
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(SchedulerStateFile, IsEmptyWhereThereIsNone) {
+  MemoryFileSystem files;
+  EXPECT_EQ(load_scheduler_state(files, "job").generation, 0U);
+}
+
+TEST(SchedulerStateFile, EachCutAndEachFlippedBitIsNoticed) {
+  const std::string whole = print_scheduler_state(example_state());
+  FrameError error;
+  ASSERT_TRUE(parse_scheduler_state(whole, error));
+  for (size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_FALSE(parse_scheduler_state(whole.substr(0, length), error)) << length;
+  }
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_FALSE(parse_scheduler_state(damaged, error)) << bit;
+  }
+}
+
+TEST(SchedulerStateFile, DamageIsSaidWithThePath) {
+  MemoryFileSystem files;
+  files.write_atomically("job", "no state");
+  try {
+    load_scheduler_state(files, "job");
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_STREQ(e.what(), "the scheduler's state \"job\" is no state of a scheduler: remove it to begin a new job");
+  }
+}
+
+TEST(SchedulerStateFile, AStateThatCannotBeIsRefused) {
+  const auto why = [](const SchedulerState& state) {
+    FrameError error;
+    EXPECT_FALSE(parse_scheduler_state(print_scheduler_state(state), error));
+    return error.what;
+  };
+  SchedulerState two_ranks = example_state();
+  two_ranks.nodes[1].rank = 1;
+  EXPECT_EQ(why(two_ranks), "has two nodes with one rank");
+  SchedulerState beyond = example_state();
+  beyond.nodes[0].rank = 2;
+  EXPECT_EQ(why(beyond), "has a node with a rank that cannot be");
+  SchedulerState unordered = example_state();
+  std::swap(unordered.nodes[0], unordered.nodes[1]);
+  EXPECT_EQ(why(unordered), "has nodes that are not in order");
+  SchedulerState other = example_state();
+  other.blobs["weights"] = "w";
+  EXPECT_EQ(why(other), "has a state that no job has");
+}
+
+}  // namespace
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,45 @@
+// message_examples() gives a message of each type, for tests and for damaging.
+#pragma once
+
+#include <vector>
+
+#include "tessera/cluster/rendezvous/messages/messages.h"
+
+namespace tessera::cluster::rendezvous {
+
+// Lists one message of each type, in the order of Message.
+inline std::vector<Message> message_examples() {
+  return {
+      Register{.role = PeerRole::kLauncher,
+               .incarnation = 17,
+               .token = 3,
+               .num_workers = 4,
+               .host = "left",
+               .node_ids = {"left-1/0", "left-1/1"}},
+      Heartbeat{12},
+      SetValue{"segment/1/1", "/proc/17/fd/5"},
+      GetValue{"segment/1/1"},
+      SetBlob{"seed", "42"},
+      GetBlob{"plan"},
+      Leave{"left-1/0", true, "the shape is wrong"},
+      AskStatus{},
+      Welcome{.token = 3, .heartbeat_ms = 3000, .timeout_ms = 30000},
+      Assigned{.size = 4, .is_one_host = true, .nodes = {{"left-1/0", 2}, {"left-1/1", 3}}},
+      HeartbeatAnswer{1},
+      ValueAnswer{"segment/1/1", "/proc/17/fd/5"},
+      BlobAnswer{"seed", true, "42"},
+      GenerationEnded{"left-1/0", 2, "it has said nothing for 30000 ms"},
+      Fenced{"a newer process is node left-1/0 now"},
+      Refused{"the job has 4 workers, and all places are taken"},
+      JobEnded{true, "left-1/0", 2, "the shape is wrong"},
+      JobStatus{.phase = JobPhase::kRunning,
+                .num_workers = 4,
+                .num_missing = 1,
+                .up_ms = 60000,
+                .reason = "",
+                .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, 40, 12}},
+                .blobs = {{"seed", 2}}},
+  };
+}
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,198 @@
+#include "tessera/cluster/rendezvous/messages/messages.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/cluster/rendezvous/messages/fields.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+// The fields of each message, in the order of the wire.
+
+template <typename Fields>
+void visit_fields(Fields& fields, Register& message) {
+  fields.choice(message.role, PeerRole::kObserver);
+  fields.number(message.incarnation);
+  fields.number(message.token);
+  fields.number(message.num_workers);
+  fields.text(message.host, kMaxHostName);
+  fields.list(message.node_ids, kMaxNodesOfLauncher,
+              [](Fields& of_node, std::string& id) { of_node.node_id(id, kMaxNodeId); });
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, Heartbeat& message) {
+  fields.number(message.step);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, SetValue& message) {
+  fields.text(message.name, kMaxValueName);
+  fields.text(message.value, kMaxValueBytes);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, GetValue& message) {
+  fields.text(message.name, kMaxValueName);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, SetBlob& message) {
+  fields.text(message.name, kMaxValueName);
+  fields.text(message.bytes, kMaxBlobBytes);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, GetBlob& message) {
+  fields.text(message.name, kMaxValueName);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, Leave& message) {
+  fields.node_id(message.node_id, kMaxNodeId);
+  fields.flag(message.failed);
+  fields.text(message.reason, kMaxReason);
+}
+
+template <typename Fields>
+void visit_fields(Fields& /*fields*/, AskStatus& /*message*/) {}
+
+template <typename Fields>
+void visit_fields(Fields& fields, Welcome& message) {
+  fields.number(message.token);
+  fields.number(message.heartbeat_ms);
+  fields.number(message.timeout_ms);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, Assigned& message) {
+  fields.number(message.size);
+  fields.flag(message.is_one_host);
+  fields.list(message.nodes, kMaxNodesOfLauncher, [](Fields& of_node, NodeRank& node) {
+    of_node.node_id(node.node_id, kMaxNodeId);
+    of_node.number(node.rank);
+  });
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, HeartbeatAnswer& message) {
+  fields.number(message.num_missing);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, ValueAnswer& message) {
+  fields.text(message.name, kMaxValueName);
+  fields.text(message.value, kMaxValueBytes);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, BlobAnswer& message) {
+  fields.text(message.name, kMaxValueName);
+  fields.flag(message.is_there);
+  fields.text(message.bytes, kMaxBlobBytes);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, GenerationEnded& message) {
+  fields.text(message.node_id, kMaxNodeId);
+  fields.number(message.rank);
+  fields.text(message.reason, kMaxReason);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, Fenced& message) {
+  fields.text(message.reason, kMaxReason);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, Refused& message) {
+  fields.text(message.reason, kMaxReason);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, JobEnded& message) {
+  fields.flag(message.failed);
+  fields.text(message.node_id, kMaxNodeId);
+  fields.number(message.rank);
+  fields.text(message.reason, kMaxReason);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, JobStatus& message) {
+  constexpr size_t kMaxBlobs = 16;
+  fields.choice(message.phase, JobPhase::kFailed);
+  fields.number(message.num_workers);
+  fields.number(message.num_missing);
+  fields.number(message.up_ms);
+  fields.text(message.reason, kMaxReason / 2);
+  fields.list(message.nodes, kMaxNodes, [](Fields& of_node, NodeStatus& node) {
+    of_node.node_id(node.node_id, kMaxNodeId);
+    of_node.text(node.host, kMaxHostName);
+    of_node.choice(node.state, NodeState::kLeft);
+    of_node.flag(node.has_rank);
+    of_node.number(node.rank);
+    of_node.flag(node.is_started);
+    of_node.number(node.heard_ms_ago);
+    of_node.number(node.step);
+  });
+  fields.list(message.blobs, kMaxBlobs, [](Fields& of_blob, BlobStatus& blob) {
+    of_blob.text(blob.name, kMaxValueName / 4);
+    of_blob.number(blob.size_bytes);
+  });
+}
+
+template <typename Body>
+std::optional<Message> parse_body(const RawFrame& frame, FrameError& error) {
+  Body message;
+  FieldReader fields(frame.body);
+  visit_fields(fields, message);
+  fields.end();
+  if (!fields.has_failed()) return message;
+  error.what = fmt::format("a frame \"{}\" that cannot be: {}", find_rules(static_cast<uint8_t>(frame.type))->name,
+                           fields.why());
+  return std::nullopt;
+}
+
+using Parser = std::optional<Message> (*)(const RawFrame&, FrameError&);
+
+template <size_t... kIndex>
+constexpr auto make_parsers(std::index_sequence<kIndex...> /*indices*/) {
+  return std::array<Parser, sizeof...(kIndex)>{&parse_body<std::variant_alternative_t<kIndex, Message>>...};
+}
+
+constexpr auto kParsers = make_parsers(std::make_index_sequence<std::variant_size_v<Message>>());
+
+}  // namespace
+
+FrameType type_of(const Message& message) { return all_rules()[message.index()].type; }
+
+std::string print_message(const Message& message, uint64_t generation) {
+  FieldWriter fields;
+  std::visit([&](auto body) { visit_fields(fields, body); },  // a copy: the lists of fields serve the reader, too
+             message);
+  return print_frame(type_of(message), generation, fields.bytes());
+}
+
+std::optional<Message> parse_message(const RawFrame& frame, FrameError& error) {
+  const auto index = static_cast<size_t>(find_rules(static_cast<uint8_t>(frame.type)) - all_rules().data());
+  return kParsers[index](frame, error);
+}
+
+std::string_view name_of(PeerRole role) {
+  constexpr std::string_view kNames[] = {"worker", "launcher", "observer"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+std::string_view name_of(JobPhase phase) {
+  constexpr std::string_view kNames[] = {"waiting", "running", "finished", "failed"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+std::string_view name_of(NodeState state) {
+  constexpr std::string_view kNames[] = {"present", "silent", "lost", "left"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+}  // namespace tessera::cluster::rendezvous

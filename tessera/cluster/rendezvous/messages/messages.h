@@ -1,0 +1,181 @@
+// What a scheduler and its peers say to each other: a struct for each type of frame, its fields in the order of the
+// wire. print_message() and parse_message() are each other's inverses on every message that parses.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/cluster/rendezvous/messages/frame.h"
+
+namespace tessera::cluster::rendezvous {
+
+// As whom a peer registers. A launcher speaks for the ranks that it starts; an observer only asks.
+enum class PeerRole : uint8_t { kWorker, kLauncher, kObserver };
+
+// Registers nodes: of a worker itself, of a launcher those that it will start.
+struct Register {
+  PeerRole role = PeerRole::kWorker;
+  // Drawn when the node's process, or its launcher, started: a restarted node has another one.
+  uint64_t incarnation = 0;
+  // What Welcome has given this incarnation; 0 before.
+  uint64_t token = 0;
+  // Ranks of the job, as the peer knows it; 0: it does not.
+  uint32_t num_workers = 0;
+  std::string host;
+  std::vector<std::string> node_ids;
+};
+
+// Shows that a peer lives, and how far it is.
+struct Heartbeat {
+  int64_t step = 0;  // the training step that it has finished
+};
+
+// Stores a value for the ranks of this generation.
+struct SetValue {
+  std::string name;
+  std::string value;
+};
+
+// Asks for a value; it is answered when there is one.
+struct GetValue {
+  std::string name;
+};
+
+// Gives the job one of its states (find_blob_rules() in scheduler_state.h); the first that is given stays. Answered by
+// BlobAnswer.
+struct SetBlob {
+  std::string name;
+  std::string bytes;
+};
+
+// Asks for one; answered by BlobAnswer at once.
+struct GetBlob {
+  std::string name;
+};
+
+// Ends a node's part in the job.
+struct Leave {
+  std::string node_id;
+  bool failed = false;
+  std::string reason;
+};
+
+// Asks for Status.
+struct AskStatus {};
+
+// Answers Register.
+struct Welcome {
+  uint64_t token = 0;
+  uint32_t heartbeat_ms = 0;  // so often the peer shows that it lives
+  uint32_t timeout_ms = 0;    // after so long without it is lost
+};
+
+// NodeRank says which rank a node has.
+struct NodeRank {
+  std::string node_id;
+  uint32_t rank = 0;
+};
+
+// The ranks of the peer's nodes: a generation begins. It is the frame's.
+struct Assigned {
+  uint32_t size = 0;
+  bool is_one_host = false;  // all ranks have one host's name
+  std::vector<NodeRank> nodes;
+};
+
+// Answers Heartbeat.
+struct HeartbeatAnswer {
+  uint32_t num_missing = 0;  // nodes that are waited for
+};
+
+// Answers GetValue.
+struct ValueAnswer {
+  std::string name;
+  std::string value;
+};
+
+// Answers SetBlob and GetBlob.
+struct BlobAnswer {
+  std::string name;
+  bool is_there = false;
+  std::string bytes;
+};
+
+// Ends the generation of the frame. Whoever is still there registers again for the next one.
+struct GenerationEnded {
+  std::string node_id;  // with which it ended
+  int32_t rank = -1;    // that node's
+  std::string reason;
+};
+
+// Tells a peer that a newer incarnation of its node has taken its place.
+struct Fenced {
+  std::string reason;
+};
+
+// Refuses what the peer has sent last; the connection ends.
+struct Refused {
+  std::string reason;
+};
+
+// Ends the job.
+struct JobEnded {
+  bool failed = false;
+  std::string node_id;  // whose failure it was; empty: no node's
+  int32_t rank = -1;    // that node's; -1: it has none
+  std::string reason;
+};
+
+enum class JobPhase : uint8_t { kWaiting, kRunning, kFinished, kFailed };
+enum class NodeState : uint8_t { kPresent, kSilent, kLost, kLeft };
+
+// A node as the scheduler sees it.
+struct NodeStatus {
+  std::string node_id;
+  std::string host;
+  NodeState state = NodeState::kPresent;
+  bool has_rank = false;
+  uint32_t rank = 0;
+  bool is_started = false;  // its own process is connected, not only its launcher
+  int64_t heard_ms_ago = 0;
+  int64_t step = 0;
+};
+
+// BlobStatus names one of the job's states, and says how many bytes it has.
+struct BlobStatus {
+  std::string name;
+  uint64_t size_bytes = 0;
+};
+
+// What the scheduler knows of the job.
+struct JobStatus {
+  JobPhase phase = JobPhase::kWaiting;
+  uint32_t num_workers = 0;
+  uint32_t num_missing = 0;
+  uint64_t up_ms = 0;  // since this scheduler's process started
+  std::string reason;  // of a failed job
+  std::vector<NodeStatus> nodes;
+  std::vector<BlobStatus> blobs;
+};
+
+// In the order of all_rules().
+using Message =
+    std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, Welcome, Assigned,
+                 HeartbeatAnswer, ValueAnswer, BlobAnswer, GenerationEnded, Fenced, Refused, JobEnded, JobStatus>;
+
+FrameType type_of(const Message& message);
+// The frame of a message. Texts that are longer than their field are cut.
+std::string print_message(const Message& message, uint64_t generation);
+// What a frame says; nullopt where its body is not that of its type, and then `error` says what is wrong.
+std::optional<Message> parse_message(const RawFrame& frame, FrameError& error);
+
+// How these are called in texts and in JSON.
+std::string_view name_of(PeerRole role);
+std::string_view name_of(JobPhase phase);
+std::string_view name_of(NodeState state);
+
+}  // namespace tessera::cluster::rendezvous
