@@ -1,0 +1,49 @@
+#include "tessera/cluster/rendezvous/ask_status.h"
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/printable.h"
+#include "tessera/cluster/rendezvous/connection.h"
+#include "tessera/cluster/rendezvous/connector.h"
+
+namespace tessera::cluster::rendezvous {
+
+AnsweredStatus ask_status(const HostPort& scheduler, const TlsOptions& tls, int64_t timeout_ms) {
+  asio::io_context loop{1};
+  Connector connector(loop, scheduler, make_tls_context(tls, TlsSide::kClient, std::time(nullptr)));
+  std::optional<AnsweredStatus> answered;
+  std::string why = "it has not answered in time";
+  std::shared_ptr<Connection> connection;
+  const auto stop = [&](const std::string& reason) {
+    if (!answered) why = reason;
+    loop.stop();
+  };
+  connector.connect(timeout_ms, [&](std::shared_ptr<Connection> made, const std::string& reason) {
+    if (!made) return stop(reason);
+    connection = std::move(made);
+    connection->start({.open = [&] { connection->send(AskStatus{}, 0); },
+                       .message =
+                           [&](uint64_t generation, const Message& message) {
+                             const auto* status = std::get_if<JobStatus>(&message);
+                             const auto* refused = std::get_if<Refused>(&message);
+                             if (status != nullptr) answered = {*status, generation};
+                             if (status != nullptr || refused != nullptr) {
+                               stop(refused != nullptr ? refused->reason : "");
+                             }
+                           },
+                       .end = stop});
+  });
+  loop.run_for(std::chrono::milliseconds(timeout_ms));
+  if (connection) connection->close("");
+  if (!answered) throw IoError("the scheduler at {} does not say how its job is: {}", scheduler.text(), printable(why));
+  return *std::move(answered);
+}
+
+}  // namespace tessera::cluster::rendezvous

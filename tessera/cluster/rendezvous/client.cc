@@ -1,0 +1,408 @@
+#include "tessera/cluster/rendezvous/client.h"
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
+#include "tessera/base/thread.h"
+#include "tessera/cluster/rendezvous/connection.h"
+#include "tessera/cluster/rendezvous/connector.h"
+#include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+constexpr std::chrono::milliseconds kClientTick{50};
+// From the connection to Welcome; a scheduler answers at once, unless strangers stand before this peer.
+constexpr int64_t kWelcomeMs = 10000;
+constexpr int64_t kFirstPauseMs = 25;
+constexpr int64_t kLongestPauseMs = 1000;
+
+using Monotonic = std::chrono::steady_clock;
+
+int64_t monotonic_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Monotonic::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+struct RendezvousClient::Impl {
+  Impl(const ClientOptions& client_options, std::function<void(const RendezvousEnd&)> on_end)
+      : options(client_options),
+        ended(std::move(on_end)),
+        tls(make_tls_context(options.tls, TlsSide::kClient, std::time(nullptr))),
+        connector(loop, options.scheduler, tls),
+        timer(loop),
+        join_deadline_ms(monotonic_ms() + options.join_timeout_ms) {
+    if (options.incarnation == 0) options.incarnation = draws() | 1U;
+    for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
+    asio::post(loop, [this] { tick(); });
+    thread = start_thread("the connection to the scheduler", [this] { run(); });
+  }
+
+  ~Impl() { close(); }
+
+  void close() {
+    must_stop.store(true);
+    if (thread.joinable()) thread.join();
+  }
+
+  void run() {
+    while (true) {
+      try {
+        loop.run();
+        return;
+      } catch (const std::exception& e) {  // no memory: the connection that it hit has ended
+        log_warning("the connection to the scheduler goes on after: {}", e.what());
+      }
+    }
+  }
+
+  void tick() {
+    if (must_stop.load()) {
+      connector.cancel();
+      if (connection) std::exchange(connection, nullptr)->close("this process ends");
+      loop.stop();
+      return;
+    }
+    const int64_t now = monotonic_ms();
+    if (connection) connection->tick(now);
+    if (connection && !is_welcome && now - connected_ms >= kWelcomeMs) connection->close("it says nothing");
+    if (!connection && !is_connecting && !is_over() && now >= next_try_ms) connect();
+    if (connection && is_welcome && now >= next_heartbeat_ms) {
+      next_heartbeat_ms = now + heartbeat_ms;
+      connection->send(Heartbeat{step.load()}, number());
+    }
+    if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
+    timer.expires_after(kClientTick);
+    timer.async_wait([this](const asio::error_code& failure) {
+      if (!failure) tick();
+    });
+  }
+
+  bool is_over() {
+    const std::lock_guard lock(mutex);
+    return end.has_value() && end->kind != RendezvousEnd::Kind::kGenerationEnded;
+  }
+  uint64_t number() {
+    const std::lock_guard lock(mutex);
+    return generation.number;
+  }
+
+  void connect() {
+    is_connecting = true;
+    connector.connect(kWelcomeMs, [this](std::shared_ptr<Connection> made, const std::string& reason) {
+      is_connecting = false;
+      if (!made) return pause(reason);
+      connection = std::move(made);
+      connected_ms = monotonic_ms();
+      is_welcome = false;
+      connection->start({.open = [this] { enroll(); },
+                         .message = [this](uint64_t of, const Message& message) { receive(of, message); },
+                         .end =
+                             [this](const std::string& why) {
+                               connection = nullptr;
+                               pause(why);
+                             }});
+    });
+  }
+
+  // After a fault: longer and longer, and each client otherwise, so that thousands do not come at one time.
+  void pause(const std::string& reason) {
+    is_welcome = false;
+    const std::lock_guard lock(mutex);
+    is_registered = false;
+    if (!reason.empty()) last_reason = reason;
+    pause_ms = std::min(std::max(2 * pause_ms, kFirstPauseMs), kLongestPauseMs);
+    next_try_ms = monotonic_ms() + std::uniform_int_distribution<int64_t>(pause_ms / 2, pause_ms)(draws);
+    changed.notify_all();
+  }
+
+  void enroll() {
+    {
+      const std::lock_guard lock(mutex);
+      own_address = connection->own_address();
+      unsaid.emplace_back(Register{.role = options.role,
+                                   .incarnation = options.incarnation,
+                                   .token = token,
+                                   .num_workers = static_cast<uint32_t>(options.num_workers),
+                                   .host = options.host,
+                                   .node_ids = options.node_ids});
+    }
+    send_unsaid();
+  }
+
+  // Outside of the lock: a connection that ends while it sends is told to pause().
+  void send_unsaid() {
+    std::vector<Message> messages;
+    uint64_t of_generation = 0;
+    {
+      const std::lock_guard lock(mutex);
+      messages = std::exchange(unsaid, {});
+      of_generation = generation.number;
+    }
+    for (const Message& message : messages) {
+      if (connection) connection->send(message, of_generation);
+    }
+  }
+
+  void receive(uint64_t of_generation, const Message& message) {
+    heard_ms = monotonic_ms();
+    std::optional<RendezvousEnd> heard;
+    {
+      const std::lock_guard lock(mutex);
+      heard = take(of_generation, message);
+      if (heard && !(end && end->kind != RendezvousEnd::Kind::kGenerationEnded)) end = heard;
+    }
+    send_unsaid();
+    changed.notify_all();
+    if (heard && ended) ended(*heard);
+    // Who was ended by the scheduler does not come back.
+    if (heard && heard->kind != RendezvousEnd::Kind::kGenerationEnded && connection) connection->close(heard->reason);
+  }
+
+  std::optional<RendezvousEnd> take(uint64_t of_generation, const Message& message) {
+    using Kind = RendezvousEnd::Kind;
+    if (const auto* welcome = std::get_if<Welcome>(&message)) {
+      token = welcome->token;
+      heartbeat_ms = std::max<int64_t>(welcome->heartbeat_ms, 1);
+      timeout_ms = std::max<int64_t>(welcome->timeout_ms, 1);
+      is_welcome = is_registered = true;
+      pause_ms = 0;
+      next_heartbeat_ms = 0;
+      say_leaves();
+    } else if (const auto* assigned = std::get_if<Assigned>(&message)) {
+      return take_ranks(of_generation, *assigned);
+    } else if (const auto* value = std::get_if<ValueAnswer>(&message)) {
+      values[value->name] = value->value;
+    } else if (const auto* blob = std::get_if<BlobAnswer>(&message)) {
+      states[blob->name] = blob->is_there ? std::optional(blob->bytes) : std::nullopt;
+    } else if (const auto* over = std::get_if<GenerationEnded>(&message)) {
+      if (generation.number == 0 || of_generation != generation.number) return std::nullopt;
+      return RendezvousEnd{Kind::kGenerationEnded, over->rank, printable(over->reason)};
+    } else if (const auto* fenced = std::get_if<Fenced>(&message)) {
+      return RendezvousEnd{Kind::kFenced, -1, printable(fenced->reason)};
+    } else if (const auto* refused = std::get_if<Refused>(&message)) {
+      return RendezvousEnd{Kind::kRefused, -1, printable(refused->reason)};
+    } else if (const auto* ended_job = std::get_if<JobEnded>(&message)) {
+      const std::string who = ended_job->node_id.empty() ? "" : fmt::format("node {}: ", printable(ended_job->node_id));
+      return RendezvousEnd{ended_job->failed ? Kind::kJobFailed : Kind::kJobFinished, ended_job->rank,
+                           who + printable(ended_job->reason)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<RendezvousEnd> take_ranks(uint64_t number, const Assigned& assigned) {
+    Generation told{
+        .number = number, .size = static_cast<int>(assigned.size), .is_one_host = assigned.is_one_host, .ranks = {}};
+    for (const NodeRank& node : assigned.nodes) told.ranks[node.node_id] = static_cast<int>(node.rank);
+    const bool is_first = generation.number == 0;
+    if (!is_first && number != generation.number) {
+      return RendezvousEnd{RendezvousEnd::Kind::kGenerationEnded, -1, "another generation has begun"};
+    }
+    if (!is_first && told.ranks != generation.ranks) {
+      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1,
+                           "the scheduler has other ranks for this process: it was started without its state"};
+    }
+    generation = std::move(told);
+    // A scheduler that has died has forgotten what was stored and asked for.
+    for (const auto& [name, value] : stored) unsaid.emplace_back(SetValue{name, value});
+    for (const std::string& name : asked_for) {
+      if (!values.contains(name)) unsaid.emplace_back(GetValue{name});
+    }
+    return std::nullopt;
+  }
+
+  // `work` runs in the client's thread, where connections are used.
+  void post(std::function<void()> work) { asio::post(loop, std::move(work)); }
+
+  void say_leaves() {
+    for (const auto& [id, left] : leaves) unsaid.emplace_back(Leave{id, left.first, left.second});
+    num_leaves_said = leaves.size();
+  }
+
+  [[noreturn]] void throw_end(const std::string& doing) const {
+    using Kind = RendezvousEnd::Kind;
+    const char* what = !end                              ? "has no scheduler"
+                       : end->kind == Kind::kFenced      ? "was fenced"
+                       : end->kind == Kind::kRefused     ? "was refused by the scheduler"
+                       : end->kind == Kind::kJobFinished ? "has a job that is over"
+                                                         : "has a job that failed";
+    throw IoError("{}: node {} {}: {}", doing, options.node_ids.front(), what, end ? end->reason : last_reason);
+  }
+
+  std::string ask_state(const std::string& name, const Message& question, int64_t timeout, bool& is_there) {
+    std::unique_lock lock(mutex);
+    states.erase(name);
+    post([this, question] {
+      if (connection && is_welcome) connection->send(question, number());
+    });
+    changed.wait_for(lock, std::chrono::milliseconds(timeout), [&] { return states.contains(name) || end; });
+    const auto found = states.find(name);
+    if (found == states.end()) {
+      if (end) throw_end("the job's state");
+      throw IoError("the scheduler at {} has not answered for the job's {} within {} ms", options.scheduler.text(),
+                    name, timeout);
+    }
+    is_there = found->second.has_value();
+    return found->second.value_or("");
+  }
+
+  ClientOptions options;
+  std::function<void(const RendezvousEnd&)> ended;
+  std::shared_ptr<const TlsContext> tls;
+
+  // Of the client's thread.
+  asio::io_context loop{1};
+  Connector connector;
+  asio::steady_timer timer;
+  std::shared_ptr<Connection> connection;
+  bool is_connecting = false;
+  bool is_welcome = false;
+  int64_t connected_ms = 0;
+  int64_t next_heartbeat_ms = 0;
+  int64_t heartbeat_ms = 3000;
+  int64_t timeout_ms = 30000;
+  int64_t heard_ms = 0;
+  int64_t next_try_ms = 0;
+  int64_t pause_ms = 0;
+  std::mt19937_64 draws{std::random_device()()};
+
+  std::atomic<bool> must_stop{false};
+  std::atomic<int64_t> step{0};
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t join_deadline_ms;
+  uint64_t token = 0;
+  bool is_registered = false;  // now
+  Generation generation;
+  std::optional<RendezvousEnd> end;
+  std::string last_reason = "nobody has answered yet";
+  std::string own_address;
+  std::map<std::string, std::string> stored;  // by this peer
+  std::map<std::string, std::string> values;
+  std::set<std::string> asked_for;
+  std::map<std::string, std::optional<std::string>> states;
+  std::vector<Message> unsaid;
+  std::map<std::string, std::pair<bool, std::string>> leaves;  // failed and reason, by node
+  size_t num_leaves_said = 0;
+  std::thread thread;
+};
+
+RendezvousClient::RendezvousClient(const ClientOptions& options, std::function<void(const RendezvousEnd&)> ended)
+    : impl_(std::make_unique<Impl>(options, std::move(ended))) {}
+RendezvousClient::~RendezvousClient() = default;
+
+std::optional<Generation> RendezvousClient::find_generation(int64_t limit_ms) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                          [&] { return impl_->generation.number > 0 || impl_->end; });
+  if (impl_->end) {
+    impl_->throw_end(fmt::format("joining the job of the scheduler at {}", impl_->options.scheduler.text()));
+  }
+  return impl_->generation.number > 0 ? std::optional(impl_->generation) : std::nullopt;
+}
+
+Generation RendezvousClient::wait_for_generation() {
+  const int64_t rest = std::max<int64_t>(impl_->join_deadline_ms - monotonic_ms(), 0);
+  if (auto found = find_generation(rest)) return *std::move(found);
+  const std::lock_guard lock(impl_->mutex);
+  throw IoError("joining the job of the scheduler at {}: node {} {} within {} ms", impl_->options.scheduler.text(),
+                impl_->options.node_ids.front(),
+                impl_->is_registered ? "waits for other workers, which have not come"
+                                     : fmt::format("has not reached it ({})", printable(impl_->last_reason)),
+                impl_->options.join_timeout_ms);
+}
+
+std::string RendezvousClient::own_address() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->own_address;
+}
+
+void RendezvousClient::set(const std::string& name, const std::string& value) {
+  check(name.size() <= kMaxValueName && value.size() <= kMaxValueBytes, "what ranks tell each other is small");
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stored[name] = value;
+  }
+  impl_->post([impl = impl_.get(), name, value] {
+    if (impl->connection && impl->is_welcome) impl->connection->send(SetValue{name, value}, impl->number());
+  });
+}
+
+std::string RendezvousClient::get(const std::string& name, int64_t timeout_ms) {
+  if (auto found = find(name, timeout_ms)) return *std::move(found);
+  throw IoError("node {} waited {} ms for \"{}\", which no rank has set", impl_->options.node_ids.front(), timeout_ms,
+                name);
+}
+
+std::optional<std::string> RendezvousClient::find(const std::string& name, int64_t limit_ms) {
+  std::unique_lock lock(impl_->mutex);
+  if (impl_->asked_for.insert(name).second) {
+    impl_->post([impl = impl_.get(), name] {
+      if (impl->connection && impl->is_welcome) impl->connection->send(GetValue{name}, impl->number());
+    });
+  }
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                          [&] { return impl_->values.contains(name) || impl_->end; });
+  if (const auto found = impl_->values.find(name); found != impl_->values.end()) return found->second;
+  if (impl_->end) impl_->throw_end("the rendezvous");
+  return std::nullopt;
+}
+
+std::string RendezvousClient::set_state(const std::string& name, const std::string& bytes, int64_t timeout_ms) {
+  const BlobRules* rules = find_blob_rules(name);
+  check(rules != nullptr && bytes.size() <= rules->max_bytes, "the scheduler keeps states of a job that it knows");
+  bool is_there = false;
+  return impl_->ask_state(name, SetBlob{name, bytes}, timeout_ms, is_there);
+}
+
+std::optional<std::string> RendezvousClient::find_state(const std::string& name, int64_t timeout_ms) {
+  bool is_there = false;
+  std::string bytes = impl_->ask_state(name, GetBlob{name}, timeout_ms, is_there);
+  return is_there ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
+void RendezvousClient::report_step(int64_t step) { impl_->step.store(step); }
+
+void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->leaves[node_id] = {failed, reason};
+  const size_t wanted = impl_->leaves.size();
+  impl_->num_leaves_said = 0;
+  impl_->post([impl = impl_.get()] {
+    if (!impl->connection || !impl->is_welcome) return;
+    {
+      const std::lock_guard said(impl->mutex);
+      impl->say_leaves();
+    }
+    impl->send_unsaid();
+    impl->changed.notify_all();
+  });
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                          [&] { return impl_->num_leaves_said >= wanted || impl_->end; });
+}
+
+bool RendezvousClient::wait_for_end(int64_t timeout_ms) {
+  std::unique_lock lock(impl_->mutex);
+  return impl_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return impl_->end.has_value(); });
+}
+
+void RendezvousClient::close() { impl_->close(); }
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,88 @@
+// RendezvousClient: a worker's or a launcher's part of the rendezvous, in a thread of its own. It connects and
+// registers again whenever its connection ends, also where the scheduler has died and another one stands at its
+// address; what it has stored and asked for is said again. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/rendezvous/host_port.h"
+#include "tessera/cluster/rendezvous/messages/messages.h"
+#include "tessera/cluster/tls/tls_options.h"
+#include "tessera/comm/store.h"
+
+namespace tessera::cluster::rendezvous {
+
+struct ClientOptions {
+  HostPort scheduler;
+  TlsOptions tls;
+  PeerRole role = PeerRole::kWorker;
+  std::string host;                   // this host's name
+  std::vector<std::string> node_ids;  // of a worker one
+  uint64_t incarnation = 0;           // 0: drawn
+  int num_workers = 0;                // 0: the scheduler knows
+  int64_t join_timeout_ms = 600000;   // until the first generation begins
+};
+
+// A generation, as a peer is told of it.
+struct Generation {
+  uint64_t number = 0;
+  int size = 0;
+  bool is_one_host = false;
+  std::map<std::string, int> ranks;  // of the peer's nodes
+};
+
+// What ends a generation, or the peer's part in it.
+struct RendezvousEnd {
+  enum class Kind : uint8_t { kGenerationEnded, kFenced, kJobFailed, kJobFinished, kRefused };
+  Kind kind = Kind::kGenerationEnded;
+  int rank = -1;  // with whose failure it ended; -1: not known
+  std::string reason;
+};
+
+class RendezvousClient final : public comm::Store {
+ public:
+  // Starts connecting. `ended` is called from the client's thread for each end that it hears of; it must not call this
+  // object. Throws InvalidArgument for files of certificates that cannot be used.
+  RendezvousClient(const ClientOptions& options, std::function<void(const RendezvousEnd&)> ended);
+  ~RendezvousClient() override;
+
+  // Waits until all nodes of the job are there and have ranks. Throws IoError: refused, fenced, the job has failed, or
+  // nobody has answered within the time to join, naming the last reason.
+  Generation wait_for_generation();
+  // The same, but nothing where they have none within `limit_ms`; to be asked again. Throws for the ends only.
+  std::optional<Generation> find_generation(int64_t limit_ms);
+  // This host's address on the way to the scheduler; "" while there is no connection.
+  std::string own_address() const;
+
+  void set(const std::string& name, const std::string& value) override;
+  std::string get(const std::string& name, int64_t timeout_ms) override;
+  std::optional<std::string> find(const std::string& name, int64_t limit_ms) override;
+
+  // Gives the job its state `name` (find_blob_rules()), and returns the one that it has: the first that was given.
+  // Throws IoError after `timeout_ms`.
+  std::string set_state(const std::string& name, const std::string& bytes, int64_t timeout_ms);
+  // The job's state; nullopt where nobody has given it.
+  std::optional<std::string> find_state(const std::string& name, int64_t timeout_ms);
+
+  // The training step that this node has finished; told with the next heartbeat.
+  void report_step(int64_t step);
+  // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
+  // way.
+  void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000);
+  // Waits until the scheduler has ended the job, or `timeout_ms`.
+  bool wait_for_end(int64_t timeout_ms);
+  // Nothing is heard and told from here on.
+  void close();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,318 @@
+#include "tessera/cluster/rendezvous/server.h"
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
+#include "tessera/cluster/rendezvous/connection.h"
+#include "tessera/cluster/rendezvous/connector.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+// How often time-outs, files of certificates and ends of connections are looked at.
+constexpr std::chrono::milliseconds kTick{50};
+constexpr int64_t kFilesMs = 500;
+// One who has shown who it is registers, or asks, within this time.
+constexpr int64_t kIdleMs = 5000;
+// While there is no descriptor or memory for one more connection.
+constexpr int64_t kNoRoomMs = 100;
+// When the job is over, for peers that have not heard it.
+constexpr int64_t kGoodbyeMs = 2000;
+// The reasons why connections were turned away are said once in so long.
+constexpr int64_t kQuietMs = 1000;
+
+}  // namespace
+
+struct RendezvousServer::Impl {
+  // A connection, until it has ended.
+  struct Entry {
+    std::shared_ptr<Connection> connection;
+    int64_t since_ms = 0;  // that it is there, then that it is open
+  };
+
+  Impl(const ServerOptions& server_options, FileSystem& file_system, Clock& passed_clock)
+      : options(server_options),
+        files(file_system),
+        clock(passed_clock),
+        tls(make_tls_context(options.tls, TlsSide::kServer, now_s())),
+        stamp(stamp_of_files(options.tls)),
+        scheduler(options.scheduler, clock,
+                  options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
+        acceptor(loop),
+        timer(loop),
+        strangers(options.strangers) {
+    say_warnings();
+    const auto endpoint = resolve_one(loop, options.address);
+    if (endpoint.address().is_unspecified()) {
+      throw InvalidArgument("a scheduler listens at one interface's address, not at all of them ({}): give this host's",
+                            options.address.text());
+    }
+    asio::error_code error;
+    acceptor.open(endpoint.protocol(), error);
+    acceptor.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
+    error.clear();
+    acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(kBacklog, error);
+    if (error) {
+      throw IoError("the scheduler cannot listen at {}: {}; `ss -ltnp 'sport = :{}'` says who does",
+                    options.address.text(), error.message(), options.address.port);
+    }
+    acceptor.non_blocking(true, error);
+    address = {options.address.host, acceptor.local_endpoint().port()};
+  }
+
+  static constexpr int kBacklog = 1024;
+
+  int64_t now_ms() const { return clock.monotonic_ns() / 1'000'000; }
+  int64_t now_s() const { return clock.wall_ms() / 1000; }
+
+  JobPhase run() {
+    wait_for_peers();
+    wait_for_tick();
+    while (!is_done) {
+      try {
+        loop.run();
+        break;
+      } catch (const std::exception& e) {  // no memory: whom it hit has lost its connection
+        log_warning("the scheduler goes on after: {}", e.what());
+      }
+    }
+    return scheduler.phase();
+  }
+
+  void wait_for_peers() {
+    if (is_waiting_for_peers || is_done) return;
+    is_waiting_for_peers = true;
+    acceptor.async_wait(asio::ip::tcp::acceptor::wait_read, [this](const asio::error_code& failure) {
+      is_waiting_for_peers = false;
+      if (!failure) accept_peers();
+    });
+  }
+
+  void accept_peers() {
+    constexpr int kMostAtOnce = 16;  // then those that are there are heard again
+    for (int i = 0; i < kMostAtOnce && strangers.has_room(now_ms()); ++i) {
+      asio::error_code error;
+      asio::ip::tcp::socket socket = acceptor.accept(error);
+      if (error == asio::error::would_block || error == asio::error::try_again) break;
+      if (error == asio::error::connection_aborted || error == asio::error::interrupted) continue;
+      if (error) {  // no descriptor for it
+        accept_again_ms = now_ms() + kNoRoomMs;
+        return;
+      }
+      try {
+        add(std::move(socket));
+      } catch (const std::exception&) {  // no memory for it
+        accept_again_ms = now_ms() + kNoRoomMs;
+        return;
+      }
+    }
+    if (strangers.has_room(now_ms())) wait_for_peers();  // else the tick does
+  }
+
+  void add(asio::ip::tcp::socket socket) {
+    if (tls == nullptr) return turn_away(PeerId{0}, "the scheduler's own certificates cannot be used now");
+    const PeerId id = ++last_id;
+    auto connection = std::make_shared<Connection>(std::move(socket), tls, Sender::kPeer);
+    const auto crowded_out = strangers.add(id, connection->address(), now_ms());
+    entries[id] = {connection, now_ms()};
+    if (crowded_out) end(*crowded_out, "others wait");
+    connection->start({.open = [this, id] { open(id); },
+                       .message = [this, id](uint64_t generation, const Message& m) { receive(id, generation, m); },
+                       .end = [this, id](const std::string& reason) { forget(id, reason); }});
+  }
+
+  void open(PeerId id) {
+    Entry& entry = entries.at(id);
+    strangers.remove(id);
+    entry.since_ms = now_ms();
+    PeerIdentity identity = entry.connection->session().identity();
+    identity.address = entry.connection->address();
+    scheduler.connect(id, identity);
+  }
+
+  void receive(PeerId id, uint64_t generation, const Message& message) {
+    scheduler.receive(id, generation, message);
+    tell_peers();
+  }
+
+  // Saves what must be known before anybody is told of it.
+  void tell_peers() {
+    save();
+    for (const ToPeer& told : scheduler.take_messages()) {
+      const auto found = entries.find(told.peer);
+      if (found == entries.end()) continue;
+      const std::shared_ptr<Connection> connection = found->second.connection;
+      if (const auto* refusal = std::get_if<Refused>(&told.message)) turn_away(told.peer, refusal->reason);
+      connection->send(told.message, told.generation);
+      if (told.ends) connection->end_when_sent();
+    }
+  }
+
+  void save() {
+    if (!scheduler.take_is_dirty() && !must_save) return;
+    must_save = false;
+    if (options.state_path.empty()) return;
+    try {
+      save_scheduler_state(files, options.state_path, scheduler.state());
+    } catch (const Error& e) {
+      // The job goes on: only a scheduler that dies before the disk is well again would miss it.
+      must_save = true;
+      if (now_ms() >= save_warning_ms)
+        log_warning("the scheduler cannot save its state, and tries again: {}", e.what());
+      save_warning_ms = now_ms() + 60 * kQuietMs;
+    }
+  }
+
+  // The connection has ended.
+  void forget(PeerId id, const std::string& reason) {
+    const auto found = entries.find(id);
+    if (found == entries.end()) return;
+    const bool was_stranger = strangers.remove(id);
+    if (was_stranger) turn_away(id, reason);
+    const std::shared_ptr<Connection> connection = found->second.connection;
+    entries.erase(found);
+    scheduler.disconnect(id);
+    if (was_stranger) wait_for_peers();
+  }
+
+  void end(PeerId id, const std::string& reason) {
+    const auto found = entries.find(id);
+    if (found == entries.end()) return;
+    const std::shared_ptr<Connection> connection = found->second.connection;
+    connection->close(reason);
+  }
+
+  // Logs why, but not so often that it fills a disk.
+  void turn_away(PeerId id, const std::string& reason) {
+    ++num_turned_away;
+    const int64_t now = now_ms();
+    if (reason.empty() || reason == "its connection has ended" || now < turned_away_again_ms) return;
+    turned_away_again_ms = now + kQuietMs;
+    const auto found = entries.find(id);
+    log_warning("the scheduler at {} has turned away a connection from {}: {} ({} so far)", address.text(),
+                found == entries.end() ? "a host" : found->second.connection->address(), printable(reason),
+                num_turned_away);
+  }
+
+  void wait_for_tick() {
+    timer.expires_after(kTick);
+    timer.async_wait([this](const asio::error_code& failure) {
+      if (failure) return;
+      if (must_stop.load()) return finish();
+      tick();
+      if (!is_done) wait_for_tick();
+    });
+  }
+
+  void tick() {
+    const int64_t now = now_ms();
+    scheduler.tick();
+    tell_peers();
+    reread_files(now);
+    std::vector<std::pair<PeerId, std::string>> late;
+    for (const PeerId id : strangers.overdue(now)) late.emplace_back(id, "it has not shown in time who it is");
+    std::vector<std::shared_ptr<Connection>> all;
+    for (const auto& [id, entry] : entries) {
+      all.push_back(entry.connection);
+      if (entry.connection->is_open() && !scheduler.is_member(id) && now - entry.since_ms >= kIdleMs) {
+        late.emplace_back(id, "it has not registered");
+      }
+    }
+    for (const auto& [id, reason] : late) end(id, reason);
+    for (const auto& connection : all) connection->tick(now);
+    if (now >= accept_again_ms) wait_for_peers();
+    if (!scheduler.is_over()) return;
+    if (goodbye_ms == 0) goodbye_ms = now + kGoodbyeMs;
+    const bool all_told =
+        std::ranges::none_of(entries, [&](const auto& entry) { return scheduler.is_member(entry.first); });
+    if (all_told || now >= goodbye_ms) finish();
+  }
+
+  // Certificates and the list of revoked ones may change while the job runs. What cannot be used admits nobody.
+  void reread_files(int64_t now) {
+    if (now < files_again_ms) return;
+    files_again_ms = now + kFilesMs;
+    const std::string found = stamp_of_files(options.tls);
+    if (found == stamp) return;
+    stamp = found;
+    try {
+      tls = make_tls_context(options.tls, TlsSide::kServer, now_s());
+    } catch (const Error& e) {
+      tls = nullptr;
+      log_warning("the scheduler admits nobody until its files are right: {}", e.what());
+      return;
+    }
+    say_warnings();
+    std::vector<std::pair<PeerId, std::string>> lost;
+    for (const auto& [id, entry] : entries) {
+      const std::string reason = entry.connection->session().why_untrusted(*tls, now_s());
+      if (entry.connection->is_open() && !reason.empty()) lost.emplace_back(id, reason);
+    }
+    for (const auto& [id, reason] : lost) {
+      turn_away(id, reason);
+      end(id, reason);
+    }
+  }
+
+  void say_warnings() const {
+    for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
+  }
+
+  void finish() {
+    is_done = true;
+    asio::error_code ignored;
+    acceptor.close(ignored);
+    std::vector<PeerId> ids;
+    for (const auto& [id, entry] : entries) ids.push_back(id);
+    for (const PeerId id : ids) end(id, "the scheduler ends");
+    loop.stop();
+  }
+
+  ServerOptions options;
+  FileSystem& files;
+  Clock& clock;
+  std::shared_ptr<const TlsContext> tls;  // none while the files cannot be used
+  std::string stamp;
+  JobScheduler scheduler;
+  asio::io_context loop{1};
+  asio::ip::tcp::acceptor acceptor;
+  asio::steady_timer timer;
+  HostPort address;
+  std::map<PeerId, Entry> entries;
+  Strangers strangers;
+  PeerId last_id = 0;
+  bool is_waiting_for_peers = false;
+  bool is_done = false;
+  bool must_save = false;
+  int64_t save_warning_ms = 0;
+  int64_t accept_again_ms = 0;
+  int64_t files_again_ms = 0;
+  int64_t turned_away_again_ms = 0;
+  int64_t goodbye_ms = 0;
+  int64_t num_turned_away = 0;
+  std::atomic<bool> must_stop{false};
+};
+
+RendezvousServer::RendezvousServer(const ServerOptions& options, FileSystem& files, Clock& clock)
+    : impl_(std::make_unique<Impl>(options, files, clock)) {}
+RendezvousServer::~RendezvousServer() = default;
+const HostPort& RendezvousServer::address() const { return impl_->address; }
+JobPhase RendezvousServer::run() { return impl_->run(); }
+void RendezvousServer::stop() { impl_->must_stop.store(true); }
+const std::string& RendezvousServer::failure() const { return impl_->scheduler.failure(); }
+std::string RendezvousServer::who_is_missing() const { return impl_->scheduler.who_is_missing(); }
+
+}  // namespace tessera::cluster::rendezvous

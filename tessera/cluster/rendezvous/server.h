@@ -1,0 +1,51 @@
+// RendezvousServer: a JobScheduler at a port, in one event loop. Whoever comes shows by TLS who it is before a byte of
+// the job is spoken of; what that may cost is bounded, by address and in all. docs/security.md says what is promised.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/base/clock.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/cluster/rendezvous/host_port.h"
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+#include "tessera/cluster/rendezvous/strangers.h"
+#include "tessera/cluster/tls/tls_options.h"
+
+namespace tessera::cluster::rendezvous {
+
+struct ServerOptions {
+  HostPort address = {"127.0.0.1", 0};  // of one interface; port 0: any
+  TlsOptions tls;
+  SchedulerOptions scheduler;
+  StrangerLimits strangers;
+  std::string state_path;  // where the scheduler's state is kept; empty: nowhere
+};
+
+class RendezvousServer {
+ public:
+  // Listens. Throws IoError where the address is taken or cannot be had, InvalidArgument for one that stands for every
+  // interface, for a job without secret and certificates, and for a state of another job. What is passed in must live
+  // longer.
+  RendezvousServer(const ServerOptions& options, FileSystem& files, Clock& clock);
+  ~RendezvousServer();
+
+  // With the port that was chosen.
+  const HostPort& address() const;
+  // Serves in the calling thread until the job is over and its members have been told, or until stop(). Returns the
+  // job's phase then.
+  JobPhase run();
+  // Ends run() soon; from any thread, and from a handler of signals.
+  void stop();
+  // Of a failed job, once run() has returned.
+  const std::string& failure() const;
+  // "2 of 4 workers have come: ...", once run() has returned.
+  std::string who_is_missing() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,406 @@
+// Claims about the scheduler at its port: members meet and come back, strangers and members that have gone wrong cost
+// nothing but their connections.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/ask_status.h"
+#include "tessera/cluster/rendezvous/client.h"
+#include "tessera/cluster/rendezvous/server.h"
+#include "tessera/cluster/rendezvous/test_peer.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+using testing::HasSubstr;
+
+TlsOptions secret_of(char letter) {
+  return {.secret = comm::Secret(std::string(32, letter), "the test"), .certificates = std::nullopt};
+}
+
+// A scheduler in a thread of its own.
+class Running {
+ public:
+  explicit Running(ServerOptions options) {
+    if (!options.tls.secret && !options.tls.certificates) options.tls = secret_of('s');
+    server = std::make_unique<RendezvousServer>(options, FileSystem::local(), Clock::system());
+    thread = std::thread([this] { phase = server->run(); });
+  }
+  explicit Running(int num_workers) : Running(ServerOptions{.scheduler = {.num_workers = num_workers}}) {}
+  ~Running() {
+    server->stop();
+    if (thread.joinable()) thread.join();
+  }
+  JobPhase wait() {
+    thread.join();
+    return phase;
+  }
+  uint16_t port() const { return server->address().port; }
+  ClientOptions client(const std::string& node_id) const {
+    return {.scheduler = server->address(),
+            .tls = secret_of('s'),
+            .host = "here",
+            .node_ids = {node_id},
+            .join_timeout_ms = 20000};
+  }
+  JobStatus status() const { return ask_status(server->address(), secret_of('s'), 20000).status; }
+
+  std::unique_ptr<RendezvousServer> server;
+  std::thread thread;
+  JobPhase phase = JobPhase::kWaiting;
+};
+
+// A client that notes its end.
+struct Member {
+  explicit Member(const ClientOptions& options)
+      : client(options, [this](const RendezvousEnd& heard) {
+          const std::lock_guard lock(mutex);
+          end = heard;
+        }) {}
+  std::optional<RendezvousEnd> heard() {
+    const std::lock_guard lock(mutex);
+    return end;
+  }
+  std::mutex mutex;
+  std::optional<RendezvousEnd> end;
+  RendezvousClient client;
+};
+
+template <typename Holds>
+bool eventually(Holds&& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+TEST(RendezvousServer, MembersGetRanksTellEachOtherValuesAndLeave) {
+  Running running(2);
+  Member b(running.client("b"));
+  Member a(running.client("a"));
+  const Generation of_a = a.client.wait_for_generation();
+  EXPECT_EQ(of_a.ranks.at("a"), 0);
+  EXPECT_EQ(of_a.size, 2);
+  EXPECT_EQ(of_a.number, 1U);
+  EXPECT_TRUE(of_a.is_one_host);
+  EXPECT_EQ(b.client.wait_for_generation().ranks.at("b"), 1);
+  EXPECT_EQ(b.client.find("where", 1), std::nullopt);
+  a.client.set("where", std::string(1 << 20, 'w'));
+  EXPECT_EQ(b.client.get("where", 20000).size(), size_t{1} << 20);
+  EXPECT_EQ(a.client.set_state("seed", "1", 20000), "1");
+  EXPECT_EQ(b.client.set_state("seed", "2", 20000), "1");
+  EXPECT_EQ(b.client.find_state("plan", 20000), std::nullopt);
+  const JobStatus status = running.status();
+  EXPECT_EQ(status.phase, JobPhase::kRunning);
+  EXPECT_EQ(status.nodes.size(), 2U);
+  a.client.leave("a", false, "");
+  b.client.leave("b", false, "");
+  EXPECT_EQ(running.wait(), JobPhase::kFinished);
+}
+
+TEST(RendezvousServer, WorkersMayComeFirstAndWait) {
+  std::unique_ptr<Member> early;
+  HostPort address;
+  {
+    Running probe(1);  // a port that is free
+    address = probe.server->address();
+    early = std::make_unique<Member>([&] {
+      ClientOptions options = probe.client("early");
+      probe.server->stop();
+      probe.thread.join();
+      return options;
+    }());
+  }
+  EXPECT_EQ(early->client.find_generation(50), std::nullopt);
+  Running running(ServerOptions{.address = address, .scheduler = {.num_workers = 1}});
+  EXPECT_EQ(early->client.wait_for_generation().ranks.at("early"), 0);
+}
+
+TEST(RendezvousServer, F03_MembersComeBackToASchedulerThatHasDied) {
+  const std::string folder = testing::TempDir() + "rendezvous_state";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  ServerOptions options{.scheduler = {.num_workers = 2}, .state_path = folder + "/job"};
+  auto running = std::make_unique<Running>(options);
+  options.address = running->server->address();
+  Member b(running->client("b"));
+  Member a(running->client("a"));
+  a.client.wait_for_generation();
+  b.client.wait_for_generation();
+  a.client.set("before", "1");
+  a.client.set_state("plan", "the plan", 20000);
+  running.reset();
+  a.client.set("meanwhile", "2");
+  EXPECT_EQ(b.client.find("meanwhile", 50), std::nullopt);
+  running = std::make_unique<Running>(options);
+  EXPECT_EQ(b.client.get("meanwhile", 20000), "2");
+  EXPECT_EQ(b.client.get("before", 20000), "1");
+  EXPECT_EQ(b.client.find_state("plan", 20000), "the plan");
+  const JobStatus status = running->status();
+  EXPECT_EQ(status.phase, JobPhase::kRunning);
+  EXPECT_EQ(status.nodes[1].rank, 1U);
+  EXPECT_EQ(a.heard(), std::nullopt);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RendezvousServer, ASchedulerWithoutItsStateIsNotJoinedAgain) {
+  auto running = std::make_unique<Running>(1);
+  Member a(running->client("a"));
+  a.client.wait_for_generation();
+  const HostPort address = running->server->address();
+  running.reset();
+  running = std::make_unique<Running>(ServerOptions{.address = address, .scheduler = {.num_workers = 1}});
+  ASSERT_TRUE(eventually([&] { return a.heard().has_value(); }));
+  EXPECT_EQ(a.heard()->kind, RendezvousEnd::Kind::kRefused);
+  EXPECT_THAT(a.heard()->reason, HasSubstr("was the scheduler started without its state?"));
+}
+
+TEST(RendezvousServer, AFailedMemberEndsTheOthersWithItsRankAndWords) {
+  Running running(2);
+  Member a(running.client("a"));
+  Member b(running.client("b"));
+  a.client.wait_for_generation();
+  b.client.leave("b", true, "the shape is wrong");
+  ASSERT_TRUE(eventually([&] { return a.heard().has_value(); }));
+  EXPECT_EQ(a.heard()->kind, RendezvousEnd::Kind::kJobFailed);
+  EXPECT_EQ(a.heard()->rank, 1);
+  EXPECT_THAT(a.heard()->reason, HasSubstr("the shape is wrong"));
+  EXPECT_EQ(running.wait(), JobPhase::kFailed);
+  EXPECT_EQ(running.server->failure(), "node b failed: the shape is wrong");
+}
+
+TEST(RendezvousServer, AWrongSecretIsRefusedAndTheClientSaysSo) {
+  Running running(1);
+  ClientOptions options = running.client("a");
+  options.tls = secret_of('w');
+  options.join_timeout_ms = 300;
+  Member wrong(options);
+  try {
+    wrong.client.wait_for_generation();
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("has not reached it (it does not know the job's secret, or is no scheduler"));
+  }
+  EXPECT_EQ(running.status().nodes.size(), 0U);
+}
+
+TEST(RendezvousServer, AStrangerLearnsNothing) {
+  Running running(2);
+  Member a(running.client("the-name-of-a-node"));
+  const std::string secret(32, 's');
+  const auto hello = [] {
+    TlsSession stranger(make_tls_context(secret_of('x'), TlsSide::kClient, 0));
+    std::string said;
+    stranger.receive({}, said);
+    return stranger.take_output();
+  }();
+  const std::string frame = print_message(Register{.host = "h", .node_ids = {"x"}}, 0);
+  std::vector<std::string> words = {"GET / HTTP/1.1\r\n\r\n",
+                                    std::string(5000, '\xff'),
+                                    std::string(64, '\0'),
+                                    frame,
+                                    hello,
+                                    hello.substr(0, hello.size() / 2) + std::string(9000, 'x')};
+  std::string random(4096, '\0');
+  std::ifstream("/dev/urandom").read(random.data(), static_cast<std::streamsize>(random.size()));
+  words.push_back(random);
+  for (const std::string& word : words) {
+    TestPeer stranger(running.port());
+    stranger.say_plain(word);
+    bool hung_up = false;
+    const std::string heard = stranger.hear_plain(&hung_up);
+    EXPECT_TRUE(hung_up) << word.substr(0, 20);
+    EXPECT_LT(heard.size(), 32U);  // an alert
+    EXPECT_EQ(heard.find("the-name"), std::string::npos);
+    EXPECT_EQ(heard.find(secret.substr(0, 8)), std::string::npos);
+  }
+  Member b(running.client("b"));
+  EXPECT_EQ(b.client.wait_for_generation().size, 2);
+}
+
+TEST(RendezvousServer, AClientTellsAFalseSchedulerNothing) {
+  // Who listens there has another secret: the client's first words are all that it hears.
+  ServerOptions options{.scheduler = {.num_workers = 1}};
+  options.tls = secret_of('f');
+  Running false_one(options);
+  ClientOptions client = false_one.client("the-name-of-a-node");
+  client.join_timeout_ms = 300;
+  Member honest(client);
+  EXPECT_THROW(honest.client.wait_for_generation(), IoError);
+  TlsSession first(make_tls_context(secret_of('s'), TlsSide::kClient, 0));
+  std::string said;
+  first.receive({}, said);
+  const std::string hello = first.take_output();
+  EXPECT_EQ(hello.find("the-name"), std::string::npos);
+  EXPECT_EQ(hello.find(std::string(8, 's')), std::string::npos);
+}
+
+TEST(RendezvousServer, F64_ARecordedHandshakeProvesNothing) {
+  Running running(1);
+  TlsSession member(make_tls_context(secret_of('s'), TlsSide::kClient, 0));
+  std::string said;
+  member.receive({}, said);
+  const std::string recorded = member.take_output();
+  for (int i = 0; i < 2; ++i) {
+    TestPeer replayer(running.port());
+    replayer.say_plain(recorded);
+    replayer.say_plain(std::string(80, '\x17'));
+    bool hung_up = false;
+    replayer.hear_plain(&hung_up);
+    EXPECT_TRUE(hung_up);
+  }
+  EXPECT_EQ(running.status().nodes.size(), 0U);
+}
+
+TEST(RendezvousServer, F69_F70_AMemberThatGoesWrongLosesItsConnectionAndNothingElse) {
+  Running running(2);
+  Member good(running.client("good"));
+  const std::string huge = std::string("TR\x01\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
+  const std::vector<std::string> words = {
+      huge,
+      std::string("TR\x02\x01", 4),
+      std::string("TR\x01\x63", 4),
+      "garbage",
+      print_message(Welcome{}, 0),
+      print_frame(FrameType::kHeartbeat, 0, "x"),
+      print_frame(FrameType::kRegister, 0, std::string(400, '\xff')),
+      print_frame(FrameType::kSetValue, 0, std::string(8, '\xff')),
+      print_message(Heartbeat{}, 99),
+  };
+  for (const std::string& word : words) {
+    TestPeer bad(running.port());
+    ASSERT_TRUE(bad.shake_hands(secret_of('s')));
+    bad.say_bytes(word);
+    EXPECT_TRUE(bad.hear_until<Refused>().has_value()) << word.substr(0, 8);
+    EXPECT_TRUE(bad.is_hung_up());
+  }
+  EXPECT_EQ(running.status().phase, JobPhase::kWaiting);
+  Member other(running.client("other"));
+  EXPECT_EQ(good.client.wait_for_generation().size, 2);
+}
+
+TEST(RendezvousServer, F71_AMemberThatFloodsTheStoreIsRefusedAtItsQuota) {
+  Running running(1);
+  TestPeer bad(running.port());
+  ASSERT_TRUE(bad.shake_hands(secret_of('s')));
+  ASSERT_TRUE(bad.enroll("a"));
+  for (int i = 0; i < 9; ++i) bad.say(SetValue{std::to_string(i), std::string(1 << 20, 'v')}, 1);
+  const auto refused = bad.hear_until<Refused>();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->reason, "its values have more than 8388608 bytes");
+}
+
+TEST(RendezvousServer, F67_WhoStopsReadingIsGivenUpAndHoldsUpNobody) {
+  Running running(ServerOptions{.scheduler = {.num_workers = 2, .reconnect_ms = 500}});
+  TestPeer silent(running.port());
+  ASSERT_TRUE(silent.shake_hands(secret_of('s')));
+  ASSERT_TRUE(silent.enroll("silent"));
+  Member good(running.client("good"));
+  good.client.wait_for_generation();
+  good.client.set("large", std::string(1 << 20, 'l'));
+  EXPECT_EQ(good.client.get("large", 20000).size(), size_t{1} << 20);
+  for (int i = 0; i < 100; ++i) silent.say(GetValue{"large"}, 1);
+  // It is hung up on, and after a while lost: the job, which does not recover, ends with its name.
+  ASSERT_TRUE(eventually([&] { return good.heard().has_value(); }));
+  EXPECT_THAT(good.heard()->reason, HasSubstr("node silent"));
+}
+
+TEST(RendezvousServer, F67_HandshakesAndSilentMembersHaveDeadlines) {
+  ServerOptions options{.scheduler = {.num_workers = 1}, .strangers = {.deadline_ms = 200}};
+  Running running(options);
+  const TestPeer idle(running.port());
+  TestPeer slow(running.port());
+  slow.say_plain("\x16\x03");
+  bool hung_up = false;
+  EXPECT_EQ(idle.hear_plain(&hung_up), "");
+  EXPECT_TRUE(hung_up);
+  slow.hear_plain(&hung_up);
+  EXPECT_TRUE(hung_up);
+  TestPeer known(running.port());  // it knows the secret, and says nothing
+  ASSERT_TRUE(known.shake_hands(secret_of('s')));
+  EXPECT_TRUE(known.is_hung_up());
+}
+
+int64_t resident_bytes() {
+  std::ifstream status("/proc/self/statm");
+  int64_t pages = 0;
+  int64_t resident = 0;
+  status >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(RendezvousServer, F66_AThousandIdleConnectionsAndSixtyHalfFramesCostLittleAndKeepNobodyOut) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  Running running(1);
+  running.status();  // what the first handshake allocates
+  const int64_t before = resident_bytes();
+  std::vector<std::unique_ptr<TestPeer>> crowd;
+  int64_t most = 0;
+  TlsSession stranger(make_tls_context(secret_of('x'), TlsSide::kClient, 0));
+  std::string said;
+  stranger.receive({}, said);
+  const std::string hello = stranger.take_output();
+  for (int i = 0; i < 1060; ++i) {
+    crowd.push_back(std::make_unique<TestPeer>(running.port()));
+    ASSERT_TRUE(crowd.back()->is_connected()) << i;
+    if (i % 17 == 0) crowd.back()->say_plain(hello.substr(0, hello.size() - 1));
+    most = std::max(most, resident_bytes());
+  }
+  EXPECT_LT(most - before, 16 << 20);
+  std::printf("1,060 connections: %lld KiB\n", static_cast<long long>((most - before) >> 10));
+  Member late(running.client("late"));
+  EXPECT_EQ(late.client.wait_for_generation().size, 1);
+}
+
+TEST(RendezvousServer, F26_ATakenPortIsNamed) {
+  Running running(1);
+  try {
+    const Running second(ServerOptions{.address = running.server->address()});
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_THAT(e.what(),
+                HasSubstr(fmt::format("cannot listen at 127.0.0.1:{}: Address already in use", running.port())));
+  }
+}
+
+TEST(RendezvousServer, ListensAtOneInterfaceAndNeverWithoutASecret) {
+  for (const char* host : {"0.0.0.0", "::"}) {
+    EXPECT_THROW(Running(ServerOptions{.address = {host, 0}}), InvalidArgument);
+  }
+  EXPECT_THROW(RendezvousServer(ServerOptions{}, FileSystem::local(), Clock::system()), InvalidArgument);
+}
+
+TEST(Strangers, AnAddressAtItsShareDisplacesItsOwn) {
+  Strangers strangers({.most = 4, .most_of_address = 2, .grace_ms = 100, .deadline_ms = 1000});
+  EXPECT_EQ(strangers.add(1, "flood", 0), std::nullopt);
+  EXPECT_EQ(strangers.add(2, "flood", 0), std::nullopt);
+  EXPECT_EQ(strangers.add(3, "good", 0), std::nullopt);
+  const auto gone = strangers.add(4, "flood", 0);
+  EXPECT_TRUE(gone == 1U || gone == 2U);
+  EXPECT_TRUE(strangers.remove(*gone));
+  EXPECT_FALSE(strangers.remove(*gone));
+  EXPECT_TRUE(strangers.has_room(0));
+  strangers.add(5, "other", 0);
+  EXPECT_FALSE(strangers.has_room(99));
+  EXPECT_TRUE(strangers.has_room(100));
+  EXPECT_EQ(strangers.overdue(999).size(), 0U);
+  EXPECT_EQ(strangers.overdue(1000).size(), 4U);
+}
+
+}  // namespace
+}  // namespace tessera::cluster::rendezvous
