@@ -1,15 +1,20 @@
 #include "tessera/cluster/launch.h"
 
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/ranks/environment.h"
+#include "tessera/cluster/tls/certificates.h"
 
 namespace tessera::cluster {
 namespace {
@@ -71,6 +76,37 @@ comm::Secret read_secret() {
   return path.empty() ? comm::Secret() : comm::Secret::from_file(path, "TESSERA_SECRET_FILE");
 }
 
+// Random bytes that this user's processes share: of a file that nobody else reads, made where there is none. By hard
+// links one of those that make it at a time is the first.
+comm::Secret secret_of_user() {
+  const std::string cache = cache_directory_from_environment();
+  if (cache.empty()) {
+    throw InvalidArgument("neither HOME nor XDG_CACHE_HOME is set: name the job's secret by TESSERA_SECRET_FILE");
+  }
+  const std::string path = join_path(cache, "meeting_key");
+  FileSystem& files = FileSystem::local();
+  if (!files.exists(path)) {
+    files.create_directories(cache);
+    const std::string own = fmt::format("{}.{}", path, random_id());
+    files.write_atomically(own, comm::random_bytes(32), 0600);
+    [[maybe_unused]] const int linked = link(own.c_str(), path.c_str());
+    files.remove(own);
+  }
+  return comm::Secret::from_file(path, "this user's key");
+}
+
+// The password, which nobody finds in this process's environment afterwards.
+std::shared_ptr<const Password> read_tls_password() {
+  const std::string path = read_text("TESSERA_TLS_PASSWORD_FILE");
+  if (!path.empty()) return std::make_shared<Password>(Password::from_file(path, "TESSERA_TLS_PASSWORD_FILE"));
+  char* const text = std::getenv("TESSERA_TLS_PASSWORD");
+  if (text == nullptr) return nullptr;
+  auto password = std::make_shared<Password>(text);
+  OPENSSL_cleanse(text, std::strlen(text));
+  unsetenv("TESSERA_TLS_PASSWORD");
+  return password;
+}
+
 // The process is a rank that `tessera run` started, or something that sets the same variables.
 void read_own_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
@@ -115,6 +151,21 @@ TransportKind parse_transport_kind(std::string_view text) {
   throw InvalidArgument("unknown transport \"{}\"; the known ones are threads, shm, gloo, mpi", text);
 }
 
+SchedulerPlace scheduler_place_from_environment() {
+  SchedulerPlace place;
+  place.address = read_text("TESSERA_SCHEDULER");
+  place.node_id = read_text("TESSERA_NODE_ID");
+  const std::string incarnation = read_text("TESSERA_INCARNATION");
+  if (!incarnation.empty()) place.incarnation = static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION"));
+  place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
+  place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
+  place.tls_config = read_text("TESSERA_TLS_CONFIG");
+  place.tls_password = read_tls_password();
+  place.secret = read_secret();
+  if (!place.secret && place.tls_config.empty()) place.secret = secret_of_user();
+  return place;
+}
+
 JobOptions job_from_environment() {
   JobOptions options;
   options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxTimeoutMs);
@@ -141,7 +192,9 @@ JobOptions job_from_environment() {
     }
     return options;
   }
-  if (!read_text("TESSERA_SIZE").empty()) {
+  if (!read_text("TESSERA_SCHEDULER").empty()) {
+    options.scheduler = scheduler_place_from_environment();
+  } else if (!read_text("TESSERA_SIZE").empty()) {
     read_own_place(options);
   } else if (!read_text("OMPI_COMM_WORLD_SIZE").empty()) {
     read_mpirun_place(options);
@@ -197,7 +250,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     // What belongs to a job that this process is a rank of is nothing of the new job's.
     if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
         name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
-        name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE") {
+        name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
+        name == "TESSERA_NODE_ID" || name == "TESSERA_INCARNATION") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

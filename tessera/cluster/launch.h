@@ -23,6 +23,26 @@ TransportKind parse_transport_kind(std::string_view text);
 // The longest deadline of waits for a peer, 24 days.
 inline constexpr int64_t kMaxTimeoutMs = 2'147'483'647;
 
+class Password;
+
+// Where this process finds the scheduler of its job, and by what each shows the other who it is.
+struct SchedulerPlace {
+  std::string address;       // TESSERA_SCHEDULER: HOST:PORT; empty: the job has none
+  std::string node_id;       // TESSERA_NODE_ID: this rank's place, over its restarts; empty: one that is drawn
+  uint64_t incarnation = 0;  // TESSERA_INCARNATION: set by `tessera run`, whose ranks are the nodes it has registered
+  int num_workers = 0;       // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
+  int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
+  // As of JobOptions; where there is none and no certificates either, that of this user, a file of 32 random bytes in
+  // the folder of caches.
+  comm::Secret secret;
+  std::string tls_config;  // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
+  // The first line of the file TESSERA_TLS_PASSWORD_FILE, else TESSERA_TLS_PASSWORD, which is wiped when it is read.
+  std::shared_ptr<const Password> tls_password;
+};
+
+// What the environment says of it; an address only where it names one. Throws InvalidArgument naming the variable.
+SchedulerPlace scheduler_place_from_environment();
+
 // What the environment says about this process. By default it is a job of one rank.
 struct JobOptions {
   int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK
@@ -34,6 +54,7 @@ struct JobOptions {
   // TESSERA_SECRET_FILE, which only its owner may read; `tessera run` sets both. Under mpirun, else made of what Open
   // MPI has drawn for the job. A job whose TESSERA_STORE is tcp:... needs one.
   comm::Secret secret;
+  SchedulerPlace scheduler;                             // where it has an address, it says rank and size
   TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
   std::string host_id;    // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
   std::string interface;  // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
@@ -76,9 +97,11 @@ std::optional<LogLevel> log_level_from_environment();
 struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments; the program is sought in PATH
   int num_processes = 1;             // ranks, a process each
-  int num_thread_ranks = 0;          // instead: that many ranks as threads of one process
-  std::string log_directory;         // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
-  std::string transport;             // as TESSERA_TRANSPORT; empty: automatic
+  std::string scheduler;             // HOST:PORT of the scheduler whose job the ranks join; empty: a job of its own
+  std::string node_id;        // with a scheduler, the ranks' node ids are NODE_ID/0, ...; empty: one that is drawn
+  int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
+  std::string log_directory;  // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
+  std::string transport;      // as TESSERA_TRANSPORT; empty: automatic
   std::string interface;
   int64_t timeout_ms = 0;       // up to kMaxTimeoutMs; 0: the ranks' default
   int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks

@@ -32,6 +32,7 @@
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/cluster/run.h"
+#include "tessera/cluster/scheduler_link.h"
 #include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
@@ -83,11 +84,9 @@ std::pair<Socket, Socket> make_pipe() {
   return {Socket(ends[0]), Socket(ends[1])};
 }
 
-// A new job's secret, in memory that the ranks inherit and nobody can change.
-Socket make_secret() {
+// A job's secret or a password, in memory that the ranks inherit and nobody can change.
+Socket make_secret(std::string_view bytes) {
   make_file_size_limit_an_error();
-  const comm::Secret secret = comm::Secret::random();
-  const std::string_view bytes = secret.bytes();
   Socket memory(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory || write(memory.fd(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
     throw IoError("cannot make memory for the job's secret: {}; {}", std::strerror(errno), limits_text());
@@ -344,11 +343,15 @@ class Launcher {
       set_nonblocking(status_);
       children_.resize(static_cast<size_t>(num_children()));
       const std::string job_id = comm::hex(comm::random_bytes(16));
-      if (!is_threads_) secret_ = make_secret();
-      for (int rank = 0; rank < num_children() && next_kill_ms_ == 0; ++rank) {
-        start(rank, job_id);
+      if (!options_.scheduler.empty()) {
+        join();
+      } else if (!is_threads_) {
+        secret_ = make_secret(comm::Secret::random().bytes());
+      }
+      for (int place = 0; place < num_children() && next_kill_ms_ == 0; ++place) {
+        start(place, job_id);
         take_signal();
-        if (rank % kStartsPerLook == kStartsPerLook - 1) step(/*may_wait=*/false);
+        if (place % kStartsPerLook == kStartsPerLook - 1) step(/*may_wait=*/false);
       }
     } catch (...) {
       kill_all(SIGKILL);
@@ -375,17 +378,71 @@ class Launcher {
 
  private:
   int num_children() const { return is_threads_ ? 1 : options_.num_processes; }
-  int num_ranks() const { return is_threads_ ? options_.num_thread_ranks : options_.num_processes; }
+  // Of the job, which may have some on other hosts.
+  int num_ranks() const {
+    if (generation_) return generation_->size;
+    return is_threads_ ? options_.num_thread_ranks : options_.num_processes;
+  }
+  // That this launcher starts.
+  int num_own_ranks() const { return is_threads_ ? options_.num_thread_ranks : options_.num_processes; }
+  int rank_of(int place) const { return ranks_.empty() ? place : ranks_[static_cast<size_t>(place)]; }
+  // Where the rank is among the children; nullopt for one that another launcher has started.
+  std::optional<int> place_of(int rank) const {
+    for (int place = 0; place < num_children(); ++place) {
+      if (rank_of(place) == rank) return place;
+    }
+    return std::nullopt;
+  }
+  std::string node_id_of(int place) const { return fmt::format("{}/{}", node_id_, place); }
+
+  // Registers the ranks of this host at the scheduler and waits until all of the job are there. A signal ends the wait.
+  void join() {
+    scheduler_ = scheduler_place_from_environment();
+    scheduler_.address = options_.scheduler;
+    scheduler_.incarnation = random_incarnation();
+    node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
+    if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
+    if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text() + "\n");
+    std::tie(end_, end_write_) = make_pipe();
+    std::vector<std::string> node_ids;
+    for (int place = 0; place < num_children(); ++place) node_ids.push_back(node_id_of(place));
+    link_.emplace(scheduler_, rendezvous::PeerRole::kLauncher, node_ids);
+    link_->on_end([this] { [[maybe_unused]] const ssize_t written = write(end_write_.fd(), "e", 1); });
+    const int64_t deadline_ms = now_ms() + scheduler_.join_timeout_ms;
+    constexpr int64_t kLookMs = 50;
+    while (next_kill_ms_ == 0) {
+      generation_ = now_ms() < deadline_ms ? link_->find_generation(kLookMs) : link_->wait_for_generation();
+      take_signal();
+      if (!generation_) continue;
+      for (const std::string& id : node_ids) ranks_.push_back(generation_->ranks.at(id));
+      return;
+    }
+  }
+  static uint64_t random_incarnation() {
+    uint64_t number = 0;
+    const std::string bytes = comm::random_bytes(sizeof(number));
+    std::memcpy(&number, bytes.data(), sizeof(number));
+    return number >> 1 | 1;  // it passes through the environment as a positive number
+  }
+  // The scheduler has ended the job, perhaps for a rank of another host: ranks that do not notice are ended.
+  void take_end() {
+    char byte;
+    [[maybe_unused]] const ssize_t count = read(end_.fd(), &byte, 1);
+    end_ = Socket();
+    if (num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0) return;
+    say(fmt::format("the scheduler has ended the job: {}", link_->end_reason()));
+    next_kill_ms_ = now_ms() + options_.grace_ms;
+  }
 
   // By which a rank that has lost the one that it inherited opens it again.
   static std::string own_descriptor(const Socket& socket) {
     return fmt::format("/proc/{}/fd/{}", getpid(), socket.fd());
   }
 
-  std::vector<std::string> environment_of(int rank, const std::string& job_id) const {
+  std::vector<std::string> environment_of(int place, const std::string& job_id) const {
     const int cores = num_cores();
     const int threads =
-        options_.num_compute_threads > 0 ? options_.num_compute_threads : std::max(1, cores / num_ranks());
+        options_.num_compute_threads > 0 ? options_.num_compute_threads : std::max(1, cores / num_own_ranks());
     std::map<std::string, std::string> settings = {
         {"TESSERA_JOB_ID", job_id},
         {"TESSERA_NUM_THREADS", std::to_string(threads)},
@@ -395,26 +452,38 @@ class Launcher {
     if (is_threads_) {
       settings["TESSERA_THREAD_RANKS"] = std::to_string(options_.num_thread_ranks);
     } else {
-      settings["TESSERA_RANK"] = std::to_string(rank);
-      settings["TESSERA_SIZE"] = std::to_string(options_.num_processes);
+      const std::string rank = std::to_string(rank_of(place));
+      settings["TESSERA_RANK"] = rank;
+      settings["TESSERA_SIZE"] = std::to_string(num_ranks());
       // What published scripts read of their place.
-      settings["RANK_ID"] = settings["DEVICE_ID"] = std::to_string(rank);
-      settings["RANK_SIZE"] = std::to_string(options_.num_processes);
-      settings["TESSERA_SECRET_FD"] = std::to_string(secret_.fd());
-      settings["TESSERA_SECRET_FILE"] = own_descriptor(secret_);
-      settings["TESSERA_STORE"] = fmt::format("unix:tessera-{}-{}", geteuid(), job_id);
+      settings["RANK_ID"] = rank;
+      settings["DEVICE_ID"] = std::to_string(place);
+      settings["RANK_SIZE"] = std::to_string(num_ranks());
+      if (secret_) {
+        settings["TESSERA_SECRET_FD"] = std::to_string(secret_.fd());
+        settings["TESSERA_SECRET_FILE"] = own_descriptor(secret_);
+      }
+      if (link_) {
+        settings["TESSERA_SCHEDULER"] = options_.scheduler;
+        settings["TESSERA_NODE_ID"] = node_id_of(place);
+        settings["TESSERA_INCARNATION"] = std::to_string(scheduler_.incarnation);
+        if (password_) settings["TESSERA_TLS_PASSWORD_FILE"] = own_descriptor(password_);
+      } else {
+        settings["TESSERA_STORE"] = fmt::format("unix:tessera-{}-{}", geteuid(), job_id);
+      }
     }
     if (!options_.transport.empty()) settings["TESSERA_TRANSPORT"] = options_.transport;
     if (!options_.interface.empty()) settings["TESSERA_INTERFACE"] = options_.interface;
     if (options_.timeout_ms > 0) settings["TESSERA_TIMEOUT_MS"] = std::to_string(options_.timeout_ms);
     std::map<std::string, std::string> defaults = {{"OMP_NUM_THREADS", std::to_string(threads)}};
     // An idle OpenMP thread spins for its next work, on a core that another rank needs.
-    if (threads * num_ranks() > cores) defaults["OMP_WAIT_POLICY"] = "passive";
+    if (threads * num_own_ranks() > cores) defaults["OMP_WAIT_POLICY"] = "passive";
     return child_environment(settings, defaults);
   }
 
-  void start(int rank, const std::string& job_id) {
-    Child& child = children_[static_cast<size_t>(rank)];
+  void start(int place, const std::string& job_id) {
+    const int rank = rank_of(place);
+    Child& child = children_[static_cast<size_t>(place)];
     Socket out_read, out_write, err_read, err_write;
     if (options_.log_directory.empty()) {
       std::tie(out_read, out_write) = make_pipe();
@@ -426,7 +495,7 @@ class Launcher {
       err_write = Socket(fcntl(out_write.fd(), F_DUPFD_CLOEXEC, 3));
     }
     // Everything that allocates happens before the fork: afterwards the child may only make system calls.
-    const std::vector<std::string> environment = environment_of(rank, job_id);
+    const std::vector<std::string> environment = environment_of(place, job_id);
     std::vector<char*> environment_pointers, argument_pointers;
     for (const std::string& entry : environment) environment_pointers.push_back(const_cast<char*>(entry.c_str()));
     environment_pointers.push_back(nullptr);
@@ -447,7 +516,7 @@ class Launcher {
     const pid_t launcher = getpid();
     const pid_t guard = fork();
     if (guard < 0) throw IoError("cannot start rank {}: {}; {}", rank, std::strerror(errno), limits_text());
-    if (guard == 0) guard_rank(launcher, reports_[static_cast<size_t>(rank)], exec_rank, &rank_start);
+    if (guard == 0) guard_rank(launcher, reports_[static_cast<size_t>(place)], exec_rank, &rank_start);
     child.guard = guard;
     child.is_running = true;
     ++num_running_;
@@ -465,7 +534,8 @@ class Launcher {
     std::vector<pollfd> waits = {{signals_.fd(), POLLIN, 0},
                                  {status_.fd(), POLLIN, 0},
                                  {out_.fd_to_wait_for(), POLLOUT, 0},
-                                 {err().fd_to_wait_for(), POLLOUT, 0}};
+                                 {err().fd_to_wait_for(), POLLOUT, 0},
+                                 {end_.fd(), POLLIN, 0}};
     const size_t num_own = waits.size();
     for (const Child& child : children_) {
       waits.push_back({child.is_running ? child.guard_fd.fd() : -1, POLLIN, 0});
@@ -483,10 +553,12 @@ class Launcher {
       if (of_child[2].revents != 0) child.err.drain();
       if (of_child[0].revents != 0) {
         wait_for(child);
-        if (child.status != 0) note_failure(static_cast<int>(i));
+        tell_scheduler(static_cast<int>(i));
+        if (child.status != 0) note_failure(rank_of(static_cast<int>(i)));
       }
     }
     if (waits[1].revents != 0) read_status();
+    if (waits[4].revents != 0) take_end();
     take_signal();
     take_output_error();
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
@@ -583,6 +655,28 @@ class Launcher {
     --num_running_;
   }
 
+  // What the scheduler cannot see: how a process has ended.
+  void tell_scheduler(int place) {
+    if (!link_) return;
+    const size_t index = static_cast<size_t>(place);
+    const Child& child = children_[index];
+    const bool failed = child.status != 0;
+    // The last word waits for those before it, too.
+    constexpr int64_t kLastWordMs = 2000;
+    link_->client().leave(node_id_of(place), failed, failed ? how_ended(index) : "",
+                          num_running_ == 0 ? kLastWordMs : 0);
+  }
+
+  // In words.
+  std::string how_ended(size_t place) {
+    if (const int reason = reports_[place].start_error; reason != 0) {
+      return fmt::format("it cannot be started: {}; {}", std::strerror(reason), limits_text());
+    }
+    const int status = children_[place].status;
+    return WIFSIGNALED(status) ? fmt::format("killed by {}", signal_name(WTERMSIG(status)))
+                               : fmt::format("exit code {}", WEXITSTATUS(status));
+  }
+
   void note_failure(int rank) {
     if (end_signal_ != 0 || output_error_ != 0) return;
     if (first_failed_ < 0) first_failed_ = rank;
@@ -613,8 +707,8 @@ class Launcher {
       const pid_t pid = reports_[i].rank_pid;
       const std::string doing = describe_thread(pid, pid);
       say(fmt::format("{} has not ended {} ms after it was told to{}{}; killing it",
-                      is_threads_ ? "the process" : fmt::format("rank {}", i), grace_after_telling(),
-                      doing.empty() ? "" : ": ", doing));
+                      is_threads_ ? "the process" : fmt::format("rank {}", rank_of(static_cast<int>(i))),
+                      grace_after_telling(), doing.empty() ? "" : ": ", doing));
     }
   }
 
@@ -641,17 +735,11 @@ class Launcher {
   // Says each error once, then which rank failed and how. Returns the exit code.
   int report() {
     const RankErrors errors = print_errors();
-    const int rank = origin();
-    const size_t index = is_threads_ ? 0 : static_cast<size_t>(rank);
+    // Where it began on another host, the first one here stands for it.
+    const int rank = is_threads_ || place_of(origin()) ? origin() : first_failed_;
+    const size_t index = is_threads_ ? 0 : static_cast<size_t>(*place_of(rank));
     Child& child = children_[index];
-    std::string how;
-    if (const int reason = reports_[index].start_error; reason != 0) {
-      how = fmt::format("it cannot be started: {}; {}", std::strerror(reason), limits_text());
-    } else if (WIFSIGNALED(child.status)) {
-      how = fmt::format("killed by {}", signal_name(WTERMSIG(child.status)));
-    } else {
-      how = fmt::format("exit code {}", WEXITSTATUS(child.status));
-    }
+    const std::string how = how_ended(index);
     const RankErrors::Entry* printed = errors.of_rank(rank);
     const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{rank};
     std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, num_ranks()), how);
@@ -675,7 +763,7 @@ class Launcher {
   RankErrors print_errors() {
     RankErrors errors(num_ranks());
     if (is_threads_) return errors;
-    const int first = origin();
+    const int first = place_of(origin()) ? origin() : first_failed_;
     const std::string cause = own_words(first);
     const auto add = [&](int rank) {
       std::string text = own_words(rank);
@@ -688,8 +776,8 @@ class Launcher {
       errors.add(rank, text);
     };
     add(first);
-    for (int rank = 0; rank < num_children(); ++rank) {
-      if (rank != first) add(rank);
+    for (int place = 0; place < num_children(); ++place) {
+      if (rank_of(place) != first) add(rank_of(place));
     }
     for (const RankErrors::Entry& entry : errors.entries()) {
       const std::string prefix = fmt::format("[{}] ", number_ranks(entry.ranks));
@@ -705,7 +793,7 @@ class Launcher {
 
   // The report of an error that a rank has written, without its name, so that those of several can be equal.
   std::string own_words(int rank) const {
-    const std::string& text = children_[static_cast<size_t>(rank)].err.held();
+    const std::string& text = children_[static_cast<size_t>(*place_of(rank))].err.held();
     const std::string name = fmt::format("rank {}: ", rank);
     return text.starts_with(name) ? text.substr(name.size()) : text;
   }
@@ -732,6 +820,14 @@ class Launcher {
   std::optional<LauncherOutput> own_err_;
   int output_error_ = 0;
   Socket secret_;
+  Socket password_;
+  SchedulerPlace scheduler_;
+  std::string node_id_;
+  std::optional<rendezvous::Generation> generation_;
+  std::vector<int> ranks_;  // by place, where a scheduler has given them
+  Socket end_;              // readable when the scheduler has ended the job
+  Socket end_write_;
+  std::optional<SchedulerLink> link_;
   Socket status_;
   Socket status_write_;  // the launcher's own, so that the pipe does not end where a rank has closed its
   std::string status_text_;
@@ -759,6 +855,9 @@ int launch(const LaunchOptions& options) {
   }
   if (options.timeout_ms < 0 || options.timeout_ms > kMaxTimeoutMs) {
     throw InvalidArgument("tessera run: a timeout must be from 1 to {} ms, got {}", kMaxTimeoutMs, options.timeout_ms);
+  }
+  if (!options.scheduler.empty() && options.num_thread_ranks > 0) {
+    throw InvalidArgument("tessera run: --join and --threads: the ranks of a scheduler's job are processes");
   }
   if (!options.transport.empty()) parse_transport_kind(options.transport);
   open_standard_descriptors();

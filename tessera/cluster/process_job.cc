@@ -10,6 +10,7 @@
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
+#include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub.h"
@@ -20,6 +21,7 @@
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/scheduler_link.h"
 #include "tessera/comm/hierarchy.h"
 #include "tessera/comm/memory/shared_memory.h"
 #include "tessera/comm/wire/gloo.h"
@@ -85,6 +87,35 @@ void introduce(Meeting& meeting, const JobOptions& options) {
   if (!options.secret) meeting.hub.secret = comm::Secret(told.substr(0, space), "rank 0");
 }
 
+// What rank 0 hands round by the scheduler, which has shown to each who it is and who they are: where it listens, a
+// secret drawn for this generation, and the job's name.
+void introduce(Meeting& meeting, const JobOptions& options, bool is_one_host, rendezvous::RendezvousClient& scheduler) {
+  static constexpr const char* kName = "meeting of ranks";
+  if (options.rank == 0) {
+    std::string host = "127.0.0.1";
+    if (!is_one_host || !options.interface.empty()) {
+      // The address by which this rank reaches the scheduler is one by which others reach it, unless the two are on one
+      // host.
+      host = options.interface.empty() ? scheduler.own_address() : host_ip(options.interface);
+      if (host.empty() || host.starts_with("127.") || host == "::1") host = host_ip("");
+    }
+    const std::string secret = comm::hex(comm::random_bytes(32));
+    meeting.hub.job_id = random_id();
+    meeting.hub.secret = comm::Secret(secret, "rank 0");
+    meeting.hub.address = fmt::format("tcp:{}:0", host.find(':') == std::string::npos ? host : "[" + host + "]");
+    meeting.server = std::make_unique<HubServer>(meeting.hub);
+    meeting.hub.address = meeting.server->address();
+    scheduler.set(kName, fmt::format("{} {} {}", secret, meeting.hub.job_id, meeting.hub.address));
+    return;
+  }
+  const std::string told = scheduler.get(kName, options.timeout_ms);
+  const std::vector<std::string_view> words = split(told, ' ');
+  if (words.size() != 3) throw IoError("rank 0 does not say by the scheduler where it listens");
+  meeting.hub.secret = comm::Secret(words[0], "rank 0");
+  meeting.hub.job_id = words[1];
+  meeting.hub.address = words[2];
+}
+
 Meeting open_meeting(const JobOptions& options) {
   Meeting meeting;
   meeting.hub = {.address = options.store,
@@ -136,6 +167,8 @@ class ProcessMembership final : public Membership {
   }
 
   comm::JobState& job() { return *job_; }
+  const std::shared_ptr<comm::JobState>& shared_job() const { return job_; }
+  const std::string& job_id() const { return meeting_.hub.job_id; }
   HubClient& client() { return client_; }
   const std::shared_ptr<comm::Mpi>& mpi() const { return meeting_.mpi; }
   const comm::Secret& secret() const { return meeting_.hub.secret; }
@@ -226,30 +259,12 @@ std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const
   return comm::make_hierarchical_transport(open_shared_memory(), std::move(wire), host_of);
 }
 
-}  // namespace
-
-std::unique_ptr<Context> join_job(const JobOptions& options) {
-  make_room_on_stacks();
-  if (options.thread_ranks > 1) {
-    throw InvalidArgument(
-        "TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks, and one in Python "
-        "is "
-        "not: start its ranks as processes, tessera run -n {}",
-        options.thread_ranks, options.thread_ranks);
-  }
-  if (options.size == 1) {
-    auto alone = single_context(options.num_compute_threads);
-    omp_set_num_threads(concurrent_threads(alone->num_compute_threads()));
-    return alone;
-  }
-  if (options.transport == TransportKind::kThreads) {
-    throw InvalidArgument(
-        "TESSERA_TRANSPORT=threads: the ranks of this job are processes; use shm, gloo or mpi, or start "
-        "the ranks as threads");
-  }
-
+// Meets the others at the hub and opens a transport. `link`: to the scheduler, where the job has one.
+std::unique_ptr<Context> join_ranks(const JobOptions& options, Meeting meeting,
+                                    const std::shared_ptr<SchedulerLink>& link) {
   const std::string host = host_name(options.host_id);
-  auto membership = std::make_unique<ProcessMembership>(open_meeting(options), options, host + "|" + core_set());
+  auto membership = std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set());
+  if (link != nullptr) link->watch(membership->shared_job(), options.rank);
 
   RankPlace place{.rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0};
   const std::vector<std::string>& hosts = membership->client().hosts();
@@ -268,7 +283,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
     ++place.local_size;
   }
   const int cores = num_cores();
-  place.job_id = options.job_id;
+  place.job_id = membership->job_id();
   place.num_compute_threads =
       1 + usable_threads(
               (options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_sharing)) - 1);
@@ -282,7 +297,74 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
     throw;
   }
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
-  return std::make_unique<RankContext>(place, std::move(transport), std::move(membership));
+  std::unique_ptr<Membership> ends = std::move(membership);
+  if (link != nullptr) {
+    ends = std::make_unique<ScheduledMembership>(std::move(ends), link, options.scheduler.node_id);
+  }
+  return std::make_unique<RankContext>(place, std::move(transport), std::move(ends));
+}
+
+// The one rank of its job, whose scheduler hears of its end.
+std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared_ptr<SchedulerLink>& link) {
+  auto job = std::make_shared<comm::JobState>(1);
+  link->watch(job, 0);
+  const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
+  const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
+  omp_set_num_threads(concurrent_threads(place.num_compute_threads));
+  return std::make_unique<RankContext>(place, nullptr,
+                                       std::make_unique<ScheduledMembership>(std::make_unique<LocalMembership>(job, 0),
+                                                                             link, options.scheduler.node_id));
+}
+
+// The scheduler says which rank this process is.
+std::unique_ptr<Context> join_scheduled(JobOptions options) {
+  if (options.transport == TransportKind::kMpi || options.transport == TransportKind::kThreads) {
+    throw InvalidArgument(
+        "TESSERA_TRANSPORT: the ranks of a scheduler's job are processes without mpirun; use shm or gloo");
+  }
+  if (options.scheduler.node_id.empty()) options.scheduler.node_id = random_node_id();
+  const std::string& node_id = options.scheduler.node_id;
+  const auto link = std::make_shared<SchedulerLink>(options.scheduler, rendezvous::PeerRole::kWorker,
+                                                    std::vector<std::string>{node_id});
+  const rendezvous::Generation generation = link->wait_for_generation();
+  options.rank = generation.ranks.at(node_id);
+  options.size = generation.size;
+  if (options.size == 1) return join_alone(options, link);
+  Meeting meeting;
+  meeting.hub = {.address = {}, .job_id = {}, .size = options.size, .timeout_ms = options.timeout_ms, .secret = {}};
+  try {
+    introduce(meeting, options, generation.is_one_host, link->client());
+    return join_ranks(options, std::move(meeting), link);
+  } catch (const std::exception& e) {
+    link->client().leave(node_id, /*failed=*/true, e.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Context> join_job(const JobOptions& options) {
+  make_room_on_stacks();
+  if (!options.scheduler.address.empty()) return join_scheduled(options);
+  if (options.thread_ranks > 1) {
+    throw InvalidArgument(
+        "TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks, and one in Python "
+        "is "
+        "not: start its ranks as processes, tessera run -n {}",
+        options.thread_ranks, options.thread_ranks);
+  }
+  if (options.size == 1) {
+    auto alone = single_context(options.num_compute_threads);
+    omp_set_num_threads(concurrent_threads(alone->num_compute_threads()));
+    return alone;
+  }
+  if (options.transport == TransportKind::kThreads) {
+    throw InvalidArgument(
+        "TESSERA_TRANSPORT=threads: the ranks of this job are processes; use shm, gloo or mpi, or start "
+        "the ranks as threads");
+  }
+
+  return join_ranks(options, open_meeting(options), nullptr);
 }
 
 }  // namespace tessera::cluster

@@ -13,6 +13,7 @@
 #include "tessera/tools/arguments/usage_error.h"
 #include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
+#include "tessera/tools/cluster_command.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/kernels_text.h"
@@ -43,6 +44,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 ./resnet50_cifar10 --data_path data      four processes, output prefixed with [rank]\n"
       "  tessera run --threads 4 ./resnet50_cifar10 ...            four ranks in one process\n"
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
+      "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
       "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, a second one kills them, and so does an "
       "output\n"
@@ -56,6 +58,10 @@ void add_run(CLI::App& app, int& exit_code) {
                   "instead: the number of ranks, as threads of one process; not for programs in Python")
       ->check(tools::count_from(1))
       ->excludes(n);
+  auto* join =
+      run->add_option("--join", options.scheduler, "HOST:PORT of the scheduler whose job these ranks are part of");
+  run->add_option("--node_id", options.node_id, "the ranks' node ids are NODE_ID/0, NODE_ID/1, ...; default: drawn")
+      ->needs(join);
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host")
       ->check(CLI::IsMember({"shm", "gloo", "mpi", "threads"}));
@@ -257,6 +263,7 @@ int run_command(int argc, char** argv) {
       "unknown word, a value that cannot be, an option that has no effect beside the others; 128 + N after signal N.\n"
       "`ckpt newest` has two more. docs/environment.md lists the environment variables.");
   add_run(app, exit_code);
+  tools::add_cluster_commands(app, exit_code);
   add_info(app);
   add_calibrate(app);
   tools::add_ckpt_command(app, exit_code);

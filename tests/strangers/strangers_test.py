@@ -581,11 +581,15 @@ def _peak(pid):
 del Strangers  # has no tests of its own
 
 
-if __name__ == "__main__":
-    result = unittest.main(exit=False, verbosity=2, warnings="ignore").result
+def main(module="__main__"):
+    result = unittest.main(module, exit=False, verbosity=2, warnings="ignore").result
     for test, reason in result.skipped:
         print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")
     failed = len(result.failures) + len(result.errors)
     skipped = f", {len(result.skipped)} skipped" if result.skipped else ""
     print(f"{result.testsRun - failed - len(result.skipped)} passed, {failed} failed{skipped}")
     sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+#include "tessera/cluster/scheduler_link.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random_id.h"
+#include "tessera/cluster/tls/tls_config.h"
+
+namespace tessera::cluster {
+
+TlsOptions tls_options_of(const SchedulerPlace& place, TlsSide side) {
+  TlsOptions tls{.secret = place.secret, .certificates = std::nullopt};
+  if (!place.tls_config.empty()) {
+    tls.certificates = read_tls_config(place.tls_config, side, place.tls_password ? *place.tls_password : Password());
+  }
+  return tls;
+}
+
+std::string own_host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string random_node_id() { return fmt::format("{}-{}", own_host_name().substr(0, 60), random_id().substr(0, 8)); }
+
+SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids)
+    : client_({.scheduler = rendezvous::parse_host_port(place.address, "the scheduler's address"),
+               .tls = tls_options_of(place, TlsSide::kClient),
+               .role = role,
+               .host = own_host_name(),
+               .node_ids = std::move(node_ids),
+               .incarnation = place.incarnation,
+               .num_workers = place.num_workers,
+               .join_timeout_ms = place.join_timeout_ms},
+              [this](const rendezvous::RendezvousEnd& end) { hear(end); }) {}
+
+std::optional<rendezvous::Generation> SchedulerLink::find_generation(int64_t limit_ms) {
+  return client_.find_generation(limit_ms);
+}
+
+void SchedulerLink::watch(std::shared_ptr<comm::JobState> job, int own_rank) {
+  std::optional<rendezvous::RendezvousEnd> told;
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = std::move(job);
+    own_rank_ = own_rank;
+    told = end_;
+  }
+  if (told) hear(*told);
+}
+
+void SchedulerLink::on_end(std::function<void()> ended) {
+  const std::lock_guard lock(mutex_);
+  ended_ = std::move(ended);
+  if (end_ && ended_) ended_();
+}
+
+std::string SchedulerLink::end_reason() const {
+  const std::lock_guard lock(mutex_);
+  return end_ ? end_->reason : "";
+}
+
+void SchedulerLink::hear(const rendezvous::RendezvousEnd& end) {
+  const std::lock_guard lock(mutex_);
+  end_ = end;
+  if (end.kind == rendezvous::RendezvousEnd::Kind::kJobFinished) return;
+  if (job_)
+    job_->fail(end.rank >= 0 && end.rank < job_->size() ? end.rank : own_rank_, "the scheduler says: " + end.reason);
+  if (ended_) ended_();
+}
+
+void ScheduledMembership::announce_failure(int origin, const std::string& message) {
+  link_->client().leave(node_id_, /*failed=*/true, message);
+  among_ranks_->announce_failure(origin, message);
+  link_->client().close();
+}
+
+void ScheduledMembership::finish() {
+  among_ranks_->finish();
+  link_->client().leave(node_id_, /*failed=*/false, "");
+  link_->client().close();
+}
+
+}  // namespace tessera::cluster

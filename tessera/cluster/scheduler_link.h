@@ -1,0 +1,74 @@
+// SchedulerLink: a process's way to the scheduler of its job: of a rank, or of a launcher that speaks for the ranks
+// that it starts. What the scheduler says of an end reaches the job's state, and so every wait of the process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/launch.h"
+#include "tessera/cluster/ranks/rank_context.h"
+#include "tessera/cluster/rendezvous/client.h"
+#include "tessera/cluster/tls/tls_options.h"
+#include "tessera/comm/job_state.h"
+
+namespace tessera::cluster {
+
+// By what this process shows who it is at a scheduler: the certificates of options.tls_config, else options.secret.
+TlsOptions tls_options_of(const SchedulerPlace& options, TlsSide side);
+
+// This host's name, as a scheduler is told.
+std::string own_host_name();
+
+// A node id that no other process has.
+std::string random_node_id();
+
+class SchedulerLink {
+ public:
+  // Starts connecting as these nodes.
+  SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids);
+
+  // The ranks of the nodes; nullopt where they have none within `limit_ms`. Throws IoError when they will have none.
+  std::optional<rendezvous::Generation> find_generation(int64_t limit_ms);
+  // Waits for them. Throws IoError naming who has not come.
+  rendezvous::Generation wait_for_generation() { return client_.wait_for_generation(); }
+  // From now on, an end that the scheduler tells of is a failure in `job`; one that it has told of before, too.
+  void watch(std::shared_ptr<comm::JobState> job, int own_rank);
+  // Called once when the scheduler has ended the job, or this process's part in it; from another thread.
+  void on_end(std::function<void()> ended);
+  // What it has said then; "" before.
+  std::string end_reason() const;
+
+  rendezvous::RendezvousClient& client() { return client_; }
+
+ private:
+  void hear(const rendezvous::RendezvousEnd& end);
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<comm::JobState> job_;
+  int own_rank_ = 0;
+  std::function<void()> ended_;
+  std::optional<rendezvous::RendezvousEnd> end_;
+  rendezvous::RendezvousClient client_;
+};
+
+// Tells the scheduler of this rank's end, beside the ranks.
+class ScheduledMembership final : public Membership {
+ public:
+  ScheduledMembership(std::unique_ptr<Membership> among_ranks, std::shared_ptr<SchedulerLink> link, std::string node_id)
+      : among_ranks_(std::move(among_ranks)), link_(std::move(link)), node_id_(std::move(node_id)) {}
+
+  void announce_failure(int origin, const std::string& message) override;
+  void finish() override;
+
+ private:
+  std::unique_ptr<Membership> among_ranks_;
+  std::shared_ptr<SchedulerLink> link_;
+  std::string node_id_;
+};
+
+}  // namespace tessera::cluster

@@ -1,0 +1,126 @@
+#include "tessera/cluster/scheduler_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "tessera/base/clock.h"
+#include "tessera/base/error.h"
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/thread.h"
+#include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/rendezvous/ask_status.h"
+#include "tessera/cluster/rendezvous/server.h"
+#include "tessera/cluster/run.h"
+#include "tessera/cluster/scheduler_link.h"
+#include "tessera/cluster/status_text.h"
+#include "tessera/cluster/tls/make_certificates.h"
+
+namespace tessera::cluster {
+namespace {
+
+// SIGINT, SIGTERM and SIGHUP of the process, readable, while it lives; threads that start meanwhile do not get them.
+class EndOfScheduler {
+ public:
+  EndOfScheduler() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, number);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    signals_ = Socket(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    done_ = Socket(eventfd(0, EFD_CLOEXEC));
+  }
+  ~EndOfScheduler() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  EndOfScheduler(const EndOfScheduler&) = delete;
+  EndOfScheduler& operator=(const EndOfScheduler&) = delete;
+
+  void note_done() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(done_.fd(), &one, sizeof(one));
+  }
+  // The signal that has come; 0 when note_done() was called before.
+  int wait() {
+    while (true) {
+      pollfd waits[] = {{signals_.fd(), POLLIN, 0}, {done_.fd(), POLLIN, 0}};
+      poll(waits, 2, -1);
+      signalfd_siginfo info{};
+      if (read(signals_.fd(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+        return static_cast<int>(info.ssi_signo);
+      }
+      if (waits[1].revents != 0) return 0;
+    }
+  }
+
+ private:
+  sigset_t before_{};
+  Socket signals_;
+  Socket done_;
+};
+
+void say_line(int fd, const std::string& line) {
+  const std::string text = "tessera scheduler: " + line + "\n";
+  [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
+}
+
+}  // namespace
+
+int run_scheduler_from_environment(const SchedulerOfJob& job) {
+  if (job.port < 0 || job.port > 65535) throw InvalidArgument("a port is from 0 to 65535, got {}", job.port);
+  if (job.num_workers < 1 || static_cast<size_t>(job.num_workers) > rendezvous::kMaxNodes) {
+    throw InvalidArgument("a job has from 1 to {} workers, got {}", rendezvous::kMaxNodes, job.num_workers);
+  }
+  const SchedulerPlace place = scheduler_place_from_environment();
+  EndOfScheduler end;
+  rendezvous::RendezvousServer server(
+      {.address = {job.host, static_cast<uint16_t>(job.port)},
+       .tls = tls_options_of(place, TlsSide::kServer),
+       .scheduler = {.num_workers = job.num_workers, .join_timeout_ms = job.join_timeout_ms},
+       .state_path = job.state_path},
+      FileSystem::local(), Clock::system());
+  say_line(job.err_fd, fmt::format("listening at {} for {} worker{}", server.address().text(), job.num_workers,
+                                   job.num_workers == 1 ? "" : "s"));
+  rendezvous::JobPhase phase = rendezvous::JobPhase::kWaiting;
+  std::thread loop = start_thread("the scheduler", [&] {
+    phase = server.run();
+    end.note_done();
+  });
+  const int signal_number = end.wait();
+  if (signal_number != 0) server.stop();
+  loop.join();
+  if (signal_number != 0) {
+    const char* name = sigabbrev_np(signal_number);
+    say_line(job.err_fd, fmt::format("ended by SIG{}", name == nullptr ? "?" : name));
+    return 128 + signal_number;
+  }
+  const bool failed = phase == rendezvous::JobPhase::kFailed;
+  say_line(job.err_fd, failed ? "the job has failed: " + server.failure() : "all workers have ended");
+  return failed ? kExitFailure : kExitSuccess;
+}
+
+std::string scheduler_status_from_environment(const std::string& address, bool json, int64_t timeout_ms) {
+  const auto answered =
+      rendezvous::ask_status(rendezvous::parse_host_port(address, "the scheduler's address"),
+                             tls_options_of(scheduler_place_from_environment(), TlsSide::kClient), timeout_ms);
+  return json ? status_json(answered.status, answered.generation) : status_text(answered.status, answered.generation);
+}
+
+void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
+                                        int days, const std::string& revoke) {
+  const SchedulerPlace place = scheduler_place_from_environment();
+  if (!place.tls_password || place.tls_password->text().empty()) {
+    throw InvalidArgument(
+        "the files get a password: write it into a file that only you may read and name that by "
+        "TESSERA_TLS_PASSWORD_FILE, or set TESSERA_TLS_PASSWORD");
+  }
+  const int64_t now_s = std::time(nullptr);
+  if (!revoke.empty()) return revoke_certificate(directory, revoke, *place.tls_password, now_s);
+  make_certificates({.directory = directory, .password = *place.tls_password, .node_ids = node_ids, .days = days},
+                    now_s);
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,35 @@
+// The scheduler of a job, as a process of its own: `tessera scheduler`, and scripts that are started with
+// MS_ROLE=MS_SCHED.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::cluster {
+
+struct SchedulerOfJob {
+  std::string host = "127.0.0.1";    // a name or an address of one interface of this host
+  int port = 0;                      // 0: any
+  int num_workers = 1;               // ranks of the job
+  int64_t join_timeout_ms = 600000;  // until all of them are there
+  std::string state_path;            // a file in which its state outlives it; empty: none
+  int err_fd = 2;                    // where it says what happens
+};
+
+// Serves the job until all its workers have left, and returns 0; 1 when the job has failed, and then says why; 128 + N
+// after signal N. Whoever joins shows the secret of the job, or a certificate: docs/security.md. Throws InvalidArgument
+// for options that cannot be, IoError where it cannot listen.
+int run_scheduler_from_environment(const SchedulerOfJob& job);
+
+// What a scheduler at HOST:PORT says of its job, for people or as one JSON object. Throws IoError where nobody there
+// answers within `timeout_ms`.
+std::string scheduler_status_from_environment(const std::string& address, bool json, int64_t timeout_ms);
+
+// Makes an authority for tests, and certificates of roles, in a folder (tls/make_certificates.h lists the files), for
+// these nodes, too. With `revoke`, a name of one of them, makes none but revokes it. The password is that of
+// TESSERA_TLS_PASSWORD_FILE or TESSERA_TLS_PASSWORD. Throws InvalidArgument without one.
+void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
+                                        int days, const std::string& revoke);
+
+}  // namespace tessera::cluster

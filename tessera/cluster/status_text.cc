@@ -1,0 +1,88 @@
+#include "tessera/cluster/status_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tessera/base/printable.h"
+
+namespace tessera::cluster {
+namespace {
+
+using rendezvous::JobStatus;
+using rendezvous::NodeStatus;
+
+// By rank; those that have none come last.
+std::vector<NodeStatus> by_rank(const JobStatus& status) {
+  std::vector<NodeStatus> nodes = status.nodes;
+  std::ranges::stable_sort(nodes, [](const NodeStatus& a, const NodeStatus& b) {
+    return a.has_rank != b.has_rank ? a.has_rank : a.has_rank && a.rank < b.rank;
+  });
+  return nodes;
+}
+
+double seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
+
+}  // namespace
+
+std::string status_text(const JobStatus& status, uint64_t generation) {
+  std::string text = fmt::format("{}: generation {}, {} of {} workers, up {:.0f} s", name_of(status.phase), generation,
+                                 status.num_workers - status.num_missing, status.num_workers,
+                                 seconds(static_cast<int64_t>(status.up_ms)));
+  if (!status.reason.empty()) text += ": " + printable(status.reason);
+  text += "\n";
+  const std::vector<NodeStatus> nodes = by_rank(status);
+  std::vector<std::string> waited_for;
+  size_t width = 4;
+  size_t host_width = 4;
+  for (const NodeStatus& node : nodes) {
+    width = std::max(width, node.node_id.size());
+    host_width = std::max(host_width, printable(node.host).size());
+    const bool is_there = node.state == rendezvous::NodeState::kPresent || node.state == rendezvous::NodeState::kLeft;
+    if (!is_there) waited_for.push_back(printable(node.node_id));
+  }
+  if (!nodes.empty()) {
+    text += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<8}  {:>9}  {:>8}\n", "rank", "node", width, "host", host_width,
+                        "state", "heard", "step");
+  }
+  for (const NodeStatus& node : nodes) {
+    const std::string_view state =
+        node.state == rendezvous::NodeState::kPresent && !node.is_started ? "launched" : name_of(node.state);
+    text += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<8}  {:>6.1f} s  {:>8}\n",
+                        node.has_rank ? std::to_string(node.rank) : "-", printable(node.node_id), width,
+                        printable(node.host), host_width, state, seconds(node.heard_ms_ago), node.step);
+  }
+  if (!waited_for.empty()) text += fmt::format("waited for: {}\n", fmt::join(waited_for, ", "));
+  const size_t unknown = status.num_workers > nodes.size() ? status.num_workers - nodes.size() : 0;
+  if (unknown > 0) text += fmt::format("waited for: {} worker{} of no name yet\n", unknown, unknown == 1 ? "" : "s");
+  return text;
+}
+
+std::string status_json(const JobStatus& status, uint64_t generation) {
+  nlohmann::ordered_json json;
+  json["phase"] = name_of(status.phase);
+  json["generation"] = generation;
+  json["workers"] = status.num_workers;
+  json["missing"] = status.num_missing;
+  json["up_s"] = seconds(static_cast<int64_t>(status.up_ms));
+  json["reason"] = printable(status.reason);
+  json["states"] = nlohmann::ordered_json::object();
+  for (const auto& blob : status.blobs) json["states"][printable(blob.name)] = blob.size_bytes;
+  json["nodes"] = nlohmann::ordered_json::array();
+  for (const NodeStatus& node : by_rank(status)) {
+    nlohmann::ordered_json entry;
+    entry["node_id"] = printable(node.node_id);
+    entry["state"] = name_of(node.state);
+    entry["rank"] = node.has_rank ? nlohmann::ordered_json(node.rank) : nlohmann::ordered_json();
+    entry["host"] = printable(node.host);
+    entry["started"] = node.is_started;
+    entry["heard_s_ago"] = seconds(node.heard_ms_ago);
+    entry["step"] = node.step;
+    json["nodes"].push_back(std::move(entry));
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,94 @@
+#include "tessera/tools/cluster_command.h"
+
+#include <cstdio>
+
+#include "tessera/tessera.h"
+#include "tessera/tools/arguments/usage.h"
+
+namespace tessera::tools {
+namespace {
+
+constexpr double kMillisecondsOfSecond = 1000;
+
+void add_scheduler(CLI::App& app, int& exit_code) {
+  static cluster::SchedulerOfJob job;
+  static double timeout_s = 600;
+  auto* scheduler = app.add_subcommand("scheduler", "tell the ranks of a job who they are, on one host or several");
+  scheduler->footer(
+      "Waits for the workers of one job, gives them ranks by host and node id, and ends with the job. Workers are\n"
+      "started by `tessera run --join HOST:PORT -n K PROGRAM` on each host, before or after this.\n"
+      "Who joins shows the secret of the job (TESSERA_SECRET_FILE; else a key of this user in ~/.cache/tessera), or a\n"
+      "certificate (TESSERA_TLS_CONFIG): docs/cluster.md.\n"
+      "Examples:\n"
+      "  tessera scheduler --workers 8 --port 6667\n"
+      "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state\n"
+      "Exit codes: 0 when all workers have ended well, 1 when the job has failed, 128 + N after signal N.");
+  scheduler->add_option("--workers", job.num_workers, "ranks of the job, on all hosts together")
+      ->check(count_from(1))
+      ->required();
+  scheduler->add_option("--port", job.port, "where workers come to; 0: any, which is said")
+      ->check(CLI::Range(0, 65535))
+      ->required();
+  scheduler->add_option("--host", job.host, "the address of one interface of this host; other hosts need one")
+      ->capture_default_str();
+  scheduler->add_option("--timeout", timeout_s, "seconds until all workers are there")
+      ->check(positive_seconds(static_cast<double>(cluster::kMaxTimeoutMs) / kMillisecondsOfSecond))
+      ->capture_default_str();
+  scheduler->add_option("--state", job.state_path,
+                        "a file that outlives the scheduler: started again with it, it knows its workers");
+  scheduler->callback([&exit_code] {
+    job.join_timeout_ms = static_cast<int64_t>(timeout_s * kMillisecondsOfSecond);
+    exit_code = cluster::run_scheduler_from_environment(job);
+  });
+}
+
+void add_status(CLI::App& parent) {
+  static std::string address;
+  static bool json = false;
+  static double timeout_s = 5;
+  auto* status = parent.add_subcommand("status", "who is there, who is waited for");
+  status->add_option("scheduler", address, "HOST:PORT of the scheduler")->required();
+  status->add_flag("--json", json, "print one JSON object");
+  status->add_option("--timeout", timeout_s, "seconds until it must have answered")
+      ->check(positive_seconds(kMillisecondsOfSecond))
+      ->capture_default_str();
+  status->callback([] {
+    const auto limit_ms = static_cast<int64_t>(timeout_s * kMillisecondsOfSecond);
+    std::fputs(cluster::scheduler_status_from_environment(address, json, limit_ms).c_str(), stdout);
+  });
+}
+
+void add_make_certificates(CLI::App& parent) {
+  static std::string directory;
+  static std::vector<std::string> nodes;
+  static int days = 365;
+  static std::string revoke;
+  auto* make = parent.add_subcommand("make-certificates", "an authority and certificates with roles, for tests");
+  make->footer(
+      "Makes ca.crt, ca.key, crl.pem, server.p12 (the scheduler), client.p12 (any worker), observer.p12 (`tessera "
+      "cluster\n"
+      "status`), config.json (for TESSERA_TLS_CONFIG) and NODE.p12 for each --nodes. The files' password is the first\n"
+      "line of the file TESSERA_TLS_PASSWORD_FILE, or TESSERA_TLS_PASSWORD; it is no option, as everybody sees those.\n"
+      "Examples:\n"
+      "  TESSERA_TLS_PASSWORD_FILE=password tessera cluster make-certificates tls --nodes worker_0 worker_1\n"
+      "  TESSERA_TLS_PASSWORD_FILE=password tessera cluster make-certificates tls --revoke worker_1");
+  make->add_option("directory", directory, "where they go; made where it is missing")->required();
+  auto* named = make->add_option("--nodes", nodes, "node ids that get certificates of their own");
+  auto* hold = make->add_option("--days", days, "so long they hold")->check(CLI::Range(1, 3650))->capture_default_str();
+  make->add_option("--revoke", revoke, "instead: put the certificate of this name on the list crl.pem")
+      ->excludes(named)
+      ->excludes(hold);
+  make->callback([] { cluster::make_certificates_from_environment(directory, nodes, days, revoke); });
+}
+
+}  // namespace
+
+void add_cluster_commands(CLI::App& app, int& exit_code) {
+  add_scheduler(app, exit_code);
+  auto* cluster = app.add_subcommand("cluster", "look at a job's scheduler, make certificates");
+  cluster->require_subcommand(1);
+  add_status(*cluster);
+  add_make_certificates(*cluster);
+}
+
+}  // namespace tessera::tools
