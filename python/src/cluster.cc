@@ -68,6 +68,19 @@ The end of the process does it by itself: an exception, and an exit code other t
       R"(Every rank calls it: calls work(), which returns a str, and returns what each rank's returned, by rank. It may take as long as
 a disk takes: the waiting ranks are told that this one is alive. work must not communicate. Where it raises on any rank, nobody goes
 on: that rank raises its own error, the others IoError with its number, what_fails ("cannot save") and its words.)");
+  sub.def(
+      "run_scheduler",
+      [](const std::string& host, int port, int num_workers, int64_t timeout_ms, const std::string& state) {
+        const nb::gil_scoped_release release;
+        return cluster::run_scheduler_from_environment({.host = host,
+                                                        .port = port,
+                                                        .num_workers = num_workers,
+                                                        .join_timeout_ms = timeout_ms,
+                                                        .state_path = state});
+      },
+      "host"_a, "port"_a, "num_workers"_a, "timeout_ms"_a = 600000, "state"_a = "",
+      R"(Is the scheduler of a job, as `tessera scheduler` is, until the job has ended. Returns an exit code: 0, 1 when it has failed,
+128 + N after signal N.)");
   m.def(
       "set_seed", [](Seed seed) { global_seed() = seed; }, "seed"_a,
       "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");

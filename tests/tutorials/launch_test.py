@@ -163,13 +163,45 @@ def test_the_gpu_pages_run_script(tmp_path):
     assert "start training" in out and log.count("met 8") == 8, log
 
 
-def test_a_launch_with_a_scheduler_is_refused_by_name(tmp_path):
-    """Eight workers and a scheduler, by the page's script."""
-    (tmp_path / SCRIPT.replace(".py", "_gpu.py")).write_text(GATHERS.replace(', device_id=int(os.environ["DEVICE_ID"])', ""))
-    (tmp_path / "resnet.py").write_text("")
-    start(tmp_path, block("001", "bash", "bash run_gpu_cluster.sh DATA_PATH"), "/data")
-    found = [path.read_text() for path in (tmp_path / "device").glob("*.log")]
-    assert len(found) == 9 and all("MS_ROLE: the launch by a scheduler waits for the scheduler" in log for log in found), found
+def cluster_scripts(*marks):
+    """The page's scripts that start workers and a scheduler, one for each mark, with the scheduler's address filled in."""
+    port = free_port()
+    return [re.sub(r"\bXXXX\b", str(port), block("001", "bash", mark).replace("XXX.XXX.XXX.XXX", "127.0.0.1")) for mark in marks]
+
+
+def write_worker_script(folder):
+    (folder / SCRIPT.replace(".py", "_gpu.py")).write_text(GATHERS.replace(', device_id=int(os.environ["DEVICE_ID"])', "").replace(
+        ' == context.get_context("device_id")', ""))
+    (folder / "resnet.py").write_text("")
+
+
+def met_at_the_scheduler(folders):
+    workers = [path.read_text() for folder in folders for path in (folder / "device").glob("worker_*.log")]
+    (scheduler,) = [path.read_text() for folder in folders for path in (folder / "device").glob("scheduler.log")]
+    assert len(workers) == 8 and all("met 8" in log for log in workers), workers
+    assert "listening at 127.0.0.1:" in scheduler and "for 8 workers" in scheduler and "all workers have ended" in scheduler, scheduler
+
+
+def test_the_gpu_pages_cluster_script(tmp_path):
+    """Eight workers and a scheduler, each a process of pytest that runs the same script."""
+    write_worker_script(tmp_path)
+    (script,) = cluster_scripts("# Launch 8 workers.")
+    start(tmp_path, script, "/data", XDG_CACHE_HOME=tmp_path / "cache")
+    met_at_the_scheduler([tmp_path])
+
+
+def test_the_gpu_pages_cluster_scripts_of_two_hosts(tmp_path):
+    """Four workers and the scheduler by the one, four workers by the other; workers come before the scheduler and wait."""
+    first, second = cluster_scripts("# Launch 1-4 workers.", "# Launch 5-8 workers.")
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+        write_worker_script(folder)
+    variables = job.environment(XDG_CACHE_HOME=tmp_path / "cache")
+    started = [subprocess.Popen(["bash", "-c", f"set -- /data; {script}\nwait"], cwd=folder, env=variables, stdout=subprocess.DEVNULL)
+               for folder, script in zip(reversed(folders), (second, first))]
+    assert [process.wait(timeout=180) for process in started] == [0, 0]
+    met_at_the_scheduler(folders)
 
 
 @pytest.mark.parametrize("page, number, ranks", [("000", 1, 8), ("000", 2, 16), ("002", 1, 8), ("003", 1, 8)])

@@ -1,7 +1,7 @@
 """The ranks of a job and their groups.
 
-A job is started by `mpirun -n N python script.py`, by `tessera run -n N python script.py`, or rank by rank with RANK_ID,
-RANK_SIZE and RANK_TABLE_FILE.
+A job is started by `mpirun -n N python script.py`, by `tessera run -n N python script.py`, rank by rank with RANK_ID,
+RANK_SIZE and RANK_TABLE_FILE, or as a scheduler and workers with MS_ROLE, MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM.
 """
 import os
 
@@ -10,6 +10,7 @@ import tessera
 from mindspore import context
 from mindspore._missing import missing
 from mindspore.communication._place import place_of_this_process
+from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, tell_place
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"
@@ -34,7 +35,7 @@ class GlobalComm:
 
 def _is_placed():
     """Whether a launcher has said which rank this is."""
-    return any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "TESSERA_SIZE", "TESSERA_THREAD_RANKS"))
+    return any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "TESSERA_SIZE", "TESSERA_THREAD_RANKS", "TESSERA_SCHEDULER"))
 
 
 def init(backend_name=None):
@@ -45,14 +46,16 @@ def init(backend_name=None):
         raise TypeError(f"For 'init', the argument 'backend_name' must be a string, but got the type : {type(backend_name).__name__}.")
     if backend_name not in _BACKENDS:
         raise RuntimeError(f"For 'init', the argument 'backend_name' must be one of 'hccl', 'nccl' and 'mccl', but got {backend_name}.")
-    if os.environ.get("MS_ROLE"):
-        raise RuntimeError("MS_ROLE: the launch by a scheduler waits for the scheduler, which Tessera does not have yet")
+    if is_launched_by_scheduler():
+        meet_at_scheduler()
     if not tessera.cluster.is_initialized():
         if not _is_placed() and ("RANK_TABLE_FILE" in os.environ or "MINDSPORE_HCCL_CONFIG_PATH" in os.environ):
             os.environ.update(place_of_this_process(os.environ.get("MINDSPORE_HCCL_CONFIG_PATH") or os.environ["RANK_TABLE_FILE"]))
         elif not _is_placed() and int(os.environ.get("RANK_SIZE", "1")) > 1:
             raise RuntimeError("Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE.")
         tessera.cluster.init()
+        if is_launched_by_scheduler():
+            tell_place()
     GlobalComm.BACKEND = backend_name
     GlobalComm.WORLD_COMM_GROUP = _BACKENDS[backend_name]
     GlobalComm.INITED = True

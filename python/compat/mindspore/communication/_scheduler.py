@@ -1,0 +1,63 @@
+"""A job of a scheduler and workers, each a process that runs the same script with its MS_ROLE."""
+import os
+import sys
+
+import tessera
+
+_SCHEDULER, _WORKER, _SERVER = "MS_SCHED", "MS_WORKER", ("MS_PSERVER", "MS_SERVER")
+
+
+def is_launched_by_scheduler():
+    """Whether the environment says so: MS_ROLE, which goes before what mpirun and others have set."""
+    return bool(os.environ.get("MS_ROLE"))
+
+
+def _number(name, text, least, most):
+    if not text:
+        raise RuntimeError(f"The {name} should not be null! Export it in all processes of the job.")
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise RuntimeError(f"The {name} must be a number from {least} to {most}, but got {text}.")
+    return int(text)
+
+
+def _host():
+    host = os.environ.get("MS_SCHED_HOST")
+    if not host:
+        raise RuntimeError("The MS_SCHED_HOST should not be null! Export it in all processes of the job.")
+    return host
+
+
+def _end_process(code):
+    """The scheduler's part of the script is over. Inside pytest, which would report the end as a failure, it ends the session."""
+    sys.stdout.flush()
+    if "_pytest" in sys.modules:
+        import pytest
+        pytest.exit("the scheduler's job has ended", returncode=code)
+    sys.exit(code)
+
+
+def meet_at_scheduler():
+    """In a worker: tells tessera where its scheduler is. In the scheduler: is it until the job has ended, and ends the process."""
+    role = os.environ.get("MS_ROLE")
+    workers = _number("MS_WORKER_NUM", os.environ.get("MS_WORKER_NUM"), 1, 16384)
+    port = _number("MS_SCHED_PORT", os.environ.get("MS_SCHED_PORT"), 1, 65535)
+    host = _host()
+    seconds = _number("MS_TOPO_TIMEOUT", os.environ.get("MS_TOPO_TIMEOUT") or "600", 1, 2147483)
+    if role in _SERVER:
+        raise RuntimeError(f"MS_ROLE {role}: there is no parameter server; the workers train by themselves, so start none")
+    if role == _SCHEDULER:
+        _end_process(tessera.cluster.run_scheduler(host, port, workers, timeout_ms=1000 * seconds))
+    if role != _WORKER:
+        raise RuntimeError(f"The MS_ROLE must be {_SCHEDULER} or {_WORKER}, but got {role}.")
+    os.environ["TESSERA_SCHEDULER"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    os.environ["TESSERA_NUM_WORKERS"] = str(workers)
+    os.environ["TESSERA_JOIN_TIMEOUT_MS"] = str(1000 * seconds)
+    if os.environ.get("MS_NODE_ID"):
+        os.environ["TESSERA_NODE_ID"] = os.environ["MS_NODE_ID"]
+
+
+def tell_place():
+    """Sets the variables that scripts read of their place, once the scheduler has given it."""
+    os.environ["RANK_ID"] = str(tessera.cluster.rank())
+    os.environ["RANK_SIZE"] = str(tessera.cluster.size())
+    os.environ["DEVICE_ID"] = str(tessera.cluster.local_rank())
