@@ -108,9 +108,9 @@ Size compile_stages(const Options& options) {
   auto plan = compiler::plan_stages(micro, &update, mesh, {}, stages, compile_options);
   const auto chosen =
       compiler::choose_schedule(plan, options.micro_batches, options.schedule, compiler::example_profile());
-  const auto messages = stage_messages(plan.micro.graph, plan.placement);
-  const auto programs =
-      make_programs(chosen.found.schedule, messages, {.micro_batches = options.micro_batches, .receive_ahead = 1});
+  const auto messages = chunk_messages(plan.micro.graph, plan.placement);
+  const auto programs = make_programs(chosen.found.schedule, plan.placement, messages,
+                                      {.micro_batches = options.micro_batches, .receive_ahead = 1});
   const int stage = options.stages / 2;
   const auto ranks = plan.ranks_of(stage);
   Size size{.nodes = micro.num_nodes() + update.num_nodes()};
@@ -123,8 +123,10 @@ Size compile_stages(const Options& options) {
     compile_rank(compiled, ranks[0], layout_of(compiled, ranks[0]), ops::FakeKernelCatalogue(), compile_options);
     size.steps += compiled.schedule.steps.size();
   };
-  for (const auto& phase : cut_stage(plan.micro.graph, plan.micro.plan, plan.placement, stage, ranks).phases) {
-    add(phase.part);
+  for (const int chunk : plan.placement.chunks_of(stage)) {
+    for (const auto& phase : cut_chunk(plan.micro.graph, plan.micro.plan, plan.placement, chunk, ranks).phases) {
+      add(phase.part);
+    }
   }
   for (const auto& round :
        cut_update(plan.update.graph, plan.update.plan, plan.rounds, stage, update_outputs(plan, stage), ranks)) {

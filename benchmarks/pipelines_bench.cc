@@ -16,6 +16,7 @@
 #include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/test_problems.h"
 #include "tessera/pipeline/verify_schedule.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

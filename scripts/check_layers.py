@@ -40,7 +40,7 @@ ROOMS = {
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
-    "session": ("agree",),
+    "session": ("values", "agree"),
     "train": ("options", "modes", "core", "saving", ".", "translation"),
     "tools": ("arguments", "plan"),
 }

@@ -21,7 +21,7 @@
 #include "tessera/nn/parameter.h"
 #include "tessera/session/executable.h"
 #include "tessera/session/session_options.h"
-#include "tessera/session/values.h"
+#include "tessera/session/values/values.h"
 
 namespace tessera::session {
 

@@ -1,4 +1,4 @@
-#include "tessera/session/value_place.h"
+#include "tessera/session/values/value_place.h"
 
 #include "tessera/base/error.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tessera/ir/schedule.h"
-#include "tessera/session/value_place.h"
+#include "tessera/session/values/value_place.h"
 
 namespace tessera::session {
 

@@ -1,4 +1,4 @@
-#include "tessera/session/values.h"
+#include "tessera/session/values/values.h"
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
