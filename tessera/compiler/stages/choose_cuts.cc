@@ -47,7 +47,7 @@ class Cutter {
           "at most {} {}",
           what(), pieces - 1, pieces == 2 ? "" : "s", sums_.with_parameters.back(),
           sums_.with_parameters.back() == 1 ? "" : "es", std::max(1, sums_.with_parameters.back()),
-          limits_.segments == 1 ? "stages" : "stages times segments");
+          limits_.segments == 1 ? "stages" : "chunks, as many as stages times segments");
     }
     // The longest of a chunk or a message, then, among cuts that are no longer, the sum of the messages.
     const auto longest = solve([&](int, int begin, int end) { return longest_of(begin, end); },

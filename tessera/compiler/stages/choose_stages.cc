@@ -41,9 +41,6 @@ std::vector<CellStage> chunks_of(int num_stages, int segments, const std::string
   if (goes_back && segments != 2) {
     throw InvalidArgument("schedule zb_v goes over the stages there and back, in 2 segments, not in {}", segments);
   }
-  if (schedule == "interleaved_1f1b" && segments == 1) {
-    throw InvalidArgument("schedule interleaved_1f1b goes over the stages several times: it needs 2 segments or more");
-  }
   const int count = num_stages * segments;
   const auto stages =
       goes_back ? pipeline::there_and_back(count, num_stages) : pipeline::in_turn(count, num_stages, segments);

@@ -70,19 +70,22 @@ std::string table_of(const PlannedStages& planned) {
   for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
     width = std::max({width, first_piece(planned, chunk).first.size(), last_piece(planned, chunk).last.size()});
   }
-  constexpr const char* kRow = "{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}\n";
+  constexpr const char* kRow = "{:<7}{:<9}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>7}{:>12}";
   auto text = fmt::format(kRow, "stage", "ranks", "first layer", width, "last layer", width, "forward", "backward",
-                          "weights", "update", "lasting", "micro-batch", "slots", "memory");
+                          "weights", "update", "lasting", "micro-batch", "slots", "memory") +
+              "\n";
   for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
     const auto& at = planned.simulated.chunks[static_cast<size_t>(chunk)];
     const auto& stage = planned.simulated.stages[static_cast<size_t>(at.stage)];
     const auto once = [&](std::string figure) { return at.segment == 0 ? figure : ""; };
-    text += fmt::format(kRow, at.stage, ranks_text(planned, at.stage), first_piece(planned, chunk).first, width,
-                        last_piece(planned, chunk).last, width, format_seconds(at.forward_seconds),
-                        format_seconds(at.backward_seconds),
-                        planned.simulated.split_backward() ? format_seconds(at.weight_gradient_seconds) : "-",
-                        once(format_seconds(stage.update_seconds)), once(format_bytes(stage.persistent_bytes)),
-                        format_bytes(at.slot_bytes), at.slots, once(format_bytes(stage.memory_bytes())));
+    auto row = fmt::format(kRow, at.stage, ranks_text(planned, at.stage), first_piece(planned, chunk).first, width,
+                           last_piece(planned, chunk).last, width, format_seconds(at.forward_seconds),
+                           format_seconds(at.backward_seconds),
+                           planned.simulated.split_backward() ? format_seconds(at.weight_gradient_seconds) : "-",
+                           once(format_seconds(stage.update_seconds)), once(format_bytes(stage.persistent_bytes)),
+                           format_bytes(at.slot_bytes), at.slots, once(format_bytes(stage.memory_bytes())));
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += row + "\n";
   }
   text += fmt::format("\n{:<7}{:<{}}  {:<{}}{:>12}{:>12}{:>12}{:>12}{:>14}\n", "cut", "after", width, "before", width,
                       "messages", "forward", "messages", "backward", "bytes a step");
@@ -133,7 +136,7 @@ std::string stages_of(const StagesStep& step) {
       "cuts      proven: of all cuts into {} at {} none has a shorter longest {}, as operators' times add up ({} a "
       "micro-batch)\n",
       stages_name(planned), plural(static_cast<int64_t>(planned.places.problem.places.size()), "place"),
-      planned.num_segments() == 1 ? "stage" : "segment of a stage", format_seconds(planned.cuts.longest_seconds));
+      planned.num_segments() == 1 ? "stage" : "chunk", format_seconds(planned.cuts.longest_seconds));
   text += fmt::format("beside    data parallel on {}: {}\n", plural(step.num_ranks, "rank"),
                       seconds_or_no_fit(step.data_parallel_seconds));
   return text + "\n" + picture_of(planned);
