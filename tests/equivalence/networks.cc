@@ -113,11 +113,22 @@ void freeze_key_biases(nn::Cell& network) {
   }
 }
 
-std::unique_ptr<nn::Cell> make_gpt() {
-  auto network = nn::gpt({.vocabulary = 10, .max_length = 6, .hidden_size = 8, .num_layers = 2, .num_heads = 2});
-  freeze_key_biases(*network);
-  return network;
+// [n,6,10] -> [n,10]
+Value mean_over_time(Value logits, Value ids) {
+  return ops::reduce_mean(ops::reshape(logits, {ids.shape()[0], ids.shape()[1], 10}), {1});
 }
+
+struct Gpt : nn::Cell {
+  Gpt() {
+    auto made = nn::gpt({.vocabulary = 10, .max_length = 6, .hidden_size = 8, .num_layers = 2, .num_heads = 2});
+    gpt = made.get();
+    adopt("net", std::move(made));
+    freeze_key_biases(*gpt);
+  }
+  using Cell::construct;
+  Value construct(Value ids) override { return mean_over_time((*gpt)(ids), ids); }
+  nn::Cell* gpt;
+};
 
 struct Translator : nn::Cell {
   explicit Translator(const nn::TransformerParallel& parallel) {
@@ -134,10 +145,7 @@ struct Translator : nn::Cell {
     freeze_key_biases(*translator);
   }
   using Cell::construct;
-  Value construct(Value ids) override {
-    const Value logits = (*translator)(ids, ids);
-    return ops::reduce_mean(ops::reshape(logits, {ids.shape()[0], ids.shape()[1], 10}), {1});
-  }
+  Value construct(Value ids) override { return mean_over_time((*translator)(ids, ids), ids); }
   nn::Cell* translator;
 };
 
@@ -151,7 +159,7 @@ std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, con
   if (name == "transformer") network = std::make_unique<Transformer>(scale);
   if (name == "recurrent") network = std::make_unique<Recurrent>();
   if (name == "translator") network = std::make_unique<Translator>(parallel);
-  if (name == "gpt") network = make_gpt();
+  if (name == "gpt") network = std::make_unique<Gpt>();
   if (name == "resnet50") network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   check(network != nullptr, "an unknown network");
   nn::set_parameter_dtype(*network, dtype);
@@ -162,7 +170,7 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
   const auto at = [&](uint64_t stream) {
     return RandomStream{.seed = 11, .stream = stream, .step = static_cast<uint64_t>(step)};
   };
-  Tensor labels(DType::kI32, Shape{network == "gpt" ? 6 * rows : rows});
+  Tensor labels(DType::kI32, Shape{rows});
   auto label = labels.values<int32_t>();
   for (size_t i = 0; i < label.size(); ++i) label[i] = static_cast<int32_t>(random_below(at(2), i, 10));
   if (network == "transformer" || network == "translator" || network == "gpt") {

@@ -17,9 +17,9 @@ namespace tessera::equivalence {
 // "transformer": embedding, one block of attention and feed-forward with layer norm, mean over time; x i32[n,6].
 // "recurrent": filters over sequences, an LSTM in both directions, a GRU, transposed filters; x [n,5,6].
 // "translator": encoder and decoder with dropout, mean over time, split as `parallel` says; x i32[n,6].
-// "gpt": the built-in one, of two blocks, a vocabulary of 10 and words shared by table and head, with a logit for each
-// word; x i32[n,6]. "resnet50": the built-in one; x [n,3,8,8].
-// All give logits [n,10], the gpt [6n,10]. The first three are `scale` times as wide, the mlp's inputs, too.
+// "gpt": the built-in one, of two blocks, with words shared by table and head; mean over time; x i32[n,6].
+// "resnet50": the built-in one; x [n,3,8,8].
+// All give logits [n,10]. The first three are `scale` times as wide, the mlp's inputs, too.
 std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype,
                                        const nn::TransformerParallel& parallel = std::nullopt, int64_t scale = 1);
 
