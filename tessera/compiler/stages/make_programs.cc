@@ -72,6 +72,8 @@ struct MessageGroup {
 std::vector<MessageGroup> groups_of(const std::vector<ChunkMessage>& messages) {
   std::vector<MessageGroup> groups;
   for (const auto& message : messages) {
+    check((message.made == PhaseKind::kForward) == (message.from < message.to),
+          "activations go to later chunks, gradients to earlier ones");
     const bool goes_along = !groups.empty() && groups.back().from == message.from &&
                             groups.back().made == message.made && groups.back().to == message.to;
     if (!goes_along) {

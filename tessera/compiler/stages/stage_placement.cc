@@ -234,34 +234,54 @@ class Placer {
     result_.value_chunks[value] = chunk;
   }
 
+  // Gradients go to earlier chunks only. Where branches are beside each other, their gradients are added up in the
+  // chunk that comes first, whose own is there last, in whatever order the branches were traced.
   void place_backward() {
     for (size_t n = 0; n < num_nodes_; ++n) {
       if (is_forward(n) || chunk(n) == kEveryStage) continue;
-      const NodeId forward = node(n).forward;
-      if (forward != ir::kNone && chunk(static_cast<size_t>(forward)) >= 0) {
-        chunk(n) = chunk(static_cast<size_t>(forward));
+      if (const auto accumulator = accumulator_of(n)) {
+        chunk(n) = result_.value_chunks.at(*accumulator);
         continue;
       }
-      chunk(n) = chunk_of_operands(n);
+      const NodeId forward = node(n).forward;
+      const bool has_place = forward != ir::kNone && chunk(static_cast<size_t>(forward)) >= 0;
+      chunk(n) = std::min(has_place ? chunk(static_cast<size_t>(forward)) : chunk_of_operands(n), earliest_gradient(n));
     }
   }
 
-  // Of an accumulator among them, else of the first that some chunk has.
-  int chunk_of_operands(size_t n) {
-    std::optional<int> found;
+  // The accumulator that the node adds to.
+  std::optional<std::string> accumulator_of(size_t n) const {
     for (const ValueId v : node(n).inputs) {
       const ir::Input* input = input_of(v);
-      if (input != nullptr && options_.accumulators.contains(input->name)) return result_.value_chunks.at(input->name);
+      if (input != nullptr && options_.accumulators.contains(input->name)) return input->name;
+    }
+    return std::nullopt;
+  }
+
+  // The earliest chunk that has made a gradient which the node reads; one past the last where there is none.
+  int earliest_gradient(size_t n) {
+    int earliest = num_chunks();
+    for (const ValueId v : node(n).inputs) {
+      const NodeId producer = graph_.info(v).node;
+      if (producer == ir::kNone || is_forward(static_cast<size_t>(producer))) continue;
+      if (const int at = chunk(static_cast<size_t>(producer)); at >= 0) earliest = std::min(earliest, at);
+    }
+    return earliest;
+  }
+
+  // Of the first operand that some chunk has.
+  int chunk_of_operands(size_t n) {
+    for (const ValueId v : node(n).inputs) {
       int at = kEveryStage;
-      if (input != nullptr) {
+      if (const ir::Input* input = input_of(v); input != nullptr) {
         const auto it = result_.value_chunks.find(input->name);
         if (it != result_.value_chunks.end()) at = it->second;
       } else {
         at = chunk(static_cast<size_t>(graph_.info(v).node));
       }
-      if (at >= 0 && !found) found = at;
+      if (at >= 0) return at;
     }
-    return found.value_or(num_chunks() - 1);
+    return num_chunks() - 1;
   }
 
   void require_parameters() const {

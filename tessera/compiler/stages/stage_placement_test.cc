@@ -78,6 +78,35 @@ TEST(Placement, SplitsOffWhatNoOtherStageWaitsFor) {
   EXPECT_EQ(placed.phase_of(8), PhaseKind::kWeightGradient);  // nobody waits for stage 0
 }
 
+// What a makes is read by b and c beside each other: the gradients of both are added up on b's stage, which has its own
+// later than c's, though c was traced first.
+TEST(Placement, AddsUpGradientsWhereTheLastOfThemIsMade) {
+  const auto graph = ir::parse(R"(graph train_step
+  param a.w f32[4,4]
+  param b.w f32[4,4]
+  param c.w f32[4,4]
+  input x f32[2,4]
+  state accu_grads.a.w f32[4,4]
+  %1 = matmul x, a.w : f32[2,4] stage 0 @ a
+  %2 = matmul %1, b.w : f32[2,4] stage 1 @ b
+  %3 = matmul %1, c.w : f32[2,4] stage 2 @ c
+  %4 = add %2, %3 : f32[2,4] stage 2 @ c
+  %5 = reduce_sum %4 {dims=[0,1]} : f32[] @ loss
+  %6 = fill {dtype="f32", shape=[2,4], value=1} : f32[2,4] @ loss
+  %7 = matmul %6, c.w {transpose_b} : f32[2,4] @ c (grad of %3)
+  %8 = matmul %6, b.w {transpose_b} : f32[2,4] @ b (grad of %2)
+  %9 = add %7, %8 : f32[2,4] @ c (grad of %3)
+  %10 = matmul x, %9 {transpose_a} : f32[4,4] @ a (grad of %1)
+  %11 = add accu_grads.a.w, %10 : f32[4,4] @ accumulate
+  return loss = %5, accu_grads.a.w = %11
+)");
+  const auto placed = place_on_stages(graph, {.num_stages = 3, .accumulators = {{"accu_grads.a.w", "a.w"}}});
+  EXPECT_EQ(placed.chunk_of(graph.info(graph.node(9).inputs[1]).node), 1);  // the sum
+  for (const auto& message : chunk_messages(graph, placed)) {
+    EXPECT_EQ(message.made == PhaseKind::kForward, message.from < message.to) << graph.value_name(message.value);
+  }
+}
+
 TEST(Placement, RefusesAStageThatIsNotThere) {
   EXPECT_EQ(refusal(" stage 0", " stage 2", 2),
             "cell \"b\" is on stage 2, but the stages are 0 to 1: give it one of these by set_stage(), or make more "
