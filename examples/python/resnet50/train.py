@@ -43,7 +43,7 @@ def main():
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     optimizer = nn.Momentum(network.trainable_params(), 0.01, 0.9)
     model = Model(network, loss_fn=loss, optimizer=optimizer)
-    model.train(arguments.epochs, dataset, callbacks=[LossMonitor(), TimeMonitor()])
+    model.train(arguments.epochs, dataset, callbacks=[LossMonitor(), TimeMonitor()], dataset_sink_mode=True)
 
 
 if __name__ == "__main__":
