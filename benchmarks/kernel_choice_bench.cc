@@ -8,8 +8,8 @@
 #include <map>
 
 #include "benchmarks/protocol.h"
-#include "tessera/executor/kernel_measurement.h"
 #include "tessera/engine.h"
+#include "tessera/executor/kernel_measurement.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

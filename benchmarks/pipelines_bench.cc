@@ -11,12 +11,12 @@
 #include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
 #include "tessera/compiler/stages/choose_stages.h"
+#include "tessera/engine.h"
 #include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/pipeline/search/find_schedule.h"
 #include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/test_problems.h"
 #include "tessera/pipeline/verify_schedule.h"
-#include "tessera/engine.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {

@@ -16,8 +16,8 @@
 #include "tessera/compiler/rank_classes.h"
 #include "tessera/compiler/search/candidates.h"
 #include "tessera/compiler/simulate.h"
-#include "tessera/solver/elimination.h"
 #include "tessera/engine.h"
+#include "tessera/solver/elimination.h"
 #include "tessera/tessera.h"
 #include "tests/equivalence/networks.h"
 

@@ -37,7 +37,8 @@ TlsContext::TlsContext(TlsSide side)
   SSL_CTX_set_max_cert_list(context, 16 << 10);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_app_data(context, this);
-  // A server that asks for certificates wants to know what a known key is for; a client's must be that of its key: none.
+  // A server that asks for certificates wants to know what a known key is for; a client's must be that of its key:
+  // none.
   constexpr unsigned char kUse[] = "tessera";
   if (side == TlsSide::kServer) SSL_CTX_set_session_id_context(context, kUse, sizeof(kUse) - 1);
 }
