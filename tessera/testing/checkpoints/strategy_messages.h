@@ -29,20 +29,12 @@ inline std::string from_hex(std::string_view text) {
   return bytes;
 }
 
-// Calls f with `whole` after every replacement of one byte by some telling values, every truncation, and `rounds` draws
-// of a few random edits.
-inline void for_each_damage(const std::string& whole, int rounds, const std::function<void(const std::string&)>& f) {
-  for (size_t at = 0; at < whole.size(); ++at) {
-    f(whole.substr(0, at));
-    for (const int replacement : {0x00, 0x01, 0x0A, 0x12, 0x22, 0x5B, 0x7F, 0x80, 0xFF}) {
-      auto damaged = whole;
-      damaged[at] = static_cast<char>(replacement);
-      f(damaged);
-    }
-  }
+// Calls f with `whole` after a few edits at random places, `rounds` times, drawn by `seed`.
+inline void for_each_random_damage(const std::string& whole, int rounds, uint64_t seed,
+                                   const std::function<void(const std::string&)>& f) {
   uint64_t draws = 0;
   const auto draw = [&](size_t n) {
-    return static_cast<size_t>(random_below({.seed = 7}, draws++, static_cast<int64_t>(n)));
+    return static_cast<size_t>(random_below({.seed = seed}, draws++, static_cast<int64_t>(n)));
   };
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(round);
@@ -58,6 +50,20 @@ inline void for_each_damage(const std::string& whole, int rounds, const std::fun
     }
     f(damaged);
   }
+}
+
+// Calls f with `whole` after every replacement of one byte by some telling values, every truncation, and `rounds` draws
+// of a few random edits.
+inline void for_each_damage(const std::string& whole, int rounds, const std::function<void(const std::string&)>& f) {
+  for (size_t at = 0; at < whole.size(); ++at) {
+    f(whole.substr(0, at));
+    for (const int replacement : {0x00, 0x01, 0x0A, 0x12, 0x22, 0x5B, 0x7F, 0x80, 0xFF}) {
+      auto damaged = whole;
+      damaged[at] = static_cast<char>(replacement);
+      f(damaged);
+    }
+  }
+  for_each_random_damage(whole, rounds, 7, f);
 }
 
 }  // namespace tessera::checkpoint
