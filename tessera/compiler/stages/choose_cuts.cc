@@ -43,8 +43,7 @@ class Cutter {
     if (sums_.with_parameters.back() < limits_.num_chunks()) {
       throw InvalidArgument(
           "{} cannot be cut: the network has {} place{} where it can be cut, with {} stretch{} that have parameters; "
-          "use "
-          "at most {} {}",
+          "use at most {} {}",
           what(), pieces - 1, pieces == 2 ? "" : "s", sums_.with_parameters.back(),
           sums_.with_parameters.back() == 1 ? "" : "es", std::max(1, sums_.with_parameters.back()),
           limits_.segments == 1 ? "stages" : "chunks, as many as stages times segments");
