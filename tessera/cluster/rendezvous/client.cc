@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
@@ -32,11 +33,7 @@ constexpr int64_t kWelcomeMs = 10000;
 constexpr int64_t kFirstPauseMs = 25;
 constexpr int64_t kLongestPauseMs = 1000;
 
-using Monotonic = std::chrono::steady_clock;
-
-int64_t monotonic_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Monotonic::now().time_since_epoch()).count();
-}
+int64_t monotonic_ms() { return Clock::system().monotonic_ns() / 1'000'000; }
 
 }  // namespace
 
@@ -188,7 +185,7 @@ struct RendezvousClient::Impl {
     } else if (const auto* assigned = std::get_if<Assigned>(&message)) {
       return take_ranks(of_generation, *assigned);
     } else if (const auto* value = std::get_if<ValueAnswer>(&message)) {
-      values[value->name] = value->value;
+      if (asked_for.contains(value->name)) values[value->name] = value->value;
     } else if (const auto* blob = std::get_if<BlobAnswer>(&message)) {
       states[blob->name] = blob->is_there ? std::optional(blob->bytes) : std::nullopt;
     } else if (const auto* over = std::get_if<GenerationEnded>(&message)) {
@@ -207,6 +204,9 @@ struct RendezvousClient::Impl {
   }
 
   std::optional<RendezvousEnd> take_ranks(uint64_t number, const Assigned& assigned) {
+    if (const std::string why = why_impossible(assigned, options.node_ids); !why.empty()) {
+      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "the scheduler has told what cannot be: " + why};
+    }
     Generation told{
         .number = number, .size = static_cast<int>(assigned.size), .is_one_host = assigned.is_one_host, .ranks = {}};
     for (const NodeRank& node : assigned.nodes) told.ranks[node.node_id] = static_cast<int>(node.rank);

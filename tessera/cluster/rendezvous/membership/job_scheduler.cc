@@ -90,7 +90,7 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                         .timeout_ms = static_cast<uint32_t>(options_.node_timeout_ms)});
   if (phase_ == JobPhase::kRunning) {
     record();
-    tell_ranks(peer);
+    tell_ranks(peer, is_one_host());
   } else if (num_present() == static_cast<size_t>(options_.num_workers)) {
     begin_generation();
   }
@@ -202,8 +202,9 @@ void JobScheduler::begin_generation() {
   ++state_.generation;
   phase_ = JobPhase::kRunning;
   record();
+  const bool one_host = is_one_host();
   for (auto& [id, peer] : peers_) {
-    if (peer.role) tell_ranks(peer);
+    if (peer.role) tell_ranks(peer, one_host);
   }
 }
 
@@ -228,14 +229,18 @@ void JobScheduler::give_ranks() {
   }
 }
 
-void JobScheduler::tell_ranks(Peer& peer) {
-  Assigned assigned{.size = state_.num_workers, .is_one_host = true, .nodes = {}};
+bool JobScheduler::is_one_host() const {
   const Node& first = nodes_.begin()->second;
-  for (const auto& [id, node] : nodes_) {
+  return std::ranges::all_of(nodes_, [&](const auto& entry) {
+    const Node& node = entry.second;
     // After a restart a node has no address until it has connected again.
     const bool is_known = !node.address.empty() && !first.address.empty();
-    if (node.host != first.host || (is_known && node.address != first.address)) assigned.is_one_host = false;
-  }
+    return node.host == first.host && (!is_known || node.address == first.address);
+  });
+}
+
+void JobScheduler::tell_ranks(Peer& peer, bool is_one_host) {
+  Assigned assigned{.size = state_.num_workers, .is_one_host = is_one_host, .nodes = {}};
   for (const std::string& id : peer.node_ids) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end() || !found->second.rank) return;
@@ -256,7 +261,7 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
     node.deadline_ms = now_ms() + options_.node_timeout_ms;
     if (node.worker == peer.id) node.step = message.step;
   }
-  tell(peer.id, HeartbeatAnswer{static_cast<uint32_t>(options_.num_workers - static_cast<int>(num_present()))});
+  tell(peer.id, HeartbeatAnswer{});
 }
 
 void JobScheduler::take(Peer& peer, const Leave& message) {

@@ -105,7 +105,9 @@ class JobScheduler {
   void begin_generation();
   void give_ranks();
   void forget_values();
-  void tell_ranks(Peer& peer);
+  // Whether all nodes are on one host, as far as their addresses are known.
+  bool is_one_host() const;
+  void tell_ranks(Peer& peer, bool is_one_host);
   void lose(Node& node, const std::string& reason);
   void end_generation(const std::string& node_id, const std::string& reason);
   void end_job(bool failed, const std::string& node_id, const std::string& reason);

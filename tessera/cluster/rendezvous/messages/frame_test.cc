@@ -147,5 +147,16 @@ TEST(NaturalOrder, NumbersCompareByValue) {
   EXPECT_NE(is_before("a1", "a01"), is_before("a01", "a1"));
 }
 
+TEST(Messages, RanksThatNoSchedulerGivesAreNamed) {
+  const std::vector<std::string> own = {"a", "b"};
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 3}, {"b", 0}}}, own), "");
+  EXPECT_EQ(why_impossible({.size = 0, .nodes = {}}, own), "a job of 0 ranks");
+  EXPECT_EQ(why_impossible({.size = 1U << 31, .nodes = {{"a", 3}, {"b", 0}}}, own), "a job of 2147483648 ranks");
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 4}, {"b", 0}}}, own), "rank 4 of 4");
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 1}}}, own), "ranks of other nodes than this process's");
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 1}, {"c", 0}}}, own),
+            "ranks of other nodes than this process's");
+}
+
 }  // namespace
 }  // namespace tessera::cluster::rendezvous

@@ -25,7 +25,7 @@ inline std::vector<Message> message_examples() {
       AskStatus{},
       Welcome{.token = 3, .heartbeat_ms = 3000, .timeout_ms = 30000},
       Assigned{.size = 4, .is_one_host = true, .nodes = {{"left-1/0", 2}, {"left-1/1", 3}}},
-      HeartbeatAnswer{1},
+      HeartbeatAnswer{},
       ValueAnswer{"segment/1/1", "/proc/17/fd/5"},
       BlobAnswer{"seed", true, "42"},
       GenerationEnded{"left-1/0", 2, "it has said nothing for 30000 ms"},

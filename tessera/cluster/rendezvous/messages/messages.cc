@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 #include "tessera/cluster/rendezvous/messages/fields.h"
@@ -77,9 +78,7 @@ void visit_fields(Fields& fields, Assigned& message) {
 }
 
 template <typename Fields>
-void visit_fields(Fields& fields, HeartbeatAnswer& message) {
-  fields.number(message.num_missing);
-}
+void visit_fields(Fields& /*fields*/, HeartbeatAnswer& /*message*/) {}
 
 template <typename Fields>
 void visit_fields(Fields& fields, ValueAnswer& message) {
@@ -178,6 +177,17 @@ std::string print_message(const Message& message, uint64_t generation) {
 std::optional<Message> parse_message(const RawFrame& frame, FrameError& error) {
   const auto index = static_cast<size_t>(find_rules(static_cast<uint8_t>(frame.type)) - all_rules().data());
   return kParsers[index](frame, error);
+}
+
+std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids) {
+  if (assigned.size == 0 || assigned.size > kMaxNodes) return fmt::format("a job of {} ranks", assigned.size);
+  std::set<std::string> given;
+  for (const NodeRank& node : assigned.nodes) {
+    if (node.rank >= assigned.size) return fmt::format("rank {} of {}", node.rank, assigned.size);
+    given.insert(node.node_id);
+  }
+  const std::set<std::string> own(node_ids.begin(), node_ids.end());
+  return given == own ? "" : "ranks of other nodes than this process's";
 }
 
 std::string_view name_of(PeerRole role) {

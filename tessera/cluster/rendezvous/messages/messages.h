@@ -88,9 +88,7 @@ struct Assigned {
 };
 
 // Answers Heartbeat.
-struct HeartbeatAnswer {
-  uint32_t num_missing = 0;  // nodes that are waited for
-};
+struct HeartbeatAnswer {};
 
 // Answers GetValue.
 struct ValueAnswer {
@@ -172,6 +170,10 @@ FrameType type_of(const Message& message);
 std::string print_message(const Message& message, uint64_t generation);
 // What a frame says; nullopt where its body is not that of its type, and then `error` says what is wrong.
 std::optional<Message> parse_message(const RawFrame& frame, FrameError& error);
+
+// Why a peer of these nodes cannot be told these ranks: a size that no job has, a rank beyond it, other nodes than its
+// own. "" where it can.
+std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids);
 
 // How these are called in texts and in JSON.
 std::string_view name_of(PeerRole role);
