@@ -32,6 +32,8 @@ SANITIZERS = ("asan-ubsan", "tsan")
 SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
 # Suites that run in another build than release, and the one target that they need of it.
 OTHER_BUILD = {"fuzz": ("asan-ubsan", "fuzz")}
+# What the release build has to compile where only this suite runs; else everything.
+ONLY_TARGET = {("fast",): "suite_fast"}
 # Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
 # run that takes too long, and then nothing of it counts.
 CI_MINUTES = 75
@@ -185,7 +187,8 @@ def run_tests(preset, label, full):
 
 
 class Runner:
-    def __init__(self, full, deadline):
+    def __init__(self, chosen, full, deadline):
+        self.release_target = ONLY_TARGET.get(tuple(chosen), "all")
         self.full = full
         self.deadline = deadline  # of time.monotonic(), or None
         self.parts = []  # (name, seconds, Count or None)
@@ -205,7 +208,7 @@ class Runner:
         return self.built[preset, target]
 
     def run(self, suite):
-        preset, target = OTHER_BUILD.get(suite, (suite if suite in SANITIZERS else "release", "all"))
+        preset, target = OTHER_BUILD.get(suite, (suite, "all") if suite in SANITIZERS else ("release", self.release_target))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
         if built is None or (self.deadline is not None and time.monotonic() > self.deadline):
@@ -271,7 +274,7 @@ def main():
     if "lint" in chosen and subprocess.run([ROOT / "scripts" / "setup", "lint"]).returncode != 0:
         return 1
 
-    runner = Runner(arguments.full, deadline)
+    runner = Runner(chosen, arguments.full, deadline)
     for suite in chosen:
         runner.run(suite)
     runner.print_table()
