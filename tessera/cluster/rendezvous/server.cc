@@ -32,6 +32,10 @@ constexpr int64_t kNoRoomMs = 100;
 constexpr int64_t kGoodbyeMs = 2000;
 // The reasons why connections were turned away are said once in so long.
 constexpr int64_t kQuietMs = 1000;
+// Between two attempts to save on a disk that is full, and between two warnings of it.
+constexpr int64_t kSaveAgainMs = 1000;
+constexpr int64_t kSaveWarningMs = 60000;
+constexpr const char* kNoFiles = "the scheduler's own certificates cannot be used now";
 
 }  // namespace
 
@@ -61,9 +65,11 @@ struct RendezvousServer::Impl {
     }
     asio::error_code error;
     acceptor.open(endpoint.protocol(), error);
-    acceptor.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
-    error.clear();
-    acceptor.bind(endpoint, error);
+    if (!error) {
+      asio::error_code ignored;
+      acceptor.set_option(asio::ip::tcp::acceptor::reuse_address(true), ignored);
+      acceptor.bind(endpoint, error);
+    }
     if (!error) acceptor.listen(kBacklog, error);
     if (error) {
       throw IoError("the scheduler cannot listen at {}: {}; `ss -ltnp 'sport = :{}'` says who does",
@@ -123,7 +129,7 @@ struct RendezvousServer::Impl {
   }
 
   void add(asio::ip::tcp::socket socket) {
-    if (tls == nullptr) return turn_away(PeerId{0}, "the scheduler's own certificates cannot be used now");
+    if (tls == nullptr) return turn_away(PeerId{0}, kNoFiles);
     const PeerId id = ++last_id;
     auto connection = std::make_shared<Connection>(std::move(socket), tls, Sender::kPeer);
     const auto crowded_out = strangers.add(id, connection->address(), now_ms());
@@ -136,6 +142,9 @@ struct RendezvousServer::Impl {
 
   void open(PeerId id) {
     Entry& entry = entries.at(id);
+    // The handshake was made by the files of when it began: who was revoked meanwhile is not let in.
+    const std::string distrust = tls == nullptr ? kNoFiles : entry.connection->session().why_untrusted(*tls, now_s());
+    if (!distrust.empty()) return end(id, distrust);
     strangers.remove(id);
     entry.since_ms = now_ms();
     PeerIdentity identity = entry.connection->session().identity();
@@ -162,17 +171,17 @@ struct RendezvousServer::Impl {
   }
 
   void save() {
-    if (!scheduler.take_is_dirty() && !must_save) return;
-    must_save = false;
-    if (options.state_path.empty()) return;
+    if (scheduler.take_is_dirty()) must_save = !options.state_path.empty();
+    if (!must_save || now_ms() < save_again_ms) return;
     try {
       save_scheduler_state(files, options.state_path, scheduler.state());
+      must_save = false;
     } catch (const Error& e) {
       // The job goes on: only a scheduler that dies before the disk is well again would miss it.
-      must_save = true;
-      if (now_ms() >= save_warning_ms)
-        log_warning("the scheduler cannot save its state, and tries again: {}", e.what());
-      save_warning_ms = now_ms() + 60 * kQuietMs;
+      save_again_ms = now_ms() + kSaveAgainMs;
+      if (now_ms() < save_warning_ms) return;
+      save_warning_ms = now_ms() + kSaveWarningMs;
+      log_warning("the scheduler cannot save its state, and tries again: {}", e.what());
     }
   }
 
@@ -297,6 +306,7 @@ struct RendezvousServer::Impl {
   bool is_waiting_for_peers = false;
   bool is_done = false;
   bool must_save = false;
+  int64_t save_again_ms = 0;
   int64_t save_warning_ms = 0;
   int64_t accept_again_ms = 0;
   int64_t files_again_ms = 0;

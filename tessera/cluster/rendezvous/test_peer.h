@@ -52,7 +52,14 @@ class TestPeer {
 
   // Shows who it is. False where the other side does not believe it, or is not believed.
   bool shake_hands(const TlsOptions& tls) {
+    begin_handshake(tls);
+    return finish_handshake();
+  }
+  // The same in two parts: reads the files, and says the first word.
+  void begin_handshake(const TlsOptions& tls) {
     session_ = std::make_unique<TlsSession>(make_tls_context(tls, TlsSide::kClient, std::time(nullptr)));
+  }
+  bool finish_handshake() {
     session_->receive({}, said_);
     flush();
     while (session_->state() == TlsSession::State::kHandshake && receive(10000)) {

@@ -1,0 +1,123 @@
+// Claims about what a scheduler reads and writes while it runs: certificates that change, and a disk that is full.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/server.h"
+#include "tessera/cluster/rendezvous/test_peer.h"
+#include "tessera/cluster/tls/make_certificates.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+
+TlsOptions certificates_of(const std::string& folder, const std::string& who) {
+  return {.secret = {},
+          .certificates = CertificateFiles{.identity_path = folder + "/" + who + ".p12",
+                                           .password = Password("pass"),
+                                           .authority_path = folder + "/ca.crt",
+                                           .revocation_path = folder + "/crl.pem",
+                                           .ciphers = ""}};
+}
+
+class RunningServer {
+ public:
+  RunningServer(const ServerOptions& options, FileSystem& files, Clock& clock)
+      : server_(options, files, clock), thread_([this] { server_.run(); }) {}
+  ~RunningServer() {
+    server_.stop();
+    thread_.join();
+  }
+  uint16_t port() const { return server_.address().port; }
+
+ private:
+  RendezvousServer server_;
+  std::thread thread_;
+};
+
+class MadeCertificates : public testing::Test {
+ protected:
+  MadeCertificates() {
+    std::filesystem::remove_all(folder);
+    make_certificates({.directory = folder, .password = Password("pass"), .node_ids = {}}, std::time(nullptr));
+  }
+  ~MadeCertificates() override { std::filesystem::remove_all(folder); }
+
+  const std::string folder = testing::TempDir() + "server_files_test";
+};
+
+TEST_F(MadeCertificates, WhoIsRevokedDuringTheHandshakeIsNotLetIn) {
+  const RunningServer server({.tls = certificates_of(folder, "server"), .scheduler = {.num_workers = 2}},
+                             FileSystem::local(), Clock::system());
+  const TlsOptions tls = certificates_of(folder, "client");
+  TestPeer early(server.port());
+  early.begin_handshake(tls);
+  std::this_thread::sleep_for(milliseconds(200));  // accepted, with the files of now
+  revoke_certificate(folder, "client", Password("pass"), std::time(nullptr));
+  std::this_thread::sleep_for(milliseconds(1200));  // the server reads them again every 500 ms
+  if (early.finish_handshake()) {
+    EXPECT_FALSE(early.enroll("any"));
+    EXPECT_TRUE(early.is_hung_up());
+  }
+}
+
+// Every file that is begun fails.
+struct FullDisk : MemoryFileSystem {
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned /*mode*/) override {
+    ++tries;
+    throw IoError("{}: No space left on device", path);
+  }
+  std::atomic<int> tries = 0;
+};
+
+// 40 times as fast as the system's from when it is told to be.
+struct FastClock : Clock {
+  void sleep_ms(int64_t /*ms*/) override {}
+  int64_t monotonic_ns() const override {
+    const int64_t now = Clock::system().monotonic_ns();
+    if (!is_fast) begin = now;
+    return begin + (now - begin) * 40;
+  }
+  int64_t wall_ms() const override { return Clock::system().wall_ms(); }
+  std::atomic<bool> is_fast = false;
+  mutable std::atomic<int64_t> begin = 0;
+};
+
+TEST(SchedulersState, AFullDiskIsTriedEverySecondAndWarnedOfEveryMinute) {
+  FullDisk files;
+  FastClock clock;
+  files.create_directories("d");
+  const TlsOptions tls{.secret = comm::Secret(std::string(32, 's'), "the test"), .certificates = std::nullopt};
+  constexpr int64_t kNever = int64_t{1} << 50;
+  const ServerOptions options{
+      .tls = tls,
+      .scheduler = {.num_workers = 1, .join_timeout_ms = kNever, .node_timeout_ms = kNever, .reconnect_ms = kNever},
+      .state_path = "d/state"};
+  testing::internal::CaptureStderr();
+  {
+    const RunningServer server(options, files, clock);
+    TestPeer peer(server.port());
+    EXPECT_TRUE(peer.shake_hands(tls));
+    peer.enroll("a");
+    clock.is_fast = true;
+    std::this_thread::sleep_for(milliseconds(4000));  // 160 s
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  int warnings = 0;
+  for (size_t at = 0; (at = text.find("cannot save its state", at)) != std::string::npos; ++at) ++warnings;
+  EXPECT_GE(warnings, 2);
+  EXPECT_LE(warnings, 4);
+  EXPECT_GE(files.tries, 3);
+  EXPECT_LE(files.tries, 170);
+}
+
+}  // namespace
+}  // namespace tessera::cluster::rendezvous
