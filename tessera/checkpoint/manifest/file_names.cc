@@ -11,6 +11,8 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr std::string_view kRankMark = ".rank_";
+// A file of a higher generation is nobody's slices: it could not be followed by the next save's.
+constexpr int64_t kMaxGeneration = 1'000'000'000'000'000;
 
 std::optional<int64_t> parse_digits(std::string_view text) {
   int64_t value = 0;
@@ -82,7 +84,8 @@ std::optional<int64_t> slice_file_generation(const std::string& file_name, const
   const auto dot = rest.find('.');
   if (!parse_digits(rest.substr(0, dot))) return std::nullopt;
   if (dot == std::string_view::npos) return 1;
-  return parse_digits(rest.substr(dot + 1));
+  const auto generation = parse_digits(rest.substr(dot + 1));
+  return generation && *generation > 1 && *generation < kMaxGeneration ? generation : std::nullopt;
 }
 
 std::optional<std::string> checkpoint_of_slice_file(const std::string& path) {

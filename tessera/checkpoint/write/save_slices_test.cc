@@ -73,6 +73,14 @@ TEST(SaveSlices, OneDirectoryHasAFileOfEachRankAndOneManifest) {
   EXPECT_EQ(load(files, "d/CKP-1_4.ckpt").find("empty")->type_text(), "f32[0,2]");
 }
 
+TEST(SaveSlices, AStrayFileOfTheHighestGenerationCostsNoCheckpoint) {
+  MemoryFileSystem files;
+  EXPECT_THAT(save_all(files, "d/CKP-1_4", 4), Each("no error"));
+  overwrite(files, "d/CKP-1_4.ckpt.rank_1.9223372036854775807", "x");
+  EXPECT_THAT(save_all(files, "d/CKP-1_4", 5), Each("no error"));
+  expect_step(files, "d/CKP-1_4.ckpt", 5);
+}
+
 TEST(SaveSlices, ARankAloneInItsDirectoryWritesAllItHoldsAsTheReferenceDoes) {
   MemoryFileSystem files;
   ThreadBarrier::run(kRanks, [&](Barrier& barrier) {
