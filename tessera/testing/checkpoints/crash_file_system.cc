@@ -46,7 +46,8 @@ class CrashWritableFile : public WritableFile {
 void CrashFileSystem::record(Operation operation) {
   const std::lock_guard lock(record_mutex_);
   // Giving space back works on a full disk, too.
-  const bool fails = operations_.size() >= fail_from_ && operation.kind != Kind::kRemove;
+  const bool fails =
+      operations_.size() >= fail_from_ && operation.kind != Kind::kRemove && operation.kind != Kind::kRemoveTree;
   if (fails) throw IoError("{}: cannot write: No space left on device", operation.path);
   operations_.push_back(std::move(operation));
 }
@@ -64,6 +65,10 @@ void CrashFileSystem::remove(const std::string& path) {
   record({.kind = Kind::kRemove, .path = path});
   MemoryFileSystem::remove(path);
 }
+void CrashFileSystem::remove_directory_tree(const std::string& path) {
+  record({.kind = Kind::kRemoveTree, .path = path});
+  MemoryFileSystem::remove_directory_tree(path);
+}
 void CrashFileSystem::create_directories(const std::string& path) {
   record({.kind = Kind::kCreateDirectories, .path = path});
   MemoryFileSystem::create_directories(path);
@@ -74,8 +79,8 @@ void CrashFileSystem::sync_directory(const std::string& directory) {
 
 std::string CrashFileSystem::describe(size_t operation) const {
   if (operation == 0) return "nothing";
-  constexpr const char* kNames[] = {"create", "append", "write", "fsync",
-                                    "rename", "remove", "mkdir", "fsync directory"};
+  constexpr const char* kNames[] = {"create", "append",      "write", "fsync",          "rename",
+                                    "remove", "remove tree", "mkdir", "fsync directory"};
   const auto& last = operations_[operation - 1];
   return fmt::format("{} {}", kNames[static_cast<int>(last.kind)], last.path);
 }
@@ -83,7 +88,7 @@ std::string CrashFileSystem::describe(size_t operation) const {
 std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Unsynced unsynced, uint64_t seed) const {
   struct Inode {
     std::string content;
-    size_t synced_bytes = 0;
+    std::string synced;  // what the content was at its last sync
   };
   std::map<int, Inode> inodes;
   std::map<std::string, int> current;  // path -> inode, as the running process saw it
@@ -95,8 +100,12 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
   struct Pending {  // since its directory's last sync; a rename is one change of all names that it moves
     std::string directory;
     std::vector<NameChange> changes;
+    std::string removed_tree;  // of a file that a tree's removal took away
   };
   std::vector<Pending> pending;
+  const auto is_in = [](const std::string& path, const std::string& tree) {
+    return path == tree || path.starts_with(tree + "/");
+  };
   std::vector<std::string> directories;
   const auto apply = [](std::map<std::string, int>& names, const std::vector<NameChange>& changes) {
     for (const auto& change : changes) {
@@ -109,12 +118,37 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
   };
   const auto change = [&](const std::string& path, std::vector<NameChange> changes) {
     apply(current, changes);
-    pending.push_back({parent_path(path), std::move(changes)});
+    pending.push_back({parent_path(path), std::move(changes), {}});
+  };
+  // Files go one by one, and stay away for certain once the tree's own name does.
+  const auto remove_tree = [&](const std::string& tree) {
+    std::vector<std::string> gone;
+    for (const auto& [path, inode] : current) {
+      if (is_in(path, tree)) gone.push_back(path);
+    }
+    for (const auto& path : gone) {
+      pending.push_back({parent_path(tree), {{path, -1}}, tree});
+      apply(current, pending.back().changes);
+    }
+    std::erase_if(directories, [&](const std::string& directory) { return is_in(directory, tree); });
+  };
+  const auto sync_directory = [&](const std::string& synced) {
+    std::vector<Pending> left;
+    for (auto& change_there : pending) {
+      if (change_there.directory != synced) {
+        left.push_back(std::move(change_there));
+        continue;
+      }
+      apply(durable, change_there.changes);
+      if (change_there.removed_tree.empty()) continue;
+      std::erase_if(left, [&](const Pending& earlier) { return is_in(earlier.directory, change_there.removed_tree); });
+    }
+    pending = std::move(left);
   };
   const auto rename = [&](const Operation& op) {
     std::vector<NameChange> changes;
     const auto moved = [&](const std::string& path) { return op.to + path.substr(op.path.size()); };
-    const auto is_moved = [&](const std::string& path) { return path == op.path || path.starts_with(op.path + "/"); };
+    const auto is_moved = [&](const std::string& path) { return is_in(path, op.path); };
     for (const auto& [path, inode] : current) {
       if (!is_moved(path)) continue;
       changes.push_back({moved(path), inode});
@@ -136,37 +170,38 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
         content.replace(op.offset, op.content.size(), op.content);
         break;
       }
-      case Kind::kSync: inodes[op.file].synced_bytes = inodes[op.file].content.size(); break;
+      case Kind::kSync: inodes[op.file].synced = inodes[op.file].content; break;
       case Kind::kRename: rename(op); break;
       case Kind::kRemove: change(op.path, {{op.path, -1}}); break;
+      case Kind::kRemoveTree: remove_tree(op.path); break;
       case Kind::kCreateDirectories: directories.push_back(op.path); break;
-      case Kind::kSyncDirectory:
-        std::erase_if(pending, [&](const Pending& change_there) {
-          if (change_there.directory != op.path) return false;
-          apply(durable, change_there.changes);
-          return true;
-        });
-        break;
+      case Kind::kSyncDirectory: sync_directory(op.path); break;
     }
   }
   uint64_t draws = 0;
   const auto draw = [&](int64_t n) { return random_below({.seed = seed, .stream = count}, draws++, n); };
-  for (const auto& [directory, changes] : pending) {
+  for (const auto& change_there : pending) {
     if (unsynced == Unsynced::kLost || (unsynced == Unsynced::kRandom && draw(2) == 0)) continue;
-    apply(durable, changes);
+    apply(durable, change_there.changes);
   }
   auto state = std::make_unique<MemoryFileSystem>();
   for (const auto& directory : directories) state->create_directories(directory);
   for (const auto& [path, file] : durable) {
     const auto& inode = inodes[file];
     std::string content = inode.content;
-    if (unsynced == Unsynced::kLost || unsynced == Unsynced::kContentLost) content.resize(inode.synced_bytes);
+    if (unsynced == Unsynced::kLost || unsynced == Unsynced::kContentLost) content = inode.synced;
     if (unsynced == Unsynced::kRandom) {
-      const auto at_risk = static_cast<int64_t>(content.size() - inode.synced_bytes);
-      content.resize(inode.synced_bytes + static_cast<size_t>(draw(at_risk + 1)));
+      // Of what was written over synced blocks each may be the old one.
+      for (size_t at = 0; at < inode.synced.size(); at += kBlockBytes) {
+        if (content.compare(at, kBlockBytes, inode.synced, at, kBlockBytes) == 0 || draw(2) == 0) continue;
+        const size_t size = std::min(kBlockBytes, inode.synced.size() - at);
+        content.replace(at, size, inode.synced, at, size);
+      }
+      const auto at_risk = static_cast<int64_t>(content.size() - inode.synced.size());
+      content.resize(inode.synced.size() + static_cast<size_t>(draw(at_risk + 1)));
       // Blocks reach the disk in any order: a file may have its size and holes in it.
       const bool has_holes = draw(2) == 0;
-      for (size_t at = inode.synced_bytes; has_holes && at < content.size(); at += kBlockBytes) {
+      for (size_t at = inode.synced.size(); has_holes && at < content.size(); at += kBlockBytes) {
         if (draw(2) == 0) continue;
         std::fill_n(content.begin() + static_cast<std::ptrdiff_t>(at), std::min(kBlockBytes, content.size() - at),
                     '\0');

@@ -27,6 +27,7 @@ class CrashFileSystem : public MemoryFileSystem {
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode = 0644) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove(const std::string& path) override;
+  void remove_directory_tree(const std::string& path) override;
   void create_directories(const std::string& path) override;
   void sync_directory(const std::string& directory) override;
 
@@ -41,7 +42,17 @@ class CrashFileSystem : public MemoryFileSystem {
 
  private:
   friend class CrashWritableFile;
-  enum class Kind { kCreate, kAppend, kWriteAt, kSync, kRename, kRemove, kCreateDirectories, kSyncDirectory };
+  enum class Kind {
+    kCreate,
+    kAppend,
+    kWriteAt,
+    kSync,
+    kRename,
+    kRemove,
+    kRemoveTree,
+    kCreateDirectories,
+    kSyncDirectory
+  };
   struct Operation {
     Kind kind;
     std::string path;
