@@ -37,9 +37,13 @@ void refuse_same_directory(FileSystem& files, const std::string& from, const std
 
 void require_space(FileSystem& files, const std::string& directory, int64_t num_bytes) {
   if (&files != &FileSystem::local()) return;
-  auto existing = std::filesystem::absolute(directory);
-  while (!std::filesystem::exists(existing) && existing != existing.parent_path()) existing = existing.parent_path();
   std::error_code error;
+  auto existing = std::filesystem::absolute(directory, error);
+  if (error) throw IoError("{}: cannot be looked at: {}", directory, error.message());
+  // What cannot be looked at is not there; whoever makes it says why it cannot be made.
+  while (!std::filesystem::exists(existing, error) && existing != existing.parent_path()) {
+    existing = existing.parent_path();
+  }
   const auto space = std::filesystem::space(existing, error);
   if (error || static_cast<int64_t>(space.available) >= num_bytes) return;
   throw IoError("{}: the conversion writes {}, there is room for {}", directory, format_bytes(num_bytes),

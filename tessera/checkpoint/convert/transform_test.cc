@@ -417,6 +417,17 @@ TEST_F(TwoRanks, OneRankAtATimeNeedsOnlyItsOwnSources) {
   EXPECT_THROW(transform_checkpoint_by_rank(files, 0, {}, "no", "two.ckpt", "four.ckpt"), InvalidArgument);
 }
 
+TEST_F(TwoRanks, APathThatIsTooLongIsAnIoError) {
+  const std::string folder = testing::TempDir() + "transform_long_name";
+  FileSystem& disk = FileSystem::local();
+  disk.create_directories(folder);
+  save(disk, {.path = folder + "/a.ckpt"}, std::vector{Entry("w", rows(0, 4))}, {});
+  EXPECT_THROW(transform_checkpoint_by_rank(disk, 0, {{0, folder + "/a.ckpt"}},
+                                            folder + "/" + std::string(300, 'x') + "/b.ckpt"),
+               IoError);
+  disk.remove_directory_tree(folder);
+}
+
 TEST(Transform, FilesOfOthersHaveNoManifestAndConvertAll) {
   // As the system of the tutorials names and places them: four ranks, data parallel 2 x model parallel 2, optimizer
   // shards over the replicas.

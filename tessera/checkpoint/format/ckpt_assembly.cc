@@ -54,6 +54,8 @@ std::string CkptAssembly::next_header(OpenValue& place) const {
 void CkptAssembly::write(size_t value, std::span<const std::byte> bytes) {
   auto& place = places_[value];
   check(std::ssize(bytes) <= place.left, "more bytes of a value than it has");
+  const bool has_begun = place.file_bytes > 0;
+  if (!place.value.has_record || (place.left == 0 && has_begun)) return;
   do {
     std::string header;
     if (place.left_in_record == 0) header = next_header(place);

@@ -23,10 +23,11 @@ class CkptAssembly {
     int64_t size_bytes = 0;
     bool has_record = true;  // a tensor without elements has none, an empty text has
   };
-  // `file` must outlive it. Throws InvalidArgument for a name that is empty, not UTF-8 or there twice.
+  // `file` must outlive it. Throws InvalidArgument for a name that is not UTF-8 or there twice.
   CkptAssembly(WritableFile& file, std::vector<Value> values, int64_t max_record_bytes = kMaxRecordBytes);
 
-  // The next bytes of a value's content. Values may be written by different threads at the same time.
+  // The next bytes of a value's content; none for a value that has no record, or is complete. Values may be written by
+  // different threads at the same time.
   void write(size_t value, std::span<const std::byte> bytes);
   // Size and checksum of a value that was written.
   Written written(size_t value) const { return {places_[value].size_bytes, places_[value].crc32c}; }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"
 
 namespace tessera::checkpoint {
@@ -52,6 +53,23 @@ TEST(CkptAssembly, WritesTheWritersBytesInAnyOrder) {
       EXPECT_EQ(assembly.written(i == 0 ? 0 : i + 1).crc32c, written[i].crc32c) << i;
     }
   }
+}
+
+TEST(CkptAssembly, NothingWrittenOfACompleteValueLeavesTheFileAsItIs) {
+  MemoryFileSystem files;
+  const auto file = files.create("x");
+  CkptAssembly assembly(*file, {{.name = "none", .type_name = "Int32", .dims = {0}, .has_record = false},
+                                {.name = "text", .type_name = "str", .dims = {}},
+                                {.name = "one", .type_name = "Int32", .dims = {1}, .size_bytes = 4}});
+  for (const size_t value : {2, 1, 0}) {
+    assembly.write(value, value == 2 ? counting(1).bytes() : std::span<const std::byte>());
+    const std::string once = files.read_text("x");
+    assembly.write(value, {});
+    EXPECT_EQ(files.read_text("x"), once) << value;
+  }
+  EXPECT_EQ(files.size_bytes("x"), assembly.size_bytes());
+  const std::string whole = files.read_text("x");
+  EXPECT_EQ(assembly.crc32c(), crc32c(std::as_bytes(std::span(whole))));
 }
 
 TEST(CkptAssembly, RefusesNamesThatAFileCannotHave) {
