@@ -96,6 +96,16 @@ TEST(RunTimer, RunsWhatTakesLongOnce) {
   EXPECT_EQ(measuring.num_made, 1U);
 }
 
+TEST(RunTimer, RepeatsALongRunThatIsDisturbedForTwoSeconds) {
+  const auto alone = cluster::single_context(1);
+  Measuring measuring(*alone, {{700, true}, {600, true}, {800, true}});
+  EXPECT_DOUBLE_EQ(measuring.fastest_seconds(5), 0.6);
+  EXPECT_EQ(measuring.num_made, 3U);
+  Measuring very_long(*alone, {{10000, true}});
+  EXPECT_DOUBLE_EQ(very_long.fastest_seconds(5), 10);
+  EXPECT_EQ(very_long.num_made, 1U);
+}
+
 TEST(RunTimer, AllRanksHaveTheTimeOfTheSlowestAndNoticeWhatDisturbedOne) {
   run_ranks(2, [](cluster::Context& context) {
     const bool is_second = context.rank() == 1;

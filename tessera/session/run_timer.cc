@@ -13,6 +13,8 @@ constexpr double kLeastSeconds = 1e-9;
 // So many times the runs that are wanted, and so many seconds, are spent on waiting for undisturbed ones.
 constexpr int kPatience = 6;
 constexpr double kPatienceSeconds = 0.5;
+// Of what takes longer than half a second alone.
+constexpr double kLongPatienceSeconds = 2.0;
 // After so many measurements in vain the machine is busy: others are not waited for any more.
 constexpr int kBusy = 10;
 
@@ -49,7 +51,7 @@ double RunTimer::fastest_seconds(FunctionRef<void()> run, int num_runs, const st
       best = std::min(best, once.seconds);
       ++undisturbed;
     }
-    if (is_long && undisturbed > 0) break;
+    if (is_long && (undisturbed > 0 || spent > kLongPatienceSeconds)) break;
     if (i >= num_runs && spent > kPatienceSeconds) break;
   }
   ++num_measured_;

@@ -22,7 +22,8 @@ class RunTimer {
 
   // From when all ranks have come until the last is done, at best of `num_runs` that nothing disturbed. Disturbed ones
   // are repeated, so often and so long as kPatience says; where none was undisturbed, the best of all counts. The first
-  // run touches the memory and does not count. Of what takes longer than half a second one run is enough. `prepare` is
+  // run touches the memory and does not count. Of what takes longer than half a second one undisturbed run is
+  // enough, or two seconds of disturbed ones. `prepare` is
   // called before each run and not timed.
   double fastest_seconds(FunctionRef<void()> run, int num_runs = 5, const std::function<void()>& prepare = {});
 
