@@ -49,6 +49,10 @@ TEST(Random, InverseNormalCdfInvertsErfc) {
   for (const double p : {1e-12, 0.001, 0.1, 0.5, 0.9, 0.999999}) {
     EXPECT_NEAR(0.5 * std::erfc(-inverse_normal_cdf(p) / std::sqrt(2.0)), p, 1e-14 + p * 1e-13);
   }
+  // The tails mirror each other: 1 - 2^-n is a number.
+  for (int n = 6; n < 53; ++n) {
+    EXPECT_EQ(inverse_normal_cdf(1 - std::ldexp(1.0, -n)), -inverse_normal_cdf(std::ldexp(1.0, -n))) << n;
+  }
 }
 
 TEST(Random, TruncatedNormalStaysInsideItsLimit) {

@@ -73,12 +73,13 @@ double inverse_normal_cdf(double p) {
                           -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
   constexpr double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00};
   constexpr double kTail = 0.02425;
+  // The step below takes differences of probabilities, which are exact to the last digit near 0 only.
+  if (p > 1 - kTail) return -inverse_normal_cdf(1 - p);
   double x;
-  if (p < kTail || p > 1 - kTail) {
-    const double q = std::sqrt(-2 * std::log(p < kTail ? p : 1 - p));
+  if (p < kTail) {
+    const double q = std::sqrt(-2 * std::log(p));
     x = (((((c[0] * q + c[1]) * q + c[2]) * q + c[3]) * q + c[4]) * q + c[5]) /
         ((((d[0] * q + d[1]) * q + d[2]) * q + d[3]) * q + 1);
-    if (p > 1 - kTail) x = -x;
   } else {
     const double q = p - 0.5;
     const double r = q * q;

@@ -117,8 +117,14 @@ void Worker::finish() {
 
 void Worker::run_both(FunctionRef<void()> here, FunctionRef<void()> there) {
   if (std::thread::hardware_concurrency() == 1 || !try_start([&there] { there(); })) {
-    there();
+    std::exception_ptr error;
+    try {
+      there();
+    } catch (...) {
+      error = std::current_exception();
+    }
     here();
+    if (error != nullptr) std::rethrow_exception(error);
     return;
   }
   try {
