@@ -13,7 +13,7 @@ struct TransformerOpParallelConfig {
   int64_t model_parallel = 1;
   // The embedding's table is whole on each rank; else its rows are split into model_parallel parts.
   bool vocab_emb_dp = true;
-  // Layers are cut into so many groups whose gradients travel together.
+  // Layers are cut into about so many groups whose gradients travel together: 5 layers and 2 groups give 2, 2 and 1.
   int64_t gradient_aggregation_group = 4;
 };
 

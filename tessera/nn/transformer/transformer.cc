@@ -18,7 +18,7 @@ TransformerLayerOptions layer_options(const TransformerOptions& options) {
           .parallel = options.parallel};
 }
 
-// The gradients of neighbouring layers travel together, in gradient_aggregation_group groups.
+// The gradients of num_layers / gradient_aggregation_group neighbouring layers, rounded down, travel together.
 template <typename Layer>
 void append_layers(const char* who, CellList& blocks, const TransformerStackOptions& options) {
   if (options.num_layers < 1) throw InvalidArgument("{}: needs at least one layer, got {}", who, options.num_layers);
@@ -30,13 +30,13 @@ void append_layers(const char* who, CellList& blocks, const TransformerStackOpti
     const int64_t groups = parallel->gradient_aggregation_group;
     if (groups < 1) throw InvalidArgument("{}: gradient_aggregation_group must be at least 1, got {}", who, groups);
     const int64_t layers_per_group = std::max<int64_t>(options.num_layers / groups, 1);
-    layer.set_comm_fusion(static_cast<int>(i / layers_per_group) + 1);
+    layer.set_comm_fusion(static_cast<int>((options.offset + i) / layers_per_group) + 1);
   }
 }
 
 // The layers from `first` on.
 TransformerStackOptions stack_options(const TransformerOptions& options, int64_t num_layers, int64_t first) {
-  TransformerStackOptions stack{num_layers, layer_options(options)};
+  TransformerStackOptions stack{.num_layers = num_layers, .layer = layer_options(options), .offset = first};
   if (options.stage_of) {
     stack.stage_of = [stage_of = options.stage_of, first](int64_t layer) { return stage_of(first + layer); };
   }

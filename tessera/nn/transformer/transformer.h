@@ -14,6 +14,8 @@ using StageOfLayer = std::function<int(int64_t layer)>;
 struct TransformerStackOptions {
   int64_t num_layers = 0;
   TransformerLayerOptions layer;
+  // Layers of the network before the first of these: groups of gradients are counted over all.
+  int64_t offset = 0;
   StageOfLayer stage_of = nullptr;
 };
 
