@@ -115,8 +115,9 @@ void bind_stack(nb::module_& m, const char* name, const char* doc) {
           [](Stack* self, int64_t layers, int64_t hidden, int64_t inner, int64_t heads, double attention_rate,
              double hidden_rate, const std::string& act, bool post, const nn::TransformerParallel& parallel,
              const nn::StageOfLayer& stage_of) {
-            new (self)
-                Stack({layers, {hidden, inner, heads, attention_rate, hidden_rate, act, post, parallel}, stage_of});
+            new (self) Stack({.num_layers = layers,
+                              .layer = {hidden, inner, heads, attention_rate, hidden_rate, act, post, parallel},
+                              .stage_of = stage_of});
           },
           "num_layers"_a, "hidden_size"_a, "ffn_hidden_size"_a, "num_heads"_a = 2, "attention_dropout_rate"_a = 0.1,
           "hidden_dropout_rate"_a = 0.1, "hidden_act"_a = "gelu", "post_layernorm_residual"_a = false,
