@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/box.h"
+#include "tessera/mesh/stage_ranks.h"
 
 namespace tessera::mesh {
 namespace {
@@ -87,6 +88,32 @@ TEST(Mesh, RefusesMoreRanksThanThereMayBe) {
                 testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("has more than 65536 ranks")));
   }
   EXPECT_EQ(Mesh({{"a", 256}, {"b", 256}}).size(), 65536);
+}
+
+TEST(StageRanks, FollowEachOther) {
+  const StageRanks ranks({3, 1, 2});
+  EXPECT_EQ(ranks.num_stages(), 3);
+  EXPECT_EQ(ranks.num_ranks(), 6);
+  EXPECT_THAT(ranks.ranks_of(0), ElementsAre(0, 1, 2));
+  EXPECT_THAT(ranks.ranks_of(2), ElementsAre(4, 5));
+  std::vector<int> stages;
+  for (int rank = 0; rank < 6; ++rank) stages.push_back(ranks.stage_of(rank));
+  EXPECT_THAT(stages, ElementsAre(0, 0, 0, 1, 2, 2));
+  EXPECT_THAT(ranks.sizes(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(ranks.to_string(), "3 + 1 + 2");
+  EXPECT_FALSE(ranks.are_equal());
+  EXPECT_EQ(StageRanks::equal(3, 2), StageRanks({2, 2, 2}));
+  EXPECT_EQ(StageRanks::equal(3, 2).to_string(), "2 each");
+  EXPECT_EQ(StageRanks().num_ranks(), 1);
+}
+
+TEST(StageRanks, AreRefusedWhereAStageHasNone) {
+  const auto refuses = [](const std::string& text) {
+    return testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(text));
+  };
+  EXPECT_THAT([] { StageRanks({2, 0}); }, refuses("stage 1 of 2 has 0 ranks: each stage needs one at least"));
+  EXPECT_THAT([] { StageRanks(std::vector<int>()); }, refuses("a pipeline has a stage at least"));
+  EXPECT_THAT([] { StageRanks({2, 1}).stage_of(3); }, refuses("the stages have the ranks 0 to 2, none of them 3"));
 }
 
 TEST(Mesh, RefusesRepeatedRanks) { EXPECT_THROW(Mesh({{"data", 2}}, {1, 1}), InvalidArgument); }

@@ -155,11 +155,12 @@ const std::optional<Conversion::Known>& Conversion::known(const std::string& nam
 
 // nullopt when no file of the stage has it.
 std::optional<Conversion::Known> Conversion::find_out(const std::string& name, int64_t stage) const {
-  const int64_t num_ranks = from_.ranks_per_stage();
+  const int64_t first = from_.first_rank_of(stage);
+  const int64_t num_ranks = from_.num_ranks_of(stage);
   std::vector<const SourceTensor*> tensors(static_cast<size_t>(num_ranks));
   const SourceTensor* like = nullptr;
   for (int64_t position = 0; position < num_ranks; ++position) {
-    const auto* file = source(stage * num_ranks + position);
+    const auto* file = source(first + position);
     const auto* tensor = file == nullptr ? nullptr : file->find(name);
     tensors[static_cast<size_t>(position)] = tensor;
     if (tensor != nullptr && (like == nullptr || like->size_bytes == 0)) like = tensor;
@@ -170,7 +171,7 @@ std::optional<Conversion::Known> Conversion::find_out(const std::string& name, i
                                             : slicing_for(*parameter, like->shape.ndim(), from_.path());
   std::vector<std::optional<Shape>> held(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto* file = source(stage * num_ranks + static_cast<int64_t>(i));
+    const auto* file = source(first + static_cast<int64_t>(i));
     if (tensors[i] != nullptr) {
       if (tensors[i]->shape.ndim() != like->shape.ndim()) {
         throw InvalidArgument("{}: {} is {}, another rank's is {}", file->path(), quoted_name(name),
@@ -195,8 +196,8 @@ std::optional<Conversion::Known> Conversion::find_out(const std::string& name, i
 }
 
 void Conversion::require_held(const std::string& name, int64_t stage, const Known& known) const {
-  for (int64_t position = 0; position < from_.ranks_per_stage(); ++position) {
-    const int64_t rank = stage * from_.ranks_per_stage() + position;
+  for (int64_t position = 0; position < from_.num_ranks_of(stage); ++position) {
+    const int64_t rank = from_.first_rank_of(stage) + position;
     const auto* file = source(rank);
     if (file == nullptr) continue;
     const auto* tensor = file->find(name);
@@ -225,14 +226,14 @@ void Conversion::require_held(const std::string& name, int64_t stage, const Know
 void Conversion::require_equal_replicas(const std::string& name, const Known& known) const {
   const auto* parameter = from_.find(name);
   const auto stages = parameter == nullptr ? std::vector<int64_t>{0} : parameter->stages;
-  const int64_t num_ranks = from_.ranks_per_stage();
   std::map<int64_t, std::pair<int64_t, const SourceTensor*>> first;  // by slice, with its rank
   for (const int64_t stage : stages) {
-    for (int64_t rank = stage * num_ranks; rank < (stage + 1) * num_ranks; ++rank) {
+    const int64_t begin = from_.first_rank_of(stage);
+    for (int64_t rank = begin; rank < begin + from_.num_ranks_of(stage); ++rank) {
       const auto* file = source(rank);
       const auto* tensor = file == nullptr ? nullptr : file->find(name);
       if (tensor == nullptr || !tensor->crc32c) continue;
-      const int64_t slice = known.slicing.slice_index(rank % num_ranks);
+      const int64_t slice = known.slicing.slice_index(rank - begin);
       const auto [it, is_first] = first.emplace(slice, std::pair(rank, tensor));
       if (is_first || have_equal_values(*it->second.second, *tensor)) continue;
       throw InvalidArgument(
@@ -253,12 +254,12 @@ std::optional<Box> Conversion::destination_box(const std::string& name, const Sh
     throw InvalidArgument("{}: {} has shape {} there, {} in the checkpoint", to_.path(), quoted_name(name),
                           Shape(shape), global);
   }
-  return slicing_for(*parameter, global.ndim(), to_.path()).box(global, rank % to_.ranks_per_stage());
+  return slicing_for(*parameter, global.ndim(), to_.path()).box(global, to_.position_of(rank));
 }
 
 std::vector<SourcePart> Conversion::parts_in(const std::string& name, int64_t stage, const Known& known,
                                              const Box& wanted, int64_t rank) const {
-  const int64_t first = stage * from_.ranks_per_stage();
+  const int64_t first = from_.first_rank_of(stage);
   const auto is_there = [&](int64_t position) { return source(first + position) != nullptr; };
   const int64_t home = home_rank(from_, to_, stage, rank) - first;
   const auto holders = choose_holders(known.slicing, known.global, wanted, home, is_there);

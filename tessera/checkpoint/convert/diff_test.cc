@@ -52,7 +52,7 @@ TEST(Diff, NamesWhatIsMissingOtherAndChanged) {
 TEST(Diff, SeesThroughSplits) {
   MemoryFileSystem files;
   std::mt19937 random(5);
-  const auto c = make_case(2, 4, 1, 3, random);
+  const auto c = make_case(mesh::StageRanks::equal(2, 4), mesh::StageRanks::equal(1, 3), random);
   write_strategy_file(files, "from.ckpt", c.from.strategy);
   write_strategy_file(files, "to.ckpt", c.to.strategy);
   save_side(files, c.from, "src", "CKP");
@@ -204,7 +204,7 @@ TEST(List, NamesPipesAndSocketsWithoutWaitingForThemAndShowsTheOthers) {
 TEST(List, ShowsStepsPartsAndWhatIsBroken) {
   MemoryFileSystem files;
   std::mt19937 random(5);
-  const auto c = make_case(1, 2, 1, 3, random);
+  const auto c = make_case(mesh::StageRanks::equal(1, 2), mesh::StageRanks::equal(1, 3), random);
   write_strategy_file(files, "dst/from.ckpt", c.from.strategy);
   save_side(files, c.from, "src", "CKP");
   files.create_directories("dst");

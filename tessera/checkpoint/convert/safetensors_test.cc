@@ -64,7 +64,7 @@ TEST(Safetensors, TensorsAreSavedAndLoaded) {
 TEST(Safetensors, ThereAndBackGivesTheSameBytes) {
   MemoryFileSystem files;
   std::mt19937 random(3);
-  const auto c = make_case(2, 3, 1, 1, random);
+  const auto c = make_case(mesh::StageRanks::equal(2, 3), mesh::StageRanks::equal(1, 1), random);
   write_strategy_file(files, "from.ckpt", c.from.strategy);
   save_side(files, c.from, "src", "CKP");
   export_safetensors(files, "src", "a/net.safetensors", "from.ckpt");

@@ -222,26 +222,32 @@ std::vector<int64_t> rank_list_for_transform(FileSystem& files, int64_t rank, co
   const auto from = ParameterPlacement::read(files, src_strategy_file);
   const auto to = ParameterPlacement::read(files, dst_strategy_file);
   const int64_t to_stage = to.stage_of(rank);
-  const int64_t home = home_rank(from, to, 0, rank);
-  std::set<int64_t> positions = {home};
-  for (const auto& [name, parameter] : from.parameters()) {
-    const auto* wanted = to.find(name);
-    if (to.has_layouts() && (wanted == nullptr || !wanted->is_in(to_stage))) continue;
-    const int ndim = std::max(parameter.slicing.ndim(), wanted == nullptr ? 0 : wanted->slicing.ndim());
-    const auto source = slicing_for(parameter, ndim, from.path());
-    const auto target = wanted == nullptr ? Slicing::whole(ndim, 1) : slicing_for(*wanted, ndim, to.path());
-    Shape shape;
-    for (int dim = 0; dim < ndim; ++dim) shape.push_back(std::lcm(source.num_parts(dim), target.num_parts(dim)));
-    if (!parameter.layout.tensor_shape.empty()) shape = Shape(parameter.layout.tensor_shape);
-    if (wanted != nullptr && !wanted->layout.tensor_shape.empty()) shape = Shape(wanted->layout.tensor_shape);
-    const auto box = target.box(shape, rank % to.ranks_per_stage());
-    for (const auto& [slice, position] : choose_holders(source, shape, box, home, [](int64_t) { return true; })) {
-      positions.insert(position);
+  // The positions that are read in a stage of so many ranks, of which `home` is preferred.
+  const auto positions_of = [&](int64_t num_ranks, int64_t home) {
+    std::set<int64_t> positions = {home};
+    for (const auto& [name, parameter] : from.parameters()) {
+      const auto* wanted = to.find(name);
+      if (parameter.slicing.num_ranks() != num_ranks) continue;
+      if (to.has_layouts() && (wanted == nullptr || !wanted->is_in(to_stage))) continue;
+      const int ndim = std::max(parameter.slicing.ndim(), wanted == nullptr ? 0 : wanted->slicing.ndim());
+      const auto source = slicing_for(parameter, ndim, from.path());
+      const auto target = wanted == nullptr ? Slicing::whole(ndim, 1) : slicing_for(*wanted, ndim, to.path());
+      Shape shape;
+      for (int dim = 0; dim < ndim; ++dim) shape.push_back(std::lcm(source.num_parts(dim), target.num_parts(dim)));
+      if (!parameter.layout.tensor_shape.empty()) shape = Shape(parameter.layout.tensor_shape);
+      if (wanted != nullptr && !wanted->layout.tensor_shape.empty()) shape = Shape(wanted->layout.tensor_shape);
+      const auto box = target.box(shape, to.position_of(rank));
+      for (const auto& [slice, position] : choose_holders(source, shape, box, home, [](int64_t) { return true; })) {
+        positions.insert(position);
+      }
     }
-  }
+    return positions;
+  };
   std::vector<int64_t> ranks;
   for (const int64_t stage : needed_stages(from, to, to_stage)) {
-    for (const int64_t position : positions) ranks.push_back(stage * from.ranks_per_stage() + position);
+    const int64_t first = from.first_rank_of(stage);
+    const int64_t home = home_rank(from, to, stage, rank) - first;
+    for (const int64_t position : positions_of(from.num_ranks_of(stage), home)) ranks.push_back(first + position);
   }
   return ranks;
 }

@@ -572,11 +572,24 @@ TEST(ParameterPlacement, RefusesStagesThatDoNotBelongTogether) {
   EXPECT_EQ(refusal({}), "f: has no layouts, so it says nothing of any parameter");
   EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), split_rows("2-b", 2)}}),
             "f: has layouts of stage 2, but none of stage 1");
-  EXPECT_THAT(refusal({.layouts = {split_rows("0-a", 2), split_rows("1-b", 4)}}), HasSubstr("laid out on 4 devices"));
+  EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), split_rows("1-b", 2), split_rows("1-c", 4)}}),
+            "f: \"1-c\" is laid out on 4 devices, \"1-b\" on 2; they are of one stage");
   ParameterLayout whole{.name = "1-a", .device_matrix = {2}, .tensor_map = {{}, {}}};
   EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), whole}}), "f: \"a\" lies differently in stages 0 and 1");
   EXPECT_THAT(refusal({.strategies = {{.node = "n", .stage = 1}}, .layouts = {split_rows("a", 2)}}),
               HasSubstr("of stage 1 alone"));
+}
+
+TEST(ParameterPlacement, NumbersTheRanksOfUnequalStages) {
+  const ParameterPlacement placement({.layouts = {split_rows("0-a", 3), split_rows("1-b", 1), split_rows("2-c", 2)}},
+                                     "f");
+  EXPECT_EQ(placement.num_ranks(), 6);
+  EXPECT_EQ(placement.stage_of(2), 0);
+  EXPECT_EQ(placement.stage_of(3), 1);
+  EXPECT_EQ(placement.first_rank_of(2), 4);
+  EXPECT_EQ(placement.num_ranks_of(2), 2);
+  EXPECT_EQ(placement.position_of(5), 1);
+  EXPECT_EQ(message_of([&] { placement.stage_of(6); }), "f: has ranks 0 to 5, none of number 6");
 }
 
 struct Stages : testing::Test {
@@ -614,7 +627,9 @@ TEST_F(Stages, F47_ThatAreMissingOrDifferAreRefused) {
   write("s1.ckpt", 0, "other");
   EXPECT_EQ(refusal(), "stages/s0.ckpt and stages/s1.ckpt are both of stage 0, but differ: they must be of one run");
   write("s1.ckpt", 0, "a");
-  write("s3.ckpt", 2, "c", 4);
+  write_strategy_file(files, "stages/s3.ckpt",
+                      {.strategies = {{.node = "MatMul_c", .stage = 2, .inputs = {{1, 1}}}},
+                       .layouts = {split_rows("c", 2), split_rows("d", 4)}});
   EXPECT_THAT(refusal(), HasSubstr("laid out on 4 devices"));
   write_strategy_file(files, "stages/s3.ckpt", {.layouts = {split_rows("a", 2)}});
   EXPECT_EQ(refusal(), "stages/s3.ckpt: the strategy file is empty: it must have strategies and layouts");

@@ -38,7 +38,7 @@ std::vector<int64_t> needed_stages(const ParameterPlacement& from, const Paramet
 }
 
 int64_t home_rank(const ParameterPlacement& from, const ParameterPlacement& to, int64_t from_stage, int64_t rank) {
-  return from_stage * from.ranks_per_stage() + rank % to.ranks_per_stage() % from.ranks_per_stage();
+  return from.first_rank_of(from_stage) + to.position_of(rank) % from.num_ranks_of(from_stage);
 }
 
 }  // namespace tessera::checkpoint

@@ -186,8 +186,7 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
           node.stage);
     }
   }
-  ranks_per_stage_ = num_devices(strategy.layouts[0], path);
-  std::set<int64_t> stages;
+  std::map<int64_t, std::pair<std::string, int64_t>> devices_of;  // by stage, as the first of its layouts says
   for (const auto& given : strategy.layouts) {
     ParameterLayout layout = given;
     int64_t stage = 0;
@@ -196,11 +195,12 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
       stage = *split.stage;
       layout.name = std::move(split.name);
     }
-    if (const int64_t devices = num_devices(layout, path); devices != ranks_per_stage_) {
-      throw InvalidArgument("{}: {} is laid out on {} devices, {} on {}; all stages must have equally many", path,
-                            quoted_name(given.name), devices, quoted_name(strategy.layouts[0].name), ranks_per_stage_);
+    const int64_t devices = num_devices(layout, path);
+    const auto& [first, of_stage] = devices_of.try_emplace(stage, given.name, devices).first->second;
+    if (devices != of_stage) {
+      throw InvalidArgument("{}: {} is laid out on {} devices, {} on {}; they are of one stage", path,
+                            quoted_name(given.name), devices, quoted_name(first), of_stage);
     }
-    stages.insert(stage);
     const auto it = layouts_.find(layout.name);
     if (it == layouts_.end()) {
       Slicing slicing(layout, path);
@@ -214,12 +214,16 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
     }
     it->second.stages.push_back(stage);
   }
-  num_stages_ = *stages.rbegin() + 1;
-  if (static_cast<int64_t>(stages.size()) != num_stages_) {
-    int64_t missing = 0;
-    while (stages.contains(missing)) ++missing;
-    throw InvalidArgument("{}: has layouts of stage {}, but none of stage {}", path, num_stages_ - 1, missing);
+  const int64_t last = devices_of.rbegin()->first;
+  std::vector<int> counts;
+  for (int64_t stage = 0; stage <= last; ++stage) {
+    const auto found = devices_of.find(stage);
+    if (found == devices_of.end()) {
+      throw InvalidArgument("{}: has layouts of stage {}, but none of stage {}", path, last, stage);
+    }
+    counts.push_back(static_cast<int>(found->second.second));
   }
+  ranks_ = mesh::StageRanks(counts);
   for (auto& [name, parameter] : layouts_) std::sort(parameter.stages.begin(), parameter.stages.end());
 }
 
@@ -232,7 +236,7 @@ int64_t ParameterPlacement::stage_of(int64_t rank) const {
     throw InvalidArgument("{}: has ranks 0 to {}, none of number {}",
                           path_.empty() ? "a placement without a strategy file" : path_, num_ranks() - 1, rank);
   }
-  return rank / ranks_per_stage_;
+  return ranks_.stage_of(static_cast<int>(rank));
 }
 
 bool ParameterPlacement::Parameter::is_in(int64_t stage) const {

@@ -12,6 +12,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/mesh/stage_ranks.h"
 
 namespace tessera::checkpoint {
 
@@ -69,8 +70,8 @@ class ParameterPlacement {
   // One rank, which holds everything whole.
   ParameterPlacement() = default;
   // Names of the form STAGE-NAME are those of several stages, merged. Throws InvalidArgument naming `path` when there
-  // are no layouts, when stages are missing or have different numbers of devices, when the file is that of a later
-  // stage alone, when a parameter is cut differently in two stages.
+  // are no layouts, when stages are missing, when layouts of one stage have different numbers of devices, when the file
+  // is that of a later stage alone, when a parameter is cut differently in two stages.
   ParameterPlacement(const StrategyFile& strategy, const std::string& path);
   // The placement that a file describes; the default one for "".
   static ParameterPlacement read(FileSystem& files, const std::string& path);
@@ -78,11 +79,13 @@ class ParameterPlacement {
   // Says how parameters are split; false of the default placement.
   bool has_layouts() const { return !layouts_.empty(); }
   const std::string& path() const { return path_; }
-  int64_t num_stages() const { return num_stages_; }
-  int64_t ranks_per_stage() const { return ranks_per_stage_; }
-  int64_t num_ranks() const { return num_stages_ * ranks_per_stage_; }
-  // Throws InvalidArgument when there is no such rank.
+  int64_t num_stages() const { return ranks_.num_stages(); }
+  int64_t num_ranks() const { return ranks_.num_ranks(); }
+  int64_t num_ranks_of(int64_t stage) const { return ranks_.count(static_cast<int>(stage)); }
+  int64_t first_rank_of(int64_t stage) const { return ranks_.first(static_cast<int>(stage)); }
+  // These throw InvalidArgument when there is no such rank. The position is the one within its stage.
   int64_t stage_of(int64_t rank) const;
+  int64_t position_of(int64_t rank) const { return rank - first_rank_of(stage_of(rank)); }
 
   struct Parameter {
     ParameterLayout layout;  // its name is without the stage
@@ -98,8 +101,7 @@ class ParameterPlacement {
  private:
   std::string path_;
   std::map<std::string, Parameter> layouts_;
-  int64_t num_stages_ = 1;
-  int64_t ranks_per_stage_ = 1;
+  mesh::StageRanks ranks_;
 };
 
 }  // namespace tessera::checkpoint

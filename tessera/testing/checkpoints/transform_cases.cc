@@ -1,6 +1,7 @@
 #include "tessera/testing/checkpoints/transform_cases.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/checkpoint/write/save.h"
 
@@ -36,20 +37,13 @@ Tensor random_tensor(const Type& type, std::mt19937& random) {
   return tensor;
 }
 
-SideCase empty_side(int num_stages, int ranks_per_stage) {
-  SideCase side;
-  side.num_stages = num_stages;
-  side.ranks_per_stage = ranks_per_stage;
-  return side;
-}
-
 void add_parameter(SideCase& side, const std::string& name, const Tensor& value, std::vector<int> stages,
                    std::mt19937& random) {
-  const auto splits = all_splits(value.ndim(), side.ranks_per_stage);
+  const auto splits = all_splits(value.ndim(), side.ranks.count(stages.front()));
   ParameterCase parameter{name, value, splits[random() % splits.size()], std::move(stages)};
   for (const int stage : parameter.stages) {
     auto layout = parameter.split.layout;
-    layout.name = side.num_stages > 1 ? fmt::format("{}-{}", stage, name) : name;
+    layout.name = side.ranks.num_stages() > 1 ? fmt::format("{}-{}", stage, name) : name;
     layout.tensor_shape = value.shape().to_vector();
     side.strategy.layouts.push_back(layout);
   }
@@ -95,37 +89,40 @@ std::vector<SplitCase> all_splits(int ndim, int num_ranks) {
   return splits;
 }
 
-TransformCase make_case(int from_stages, int from_ranks, int to_stages, int to_ranks, std::mt19937& random) {
-  TransformCase made{empty_side(from_stages, from_ranks), empty_side(to_stages, to_ranks)};
+TransformCase make_case(const mesh::StageRanks& from, const mesh::StageRanks& to, std::mt19937& random) {
+  TransformCase made;
+  made.from.ranks = from;
+  made.to.ranks = to;
   const std::vector<Type> types = {
       {DType::kF32, {}},        {DType::kF32, {31123}},  {DType::kBF16, {17}},         {DType::kF32, {127}},
       {DType::kF32, {17, 127}}, {DType::kF16, {127, 3}}, {DType::kU8, {31123, 1}},     {DType::kF32, {16, 48}},
       {DType::kI64, {1, 5}},    {DType::kBool, {6, 4}},  {DType::kF64, {2, 17, 3, 2}}, {DType::kF32, {5, 1, 127}},
       {DType::kF32, {0}},       {DType::kI32, {0, 3}},   {DType::kF32, {3, 0}},
   };
-  const auto all = [](int stages) {
-    std::vector<int> list;
-    for (int stage = 0; stage < stages; ++stage) list.push_back(stage);
-    return list;
-  };
   constexpr int kCopies = 2;
   const int count = static_cast<int>(types.size()) * kCopies;
   for (int i = 0; i < count; ++i) {
     const auto value = random_tensor(types[static_cast<size_t>(i) % types.size()], random);
     const auto name = fmt::format("layer{}.weight", i);
-    const bool is_shared = i < 2;
-    add_parameter(made.from, name, value, is_shared ? all(from_stages) : std::vector{i * from_stages / count}, random);
-    add_parameter(made.to, name, value, is_shared ? all(to_stages) : std::vector{i * to_stages / count}, random);
+    for (SideCase* side : {&made.from, &made.to}) {
+      const int num_stages = side->ranks.num_stages();
+      std::vector<int> stages = {i * num_stages / count};
+      if (i < 2 && side->ranks.are_equal()) {
+        stages.resize(static_cast<size_t>(num_stages));
+        std::iota(stages.begin(), stages.end(), 0);
+      }
+      add_parameter(*side, name, value, std::move(stages), random);
+    }
   }
   return made;
 }
 
 std::vector<std::pair<std::string, Tensor>> SideCase::held_by(int rank) const {
-  const int stage = rank / ranks_per_stage;
+  const int stage = ranks.stage_of(rank);
   std::vector<std::pair<std::string, Tensor>> held;
   for (const auto& parameter : parameters) {
     if (std::find(parameter.stages.begin(), parameter.stages.end(), stage) == parameter.stages.end()) continue;
-    held.emplace_back(parameter.name, parameter.slice(rank % ranks_per_stage));
+    held.emplace_back(parameter.name, parameter.slice(rank - ranks.first(stage)));
   }
   held.emplace_back("learning_rate", Tensor::scalar(0.5F));
   return held;

@@ -10,6 +10,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/mesh/stage_ranks.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -32,11 +33,10 @@ struct ParameterCase {
 };
 
 struct SideCase {
-  int num_stages = 1;
-  int ranks_per_stage = 1;
+  mesh::StageRanks ranks;
   std::vector<ParameterCase> parameters;
   StrategyFile strategy;  // names as in a merged file when there are several stages
-  int num_ranks() const { return num_stages * ranks_per_stage; }
+  int num_ranks() const { return ranks.num_ranks(); }
   // Values of one rank's file in order, unlisted ones at the end.
   std::vector<std::pair<std::string, Tensor>> held_by(int rank) const;
 };
@@ -45,12 +45,13 @@ struct SideCase {
 // shards.
 std::vector<SplitCase> all_splits(int ndim, int num_ranks);
 
-// The same parameters on both sides: sizes that divide and sizes that do not, none at all, one shared by all stages.
+// The same parameters on both sides: sizes that divide and sizes that do not, none at all, some shared by all stages
+// where these have equally many ranks.
 struct TransformCase {
   SideCase from;
   SideCase to;
 };
-TransformCase make_case(int from_stages, int from_ranks, int to_stages, int to_ranks, std::mt19937& random);
+TransformCase make_case(const mesh::StageRanks& from, const mesh::StageRanks& to, std::mt19937& random);
 
 // Writes `side` to directory/rank_R/NAMER.ckpt.
 void save_side(FileSystem& files, const SideCase& side, const std::string& directory, const std::string& name);

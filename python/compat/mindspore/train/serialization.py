@@ -266,18 +266,21 @@ class _Slices:
             stage, dash, own = name.partition("-")
             is_merged = dash and stage.isdigit()
             self.layouts.setdefault(own if is_merged else name, (int(stage) if is_merged else 0, layout))
-        self.ranks_per_stage = max((product(layout.device_matrix) for _, layout in self.layouts.values()), default=1)
-        self.num_ranks = self.ranks_per_stage * (1 + max((stage for stage, _ in self.layouts.values()), default=0))
+        counts = {stage: product(layout.device_matrix) for stage, layout in self.layouts.values()}  # ranks by stage
+        self.first_ranks = [0]  # by stage, and behind the last one
+        for stage in range(1 + max(counts, default=0)):
+            self.first_ranks.append(self.first_ranks[-1] + counts.get(stage, max(counts.values())))
+        self.num_ranks = self.first_ranks[-1]
 
     def whole(self, name):
         """The tensor, whole; None where no rank has it."""
         stage, layout = self.layouts.get(name, (0, None))
-        first = stage * self.ranks_per_stage
+        first, end = self.first_ranks[stage], self.first_ranks[stage + 1]
         if name not in self.files[first]:
             return None
         if layout is None:
             return self.files[first][name]
-        return tessera.checkpoint.merge_sliced_parameter([file[name] for file in self.files[first:first + self.ranks_per_stage]], layout)
+        return tessera.checkpoint.merge_sliced_parameter([file[name] for file in self.files[first:end]], layout)
 
 
 def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_strategy=None, train_strategy_filename=None, strict_load=False,
