@@ -108,7 +108,7 @@ Size compile_stages(const Options& options) {
   auto plan = compiler::plan_stages(micro, &update, mesh, {}, stages, compile_options);
   const auto chosen =
       compiler::choose_schedule(plan, options.micro_batches, options.schedule, compiler::example_profile());
-  const auto messages = chunk_messages(plan.micro.graph, plan.placement);
+  const auto messages = chunk_messages(plan.micro, plan.placement);
   const auto programs = make_programs(chosen.found.schedule, plan.placement, messages,
                                       {.micro_batches = options.micro_batches, .receive_ahead = 1});
   const int stage = options.stages / 2;
@@ -124,14 +124,9 @@ Size compile_stages(const Options& options) {
     size.steps += compiled.schedule.steps.size();
   };
   for (const int chunk : plan.placement.chunks_of(stage)) {
-    for (const auto& phase : cut_chunk(plan.micro.graph, plan.micro.plan, plan.placement, chunk, ranks).phases) {
-      add(phase.part);
-    }
+    for (const auto& phase : cut_chunk(plan, chunk).phases) add(phase.part);
   }
-  for (const auto& round :
-       cut_update(plan.update.graph, plan.update.plan, plan.rounds, stage, update_outputs(plan, stage), ranks)) {
-    add(round);
-  }
+  for (const auto& round : cut_update(plan, stage)) add(round);
   return size;
 }
 

@@ -144,6 +144,17 @@ struct Form<mesh::Strategy> {
 };
 
 template <>
+struct Form<std::vector<int>> {
+  static constexpr const char* kKind = "collections.abc.Sequence[int]";
+  static constexpr const char* kWords = "a list of whole numbers";
+  static std::string shown(const std::vector<int>&) { return "[]"; }
+  static bool read(nb::handle value, const OptionInfo& info, bool, std::vector<int>& to) {
+    return nb::try_cast(value, to) &&
+           std::ranges::all_of(to, [&](int number) { return number >= info.least && number <= info.most; });
+  }
+};
+
+template <>
 struct Form<std::optional<DType>> {
   static constexpr const char* kKind = "object | None";
   static std::string shown(const std::optional<DType>&) { return "None"; }

@@ -335,9 +335,9 @@ std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph
     options.search.hints[input.name] = {ranks, mesh::Sharding::replicated(graph.type(input.value).shape.ndim())};
   }
   auto plan = train::plan_automatically(session_->context(), graph, options);
-  compiler::ShardingHints layouts;
+  compiler::StageLayouts layouts;
   for (const auto& [name, sharding] : plan->inputs) {
-    if (session_->holds(name) && !sharding.is_replicated()) layouts[name] = {plan->mesh, sharding};
+    if (session_->holds(name) && !sharding.is_replicated()) layouts[name] = {{plan->mesh, sharding}};
   }
   if (!layouts.empty()) session_->place(layouts);
   return plan;

@@ -279,12 +279,16 @@ own, so that a training can be made longer.)");
       [](PythonModel& self, const std::string& name) {
         const Turn turn = self.turn();
         session::Session& session = self.as_it_is().session();
-        const mesh::Layout* layout = session.layout(name);
-        if (layout == nullptr) return session.context().size();
+        const auto layouts = session.layouts(name);
+        if (layouts.empty()) return session.context().size();
         // Not by the sizes of the pieces: rows may be dealt unevenly, and there may be none.
-        int replicas = 1;
-        for (int axis = 0; axis < layout->mesh.num_axes(); ++axis) {
-          if (!layout->sharding.splits(axis)) replicas *= layout->mesh.axis(axis).size;
+        int replicas = 0;
+        for (const mesh::Layout& layout : layouts) {
+          int of_stage = 1;
+          for (int axis = 0; axis < layout.mesh.num_axes(); ++axis) {
+            if (!layout.sharding.splits(axis)) of_stage *= layout.mesh.axis(axis).size;
+          }
+          replicas += of_stage;
         }
         return replicas;
       },

@@ -118,11 +118,20 @@ Plan plan_of(const Repeated& repeated, const Graph& old, const Plan& plan) {
 }  // namespace
 
 void recompute_blocks(Graph& logical, Plan& plan, const PartitionOptions& options) {
+  recompute_blocks(logical, std::vector<Plan*>{&plan}, options);
+}
+
+void recompute_blocks(Graph& logical, const std::vector<Plan*>& plans, const PartitionOptions& options) {
   bool any = false;
   for (NodeId n = 0; n < logical.num_nodes(); ++n) any = any || logical.node(n).recompute.block > 0;
   if (!any) return;
-  auto repeated = repeat_for_gradients(logical, find_dropped(logical, plan, options));
-  plan = plan_of(repeated, logical, plan);
+  std::vector<bool> dropped(static_cast<size_t>(logical.num_values()), true);
+  for (const Plan* plan : plans) {
+    const auto by_plan = find_dropped(logical, *plan, options);
+    for (size_t v = 0; v < dropped.size(); ++v) dropped[v] = dropped[v] && by_plan[v];
+  }
+  auto repeated = repeat_for_gradients(logical, dropped);
+  for (Plan* plan : plans) *plan = plan_of(repeated, logical, *plan);
   logical = std::move(repeated.graph);
 }
 

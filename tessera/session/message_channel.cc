@@ -6,58 +6,110 @@
 namespace tessera::session {
 namespace {
 
-// Memory of the host for these values, which they are moved to.
+// Memory of the host for these values, row-major, which they are moved to.
 std::shared_ptr<std::byte> move_to_host(std::vector<TensorView>& values, Device& device) {
   int64_t bytes = 0;
   const auto take = [&](const TensorView& v) { return std::exchange(bytes, bytes + (v.size_bytes() + 63) / 64 * 64); };
   std::vector<int64_t> offsets;
   for (const auto& v : values) offsets.push_back(take(v));
   auto memory = device.allocate_on_host(bytes);
-  for (size_t i = 0; i < values.size(); ++i) values[i].data = memory.get() + offsets[i];
+  for (size_t i = 0; i < values.size(); ++i) values[i] = {memory.get() + offsets[i], values[i].type()};
   return memory;
+}
+
+// The stretches of a view that lie in one piece, in its order.
+std::vector<TensorView> stretches_of(const TensorView& view) {
+  int outer = view.shape.ndim();
+  int64_t count = 1;
+  while (outer > 0 && (view.shape[outer - 1] == 1 || view.strides[outer - 1] == count)) {
+    count *= view.shape[--outer];
+  }
+  std::vector<TensorView> stretches;
+  if (view.num_elements() == 0) return stretches;
+  std::vector<int64_t> at(static_cast<size_t>(outer), 0);
+  const auto element = static_cast<int64_t>(size_bytes(view.dtype));
+  for (int64_t i = 0; i < view.num_elements() / count; ++i) {
+    int64_t offset = 0;
+    for (int dim = 0; dim < outer; ++dim) offset += at[static_cast<size_t>(dim)] * view.strides[dim];
+    stretches.emplace_back(static_cast<std::byte*>(view.data) + offset * element, Type{view.dtype, {count}});
+    for (int dim = outer; dim-- > 0;) {
+      if (++at[static_cast<size_t>(dim)] < view.shape[dim]) break;
+      at[static_cast<size_t>(dim)] = 0;
+    }
+  }
+  return stretches;
+}
+
+// Between a device's memory and row-major memory of the host.
+void copy_stretches(Queue& queue, const TensorView& on_device, const TensorView& on_host, CopyWay way) {
+  auto* host = static_cast<std::byte*>(on_host.data);
+  for (const auto& stretch : stretches_of(on_device)) {
+    const bool leaves = way == CopyWay::kToHost;
+    queue.copy(leaves ? host : stretch.data, leaves ? stretch.data : host, stretch.size_bytes(), way);
+    host += stretch.size_bytes();
+  }
+}
+
+using Places = std::vector<TensorView>;
+
+void travel(comm::Communicator& pair, bool sends, const Places& values, const std::string& who) {
+  for (const auto& v : values) {
+    if (sends) {
+      pair.send(v.data, v.num_elements(), v.dtype, 1, who);
+    } else {
+      pair.receive(v.data, v.num_elements(), v.dtype, 0, who);
+    }
+  }
+}
+
+// From or to where they lie in the host's memory; pieces with gaps by way of dense copies.
+std::function<void()> travel_on_host(comm::Communicator& pair, bool sends, const Places& places,
+                                     const std::string& who) {
+  Places values = places;
+  std::vector<std::pair<TensorView, Tensor>> copies;
+  for (auto& v : values) {
+    if (v.is_dense() || v.num_elements() == 0) continue;
+    copies.emplace_back(v, Tensor(v.type()));
+    v = copies.back().second.view();
+  }
+  return [&pair, sends, values, copies, who] {
+    for (const auto& [place, copy] : copies) {
+      if (sends) copy_elements(place, copy.view());
+    }
+    travel(pair, sends, values, who);
+    for (const auto& [place, copy] : copies) {
+      if (!sends) copy_elements(copy.view(), place);
+    }
+  };
 }
 
 }  // namespace
 
-MessageChannel make_message_channel(comm::Communicator& pair, bool sends,
-                                    const std::vector<std::vector<TensorView>>& by_slot, Device* device, int rank,
-                                    const std::string& who) {
+MessageChannel make_message_channel(comm::Communicator& pair, bool sends, const std::vector<Places>& by_slot,
+                                    Device* device, int rank, const std::string& who) {
   MessageChannel channel;
   channel.lane = std::make_unique<executor::CommLane>(rank);
   if (device != nullptr) channel.queue = device->make_queue();
   const auto add = [&channel](std::function<void()> task) {
     channel.tasks.push_back(std::make_shared<const std::function<void()>>(std::move(task)));
   };
-  for (auto values : by_slot) {
-    // Messages come from, and go to, memory of the host.
-    const auto on_device = values;
-    std::shared_ptr<std::byte> staging;
-    if (device != nullptr) staging = move_to_host(values, *device);
-    std::function<void()> travel;
-    if (sends) {
-      travel = [&pair, values, who] {
-        for (const auto& v : values) pair.send(v.data, v.num_elements(), v.dtype, 1, who);
-      };
-    } else {
-      travel = [&pair, values, who] {
-        for (const auto& v : values) pair.receive(v.data, v.num_elements(), v.dtype, 0, who);
-      };
-    }
+  for (const auto& places : by_slot) {
     if (device == nullptr) {
-      add(std::move(travel));
+      add(travel_on_host(pair, sends, places, who));
       continue;
     }
+    // Messages come from, and go to, memory of the host.
+    auto values = places;
+    const auto staging = move_to_host(values, *device);
     Event* const may_start = channel.may_start.emplace_back(device->make_event()).get();
-    add([=, &queue = *channel.queue, travel = std::move(travel)] {
+    add([=, &pair, &queue = *channel.queue] {
       may_start->synchronize();
-      if (!sends) travel();
+      if (!sends) travel(pair, sends, values, who);
       for (size_t i = 0; i < values.size(); ++i) {
-        void* const to = sends ? values[i].data : on_device[i].data;
-        const void* const from = sends ? on_device[i].data : values[i].data;
-        queue.copy(to, from, values[i].size_bytes(), sends ? CopyWay::kToHost : CopyWay::kToDevice);
+        copy_stretches(queue, places[i], values[i], sends ? CopyWay::kToHost : CopyWay::kToDevice);
       }
       queue.synchronize();
-      if (sends) travel();
+      if (sends) travel(pair, sends, values, who);
       (void)staging;  // lives as long as the task
     });
   }

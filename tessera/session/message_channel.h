@@ -1,5 +1,5 @@
-// MessageChannel: the messages of one kind that pass from a stage of a pipeline to another one: a lane with a thread of
-// its own, and what travels for each slot.
+// MessageChannel: the messages of one kind that pass from a rank of one stage of a pipeline to a rank of another: a
+// lane with a thread of its own, and what travels for each slot.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,9 @@ struct MessageChannel {
   std::vector<std::unique_ptr<Event>> may_start;
 };
 
-// Of what lies at these places, by slot, which is sent or received by the rank of `pair` that calls. `device` may be
-// null: the places are in the host's memory. `who` is named by errors.
+// Of what lies at these places, by slot, which is sent or received by the rank of `pair` that calls: whole values or
+// pieces of them, with any strides. `device` may be null: the places are in the host's memory. `who` is named by
+// errors.
 MessageChannel make_message_channel(comm::Communicator& pair, bool sends,
                                     const std::vector<std::vector<TensorView>>& by_slot, Device* device, int rank,
                                     const std::string& who);

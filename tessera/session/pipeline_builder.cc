@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/stages/make_programs.h"
+#include "tessera/compiler/stages/stage_messages.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/message_channel.h"
@@ -23,8 +25,8 @@ class PipelineBuilder {
         plan_(plan),
         options_(options),
         context_(session.context_),
-        trains_(plan.update.graph.num_nodes() > 0),
-        stage_(context_.rank() / plan.ranks_per_stage()) {}
+        trains_(plan.update.num_nodes() > 0),
+        stage_(plan.ranks.stage_of(context_.rank())) {}
 
   std::unique_ptr<PipelinedStep> run() {
     make_programs();
@@ -34,10 +36,10 @@ class PipelineBuilder {
     make_channels();
     find_views();
     compiler::Compiled whole;
-    whole.logical = plan_.micro.graph;
+    whole.logical = plan_.micro;
     parts_.arena = &session_.arena_;
-    whole.plan = plan_.micro.plan;
-    warn_of_different_graphs(context_, plan_.micro.graph);
+    whole.plan = plan_.of_stage(stage_).micro;
+    warn_of_different_graphs(context_, plan_.micro);
     return std::make_unique<PipelinedStep>(std::move(whole), context_, session_.core_watch_.get(), std::move(parts_));
   }
 
@@ -45,6 +47,12 @@ class PipelineBuilder {
   using Way = PipelineParts::Way;
   // Of what is of no chunk: the update, the gathering of shards.
   static constexpr int kNoChunk = -1;
+  // A value that passes from stage to stage, by its names on both.
+  struct Travelling {
+    std::string sent;
+    std::string received;
+    compiler::StageMessage message;
+  };
   struct PhaseOfChunk {
     int chunk = kNoChunk;
     compiler::ChunkPhase phase;
@@ -59,7 +67,7 @@ class PipelineBuilder {
   };
 
   void make_programs() {
-    const auto& graph = plan_.micro.graph;
+    const auto& graph = plan_.micro;
     if (trains_) {
       auto chosen = compiler::choose_schedule(plan_, options_.micro_batches, options_.schedule, options_.profile);
       parts_.schedule = std::move(chosen.found);
@@ -89,27 +97,34 @@ class PipelineBuilder {
   }
 
   void cut() {
-    const auto ranks = plan_.ranks_of(stage_);
     for (const int chunk : plan_.placement.chunks_of(stage_)) {
-      auto cut = cut_chunk(plan_.micro.graph, plan_.micro.plan, plan_.placement, chunk, ranks);
+      auto cut = cut_chunk(plan_, chunk);
       slots_[chunk].values = std::move(cut.slot);
       for (auto& phase : cut.phases) {
         if (phase.kind == PhaseKind::kForward || trains_) phases_.push_back({chunk, std::move(phase)});
       }
     }
-    add_missing(ranks);
+    add_missing();
     if (!trains_) return;
-    auto rounds = compiler::cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage_,
-                                       update_outputs(plan_, stage_), ranks);
-    for (auto& round : rounds) phases_.push_back({kNoChunk, {PhaseKind::kUpdate, std::move(round)}});
-    if (plan_.options.gathered.empty()) return;
-    gather_at_ = phases_.size();
-    phases_.push_back({kNoChunk, {PhaseKind::kUpdate, cut_gather(plan_, stage_)}});
+    for (auto& round : cut_update(plan_, stage_)) {
+      phases_.push_back({kNoChunk, {PhaseKind::kUpdate, std::move(round)}});
+    }
+    // Every rank has these where one stage needs them.
+    const auto& others = plan_.options.other_accumulators;
+    const auto is_completed = [&](const auto& other) { return is_completed_first(plan_, other.first); };
+    if (std::any_of(others.begin(), others.end(), is_completed)) sums_at_ = add_once(cut_sums(plan_, stage_));
+    if (!plan_.options.gathered.empty()) gather_at_ = add_once(cut_gather(plan_, stage_));
+  }
+
+  size_t add_once(compiler::PlannedPart part) {
+    phases_.push_back({kNoChunk, {PhaseKind::kUpdate, std::move(part)}});
+    return phases_.size() - 1;
   }
 
   // All ranks compile as many phases, because they compare what they compile: a stage that has fewer chunks than
   // another one has phases of nothing in their place.
-  void add_missing(const std::vector<int>& ranks) {
+  void add_missing() {
+    const auto ranks = plan_.ranks_of(stage_);
     std::map<int, size_t> counts;
     for (const int stage : plan_.placement.chunks.stages) ++counts[stage];
     size_t most = 0;
@@ -118,7 +133,7 @@ class PipelineBuilder {
     for (size_t chunk = counts.at(stage_); chunk < most; ++chunk) {
       for (size_t i = 0; i < own; ++i) {
         const auto kind = phases_[i].phase.kind;
-        compiler::PartBuilder nothing(plan_.micro.graph, plan_.micro.plan, ranks, pipeline::to_string(kind));
+        compiler::PartBuilder nothing(plan_.micro, plan_.of_stage(stage_).micro, ranks, pipeline::to_string(kind));
         phases_.push_back({kNoChunk, {kind, nothing.finish()}});
       }
     }
@@ -185,7 +200,7 @@ class PipelineBuilder {
 
   // What other stages tell between rounds of the update lies here, too, whether it is read or not.
   void add_told() {
-    const auto& graph = plan_.update.graph;
+    const auto& graph = plan_.update;
     for (const auto& round : plan_.rounds.told) {
       for (const auto& [v, stage] : round) {
         const auto name = compiler::between_rounds_name(v);
@@ -195,7 +210,8 @@ class PipelineBuilder {
   }
 
   void compile_phases() {
-    const auto options = session_.compile_options(static_cast<size_t>(plan_.ranks_per_stage()), {});
+    // All ranks together find out how fast their links are, also those that are alone on their stage.
+    const auto options = session_.compile_options(static_cast<size_t>(*plan_.ranks.sizes().rbegin()), {});
     std::vector<compiler::Compiled> compiled;
     // Whatever is compiled, its own memory comes behind all slots.
     for (auto& [chunk, slots] : slots_) slots.layout.bytes = layout_.bytes;
@@ -207,12 +223,13 @@ class PipelineBuilder {
       compiled.push_back(std::move(part));
     }
     make_groups(compiled);
+    const bool any_collectives = plan_.ranks.num_ranks() > plan_.num_stages();
     for (size_t i = 0; i < phases_.size(); ++i) {
       auto& part = compiled[i];
-      if (plan_.ranks_per_stage() > 1) compare_collectives(context_, part.local);
+      if (any_collectives) compare_collectives(context_, part.local);
       ++session_.num_compiled_;
-      if (i == gather_at_) {
-        parts_.gather = session_.make_executor(part.schedule);
+      if (i == gather_at_ || i == sums_at_) {
+        (i == gather_at_ ? parts_.gather : parts_.sums) = session_.make_executor(part.schedule);
         continue;
       }
       const auto& [chunk, phase] = phases_[i];
@@ -282,42 +299,54 @@ class PipelineBuilder {
     return places;
   }
 
-  // Lanes between this rank and its like in other stages. All ranks make all pairs' groups, in one order.
+  // Lanes between ranks of different stages. All ranks make all pairs' groups, in one order.
   void make_channels() {
     for (auto first = messages_.begin(); first != messages_.end();) {
       const auto last = std::find_if(first, messages_.end(), [&](const auto& m) {
         return m.from != first->from || m.made != first->made || m.to != first->to;
       });
-      if (trains_ || first->made == PhaseKind::kForward) {
-        std::vector<std::string> names;
-        for (auto m = first; m != last; ++m) names.push_back(compiler::slot_name(plan_.micro.graph, m->value));
-        const Way way{first->from, first->made, first->to};
-        const int from = plan_.placement.stage_of_chunk(way.from);
-        const int to = plan_.placement.stage_of_chunk(way.to);
-        if (from != to) {
-          make_channel(way, from, to, names);
-        } else if (from == stage_) {
-          hand_over(way, names);
-        }
-      }
+      if (trains_ || first->made == PhaseKind::kForward) make_channel({first, last});
       first = last;
     }
     if (!trains_) return;
     const auto summed = plan_.placement.split_backward ? PhaseKind::kWeightGradient : PhaseKind::kBackward;
-    for (const auto& m : messages_of_sums(plan_.placement, plan_.options)) {
-      make_channel({m.from, summed, m.to, /*of_all=*/true}, m.from, m.to, m.values);
-    }
+    for (const auto& m : messages_of_sums(plan_.placement, plan_.options)) make_channel(summed, m);
     for (const auto& m : messages_of_values(plan_.placement, plan_.options)) {
-      make_channel({m.from, PhaseKind::kUpdate, m.to, /*of_all=*/true}, m.from, m.to, m.values);
+      make_channel(PhaseKind::kUpdate, m);
       if (m.to != stage_) continue;
       for (const auto& name : m.values) parts_.received_values.push_back(place_of(name));
     }
   }
 
-  void hand_over(const Way& way, const std::vector<std::string>& names) {
-    for (const auto& name : names) {
-      parts_.handed_over[way].push_back({places_in_slots(way.from, name), places_in_slots(way.to, name)});
+  // Of the messages of one phase of a chunk to another chunk.
+  void make_channel(std::span<const compiler::ChunkMessage> messages) {
+    const Way way{messages[0].from, messages[0].made, messages[0].to};
+    const int from = plan_.placement.stage_of_chunk(way.from);
+    const int to = plan_.placement.stage_of_chunk(way.to);
+    std::vector<Travelling> values;
+    for (const auto& message : messages) {
+      const auto name = compiler::slot_name(plan_.micro, message.value);
+      if (from != to) {
+        values.push_back({name, name, message_between(plan_, message)});
+      } else if (from == stage_) {
+        hand_over(way, name);
+      }
     }
+    make_lanes(way, from, values);
+  }
+
+  // Of what passes from stage to stage once a step.
+  void make_channel(PhaseKind made, const compiler::SharedMessage& message) {
+    std::vector<Travelling> values;
+    for (const auto& name : message.values) {
+      values.push_back({is_completed_first(plan_, name) ? compiler::summed_name(name) : name, name,
+                        message_between(plan_, name, message.from, message.to)});
+    }
+    make_lanes({message.from, made, message.to, /*of_all=*/true}, message.from, values);
+  }
+
+  void hand_over(const Way& way, const std::string& name) {
+    parts_.handed_over[way].push_back({places_in_slots(way.from, name), places_in_slots(way.to, name)});
   }
 
   // The session's group of that name, made when it is asked for first.
@@ -327,29 +356,35 @@ class PipelineBuilder {
     return it->second = session_.make_group(name, ranks);
   }
 
-  void make_channel(const Way& way, int from_stage, int to_stage, const std::vector<std::string>& names) {
-    for (int i = 0; i < plan_.ranks_per_stage(); ++i) {
-      const int from = plan_.ranks_of(from_stage)[static_cast<size_t>(i)];
-      const int to = plan_.ranks_of(to_stage)[static_cast<size_t>(i)];
-      auto* pair = pair_of(fmt::format("{} of {} {} to {}, rank {}", pipeline::to_string(way.made),
-                                       way.of_all ? "stage" : "chunk", way.from, way.to, i),
+  void make_lanes(const Way& way, int from_stage, const std::vector<Travelling>& values) {
+    std::vector<compiler::StageMessage> messages;
+    for (const auto& value : values) messages.push_back(value.message);
+    for (const auto& [from, to] : pairs_of(messages)) {
+      auto* pair = pair_of(fmt::format("{} of {} {} to {}, rank {} to {}", pipeline::to_string(way.made),
+                                       way.of_all ? "stage" : "chunk", way.from, way.to, from, to),
                            {from, to});
-      if (pair != nullptr) make_lane(*pair, way, from_stage, names);
+      if (pair != nullptr) make_lane(*pair, way, from_stage, values);
     }
   }
 
-  void make_lane(comm::Communicator& pair, const Way& way, int from_stage, const std::vector<std::string>& names) {
+  void make_lane(comm::Communicator& pair, const Way& way, int from_stage, const std::vector<Travelling>& values) {
     const bool sends = from_stage == stage_;
     const int chunk = sends ? way.from : way.to;
     std::vector<std::vector<TensorView>> by_slot(way.of_all ? 1 : static_cast<size_t>(num_slots(chunk)));
-    for (size_t slot = 0; slot < by_slot.size(); ++slot) {
-      for (const auto& name : names) {
+    for (const auto& value : values) {
+      const int from = pair.ranks()[0];
+      const int to = pair.ranks()[1];
+      const auto box = sends ? sent_box(value.message, from, to) : received_box(value.message, from, to);
+      if (!box) continue;
+      const auto& name = sends ? value.sent : value.received;
+      for (size_t slot = 0; slot < by_slot.size(); ++slot) {
         const auto place = way.of_all ? place_of(name) : place_in_slot(chunk, name, static_cast<int>(slot));
-        by_slot[slot].push_back(place.mark());
+        by_slot[slot].push_back(mesh::piece_of(place.mark(), *box));
       }
     }
     const auto who = fmt::format("{} of stage {}", pipeline::to_string(way.made), from_stage);
-    parts_.channels[way] = make_message_channel(pair, sends, by_slot, session_.arena_.device(), context_.rank(), who);
+    parts_.channels[way].push_back(
+        make_message_channel(pair, sends, by_slot, session_.arena_.device(), context_.rank(), who));
   }
 
   void find_views() {
@@ -360,13 +395,13 @@ class PipelineBuilder {
     }
     for (size_t round = 0; round < plan_.rounds.told.size(); ++round) {
       for (const auto& [v, stage] : plan_.rounds.told[round]) {
-        const bool is_first = context_.rank() == plan_.ranks_of(stage)[0];
+        const bool is_first = context_.rank() == plan_.ranks.first(stage);
         parts_.rounds[round].told.push_back({place_of(compiler::between_rounds_name(v)), is_first});
       }
     }
-    for (const auto& input : plan_.micro.graph.inputs()) {
+    for (const auto& input : plan_.micro.inputs()) {
       if (input.kind != ir::InputKind::kInput) continue;
-      Type type = plan_.micro.graph.type(input.value);
+      Type type = plan_.micro.type(input.value);
       type.shape[0] *= parts_.program.micro_batches;
       parts_.batch.emplace(input.name, Tensor::zeros(type));
     }
@@ -375,10 +410,11 @@ class PipelineBuilder {
       if (forward->schedule().outputs.contains("micro_loss")) parts_.loss_chunk = chunk;
     }
     parts_.result_stage = plan_.placement.chunks.stages.back();
+    parts_.result_rank = plan_.ranks.first(parts_.result_stage);
     if (trains_) return;
-    for (const auto& output : plan_.micro.graph.outputs()) {
-      if (plan_.micro.graph.find_input(output.name) != nullptr) continue;
-      parts_.results.emplace(output.name, Tensor::zeros(plan_.micro.graph.type(output.value)));
+    for (const auto& output : plan_.micro.outputs()) {
+      if (plan_.micro.find_input(output.name) != nullptr) continue;
+      parts_.results.emplace(output.name, Tensor::zeros(plan_.micro.type(output.value)));
     }
   }
 
@@ -405,23 +441,24 @@ class PipelineBuilder {
   ir::PersistentLayout layout_;
   std::vector<std::string> cleared_;
   std::optional<size_t> gather_at_;  // in phases_
+  std::optional<size_t> sums_at_;
 };
 
-compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
-                                          const compiler::ShardingHints& input_hints, const compiler::PlanOptions& plan,
+compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Graph* update,
+                                          const mesh::StageRanks& ranks, std::map<int, compiler::WithinStage> within,
                                           const compiler::StageOptions& stages) {
-  // Values that lie on their stages by now: on the first stage's ranks instead.
-  auto hints = input_hints;
-  for (const auto& [name, split] : splits_) {
-    const auto layout = compiler::without_stages(split, mesh.size());
-    if (static_cast<int>(layout.mesh.ranks().size()) != mesh.size()) continue;
-    auto ranks = layout.mesh.ranks();
-    const int first = *std::min_element(ranks.begin(), ranks.end());
-    for (int& rank : ranks) rank -= first;
-    hints[name] = {compiler::with_ranks(layout.mesh, std::move(ranks)), layout.sharding};
+  // Values that lie on their stages by now: on ranks from 0 on instead.
+  for (const auto& [name, layouts] : splits_) {
+    for (const auto& layout : layouts) {
+      const auto of_size = within.find(layout.mesh.size());
+      if (of_size == within.end()) continue;
+      auto from_zero = layout.mesh.ranks();
+      const int first = *std::min_element(from_zero.begin(), from_zero.end());
+      for (int& rank : from_zero) rank -= first;
+      of_size->second.hints[name] = {compiler::with_ranks(layout.mesh, std::move(from_zero)), layout.sharding};
+    }
   }
-  return compiler::plan_stages(micro, update, mesh, hints, stages,
-                               compile_options(static_cast<size_t>(mesh.size()), plan));
+  return compiler::plan_stages(micro, update, ranks, within, stages, compile_options());
 }
 
 std::unique_ptr<PipelinedStep> Session::compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options) {

@@ -19,7 +19,9 @@ class DrainsChannels {
  public:
   explicit DrainsChannels(const PipelineParts& parts) : parts_(parts) {}
   ~DrainsChannels() {
-    for (const auto& [way, channel] : parts_.channels) channel.lane->drain();
+    for (const auto& [way, channels] : parts_.channels) {
+      for (const auto& channel : channels) channel.lane->drain();
+    }
   }
   DrainsChannels(const DrainsChannels&) = delete;
   DrainsChannels& operator=(const DrainsChannels&) = delete;
@@ -108,6 +110,7 @@ void PipelinedStep::set_profiling(bool on) {
   }
   for (auto& round : parts_.rounds) round.executor->set_profiling(on);
   if (parts_.gather) parts_.gather->set_profiling(on);
+  if (parts_.sums) parts_.sums->set_profiling(on);
 }
 
 bool PipelinedStep::may_skip() const {
@@ -125,8 +128,8 @@ void PipelinedStep::run(const std::string& input_noun) {
   const DrainsChannels end(parts_);
   try {
     run_items(input_noun);
-    for (auto& [slot, sends] : leaving_) wait_for_sends(sends);
-    wait_for_sends(leaving_once_);
+    for (auto& [slot, sends] : leaving_) wait_for_all(sends);
+    wait_for_all(leaving_once_);
     if (!trains()) {
       if (parts_.program.micro_batches == 1 && !parts_.results.empty()) share_results();
       share_loss(input_noun);
@@ -140,8 +143,8 @@ void PipelinedStep::run(const std::string& input_noun) {
 
 // Once all phases are done. Nothing persistent is written before the loss is known to be finite, or may be skipped.
 void PipelinedStep::update(const std::string& input_noun) {
-  for (auto& [slot, sends] : leaving_) wait_for_sends(sends);
-  wait_for_sends(leaving_once_);
+  for (auto& [slot, sends] : leaving_) wait_for_all(sends);
+  wait_for_all(leaving_once_);
   share_loss(input_noun);
   const double loss = *loss_view_.as<double>();
   if (!may_skip() && !std::isfinite(loss)) throw executor::NonFiniteLoss(fmt::format("loss is {}", loss));
@@ -171,9 +174,9 @@ void PipelinedStep::tell(const PipelineParts::Round& round) {
   }
 }
 
-void PipelinedStep::wait_for_sends(std::vector<UnderWay>& sends) {
-  for (const auto& message : sends) message.lane->wait(message.ticket);
-  sends.clear();
+void PipelinedStep::wait_for_all(std::vector<UnderWay>& messages) {
+  for (const auto& message : messages) message.lane->wait(message.ticket);
+  messages.clear();
 }
 
 void PipelinedStep::give_back_states() {
@@ -187,6 +190,7 @@ void PipelinedStep::begin() {
   bad_index_.reset();
   leaving_.clear();
   leaving_once_.clear();
+  are_sums_complete_ = false;
   loss_sum_ = 0;
   loss_count_ = 0;
   holders_.clear();
@@ -209,11 +213,7 @@ void PipelinedStep::run_items(const std::string& input_noun) {
     switch (item.kind) {
       case ItemKind::kReceive:
       case ItemKind::kSend: start_messages(item); break;
-      case ItemKind::kAwait: {
-        const auto& message = arriving_.at({way_of(item, parts_.program.stage), item.micro_batch});
-        message.lane->wait(message.ticket);
-        break;
-      }
+      case ItemKind::kAwait: wait_for_all(arriving_.at({way_of(item, parts_.program.stage), item.micro_batch})); break;
       case ItemKind::kRun: run_phase(item); break;
       case ItemKind::kPass: hand_over(item); break;
     }
@@ -232,7 +232,7 @@ void PipelinedStep::run_phase(const ProgramItem& item) {
 
 void PipelinedStep::take_slot(int chunk, int slot, int micro_batch) {
   const auto [holder, is_new] = holders_.try_emplace({chunk, slot}, micro_batch);
-  if (is_new || std::exchange(holder->second, micro_batch) != micro_batch) wait_for_sends(leaving_[{chunk, slot}]);
+  if (is_new || std::exchange(holder->second, micro_batch) != micro_batch) wait_for_all(leaving_[{chunk, slot}]);
 }
 
 void PipelinedStep::hand_over(const ProgramItem& item) {
@@ -263,19 +263,20 @@ void PipelinedStep::start_messages(const ProgramItem& item) {
   const bool sends = item.kind == ItemKind::kSend;
   const bool of_all = item.micro_batch < 0;
   const auto way = way_of(item, parts_.program.stage);
-  auto& channel = parts_.channels.at(way);
+  if (of_all && sends && item.phase != PhaseKind::kUpdate && parts_.sums && !std::exchange(are_sums_complete_, true)) {
+    parts_.sums->run();
+  }
   if (of_all && !sends && item.phase == PhaseKind::kUpdate && before_update_) {
     for (const ValuePlace& value : parts_.received_values) before_update_(value.mark());
   }
   const size_t number = of_all ? 0 : static_cast<size_t>(item.slot);
-  if (channel.queue != nullptr) parts_.arena->queue().record(*channel.may_start[number]);
-  const UnderWay message{channel.lane.get(), channel.lane->start(channel.tasks[number])};
-  if (!sends) {
-    arriving_[{way, item.micro_batch}] = message;
-  } else if (of_all) {
-    leaving_once_.push_back(message);
-  } else {
-    leaving_[{item.chunk, item.slot}].push_back(message);
+  auto& under_way = !sends   ? arriving_[{way, item.micro_batch}]
+                    : of_all ? leaving_once_
+                             : leaving_[{item.chunk, item.slot}];
+  // A rank that has nothing of what the other stage needs has no channels.
+  for (auto& channel : parts_.channels[way]) {
+    if (channel.queue != nullptr) parts_.arena->queue().record(*channel.may_start[number]);
+    under_way.push_back({channel.lane.get(), channel.lane->start(channel.tasks[number])});
   }
 }
 
@@ -306,8 +307,6 @@ std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& in
 
 // What the last chunk has computed whole, on all ranks.
 void PipelinedStep::share_results() {
-  const int ranks_per_stage = context().size() / parts_.program.num_stages;
-  const int root = parts_.result_stage * ranks_per_stage;
   for (auto& [name, view] : results_) {
     if (parts_.program.stage == parts_.result_stage) {
       const int chunk = parts_.program.slots.rbegin()->first;
@@ -315,7 +314,7 @@ void PipelinedStep::share_results() {
           parts_.phases.at({PhaseKind::kForward, chunk})[0]->output(name == "loss" ? "micro_loss" : name);
       copy_elements(made, view);
     }
-    context().world().broadcast(view.data, view.num_elements(), view.dtype, root, "result " + name);
+    context().world().broadcast(view.data, view.num_elements(), view.dtype, parts_.result_rank, "result " + name);
   }
 }
 

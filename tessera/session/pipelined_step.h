@@ -25,6 +25,7 @@ struct PipelineParts {
   ir::Program program;
   std::vector<ir::Program> all_programs;
   std::unique_ptr<executor::Executor> gather;  // makes parameters whole that lie in shards; null: there are none
+  std::unique_ptr<executor::Executor> sums;    // completes what is sent to stages of other sizes; null likewise
   // A phase of a chunk.
   using PhaseKey = std::pair<pipeline::PhaseKind, int>;
   std::map<PhaseKey, std::vector<std::unique_ptr<executor::Executor>>> phases;  // by slot
@@ -57,7 +58,8 @@ struct PipelineParts {
     bool of_all = false;
     auto operator<=>(const Way&) const = default;
   };
-  std::map<Way, MessageChannel> channels;
+  std::map<Way, std::vector<MessageChannel>>
+      channels;  // to or from each rank that this one has something in common with
   // What one chunk of this stage hands over to another: by value the places of both, by slot.
   struct HandedOver {
     std::vector<ValuePlace> from;
@@ -75,6 +77,7 @@ struct PipelineParts {
   std::map<std::string, Tensor> results;    // of an evaluation, whole
   int loss_chunk = -1;                      // the chunk that computes the loss; -1: none of this rank's
   int result_stage = 0;                     // where the results of an evaluation are
+  int result_rank = 0;                      // its first one
   pipeline::FoundSchedule schedule;         // of a training step
 };
 
@@ -117,7 +120,7 @@ class PipelinedStep final : public Executable {
   void run_phase(const ir::ProgramItem& item);
   void update(const std::string& input_noun);
   void tell(const PipelineParts::Round& round);
-  void wait_for_sends(std::vector<UnderWay>& sends);
+  void wait_for_all(std::vector<UnderWay>& messages);
   void give_back_states();
   bool trains() const { return !parts_.rounds.empty(); }
   bool was_skipped() const;
@@ -146,7 +149,8 @@ class PipelinedStep final : public Executable {
   std::vector<UnderWay> leaving_once_;                // of all micro-batches together
   std::vector<int64_t> told_;                         // bytes that all ranks are told
   std::function<void(const TensorView&)> before_update_;
-  std::map<std::pair<PipelineParts::Way, int>, UnderWay> arriving_;  // by way and micro-batch
+  std::map<std::pair<PipelineParts::Way, int>, std::vector<UnderWay>> arriving_;  // by way and micro-batch
+  bool are_sums_complete_ = false;
 };
 
 }  // namespace tessera::session

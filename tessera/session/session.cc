@@ -119,10 +119,18 @@ Session::~Session() {
 
 void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
                       const mesh::Mesh* mesh) {
+  declare_split(name, global_type,
+                sharding == nullptr ? std::vector<mesh::Layout>() : std::vector<mesh::Layout>{{*mesh, *sharding}});
+}
+
+void Session::declare_split(const std::string& name, const Type& global_type,
+                            const std::vector<mesh::Layout>& layouts) {
   Type local = global_type;
-  if (sharding != nullptr && (!sharding->is_replicated() || apart_.contains(name))) {
-    const mesh::Layout& split = splits_[name] = {*mesh, *sharding};
-    local.shape = is_here(split) ? mesh::local_shape(global_type.shape, *sharding, *mesh, context_.rank()) : Shape{0};
+  if (!layouts.empty() && (!layouts.front().sharding.is_replicated() || apart_.contains(name))) {
+    splits_[name] = layouts;
+    const auto& [mesh, sharding] = layout_here(layouts);
+    const bool is_held = is_here({mesh, sharding});
+    local.shape = is_held ? mesh::local_shape(global_type.shape, sharding, mesh, context_.rank()) : Shape{0};
   }
   values_.add(name, local);
   globals_.emplace(name, global_type);
@@ -137,7 +145,17 @@ const Type& Session::global_type(const std::string& name) const {
 
 const mesh::Layout* Session::layout(const std::string& name) const {
   const auto split = splits_.find(name);
-  return split == splits_.end() ? nullptr : &split->second;
+  return split == splits_.end() ? nullptr : &layout_here(split->second);
+}
+
+std::span<const mesh::Layout> Session::layouts(const std::string& name) const {
+  const auto split = splits_.find(name);
+  return split == splits_.end() ? std::span<const mesh::Layout>() : split->second;
+}
+
+const mesh::Layout& Session::layout_here(const std::vector<mesh::Layout>& layouts) const {
+  const auto it = std::find_if(layouts.begin(), layouts.end(), [&](const auto& layout) { return is_here(layout); });
+  return it == layouts.end() ? layouts.front() : *it;
 }
 
 bool Session::is_here(const mesh::Layout& layout) const {
@@ -147,7 +165,7 @@ bool Session::is_here(const mesh::Layout& layout) const {
 
 Tensor Session::value(const std::string& name) {
   if (!is_split(name)) return values_.read(name);
-  const mesh::Layout& split = splits_.at(name);
+  const mesh::Layout& split = splits_.at(name).front();
   if (apart_.contains(name)) return value_from(name, split);
   Executable& gather = *gather_of(name);
   gather.run();
@@ -176,16 +194,15 @@ Executable* Session::gather_of(const std::string& name) {
 
 // A graph: the redistribution that any use of the whole value would make. Null on a rank that has none of it.
 std::unique_ptr<Executable> Session::compile_gather(const std::string& name) {
-  const auto split = splits_.find(name);
+  const mesh::Layout& split = splits_.at(name).front();
   ir::Graph graph("gather_" + name);
   const auto input = graph.add_input(ir::InputKind::kParameter, name, global_type(name));
   graph.add_output("whole", input);
   auto options = compile_options();
   options.plan.whole_results = true;
-  auto compiled = compiler::plan_ranks(graph, split->second.mesh, {{name, split->second}}, options);
-  if (!is_here(split->second)) {
-    compiler::partition(compiled.logical, compiled.plan, split->second.mesh.ranks()[0], options.partition,
-                        &compiled.groups);
+  auto compiled = compiler::plan_ranks(graph, split.mesh, {{name, split}}, options);
+  if (!is_here(split)) {
+    compiler::partition(compiled.logical, compiled.plan, split.mesh.ranks()[0], options.partition, &compiled.groups);
     make_groups(compiled.groups);
     return nullptr;
   }
@@ -204,18 +221,18 @@ void Session::set_value(const std::string& name, const Tensor& whole) {
     values_.write(name, whole.view());
     return;
   }
-  if (!is_here(split->second)) return;
-  const auto& [mesh, sharding] = split->second;
+  const auto& [mesh, sharding] = layout_here(split->second);
+  if (!is_here({mesh, sharding})) return;
   const auto slice = mesh::slice_of(type.shape, sharding, mesh, context_.rank());
   set_piece(name, mesh::piece_of(whole.view(), slice));
 }
 
 void Session::set_piece(const std::string& name, const TensorView& piece) {
   const auto split = splits_.find(name);
-  if (split != splits_.end() && !is_here(split->second)) return;
   if (split == splits_.end()) return values_.write(name, piece);
+  const auto& [mesh, sharding] = layout_here(split->second);
+  if (!is_here({mesh, sharding})) return;
   // Of a sum the first ranks hold all, the others nothing.
-  const auto& [mesh, sharding] = split->second;
   const auto at = mesh.coordinates(context_.rank());
   const bool contributes = std::all_of(sharding.partial.begin(), sharding.partial.end(),
                                        [&](const auto& p) { return at[static_cast<size_t>(p.axis)] == 0; });
@@ -258,7 +275,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   }
   // Values that are split are made split: each rank draws the numbers of its own elements.
   mesh::Mesh mesh({{"data", context_.size()}});
-  if (!splits_.empty()) mesh = splits_.begin()->second.mesh;
+  if (!splits_.empty()) mesh = splits_.begin()->second.front().mesh;
   auto compiled = compiler::compile(graph, mesh, with_layouts({}, mesh), context_.rank(), values_.layout(), kernels_,
                                     compile_options());
   finish(std::move(compiled))->run();
@@ -284,7 +301,7 @@ void Session::size_buckets(compiler::PartitionOptions& options) {
   if (options.bucket_bytes == 0) options.bucket_bytes = comm::choose_bucket_bytes(context_.speed());
 }
 
-void Session::place(const compiler::ShardingHints& layouts) {
+void Session::place(const compiler::StageLayouts& layouts) {
   std::vector<Tensor> values;
   for (const auto& name : names_) {
     if (splits_.contains(name) && layouts.contains(name)) {
@@ -294,9 +311,10 @@ void Session::place(const compiler::ShardingHints& layouts) {
   }
   const auto globals = std::move(globals_);
   const auto names = std::move(names_);
-  const auto splits = with_splits(layouts);
-  for (const auto& [name, layout] : layouts) {
-    if (layout.mesh.size() < context_.size()) apart_.insert(name);
+  auto splits = std::move(splits_);
+  splits.insert(layouts.begin(), layouts.end());
+  for (const auto& [name, of_stages] : layouts) {
+    if (of_stages.front().mesh.size() < context_.size()) apart_.insert(name);
   }
   values_.clear();
   globals_.clear();
@@ -305,8 +323,7 @@ void Session::place(const compiler::ShardingHints& layouts) {
   gathers_.clear();
   for (const auto& name : names) {
     const auto at = splits.find(name);
-    const bool is_whole = at == splits.end();
-    declare(name, globals.at(name), is_whole ? nullptr : &at->second.sharding, is_whole ? nullptr : &at->second.mesh);
+    declare_split(name, globals.at(name), at == splits.end() ? std::vector<mesh::Layout>() : at->second);
   }
   arena_.shrink_to(values_.layout().bytes);
   for (size_t i = 0; i < names.size(); ++i) {
@@ -320,7 +337,7 @@ void Session::place(const compiler::ShardingHints& layouts) {
 }
 
 compiler::ShardingHints Session::with_splits(compiler::ShardingHints hints) const {
-  for (const auto& [name, split] : splits_) hints[name] = split;
+  for (const auto& [name, split] : splits_) hints[name] = split.front();
   return hints;
 }
 
@@ -341,12 +358,12 @@ compiler::Compiled Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh,
   return compiler::plan_ranks(graph, mesh, with_splits(input_hints), compile_options(mesh.ranks().size(), options));
 }
 
-compiler::ShardingHints Session::new_layouts(const compiler::Compiled& planned) const {
-  compiler::ShardingHints layouts;
+compiler::StageLayouts Session::new_layouts(const compiler::Compiled& planned) const {
+  compiler::StageLayouts layouts;
   for (const auto& input : planned.logical.inputs()) {
     const auto layout = planned.plan.layout(input.value);
     const bool moves = input.kind != ir::InputKind::kInput && !layout.sharding.is_replicated() && !is_split(input.name);
-    if (moves) layouts[input.name] = layout;
+    if (moves) layouts[input.name] = {layout};
   }
   return layouts;
 }

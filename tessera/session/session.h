@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,11 @@ class Session {
   bool holds(const std::string& name) const { return globals_.contains(name); }
   // Whether the ranks hold different pieces of it, or parts of a sum.
   bool is_split(const std::string& name) const { return splits_.contains(name); }
-  // How it lies; nullptr for a value that is whole on every rank.
+  // How it lies; nullptr for a value that is whole on every rank. Of a parameter that several stages of a pipeline
+  // have: on this rank's stage, if it is one of them, else on the first.
   const mesh::Layout* layout(const std::string& name) const;
+  // On each of these stages; one where there are none, nothing of a value that is whole on every rank.
+  std::span<const mesh::Layout> layouts(const std::string& name) const;
   // Names in the order of declaration.
   const std::vector<std::string>& names() const { return names_; }
   const Type& global_type(const std::string& name) const;
@@ -75,14 +79,15 @@ class Session {
 
   // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece, one
   // that is not in a layout's mesh nothing.
-  // What was compiled before may not be run any more.
-  void place(const compiler::ShardingHints& layouts);
+  // What was compiled before may not be run any more. Of a value that several stages of a pipeline have, each keeps its
+  // own copy, split in its own way.
+  void place(const compiler::StageLayouts& layouts);
   // The first half of compile(): the graph simplified and planned for the mesh. Persistent values that are whole on
   // every rank lie as the plan wants them: place(new_layouts()) moves them there.
   compiler::Compiled plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
                           const compiler::PlanOptions& options);
   // How a plan wants values that are whole until now.
-  compiler::ShardingHints new_layouts(const compiler::Compiled& planned) const;
+  compiler::StageLayouts new_layouts(const compiler::Compiled& planned) const;
   // The second half: compiles what plan() made for this rank. Persistent values must lie as the plan says. Collective:
   // all ranks check that they will communicate in the same order.
   std::unique_ptr<Executable> compile(compiler::Compiled planned);
@@ -100,11 +105,10 @@ class Session {
   // count for nothing.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
-  // Plans the graph of one micro-batch and that of the update (null: none) for a pipeline whose stages have equally
-  // many ranks each, in their order; `mesh` is that of any stage, of the ranks from 0 on, and so are the hints.
-  compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
-                                   const compiler::ShardingHints& input_hints, const compiler::PlanOptions& plan,
-                                   const compiler::StageOptions& stages);
+  // Plans the graph of one micro-batch and that of the update (null: none) for a pipeline whose stages have these
+  // ranks. `within`: by the number of a stage's ranks, with the hints of the data inputs.
+  compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,
+                                   std::map<int, compiler::WithinStage> within, const compiler::StageOptions& stages);
   // A step of a pipeline, or an evaluation where the plan has no update. Values must lie as the plan's layouts() say.
   // Collective.
   std::unique_ptr<PipelinedStep> compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options);
@@ -135,6 +139,9 @@ class Session {
   // Ends the measuring of kernels, and keeps what was measured for later sessions.
   void keep_measured_kernels();
   bool is_here(const mesh::Layout& layout) const;
+  // Which of them this rank has; the first where it has none.
+  const mesh::Layout& layout_here(const std::vector<mesh::Layout>& layouts) const;
+  void declare_split(const std::string& name, const Type& global_type, const std::vector<mesh::Layout>& layouts);
   Tensor value_from(const std::string& name, const mesh::Layout& split);
   compiler::CompileOptions compile_options() const;
   // For a graph that the ranks of a mesh share.
@@ -153,8 +160,8 @@ class Session {
   std::unique_ptr<executor::CommLanes> lanes_;
   Values values_{arena_};
   std::map<std::string, Type> globals_;
-  compiler::ShardingHints splits_;  // how the persistent values lie that are not whole on every rank
-  std::set<std::string> apart_;     // of these the names of what was placed on some of the ranks only
+  compiler::StageLayouts splits_;  // how the persistent values lie that are not whole on every rank
+  std::set<std::string> apart_;    // of these the names of what was placed on some of the ranks only
   std::vector<std::string> names_;
   std::map<std::string, std::unique_ptr<Executable>> gathers_;  // of split values, by name
   // By lane: each has communicators of its own, of the same groups.

@@ -198,7 +198,7 @@ std::optional<compiler::Compiled> CompiledSteps::place_values(const ir::Graph& s
 
 void CompiledSteps::place_as_planned(const compiler::Compiled& planned) { place(core_.session().new_layouts(planned)); }
 
-void CompiledSteps::place(const compiler::ShardingHints& layouts) {
+void CompiledSteps::place(const compiler::StageLayouts& layouts) {
   if (layouts.empty()) return;
   snapshot_.finish();
   compiled_.clear();  // predictions made so far: they have the values where they were

@@ -63,7 +63,7 @@ class CompiledSteps {
   // Where values are not placed yet: places them as this step wants them, and returns its plan where it has one.
   std::optional<compiler::Compiled> place_values(const ir::Graph& step, const InputSpecs& inputs);
   void place_as_planned(const compiler::Compiled& planned);
-  void place(const compiler::ShardingHints& layouts);
+  void place(const compiler::StageLayouts& layouts);
   // By its plan, if it has one.
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const InputSpecs& inputs,
                                                std::optional<compiler::Compiled> planned);

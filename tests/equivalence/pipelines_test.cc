@@ -6,248 +6,15 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
-#include <limits>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <set>
 
 #include "tessera/base/random.h"
-#include "tessera/nn/layers/linear.h"
-#include "tessera/nn/layers/normalization.h"
-#include "tessera/nn/losses.h"
-#include "tessera/nn/optimizers/clipping.h"
-#include "tessera/nn/optimizers/momentum.h"
-#include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"
-#include "tessera/testing/run_ranks.h"
-#include "tessera/train/model.h"
-#include "tests/equivalence/networks.h"
+#include "tests/equivalence/pipeline_training.h"
 #include "tests/equivalence/where.h"
 
 namespace tessera::equivalence {
 namespace {
-
-// What a cell is told.
-struct Place {
-  Place(int s, int in_segment = 0) : stage(s), segment(in_segment) {}  // NOLINT: a stage alone is a place, too
-  int stage;
-  int segment;
-};
-using Places = std::map<std::string, Place>;
-
-struct Row {
-  std::string name;
-  std::string network;
-  int stages = 2;
-  Places cells;  // by path
-  std::string schedule = "1f1b";
-  int ranks_per_stage = 1;
-  int64_t micro_batches = 4;
-  int64_t rows = 8;
-  int receive_ahead = 1;
-  std::vector<std::tuple<std::string, std::string, mesh::Strategy>> strategies = {};
-  bool parallel_optimizer = false;
-  int layers = 0;        // of a chain
-  double clip_norm = 0;  // of all gradients together; 0: they are not clipped
-  std::optional<nn::LossScale> loss_scale = std::nullopt;
-  std::optional<DType> precision = std::nullopt;
-  int64_t float32_steps = 10;  // over which float32 is compared; of 1 the losses alone
-  int64_t bad_step = -1;       // at which the last micro-batch has an input that is not finite
-  comm::SimulatedLink link = {};
-};
-
-struct Outcome {
-  std::vector<double> losses;
-  std::map<std::string, std::vector<double>> values;
-};
-
-// Layers one after the other; each third one also reads what the one before the last has made, so that values pass by
-// stages.
-struct Chain : nn::Cell {
-  explicit Chain(int count) {
-    for (int i = 0; i < count; ++i) layers.push_back(&child<nn::Dense>(fmt::format("layer{}", i), 12, 12));
-  }
-  std::vector<nn::Dense*> layers;
-  nn::Dense& head = child<nn::Dense>("head", 12, 10);
-  using Cell::construct;
-  ir::Value construct(ir::Value x) override {
-    ir::Value before = x;
-    for (size_t i = 0; i < layers.size(); ++i) {
-      ir::Value next = ops::tanh((*layers[i])(x));
-      if (i % 3 == 2) next = next + before;
-      before = x;
-      x = next;
-    }
-    return head(x);
-  }
-};
-
-// The table of the embedding is the output projection as well.
-struct Tied : nn::Cell {
-  nn::Embedding& words = child<nn::Embedding>("words", 13, 12);
-  nn::Dense& up = child<nn::Dense>("up", 12, 20);
-  nn::Dense& down = child<nn::Dense>("down", 20, 12);
-  nn::LayerNorm& norm = child<nn::LayerNorm>("norm", Shape{12});
-  using Cell::construct;
-  ir::Value construct(ir::Value ids) override {
-    ir::Value x = ops::reduce_mean(words(ids), {1});
-    x = norm(x + down(ops::tanh(up(x))));
-    return ops::matmul(x, words.table().in(graph()), /*transpose_a=*/false, /*transpose_b=*/true);
-  }
-};
-
-std::unique_ptr<nn::Cell> network_of(const Row& row, DType dtype) {
-  if (row.network == "tied") {
-    auto tied = std::make_unique<Tied>();
-    nn::set_parameter_dtype(*tied, dtype);
-    return tied;
-  }
-  if (row.layers == 0) return make_network(row.network, dtype);
-  auto chain = std::make_unique<Chain>(row.layers);
-  nn::set_parameter_dtype(*chain, dtype);
-  return chain;
-}
-
-std::string batch_of(const Row& row) {
-  if (row.network == "tied") return "transformer";
-  return row.layers == 0 ? row.network : "mlp";
-}
-
-void set_stages(nn::Cell& cell, const Row& row) {
-  if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) {
-    cell.set_stage(it->second.stage, it->second.segment);
-  }
-  for (const auto& [path, op, strategy] : row.strategies) {
-    if (cell.path() == path) cell.shard(op, strategy);
-  }
-  for (const auto& [name, child] : cell.children()) set_stages(*child, row);
-}
-
-// Part k of so many of each tensor.
-std::vector<TensorView> part_of(const std::vector<Tensor>& batch, int64_t k, int64_t parts) {
-  std::vector<TensorView> pieces;
-  for (const Tensor& tensor : batch) {
-    const int64_t count = tensor.shape()[0] / parts;
-    std::vector<mesh::Range> slice = {{k * count, count}};
-    for (int dim = 1; dim < tensor.ndim(); ++dim) slice.push_back({0, tensor.shape()[dim]});
-    pieces.push_back(mesh::piece_of(tensor.view(), slice));
-  }
-  return pieces;
-}
-
-std::vector<Tensor> batch_at(const Row& row, int64_t step, DType dtype) {
-  auto batch = make_batch(batch_of(row), row.rows, step, dtype);
-  if (step == row.bad_step) batch[0].values<float>().back() = std::numeric_limits<float>::infinity();
-  return batch;
-}
-
-// Clips all gradients by their norm before it updates.
-class Clipped : public nn::Optimizer {
- public:
-  explicit Clipped(double norm) : norm_(norm) {}
-  void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
-    if (norm_ == 0) return momentum_.update(graph, gradients);
-    std::vector<ir::Value> values;
-    for (const auto& gradient : gradients) values.push_back(gradient.gradient);
-    const auto clipped = nn::clip_by_global_norm(values, norm_);
-    std::vector<nn::ParameterGradient> pairs;
-    for (size_t i = 0; i < clipped.size(); ++i) pairs.push_back({gradients[i].parameter, clipped[i]});
-    momentum_.update(graph, pairs);
-  }
-  std::vector<nn::Parameter> states(std::span<nn::Parameter* const> parameters) const override {
-    return momentum_.states(parameters);
-  }
-  void set_state_prefix(const std::string& prefix) override { momentum_.set_state_prefix(prefix); }
-
- private:
-  double norm_;
-  nn::Momentum momentum_{nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4}};
-};
-
-int64_t steps_of(const Row& row, DType dtype) { return dtype == DType::kF64 ? 10 : row.float32_steps; }
-
-Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
-  Outcome outcome;
-  std::mutex mutex;
-  const RunRanksOptions options{.link = row.link};
-  run_ranks(
-      row.stages * row.ranks_per_stage,
-      [&](cluster::Context& context) {
-        const auto network = network_of(row, dtype);
-        set_stages(*network, row);
-        nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-        Clipped optimizer(row.clip_norm);
-        auto session = session_there(reference);
-        session.verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
-        train::Model model(context, *network, &loss, &optimizer,
-                           {.parallel_mode = train::ParallelMode::kPipeline,
-                            .pipeline = {.stages = row.stages,
-                                         .micro_batches = row.micro_batches,
-                                         .schedule = row.schedule,
-                                         .receive_ahead = row.receive_ahead,
-                                         .profile = compiler::example_profile()},
-                            .parallel_optimizer = row.parallel_optimizer,
-                            .parallel_optimizer_threshold = row.parallel_optimizer ? 0 : 64 << 10,
-                            .precision = row.precision,
-                            .loss_scale = row.loss_scale,
-                            .seed = 5,
-                            .session = session});
-        for (int64_t step = 0; step < steps_of(row, dtype); ++step) {
-          const auto batch = batch_at(row, step, dtype);
-          const double value = model.train_step(part_of(batch, 0, 1), row.rows);
-          const std::lock_guard lock(mutex);
-          // Every rank knows the loss; look at one that has not computed it.
-          if (context.rank() == 0) outcome.losses.push_back(value);
-        }
-        for (const auto& name : model.names()) {
-          const auto value = model.value(name).to_doubles();
-          const std::lock_guard lock(mutex);
-          if (context.rank() == 0) outcome.values[name] = value;
-        }
-      },
-      options);
-  return outcome;
-}
-
-// One device that accumulates.
-Outcome train_alone(const Row& row, DType dtype, bool reference) {
-  Outcome outcome;
-  const auto context = cluster::single_context(1);
-  const auto network = network_of(row, dtype);
-  nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-  Clipped optimizer(row.clip_norm);
-  train::Model model(*context, *network, &loss, &optimizer,
-                     {.gradient_accumulation_steps = row.micro_batches,
-                      .precision = row.precision,
-                      .loss_scale = row.loss_scale,
-                      .seed = 5,
-                      .session = session_on_cpu(reference)});
-  for (int64_t step = 0; step < steps_of(row, dtype); ++step) {
-    const auto batch = batch_at(row, step, dtype);
-    double value = 0;
-    for (int64_t k = 0; k < row.micro_batches; ++k) {
-      value = model.train_step(part_of(batch, k, row.micro_batches), row.rows / row.micro_batches);
-    }
-    outcome.losses.push_back(value);
-  }
-  for (const auto& name : model.names()) outcome.values[name] = model.value(name).to_doubles();
-  return outcome;
-}
-
-double deviation_of(const Row& row, DType dtype, bool reference) {
-  const auto one = train_alone(row, dtype, reference);
-  const auto many = train_pipeline(row, dtype, reference);
-  double worst = relative_deviation(one.losses, many.losses);
-  if (one.losses.size() == 1) return worst;
-  for (const auto& [name, value] : many.values) {
-    worst = std::max(worst, relative_deviation(one.values.at(name), value));
-  }
-  return worst;
-}
-
-// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
 class Pipelines : public testing::TestWithParam<Row> {};
 
@@ -259,39 +26,9 @@ TEST_P(Pipelines, GiveLossesAndParametersOfOneDevice) {
   EXPECT_LT(fast, 1e-4);
 }
 
-const Places kMlp2 = {{"up", 0}, {"down", 1}};
-const Places kTransformer2 = {{"embedding", 0}, {"norm1", 0}, {"query", 0}, {"key", 0},  {"value", 0},
-                              {"output", 0},    {"norm2", 1}, {"up", 1},    {"down", 1}, {"head", 1}};
-// Values that skip a stage: the residual goes from the first to the third.
-const Places kTransformer3 = {{"embedding", 0}, {"norm1", 0}, {"query", 1}, {"key", 1},  {"value", 1},
-                              {"output", 1},    {"norm2", 2}, {"up", 2},    {"down", 2}, {"head", 2}};
-const Places kTransformer4 = {{"embedding", 0}, {"norm1", 0}, {"query", 0}, {"key", 1},  {"value", 1},
-                              {"output", 2},    {"norm2", 2}, {"up", 3},    {"down", 3}, {"head", 3}};
-const Places kTied2 = {{"words", 0}, {"up", 0}, {"down", 1}, {"norm", 1}};
-const Places kTied3 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 2}};
-const Places kGpt2 = {{"net.word_embedding", 0},
-                      {"net.position_embedding", 0},
-                      {"net.blocks.0", 0},
-                      {"net.blocks.1", 1},
-                      {"net.norm", 1}};
-const Places kTranslator2 = {{"net.src_embedding", 0},
-                             {"net.base1.encoder", 0},
-                             {"net.tgt_embedding", 1},
-                             {"net.base1.decoder", 1},
-                             {"net.head", 1}};
-const Places kResNet50 = {{"head", 0}, {"layer1", 0}, {"layer2", 0}, {"layer3", 1}, {"layer4", 1}, {"fc", 1}};
-const Places kResNet2 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 1}, {"fc", 1}};
-
 // Cut finer, into chunks that are numbered here as stages are.
 const Places kTied4 = {{"words", 0}, {"up", 1}, {"down", 2}, {"norm", 3}};
 const Places kResNet4 = {{"stem", 0}, {"bn", 0}, {"conv1", 1}, {"bn1", 1}, {"down", 2}, {"fc", 3}};
-
-// So many layers and the head, in so many chunks of one after the other.
-Places chain_in(int layers, int chunks) {
-  Places cells = {{"head", chunks - 1}};
-  for (int i = 0; i < layers; ++i) cells.emplace(fmt::format("layer{}", i), i * chunks / layers);
-  return cells;
-}
 
 // Chunk after chunk on the stages in turn, and again; or there and back.
 Places in_turn(const Places& chunks, int stages) {
@@ -561,6 +298,33 @@ TEST(HalfPrecisionPipelines, FindTheScaleThatOneDeviceFinds) {
     std::cout << fmt::format("{}: losses {:.1e}, the scale falls to {}\n", row.name, deviation,
                              many.values.at(nn::kLossScale)[0]);
     EXPECT_LT(deviation, 1e-3) << row.name;
+  }
+}
+
+// Automatic parallelism cuts a network whose embedding is the output projection as well, wherever that is best.
+TEST(SearchedCuts, OfTiedNetworksGiveLossesAndParametersOfOneDevice) {
+  std::vector<Row> all;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    int64_t draws = 0;
+    const auto below = [&](int64_t limit) { return random_below({.seed = seed, .stream = 1}, draws++, limit); };
+    Row row{.name = fmt::format("seed {}", seed), .network = "tied chain", .stages = static_cast<int>(2 + below(2))};
+    row.ranks_per_stage = static_cast<int>(1 + below(2));
+    row.segments = static_cast<int>(1 + below(2));
+    row.layers = static_cast<int>(row.stages * row.segments + below(4));
+    row.schedule = below(2) == 0 ? "gpipe" : "auto";
+    row.micro_batches = row.stages + static_cast<int64_t>(below(3));
+    row.rows = row.micro_batches * (row.ranks_per_stage + static_cast<int64_t>(below(2)));
+    row.clip_norm = below(2) == 0 ? 0.1 : 0;
+    all.push_back(row);
+  }
+  all.push_back({.name = "gpt", .network = "gpt"});
+  all.push_back({.name = "gpt_data_2", .network = "gpt", .ranks_per_stage = 2});
+  for (Row& row : rows_there(all)) {
+    row.finds_cuts = true;
+    SCOPED_TRACE(fmt::format("{}: {} layers, {} stages of {} ranks, {} segments, {} micro-batches of {} rows, {}",
+                             row.name, row.layers, row.stages, row.ranks_per_stage, row.segments, row.micro_batches,
+                             row.rows / row.micro_batches, row.schedule));
+    EXPECT_LT(deviation_of(row, DType::kF64, true), 1e-10);
   }
 }
 

@@ -106,6 +106,12 @@ def test_a_pipeline_on_one_rank_refuses_what_no_number_of_ranks_could_do(capfd):
         model(1, 3)
 
 
+def test_the_ranks_of_stages_are_a_list_of_whole_numbers():
+    for ranks in (2, "2", [2, 0], [1.5, 1]):
+        with pytest.raises(tessera.InvalidArgument, match="pipeline: ranks must be a list of whole numbers"):
+            trained(Net(), parallel_mode="pipeline_parallel", pipeline={"ranks": ranks})
+
+
 def test_strategies_on_one_rank_are_said_to_have_no_effect(capfd):
     net = Net()
     net.head.shard("matmul", ((7, 1), (1, 1)))

@@ -27,7 +27,7 @@ class Net(nn.Cell):
 
 
 size = tessera.cluster.size() if RANKS > 1 else 1
-options = {"parallel_mode": "pipeline_parallel", "pipeline": {"stages": 2, "micro_batches": 4, "schedule": SCHEDULE}} if size > 1 else {
+options = {"parallel_mode": "pipeline_parallel", "pipeline": PIPELINE | {"micro_batches": 4, "schedule": SCHEDULE}} if size > 1 else {
     "gradient_accumulation_steps": 4}
 model = tessera.Model(Net(), nn.MSELoss(), nn.Momentum(learning_rate=0.1, momentum=0.9), seed=3, **options)
 x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
@@ -110,9 +110,10 @@ def numbers(output, word):
     return [float(number) for number in re.search(rf"{word} (.*)", output)[1].split()]
 
 
-@pytest.mark.parametrize("ranks, schedule", [(2, "1f1b"), (4, "zb_h1")])
-def test_processes_in_stages_have_the_losses_of_one(tmp_path, ranks, schedule):
-    script = f"SCHEDULE = {schedule!r}\n" + NATIVE
+@pytest.mark.parametrize("ranks, schedule, pipeline", [(2, "1f1b", {"stages": 2}), (4, "zb_h1", {"stages": 2}),
+                                                       (3, "1f1b", {"ranks": [2, 1]}), (3, "zb_h1", {"stages": 2, "ranks": (1, 2)})])
+def test_processes_in_stages_have_the_losses_of_one(tmp_path, ranks, schedule, pipeline):
+    script = f"SCHEDULE = {schedule!r}\nPIPELINE = {pipeline!r}\n" + NATIVE
     alone, _ = run(script, tmp_path, 1)
     stages, _ = run(script, tmp_path, ranks)
     assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)

@@ -94,7 +94,7 @@ TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
   const mesh::Mesh mesh({{"data", 64}});
   auto plan = plan_stages(micro, &update, mesh, {}, stages, options);
   const auto chosen = choose_schedule(plan, kMicroBatches, "1f1b", example_profile());
-  const auto messages = chunk_messages(plan.micro.graph, plan.placement);
+  const auto messages = chunk_messages(plan.micro, plan.placement);
   EXPECT_EQ(messages.size(), 2U * (kStages - 1));  // activations and their gradients
   const auto programs = make_programs(chosen.found.schedule, plan.placement, messages,
                                       {.micro_batches = kMicroBatches, .receive_ahead = 1});
@@ -102,7 +102,7 @@ TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
   EXPECT_EQ(programs[kStages - 1].slots.at(kStages - 1), 2);
   // One rank's program, down to bytes.
   const int stage = 3;
-  const auto parts = cut_chunk(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
+  const auto parts = cut_chunk(plan, stage);
   ASSERT_EQ(parts.phases.size(), 2U);
   for (const auto& phase : parts.phases) {
     Compiled compiled;
@@ -155,13 +155,13 @@ TEST(PipelinePlan, GathersOptimizerShardsOnceAStep) {
   const auto plan = plan_stages(micro, &update, mesh::Mesh({{"data", 2}}), {}, stages, options);
   const int stage = 1;
   const int rank = plan.ranks_of(stage)[0];
-  const auto parts = cut_chunk(plan.micro.graph, plan.micro.plan, plan.placement, stage, plan.ranks_of(stage));
+  const auto parts = cut_chunk(plan, stage);
   for (const auto& phase : parts.phases) {
     EXPECT_EQ(count_gathers(phase.part, rank), 0) << pipeline::to_string(phase.kind);
     EXPECT_EQ(phase.part.graph.find_input("second.weight"), nullptr);
   }
   EXPECT_GE(count_gathers(cut_gather(plan, stage), rank), 1);
-  EXPECT_FALSE(plan.layouts().at("second.weight").sharding.is_replicated());
+  EXPECT_FALSE(plan.layouts().at("second.weight").front().sharding.is_replicated());
 }
 
 TEST(PipelinePlan, OfNinetySixLayersIsCutByItself) {

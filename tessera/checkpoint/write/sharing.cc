@@ -36,6 +36,14 @@ Box part_of(const Box& box, int parts, int index) {
   return part;
 }
 
+// What a rank of the layout has; nullopt where that is nothing.
+std::optional<Box> box_in(const mesh::Layout& layout, const Shape& shape, int rank) {
+  const auto& [mesh, sharding] = layout;
+  if (std::find(mesh.ranks().begin(), mesh.ranks().end(), rank) == mesh.ranks().end()) return std::nullopt;
+  const Box box = box_of(mesh::slice_of(shape, sharding, mesh, rank));
+  return box.is_empty() ? std::nullopt : std::optional(box);
+}
+
 // A box that one of its holders writes.
 struct Undivided {
   size_t value;
@@ -49,29 +57,48 @@ struct Undivided {
 std::optional<Box> held_box(const HeldValue& value, int rank) {
   if (!value.layout)
     return value.type.shape.num_elements() == 0 ? std::nullopt : std::optional(Box::whole(value.type.shape));
-  const auto& [mesh, sharding] = *value.layout;
-  if (std::find(mesh.ranks().begin(), mesh.ranks().end(), rank) == mesh.ranks().end()) return std::nullopt;
-  const Box box = box_of(mesh::slice_of(value.type.shape, sharding, mesh, rank));
-  return box.is_empty() ? std::nullopt : std::optional(box);
+  if (auto box = box_in(*value.layout, value.type.shape, rank)) return box;
+  for (const auto& copy : value.copies) {
+    if (auto box = box_in(copy, value.type.shape, rank)) return box;
+  }
+  return std::nullopt;
 }
 
 std::vector<Holders> holders(const HeldValue& value, std::span<const int> among) {
   std::map<std::vector<int64_t>, Holders> by_offset;
-  for (const int rank : among) {
-    const auto box = held_box(value, rank);
-    if (!box) continue;
-    auto& known = by_offset[box->offset.to_vector()];
-    known.box = *box;
+  const auto add = [&](const Box& box, int rank) {
+    auto& known = by_offset[box.offset.to_vector()];
+    known.box = box;
     known.ranks.push_back(rank);
+  };
+  if (!value.layout) {
+    for (const int rank : among) {
+      if (const auto box = held_box(value, rank)) add(*box, rank);
+    }
+  } else {
+    std::vector<const mesh::Layout*> layouts = {&*value.layout};
+    for (const auto& copy : value.copies) layouts.push_back(&copy);
+    for (const mesh::Layout* layout : layouts) {
+      const auto known = by_offset;
+      for (const int rank : among) {
+        const auto box = box_in(*layout, value.type.shape, rank);
+        if (!box) continue;
+        const auto same = known.find(box->offset.to_vector());
+        if (known.empty() || (same != known.end() && same->second.box == *box)) add(*box, rank);
+      }
+    }
   }
   std::vector<Holders> result;
-  for (auto& [offset, held] : by_offset) result.push_back(std::move(held));
+  for (auto& [offset, held] : by_offset) {
+    std::sort(held.ranks.begin(), held.ranks.end());
+    result.push_back(std::move(held));
+  }
   return result;
 }
 
 bool is_first_holder(const HeldValue& value, int rank) {
   if (!value.layout) return rank == 0;
-  const auto own = held_box(value, rank);
+  const auto own = box_in(*value.layout, value.type.shape, rank);
   if (!own) return false;
   const auto& ranks = value.layout->mesh.ranks();
   return std::none_of(ranks.begin(), ranks.end(),

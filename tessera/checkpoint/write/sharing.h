@@ -19,17 +19,20 @@ struct HeldValue {
   std::string name;
   Type type;                           // global
   std::optional<mesh::Layout> layout;  // absent: whole on every rank. Partial axes count as replicas.
+  std::vector<mesh::Layout> copies =
+      {};  // on other ranks, each whole as well: of what several stages of a pipeline have
 };
 
 // What a rank holds of the value; nullopt where that is no element.
 std::optional<Box> held_box(const HeldValue& value, int rank);
-// The boxes that ranks of `among` hold, each with those ranks in their order.
+// The boxes that ranks of `among` hold, each with those ranks in their order. Of copies that are split otherwise than
+// the first one that these ranks have nothing is counted.
 struct Holders {
   Box box;
   std::vector<int> ranks;
 };
 std::vector<Holders> holders(const HeldValue& value, std::span<const int> among);
-// Whether no lower rank holds the same box.
+// Whether the rank holds a box of the first copy that no lower rank holds.
 bool is_first_holder(const HeldValue& value, int rank);
 
 // Boxes of at least so many bytes are cut into one part for each rank that holds them; smaller ones are written by one.

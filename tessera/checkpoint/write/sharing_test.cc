@@ -76,6 +76,31 @@ TEST(WrittenBoxes, AreBalancedByBytes) {
   EXPECT_LT(static_cast<double>(*most), 1.02 * static_cast<double>(*least));
 }
 
+// Ranks 0 to 2 have a copy in three parts, ranks 3 and 4 one in two, ranks 5 to 7 one in three again.
+HeldValue copies_of_three_stages(const Shape& shape) {
+  const auto rows = [](const std::vector<int>& of) {
+    return mesh::Layout{mesh::Mesh({{"data", static_cast<int>(of.size())}}, of), {{{0}, {}}, {}}};
+  };
+  return {"w", {DType::kF32, shape}, rows({0, 1, 2}), {rows({3, 4}), rows({5, 6, 7})}};
+}
+
+TEST(WrittenBoxes, OfCopiesOnSeveralStagesHoldEachElementOnce) {
+  const auto value = copies_of_three_stages({12, 8});
+  const std::vector<double> once(96, 1);
+  for (const int64_t min_shared_bytes : {int64_t{1}, int64_t{1} << 20}) {
+    EXPECT_EQ(counts(value, ranks(8), min_shared_bytes), once);
+    EXPECT_EQ(counts(value, {3, 4}, min_shared_bytes), once) << "a directory of one stage";
+    EXPECT_EQ(counts(value, {3, 4, 5, 6, 7}, min_shared_bytes), once);
+  }
+  EXPECT_THAT(holders(value, ranks(8))[1].ranks, testing::ElementsAre(1, 6));
+  EXPECT_EQ(held_box(value, 4), (Box{.offset = {6, 0}, .shape = {6, 8}}));
+  std::vector<int> firsts;
+  for (const int rank : ranks(8)) {
+    if (is_first_holder(value, rank)) firsts.push_back(rank);
+  }
+  EXPECT_THAT(firsts, testing::ElementsAre(0, 1, 2));
+}
+
 TEST(Holders, TheFirstOfEachBoxIsOne) {
   const auto value = split({10, 8}, {{}, {1}});
   std::vector<int> firsts;

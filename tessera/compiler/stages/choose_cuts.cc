@@ -11,10 +11,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-double place_seconds(const CutProblem& problem, int place) {
-  const CutPlace& at = problem.places[static_cast<size_t>(place)];
-  return at.forward_seconds + at.backward_seconds;
-}
+double place_seconds(const CutPlace& at) { return at.forward_seconds + at.backward_seconds; }
 
 int num_pieces(const CutProblem& problem) { return static_cast<int>(problem.pieces.size()); }
 
@@ -36,24 +33,29 @@ struct Sums {
 
 class Cutter {
  public:
-  Cutter(const CutProblem& problem, const CutLimits& limits) : problem_(problem), limits_(limits), sums_(problem) {}
+  Cutter(const CutProblem& problem, const CutLimits& limits) : problem_(problem), limits_(limits) {
+    for (int chunk = 0; chunk < limits.num_chunks(); ++chunk) sums_.emplace_back(problem.of_chunk(chunk));
+  }
 
   StageCuts run() {
     const int pieces = num_pieces(problem_);
-    if (sums_.with_parameters.back() < limits_.num_chunks()) {
+    const int with_parameters = sums_.front().with_parameters.back();
+    if (with_parameters < limits_.num_chunks()) {
       throw InvalidArgument(
           "{} cannot be cut: the network has {} place{} where it can be cut, with {} stretch{} that have parameters; "
           "use at most {} {}",
-          what(), pieces - 1, pieces == 2 ? "" : "s", sums_.with_parameters.back(),
-          sums_.with_parameters.back() == 1 ? "" : "es", std::max(1, sums_.with_parameters.back()),
-          limits_.segments == 1 ? "stages" : "chunks, as many as stages times segments");
+          what(), pieces - 1, pieces == 2 ? "" : "s", with_parameters, with_parameters == 1 ? "" : "es",
+          std::max(1, with_parameters), limits_.segments == 1 ? "stages" : "chunks, as many as stages times segments");
     }
     // The longest of a chunk or a message, then, among cuts that are no longer, the sum of the messages.
-    const auto longest = solve([&](int, int begin, int end) { return longest_of(begin, end); },
+    const auto longest = solve([&](int chunk, int begin, int end) { return longest_of(chunk, begin, end); },
                                [](double a, double b) { return std::max(a, b); }, kNever);
     if (longest.value == kNever) refuse();
-    auto best = solve([&](int, int begin, int) { return begin == 0 ? 0.0 : place_seconds(problem_, begin - 1); },
-                      [](double a, double b) { return a + b; }, longest.value);
+    const auto message = [&](int chunk, int begin, int) {
+      return begin == 0 ? 0.0 : place_seconds(problem_.place_behind(chunk - 1, begin - 1));
+    };
+    auto best = solve(
+        message, [](double a, double b) { return a + b; }, longest.value);
     return {std::move(best.ends), longest.value};
   }
 
@@ -63,10 +65,12 @@ class Cutter {
     std::vector<int> ends;
   };
 
-  double longest_of(int begin, int end) const {
-    const double seconds = at(sums_.seconds, end) - at(sums_.seconds, begin);
-    if (begin == 0) return seconds;
-    const CutPlace& place = problem_.places[static_cast<size_t>(begin - 1)];
+  const Sums& sums_of(int chunk) const { return sums_[static_cast<size_t>(chunk)]; }
+
+  double longest_of(int chunk, int begin, int end) const {
+    const double seconds = at(sums_of(chunk).seconds, end) - at(sums_of(chunk).seconds, begin);
+    if (begin == 0 || chunk == 0) return seconds;
+    const CutPlace place = problem_.place_behind(chunk - 1, begin - 1);
     return std::max({seconds, place.forward_seconds, place.backward_seconds});
   }
 
@@ -81,17 +85,20 @@ class Cutter {
   }
 
   bool may_be(int chunk, int begin, int end, double longest) const {
-    if (at(sums_.with_parameters, end) == at(sums_.with_parameters, begin)) return false;
-    if (longest_of(begin, end) > longest) return false;
+    const auto& with_parameters = sums_of(chunk).with_parameters;
+    if (at(with_parameters, end) == at(with_parameters, begin)) return false;
+    if (longest_of(chunk, begin, end) > longest) return false;
     return limits_.memory_limit_bytes == 0 ||
            bytes_of(chunk, begin, end) <= limits_.memory_limit_bytes / limits_.segments;
   }
 
   int64_t bytes_of(int chunk, int begin, int end) const {
-    int64_t slot = at(sums_.kept, end) - at(sums_.kept, begin);
-    if (begin > 0) slot += problem_.places[static_cast<size_t>(begin - 1)].forward_bytes;
-    if (end < num_pieces(problem_)) slot += problem_.places[static_cast<size_t>(end - 1)].backward_bytes;
-    return at(sums_.persistent, end) - at(sums_.persistent, begin) + held_micro_batches(limits_, chunk) * slot;
+    const Sums& sums = sums_of(chunk);
+    const auto& places = problem_.of_chunk(chunk).places;
+    int64_t slot = at(sums.kept, end) - at(sums.kept, begin);
+    if (begin > 0) slot += places[static_cast<size_t>(begin - 1)].forward_bytes;
+    if (end < num_pieces(problem_)) slot += places[static_cast<size_t>(end - 1)].backward_bytes;
+    return at(sums.persistent, end) - at(sums.persistent, begin) + held_micro_batches(limits_, chunk) * slot;
   }
 
   // The least value of a cut into chunks, of which each has `cost`, joined by `join`, none longer than `longest`.
@@ -142,10 +149,20 @@ class Cutter {
 
   const CutProblem& problem_;
   const CutLimits& limits_;
-  Sums sums_;
+  std::vector<Sums> sums_;  // by chunk
 };
 
 }  // namespace
+
+CutPlace CutProblem::place_behind(int chunk, int place) const {
+  const CutPlace& before = of_chunk(chunk).places[static_cast<size_t>(place)];
+  if (kinds.empty()) return before;
+  const CutPlace& after = of_chunk(chunk + 1).places[static_cast<size_t>(place)];
+  return {.forward_seconds = std::max(before.forward_seconds, after.forward_seconds),
+          .backward_seconds = std::max(before.backward_seconds, after.backward_seconds),
+          .forward_bytes = std::max(before.forward_bytes, after.forward_bytes),
+          .backward_bytes = std::max(before.backward_bytes, after.backward_bytes)};
+}
 
 int held_micro_batches(const CutLimits& limits, int chunk) {
   // No schedule that has a name lets more than a round trip over the stages into one chunk.
@@ -171,9 +188,10 @@ std::optional<StageCuts> moved_cut(const CutProblem& problem, const StageCuts& c
   moved.longest_seconds = 0;
   for (size_t s = 0; s < moved.ends.size(); ++s) {
     const int first = s == 0 ? 0 : moved.ends[s - 1];
-    moved.longest_seconds = std::max(moved.longest_seconds, chunk_seconds(problem, first, moved.ends[s]));
+    const int of = static_cast<int>(s);
+    moved.longest_seconds = std::max(moved.longest_seconds, chunk_seconds(problem.of_chunk(of), first, moved.ends[s]));
     if (s == 0) continue;
-    const CutPlace& place = problem.places[static_cast<size_t>(first - 1)];
+    const CutPlace place = problem.place_behind(of - 1, first - 1);
     moved.longest_seconds = std::max({moved.longest_seconds, place.forward_seconds, place.backward_seconds});
   }
   return moved;

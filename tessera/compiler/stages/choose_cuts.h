@@ -33,6 +33,17 @@ struct CutPlace {
 struct CutProblem {
   std::vector<CutPiece> pieces;
   std::vector<CutPlace> places;  // one fewer
+  // The same pieces and places on stages of other numbers of ranks; and by chunk which of them are its own: 0 those
+  // above, i the i-th of the others. Empty: all stages are alike.
+  std::vector<CutProblem> others = {};
+  std::vector<int> kinds = {};
+
+  const CutProblem& of_chunk(int chunk) const {
+    const int kind = kinds.empty() ? 0 : kinds[static_cast<size_t>(chunk)];
+    return kind == 0 ? *this : others[static_cast<size_t>(kind - 1)];
+  }
+  // Of a message over the place behind a chunk: of the one of both sides that takes longer.
+  CutPlace place_behind(int chunk, int place) const;
 };
 
 struct CutLimits {
@@ -55,7 +66,7 @@ struct StageCuts {
 
 // How many micro-batches a chunk holds at once.
 int held_micro_batches(const CutLimits& limits, int chunk);
-// Of pieces begin..end-1.
+// Of pieces begin..end-1, where all stages are alike.
 double chunk_seconds(const CutProblem& problem, int begin, int end);
 
 // Of all cuts into so many chunks, each with parameters and within its memory, one whose longest chunk or message

@@ -116,19 +116,23 @@ class AllCuts {
       int64_t slot = 0;
       int64_t bytes = 0;
       bool has_parameters = false;
+      const CutProblem& own = problem_.of_chunk(stage);
       for (int i = begin; i < end; ++i) {
-        const auto& piece = problem_.pieces[static_cast<size_t>(i)];
+        const auto& piece = own.pieces[static_cast<size_t>(i)];
         slot += piece.kept_bytes;
         bytes += piece.persistent_bytes;
         has_parameters = has_parameters || piece.has_parameters;
       }
-      longest = std::max(longest, chunk_seconds(problem_, begin, end));
+      longest = std::max(longest, chunk_seconds(own, begin, end));
       if (begin > 0) {
-        const auto& place = problem_.places[static_cast<size_t>(begin - 1)];
-        longest = std::max({longest, place.forward_seconds, place.backward_seconds});
-        slot += place.forward_bytes;
+        const CutProblem& before = problem_.of_chunk(stage - 1);
+        for (const CutProblem* side : {&before, &own}) {
+          const auto& place = side->places[static_cast<size_t>(begin - 1)];
+          longest = std::max({longest, place.forward_seconds, place.backward_seconds});
+        }
+        slot += own.places[static_cast<size_t>(begin - 1)].forward_bytes;
       }
-      if (stage + 1 < limits_.stages) slot += problem_.places[static_cast<size_t>(end - 1)].backward_bytes;
+      if (stage + 1 < limits_.stages) slot += own.places[static_cast<size_t>(end - 1)].backward_bytes;
       if (!has_parameters) return std::numeric_limits<double>::infinity();
       if (bytes + held_micro_batches(limits_, stage) * slot > limits_.memory_limit_bytes) {
         return std::numeric_limits<double>::infinity();
@@ -148,19 +152,31 @@ TEST(ChooseCuts, NoCutIsBetterInAThousandRandomProblems) {
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     uint64_t next = 0;
     const auto draw = [&](int64_t below) { return random_below({.seed = seed}, next++, below); };
-    CutProblem problem;
     const auto pieces = static_cast<size_t>(2 + draw(8));
-    for (size_t i = 0; i < pieces; ++i) {
-      problem.pieces.push_back({"", "", static_cast<double>(draw(9)), draw(100), draw(20), draw(4) > 0});
-    }
-    for (size_t i = 0; i + 1 < pieces; ++i) {
-      problem.places.push_back({static_cast<double>(draw(6)), static_cast<double>(draw(6)), draw(9), draw(9)});
-    }
+    const auto random_problem = [&] {
+      CutProblem problem;
+      for (size_t i = 0; i < pieces; ++i) {
+        problem.pieces.push_back({"", "", static_cast<double>(draw(9)), draw(100), draw(20), draw(4) > 0});
+      }
+      for (size_t i = 0; i + 1 < pieces; ++i) {
+        problem.places.push_back({static_cast<double>(draw(6)), static_cast<double>(draw(6)), draw(9), draw(9)});
+      }
+      return problem;
+    };
+    CutProblem problem = random_problem();
     const CutLimits limits{.stages = static_cast<int>(1 + draw(4)),
                            .memory_limit_bytes = 100 + draw(600),
                            .micro_batches = static_cast<int>(1 + draw(6)),
                            .holds_all = draw(3) == 0,
                            .receive_ahead = static_cast<int>(draw(2))};
+    // In every third problem stages have different numbers of ranks.
+    if (seed % 3 == 0) {
+      problem.others.push_back(random_problem());
+      for (size_t i = 0; i < pieces; ++i) {
+        problem.others[0].pieces[i].has_parameters = problem.pieces[i].has_parameters;
+      }
+      for (int stage = 0; stage < limits.stages; ++stage) problem.kinds.push_back(static_cast<int>(draw(2)));
+    }
     const double best = AllCuts(problem, limits).best();
     double found = std::numeric_limits<double>::infinity();
     try {

@@ -29,7 +29,11 @@ std::vector<int> first_ranks(int count) {
 
 // By its longest stage: all micro-batches pass through it, and the first one through all others.
 double estimate_of(const CutProblem& problem, const StageCuts& cuts, int segments, int micro_batches) {
-  const double once = chunk_seconds(problem, 0, static_cast<int>(problem.pieces.size()));
+  double once = 0;
+  for (size_t chunk = 0; chunk < cuts.ends.size(); ++chunk) {
+    const int begin = chunk == 0 ? 0 : cuts.ends[chunk - 1];
+    once += chunk_seconds(problem.of_chunk(static_cast<int>(chunk)), begin, cuts.ends[chunk]);
+  }
   return once + (micro_batches - 1) * segments * cuts.longest_seconds;
 }
 
@@ -47,6 +51,17 @@ std::vector<CellStage> chunks_of(int num_stages, int segments, const std::string
   std::vector<CellStage> chunks;
   for (int i = 0; i < count; ++i) chunks.push_back({stages[static_cast<size_t>(i)], i / num_stages});
   return chunks;
+}
+
+std::string name_of(const StageSplits& splits) {
+  std::map<std::string, std::vector<int>> sizes;
+  for (const auto& [size, split] : splits) {
+    if (size > 1 || splits.size() == 1) sizes[split.name].push_back(size);
+  }
+  if (sizes.size() == 1) return sizes.begin()->first;
+  std::vector<std::string> names;
+  for (const auto& [name, of] : sizes) names.push_back(fmt::format("{} with {}", name, fmt::join(of, " or ")));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::vector<int> stage_counts(int num_ranks) {
@@ -90,12 +105,12 @@ const StepGraphs& StagePlanner::graphs(int micro_batches) {
 }
 
 // What is found for the whole batch holds for its micro-batches: gradients are completed once a step in both.
-const std::vector<StageSplit>& StagePlanner::insides(int ranks_per_stage) {
-  const auto [it, is_new] = insides_.try_emplace(ranks_per_stage);
+const std::vector<StageSplit>& StagePlanner::insides(int num_ranks) {
+  const auto [it, is_new] = insides_.try_emplace(num_ranks);
   auto& found = it->second;
   if (!is_new) return found;
-  found.push_back({ranks_per_stage == 1 ? "one rank" : "data parallel"});
-  if (ranks_per_stage == 1 || !options_.searches_inside) return found;
+  found.push_back({num_ranks == 1 ? "one rank" : "data parallel"});
+  if (num_ranks == 1 || !options_.searches_inside) return found;
   if (options_.memory_limit_bytes > 0) {
     found.push_back({.name = "data parallel, optimizer shards", .shards_parameters = true});
   }
@@ -105,7 +120,7 @@ const std::vector<StageSplit>& StagePlanner::insides(int ranks_per_stage) {
   searching.timeout_seconds =
       std::isfinite(options_.deadline.seconds_left()) ? std::max(options_.deadline.seconds_left() / 4, 1e-3) : 0;
   try {
-    const auto chosen = choose_plan(whole_, first_ranks(ranks_per_stage), profile_, searching);
+    const auto chosen = choose_plan(whole_, first_ranks(num_ranks), profile_, searching);
     // The fastest that is none of data parallel's, which stands here already.
     const PlanCandidate* best = nullptr;
     for (const auto& candidate : chosen.candidates) {
@@ -122,38 +137,60 @@ const std::vector<StageSplit>& StagePlanner::insides(int ranks_per_stage) {
   return found;
 }
 
-StagedPlan StagePlanner::stage(const StageSplit& inside, int ranks_per_stage, int micro_batches, int num_stages,
-                               const CellStages& cells) {
-  const auto& step = graphs(micro_batches);
-  auto micro = step.micro;
-  set_stages(micro, cells);
-  auto stages = step.stages;
-  stages.num_stages = num_stages;
-  CompileOptions options{.verification = Verification::kNone};
-  for (const auto& [accumulator, parameter] : stages.accumulators) options.plan.partial_states.insert(accumulator);
+// The i-th ways of all sizes go together: data parallel in all stages, with shards, as it is searched. A size that has
+// fewer ways takes its last one.
+std::vector<StageSplits> StagePlanner::insides(const mesh::StageRanks& ranks) {
+  size_t most = 0;
+  for (const int size : ranks.sizes()) most = std::max(most, insides(size).size());
+  std::vector<StageSplits> all(most);
+  for (size_t i = 0; i < most; ++i) {
+    for (const int size : ranks.sizes()) {
+      const auto& ways = insides(size);
+      all[i].emplace(size, ways[std::min(i, ways.size() - 1)]);
+    }
+  }
+  return all;
+}
+
+WithinStage StagePlanner::within(const StageSplit& inside, const ir::Graph& micro, const StageOptions& stages,
+                                 int num_ranks) const {
+  WithinStage within{.mesh = mesh::Mesh({{"data", num_ranks}})};
+  for (const auto& [accumulator, parameter] : stages.accumulators) within.plan.partial_states.insert(accumulator);
   if (inside.record == nullptr) {
-    const mesh::Mesh mesh({{"data", ranks_per_stage}});
-    ShardingHints hints;
     for (const auto& input : micro.inputs()) {
       const int ndim = micro.type(input.value).shape.ndim();
       if (input.kind != ir::InputKind::kInput || ndim == 0) continue;
       auto sharding = mesh::Sharding::replicated(ndim);
       sharding.dims[0] = {0};
-      hints[input.name] = {mesh, sharding};
+      within.hints[input.name] = {within.mesh, sharding};
     }
-    options.plan.batch_by_default = true;
+    within.plan.batch_by_default = true;
     if (inside.shards_parameters) {
-      for (const auto& [accumulator, parameter] : stages.accumulators) options.plan.optimizer_shards.insert(parameter);
+      for (const auto& [accumulator, parameter] : stages.accumulators) within.plan.optimizer_shards.insert(parameter);
     }
-    return plan_stages(micro, &step.update, mesh, hints, stages, options);
+    return within;
   }
   const auto choices = choices_for(simplify(micro), *inside.record);
-  options.plan.strategies = false;
-  options.plan.fixed = choices.nodes;
+  within.plan.strategies = false;
+  within.plan.fixed = choices.nodes;
   auto inputs = choices.inputs;
   // Accumulators lie as what is added to them.
   std::erase_if(inputs, [&](const auto& input) { return stages.accumulators.contains(input.first); });
-  return plan_stages(micro, &step.update, choices.mesh, on_mesh(choices.mesh, inputs), stages, options);
+  within.mesh = choices.mesh;
+  within.hints = on_mesh(choices.mesh, inputs);
+  return within;
+}
+
+StagedPlan StagePlanner::stage(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches,
+                               const CellStages& cells) {
+  const auto& step = graphs(micro_batches);
+  auto micro = step.micro;
+  set_stages(micro, cells);
+  auto stages = step.stages;
+  stages.num_stages = ranks.num_stages();
+  std::map<int, WithinStage> sizes;
+  for (const int size : ranks.sizes()) sizes.emplace(size, within(inside.at(size), micro, stages, size));
+  return plan_stages(micro, &step.update, ranks, sizes, stages, {.verification = Verification::kNone});
 }
 
 CutLimits StagePlanner::limits(int num_stages, int micro_batches) const {
@@ -165,13 +202,23 @@ CutLimits StagePlanner::limits(int num_stages, int micro_batches) const {
           .receive_ahead = options_.receive_ahead};
 }
 
-void StagePlanner::require_shares(int num_stages, int micro_batches) const {
+mesh::StageRanks StagePlanner::equal_ranks(int num_stages) const {
   if (num_ranks_ % num_stages != 0) {
     throw InvalidArgument(
-        "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}", num_ranks_,
-        num_stages, num_ranks_);
+        "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}, or say how "
+        "many "
+        "ranks each has",
+        num_ranks_, num_stages, num_ranks_);
   }
-  require_micro_batches(num_stages, micro_batches);
+  return mesh::StageRanks::equal(num_stages, num_ranks_ / num_stages);
+}
+
+void StagePlanner::require_shares(const mesh::StageRanks& ranks, int micro_batches) const {
+  if (ranks.num_ranks() != num_ranks_) {
+    throw InvalidArgument("the stages have {} ranks, {} in all, but there are {}: deal out as many as there are",
+                          ranks.to_string(), ranks.num_ranks(), num_ranks_);
+  }
+  require_micro_batches(ranks.num_stages(), micro_batches);
   if (rows_ % micro_batches != 0) {
     throw InvalidArgument(
         "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows can",
@@ -179,29 +226,49 @@ void StagePlanner::require_shares(int num_stages, int micro_batches) const {
   }
 }
 
-std::vector<StagePlanner::Base> StagePlanner::bases(int num_stages, int micro_batches) {
-  require_shares(num_stages, micro_batches);
-  const int ranks = num_ranks_ / num_stages;
-  const Link& link = slowest_link(profile_, ranks, num_stages);
+// What the pieces are for stages of each size; of a chunk those of its stage.
+CutPlaces StagePlanner::places(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches) {
+  const Link& link = slowest_link(profile_, ranks);
+  const auto of_chunks = chunks(ranks.num_stages());
+  std::optional<CutPlaces> found;
+  std::map<int, int> kinds;  // by number of ranks
+  for (const int size : ranks.sizes()) {
+    const auto plan = stage({{size, inside.at(size)}}, mesh::StageRanks::equal(1, size), micro_batches, {});
+    auto places = find_cut_places(plan, static_cast<int>(of_chunks.size()), profile_, link);
+    kinds.emplace(size, static_cast<int>(kinds.size()));
+    if (!found) {
+      found = std::move(places);
+    } else {
+      check_equal(places.problem.pieces.size(), found->problem.pieces.size(), "pieces of a network");
+      found->problem.others.push_back(std::move(places.problem));
+    }
+  }
+  if (ranks.are_equal()) return std::move(*found);
+  for (const auto& chunk : of_chunks) found->problem.kinds.push_back(kinds.at(ranks.count(chunk.stage)));
+  return std::move(*found);
+}
+
+std::vector<StagePlanner::Base> StagePlanner::bases(const mesh::StageRanks& ranks, int micro_batches) {
+  require_shares(ranks, micro_batches);
   std::vector<Base> found;
-  for (const StageSplit& inside : insides(ranks)) {
+  for (const StageSplits& inside : insides(ranks)) {
     options_.deadline.throw_if_over();
-    const auto plan = stage(inside, ranks, micro_batches, 1, {});
-    found.push_back({inside, find_cut_places(plan, static_cast<int>(chunks(num_stages).size()), profile_, link)});
+    found.push_back({inside, places(inside, ranks, micro_batches)});
   }
   return found;
 }
 
-PlannedStages StagePlanner::simulate(const Base& base, int num_stages, int micro_batches, const StageCuts& cuts) {
-  PlannedStages planned{.num_stages = num_stages,
-                        .ranks_per_stage = num_ranks_ / num_stages,
+PlannedStages StagePlanner::simulate(const Base& base, const mesh::StageRanks& ranks, int micro_batches,
+                                     const StageCuts& cuts) {
+  PlannedStages planned{.num_stages = ranks.num_stages(),
+                        .ranks = ranks,
                         .micro_batches = micro_batches,
-                        .chunks = chunks(num_stages),
+                        .chunks = chunks(ranks.num_stages()),
                         .inside = base.inside,
                         .places = base.places,
                         .cuts = cuts};
   planned.cells = cell_stages(base.places, cuts, planned.chunks);
-  auto staged = stage(base.inside, planned.ranks_per_stage, micro_batches, num_stages, planned.cells);
+  auto staged = stage(base.inside, ranks, micro_batches, planned.cells);
   planned.simulated = simulate_stages(staged, profile_,
                                       {.micro_batches = micro_batches,
                                        .schedule = options_.schedule,
@@ -213,8 +280,8 @@ PlannedStages StagePlanner::simulate(const Base& base, int num_stages, int micro
 
 // Cuts count what stays; what a phase takes besides is known once it is compiled. So cuts are made for less memory
 // until what they take fits.
-PlannedStages StagePlanner::fitted(const Base& base, int num_stages, int micro_batches) {
-  auto cut_limits = limits(num_stages, micro_batches);
+PlannedStages StagePlanner::fitted(const Base& base, const mesh::StageRanks& ranks, int micro_batches) {
+  auto cut_limits = limits(ranks.num_stages(), micro_batches);
   std::string fault;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     StageCuts cuts;
@@ -225,7 +292,7 @@ PlannedStages StagePlanner::fitted(const Base& base, int num_stages, int micro_b
       break;
     }
     try {
-      return simulate(base, num_stages, micro_batches, cuts);
+      return simulate(base, ranks, micro_batches, cuts);
     } catch (const InvalidArgument& error) {
       if (fault.empty()) fault = error.what();
     }
@@ -236,26 +303,30 @@ PlannedStages StagePlanner::fitted(const Base& base, int num_stages, int micro_b
 }
 
 PlannedStages StagePlanner::plan(int num_stages, int micro_batches) {
+  return plan(equal_ranks(num_stages), micro_batches);
+}
+
+PlannedStages StagePlanner::plan(const mesh::StageRanks& ranks, int micro_batches) {
   std::optional<PlannedStages> best;
   std::vector<std::string> faults;
   std::set<std::string> different;
-  for (const Base& base : bases(num_stages, micro_batches)) {
+  for (const Base& base : bases(ranks, micro_batches)) {
     try {
-      auto planned = fitted(base, num_stages, micro_batches);
+      auto planned = fitted(base, ranks, micro_batches);
       if (!best || planned.step_seconds() < best->step_seconds()) best = std::move(planned);
     } catch (const InvalidArgument& error) {
       different.insert(error.what());
-      faults.push_back(fmt::format("{} within a stage: {}", base.inside.name, error.what()));
+      faults.push_back(fmt::format("{} within a stage: {}", name_of(base.inside), error.what()));
     }
   }
   if (best) return std::move(*best);
   if (different.size() == 1) throw InvalidArgument(*different.begin());
-  throw InvalidArgument("there is no pipeline of {} stages:\n  {}", num_stages, fmt::join(faults, "\n  "));
+  throw InvalidArgument("there is no pipeline of {} stages:\n  {}", ranks.num_stages(), fmt::join(faults, "\n  "));
 }
 
 std::optional<PlannedStages> StagePlanner::plan_with(const PlannedStages& planned, const StageCuts& cuts) {
   try {
-    return simulate({planned.inside, planned.places}, planned.num_stages, planned.micro_batches, cuts);
+    return simulate({planned.inside, planned.places}, planned.ranks, planned.micro_batches, cuts);
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
@@ -278,7 +349,7 @@ StagePlanner::Search StagePlanner::search() {
         entries.push_back({std::move(candidate), std::nullopt});
       };
       try {
-        for (auto& base : bases(stages, count)) {
+        for (auto& base : bases(equal_ranks(stages), count)) {
           try {
             const auto within = limits(stages, count);
             const auto cuts = choose_cuts(base.places.problem, within);
@@ -306,7 +377,7 @@ StagePlanner::Search StagePlanner::search() {
     }
     if (base) {
       try {
-        candidate.planned = fitted(*base, candidate.num_stages, candidate.micro_batches);
+        candidate.planned = fitted(*base, equal_ranks(candidate.num_stages), candidate.micro_batches);
         ++num_simulated;
       } catch (const InvalidArgument& error) {
         candidate.fault = error.what();

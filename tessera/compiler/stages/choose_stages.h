@@ -43,6 +43,12 @@ struct StageSplit {
   bool shards_parameters = false;  // replicas share the rows of parameters, with their states and updates
 };
 
+// By number of ranks, for each that a stage has.
+using StageSplits = std::map<int, StageSplit>;
+// "data parallel"; where they differ "searched on [x=3] with 3 ranks, data parallel with 2". One rank alone splits
+// nothing, which is said only where no stage does.
+std::string name_of(const StageSplits& splits);
+
 // The stage and segment of each chunk of a network that goes over the stages `segments` times, from 0 up each time; for
 // the schedule zb_v there and back. 0 segments: as many as the schedule has, 2 for interleaved_1f1b and zb_v, else 1.
 // Throws InvalidArgument for other segments than the schedule can have.
@@ -51,10 +57,10 @@ std::vector<CellStage> chunks_of(int num_stages, int segments, const std::string
 // PlannedStages is a step in a pipeline.
 struct PlannedStages {
   int num_stages = 1;
-  int ranks_per_stage = 1;
+  mesh::StageRanks ranks;
   int micro_batches = 1;
   std::vector<CellStage> chunks;  // where each is
-  StageSplit inside;
+  StageSplits inside;
   CutPlaces places;
   StageCuts cuts;
   CellStages cells;
@@ -87,6 +93,8 @@ class StagePlanner {
   // The fastest pipeline of so many stages and micro-batches. Throws InvalidArgument where the ranks or the batch
   // cannot be dealt so, where the network cannot be cut so, or nothing fits into the memory limit.
   PlannedStages plan(int num_stages, int micro_batches);
+  // The same of stages that have these ranks, which are all that there are.
+  PlannedStages plan(const mesh::StageRanks& ranks, int micro_batches);
   // The same with other cuts: for explanations. nullopt where it does not fit.
   std::optional<PlannedStages> plan_with(const PlannedStages& planned, const StageCuts& cuts);
 
@@ -111,22 +119,27 @@ class StagePlanner {
  private:
   // A step planned on the ranks of a stage, as one stage.
   struct Base {
-    StageSplit inside;
+    StageSplits inside;
     CutPlaces places;
   };
 
   const StepGraphs& graphs(int micro_batches);
-  const std::vector<StageSplit>& insides(int ranks_per_stage);
-  StagedPlan stage(const StageSplit& inside, int ranks_per_stage, int micro_batches, int num_stages,
+  const std::vector<StageSplit>& insides(int num_ranks);
+  std::vector<StageSplits> insides(const mesh::StageRanks& ranks);
+  WithinStage within(const StageSplit& inside, const ir::Graph& micro, const StageOptions& stages, int num_ranks) const;
+  StagedPlan stage(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches,
                    const CellStages& cells);
-  std::vector<Base> bases(int num_stages, int micro_batches);
-  PlannedStages simulate(const Base& base, int num_stages, int micro_batches, const StageCuts& cuts);
-  PlannedStages fitted(const Base& base, int num_stages, int micro_batches);
+  CutPlaces places(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches);
+  std::vector<Base> bases(const mesh::StageRanks& ranks, int micro_batches);
+  PlannedStages simulate(const Base& base, const mesh::StageRanks& ranks, int micro_batches, const StageCuts& cuts);
+  PlannedStages fitted(const Base& base, const mesh::StageRanks& ranks, int micro_batches);
+  // Of stages that share the ranks evenly.
+  mesh::StageRanks equal_ranks(int num_stages) const;
   CutLimits limits(int num_stages, int micro_batches) const;
   std::vector<CellStage> chunks(int num_stages) const {
     return chunks_of(num_stages, options_.segments, options_.schedule);
   }
-  void require_shares(int num_stages, int micro_batches) const;
+  void require_shares(const mesh::StageRanks& ranks, int micro_batches) const;
 
   const ir::Graph& whole_;
   int64_t rows_;

@@ -2,8 +2,8 @@
 // whole is. What passes from one phase to a later one, or to another chunk, is a state of these graphs, named for its
 // value: it lies in the slot that a micro-batch has in the chunk.
 //
-// The plan is on a mesh of as many ranks as a stage has, 0 to n-1; what is cut is on the ranks of its stage. So rank i
-// of a stage has the same piece of a message as rank i of another.
+// The plan is on a mesh of as many ranks as the stage has, 0 to n-1; what is cut is on the ranks of the stage. So
+// between stages of equally many ranks, rank i of one has the same piece of a message as rank i of the other.
 #pragma once
 
 #include <map>

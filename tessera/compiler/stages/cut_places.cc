@@ -20,11 +20,12 @@ bool is_named(const ir::Node& node) { return !node.source.empty() && node.source
 class PlaceFinder {
  public:
   PlaceFinder(const StagedPlan& plan, const MachineProfile& profile, const Link& link)
-      : graph_(plan.micro.graph),
+      : graph_(plan.micro),
         plan_(plan),
+        micro_(plan.of_stage(0).micro),
         options_(plan.options),
         link_(link),
-        costs_(cost_of_plan(plan.micro.graph, plan.micro.plan, profile)),
+        costs_(cost_of_plan(graph_, micro_, profile)),
         pieces_(static_cast<size_t>(graph_.num_nodes()), kNoPiece) {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (is_forward(n)) forward_.push_back(n);
@@ -54,12 +55,12 @@ class PlaceFinder {
   int& piece_of(NodeId n) { return pieces_[static_cast<size_t>(n)]; }
   CutPiece& piece(int i) { return result_.problem.pieces[static_cast<size_t>(i)]; }
 
-  int64_t local_bytes(const PlannedPart& part, ValueId v, const mesh::Layout& layout) const {
-    const Type& type = part.graph.type(v);
+  int64_t local_bytes(const ir::Graph& graph, ValueId v, const mesh::Layout& layout) const {
+    const Type& type = graph.type(v);
     const auto shape = mesh::local_shape(type.shape, layout.sharding, layout.mesh, layout.mesh.ranks()[0]);
     return Type{type.dtype, shape}.size_bytes();
   }
-  int64_t bytes_of(ValueId v) const { return local_bytes(plan_.micro, v, plan_.micro.plan.source_layout(v)); }
+  int64_t bytes_of(ValueId v) const { return local_bytes(graph_, v, micro_.source_layout(v)); }
 
   // Whether a stage may begin with each of the forward nodes.
   std::vector<bool> beginnings(bool whole_cells) const {
@@ -209,12 +210,12 @@ class PlaceFinder {
 
   // An optimizer has so many bytes for each of the parameters'.
   void add_persistent() {
-    const auto& update = plan_.update;
+    const Plan& update = plan_.of_stage(0).update;
     double parameter_bytes = 0;
     double state_bytes = 0;
-    for (const auto& input : update.graph.inputs()) {
+    for (const auto& input : plan_.update.inputs()) {
       if (options_.accumulators.contains(input.name)) continue;
-      const auto bytes = static_cast<double>(local_bytes(update, input.value, update.plan.layout(input.value)));
+      const auto bytes = static_cast<double>(local_bytes(plan_.update, input.value, update.layout(input.value)));
       (input.kind == ir::InputKind::kParameter ? parameter_bytes : state_bytes) += bytes;
     }
     const double share = parameter_bytes == 0 ? 0 : state_bytes / parameter_bytes;
@@ -223,7 +224,7 @@ class PlaceFinder {
     for (const auto& [v, at] : first_readers()) {
       const ir::Input* input = input_of(v);
       if (input->kind == ir::InputKind::kInput) continue;
-      const int64_t bytes = local_bytes(plan_.micro, v, plan_.micro.plan.layout(v));
+      const int64_t bytes = local_bytes(graph_, v, micro_.layout(v));
       piece(at).persistent_bytes += bytes;
       if (input->kind != ir::InputKind::kParameter) continue;
       piece(at).persistent_bytes += static_cast<int64_t>(share * static_cast<double>(bytes));
@@ -231,12 +232,13 @@ class PlaceFinder {
       if (accumulator == accumulators.end()) continue;
       const ir::Input* sum = graph_.find_input(accumulator->second);
       if (sum == nullptr) continue;
-      piece(at).persistent_bytes += local_bytes(plan_.micro, sum->value, plan_.micro.plan.layout(sum->value));
+      piece(at).persistent_bytes += local_bytes(graph_, sum->value, micro_.layout(sum->value));
     }
   }
 
   const ir::Graph& graph_;
   const StagedPlan& plan_;
+  const Plan& micro_;
   const StageOptions& options_;
   const Link& link_;
   PlanCost costs_;
@@ -253,18 +255,20 @@ CutPlaces find_cut_places(const StagedPlan& plan, int num_chunks, const MachineP
   return PlaceFinder(plan, profile, link).run(num_chunks);
 }
 
-const Link& link_between(const MachineProfile& profile, int ranks_per_stage, int from, int to) {
-  for (int i = 0; i < ranks_per_stage; ++i) {
-    if (profile.host_of(from * ranks_per_stage + i) != profile.host_of(to * ranks_per_stage + i)) {
-      return profile.inter_host;
+const Link& link_between(const MachineProfile& profile, const mesh::StageRanks& ranks, int from, int to) {
+  const bool is_equal = ranks.count(from) == ranks.count(to);
+  for (int i = 0; i < ranks.count(from); ++i) {
+    for (int j = 0; j < ranks.count(to); ++j) {
+      if (is_equal && i != j) continue;
+      if (profile.host_of(ranks.first(from) + i) != profile.host_of(ranks.first(to) + j)) return profile.inter_host;
     }
   }
   return profile.intra_host;
 }
 
-const Link& slowest_link(const MachineProfile& profile, int ranks_per_stage, int num_stages) {
-  for (int stage = 0; stage + 1 < num_stages; ++stage) {
-    const Link& link = link_between(profile, ranks_per_stage, stage, stage + 1);
+const Link& slowest_link(const MachineProfile& profile, const mesh::StageRanks& ranks) {
+  for (int stage = 0; stage + 1 < ranks.num_stages(); ++stage) {
+    const Link& link = link_between(profile, ranks, stage, stage + 1);
     if (&link == &profile.inter_host) return link;
   }
   return profile.intra_host;

@@ -21,10 +21,11 @@ struct CutPlaces {
 // cut. What the network itself computes goes with the cell that follows. `link`: between stages.
 CutPlaces find_cut_places(const StagedPlan& plan, int num_chunks, const MachineProfile& profile, const Link& link);
 
-// The link from rank i of one stage to rank i of another, the slowest for all i, where each has so many ranks.
-const Link& link_between(const MachineProfile& profile, int ranks_per_stage, int from, int to);
-// The slowest between neighbours of so many stages.
-const Link& slowest_link(const MachineProfile& profile, int ranks_per_stage, int num_stages);
+// The slowest link of a message from one stage to another: from rank i of the one to rank i of the other where they
+// have equally many, else from any rank to any.
+const Link& link_between(const MachineProfile& profile, const mesh::StageRanks& ranks, int from, int to);
+// The slowest between neighbours.
+const Link& slowest_link(const MachineProfile& profile, const mesh::StageRanks& ranks);
 
 // What nn::Cell::set_stage is told.
 struct CellStage {

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/cost/operator_time.h"
+#include "tessera/compiler/stages/stage_messages.h"
 #include "tessera/pipeline/search/named.h"
 
 namespace tessera::compiler {
@@ -20,27 +21,28 @@ using pipeline::PhaseKind;
 // FindOptions::effort of a step: less than the search's own, because every rank waits for it when training begins.
 constexpr int64_t kEffort = 200'000;
 
-// Of the first rank of any stage.
+// Of the first of the layout's ranks.
 Type local_type(const StagedPlan& plan, ValueId v, const mesh::Layout& layout) {
-  const Type& type = plan.micro.graph.type(v);
+  const Type& type = plan.micro.type(v);
   return {type.dtype, mesh::local_shape(type.shape, layout.sharding, layout.mesh, layout.mesh.ranks()[0])};
 }
 
 double node_seconds(const StagedPlan& plan, NodeId n, const MachineProfile& profile) {
-  const ir::Node& node = plan.micro.graph.node(n);
+  const ir::Node& node = plan.micro.node(n);
+  const Plan& micro = plan.of_chunk(plan.placement.chunk_of(n)).micro;
   std::vector<Type> inputs;
   std::vector<Type> outputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    inputs.push_back(local_type(plan, node.inputs[i], plan.micro.plan.operand_layout(n, i)));
+    inputs.push_back(local_type(plan, node.inputs[i], micro.operand_layout(n, i)));
   }
-  for (const ValueId v : node.outputs) outputs.push_back(local_type(plan, v, plan.micro.plan.layout(v)));
+  for (const ValueId v : node.outputs) outputs.push_back(local_type(plan, v, micro.layout(v)));
   return operator_seconds(node.op, node.attributes, inputs, outputs, profile);
 }
 
 // The values that pass from phase to phase of a chunk: those that its later phases read of its earlier ones.
 std::vector<int64_t> kept_bytes(const StagedPlan& plan) {
   std::set<std::pair<int, ValueId>> kept;
-  const auto& graph = plan.micro.graph;
+  const auto& graph = plan.micro;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const int chunk = plan.placement.chunk_of(n);
     if (chunk == kEveryStage) continue;
@@ -56,7 +58,7 @@ std::vector<int64_t> kept_bytes(const StagedPlan& plan) {
   }
   std::vector<int64_t> bytes(static_cast<size_t>(plan.placement.num_chunks()));
   for (const auto& [chunk, v] : kept) {
-    bytes[static_cast<size_t>(chunk)] += local_type(plan, v, plan.micro.plan.source_layout(v)).size_bytes();
+    bytes[static_cast<size_t>(chunk)] += local_type(plan, v, plan.of_chunk(chunk).micro.source_layout(v)).size_bytes();
   }
   return bytes;
 }
@@ -243,7 +245,7 @@ pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_bat
   };
   const auto& placement = plan.placement;
   std::vector<Seconds> seconds(static_cast<size_t>(placement.num_chunks()));
-  for (NodeId n = 0; n < plan.micro.graph.num_nodes(); ++n) {
+  for (NodeId n = 0; n < plan.micro.num_nodes(); ++n) {
     const int chunk = placement.chunk_of(n);
     if (chunk == kEveryStage) continue;
     auto& of_chunk = seconds[static_cast<size_t>(chunk)];
@@ -269,10 +271,10 @@ pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_bat
   }
   problem.borders.resize(problem.chunks.size() - 1);
   const Link& link = profile.intra_host;
-  for (const auto& message : chunk_messages(plan.micro.graph, placement)) {
+  for (const auto& message : chunk_messages(plan.micro, placement)) {
     const auto border = border_of(placement, message.from, message.to);
     if (!border) continue;
-    const int64_t bytes = local_type(plan, message.value, plan.micro.plan.source_layout(message.value)).size_bytes();
+    const int64_t bytes = busiest_bytes(message_between(plan, message));
     auto& at = problem.borders[static_cast<size_t>(*border)];
     auto& time = message.from < message.to ? at.forward : at.backward;
     time.latency_ns = nanoseconds(link.latency_seconds);
@@ -287,7 +289,7 @@ ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::s
   const auto place = [&](bool split) {
     auto options = plan.options;
     options.split_backward = split;
-    plan.placement = place_on_stages(plan.micro.graph, options);
+    plan.placement = place_on_stages(plan.micro, options);
   };
   const auto find = [&](bool split) -> ChosenSchedule {
     place(split);

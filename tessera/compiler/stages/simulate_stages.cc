@@ -11,6 +11,7 @@
 #include "tessera/compiler/simulate.h"
 #include "tessera/compiler/stages/cut_places.h"
 #include "tessera/compiler/stages/make_programs.h"
+#include "tessera/compiler/stages/stage_messages.h"
 #include "tessera/compiler/stages/update_rounds.h"
 #include "tessera/ops/kernel_catalogue.h"
 
@@ -50,7 +51,7 @@ class StageSimulator {
   void place(bool split) {
     auto options = plan_.options;
     options.split_backward = split;
-    plan_.placement = place_on_stages(plan_.micro.graph, options);
+    plan_.placement = place_on_stages(plan_.micro, options);
   }
 
   SimulatedStages with_backward(bool split) {
@@ -79,14 +80,10 @@ class StageSimulator {
 
   // As the ranks of the stage lay it out (session/pipeline_builder.cc).
   SimulatedStage simulate_stage(int stage, std::vector<SimulatedChunk>& chunks) {
-    const auto ranks = plan_.ranks_of(stage);
     std::map<int, ChunkParts> cuts;
-    for (const int chunk : plan_.placement.chunks_of(stage)) {
-      cuts[chunk] = cut_chunk(plan_.micro.graph, plan_.micro.plan, plan_.placement, chunk, ranks);
-    }
-    const auto update =
-        cut_update(plan_.update.graph, plan_.update.plan, plan_.rounds, stage, update_outputs(plan_, stage), ranks);
-    const auto gather = cut_gather(plan_, stage);
+    for (const int chunk : plan_.placement.chunks_of(stage)) cuts[chunk] = cut_chunk(plan_, chunk);
+    const auto update = cut_update(plan_, stage);
+    const std::vector<PlannedPart> once = {cut_gather(plan_, stage), cut_sums(plan_, stage)};
     SimulatedStage result;
     ir::PersistentLayout persistent;
     std::set<std::string> in_slots;
@@ -110,7 +107,7 @@ class StageSimulator {
       for (const auto& phase : cut.phases) add_inputs(phase.part);
     }
     for (const auto& round : update) add_inputs(round);
-    add_inputs(gather);
+    for (const auto& part : once) add_inputs(part);
     for (const auto& [chunk, cut] : cuts) {
       if (chunk != cuts.begin()->first) add_copies(cut, chunk, persistent);
     }
@@ -133,7 +130,7 @@ class StageSimulator {
       }
     }
     for (const auto& round : update) result.update_seconds += seconds(round);
-    result.update_seconds += seconds(gather);  // once a step as well
+    for (const auto& part : once) result.update_seconds += seconds(part);
     return result;
   }
 
@@ -160,23 +157,22 @@ class StageSimulator {
   void count_messages(SimulatedStages& result) {
     std::map<std::pair<int, int>, ChunkTraffic> traffic;
     std::map<std::tuple<int, PhaseKind, int>, int64_t> groups;
-    for (const auto& message : chunk_messages(plan_.micro.graph, plan_.placement)) {
+    for (const auto& message : chunk_messages(plan_.micro, plan_.placement)) {
       if (!border_of(plan_.placement, message.from, message.to)) continue;
-      const auto type =
-          local_type(plan_.micro.graph.type(message.value), plan_.micro.plan.source_layout(message.value));
+      const int64_t bytes = busiest_bytes(message_between(plan_, message));
       auto& on_way =
           traffic.try_emplace({message.from, message.to}, ChunkTraffic{message.from, message.to}).first->second;
-      on_way.bytes += type.size_bytes();
+      on_way.bytes += bytes;
       auto [group, is_new] = groups.try_emplace({message.from, message.made, message.to}, 0);
-      group->second += type.size_bytes();
+      group->second += bytes;
       if (is_new) ++on_way.messages;
     }
     for (const auto& [way, on_way] : traffic) result.traffic.push_back(on_way);
     result.problem.borders.resize(static_cast<size_t>(plan_.placement.num_chunks() - 1));
     for (const auto& [group, bytes] : groups) {
       const auto [from, made, to] = group;
-      const Link& link = link_between(profile_, plan_.ranks_per_stage(), plan_.placement.stage_of_chunk(from),
-                                      plan_.placement.stage_of_chunk(to));
+      const Link& link =
+          link_between(profile_, plan_.ranks, plan_.placement.stage_of_chunk(from), plan_.placement.stage_of_chunk(to));
       // What skips chunks is counted at the last border that it passes.
       auto& border = result.problem.borders[static_cast<size_t>(*border_of(plan_.placement, from, to))];
       auto& time = from < to ? border.forward : border.backward;

@@ -41,7 +41,7 @@ struct SimulatedStage {
   int64_t memory_bytes() const { return persistent_bytes + arena_bytes + slots_bytes; }
 };
 
-// What goes from chunk to chunk for one micro-batch, by each rank of the sender.
+// What goes from chunk to chunk for one micro-batch: the bytes of the rank that sends or receives most of each message.
 struct ChunkTraffic {
   int from = 0;
   int to = 0;

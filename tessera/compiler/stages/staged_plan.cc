@@ -1,12 +1,13 @@
 #include "tessera/compiler/stages/staged_plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/recompute_blocks.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/verify/verify_plan.h"
+#include "tessera/mesh/strategy.h"
+#include "tessera/mesh/strategy_error.h"
 
 namespace tessera::compiler {
 namespace {
@@ -41,25 +42,6 @@ void complete(Plan& plan, const std::set<ValueId>& leaving) {
   }
 }
 
-// The first axis of a layout whose parameter several stages have.
-constexpr const char* kStagesAxis = "stages";
-
-mesh::Layout with_stages(const mesh::Layout& layout, const std::vector<std::vector<int>>& ranks_of_stages) {
-  std::vector<mesh::Axis> axes = {{kStagesAxis, static_cast<int>(ranks_of_stages.size())}};
-  std::vector<int> ranks;
-  for (int i = 0; i < layout.mesh.num_axes(); ++i) axes.push_back(layout.mesh.axis(i));
-  for (const auto& of_stage : ranks_of_stages) {
-    const auto mesh = on_ranks(layout.mesh, of_stage);
-    ranks.insert(ranks.end(), mesh.ranks().begin(), mesh.ranks().end());
-  }
-  mesh::Sharding sharding = layout.sharding;
-  for (auto& dim : sharding.dims) {
-    for (int& axis : dim) ++axis;
-  }
-  for (auto& partial : sharding.partial) ++partial.axis;
-  return {mesh::Mesh(std::move(axes), std::move(ranks)), std::move(sharding)};
-}
-
 // What passes between rounds of the update is whole, and what all stages are told is so on every rank.
 void complete(Plan& plan, const Graph& graph, const UpdateRounds& rounds) {
   complete(plan, values_between_rounds(graph, rounds));
@@ -68,58 +50,97 @@ void complete(Plan& plan, const Graph& graph, const UpdateRounds& rounds) {
   }
 }
 
-// Inputs of both graphs lie alike: as the micro-batch's plan has them. What all stages have is whole.
-ShardingHints update_hints(const StagedPlan& plan, const mesh::Mesh& mesh, ShardingHints hints) {
-  for (const auto& input : plan.update.graph.inputs()) {
-    if (plan.values.at(input.name) != kEveryStage) continue;
-    hints[input.name] = {mesh, mesh::Sharding::replicated(plan.update.graph.type(input.value).shape.ndim())};
+mesh::Layout moved_to(const mesh::Layout& layout, const std::vector<int>& ranks) {
+  return {on_ranks(layout.mesh, ranks), layout.sharding};
+}
+
+mesh::Layout completed(mesh::Layout layout) {
+  layout.sharding.partial.clear();
+  return layout;
+}
+
+// The ranks to which a sum is given that others add nothing to: those with coordinate 0 on the axes that it is partial
+// over. What they have lies as each of them has it.
+mesh::Layout first_of_sum(const mesh::Layout& layout) {
+  const auto& [mesh, sharding] = layout;
+  const auto is_partial = [&](int axis) {
+    return std::any_of(sharding.partial.begin(), sharding.partial.end(), [&](const auto& p) { return p.axis == axis; });
+  };
+  std::vector<mesh::Axis> axes;
+  std::vector<int> renumbered(static_cast<size_t>(mesh.num_axes()), -1);
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+    if (is_partial(axis)) continue;
+    renumbered[static_cast<size_t>(axis)] = static_cast<int>(axes.size());
+    axes.push_back(mesh.axis(axis));
   }
-  for (const auto& input : plan.micro.graph.inputs()) {
-    if (input.kind == ir::InputKind::kInput) continue;
-    const bool is_gathered = plan.options.gathered.contains(input.name);
-    hints[input.name] = (is_gathered ? plan.with_shards.plan : plan.micro.plan).layout(input.value);
+  std::vector<int> ranks;
+  for (const int rank : mesh.ranks()) {
+    const auto at = mesh.coordinates(rank);
+    const bool is_first = std::all_of(sharding.partial.begin(), sharding.partial.end(),
+                                      [&](const auto& p) { return at[static_cast<size_t>(p.axis)] == 0; });
+    if (is_first) ranks.push_back(rank);
   }
-  return hints;
+  mesh::Sharding own = sharding;
+  own.partial.clear();
+  for (auto& dim : own.dims) {
+    for (int& axis : dim) axis = renumbered[static_cast<size_t>(axis)];
+  }
+  return {mesh::Mesh(std::move(axes), std::move(ranks)), std::move(own)};
+}
+
+bool covers_all_ranks(const std::vector<mesh::Layout>& layouts, const mesh::StageRanks& ranks) {
+  int count = 0;
+  for (const auto& layout : layouts) count += layout.mesh.size();
+  return count == ranks.num_ranks();
+}
+
+bool are_replicated(const std::vector<mesh::Layout>& layouts) {
+  return std::all_of(layouts.begin(), layouts.end(),
+                     [](const mesh::Layout& layout) { return layout.sharding.is_replicated(); });
 }
 
 }  // namespace
 
-std::vector<int> StagedPlan::ranks_of(int stage) const {
-  std::vector<int> ranks(static_cast<size_t>(ranks_per_stage()));
-  std::iota(ranks.begin(), ranks.end(), stage * ranks_per_stage());
-  return ranks;
-}
-
-ShardingHints StagedPlan::layouts() const {
-  ShardingHints result;
-  const auto add = [&](const PlannedPart& part) {
-    for (const auto& input : part.graph.inputs()) {
+StageLayouts StagedPlan::layouts() const {
+  StageLayouts result;
+  const auto add = [&](const Graph& graph, Plan SizedPlan::*part) {
+    for (const auto& input : graph.inputs()) {
       if (input.kind == ir::InputKind::kInput || options.accumulators.contains(input.name)) continue;
-      if (&part == &micro && options.gathered.contains(input.name)) continue;
+      if (part == &SizedPlan::micro && options.gathered.contains(input.name)) continue;
       const int stage = values.at(input.name);
-      if (stage == kEveryStage) continue;
-      auto layout = part.plan.layout(input.value);
+      if (stage == kEveryStage || result.contains(input.name)) continue;
       const auto shared = placement.shared.find(input.name);
-      if (shared == placement.shared.end()) {
-        layout.mesh = on_ranks(layout.mesh, ranks_of(stage));
-      } else {
-        std::vector<std::vector<int>> ranks;
-        for (const int s : shared->second) ranks.push_back(ranks_of(s));
-        layout = with_stages(layout, ranks);
-      }
-      result.try_emplace(input.name, std::move(layout));
+      const auto stages = shared == placement.shared.end() ? std::vector<int>{stage} : shared->second;
+      std::vector<mesh::Layout> layouts;
+      for (const int s : stages) layouts.push_back(moved_to((of_stage(s).*part).layout(input.value), ranks_of(s)));
+      if (stages.size() > 1 && are_replicated(layouts) && covers_all_ranks(layouts, ranks)) continue;
+      result.emplace(input.name, std::move(layouts));
     }
   };
-  add(micro);
-  add(update);
+  add(micro, &SizedPlan::micro);
+  add(update, &SizedPlan::update);
   return result;
+}
+
+mesh::Layout StagedPlan::layout_in_chunk(ValueId v, int chunk) const {
+  return moved_to(of_chunk(chunk).micro.source_layout(v), ranks_of(placement.stage_of_chunk(chunk)));
+}
+
+mesh::Layout StagedPlan::layout_sent(const std::string& name, int stage) const {
+  const auto own = moved_to(of_stage(stage).micro.layout(micro.find_input(name)->value), ranks_of(stage));
+  return is_completed_first(*this, name) ? completed(own) : own;
+}
+
+mesh::Layout StagedPlan::layout_received(const std::string& name, int stage) const {
+  const auto own = moved_to(of_stage(stage).micro.layout(micro.find_input(name)->value), ranks_of(stage));
+  return is_completed_first(*this, name) ? first_of_sum(own) : own;
 }
 
 namespace {
 
 // The graph of a micro-batch, in which each stage reads its own parameters and each chunk adds to its own accumulators.
 void share_parameters(StagedPlan& plan, StageOptions& options, bool trains) {
-  Graph& graph = plan.micro.graph;
+  Graph& graph = plan.micro;
   StageOptions before_casts = options;
   before_casts.require_parameters = false;  // a stage may have casts of them only
   graph = repeat_casts(graph, place_on_stages(graph, before_casts));
@@ -129,129 +150,219 @@ void share_parameters(StagedPlan& plan, StageOptions& options, bool trains) {
   plan.placement = place_on_stages(graph, options);
 }
 
-// The plan of a micro-batch. Optimizer shards are gathered once a step, and their gradients scattered once:
-// micro-batches see whole parameters.
-void plan_micro(StagedPlan& plan, const mesh::Mesh& mesh, const ShardingHints& hints, const PlanOptions& options) {
-  const Graph& micro = plan.micro.graph;
-  const auto& shards = options.optimizer_shards;
-  plan.micro.plan = propagate(micro, mesh, hints, options);
-  if (shards.empty()) return;
-  plan.with_shards = plan.micro;
-  ShardingHints whole_hints = hints;
-  PlanOptions whole = options;
-  for (const auto& parameter : shards) whole_hints.erase(parameter);
-  whole.optimizer_shards.clear();
-  plan.micro.plan = propagate(micro, mesh, whole_hints, whole);
-
-  Graph graph("gather");
-  ShardingHints layouts;
-  std::map<std::string, ir::Value> gathered;
-  for (const auto& input : micro.inputs()) {
-    const auto shard = plan.with_shards.plan.layout(input.value);
-    if (!shards.contains(input.name) || shard == plan.micro.plan.layout(input.value)) continue;
-    layouts[input.name] = shard;
-    layouts[gathered_name(input.name)] = plan.micro.plan.layout(input.value);
-    gathered[input.name] = graph.add_input(input.kind, input.name, micro.type(input.value));
+// A strategy speaks of the ranks of its cell's stage: it shares an operator among as many, or a number that divides it.
+void require_narrow_strategies(const Graph& graph, const StagePlacement& placement, const mesh::StageRanks& ranks) {
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const ir::Node& node = graph.node(n);
+    const int stage = placement.stage_of(n);
+    if (stage < 0) continue;
+    for (const auto& counts : node.strategy) {
+      int64_t parts = 1;
+      for (const int64_t count : counts) parts *= count;
+      if (parts < 1 || ranks.count(stage) % parts == 0) continue;
+      throw mesh::StrategyError(
+          "cell \"{}\" on stage {}: strategy {} shares its {} among {} ranks, but the stage has {}: give the stage a "
+          "multiple of {} ranks, or the cell another stage or strategy",
+          node.source, stage, mesh::to_string(node.strategy), node.op, parts, ranks.count(stage), parts);
+    }
   }
-  for (const auto& [name, shard] : gathered) {
-    graph.add_input(ir::InputKind::kState, gathered_name(name), shard.type());
-    graph.add_output(gathered_name(name), shard);
-    plan.options.gathered.insert(name);
-  }
-  plan.gather.plan = propagate(graph, mesh, layouts);
-  plan.gather.graph = std::move(graph);
 }
 
-void plan_update(StagedPlan& plan, const Graph& update, const mesh::Mesh& mesh, const ShardingHints& hints,
-                 PlanOptions options) {
-  plan.update.graph = simplify(sum_accumulators(update, plan.options));
-  plan.rounds = place_update(plan.update.graph, plan.values, options.partial_states);
-  options.fixed.clear();
-  options.whole_sums = values_between_rounds(plan.update.graph, plan.rounds);
-  plan.update.plan = propagate(plan.update.graph, mesh, update_hints(plan, mesh, hints), options);
-  complete(plan.update.plan, plan.update.graph, plan.rounds);
-}
-
-}  // namespace
-
-StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh& mesh, const ShardingHints& hints,
-                       const StageOptions& stages, const CompileOptions& options) {
-  StagedPlan result;
-  result.micro.graph = simplify(micro);
-  // Whatever the schedule, what may pass from phase to phase is whole.
-  StageOptions finest = stages;
-  finest.split_backward = update != nullptr;
-  share_parameters(result, finest, update != nullptr);
-  result.options = finest;
-  PlanOptions plan_options = options.plan;
-  for (const auto& [parameter, at] : result.placement.shared) plan_options.optimizer_shards.erase(parameter);
-  for (const auto& [accumulator, other] : finest.other_accumulators) {
-    if (plan_options.partial_states.contains(other.of_owner)) plan_options.partial_states.insert(accumulator);
+// The graph as stages of so many ranks plan it: with the strategies of the cells that are on stages of that size.
+Graph with_strategies_of(const Graph& graph, const StagePlacement& placement, const mesh::StageRanks& ranks, int size) {
+  Graph result = graph;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const int stage = placement.stage_of(n);
+    if (stage >= 0 && ranks.count(stage) != size) result.mutable_node(n).strategy.clear();
   }
-  PlanOptions micro_options = plan_options;
-  micro_options.whole_sums = leaving_values(result.micro.graph, result.placement);
-  // An evaluation gathers where it reads.
-  if (update != nullptr) {
-    plan_micro(result, mesh, hints, micro_options);
-    finest.gathered = result.placement.gathered = result.options.gathered;
-  } else {
-    result.micro.plan = propagate(result.micro.graph, mesh, hints, micro_options);
-  }
-  complete(result.micro.plan, micro_options.whole_sums);
-  const int num_nodes = result.micro.graph.num_nodes();
-  recompute_blocks(result.micro.graph, result.micro.plan, options.partition);
-  if (result.micro.graph.num_nodes() != num_nodes) {
-    // What is computed again belongs to backward.
-    result.placement = place_on_stages(result.micro.graph, finest);
-    complete(result.micro.plan, leaving_values(result.micro.graph, result.placement));
-  }
-  if (options.verification != Verification::kNone) verify_plan_or_throw(result.micro.graph, result.micro.plan);
-  result.values = result.placement.values;
-  // The sums of other stages are sent to the parameter's own.
-  for (const auto& [accumulator, other] : finest.other_accumulators) {
-    result.values[accumulator] = result.values.at(finest.accumulators.at(accumulator));
-  }
-  if (update == nullptr) return result;
-  plan_update(result, *update, mesh, hints, plan_options);
-  if (options.verification != Verification::kNone) verify_plan_or_throw(result.update.graph, result.update.plan);
   return result;
 }
 
-mesh::Layout without_stages(const mesh::Layout& layout, int ranks_per_stage) {
-  const auto& ranks = layout.mesh.ranks();
-  if (layout.mesh.axis(0).name != kStagesAxis) return layout;
-  std::vector<mesh::Axis> axes;
-  for (int i = 1; i < layout.mesh.num_axes(); ++i) axes.push_back(layout.mesh.axis(i));
-  mesh::Sharding sharding = layout.sharding;
-  for (auto& dim : sharding.dims) {
-    for (int& axis : dim) --axis;
+class StagePlanMaker {
+ public:
+  StagePlanMaker(const Graph* update, const std::map<int, WithinStage>& within, const CompileOptions& options)
+      : update_(update), within_(within), options_(options) {}
+
+  StagedPlan run(const Graph& micro, const mesh::StageRanks& ranks, const StageOptions& stages) {
+    check_equal(stages.num_stages, ranks.num_stages(), "stages that have ranks");
+    plan_.ranks = ranks;
+    plan_.micro = simplify(micro);
+    // Whatever the schedule, what may pass from phase to phase is whole.
+    StageOptions finest = stages;
+    finest.split_backward = update_ != nullptr;
+    share_parameters(plan_, finest, update_ != nullptr);
+    plan_.options = finest;
+    if (within_.begin()->second.plan.strategies) require_narrow_strategies(plan_.micro, plan_.placement, ranks);
+    leaving_ = leaving_values(plan_.micro, plan_.placement);
+    for (const int size : ranks.sizes()) plan_micro(size);
+    // An evaluation gathers where it reads.
+    if (update_ != nullptr) finest.gathered = plan_.placement.gathered = plan_.options.gathered;
+    recompute(finest);
+    verify(plan_.micro, &SizedPlan::micro);
+    plan_.values = plan_.placement.values;
+    // The sums of other stages are sent to the parameter's own.
+    for (const auto& [accumulator, other] : finest.other_accumulators) {
+      plan_.values[accumulator] = plan_.values.at(finest.accumulators.at(accumulator));
+    }
+    if (update_ == nullptr) return std::move(plan_);
+    for (const int size : ranks.sizes()) plan_sums(size);
+    plan_update();
+    verify(plan_.update, &SizedPlan::update);
+    return std::move(plan_);
   }
-  for (auto& partial : sharding.partial) --partial.axis;
-  return {mesh::Mesh(std::move(axes), {ranks.begin(), ranks.begin() + ranks_per_stage}), std::move(sharding)};
+
+ private:
+  // What stages of that size are planned by. Parameters of several stages lie in no shards.
+  PlanOptions plan_options(int size) const {
+    PlanOptions options = within_.at(size).plan;
+    for (const auto& [parameter, at] : plan_.placement.shared) options.optimizer_shards.erase(parameter);
+    for (const auto& [accumulator, other] : plan_.options.other_accumulators) {
+      if (options.partial_states.contains(other.of_owner)) options.partial_states.insert(accumulator);
+    }
+    return options;
+  }
+
+  // The plan of a micro-batch. Optimizer shards are gathered once a step, and their gradients scattered once:
+  // micro-batches see whole parameters.
+  void plan_micro(int size) {
+    const auto& [mesh, hints, given] = within_.at(size);
+    PlanOptions options = plan_options(size);
+    options.whole_sums = leaving_;
+    const Graph graph = with_strategies_of(plan_.micro, plan_.placement, plan_.ranks, size);
+    SizedPlan& sized = plan_.sizes[size];
+    sized.micro = propagate(graph, mesh, hints, options);
+    const auto shards = options.optimizer_shards;
+    if (update_ != nullptr && !shards.empty()) {
+      sized.with_shards = {plan_.micro, sized.micro};
+      ShardingHints whole_hints = hints;
+      for (const auto& parameter : shards) whole_hints.erase(parameter);
+      options.optimizer_shards.clear();
+      sized.micro = propagate(graph, mesh, whole_hints, options);
+      plan_gather(size, shards);
+    }
+    complete(sized.micro, leaving_);
+  }
+
+  void plan_gather(int size, const std::set<std::string>& shards) {
+    SizedPlan& sized = plan_.sizes.at(size);
+    Graph graph("gather");
+    ShardingHints layouts;
+    std::map<std::string, ir::Value> gathered;
+    for (const auto& input : plan_.micro.inputs()) {
+      if (!shards.contains(input.name) || plan_.ranks.count(plan_.placement.values.at(input.name)) != size) continue;
+      const auto shard = sized.with_shards.plan.layout(input.value);
+      const auto whole = sized.micro.layout(input.value);
+      if (shard == whole) continue;
+      layouts[input.name] = shard;
+      layouts[gathered_name(input.name)] = whole;
+      gathered[input.name] = graph.add_input(input.kind, input.name, plan_.micro.type(input.value));
+    }
+    for (const auto& [name, shard] : gathered) {
+      graph.add_input(ir::InputKind::kState, gathered_name(name), shard.type());
+      graph.add_output(gathered_name(name), shard);
+      plan_.options.gathered.insert(name);
+    }
+    sized.gather.plan = propagate(graph, within_.at(size).mesh, layouts);
+    sized.gather.graph = std::move(graph);
+  }
+
+  // Makes the marks of cells that are to be recomputed true. What is computed again belongs to backward.
+  void recompute(const StageOptions& stages) {
+    const int num_nodes = plan_.micro.num_nodes();
+    std::vector<Plan*> plans;
+    for (auto& [size, sized] : plan_.sizes) plans.push_back(&sized.micro);
+    recompute_blocks(plan_.micro, plans, options_.partition);
+    if (plan_.micro.num_nodes() != num_nodes) plan_.placement = place_on_stages(plan_.micro, stages);
+    leaving_ = leaving_values(plan_.micro, plan_.placement);
+    for (Plan* plan : plans) complete(*plan, leaving_);
+  }
+
+  // Sums that stages of this size complete before they send them.
+  void plan_sums(int size) {
+    Graph graph("sums");
+    ShardingHints layouts;
+    SizedPlan& sized = plan_.sizes.at(size);
+    for (const auto& [accumulator, other] : plan_.options.other_accumulators) {
+      const int stage = plan_.placement.stage_of_chunk(other.chunk);
+      if (plan_.ranks.count(stage) != size || !is_completed_first(plan_, accumulator)) continue;
+      const ir::Input& input = *plan_.micro.find_input(accumulator);
+      const Type& type = plan_.micro.type(input.value);
+      layouts[accumulator] = sized.micro.layout(input.value);
+      layouts[summed_name(accumulator)] = completed(sized.micro.layout(input.value));
+      const ir::Value sum = graph.add_input(ir::InputKind::kState, accumulator, type);
+      graph.add_input(ir::InputKind::kState, summed_name(accumulator), type);
+      graph.add_output(summed_name(accumulator), sum);
+    }
+    sized.sums.plan = propagate(graph, within_.at(size).mesh, layouts);
+    sized.sums.graph = std::move(graph);
+  }
+
+  void plan_update() {
+    plan_.update = simplify(sum_accumulators(*update_, plan_.options));
+    plan_.rounds = place_update(plan_.update, plan_.values, plan_options(*plan_.ranks.sizes().begin()).partial_states);
+    for (auto& [size, sized] : plan_.sizes) {
+      auto options = plan_options(size);
+      options.fixed.clear();
+      options.whole_sums = values_between_rounds(plan_.update, plan_.rounds);
+      sized.update = propagate(plan_.update, within_.at(size).mesh, update_hints(size), options);
+      complete(sized.update, plan_.update, plan_.rounds);
+    }
+  }
+
+  // Inputs of both graphs lie alike: as the micro-batch's plan has them. What all stages have is whole.
+  ShardingHints update_hints(int size) const {
+    const auto& [mesh, given, options] = within_.at(size);
+    const SizedPlan& sized = plan_.sizes.at(size);
+    ShardingHints hints = given;
+    for (const auto& input : plan_.update.inputs()) {
+      if (plan_.values.at(input.name) != kEveryStage) continue;
+      hints[input.name] = {mesh, mesh::Sharding::replicated(plan_.update.type(input.value).shape.ndim())};
+    }
+    for (const auto& input : plan_.micro.inputs()) {
+      if (input.kind == ir::InputKind::kInput) continue;
+      // Of the stages of this size, where it is gathered: else it is whole in both.
+      const bool is_gathered = sized.gather.graph.find_input(input.name) != nullptr;
+      hints[input.name] = is_gathered
+                              ? sized.with_shards.plan.layout(sized.with_shards.graph.find_input(input.name)->value)
+                              : sized.micro.layout(input.value);
+    }
+    return hints;
+  }
+
+  void verify(const Graph& graph, Plan SizedPlan::*part) const {
+    if (options_.verification == Verification::kNone) return;
+    for (const auto& [size, sized] : plan_.sizes) verify_plan_or_throw(graph, sized.*part);
+  }
+
+  const Graph* update_;
+  const std::map<int, WithinStage>& within_;
+  const CompileOptions& options_;
+  std::set<ValueId> leaving_;
+  StagedPlan plan_;
+};
+
+}  // namespace
+
+StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::StageRanks& ranks,
+                       const std::map<int, WithinStage>& within, const StageOptions& stages,
+                       const CompileOptions& options) {
+  return StagePlanMaker(update, within, options).run(micro, ranks, stages);
 }
 
-PlannedPart cut_gather(const StagedPlan& plan, int stage) {
-  const Graph& graph = plan.gather.graph;
-  PartBuilder builder(graph, plan.gather.plan, plan.ranks_of(stage), graph.name());
-  for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    const auto& output = graph.outputs()[i];
-    const ir::Input& parameter = graph.inputs()[static_cast<size_t>(graph.info(output.value).index)];
-    if (plan.values.at(parameter.name) != stage) continue;
-    builder.add_input(output.value, parameter.kind, parameter.name);
-    builder.add_input(graph.find_input(output.name)->value, ir::InputKind::kState, output.name);
-    builder.add_output(output.name, output.value, plan.gather.plan.outputs[i]);
-  }
-  return builder.finish();
+StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh& mesh, const ShardingHints& hints,
+                       const StageOptions& stages, const CompileOptions& options) {
+  const auto ranks = mesh::StageRanks::equal(stages.num_stages, static_cast<int>(mesh.ranks().size()));
+  return plan_stages(micro, update, ranks, {{ranks.count(0), {mesh, hints, options.plan}}}, stages, options);
 }
 
-std::vector<std::string> update_outputs(const StagedPlan& plan, int stage) {
-  std::vector<std::string> names;
-  for (const auto& output : plan.update.graph.outputs()) {
-    if (plan.update.graph.find_input(output.name) == nullptr) continue;
-    const int owner = plan.values.at(output.name);
-    if (owner == stage || owner == kEveryStage) names.push_back(output.name);
-  }
-  return names;
+bool is_completed_first(const StagedPlan& plan, const std::string& accumulator) {
+  const auto other = plan.options.other_accumulators.find(accumulator);
+  if (other == plan.options.other_accumulators.end()) return false;
+  const int from = plan.placement.stage_of_chunk(other->second.chunk);
+  const int to = plan.placement.values.at(plan.options.accumulators.at(accumulator));
+  return plan.ranks.count(from) != plan.ranks.count(to);
 }
+
+std::string summed_name(const std::string& accumulator) { return "sum." + accumulator; }
 
 }  // namespace tessera::compiler

@@ -3,6 +3,7 @@
 // of it (stages/cut.h).
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,44 +11,82 @@
 #include "tessera/compiler/stages/cut.h"
 #include "tessera/compiler/stages/stage_placement.h"
 #include "tessera/compiler/stages/update_rounds.h"
+#include "tessera/mesh/stage_ranks.h"
 
 namespace tessera::compiler {
 
-struct StagedPlan {
-  // The graph of one micro-batch, and its plan on the ranks 0 to n-1 of any stage.
-  PlannedPart micro;
-  StagePlacement placement;
-  // Parameters that lie in optimizer shards, made whole for the phases; no inputs where there are none.
-  PlannedPart gather;
-  // As the micro-batch would be planned if it gathered them: what is recorded of the strategies.
-  PlannedPart with_shards;
-  // What the stages were made with, and the accumulators of the parameters that several stages have.
-  StageOptions options = {};
-  // From accumulators to the optimizer; no nodes where nothing is trained.
-  PlannedPart update;
-  UpdateRounds rounds = {};           // of the update
-  std::map<std::string, int> values;  // parameters and states of both: the stage, the first of several, or kEveryStage
-
-  int num_stages() const { return placement.num_stages; }
-  int ranks_per_stage() const { return static_cast<int>(micro.plan.ranks().size()); }
-  std::vector<int> ranks_of(int stage) const;
-  // How parameters and states lie on the ranks of their stages; those of every stage, replicated, are left out.
-  // What is named as an accumulator lies in memory of the step. A parameter of several stages has a first axis of them.
-  ShardingHints layouts() const;
+// How the ranks of a stage share its work: what stages of one number of ranks are planned by.
+struct WithinStage {
+  mesh::Mesh mesh;           // of the ranks 0 to n-1
+  ShardingHints hints = {};  // of inputs, on these ranks
+  PlanOptions plan = {};
 };
 
-// Makes the plans of both graphs, on a mesh of the ranks of a stage. `update` may be null. Throws InvalidArgument as
-// place_on_stages(), place_update() and propagate() do.
+// The graphs of a step as stages of one number n of ranks have them, on the ranks 0 to n-1.
+struct SizedPlan {
+  Plan micro;   // of one micro-batch
+  Plan update;  // from accumulators to the optimizer
+  // Parameters that lie in optimizer shards, made whole for the phases; no inputs where there are none.
+  PlannedPart gather;
+  // The micro-batch as it would be planned if it gathered them: what is recorded of the strategies.
+  PlannedPart with_shards;
+  // What a stage has added up for a parameter of a stage of another size, completed on its own ranks.
+  PlannedPart sums;
+};
+
+// How a value lies: on the ranks of one stage, or, of a parameter that several stages have, on those of each.
+using StageLayouts = std::map<std::string, std::vector<mesh::Layout>>;
+
+struct StagedPlan {
+  ir::Graph micro;  // of one micro-batch
+  // From accumulators to the optimizer; no nodes where nothing is trained.
+  ir::Graph update;
+  StagePlacement placement = {};
+  // What the stages were made with, and the accumulators of the parameters that several stages have.
+  StageOptions options = {};
+  mesh::StageRanks ranks = {};
+  std::map<int, SizedPlan> sizes = {};  // by number of ranks
+  UpdateRounds rounds = {};             // of the update
+  std::map<std::string, int> values;    // parameters and states of both: the stage, the first of several, kEveryStage
+
+  int num_stages() const { return placement.num_stages; }
+  std::vector<int> ranks_of(int stage) const { return ranks.ranks_of(stage); }
+  const SizedPlan& of_stage(int stage) const { return sizes.at(ranks.count(stage)); }
+  const SizedPlan& of_chunk(int chunk) const { return of_stage(placement.stage_of_chunk(chunk)); }
+  // How parameters and states lie on the ranks of their stages; those of every stage, replicated, are left out.
+  // What is named as an accumulator lies in memory of the step.
+  StageLayouts layouts() const;
+  // A value of the micro-batch as it leaves its chunk, or as another chunk has it: on the ranks of that chunk's stage.
+  mesh::Layout layout_in_chunk(ir::ValueId v, int chunk) const;
+  // A parameter, or what has been added up for it, as it passes between stages once a step: how it leaves a stage, and
+  // how it comes to one.
+  mesh::Layout layout_sent(const std::string& name, int stage) const;
+  mesh::Layout layout_received(const std::string& name, int stage) const;
+};
+
+// Makes the plans of both graphs, for each number of ranks that a stage has. `within`: by that number. `update` may be
+// null. Throws InvalidArgument as place_on_stages(), place_update() and propagate() do, and for a cell whose strategy
+// shares its work among more ranks than its stage has, or among so many that they do not divide these.
+StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,
+                       const std::map<int, WithinStage>& within, const StageOptions& stages,
+                       const CompileOptions& options);
+// The same for stages of equally many ranks each: as many as the mesh has.
 StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
                        const ShardingHints& hints, const StageOptions& stages, const CompileOptions& options);
 
+// The phases of a chunk, on the ranks of its stage.
+ChunkParts cut_chunk(const StagedPlan& plan, int chunk);
+// What a stage does in each round of the update.
+std::vector<PlannedPart> cut_update(const StagedPlan& plan, int stage);
 // The parameters of this stage that lie in shards, made whole.
 PlannedPart cut_gather(const StagedPlan& plan, int stage);
+// What this stage has added up for stages of other sizes, completed; summed_name() says under which states.
+PlannedPart cut_sums(const StagedPlan& plan, int stage);
 
-// The update's results that this stage makes: new values of its parameters and states, and of those of every stage.
-std::vector<std::string> update_outputs(const StagedPlan& plan, int stage);
-
-// How a stage of them has a value: its layout on the ranks of the first of them, less the axis of the stages.
-mesh::Layout without_stages(const mesh::Layout& layout, int ranks_per_stage);
+// Whether a sum is completed before it is sent to the parameter's own stage: where that has another number of ranks.
+// Else the ranks send what each of them has, and the update completes it all at once.
+bool is_completed_first(const StagedPlan& plan, const std::string& accumulator);
+// The state of a step that such a sum is completed in: "sum.NAME".
+std::string summed_name(const std::string& accumulator);
 
 }  // namespace tessera::compiler

@@ -27,9 +27,14 @@ std::string plural(int64_t count, const std::string& noun) {
 std::string seconds_or_no_fit(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "no fit"; }
 
 std::string ranks_text(const PlannedStages& planned, int stage) {
-  const int first = stage * planned.ranks_per_stage;
-  return planned.ranks_per_stage == 1 ? fmt::format("{}", first)
-                                      : fmt::format("{}-{}", first, first + planned.ranks_per_stage - 1);
+  const int first = planned.ranks.first(stage);
+  const int count = planned.ranks.count(stage);
+  return count == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, first + count - 1);
+}
+
+// "2 ranks", of each stage; "3 + 1 ranks".
+std::string ranks_of_stages(const PlannedStages& planned) {
+  return planned.ranks.are_equal() ? plural(planned.ranks.count(0), "rank") : planned.ranks.to_string() + " ranks";
 }
 
 const compiler::CutPiece& first_piece(const PlannedStages& planned, int chunk) {
@@ -115,9 +120,9 @@ std::string stages_name(const PlannedStages& planned) {
 
 std::string title_of(const PlannedStages& planned, const StagesStep& step, const std::string& model) {
   return fmt::format("{} on {} as {} of {}, machines \"{}\": {} of {}, within a stage {}, schedule {}\n", model,
-                     plural(step.num_ranks, "rank"), stages_name(planned), plural(planned.ranks_per_stage, "rank"),
-                     step.profile.name, plural(planned.micro_batches, "micro-batch"),
-                     plural(step.rows / planned.micro_batches, "row"), planned.inside.name, schedule_of(planned, step));
+                     plural(step.num_ranks, "rank"), stages_name(planned), ranks_of_stages(planned), step.profile.name,
+                     plural(planned.micro_batches, "micro-batch"), plural(step.rows / planned.micro_batches, "row"),
+                     name_of(planned.inside), schedule_of(planned, step));
 }
 
 std::string stages_of(const StagesStep& step) {
@@ -159,8 +164,8 @@ std::string comparison_of(const StagesStep& step) {
     const auto& candidate = step.search.candidates[i];
     if (!candidate.planned) continue;
     const auto& planned = *candidate.planned;
-    row(fmt::format("{}, {} micro-batches, {}, {}", stages_name(planned), planned.micro_batches, planned.inside.name,
-                    schedule_of(planned, step)),
+    row(fmt::format("{}, {} micro-batches, {}, {}", stages_name(planned), planned.micro_batches,
+                    name_of(planned.inside), schedule_of(planned, step)),
         format_seconds(planned.step_seconds()), format_bytes(planned.simulated.memory_bytes()),
         step.taken && step.search.fastest == i);
   }
@@ -208,8 +213,8 @@ Json json_of_stage(const PlannedStages& planned, int stage) {
   }
   const auto& at = planned.simulated.stages[static_cast<size_t>(stage)];
   return {{"stage", stage},
-          {"first_rank", stage * planned.ranks_per_stage},
-          {"num_ranks", planned.ranks_per_stage},
+          {"first_rank", planned.ranks.first(stage)},
+          {"num_ranks", planned.ranks.count(stage)},
           {"update_seconds", at.update_seconds},
           {"persistent_bytes", at.persistent_bytes},
           {"arena_bytes", at.arena_bytes},
@@ -239,9 +244,9 @@ Json json_of(const PlannedStages& planned, const std::string& schedule) {
   const auto& found = planned.simulated.found;
   return {{"num_stages", planned.num_stages},
           {"num_segments", planned.num_segments()},
-          {"ranks_per_stage", planned.ranks_per_stage},
+          {"stage_ranks", planned.ranks.counts()},
           {"micro_batches", planned.micro_batches},
-          {"inside", planned.inside.name},
+          {"inside", name_of(planned.inside)},
           {"schedule", schedule},
           {"found_by", found.origin},
           {"split_backward", planned.simulated.split_backward()},
@@ -279,7 +284,7 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
     for (const auto& candidate : step.search.candidates) {
       Json entry = {{"num_stages", candidate.num_stages}, {"micro_batches", candidate.micro_batches}};
       if (candidate.planned) {
-        entry["inside"] = candidate.planned->inside.name;
+        entry["inside"] = name_of(candidate.planned->inside);
         entry["step_seconds"] = candidate.planned->step_seconds();
         entry["memory_bytes"] = candidate.planned->simulated.memory_bytes();
       }
@@ -316,7 +321,7 @@ std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choic
     const auto& pieces_of_it = planned.places.problem.pieces;
     const auto end = static_cast<size_t>(moved->ends[static_cast<size_t>(at)]);
     text += fmt::format("\n  between {} and {}: ", pieces_of_it[end - 1].last, pieces_of_it[end].first);
-    const auto& place = planned.places.problem.places[end - 1];
+    const auto place = planned.places.problem.place_behind(at, static_cast<int>(end) - 1);
     const auto other = step.planner->plan_with(planned, *moved);
     if (!other) {
       text += "does not fit, or leaves a stage without parameters\n";

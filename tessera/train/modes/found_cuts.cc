@@ -19,7 +19,7 @@ compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
                                             .searches_inside = false};
   const ir::Graph whole;
   compiler::StagePlanner planner(whole, rows, graphs_of, context.size(), profile, search);
-  const auto planned = planner.plan(options.pipeline.stages, micro_batches);
+  const auto planned = planner.plan(stage_ranks(options.pipeline, context.size()), micro_batches);
   if (context.rank() == 0) {
     std::string text;
     for (int stage = 0; stage < planned.num_stages; ++stage) {

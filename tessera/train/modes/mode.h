@@ -97,14 +97,14 @@ class Mode {
   }
   // Where parameters and states are to lie from the first training step on, or the first evaluation of a model that
   // does not train, in a mode that plans no such step as a whole. May communicate.
-  virtual compiler::ShardingHints plan_values(session::Session&, const InputSpecs&) { return {}; }
+  virtual compiler::StageLayouts plan_values(session::Session&, const InputSpecs&) { return {}; }
   // The same for a prediction, where no training step is known.
   virtual std::optional<compiler::Compiled> plan_prediction(session::Session&, const ir::Graph&) const {
     return std::nullopt;
   }
   // Where parameters and states are to lie for the predictions of a model that does not train, in a mode that plans no
   // such graph as a whole. Empty: they stay.
-  virtual compiler::ShardingHints plan_values_of_prediction(session::Session&, const ir::Graph&) { return {}; }
+  virtual compiler::StageLayouts plan_values_of_prediction(session::Session&, const ir::Graph&) { return {}; }
   // Compiles a training step or an evaluation, and a prediction, with values where they lie. Collective.
   virtual std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                        const InputSpecs& inputs) const;

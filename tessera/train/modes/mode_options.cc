@@ -70,7 +70,7 @@ std::string modes_that_read(const OptionInfo& option) {
 }  // namespace
 
 ParallelMode working_mode(const ModelOptions& options) {
-  const bool has_stages = options.parallel_mode == ParallelMode::kAutomatic && options.pipeline.stages != 0;
+  const bool has_stages = options.parallel_mode == ParallelMode::kAutomatic && num_stages(options.pipeline) != 0;
   return has_stages ? ParallelMode::kPipeline : options.parallel_mode;
 }
 

@@ -24,7 +24,10 @@ namespace {
 // whole batches and takes of them what its stage reads.
 class Pipeline final : public OneGraph {
  public:
-  explicit Pipeline(const ModeParts& parts) : OneGraph(parts) { check_options(); }
+  explicit Pipeline(const ModeParts& parts)
+      : OneGraph(parts), ranks_(stage_ranks(parts.options.pipeline, parts.context.size())) {
+    check_options();
+  }
 
   bool agrees_on_values() const override { return true; }
   bool gives_own_rows(const data::Dataset& dataset) const override {
@@ -36,7 +39,7 @@ class Pipeline final : public OneGraph {
   }
   bool takes_whole_batches() const override { return true; }
 
-  compiler::ShardingHints plan_values(session::Session& session, const InputSpecs& inputs) override {
+  compiler::StageLayouts plan_values(session::Session& session, const InputSpecs& inputs) override {
     if (std::exchange(are_placed_, true)) return {};  // for predictions, which lie alike
     auto staged = plan_step(session, inputs, cells_.optimizer != nullptr);
     auto layouts = staged.layouts();
@@ -47,7 +50,7 @@ class Pipeline final : public OneGraph {
     return std::nullopt;
   }
   // A training step says more: of a model that trains it is waited for.
-  compiler::ShardingHints plan_values_of_prediction(session::Session& session, const ir::Graph& graph) override {
+  compiler::StageLayouts plan_values_of_prediction(session::Session& session, const ir::Graph& graph) override {
     if (cells_.optimizer != nullptr || finds_cuts()) return {};
     are_placed_ = true;
     return plan_forward(session, graph, {}).layouts();
@@ -56,10 +59,10 @@ class Pipeline final : public OneGraph {
                                                const InputSpecs& inputs) const override {
     auto planned = std::exchange(planned_, std::nullopt);
     const bool trains = graph.find_output("output") == nullptr;
-    if (!trains) return session.compile_stages(plan_forward(session, graph, input_hints(inputs)), {});
+    if (!trains) return session.compile_stages(plan_forward(session, graph, inputs), {});
     auto staged = planned ? std::move(*planned) : plan_step(session, inputs, true);
     if (!is_recorded_) recorded_ = strategies_of(staged);
-    const auto options = pipelined(staged.micro.graph);
+    const auto options = pipelined(staged.micro);
     auto step = session.compile_stages(std::move(staged), options);
     if (options_.pipeline.sum_losses) step->set_loss_factor(static_cast<double>(micro_batches()));
     say(*step, options.profile.name);
@@ -78,17 +81,16 @@ class Pipeline final : public OneGraph {
     if (!is_training || is_recorded_) return;
     is_recorded_ = true;
     const auto paths = ranks.exchange(path);
-    const int per_stage = context_.size() / num_stages();
-    for (int rank = 0; rank < context_.size(); rank += per_stage) {
-      for (int other = 0; other < rank; other += per_stage) {
-        const auto& name = paths[static_cast<size_t>(rank)];
-        if (name.empty() || name != paths[static_cast<size_t>(other)]) continue;
+    for (int stage = 0; stage < num_stages(); ++stage) {
+      for (int other = 0; other < stage; ++other) {
+        const auto& name = paths[static_cast<size_t>(ranks_.first(stage))];
+        if (name.empty() || name != paths[static_cast<size_t>(ranks_.first(other))]) continue;
         throw InvalidArgument("strategy_ckpt_save_file: stages {} and {} both name \"{}\": name one for each stage",
-                              other / per_stage, rank / per_stage, name);
+                              other, stage, name);
       }
     }
     checkpoint::run_together(ranks, "cannot record strategies", [&] {
-      if (context_.rank() % per_stage == 0 && !path.empty()) {
+      if (context_.rank() == ranks_.first(stage()) && !path.empty()) {
         checkpoint::write_strategy_file(context_.file_system(), path, recorded_);
       }
       return std::string();
@@ -96,24 +98,14 @@ class Pipeline final : public OneGraph {
   }
 
  private:
-  int num_stages() const { return options_.pipeline.stages; }
+  int num_stages() const { return ranks_.num_stages(); }
+  int stage() const { return ranks_.stage_of(context_.rank()); }
   int64_t micro_batches() const {
     return options_.pipeline.micro_batches == 0 ? num_stages() : options_.pipeline.micro_batches;
   }
-  // Of the ranks of any stage.
-  mesh::Mesh stage_mesh() const { return mesh::Mesh({{"data", context_.size() / num_stages()}}); }
-
   void check_options() const {
     const auto& pipeline = options_.pipeline;
-    if (pipeline.stages < 1) {
-      throw InvalidArgument("pipeline_parallel needs a number of stages, got pipeline.stages = {}", pipeline.stages);
-    }
-    if (context_.size() % pipeline.stages != 0) {
-      throw InvalidArgument(
-          "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}",
-          context_.size(), pipeline.stages, context_.size());
-    }
-    if (pipeline.micro_batches != 0) compiler::require_micro_batches(pipeline.stages, pipeline.micro_batches);
+    if (pipeline.micro_batches != 0) compiler::require_micro_batches(num_stages(), pipeline.micro_batches);
     if (pipeline.segments < 0 || (pipeline.segments > 0 && !finds_cuts())) {
       throw InvalidArgument(
           "pipeline.segments is a number of auto_parallel, which finds where the network is cut, got {} in {}: in "
@@ -162,14 +154,18 @@ class Pipeline final : public OneGraph {
   }
 
   // Rows are split over the ranks of a stage, if each has one.
-  compiler::ShardingHints input_hints(const InputSpecs& inputs) const override {
-    compiler::ShardingHints hints;
-    for (const auto& input : inputs) {
-      auto sharding = mesh::Sharding::replicated(input.type.shape.ndim());
-      if (!sharding.dims.empty()) sharding.dims[0] = {0};
-      hints[input.name] = {stage_mesh(), sharding};
+  std::map<int, compiler::WithinStage> within(const InputSpecs& inputs, const compiler::PlanOptions& plan) const {
+    std::map<int, compiler::WithinStage> sizes;
+    for (const int size : ranks_.sizes()) {
+      compiler::WithinStage of_size{.mesh = mesh::Mesh({{"data", size}}), .plan = plan};
+      for (const auto& input : inputs) {
+        auto sharding = mesh::Sharding::replicated(input.type.shape.ndim());
+        if (!sharding.dims.empty()) sharding.dims[0] = {0};
+        of_size.hints[input.name] = {of_size.mesh, sharding};
+      }
+      sizes.emplace(size, std::move(of_size));
     }
-    return hints;
+    return sizes;
   }
 
   compiler::PlanOptions stage_plan_options() const {
@@ -195,7 +191,7 @@ class Pipeline final : public OneGraph {
           cells_.loss != nullptr
               ? session::trace_loss(cells_.network, *cells_.loss, inputs, settings_of, std::nullopt, precision)
               : session::trace_forward(cells_.network, inputs, settings_of, precision);
-      return plan_forward(session, graph, input_hints(inputs));
+      return plan_forward(session, graph, inputs);
     }
     const auto micro = micro_inputs(inputs);
     auto graphs = step_graphs(micro);
@@ -207,7 +203,7 @@ class Pipeline final : public OneGraph {
       }
       compiler::set_stages(graphs.micro, cuts_);
     }
-    return session.plan_stages(graphs.micro, &graphs.update, stage_mesh(), input_hints(micro), stage_plan_options(),
+    return session.plan_stages(graphs.micro, &graphs.update, ranks_, within(micro, stage_plan_options()),
                                stage_options());
   }
 
@@ -228,12 +224,11 @@ class Pipeline final : public OneGraph {
     return {step, update, stage_options()};
   }
 
-  compiler::StagedPlan plan_forward(session::Session& session, const ir::Graph& graph,
-                                    const compiler::ShardingHints& hints) const {
+  compiler::StagedPlan plan_forward(session::Session& session, const ir::Graph& graph, const InputSpecs& inputs) const {
     auto options = stage_plan_options();
     options.whole_results = true;
     if (!finds_cuts()) {
-      return session.plan_stages(graph, nullptr, stage_mesh(), hints, options, stage_options());
+      return session.plan_stages(graph, nullptr, ranks_, within(inputs, options), stage_options());
     }
     if (cuts_.empty()) {
       throw InvalidArgument(
@@ -242,29 +237,31 @@ class Pipeline final : public OneGraph {
     }
     auto cut = graph;
     compiler::set_stages(cut, cuts_);
-    return session.plan_stages(cut, nullptr, stage_mesh(), hints, options, stage_options());
+    return session.plan_stages(cut, nullptr, ranks_, within(inputs, options), stage_options());
   }
 
   // Of this rank's stage.
   checkpoint::StrategyFile strategies_of(const compiler::StagedPlan& staged) const {
-    const int stage = context_.rank() / staged.ranks_per_stage();
-    const auto& graph = staged.micro.graph;
+    const int own = stage();
+    const auto& graph = staged.micro;
     std::set<std::string> nodes;
     for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
-      if (staged.placement.stage_of(n) == stage) nodes.insert(strategy_node_name(graph, n));
+      if (staged.placement.stage_of(n) == own) nodes.insert(strategy_node_name(graph, n));
     }
-    const auto& recorded = staged.options.gathered.empty() ? staged.micro : staged.with_shards;
-    auto file = record_strategies(recorded.graph, recorded.plan);
+    const auto& sized = staged.of_stage(own);
+    const bool has_shards = !staged.options.gathered.empty();
+    const auto& recorded = has_shards ? sized.with_shards.graph : staged.micro;
+    const auto& plan = has_shards ? sized.with_shards.plan : sized.micro;
+    auto file = record_strategies(recorded, plan);
     std::erase_if(file.strategies, [&](const auto& strategy) { return !nodes.contains(strategy.node); });
-    for (auto& strategy : file.strategies) strategy.stage = stage;
-    for (auto& layout :
-         record_layouts_of_update(staged.update.graph, staged.update.plan, recorded.graph, recorded.plan)) {
+    for (auto& strategy : file.strategies) strategy.stage = own;
+    for (auto& layout : record_layouts_of_update(staged.update, sized.update, recorded, plan)) {
       const auto is_same = [&](const auto& known) { return known.name == layout.name; };
       if (std::none_of(file.layouts.begin(), file.layouts.end(), is_same)) file.layouts.push_back(std::move(layout));
     }
     std::erase_if(file.layouts, [&](const auto& layout) {
       const auto at = staged.values.find(layout.name);
-      return at == staged.values.end() || at->second != stage || nn::is_accumulated_gradient(layout.name);
+      return at == staged.values.end() || at->second != own || nn::is_accumulated_gradient(layout.name);
     });
     return file;
   }
@@ -278,6 +275,7 @@ class Pipeline final : public OneGraph {
              pipeline::picture(found.schedule, options), pipeline::legend(found.schedule, options));
   }
 
+  const mesh::StageRanks ranks_;
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
   bool are_placed_ = false;            // whether each rank has the values of its stage

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -16,9 +17,8 @@ class StandAlone final : public Mode {
     if (num_stages() < 2) return;
     check_stage_of(cells_.network);
     log_warning(
-        "pipeline.stages = {0} has no effect on one rank, which computes all stages: tessera run -n {0} starts {0} "
-        "ranks",
-        num_stages());
+        "pipeline.stages = {} has no effect on one rank, which computes all stages: tessera run -n {} starts {} ranks",
+        num_stages(), wanted_ranks(), wanted_ranks());
   }
   bool is_shared() const override { return false; }
   std::optional<compiler::Compiled> plan_training(session::Session& session, const ir::Graph& graph,
@@ -32,7 +32,13 @@ class StandAlone final : public Mode {
 
  private:
   // 0 where this is no pipeline.
-  int num_stages() const { return working_mode(options_) == ParallelMode::kPipeline ? options_.pipeline.stages : 0; }
+  int num_stages() const {
+    return working_mode(options_) == ParallelMode::kPipeline ? train::num_stages(options_.pipeline) : 0;
+  }
+  int wanted_ranks() const {
+    const auto& ranks = options_.pipeline.ranks;
+    return ranks.empty() ? num_stages() : std::accumulate(ranks.begin(), ranks.end(), 0);
+  }
 
   void check_stage_of(const nn::Cell& cell) const {
     if (cell.stage() >= num_stages()) {

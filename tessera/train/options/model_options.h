@@ -122,7 +122,7 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .doc = "Stages, micro-batches and the schedule of pipeline_parallel and auto_parallel; "
                           "docs/pipelines.md.",
                    .uses = OptionUses{kUnused, kUnused, kUnused, kUnused, kRead, kRead},
-                   .needs = {"pipeline.stages"}},
+                   .needs = {"pipeline.stages", "pipeline.ranks"}},
         options.pipeline);
   visit(OptionInfo{.name = "parallel_optimizer",
                    .doc = "The replicas of a parameter share its rows, the optimizer's states and its work. A search "

@@ -5,8 +5,10 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/mesh/stage_ranks.h"
 #include "tessera/train/options/option_info.h"
 
 namespace tessera::train {
@@ -14,6 +16,7 @@ namespace tessera::train {
 // for_each_option() says what its members mean.
 struct PipelineOptions {
   int stages = 0;
+  std::vector<int> ranks = {};
   int64_t micro_batches = 0;
   bool sum_losses = false;
   std::string schedule = "auto";
@@ -27,12 +30,18 @@ template <typename Visit>
 void for_each_option(PipelineOptions& options, const Visit& visit) {
   constexpr int64_t kMostInt = std::numeric_limits<int>::max();
   visit(OptionInfo{.name = "stages",
-                   .doc = "Stage s has the ranks [s n, (s + 1) n), where n is their number divided by that of the "
-                          "stages, which must divide it.",
+                   .doc = "Into how many stages the network is cut; not given: as many as \"ranks\" names.",
                    .member = "pipeline.stages",
                    .least = 1,
                    .most = kMostInt},
         options.stages);
+  visit(OptionInfo{.name = "ranks",
+                   .doc = "How many ranks each stage has, such as [3, 1]: stage 0 has the first ones, stage 1 those "
+                          "after them. Not given: equally many, so that the stages must divide the ranks.",
+                   .member = "pipeline.ranks",
+                   .least = 1,
+                   .most = kMostInt},
+        options.ranks);
   visit(OptionInfo{.name = "micro_batches",
                    .doc = "Into how many parts of equal rows a batch is cut, at least as many as there are stages; not "
                           "given: as many.",
@@ -69,6 +78,16 @@ void for_each_option(PipelineOptions& options, const Visit& visit) {
 }
 
 // Whether a model is told of a pipeline.
-inline bool is_set(const PipelineOptions& options) { return options.stages != 0 || options.micro_batches != 0; }
+inline bool is_set(const PipelineOptions& options) {
+  return options.stages != 0 || !options.ranks.empty() || options.micro_batches != 0;
+}
+
+// 0: none is said.
+inline int num_stages(const PipelineOptions& options) {
+  return options.stages != 0 ? options.stages : static_cast<int>(options.ranks.size());
+}
+
+// The ranks of the stages. Throws InvalidArgument where there are no stages, or they cannot have so many ranks in all.
+mesh::StageRanks stage_ranks(const PipelineOptions& options, int num_ranks);
 
 }  // namespace tessera::train

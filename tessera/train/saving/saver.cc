@@ -43,7 +43,10 @@ std::vector<CheckpointJob::Value> Saver::held_values() {
     if (says_nothing(name)) continue;
     auto& value = values.emplace_back();
     value.held = {.name = name, .type = session.global_type(name)};
-    if (const auto* layout = session.layout(name)) value.held.layout = *layout;
+    if (const auto layouts = session.layouts(name); !layouts.empty()) {
+      value.held.layout = layouts.front();
+      value.held.copies.assign(layouts.begin() + 1, layouts.end());
+    }
     if (const auto here = session.values().in_place(name)) {
       value.piece = *here;
     } else {
