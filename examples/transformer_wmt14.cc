@@ -44,6 +44,7 @@ struct Options {
   int64_t model_parallel = 1;
   bool parallel_optimizer = false;
   int stages = 0;
+  std::vector<int> stage_ranks;
   int64_t micro_batches = 0;
   std::string schedule = "auto";
   std::string strategy_ckpt_save_file, strategy_ckpt_load_file;
@@ -168,6 +169,11 @@ void add_parallel_options(CLI::App& app, Options& o) {
                                 "pipeline_parallel: layers, readers first, are dealt to so many stages; "
                                 "auto_parallel: a search cuts the network into so many")
                      ->check(kCount);
+  app.add_option("--stage_ranks", o.stage_ranks,
+                 "how many ranks each stage has, such as 3,1: stage 0 the first ones; default: equally many")
+      ->delimiter(',')
+      ->check(kCount)
+      ->needs(stages);
   app.add_option("--micro_batches", o.micro_batches, "of a batch, which pass through the stages; 0: as many as stages")
       ->check(kCountOrNone)
       ->needs(stages);
@@ -257,13 +263,30 @@ data::Dataset dataset(const Text& text, const Options& o) {
   return o.steps > 0 ? rows.take(o.steps) : rows;
 }
 
-// Of how many ranks each stage is; one stage has all of them.
-int ranks_per_stage(const Options& o, int num_ranks) {
-  if (o.stages == 0) return num_ranks;
-  if (num_ranks % o.stages != 0) {
-    throw InvalidArgument("--stages must divide the {} ranks, is {}", num_ranks, o.stages);
+train::PipelineOptions pipeline_options(const Options& o) {
+  return {.stages = o.stages, .ranks = o.stage_ranks, .micro_batches = o.micro_batches, .schedule = o.schedule};
+}
+
+// The ranks of each stage; one stage has all of them.
+mesh::StageRanks ranks_of_stages(const Options& o, int num_ranks) {
+  return o.stages == 0 ? mesh::StageRanks({num_ranks}) : train::stage_ranks(pipeline_options(o), num_ranks);
+}
+
+// How many ranks share each layer, and how many share the batch. Absent where stages differ: then rows are split over
+// the ranks that there are.
+std::optional<nn::TransformerOpParallelConfig> sharing(const Options& o, int num_ranks) {
+  const auto ranks = ranks_of_stages(o, num_ranks);
+  if (!ranks.are_equal()) {
+    if (o.model_parallel == 1) return std::nullopt;
+    throw InvalidArgument("--model_parallel {} needs stages of equally many ranks, they have {}", o.model_parallel,
+                          ranks.to_string());
   }
-  return num_ranks / o.stages;
+  if (ranks.count(0) % o.model_parallel != 0) {
+    throw InvalidArgument("--model_parallel must divide the {} ranks{}, is {}", ranks.count(0),
+                          o.stages > 0 ? " of a stage" : "", o.model_parallel);
+  }
+  return nn::TransformerOpParallelConfig{.data_parallel = ranks.count(0) / o.model_parallel,
+                                         .model_parallel = o.model_parallel};
 }
 
 std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, const std::string& mode, int num_ranks) {
@@ -286,13 +309,7 @@ std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, const std:
     };
   }
   if (mode == "semi_auto_parallel" || mode == "pipeline_parallel") {
-    const int64_t of_stage = ranks_per_stage(o, num_ranks);
-    if (of_stage % o.model_parallel != 0) {
-      throw InvalidArgument("--model_parallel must divide the {} ranks{}, is {}", of_stage,
-                            o.stages > 0 ? " of a stage" : "", o.model_parallel);
-    }
-    options.transformer.parallel = nn::TransformerOpParallelConfig{.data_parallel = of_stage / o.model_parallel,
-                                                                   .model_parallel = o.model_parallel};
+    if (const auto parallel = sharing(o, num_ranks)) options.transformer.parallel = *parallel;
   }
   return nn::translator(options);
 }
@@ -361,7 +378,7 @@ std::string strategy_file(const Options& o, const cluster::Context& context) {
   std::string name = o.strategy_ckpt_save_file;
   const size_t at = name.find("{}");
   if (at == std::string::npos) return name;
-  return name.replace(at, 2, std::to_string(context.rank() / ranks_per_stage(o, context.size())));
+  return name.replace(at, 2, std::to_string(ranks_of_stages(o, context.size()).stage_of(context.rank())));
 }
 
 train::Callbacks callbacks(const Options& o, const cluster::Context& context, int64_t steps_per_epoch) {
@@ -416,17 +433,16 @@ int run(cluster::Context& context, const Options& o) {
   const bool evaluating = !o.evaluate.empty();
   const auto net = network(text, o, mode, context.size());
   const auto steps = optimizer(o, o.epochs * steps_per_epoch);
-  train::ModelOptions options{
-      .parallel_mode = train::parse_parallel_mode(mode),
-      .full_batch = mode == "semi_auto_parallel",
-      .strategy_ckpt_save_file = strategy_file(o, context),
-      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
-      .pipeline = {.stages = o.stages, .micro_batches = o.micro_batches, .schedule = o.schedule},
-      .parallel_optimizer = o.parallel_optimizer,
-      .seed = o.seed,
-      .session = {.num_threads = o.num_threads,
-                  .kernel_choice = session::parse_kernel_choice(o.kernels),
-                  .kernel_cache = cluster::cache_directory_from_environment()}};
+  train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
+                              .full_batch = mode == "semi_auto_parallel",
+                              .strategy_ckpt_save_file = strategy_file(o, context),
+                              .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+                              .pipeline = pipeline_options(o),
+                              .parallel_optimizer = o.parallel_optimizer,
+                              .seed = o.seed,
+                              .session = {.num_threads = o.num_threads,
+                                          .kernel_choice = session::parse_kernel_choice(o.kernels),
+                                          .kernel_cache = cluster::cache_directory_from_environment()}};
   if (o.parallel_optimizer) options.parallel_optimizer_threshold = 0;  // all of them: this network is small
   train::Model model(context, *net, nullptr, evaluating ? nullptr : steps.get(), options);
   say(fmt::format("{} pairs, {} and {} words; {} pairs a step, {} steps an epoch; {} rank{} ({}), {}",

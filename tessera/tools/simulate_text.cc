@@ -116,7 +116,7 @@ std::string trace_json(const Simulation& simulation, std::span<const compiler::R
 }
 
 std::string simulate_text(const SimulateOptions& options) {
-  if (!options.stages.stages.empty()) {
+  if (options.stages.is_pipeline()) {
     if (options.stages.stages == "auto") {
       throw UsageError("--stages auto: how many there are is searched by tessera plan; here say a number");
     }

@@ -159,7 +159,7 @@ void add_simulate(CLI::App& app) {
   simulate->callback([simulate] {
     tools::require_effects(*simulate,
                            tools::uses_of_step_options(options.step, /*is_compiled=*/true, /*has_strategies=*/true));
-    const bool cuts = !options.stages.stages.empty();
+    const bool cuts = options.stages.is_pipeline();
     std::vector<tools::OptionEffect> effects = {{"--micro_batches", cuts, "--stages"},
                                                 {"--schedule", cuts, "--stages"}};
     for (const char* name : {"--mesh", "--input", "--semi_auto", "--propagate", "--optimizer_shards", "--recompute",

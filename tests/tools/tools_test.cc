@@ -602,6 +602,7 @@ TEST_F(OptionLaw, HoldsForSimulate) {
                                  {"--trace", "written/trace"},
                                  {"--live_kernels"},
                                  {"--stages", "2"},
+                                 {"--stage_ranks", "3,1"},
                                  {"--micro_batches", "4"},
                                  {"--schedule", "gpipe"}});
   for (const char* model : {"mlp", "file.graph", "mlp --batch_size 64 --ranks 4 --stages 2"}) {
@@ -637,6 +638,7 @@ TEST_F(OptionLaw, HoldsForPlan) {
                                  {"--values", "1"},
                                  {"--fake_kernels"},
                                  {"--stages", "2"},
+                                 {"--stage_ranks", "3,1"},
                                  {"--micro_batches", "4"},
                                  {"--schedule", "gpipe"}});
   const std::set<std::string> effort = {"--algorithm", "--max_axes", "--rounds",    "--timeout",

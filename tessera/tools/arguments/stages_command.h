@@ -2,15 +2,19 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace tessera::tools {
 
 struct StagesCommand {
-  std::string stages;     // a number, or "auto"; empty: no pipeline
-  int micro_batches = 0;  // 0: as many as are usual, with "auto" several numbers
+  std::string stages;      // a number, or "auto"; empty: as many as `ranks` has, or no pipeline
+  std::vector<int> ranks;  // by stage how many; empty: equally many
+  int micro_batches = 0;   // 0: as many as are usual, with "auto" several numbers
   std::string schedule = "auto";
   int segments = 0;             // how often the network goes over the stages; 0: as the schedule has it
   bool searches_inside = true;  // how a stage's ranks share its work; else data parallel
+
+  bool is_pipeline() const { return !stages.empty() || !ranks.empty(); }
 };
 
 }  // namespace tessera::tools

@@ -67,6 +67,11 @@ void add_step_options(CLI::App& command, StepOptions& options) {
 void add_stage_options(CLI::App& command, StagesCommand& options, const std::string& stages_help) {
   command.add_option("--stages", options.stages, stages_help);
   command
+      .add_option("--stage_ranks", options.ranks,
+                  "how many ranks each stage has, such as 3,1: stage 0 the first ones; default: equally many")
+      ->delimiter(',')
+      ->check(count_from(1));
+  command
       .add_option("--micro_batches", options.micro_batches,
                   "with --stages: into how many the batch is cut; default: four for each stage, with auto what is best")
       ->check(count_from(1));

@@ -85,7 +85,7 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   const StepOptions& step = a.plan.step;
   const bool compares = !a.diff.empty();
   const bool plans = !a.shows_memory && !compares;
-  const bool cuts = !a.stages.stages.empty();
+  const bool cuts = a.stages.is_pipeline();
   const bool searches = plans && a.plan.load.empty();
   // The search for the next best choices goes by the same options as that for a plan.
   const bool searches_again = searches || !a.why.empty();
@@ -114,6 +114,7 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--full_batch", searches_again, kSearchOrWhy},
       {"--full_batch", !cuts || a.stages.stages == "auto", kWhole},
       {"--stages", plans, kPlan},
+      {"--stage_ranks", plans, kPlan},
       {"--micro_batches", cuts, "--stages"},
       {"--schedule", cuts, "--stages"},
       {"--out", plans_whole, kWhole},
@@ -152,7 +153,7 @@ int run(Arguments& arguments) {
     return 0;
   }
   const auto& model = command.step.model;
-  if (!arguments.stages.stages.empty()) {
+  if (arguments.stages.is_pipeline()) {
     const auto step = plan_stages_step(command, arguments.stages);
     if (!arguments.html.empty()) {
       const auto page = step->taken ? stages_page(*step, model) : plan_page(*step->one_stage, model);

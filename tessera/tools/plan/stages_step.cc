@@ -1,5 +1,7 @@
 #include "tessera/tools/plan/stages_step.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -35,6 +37,22 @@ void search_all(StagesStep& step, const PlanCommand& command) {
   if (fastest.step_seconds() < (1 - compiler::kWorthwhile) * step.one_stage_seconds()) step.taken = fastest;
 }
 
+// What --stage_ranks says; nullopt where it is not given.
+std::optional<mesh::StageRanks> stage_ranks_of(const StagesCommand& stages, int64_t num_stages, int num_ranks) {
+  if (stages.ranks.empty()) return std::nullopt;
+  const auto given = fmt::format("--stage_ranks {}", fmt::join(stages.ranks, ","));
+  if (std::ssize(stages.ranks) != num_stages) {
+    throw UsageError("{} says how many ranks {} stages have, but --stages is {}", given, stages.ranks.size(),
+                     num_stages);
+  }
+  const mesh::StageRanks ranks(stages.ranks);
+  if (ranks.num_ranks() != num_ranks) {
+    throw UsageError("{} deals out {} ranks, there are {}: the stages have all of them", given, ranks.num_ranks(),
+                     num_ranks);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 double StagesStep::one_stage_seconds() const {
@@ -43,12 +61,19 @@ double StagesStep::one_stage_seconds() const {
 
 std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCommand& stages) {
   const bool is_auto = stages.stages == "auto";
+  if (is_auto && !stages.ranks.empty()) {
+    throw UsageError("--stage_ranks says how many stages there are, --stages auto searches for that: say one of them");
+  }
   const int64_t num_stages =
-      is_auto ? 0 : from_command_line([&] { return parse_int(stages.stages, "--stages (a number, or auto)"); });
+      is_auto ? 0
+      : stages.stages.empty()
+          ? std::ssize(stages.ranks)
+          : from_command_line([&] { return parse_int(stages.stages, "--stages (a number, or auto)"); });
   if (command.step.ranks == 0) throw UsageError("how many ranks? Say --ranks N");
   if (!is_auto && (num_stages < 1 || num_stages > command.step.ranks)) {
     throw UsageError("--stages {}: must be from 1 to the {} ranks, or auto", stages.stages, command.step.ranks);
   }
+  const auto ranks = stage_ranks_of(stages, num_stages, command.step.ranks);
   if (is_file(command.step)) step_graphs(command.step, 1);  // refuses it
   auto step = std::make_unique<StagesStep>();
   step->profile = read_profile(command.profile);
@@ -78,10 +103,11 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
     return step;
   }
   const int count = static_cast<int>(num_stages);
-  if (step->num_ranks % count == 0 && stages.micro_batches == 0) {
+  if ((ranks || step->num_ranks % count == 0) && stages.micro_batches == 0) {
     step->options.micro_batches = compiler::usual_micro_batches(step->rows, count);
   }
-  step->taken = step->planner->plan(count, step->options.micro_batches);
+  step->taken = ranks ? step->planner->plan(*ranks, step->options.micro_batches)
+                      : step->planner->plan(count, step->options.micro_batches);
   step->data_parallel_seconds = data_parallel_seconds(*step);
   return step;
 }
