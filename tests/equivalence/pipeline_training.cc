@@ -102,6 +102,9 @@ void set_stages(nn::Cell& cell, const Row& row) {
   if (const auto it = row.cells.find(cell.path()); it != row.cells.end()) {
     cell.set_stage(it->second.stage, it->second.segment);
   }
+  for (const auto& path : row.recomputed) {
+    if (cell.path() == path) cell.recompute();
+  }
   for (const auto& [path, op, strategy] : row.strategies) {
     if (cell.path() == path) cell.shard(op, strategy);
   }

@@ -45,8 +45,9 @@ struct Row {
   int64_t float32_steps = 10;  // over which float32 is compared; of 1 the losses alone
   int64_t bad_step = -1;       // at which the last micro-batch has an input that is not finite
   comm::SimulatedLink link = {};
-  bool finds_cuts = false;  // automatic parallelism does, in place of `cells`
-  int segments = 0;         // then
+  std::vector<std::string> recomputed = {};  // cells, by path
+  bool finds_cuts = false;                   // automatic parallelism does, in place of `cells`
+  int segments = 0;                          // then
 
   int num_ranks() const;
 };

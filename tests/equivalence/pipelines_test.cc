@@ -198,6 +198,18 @@ std::vector<Row> rows() {
                  .ranks_per_stage = 2,
                  .clip_norm = 0.1,
                  .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 16, .scale_window = 3})});
+  // Blocks whose inner values are computed again for backward.
+  for (const char* schedule : {"1f1b", "zb_h1"}) {
+    for (const bool shards : {false, true}) {
+      all.push_back({.name = fmt::format("gpt_2_{}_recomputed{}", schedule, shards ? "_optimizer_shards" : ""),
+                     .network = "gpt",
+                     .cells = kGpt2,
+                     .schedule = schedule,
+                     .ranks_per_stage = shards ? 2 : 1,
+                     .parallel_optimizer = shards,
+                     .recomputed = {"net.blocks.0", "net.blocks.1"}});
+    }
+  }
   // No room but for what is in work.
   for (const char* schedule : {"gpipe", "1f1b", "zb_h2"}) {
     all.push_back({.name = fmt::format("transformer_3_no_ahead_{}", schedule),

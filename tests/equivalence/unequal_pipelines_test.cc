@@ -46,6 +46,14 @@ std::vector<Row> unequal_rows() {
     add({.name = "resnet", .network = "resnet", .cells = kResNet2, .ranks = ranks, .rows = 12});
     add({.name = "resnet_few_rows", .network = "resnet", .cells = kResNet2, .ranks = ranks});
     add({.name = "gpt", .network = "gpt", .cells = kGpt2, .ranks = ranks, .rows = 16});
+    add({.name = "gpt_recomputed",
+         .network = "gpt",
+         .cells = kGpt2,
+         .schedule = "zb_h1",
+         .ranks = ranks,
+         .rows = 16,
+         .parallel_optimizer = true,
+         .recomputed = {"net.blocks.0", "net.blocks.1"}});
     add({.name = "tied", .network = "tied", .cells = kTied2, .ranks = ranks, .rows = 12});
     add({.name = "tied_zb_h1_clipped",
          .network = "tied",

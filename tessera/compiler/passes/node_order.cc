@@ -173,7 +173,8 @@ NodeOrder order_nodes(const Graph& graph, const ValueUses& uses) {
     communicates = communicates || ops::is_collective(node);
     const bool read = std::any_of(node.outputs.begin(), node.outputs.end(),
                                   [&](ValueId v) { return !uses.users[static_cast<size_t>(v)].empty(); });
-    if (uses.is_update(node) && !read) {
+    // A collective is none: its bucket goes where its last member stands, and others read what else is in it.
+    if (uses.is_update(node) && !read && !ops::is_collective(node)) {
       late.push_back(n);
     } else {
       sequence.append(n);
