@@ -2,6 +2,8 @@
 // micro-batches.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tessera/compiler/stages/choose_stages.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/nn/container.h"
@@ -15,6 +17,7 @@
 #include "tessera/nn/transformer/feed_forward.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/kernel_catalogue.h"
+#include "tessera/pipeline/verify_schedule.h"
 #include "tessera/session/trace.h"
 
 namespace tessera::compiler {
@@ -162,6 +165,98 @@ TEST(PipelinePlan, GathersOptimizerShardsOnceAStep) {
   }
   EXPECT_GE(count_gathers(cut_gather(plan, stage), rank), 1);
   EXPECT_FALSE(plan.layouts().at("second.weight").front().sharding.is_replicated());
+}
+
+// Two blocks on a stage each, of which a micro-batch has twelve rows.
+struct Blocks : nn::Cell {
+  struct Wide : nn::Cell {
+    nn::Dense& up = child<nn::Dense>("up", 8, 64);
+    nn::Dense& down = child<nn::Dense>("down", 64, 8);
+    using Cell::construct;
+    ir::Value construct(ir::Value x) override { return down(ops::tanh(up(x))); }
+  };
+  explicit Blocks(bool recomputes) {
+    first.set_stage(0);
+    second.set_stage(1);
+    if (!recomputes) return;
+    first.recompute();
+    second.recompute();
+  }
+  Wide& first = child<Wide>("first");
+  Wide& second = child<Wide>("second");
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return second(first(x)); }
+};
+
+StagedPlan plan_blocks(const mesh::StageRanks& ranks, bool recomputes) {
+  Blocks network(recomputes);
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, {12, 8}}}, {"y", {DType::kF32, {12, 8}}}};
+  const auto micro = session::trace_train_step(network, &loss, optimizer, inputs, {.training = true},
+                                               {.part = session::StepPart::kAccumulate});
+  const auto update = session::trace_update(network, &loss, optimizer, {.training = true});
+  StageOptions stages{.num_stages = 2};
+  const auto trainable = network.trainable_parameters();
+  const auto accumulators = nn::gradient_accumulators(trainable);
+  std::map<int, WithinStage> within;
+  for (const int size : ranks.sizes()) {
+    auto& of_size = within[size];
+    of_size.mesh = mesh::Mesh({{"data", size}});
+    of_size.plan.batch_by_default = true;
+    for (const auto& accumulator : accumulators) of_size.plan.partial_states.insert(accumulator.full_name());
+  }
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+  }
+  return plan_stages(micro, &update, ranks, within, stages, {});
+}
+
+TEST(PipelinePlan, KeepsLessOfBlocksThatAreRecomputed) {
+  for (const auto& ranks : {mesh::StageRanks({1, 1}), mesh::StageRanks({1, 2})}) {
+    std::vector<pipeline::PipelineProblem> problems;
+    for (const bool recomputes : {false, true}) {
+      auto plan = plan_blocks(ranks, recomputes);
+      choose_schedule(plan, 2, "1f1b", example_profile());
+      problems.push_back(pipeline_problem(plan, 2, example_profile()));
+    }
+    for (size_t chunk = 0; chunk < 2; ++chunk) {
+      EXPECT_LT(2 * problems[1].chunks[chunk].activation_bytes, problems[0].chunks[chunk].activation_bytes)
+          << ranks.to_string() << ", chunk " << chunk;
+    }
+  }
+}
+
+// Over a border passes what the side with fewer ranks has of a micro-batch, a rank.
+TEST(PipelinePlan, IsSimulatedWithAnyNumbersOfRanks) {
+  constexpr int64_t kWhole = 12 * 8 * 4;
+  const std::vector<std::pair<mesh::StageRanks, int64_t>> cases = {
+      {mesh::StageRanks({1, 1}), kWhole},     {mesh::StageRanks({3, 1}), kWhole},
+      {mesh::StageRanks({1, 3}), kWhole},     {mesh::StageRanks({2, 2}), kWhole / 2},
+      {mesh::StageRanks({4, 2}), kWhole / 2}, {mesh::StageRanks({2, 4}), kWhole / 2}};
+  std::map<std::pair<std::string, size_t>, int64_t> slot_bytes;  // by schedule and stage, of ranks that are alone
+  for (const auto& [ranks, bytes] : cases) {
+    for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "auto"}) {
+      SCOPED_TRACE(ranks.to_string() + ", " + schedule);
+      auto plan = plan_blocks(ranks, false);
+      const auto simulated =
+          simulate_stages(plan, example_profile(), {.micro_batches = 4, .schedule = schedule, .receive_ahead = 1});
+      ASSERT_EQ(simulated.traffic.size(), 2U);
+      for (const auto& way : simulated.traffic) EXPECT_EQ(way.bytes, bytes);
+      EXPECT_GE(simulated.step_seconds(), simulated.bound_seconds());
+      EXPECT_TRUE(pipeline::verify(simulated.problem, simulated.found.schedule).empty());
+      // A rank of several has fewer rows, and keeps less than one that is alone.
+      for (size_t stage = 0; stage < 2; ++stage) {
+        const auto kept = simulated.chunks[stage].slot_bytes;
+        const auto alone = slot_bytes.try_emplace({schedule, stage}, kept).first->second;
+        if (ranks.count(static_cast<int>(stage)) == 1) {
+          EXPECT_EQ(kept, alone);
+        } else {
+          EXPECT_LT(kept, alone);
+        }
+      }
+    }
+  }
 }
 
 TEST(PipelinePlan, OfNinetySixLayersIsCutByItself) {
