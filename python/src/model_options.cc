@@ -144,6 +144,24 @@ struct Form<mesh::Strategy> {
 };
 
 template <>
+struct Form<train::StageCount> {
+  static constexpr const char* kKind = "int | str";
+  static constexpr const char* kWords = "a whole number above 0, or \"auto\"";
+  static std::string shown(const train::StageCount& value) { return fmt::format("{}", value.count()); }
+  static bool read(nb::handle value, const OptionInfo& info, bool in_dict, train::StageCount& to) {
+    std::string text;
+    if (nb::try_cast(value, text, false)) {
+      to = train::StageCount::automatic();
+      return text == "auto";
+    }
+    int count = 0;
+    if (!Form<int>::read(value, info, in_dict, count)) return false;
+    to = count;
+    return true;
+  }
+};
+
+template <>
 struct Form<std::vector<int>> {
   static constexpr const char* kKind = "collections.abc.Sequence[int]";
   static constexpr const char* kWords = "a list of whole numbers";

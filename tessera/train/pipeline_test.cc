@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <limits>
 #include <map>
@@ -104,6 +105,7 @@ struct Steps {
   int64_t epochs = 2;
   std::string save = {};  // afterwards
   ParallelMode mode = ParallelMode::kPipeline;
+  std::function<void(PipelineOptions&)> change = {};  // what a pipeline is told
 };
 
 Outcome train(int stages, int ranks, const Steps& steps) {
@@ -115,6 +117,7 @@ Outcome train(int stages, int ranks, const Steps& steps) {
     nn::Adam optimizer({.learning_rate = 0.02});
     auto options = stages > 0 ? pipeline_of(stages) : accumulated();
     if (stages > 0) options.parallel_mode = steps.mode;
+    if (steps.change) steps.change(options.pipeline);
     Model model(context, network, &loss, &optimizer, options);
     const auto rows = samples(stages > 0 ? kRows : kRows / kMicroBatches);
     if (!steps.load.empty()) model.load_checkpoint(steps.load, {.accept_other_jobs = true});
@@ -167,6 +170,51 @@ TEST_F(PipelineTraining, AutomaticParallelismFindsWhereToCut) {
   expect_alike(one, train(2, 2, {.mode = ParallelMode::kAutomatic}));
   expect_alike(one, train(2, 4, {.mode = ParallelMode::kAutomatic}));
   expect_alike(one, train(3, 3, {.mode = ParallelMode::kAutomatic}));
+}
+
+// Where links are slow gradients cost much, and little is sent between stages.
+TEST_F(PipelineTraining, AutomaticParallelismFindsHowManyStages) {
+  set_log_level(LogLevel::kInfo);
+  const auto log_of = [](const std::function<void()>& run) {
+    testing::internal::CaptureStderr();
+    run();
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto one = train(0, 1, {});
+  const auto log = log_of([&] {
+    expect_alike(one, train(2, 4, {.mode = ParallelMode::kAutomatic, .change = [](PipelineOptions& pipeline) {
+                                     pipeline.stages = StageCount::automatic();
+                                     pipeline.profile->intra_host.bytes_per_second = 1e4;
+                                   }}));
+  });
+  EXPECT_THAT(log, testing::HasSubstr("cut into 2 stages; by the profile"));
+  // The number of micro-batches, too.
+  EXPECT_THAT(log_of([] {
+                const auto many =
+                    train(2, 4, {.mode = ParallelMode::kAutomatic, .change = [](PipelineOptions& pipeline) {
+                                   pipeline.stages = StageCount::automatic();
+                                   pipeline.micro_batches = 0;
+                                 }});
+                EXPECT_LT(many.losses.back(), many.losses.front());
+              }),
+              testing::HasSubstr("cut into"));
+  // A single layer is not cut.
+  EXPECT_THAT(log_of([] {
+                run_ranks(2, [](cluster::Context& context) {
+                  nn::Dense network(6, 4);
+                  nn::MSELoss loss;
+                  nn::Adam optimizer({.learning_rate = 0.02});
+                  auto options = pipeline_of(2);
+                  options.parallel_mode = ParallelMode::kAutomatic;
+                  options.pipeline.stages = StageCount::automatic();
+                  Model model(context, network, &loss, &optimizer, options);
+                  std::vector<double> losses;
+                  model.train(2, samples(kRows), {std::make_shared<NoteLosses>(losses)});
+                  EXPECT_LT(losses.back(), losses.front());
+                });
+              }),
+              testing::HasSubstr("cut into 1 stage; by the profile"));
+  set_log_level(LogLevel::kWarning);
 }
 
 TEST_F(PipelineTraining, IsPlannedByWhatTheRanksMeasureUnlessAProfileIsGiven) {
@@ -658,6 +706,12 @@ TEST_F(PipelineTraining, IsRefusedWhereStagesRanksAndRowsDoNotFit) {
               HasSubstr("3 ranks cannot be dealt to 2 stages of equally many: use a number of stages that divides 3"));
   EXPECT_THAT(refusal(2, pipeline_of(0)),
               HasSubstr("pipeline_parallel needs a number of stages, got pipeline.stages = 0"));
+  auto searched = pipeline_of(2);
+  searched.pipeline.stages = StageCount::automatic();
+  EXPECT_THAT(refusal(2, searched), HasSubstr("how many there are is found by auto_parallel"));
+  searched.parallel_mode = ParallelMode::kAutomatic;
+  searched.pipeline.ranks = {1, 1};
+  EXPECT_THAT(refusal(2, searched), HasSubstr("pipeline.ranks = [1, 1] says how many stages there are"));
   EXPECT_THAT(
       refusal(2, pipeline_of(2), 10),
       HasSubstr("a batch of 10 rows cannot be cut into 4 micro-batches of equally many: batches of a multiple of "

@@ -110,6 +110,8 @@ def test_the_ranks_of_stages_are_a_list_of_whole_numbers():
     for ranks in (2, "2", [2, 0], [1.5, 1]):
         with pytest.raises(tessera.InvalidArgument, match="pipeline: ranks must be a list of whole numbers"):
             trained(Net(), parallel_mode="pipeline_parallel", pipeline={"ranks": ranks})
+    with pytest.raises(tessera.InvalidArgument, match='pipeline: stages must be a whole number above 0, or "auto", got \'many\''):
+        trained(Net(), parallel_mode="auto_parallel", pipeline={"stages": "many"})
 
 
 def test_strategies_on_one_rank_are_said_to_have_no_effect(capfd):

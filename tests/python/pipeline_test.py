@@ -27,7 +27,7 @@ class Net(nn.Cell):
 
 
 size = tessera.cluster.size() if RANKS > 1 else 1
-options = {"parallel_mode": "pipeline_parallel", "pipeline": PIPELINE | {"micro_batches": 4, "schedule": SCHEDULE}} if size > 1 else {
+options = {"parallel_mode": MODE, "pipeline": PIPELINE | {"micro_batches": 4, "schedule": SCHEDULE}} if size > 1 else {
     "gradient_accumulation_steps": 4}
 model = tessera.Model(Net(), nn.MSELoss(), nn.Momentum(learning_rate=0.1, momentum=0.9), seed=3, **options)
 x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
@@ -111,9 +111,11 @@ def numbers(output, word):
 
 
 @pytest.mark.parametrize("ranks, schedule, pipeline", [(2, "1f1b", {"stages": 2}), (4, "zb_h1", {"stages": 2}),
-                                                       (3, "1f1b", {"ranks": [2, 1]}), (3, "zb_h1", {"stages": 2, "ranks": (1, 2)})])
+                                                       (3, "1f1b", {"ranks": [2, 1]}), (3, "zb_h1", {"stages": 2, "ranks": (1, 2)}),
+                                                       (2, "auto", {"stages": "auto"})])
 def test_processes_in_stages_have_the_losses_of_one(tmp_path, ranks, schedule, pipeline):
-    script = f"SCHEDULE = {schedule!r}\nPIPELINE = {pipeline!r}\n" + NATIVE
+    mode = "auto_parallel" if pipeline.get("stages") == "auto" else "pipeline_parallel"
+    script = f"SCHEDULE = {schedule!r}\nPIPELINE = {pipeline!r}\nMODE = {mode!r}\n" + NATIVE
     alone, _ = run(script, tmp_path, 1)
     stages, _ = run(script, tmp_path, ranks)
     assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)

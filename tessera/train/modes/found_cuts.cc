@@ -2,15 +2,65 @@
 
 #include <fmt/ranges.h>
 
+#include <optional>
+
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 
 namespace tessera::train {
+namespace {
 
-compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
-                               const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
-                               const ModelOptions& options, int micro_batches,
-                               const compiler::MachineProfile& profile) {
+// Numbers of micro-batches that are looked at for so many stages.
+std::vector<int> counts_for(int num_stages, int64_t rows, const PipelineOptions& options) {
+  if (options.micro_batches > 0) return {static_cast<int>(options.micro_batches)};
+  return num_stages == 1 ? std::vector<int>{1} : compiler::micro_batch_counts(rows, num_stages);
+}
+
+// One stage, as data parallel, counts as a pipeline: it must be left by so much as a plan of its own would be.
+compiler::PlannedStages find_fastest(compiler::StagePlanner& planner, int num_ranks, int64_t rows,
+                                     const PipelineOptions& options) {
+  std::optional<compiler::PlannedStages> best;
+  std::vector<std::string> faults;
+  auto stage_counts = compiler::stage_counts(num_ranks);
+  stage_counts.insert(stage_counts.begin(), 1);
+  for (const int stages : stage_counts) {
+    for (const int count : counts_for(stages, rows, options)) {
+      try {
+        auto planned = planner.plan(stages, count);
+        const double worthwhile = best && best->num_stages == 1 ? 1 - compiler::kWorthwhile : 1;
+        if (!best || planned.step_seconds() < worthwhile * best->step_seconds()) best = std::move(planned);
+      } catch (const InvalidArgument& error) {
+        faults.push_back(fmt::format("{} stages, {} micro-batches: {}", stages, count, error.what()));
+      }
+    }
+  }
+  if (best) return std::move(*best);
+  throw InvalidArgument("no number of stages fits:\n  {}", fmt::join(faults, "\n  "));
+}
+
+void say_found(const compiler::PlannedStages& planned, const compiler::MachineProfile& profile) {
+  std::string text;
+  for (int stage = 0; stage < planned.num_stages; ++stage) {
+    std::vector<std::string> parts;
+    for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
+      if (planned.chunks[static_cast<size_t>(chunk)].stage != stage) continue;
+      const auto& pieces = planned.places.problem.pieces;
+      parts.push_back(fmt::format("{} to {}", pieces[static_cast<size_t>(planned.begin_of(chunk))].first,
+                                  pieces[static_cast<size_t>(planned.end_of(chunk) - 1)].last));
+    }
+    text += fmt::format("\n  stage {}: {}, {} a rank", stage, fmt::join(parts, " and "),
+                        format_bytes(planned.simulated.stages[static_cast<size_t>(stage)].memory_bytes()));
+  }
+  log_info("cut into {} stage{}; by the profile \"{}\" a step takes {}, none of these stages less than {}{}",
+           planned.num_stages, planned.num_stages == 1 ? "" : "s", profile.name, format_seconds(planned.step_seconds()),
+           format_seconds(planned.simulated.bound_seconds()), text);
+}
+
+}  // namespace
+
+FoundCuts find_cuts(cluster::Context& context, int64_t rows,
+                    const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
+                    const ModelOptions& options, const compiler::MachineProfile& profile) {
   // Within a stage as the mode does it: nothing is searched there, so the whole step is not asked for.
   const compiler::StageSearchOptions search{.schedule = options.pipeline.schedule,
                                             .segments = options.pipeline.segments,
@@ -19,25 +69,15 @@ compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
                                             .searches_inside = false};
   const ir::Graph whole;
   compiler::StagePlanner planner(whole, rows, graphs_of, context.size(), profile, search);
-  const auto planned = planner.plan(stage_ranks(options.pipeline, context.size()), micro_batches);
-  if (context.rank() == 0) {
-    std::string text;
-    for (int stage = 0; stage < planned.num_stages; ++stage) {
-      std::vector<std::string> parts;
-      for (int chunk = 0; chunk < planned.num_chunks(); ++chunk) {
-        if (planned.chunks[static_cast<size_t>(chunk)].stage != stage) continue;
-        const auto& pieces = planned.places.problem.pieces;
-        parts.push_back(fmt::format("{} to {}", pieces[static_cast<size_t>(planned.begin_of(chunk))].first,
-                                    pieces[static_cast<size_t>(planned.end_of(chunk) - 1)].last));
-      }
-      text += fmt::format("\n  stage {}: {}, {} a rank", stage, fmt::join(parts, " and "),
-                          format_bytes(planned.simulated.stages[static_cast<size_t>(stage)].memory_bytes()));
-    }
-    log_info("cut into {} stages; by the profile \"{}\" a step takes {}, none of these stages less than {}{}",
-             planned.num_stages, profile.name, format_seconds(planned.step_seconds()),
-             format_seconds(planned.simulated.bound_seconds()), text);
-  }
-  return planned.cells;
+  const auto plan = [&] {
+    const auto& pipeline = options.pipeline;
+    if (pipeline.stages.is_automatic()) return find_fastest(planner, context.size(), rows, pipeline);
+    const int count = pipeline.micro_batches > 0 ? static_cast<int>(pipeline.micro_batches) : num_stages(pipeline);
+    return planner.plan(stage_ranks(pipeline, context.size()), count);
+  };
+  auto planned = plan();
+  if (context.rank() == 0) say_found(planned, profile);
+  return {std::move(planned.cells), planned.ranks, planned.micro_batches};
 }
 
 }  // namespace tessera::train

@@ -12,11 +12,18 @@
 
 namespace tessera::train {
 
-// The stage of each cell, for a training step of batches of so many rows; `graphs_of` as StagePlanner asks for it. All
-// ranks find the same, from the same options and profile. Rank 0 says in the log what was found. Throws as
-// StagePlanner::plan does.
-compiler::CellStages find_cuts(cluster::Context& context, int64_t rows,
-                               const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
-                               const ModelOptions& options, int micro_batches, const compiler::MachineProfile& profile);
+struct FoundCuts {
+  compiler::CellStages cells;
+  mesh::StageRanks ranks;
+  int micro_batches = 1;
+};
+
+// The stage of each cell, for a training step of batches of so many rows; `graphs_of` as StagePlanner asks for it.
+// Where the number of stages is to be found, too, it is the one that simulates fastest, one stage included, and so is
+// the number of micro-batches where the options give none. All ranks find the same, from the same options and profile.
+// Rank 0 says in the log what was found. Throws as StagePlanner::plan does.
+FoundCuts find_cuts(cluster::Context& context, int64_t rows,
+                    const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
+                    const ModelOptions& options, const compiler::MachineProfile& profile);
 
 }  // namespace tessera::train

@@ -70,7 +70,8 @@ std::string modes_that_read(const OptionInfo& option) {
 }  // namespace
 
 ParallelMode working_mode(const ModelOptions& options) {
-  const bool has_stages = options.parallel_mode == ParallelMode::kAutomatic && num_stages(options.pipeline) != 0;
+  const bool is_cut = num_stages(options.pipeline) != 0 || options.pipeline.stages.is_automatic();
+  const bool has_stages = options.parallel_mode == ParallelMode::kAutomatic && is_cut;
   return has_stages ? ParallelMode::kPipeline : options.parallel_mode;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -25,7 +26,10 @@ namespace {
 class Pipeline final : public OneGraph {
  public:
   explicit Pipeline(const ModeParts& parts)
-      : OneGraph(parts), ranks_(stage_ranks(parts.options.pipeline, parts.context.size())) {
+      : OneGraph(parts),
+        ranks_(finds_stages() && parts.options.pipeline.ranks.empty()
+                   ? mesh::StageRanks({parts.context.size()})
+                   : stage_ranks(parts.options.pipeline, parts.context.size())) {
     check_options();
   }
 
@@ -101,6 +105,7 @@ class Pipeline final : public OneGraph {
   int num_stages() const { return ranks_.num_stages(); }
   int stage() const { return ranks_.stage_of(context_.rank()); }
   int64_t micro_batches() const {
+    if (found_micro_batches_ > 0) return found_micro_batches_;
     return options_.pipeline.micro_batches == 0 ? num_stages() : options_.pipeline.micro_batches;
   }
   void check_options() const {
@@ -177,9 +182,9 @@ class Pipeline final : public OneGraph {
     return options;
   }
 
-  InputSpecs micro_inputs(const InputSpecs& inputs) const {
+  static InputSpecs micro_inputs(const InputSpecs& inputs, int64_t micro_batches) {
     auto micro = inputs;
-    for (auto& input : micro) input.type.shape[0] = rows_of_micro_batch(input.type.shape[0], micro_batches());
+    for (auto& input : micro) input.type.shape[0] = rows_of_micro_batch(input.type.shape[0], micro_batches);
     return micro;
   }
 
@@ -193,26 +198,37 @@ class Pipeline final : public OneGraph {
               : session::trace_forward(cells_.network, inputs, settings_of, precision);
       return plan_forward(session, graph, inputs);
     }
-    const auto micro = micro_inputs(inputs);
-    auto graphs = step_graphs(micro);
-    if (finds_cuts()) {
-      if (cuts_.empty()) {
-        cuts_ = find_cuts(
-            context_, inputs.at(0).type.shape[0], [&](int) { return graphs; }, options_,
-            static_cast<int>(micro_batches()), profile(graphs.micro));
-      }
-      compiler::set_stages(graphs.micro, cuts_);
-    }
+    if (finds_cuts() && cuts_.empty()) find(inputs);
+    const auto micro = micro_inputs(inputs, micro_batches());
+    auto graphs = traced_.contains(micro_batches()) ? std::move(traced_.at(micro_batches()))
+                                                    : step_graphs(micro, micro_batches());
+    traced_.clear();
+    if (finds_cuts()) compiler::set_stages(graphs.micro, cuts_);
     return session.plan_stages(graphs.micro, &graphs.update, ranks_, within(micro, stage_plan_options()),
                                stage_options());
   }
 
+  void find(const InputSpecs& inputs) const {
+    const auto graphs_of = [&](int64_t count) -> const compiler::StepGraphs& {
+      const auto it = traced_.find(count);
+      if (it != traced_.end()) return it->second;
+      return traced_.emplace(count, step_graphs(micro_inputs(inputs, count), count)).first->second;
+    };
+    const auto& measured = profile(graphs_of(micro_batches()).micro);
+    auto found = find_cuts(context_, inputs.at(0).type.shape[0], graphs_of, options_, measured);
+    cuts_ = std::move(found.cells);
+    ranks_ = found.ranks;
+    found_micro_batches_ = found.micro_batches;
+  }
+
+  // How many there are, as well.
+  bool finds_stages() const { return finds_cuts() && options_.pipeline.stages.is_automatic(); }
   // Automatic parallelism says how many stages there are, not where they begin.
   bool finds_cuts() const { return options_.parallel_mode == ParallelMode::kAutomatic; }
 
-  compiler::StepGraphs step_graphs(const InputSpecs& micro) const {
+  compiler::StepGraphs step_graphs(const InputSpecs& micro, int64_t micro_batches) const {
     const auto precision = precision_of(options_);
-    const double sens = options_.pipeline.sum_losses ? 1.0 : 1.0 / static_cast<double>(micro_batches());
+    const double sens = options_.pipeline.sum_losses ? 1.0 : 1.0 / static_cast<double>(micro_batches);
     const auto step = session::trace_train_step(cells_.network, cells_.loss, *cells_.optimizer, micro, settings(true),
                                                 {.sens = sens,
                                                  .part = session::StepPart::kAccumulate,
@@ -275,7 +291,9 @@ class Pipeline final : public OneGraph {
              pipeline::picture(found.schedule, options), pipeline::legend(found.schedule, options));
   }
 
-  const mesh::StageRanks ranks_;
+  mutable mesh::StageRanks ranks_;                          // one stage of all, until it is found how many there are
+  mutable int64_t found_micro_batches_ = 0;                 // 0: none were searched for
+  mutable std::map<int64_t, compiler::StepGraphs> traced_;  // by number of micro-batches, while a step is planned
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
   bool are_placed_ = false;            // whether each rank has the values of its stage

@@ -8,8 +8,15 @@ namespace tessera::train {
 
 mesh::StageRanks stage_ranks(const PipelineOptions& options, int num_ranks) {
   const int stages = num_stages(options);
+  if (options.stages.is_automatic() && !options.ranks.empty()) {
+    throw InvalidArgument(
+        "pipeline.ranks = [{}] says how many stages there are, and pipeline.stages that this is searched for",
+        fmt::join(options.ranks, ", "));
+  }
   if (stages < 1) {
-    throw InvalidArgument("pipeline_parallel needs a number of stages, got pipeline.stages = {}", options.stages);
+    throw InvalidArgument("pipeline_parallel needs a number of stages, got pipeline.stages = {}{}",
+                          options.stages.count(),
+                          options.stages.is_automatic() ? ": how many there are is found by auto_parallel" : "");
   }
   if (options.ranks.empty()) {
     if (num_ranks % stages != 0) {

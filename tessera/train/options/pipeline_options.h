@@ -13,9 +13,25 @@
 
 namespace tessera::train {
 
+// Into how many stages a network is cut: a number, or as many as a search finds.
+class StageCount {
+ public:
+  StageCount(int count = 0) : count_(count) {}  // NOLINT: a number is a count; 0: none is given
+  static StageCount automatic() { return {kAutomatic}; }
+
+  bool is_automatic() const { return count_ == kAutomatic; }
+  // 0 of what a search finds.
+  int count() const { return is_automatic() ? 0 : count_; }
+  bool operator==(const StageCount&) const = default;
+
+ private:
+  static constexpr int kAutomatic = std::numeric_limits<int>::min();
+  int count_;
+};
+
 // for_each_option() says what its members mean.
 struct PipelineOptions {
-  int stages = 0;
+  StageCount stages = {};
   std::vector<int> ranks = {};
   int64_t micro_batches = 0;
   bool sum_losses = false;
@@ -29,12 +45,15 @@ struct PipelineOptions {
 template <typename Visit>
 void for_each_option(PipelineOptions& options, const Visit& visit) {
   constexpr int64_t kMostInt = std::numeric_limits<int>::max();
-  visit(OptionInfo{.name = "stages",
-                   .doc = "Into how many stages the network is cut; not given: as many as \"ranks\" names.",
-                   .member = "pipeline.stages",
-                   .least = 1,
-                   .most = kMostInt},
-        options.stages);
+  visit(
+      OptionInfo{.name = "stages",
+                 .doc = "Into how many stages the network is cut; not given: as many as \"ranks\" names; \"auto\", in "
+                        "automatic parallelism: as many as a search finds to be fastest, with so many micro-batches "
+                        "if their number is not given.",
+                 .member = "pipeline.stages",
+                 .least = 1,
+                 .most = kMostInt},
+      options.stages);
   visit(OptionInfo{.name = "ranks",
                    .doc = "How many ranks each stage has, such as [3, 1]: stage 0 has the first ones, stage 1 those "
                           "after them. Not given: equally many, so that the stages must divide the ranks.",
@@ -79,12 +98,12 @@ void for_each_option(PipelineOptions& options, const Visit& visit) {
 
 // Whether a model is told of a pipeline.
 inline bool is_set(const PipelineOptions& options) {
-  return options.stages != 0 || !options.ranks.empty() || options.micro_batches != 0;
+  return options.stages != StageCount() || !options.ranks.empty() || options.micro_batches != 0;
 }
 
-// 0: none is said.
+// 0: none is given, or a search finds it.
 inline int num_stages(const PipelineOptions& options) {
-  return options.stages != 0 ? options.stages : static_cast<int>(options.ranks.size());
+  return options.stages == StageCount() ? static_cast<int>(options.ranks.size()) : options.stages.count();
 }
 
 // The ranks of the stages. Throws InvalidArgument where there are no stages, or they cannot have so many ranks in all.
