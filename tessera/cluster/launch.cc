@@ -157,10 +157,14 @@ SchedulerPlace scheduler_place_from_environment() {
   place.node_id = read_text("TESSERA_NODE_ID");
   const std::string incarnation = read_text("TESSERA_INCARNATION");
   if (!incarnation.empty()) place.incarnation = static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION"));
+  const std::string token = read_text("TESSERA_TOKEN");
+  if (!token.empty()) place.token = static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN"));
+  place.kept_file = read_text("TESSERA_KEPT_FILE");
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
   place.tls_config = read_text("TESSERA_TLS_CONFIG");
   place.tls_password = read_tls_password();
+  place.is_password_of_environment = place.tls_password && read_text("TESSERA_TLS_PASSWORD_FILE").empty();
   place.secret = read_secret();
   if (!place.secret && place.tls_config.empty()) place.secret = secret_of_user();
   return place;
@@ -251,7 +255,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
         name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
         name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
-        name == "TESSERA_NODE_ID" || name == "TESSERA_INCARNATION") {
+        name == "TESSERA_NODE_ID" || name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" ||
+        name == "TESSERA_KEPT_FILE") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

@@ -30,7 +30,11 @@ struct SchedulerPlace {
   std::string address;       // TESSERA_SCHEDULER: HOST:PORT; empty: the job has none
   std::string node_id;       // TESSERA_NODE_ID: this rank's place, over its restarts; empty: one that is drawn
   uint64_t incarnation = 0;  // TESSERA_INCARNATION: set by `tessera run`, whose ranks are the nodes it has registered
-  int num_workers = 0;       // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
+  // TESSERA_TOKEN and TESSERA_KEPT_FILE, of a process that begins anew: what the scheduler knows it by, and memory that
+  // it has kept. `tessera run` names memory of its own by the latter.
+  uint64_t token = 0;
+  std::string kept_file;
+  int num_workers = 0;               // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
   int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
   // As of JobOptions; where there is none and no certificates either, that of this user, a file of 32 random bytes in
   // the folder of caches.
@@ -38,6 +42,7 @@ struct SchedulerPlace {
   std::string tls_config;  // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
   // The first line of the file TESSERA_TLS_PASSWORD_FILE, else TESSERA_TLS_PASSWORD, which is wiped when it is read.
   std::shared_ptr<const Password> tls_password;
+  bool is_password_of_environment = false;
 };
 
 // What the environment says of it; an address only where it names one. Throws InvalidArgument naming the variable.
@@ -99,6 +104,7 @@ struct LaunchOptions {
   int num_processes = 1;             // ranks, a process each
   std::string scheduler;             // HOST:PORT of the scheduler whose job the ranks join; empty: a job of its own
   std::string node_id;        // with a scheduler, the ranks' node ids are NODE_ID/0, ...; empty: one that is drawn
+  int64_t max_restarts = 0;   // of a job of its own: so often a rank is started again and the job goes on
   int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
   std::string log_directory;  // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
   std::string transport;      // as TESSERA_TRANSPORT; empty: automatic
@@ -117,6 +123,8 @@ struct LaunchOptions {
 // has started is left behind, also when this one is killed (guard.h). The ranks read nothing from standard input.
 // An output that nobody reads any more ends the job, too, with 128 + SIGPIPE; one that cannot be written, with 1. What
 // is read slowly is kept up to a bound, and the ranks' writes then wait.
+// Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
+// begin anew (recovery/recovery.h); it is reported as failed when the job does not go on.
 // Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse and a program that is not found, IoError
 // where descriptors or processes do not suffice.
 int launch(const LaunchOptions& options);

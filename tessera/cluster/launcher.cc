@@ -16,6 +16,7 @@
 #include <deque>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -33,6 +34,7 @@
 #include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/cluster/run.h"
 #include "tessera/cluster/scheduler_link.h"
+#include "tessera/cluster/scheduler_process.h"
 #include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
@@ -46,6 +48,8 @@ constexpr size_t kMaxHeld = 1 << 16;
 constexpr int kMaxHeldLines = 200;
 // After a signal a reader that takes nothing for so long is not waited for.
 constexpr int64_t kLastWordsMs = 1000;
+// The job has finished: ranks that have not noticed have so long.
+constexpr int64_t kFinishMs = 10000;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
@@ -96,10 +100,12 @@ Socket make_secret(std::string_view bytes) {
   return memory;
 }
 
-// A rank's output, anew. Whatever else lies there by that name is neither followed nor waited for.
-Socket create_log(const std::string& path) {
-  Socket file(open(path.c_str(),
-                   O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644));
+// A rank's output, anew, or behind that of the process before. Whatever else lies there by that name is neither
+// followed nor waited for.
+Socket create_log(const std::string& path, bool goes_on) {
+  Socket file(open(
+      path.c_str(),
+      O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644));
   struct stat status {};
   if (file && fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode)) return file;
   const bool is_no_file = file || errno == ELOOP || errno == ENXIO;
@@ -253,6 +259,13 @@ struct Child {
   Stream err;
   std::string log_path;
   std::deque<std::string> last_lines;
+  Socket kept;              // memory that its processes share, one after the other
+  int num_restarts = 0;     // so far
+  int64_t started_ms = 0;   // its latest process
+  int num_short = 0;        // processes that have lived shortly, in a row
+  bool is_awaited = false;  // it has failed, and the job may go on with another process
+  int64_t ended_ms = 0;     // when it did
+  int64_t restart_ms = 0;   // when another process is started; 0: nobody has said that the job goes on
 };
 
 // Blocks the signals that end a job and makes them readable, as long as it lives. SIGPIPE is one of them: a write to
@@ -330,7 +343,7 @@ class Launcher {
       : options_(options),
         is_threads_(options.num_thread_ranks > 0),
         program_(find_program(options.command.at(0))),
-        descriptors_(num_children(), options.log_directory.empty() ? 3 : 1),
+        descriptors_(num_children(), options.log_directory.empty() ? 4 : 2),
         reports_(static_cast<size_t>(num_children())),
         out_(options.out_fd) {
     if (!out_.is_same_as(options.err_fd)) own_err_.emplace(options.err_fd);
@@ -343,7 +356,7 @@ class Launcher {
       set_nonblocking(status_);
       children_.resize(static_cast<size_t>(num_children()));
       const std::string job_id = comm::hex(comm::random_bytes(16));
-      if (!options_.scheduler.empty()) {
+      if (!options_.scheduler.empty() || options_.max_restarts > 0) {
         join();
       } else if (!is_threads_) {
         secret_ = make_secret(comm::Secret::random().bytes());
@@ -358,7 +371,7 @@ class Launcher {
       for (Child& child : children_) wait_for(child);
       throw;
     }
-    while (num_running_ > 0) step(/*may_wait=*/true);
+    while (num_running_ > 0 || is_any_awaited()) step(/*may_wait=*/true);
     for (Child& child : children_) {
       pass_on_rest(child.out);
       pass_on_rest(child.err);
@@ -397,8 +410,12 @@ class Launcher {
 
   // Registers the ranks of this host at the scheduler and waits until all of the job are there. A signal ends the wait.
   void join() {
-    scheduler_ = scheduler_place_from_environment();
-    scheduler_.address = options_.scheduler;
+    if (options_.max_restarts > 0) {
+      hold_scheduler();
+    } else {
+      scheduler_ = scheduler_place_from_environment();
+      scheduler_.address = options_.scheduler;
+    }
     scheduler_.incarnation = random_incarnation();
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
@@ -407,7 +424,11 @@ class Launcher {
     std::vector<std::string> node_ids;
     for (int place = 0; place < num_children(); ++place) node_ids.push_back(node_id_of(place));
     link_.emplace(scheduler_, rendezvous::PeerRole::kLauncher, node_ids);
-    link_->on_end([this] { [[maybe_unused]] const ssize_t written = write(end_write_.fd(), "e", 1); });
+    link_->on_end([this](const rendezvous::RendezvousEnd& end) {
+      const std::lock_guard lock(ends_mutex_);
+      ends_.push_back(end);
+      [[maybe_unused]] const ssize_t written = write(end_write_.fd(), "e", 1);
+    });
     const int64_t deadline_ms = now_ms() + scheduler_.join_timeout_ms;
     constexpr int64_t kLookMs = 50;
     while (next_kill_ms_ == 0) {
@@ -415,7 +436,25 @@ class Launcher {
       take_signal();
       if (!generation_) continue;
       for (const std::string& id : node_ids) ranks_.push_back(generation_->ranks.at(id));
+      recovers_ = link_->client().max_restarts() > 0;
+      if (recovers_) keep_memory();
       return;
+    }
+  }
+  // The job is all here: so is its scheduler.
+  void hold_scheduler() {
+    scheduler_.secret = comm::Secret::random();
+    SchedulerOfJob job{.num_workers = num_children(), .max_restarts = options_.max_restarts};
+    if (options_.timeout_ms > 0) job.node_timeout_ms = std::min(job.node_timeout_ms, options_.timeout_ms);
+    own_scheduler_.emplace(job, scheduler_);
+    scheduler_.address = own_scheduler_->address();
+  }
+  // What a rank keeps there outlives it, not the launcher.
+  void keep_memory() {
+    for (Child& child : children_) {
+      child.kept = Socket(memfd_create("tessera-kept", MFD_CLOEXEC));
+      if (!child.kept)
+        throw IoError("cannot make memory for the ranks' values: {}; {}", std::strerror(errno), limits_text());
     }
   }
   static uint64_t random_incarnation() {
@@ -424,14 +463,93 @@ class Launcher {
     std::memcpy(&number, bytes.data(), sizeof(number));
     return number >> 1 | 1;  // it passes through the environment as a positive number
   }
-  // The scheduler has ended the job, perhaps for a rank of another host: ranks that do not notice are ended.
-  void take_end() {
-    char byte;
-    [[maybe_unused]] const ssize_t count = read(end_.fd(), &byte, 1);
-    end_ = Socket();
+  void take_ends() {
+    char bytes[64];
+    [[maybe_unused]] const ssize_t count = read(end_.fd(), bytes, sizeof(bytes));
+    std::vector<rendezvous::RendezvousEnd> ends;
+    {
+      const std::lock_guard lock(ends_mutex_);
+      ends.swap(ends_);
+    }
+    for (const rendezvous::RendezvousEnd& end : ends) take_end(end);
+  }
+  void take_end(const rendezvous::RendezvousEnd& end) {
+    using Kind = rendezvous::RendezvousEnd::Kind;
+    if (end.kind == Kind::kGenerationEnded && recovers_) return take_end_of_generation(end);
+    recovers_ = false;
+    is_finished_ = end.kind == Kind::kJobFinished;
+    for (int place = 0; place < num_children(); ++place) {
+      Child& child = children_[static_cast<size_t>(place)];
+      if (std::exchange(child.is_awaited, false) && !is_finished_) note_failure(rank_of(place));
+    }
     if (num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0) return;
-    say(fmt::format("the scheduler has ended the job: {}", link_->end_reason()));
-    next_kill_ms_ = now_ms() + options_.grace_ms;
+    // The scheduler has ended the job, perhaps for a rank of another host: ranks that do not notice are ended.
+    if (!is_finished_) say(fmt::format("the scheduler has ended the job: {}", end.reason));
+    next_kill_ms_ = now_ms() + (is_finished_ ? kFinishMs : options_.grace_ms);
+  }
+  // Ranks that live begin anew by themselves.
+  void take_end_of_generation(const rendezvous::RendezvousEnd& end) {
+    if (is_ending()) return;
+    for (int place = 0; place < num_children(); ++place) {
+      Child& child = children_[static_cast<size_t>(place)];
+      const bool is_named = end.is_lost && end.node_id == node_id_of(place);
+      if (child.is_running && is_named) {
+        say(fmt::format("rank {} is lost: {}; killing it", rank_of(place), end.reason));
+        kill(child.guard, kEndAllSignal);
+        kill(child.guard, SIGCONT);
+      }
+      if (!child.is_running && child.restart_ms == 0) {
+        child.is_awaited = true;
+        child.restart_ms = now_ms() + pause_before_start(child);
+      }
+    }
+  }
+  bool is_ending() const { return end_signal_ != 0 || output_error_ != 0 || next_kill_ms_ != 0 || is_finished_; }
+  // Longer and longer where it ends as soon as it has begun.
+  static int64_t pause_before_start(Child& child) {
+    constexpr int64_t kShortMs = 10000;
+    constexpr int64_t kFirstPauseMs = 100;
+    constexpr int kMostDoublings = 6;
+    child.num_short = now_ms() - child.started_ms < kShortMs ? child.num_short + 1 : 0;
+    return child.num_short <= 2 ? 0 : kFirstPauseMs << std::min(child.num_short - 3, kMostDoublings);
+  }
+  bool is_any_awaited() const {
+    return std::ranges::any_of(children_, [](const Child& child) { return child.is_awaited; });
+  }
+  // When the next process is to be started; -1: none is.
+  int64_t next_start_ms() const {
+    int64_t first = -1;
+    for (const Child& child : children_) {
+      if (child.restart_ms != 0 && (first < 0 || child.restart_ms < first)) first = child.restart_ms;
+    }
+    return first;
+  }
+  // For a scheduler that does not come back, and where the job ends.
+  void give_up_waiting() {
+    for (int place = 0; place < num_children(); ++place) {
+      Child& child = children_[static_cast<size_t>(place)];
+      const bool is_late = child.is_awaited && child.restart_ms == 0 && !is_ending() &&
+                           now_ms() - child.ended_ms > scheduler_.join_timeout_ms;
+      if (!is_late && !is_ending()) continue;
+      child.is_awaited = false;
+      child.restart_ms = 0;
+      if (is_late) note_failure(rank_of(place));
+    }
+  }
+  void start_again() {
+    for (int place = 0; place < num_children(); ++place) {
+      Child& child = children_[static_cast<size_t>(place)];
+      if (child.restart_ms == 0 || now_ms() < child.restart_ms) continue;
+      pass_on_rest(child.out);
+      pass_on_rest(child.err);
+      child.err.release();
+      say(fmt::format("rank {}: {}; the job goes on, starting it again ({}.)", rank_of(place),
+                      how_ended(static_cast<size_t>(place)), ++child.num_restarts));
+      child.restart_ms = 0;
+      child.is_awaited = false;
+      status_text_.clear();
+      start(place, "");
+    }
   }
 
   // By which a rank that has lost the one that it inherited opens it again.
@@ -464,7 +582,10 @@ class Launcher {
         settings["TESSERA_SECRET_FILE"] = own_descriptor(secret_);
       }
       if (link_) {
-        settings["TESSERA_SCHEDULER"] = options_.scheduler;
+        settings["TESSERA_SCHEDULER"] = scheduler_.address;
+        if (const Socket& kept = children_[static_cast<size_t>(place)].kept) {
+          settings["TESSERA_KEPT_FILE"] = own_descriptor(kept);
+        }
         settings["TESSERA_NODE_ID"] = node_id_of(place);
         settings["TESSERA_INCARNATION"] = std::to_string(scheduler_.incarnation);
         if (password_) settings["TESSERA_TLS_PASSWORD_FILE"] = own_descriptor(password_);
@@ -491,7 +612,7 @@ class Launcher {
     } else {
       FileSystem::local().create_directories(options_.log_directory);
       child.log_path = join_path(options_.log_directory, fmt::format("rank.{}", rank));
-      out_write = create_log(child.log_path);
+      out_write = create_log(child.log_path, child.num_restarts > 0);
       err_write = Socket(fcntl(out_write.fd(), F_DUPFD_CLOEXEC, 3));
     }
     // Everything that allocates happens before the fork: afterwards the child may only make system calls.
@@ -513,10 +634,14 @@ class Launcher {
                          .secret_fd = secret_.fd(),
                          .signal_mask = &signals_.mask_before(),
                          .descriptors = &descriptors_};
+    GuardReport& report = reports_[static_cast<size_t>(place)];
+    report.rank_pid = report.start_error = report.status = 0;
+    report.has_ended = false;
+    child.started_ms = now_ms();
     const pid_t launcher = getpid();
     const pid_t guard = fork();
     if (guard < 0) throw IoError("cannot start rank {}: {}; {}", rank, std::strerror(errno), limits_text());
-    if (guard == 0) guard_rank(launcher, reports_[static_cast<size_t>(place)], exec_rank, &rank_start);
+    if (guard == 0) guard_rank(launcher, report, exec_rank, &rank_start);
     child.guard = guard;
     child.is_running = true;
     ++num_running_;
@@ -542,7 +667,15 @@ class Launcher {
       waits.push_back({child.out.fd_to_wait_for(), POLLIN, 0});
       waits.push_back({child.err.fd_to_wait_for(), POLLIN, 0});
     }
-    const int64_t limit = !may_wait ? 0 : next_kill_ms_ == 0 ? -1 : std::max<int64_t>(0, next_kill_ms_ - now_ms());
+    int64_t limit = -1;
+    for (const int64_t at_ms : {next_kill_ms_ == 0 ? -1 : next_kill_ms_, next_start_ms()}) {
+      if (at_ms < 0) continue;
+      const int64_t rest = std::max<int64_t>(0, at_ms - now_ms());
+      limit = limit < 0 ? rest : std::min(limit, rest);
+    }
+    constexpr int64_t kLookMs = 1000;
+    if (is_any_awaited()) limit = limit < 0 ? kLookMs : std::min(limit, kLookMs);
+    if (!may_wait) limit = 0;
     poll(waits.data(), waits.size(), static_cast<int>(limit));
     if (waits[2].revents != 0) out_.flush();
     if (waits[3].revents != 0) err().flush();
@@ -553,14 +686,18 @@ class Launcher {
       if (of_child[2].revents != 0) child.err.drain();
       if (of_child[0].revents != 0) {
         wait_for(child);
+        child.is_awaited = recovers_ && child.status != 0 && !is_ending();
+        child.ended_ms = now_ms();
         tell_scheduler(static_cast<int>(i));
-        if (child.status != 0) note_failure(rank_of(static_cast<int>(i)));
+        if (child.status != 0 && !child.is_awaited && !is_finished_) note_failure(rank_of(static_cast<int>(i)));
       }
     }
     if (waits[1].revents != 0) read_status();
-    if (waits[4].revents != 0) take_end();
+    if (waits[4].revents != 0) take_ends();
     take_signal();
     take_output_error();
+    give_up_waiting();
+    start_again();
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
       if (was_told_) name_killed();
       kill_all(was_told_ ? SIGKILL : SIGTERM);
@@ -824,9 +961,14 @@ class Launcher {
   SchedulerPlace scheduler_;
   std::string node_id_;
   std::optional<rendezvous::Generation> generation_;
-  std::vector<int> ranks_;  // by place, where a scheduler has given them
-  Socket end_;              // readable when the scheduler has ended the job
+  std::vector<int> ranks_;    // by place, where a scheduler has given them
+  bool recovers_ = false;     // a rank that is lost is started again
+  bool is_finished_ = false;  // the scheduler says so
+  Socket end_;                // readable when the scheduler has ended the job or a generation
   Socket end_write_;
+  std::mutex ends_mutex_;
+  std::vector<rendezvous::RendezvousEnd> ends_;
+  std::optional<SchedulerInside> own_scheduler_;
   std::optional<SchedulerLink> link_;
   Socket status_;
   Socket status_write_;  // the launcher's own, so that the pipe does not end where a rank has closed its
@@ -858,6 +1000,10 @@ int launch(const LaunchOptions& options) {
   }
   if (!options.scheduler.empty() && options.num_thread_ranks > 0) {
     throw InvalidArgument("tessera run: --join and --threads: the ranks of a scheduler's job are processes");
+  }
+  if (options.max_restarts > 0 && (options.num_thread_ranks > 0 || !options.scheduler.empty())) {
+    throw InvalidArgument("tessera run: --max_restarts is for ranks that are processes of this job{}",
+                          options.scheduler.empty() ? "" : "; with --join the scheduler says how often");
   }
   if (!options.transport.empty()) parse_transport_kind(options.transport);
   open_standard_descriptors();

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 #include <iterator>
 #include <mutex>
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
@@ -21,6 +24,7 @@
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/scheduled_recovery.h"
 #include "tessera/cluster/scheduler_link.h"
 #include "tessera/comm/hierarchy.h"
 #include "tessera/comm/memory/shared_memory.h"
@@ -153,8 +157,9 @@ Meeting open_meeting(const JobOptions& options) {
 // Keeps what the meeting opened until this rank's connection is closed.
 class ProcessMembership final : public Membership {
  public:
-  ProcessMembership(Meeting meeting, const JobOptions& options, const std::string& host)
-      : job_(std::make_shared<comm::JobState>(meeting.hub.size)),
+  ProcessMembership(Meeting meeting, const JobOptions& options, const std::string& host,
+                    std::shared_ptr<comm::JobState> job)
+      : job_(std::move(job)),
         meeting_(std::move(meeting)),
         rank_(options.rank),
         status_fd_(options.status_fd),
@@ -167,7 +172,6 @@ class ProcessMembership final : public Membership {
   }
 
   comm::JobState& job() { return *job_; }
-  const std::shared_ptr<comm::JobState>& shared_job() const { return job_; }
   const std::string& job_id() const { return meeting_.hub.job_id; }
   HubClient& client() { return client_; }
   const std::shared_ptr<comm::Mpi>& mpi() const { return meeting_.mpi; }
@@ -259,12 +263,25 @@ std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const
   return comm::make_hierarchical_transport(open_shared_memory(), std::move(wire), host_of);
 }
 
-// Meets the others at the hub and opens a transport. `link`: to the scheduler, where the job has one.
-std::unique_ptr<Context> join_ranks(const JobOptions& options, Meeting meeting,
-                                    const std::shared_ptr<SchedulerLink>& link) {
+// What a rank tells the scheduler of its job, beside what it tells the other ranks.
+std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ranks, const JobOptions& options,
+                                           const std::shared_ptr<SchedulerLink>& link, uint64_t generation,
+                                           const std::shared_ptr<comm::JobState>& job) {
+  std::unique_ptr<Recovery> recovery;
+  if (link->client().max_restarts() > 0) {
+    recovery = std::make_unique<ScheduledRecovery>(link, options.scheduler, generation, job);
+  }
+  return std::make_unique<ScheduledMembership>(std::move(among_ranks), link, options.scheduler.node_id,
+                                               std::move(recovery));
+}
+
+// Meets the others at the hub and opens a transport. `wrap`: adds to the membership among ranks what is beside it.
+std::unique_ptr<Context> join_ranks(
+    const JobOptions& options, Meeting meeting, std::shared_ptr<comm::JobState> job,
+    const std::function<std::unique_ptr<Membership>(std::unique_ptr<Membership>)>& wrap = {}) {
   const std::string host = host_name(options.host_id);
-  auto membership = std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set());
-  if (link != nullptr) link->watch(membership->shared_job(), options.rank);
+  auto membership =
+      std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), std::move(job));
 
   RankPlace place{.rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0};
   const std::vector<std::string>& hosts = membership->client().hosts();
@@ -298,22 +315,33 @@ std::unique_ptr<Context> join_ranks(const JobOptions& options, Meeting meeting,
   }
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
   std::unique_ptr<Membership> ends = std::move(membership);
-  if (link != nullptr) {
-    ends = std::make_unique<ScheduledMembership>(std::move(ends), link, options.scheduler.node_id);
-  }
+  if (wrap) ends = wrap(std::move(ends));
   return std::make_unique<RankContext>(place, std::move(transport), std::move(ends));
 }
 
 // The one rank of its job, whose scheduler hears of its end.
-std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared_ptr<SchedulerLink>& link) {
+std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared_ptr<SchedulerLink>& link,
+                                    uint64_t generation) {
   auto job = std::make_shared<comm::JobState>(1);
   link->watch(job, 0);
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
   const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
-  return std::make_unique<RankContext>(place, nullptr,
-                                       std::make_unique<ScheduledMembership>(std::make_unique<LocalMembership>(job, 0),
-                                                                             link, options.scheduler.node_id));
+  return std::make_unique<RankContext>(
+      place, nullptr, with_scheduler(std::make_unique<LocalMembership>(job, 0), options, link, generation, job));
+}
+
+rendezvous::Generation wait_for_generation(SchedulerLink& link) {
+  try {
+    return link.wait_for_generation();
+  } catch (const IoError&) {
+    const auto end = link.end();
+    if (!end || end->kind != rendezvous::RendezvousEnd::Kind::kJobFinished) throw;
+    // All ranks had finished when one of them was lost: this process, which has begun again, has nothing to do.
+    log_info("the job has finished meanwhile");
+    std::fflush(nullptr);
+    _exit(0);
+  }
 }
 
 // The scheduler says which rank this process is.
@@ -326,16 +354,25 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   const std::string& node_id = options.scheduler.node_id;
   const auto link = std::make_shared<SchedulerLink>(options.scheduler, rendezvous::PeerRole::kWorker,
                                                     std::vector<std::string>{node_id});
-  const rendezvous::Generation generation = link->wait_for_generation();
+  const rendezvous::Generation generation = wait_for_generation(*link);
   options.rank = generation.ranks.at(node_id);
   options.size = generation.size;
-  if (options.size == 1) return join_alone(options, link);
+  if (options.size == 1) return join_alone(options, link, generation.number);
   Meeting meeting;
   meeting.hub = {.address = {}, .job_id = {}, .size = options.size, .timeout_ms = options.timeout_ms, .secret = {}};
+  const auto job = std::make_shared<comm::JobState>(options.size);
+  link->watch(job, options.rank);
   try {
     introduce(meeting, options, generation.is_one_host, link->client());
-    return join_ranks(options, std::move(meeting), link);
+    return join_ranks(options, std::move(meeting), job, [&](std::unique_ptr<Membership> among_ranks) {
+      return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
+    });
   } catch (const std::exception& e) {
+    const auto end = link->end();
+    const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
+    if (link->client().max_restarts() > 0 && (has_ended || job->failed() || is_of_other_rank(e))) {
+      ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
+    }
     link->client().leave(node_id, /*failed=*/true, e.what());
     throw;
   }
@@ -364,7 +401,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
         "the ranks as threads");
   }
 
-  return join_ranks(options, open_meeting(options), nullptr);
+  return join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size));
 }
 
 }  // namespace tessera::cluster

@@ -15,6 +15,7 @@
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/cluster/threads.h"
+#include "tessera/comm/job_state.h"
 
 namespace tessera::cluster {
 namespace {
@@ -88,7 +89,13 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
 // Says the error that is being handled and ends the other ranks' waits.
 int fail_rank(Context& context) {
   const std::exception_ptr error = std::current_exception();
-  const std::string message = message_of(error);
+  std::string message = message_of(error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    if (const std::string why = begin_anew_after(context, known); !why.empty()) message += "; " + why;
+  } catch (...) {  // whatever it is, it tells of no rank
+  }
   print_error(rank_name(context.rank()), message);
   context.abort(origin_of(error, context.rank()), message);
   return kExitFailure;
@@ -151,6 +158,15 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
     write_text(fmt::format("error: {}\n", e.what()));
   }
   return code;
+}
+
+std::string begin_anew_after(Context& context, const std::exception& error) {
+  Recovery* recovery = context.recovery();
+  if (recovery == nullptr) return "";
+  // Whatever a rank meets when its generation has ended comes of that, or comes again. While it lasts, ranks tell each
+  // other of errors after which all go on.
+  const bool is_silence = dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
+  return is_silence || recovery->has_ended() ? recovery->begin_anew(error.what()) : "";
 }
 
 int end_rank(Context& context, int code) {

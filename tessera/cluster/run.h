@@ -5,6 +5,7 @@
 //     }
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <type_traits>
@@ -34,6 +35,11 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
 // ...`. Returns what the process must end with: `code`, or kExitFailure. run_program does it; for programs that start
 // in another way. Never throws.
 int end_rank(Context& context, int code);
+
+// Where another rank is lost or says nothing any more, which the error comes of, and the job goes on when it is back:
+// starts this process's program again in its place, for the job's next generation. Returns where that is not so, with
+// why ("" where the error is this rank's own, or a loss the job's end).
+std::string begin_anew_after(Context& context, const std::exception& error);
 
 // Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].
 int usage_error(const std::string& program, const std::string& message);

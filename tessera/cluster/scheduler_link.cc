@@ -33,6 +33,7 @@ SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole r
                .host = own_host_name(),
                .node_ids = std::move(node_ids),
                .incarnation = place.incarnation,
+               .token = place.token,
                .num_workers = place.num_workers,
                .join_timeout_ms = place.join_timeout_ms},
               [this](const rendezvous::RendezvousEnd& end) { hear(end); }) {}
@@ -52,24 +53,31 @@ void SchedulerLink::watch(std::shared_ptr<comm::JobState> job, int own_rank) {
   if (told) hear(*told);
 }
 
-void SchedulerLink::on_end(std::function<void()> ended) {
+void SchedulerLink::on_end(std::function<void(const rendezvous::RendezvousEnd&)> ended) {
   const std::lock_guard lock(mutex_);
   ended_ = std::move(ended);
-  if (end_ && ended_) ended_();
+  if (end_ && ended_) ended_(*end_);
 }
 
-std::string SchedulerLink::end_reason() const {
+std::optional<rendezvous::RendezvousEnd> SchedulerLink::end() const {
   const std::lock_guard lock(mutex_);
-  return end_ ? end_->reason : "";
+  return end_;
+}
+
+std::string SchedulerLink::why_over() const {
+  const auto found = end();
+  const bool is_over = found && found->kind != rendezvous::RendezvousEnd::Kind::kGenerationEnded;
+  return is_over ? "the scheduler says: " + found->reason : "";
 }
 
 void SchedulerLink::hear(const rendezvous::RendezvousEnd& end) {
   const std::lock_guard lock(mutex_);
-  end_ = end;
-  if (end.kind == rendezvous::RendezvousEnd::Kind::kJobFinished) return;
-  if (job_)
+  using Kind = rendezvous::RendezvousEnd::Kind;
+  if (!end_ || end_->kind == Kind::kGenerationEnded) end_ = end;
+  if (job_ && end.kind != Kind::kJobFinished) {
     job_->fail(end.rank >= 0 && end.rank < job_->size() ? end.rank : own_rank_, "the scheduler says: " + end.reason);
-  if (ended_) ended_();
+  }
+  if (ended_) ended_(end);
 }
 
 void ScheduledMembership::announce_failure(int origin, const std::string& message) {

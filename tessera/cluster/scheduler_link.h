@@ -38,10 +38,13 @@ class SchedulerLink {
   rendezvous::Generation wait_for_generation() { return client_.wait_for_generation(); }
   // From now on, an end that the scheduler tells of is a failure in `job`; one that it has told of before, too.
   void watch(std::shared_ptr<comm::JobState> job, int own_rank);
-  // Called once when the scheduler has ended the job, or this process's part in it; from another thread.
-  void on_end(std::function<void()> ended);
-  // What it has said then; "" before.
-  std::string end_reason() const;
+  // Called for each end that the scheduler tells of, of a generation, of the job, or of this process's part in it, and
+  // for one that it has told of before; from another thread.
+  void on_end(std::function<void(const rendezvous::RendezvousEnd&)> ended);
+  // The newest; nullopt where there is none. That of the job stays.
+  std::optional<rendezvous::RendezvousEnd> end() const;
+  // Why this process cannot take part in another generation; "" where it can.
+  std::string why_over() const;
 
   rendezvous::RendezvousClient& client() { return client_; }
 
@@ -51,24 +54,32 @@ class SchedulerLink {
   mutable std::mutex mutex_;
   std::shared_ptr<comm::JobState> job_;
   int own_rank_ = 0;
-  std::function<void()> ended_;
+  std::function<void(const rendezvous::RendezvousEnd&)> ended_;
   std::optional<rendezvous::RendezvousEnd> end_;
   rendezvous::RendezvousClient client_;
 };
 
-// Tells the scheduler of this rank's end, beside the ranks.
+// Tells the scheduler of this rank's steps and end, beside the ranks.
 class ScheduledMembership final : public Membership {
  public:
-  ScheduledMembership(std::unique_ptr<Membership> among_ranks, std::shared_ptr<SchedulerLink> link, std::string node_id)
-      : among_ranks_(std::move(among_ranks)), link_(std::move(link)), node_id_(std::move(node_id)) {}
+  // `recovery`: null where a loss is the job's end.
+  ScheduledMembership(std::unique_ptr<Membership> among_ranks, std::shared_ptr<SchedulerLink> link, std::string node_id,
+                      std::unique_ptr<Recovery> recovery)
+      : among_ranks_(std::move(among_ranks)),
+        link_(std::move(link)),
+        node_id_(std::move(node_id)),
+        recovery_(std::move(recovery)) {}
 
   void announce_failure(int origin, const std::string& message) override;
   void finish() override;
+  Recovery* recovery() override { return recovery_.get(); }
+  void report_step(int64_t step) override { link_->client().report_step(step); }
 
  private:
   std::unique_ptr<Membership> among_ranks_;
   std::shared_ptr<SchedulerLink> link_;
   std::string node_id_;
+  std::unique_ptr<Recovery> recovery_;
 };
 
 }  // namespace tessera::cluster

@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 
@@ -14,6 +15,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/launch.h"
 #include "tessera/cluster/rendezvous/ask_status.h"
 #include "tessera/cluster/rendezvous/server.h"
 #include "tessera/cluster/run.h"
@@ -67,7 +69,37 @@ void say_line(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
 }
 
+rendezvous::ServerOptions server_options(const SchedulerOfJob& job, const SchedulerPlace& place) {
+  // So often peers show that they live; several times before one is lost.
+  constexpr int64_t kHeartbeatMs = 3000;
+  constexpr int64_t kBeats = 4;
+  return {.address = {job.host, static_cast<uint16_t>(job.port)},
+          .tls = tls_options_of(place, TlsSide::kServer),
+          .scheduler = {.num_workers = job.num_workers,
+                        .max_restarts = job.max_restarts,
+                        .join_timeout_ms = job.join_timeout_ms,
+                        .heartbeat_ms = std::min(kHeartbeatMs, std::max<int64_t>(job.node_timeout_ms / kBeats, 1)),
+                        .node_timeout_ms = job.node_timeout_ms},
+          .state_path = job.state_path};
+}
+
 }  // namespace
+
+struct SchedulerInside::Serving {
+  explicit Serving(const rendezvous::ServerOptions& options)
+      : server(options, FileSystem::local(), Clock::system()),
+        thread(start_thread("the scheduler", [this] { server.run(); })) {}
+  ~Serving() {
+    server.stop();
+    thread.join();
+  }
+  rendezvous::RendezvousServer server;
+  std::thread thread;
+};
+
+SchedulerInside::SchedulerInside(const SchedulerOfJob& job, const SchedulerPlace& place)
+    : serving_(std::make_unique<Serving>(server_options(job, place))), address_(serving_->server.address().text()) {}
+SchedulerInside::~SchedulerInside() = default;
 
 int run_scheduler_from_environment(const SchedulerOfJob& job) {
   if (job.port < 0 || job.port > 65535) throw InvalidArgument("a port is from 0 to 65535, got {}", job.port);
@@ -76,12 +108,7 @@ int run_scheduler_from_environment(const SchedulerOfJob& job) {
   }
   const SchedulerPlace place = scheduler_place_from_environment();
   EndOfScheduler end;
-  rendezvous::RendezvousServer server(
-      {.address = {job.host, static_cast<uint16_t>(job.port)},
-       .tls = tls_options_of(place, TlsSide::kServer),
-       .scheduler = {.num_workers = job.num_workers, .join_timeout_ms = job.join_timeout_ms},
-       .state_path = job.state_path},
-      FileSystem::local(), Clock::system());
+  rendezvous::RendezvousServer server(server_options(job, place), FileSystem::local(), Clock::system());
   say_line(job.err_fd, fmt::format("listening at {} for {} worker{}", server.address().text(), job.num_workers,
                                    job.num_workers == 1 ? "" : "s"));
   rendezvous::JobPhase phase = rendezvous::JobPhase::kWaiting;

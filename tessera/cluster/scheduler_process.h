@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,36 @@ struct SchedulerOfJob {
   int port = 0;                      // 0: any
   int num_workers = 1;               // ranks of the job
   int64_t join_timeout_ms = 600000;  // until all of them are there
-  std::string state_path;            // a file in which its state outlives it; empty: none
-  int err_fd = 2;                    // where it says what happens
+  // So often a worker may be lost and the job goes on, in another generation, when it is back. 0: a loss ends the job.
+  int64_t max_restarts = 0;
+  int64_t node_timeout_ms = 30000;  // a worker that says nothing for so long is lost
+  std::string state_path;           // a file in which its state outlives it; empty: none
+  int err_fd = 2;                   // where it says what happens
 };
 
 // Serves the job until all its workers have left, and returns 0; 1 when the job has failed, and then says why; 128 + N
 // after signal N. Whoever joins shows the secret of the job, or a certificate: docs/security.md. Throws InvalidArgument
 // for options that cannot be, IoError where it cannot listen.
 int run_scheduler_from_environment(const SchedulerOfJob& job);
+
+struct SchedulerPlace;
+
+// Serves a job in this process, in a thread of its own, at a free port of this host alone. Who joins shows the secret of
+// `place`. Threads that start later must not get the signals of those before: make it after they are blocked.
+class SchedulerInside {
+ public:
+  SchedulerInside(const SchedulerOfJob& job, const SchedulerPlace& place);
+  ~SchedulerInside();
+  SchedulerInside(const SchedulerInside&) = delete;
+  SchedulerInside& operator=(const SchedulerInside&) = delete;
+
+  const std::string& address() const { return address_; }  // HOST:PORT
+
+ private:
+  struct Serving;
+  std::unique_ptr<Serving> serving_;
+  std::string address_;
+};
 
 // What a scheduler at HOST:PORT says of its job, for people or as one JSON object. Throws IoError where nobody there
 // answers within `timeout_ms`.

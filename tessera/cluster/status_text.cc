@@ -23,6 +23,19 @@ std::vector<NodeStatus> by_rank(const JobStatus& status) {
   return nodes;
 }
 
+// The rank that has finished the fewest steps, where they differ. Nodes say theirs with their heartbeats, so two steps
+// that are near each other may be of different moments.
+const NodeStatus* slowest_of(const std::vector<NodeStatus>& nodes) {
+  const NodeStatus* least = nullptr;
+  int64_t most = 0;
+  for (const NodeStatus& node : nodes) {
+    if (!node.has_rank || !node.is_started) continue;
+    if (least == nullptr || node.step < least->step) least = &node;
+    most = std::max(most, node.step);
+  }
+  return least == nullptr || least->step == most ? nullptr : least;
+}
+
 double seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
 
 }  // namespace
@@ -54,6 +67,10 @@ std::string status_text(const JobStatus& status, uint64_t generation) {
                         node.has_rank ? std::to_string(node.rank) : "-", printable(node.node_id), width,
                         printable(node.host), host_width, state, seconds(node.heard_ms_ago), node.step);
   }
+  if (const NodeStatus* slowest = slowest_of(nodes)) {
+    text += fmt::format("slowest: rank {}, node {}, at step {}\n", slowest->rank, printable(slowest->node_id),
+                        slowest->step);
+  }
   if (!waited_for.empty()) text += fmt::format("waited for: {}\n", fmt::join(waited_for, ", "));
   const size_t unknown = status.num_workers > nodes.size() ? status.num_workers - nodes.size() : 0;
   if (unknown > 0) text += fmt::format("waited for: {} worker{} of no name yet\n", unknown, unknown == 1 ? "" : "s");
@@ -70,8 +87,11 @@ std::string status_json(const JobStatus& status, uint64_t generation) {
   json["reason"] = printable(status.reason);
   json["states"] = nlohmann::ordered_json::object();
   for (const auto& blob : status.blobs) json["states"][printable(blob.name)] = blob.size_bytes;
+  const std::vector<NodeStatus> nodes = by_rank(status);
+  const NodeStatus* slowest = slowest_of(nodes);
+  json["slowest_rank"] = slowest == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(slowest->rank);
   json["nodes"] = nlohmann::ordered_json::array();
-  for (const NodeStatus& node : by_rank(status)) {
+  for (const NodeStatus& node : nodes) {
     nlohmann::ordered_json entry;
     entry["node_id"] = printable(node.node_id);
     entry["state"] = name_of(node.state);

@@ -26,6 +26,12 @@ class PeerFailure : public IoError {
   int rank_;
 };
 
+// Another rank that was waited for too long: it works, hangs, has been stopped, or its host has gone.
+class PeerSilence : public IoError {
+ public:
+  explicit PeerSilence(const std::string& message) : IoError(message) {}
+};
+
 // A rank that waits long in a call.
 struct LongWait {
   int rank = 0;            // of the world

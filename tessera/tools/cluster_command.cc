@@ -13,6 +13,7 @@ constexpr double kMillisecondsOfSecond = 1000;
 void add_scheduler(CLI::App& app, int& exit_code) {
   static cluster::SchedulerOfJob job;
   static double timeout_s = 600;
+  static double node_timeout_s = 30;
   auto* scheduler = app.add_subcommand("scheduler", "tell the ranks of a job who they are, on one host or several");
   scheduler->footer(
       "Waits for the workers of one job, gives them ranks by host and node id, and ends with the job. Workers are\n"
@@ -21,7 +22,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       "certificate (TESSERA_TLS_CONFIG): docs/cluster.md.\n"
       "Examples:\n"
       "  tessera scheduler --workers 8 --port 6667\n"
-      "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state\n"
+      "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state --max_restarts 100\n"
       "Exit codes: 0 when all workers have ended well, 1 when the job has failed, 128 + N after signal N.");
   scheduler->add_option("--workers", job.num_workers, "ranks of the job, on all hosts together")
       ->check(count_from(1))
@@ -34,10 +35,19 @@ void add_scheduler(CLI::App& app, int& exit_code) {
   scheduler->add_option("--timeout", timeout_s, "seconds until all workers are there")
       ->check(positive_seconds(static_cast<double>(cluster::kMaxTimeoutMs) / kMillisecondsOfSecond))
       ->capture_default_str();
+  scheduler
+      ->add_option("--max_restarts", job.max_restarts,
+                   "so often a worker may be lost and the job goes on when it is back; 0: a loss ends the job")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
+      ->capture_default_str();
+  scheduler->add_option("--node_timeout", node_timeout_s, "seconds after which a worker that says nothing is lost")
+      ->check(positive_seconds(static_cast<double>(cluster::kMaxTimeoutMs) / kMillisecondsOfSecond))
+      ->capture_default_str();
   scheduler->add_option("--state", job.state_path,
                         "a file that outlives the scheduler: started again with it, it knows its workers");
   scheduler->callback([&exit_code] {
     job.join_timeout_ms = static_cast<int64_t>(timeout_s * kMillisecondsOfSecond);
+    job.node_timeout_ms = static_cast<int64_t>(node_timeout_s * kMillisecondsOfSecond);
     exit_code = cluster::run_scheduler_from_environment(job);
   });
 }

@@ -45,6 +45,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run --threads 4 ./resnet50_cifar10 ...            four ranks in one process\n"
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
+      "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
       "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, a second one kills them, and so does an "
       "output\n"
@@ -62,6 +63,10 @@ void add_run(CLI::App& app, int& exit_code) {
       run->add_option("--join", options.scheduler, "HOST:PORT of the scheduler whose job these ranks are part of");
   run->add_option("--node_id", options.node_id, "the ranks' node ids are NODE_ID/0, NODE_ID/1, ...; default: drawn")
       ->needs(join);
+  run->add_option("--max_restarts", options.max_restarts,
+                  "so often a rank that fails is started again and the job goes on; default: its failure ends the job")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
+      ->excludes(join);
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host")
       ->check(CLI::IsMember({"shm", "gloo", "mpi", "threads"}));

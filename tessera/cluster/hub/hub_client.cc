@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
@@ -40,6 +41,8 @@ struct HubClient::Impl {
   Impl(const HubOptions& hub_options, int own_rank, std::shared_ptr<comm::JobState> job_state)
       : options(hub_options), rank(own_rank), job(std::move(job_state)) {
     connect_proven();
+    // A failure may be told by others than the hub.
+    listener = job->add_listener([this] { changed.notify_all(); });
     thread = start_thread("the connection to the hub", [this] { listen(); });
   }
 
@@ -48,6 +51,7 @@ struct HubClient::Impl {
   void close() {
     ::shutdown(socket.fd(), SHUT_RDWR);
     if (thread.joinable()) thread.join();
+    job->remove_listener(std::exchange(listener, 0));
   }
 
   // Connects to a hub that knows the secret. Somebody else at its address may go away again.
@@ -55,7 +59,12 @@ struct HubClient::Impl {
     const auto deadline = Clock::now() + std::chrono::milliseconds(options.timeout_ms);
     while (true) {
       const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      socket = connect_to(options.address, std::max<int64_t>(rest.count(), 0));
+      try {
+        socket = connect_to(options.address, std::max<int64_t>(rest.count(), 0), [this] { return job->failed(); });
+      } catch (const IoError&) {
+        if (job->failed()) throw_failure("the start of the job");
+        throw;
+      }
       const std::string reason = prove(std::min(deadline, Clock::now() + kProofLimit));
       if (reason.empty()) return;
       reader = FrameReader();
@@ -231,6 +240,7 @@ struct HubClient::Impl {
   bool all_ended = false;
   bool is_closed = false;
   bool failure_heard = false;
+  int listener = 0;  // at the job
   std::thread thread;
 };
 

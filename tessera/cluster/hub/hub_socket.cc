@@ -186,7 +186,7 @@ Socket listen_at(std::string& address, int64_t timeout_ms) {
   return socket;
 }
 
-Socket connect_to(const std::string& address, int64_t timeout_ms) {
+Socket connect_to(const std::string& address, int64_t timeout_ms, const std::function<bool()>& gives_up) {
   const Deadline deadline = deadline_after(timeout_ms);
   const Address where = parse_address(address, timeout_ms);
   // A full queue drops who comes. The system would come again after one second, two, four, eight, while others that
@@ -201,7 +201,7 @@ Socket connect_to(const std::string& address, int64_t timeout_ms) {
       set_options(socket);
       return socket;
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (std::chrono::steady_clock::now() >= deadline || (gives_up && gives_up())) {
       throw IoError("rank 0 does not answer at {} for {} ms: {}", address, timeout_ms, std::strerror(reason));
     }
     // Who is refused at once comes before rank 0 listens: that says nothing of its queue.

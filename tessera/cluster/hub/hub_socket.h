@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,8 +31,8 @@ class Socket {
 // stands for every interface of the host. Sets `address` to the one listened at, where port 0 has become a real one.
 Socket listen_at(std::string& address, int64_t timeout_ms);
 // Retries until somebody listens and takes the connection. Throws IoError after `timeout_ms`, those among them in which
-// the host's name is looked up.
-Socket connect_to(const std::string& address, int64_t timeout_ms);
+// the host's name is looked up, and once `gives_up` says so.
+Socket connect_to(const std::string& address, int64_t timeout_ms, const std::function<bool()>& gives_up = {});
 // The next peer that waits, without waiting for one; an empty socket where there is none. errno tells why then.
 Socket accept_from(const Socket& listener);
 // False for a local socket whose other side is another user's.

@@ -10,6 +10,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/cluster/recovery/recovery.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/speed.h"
 
@@ -62,6 +63,11 @@ class Context {
   virtual std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) = 0;
   // Returns the same memory, or where there is none memory of this process alone. Good for gradients and parameters.
   std::shared_ptr<void> allocate_communication_memory(size_t size_bytes);
+
+  // What this rank has where its job goes on when a rank is lost; nullptr where that is the end.
+  virtual Recovery* recovery() { return nullptr; }
+  // For those who look at the job: the training step that this rank has finished. Costs a few nanoseconds.
+  virtual void report_step(int64_t /*step*/) {}
 
   // Tells the other ranks that this one fails, so that their waits end at once with `message` and the number of the
   // rank with whose failure it began: `origin`, this one where none is named.

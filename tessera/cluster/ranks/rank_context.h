@@ -36,6 +36,9 @@ class Membership {
   virtual void announce_failure(int origin, const std::string& message) = 0;
   // Announces this rank's end and waits for all other ranks' ends; throws PeerFailure when one fails.
   virtual void finish() = 0;
+  // As of a Context.
+  virtual Recovery* recovery() { return nullptr; }
+  virtual void report_step(int64_t /*step*/) {}
 };
 
 // Ranks of one process share the JobState itself.
@@ -77,6 +80,8 @@ class RankContext final : public Context {
   using Context::abort;
   void abort(int origin, const std::string& message) override { membership_->announce_failure(origin, message); }
   void finish() override { membership_->finish(); }
+  Recovery* recovery() override { return membership_->recovery(); }
+  void report_step(int64_t step) override { membership_->report_step(step); }
 
  private:
   RankPlace place_;

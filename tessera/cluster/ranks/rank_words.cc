@@ -84,6 +84,11 @@ std::string name_ranks(const std::vector<int>& ranks, int size) {
 
 std::string words_of_exit(int code) { return fmt::format("it has ended with exit code {}", code); }
 
+bool is_of_other_rank(const std::exception& error) {
+  return dynamic_cast<const comm::PeerFailure*>(&error) != nullptr ||
+         dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
+}
+
 int origin_of(const std::exception_ptr& error, int rank) {
   try {
     std::rethrow_exception(error);

@@ -18,6 +18,9 @@ std::string number_ranks(const std::vector<int>& ranks, std::string_view separat
 // What the others hear of a rank that has ended with another exit code than 0.
 std::string words_of_exit(int code);
 
+// Whether the error tells of another rank that has failed or says nothing: this one has done nothing wrong.
+bool is_of_other_rank(const std::exception& error);
+
 // The rank with whose failure this error of `rank` began: another one where that says so (comm::PeerFailure).
 int origin_of(const std::exception_ptr& error, int rank);
 

@@ -35,6 +35,13 @@ constexpr int64_t kLongestPauseMs = 1000;
 
 int64_t monotonic_ms() { return Clock::system().monotonic_ns() / 1'000'000; }
 
+// A clock that all processes of a host have alike.
+uint64_t host_time_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(now.tv_nsec);
+}
+
 }  // namespace
 
 struct RendezvousClient::Impl {
@@ -45,7 +52,10 @@ struct RendezvousClient::Impl {
         connector(loop, options.scheduler, tls),
         timer(loop),
         join_deadline_ms(monotonic_ms() + options.join_timeout_ms) {
-    if (options.incarnation == 0) options.incarnation = draws() | 1U;
+    // It passes through the environment as a positive number.
+    if (options.incarnation == 0) options.incarnation = draws() >> 1U | 1U;
+    if (options.role == PeerRole::kWorker) started_ns = host_time_ns();
+    token = options.token;
     for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
     asio::post(loop, [this] { tick(); });
     thread = start_thread("the connection to the scheduler", [this] { run(); });
@@ -135,6 +145,7 @@ struct RendezvousClient::Impl {
       own_address = connection->own_address();
       unsaid.emplace_back(Register{.role = options.role,
                                    .incarnation = options.incarnation,
+                                   .started_ns = started_ns,
                                    .token = token,
                                    .num_workers = static_cast<uint32_t>(options.num_workers),
                                    .host = options.host,
@@ -178,46 +189,51 @@ struct RendezvousClient::Impl {
       token = welcome->token;
       heartbeat_ms = std::max<int64_t>(welcome->heartbeat_ms, 1);
       timeout_ms = std::max<int64_t>(welcome->timeout_ms, 1);
+      max_restarts = welcome->max_restarts;
       is_welcome = is_registered = true;
       pause_ms = 0;
       next_heartbeat_ms = 0;
       say_leaves();
+      for (const auto& [name, question] : asked_states) unsaid.push_back(question);
     } else if (const auto* assigned = std::get_if<Assigned>(&message)) {
       return take_ranks(of_generation, *assigned);
     } else if (const auto* value = std::get_if<ValueAnswer>(&message)) {
       if (asked_for.contains(value->name)) values[value->name] = value->value;
     } else if (const auto* blob = std::get_if<BlobAnswer>(&message)) {
       states[blob->name] = blob->is_there ? std::optional(blob->bytes) : std::nullopt;
+      asked_states.erase(blob->name);
     } else if (const auto* over = std::get_if<GenerationEnded>(&message)) {
-      if (generation.number == 0 || of_generation != generation.number) return std::nullopt;
-      return RendezvousEnd{Kind::kGenerationEnded, over->rank, printable(over->reason)};
+      if (generation.number == 0 || of_generation < generation.number) return std::nullopt;
+      return RendezvousEnd{Kind::kGenerationEnded, over->rank, over->node_id, over->is_lost, printable(over->reason)};
     } else if (const auto* fenced = std::get_if<Fenced>(&message)) {
-      return RendezvousEnd{Kind::kFenced, -1, printable(fenced->reason)};
+      return RendezvousEnd{Kind::kFenced, -1, "", false, printable(fenced->reason)};
     } else if (const auto* refused = std::get_if<Refused>(&message)) {
-      return RendezvousEnd{Kind::kRefused, -1, printable(refused->reason)};
+      return RendezvousEnd{Kind::kRefused, -1, "", false, printable(refused->reason)};
     } else if (const auto* ended_job = std::get_if<JobEnded>(&message)) {
       const std::string who = ended_job->node_id.empty() ? "" : fmt::format("node {}: ", printable(ended_job->node_id));
       return RendezvousEnd{ended_job->failed ? Kind::kJobFailed : Kind::kJobFinished, ended_job->rank,
-                           who + printable(ended_job->reason)};
+                           ended_job->node_id, false, who + printable(ended_job->reason)};
     }
     return std::nullopt;
   }
 
   std::optional<RendezvousEnd> take_ranks(uint64_t number, const Assigned& assigned) {
     if (const std::string why = why_impossible(assigned, options.node_ids); !why.empty()) {
-      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "the scheduler has told what cannot be: " + why};
+      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "", false,
+                           "the scheduler has told what cannot be: " + why};
     }
     Generation told{
         .number = number, .size = static_cast<int>(assigned.size), .is_one_host = assigned.is_one_host, .ranks = {}};
     for (const NodeRank& node : assigned.nodes) told.ranks[node.node_id] = static_cast<int>(node.rank);
     const bool is_first = generation.number == 0;
-    if (!is_first && number != generation.number) {
-      return RendezvousEnd{RendezvousEnd::Kind::kGenerationEnded, -1, "another generation has begun"};
+    if (!is_first && number != generation.number && options.role == PeerRole::kWorker) {
+      return RendezvousEnd{RendezvousEnd::Kind::kGenerationEnded, -1, "", false, "another generation has begun"};
     }
     if (!is_first && told.ranks != generation.ranks) {
-      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1,
+      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "", false,
                            "the scheduler has other ranks for this process: it was started without its state"};
     }
+    if (end && end->kind == RendezvousEnd::Kind::kGenerationEnded) end.reset();  // a launcher's: the next one has begun
     generation = std::move(told);
     // A scheduler that has died has forgotten what was stored and asked for.
     for (const auto& [name, value] : stored) unsaid.emplace_back(SetValue{name, value});
@@ -231,7 +247,7 @@ struct RendezvousClient::Impl {
   void post(std::function<void()> work) { asio::post(loop, std::move(work)); }
 
   void say_leaves() {
-    for (const auto& [id, left] : leaves) unsaid.emplace_back(Leave{id, left.first, left.second});
+    for (const auto& [id, leave] : leaves) unsaid.emplace_back(leave);
     num_leaves_said = leaves.size();
   }
 
@@ -248,12 +264,14 @@ struct RendezvousClient::Impl {
   std::string ask_state(const std::string& name, const Message& question, int64_t timeout, bool& is_there) {
     std::unique_lock lock(mutex);
     states.erase(name);
+    asked_states.insert_or_assign(name, question);
     post([this, question] {
       if (connection && is_welcome) connection->send(question, number());
     });
     changed.wait_for(lock, std::chrono::milliseconds(timeout), [&] { return states.contains(name) || end; });
     const auto found = states.find(name);
     if (found == states.end()) {
+      asked_states.erase(name);
       if (end) throw_end("the job's state");
       throw IoError("the scheduler at {} has not answered for the job's {} within {} ms", options.scheduler.text(),
                     name, timeout);
@@ -288,7 +306,9 @@ struct RendezvousClient::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   int64_t join_deadline_ms;
+  uint64_t started_ns = 0;
   uint64_t token = 0;
+  uint64_t max_restarts = 0;
   bool is_registered = false;  // now
   Generation generation;
   std::optional<RendezvousEnd> end;
@@ -298,8 +318,9 @@ struct RendezvousClient::Impl {
   std::map<std::string, std::string> values;
   std::set<std::string> asked_for;
   std::map<std::string, std::optional<std::string>> states;
+  std::map<std::string, Message> asked_states;  // that have not been answered
   std::vector<Message> unsaid;
-  std::map<std::string, std::pair<bool, std::string>> leaves;  // failed and reason, by node
+  std::map<std::string, Leave> leaves;  // by node
   size_t num_leaves_said = 0;
   std::thread thread;
 };
@@ -327,6 +348,18 @@ Generation RendezvousClient::wait_for_generation() {
                 impl_->is_registered ? "waits for other workers, which have not come"
                                      : fmt::format("has not reached it ({})", printable(impl_->last_reason)),
                 impl_->options.join_timeout_ms);
+}
+
+uint64_t RendezvousClient::incarnation() const { return impl_->options.incarnation; }
+
+uint64_t RendezvousClient::token() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->token;
+}
+
+uint64_t RendezvousClient::max_restarts() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->max_restarts;
 }
 
 std::string RendezvousClient::own_address() const {
@@ -382,7 +415,7 @@ void RendezvousClient::report_step(int64_t step) { impl_->step.store(step); }
 
 void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms) {
   std::unique_lock lock(impl_->mutex);
-  impl_->leaves[node_id] = {failed, reason};
+  impl_->leaves[node_id] = {.node_id = node_id, .at_ns = host_time_ns(), .failed = failed, .reason = reason};
   const size_t wanted = impl_->leaves.size();
   impl_->num_leaves_said = 0;
   impl_->post([impl = impl_.get()] {

@@ -1,6 +1,7 @@
 // RendezvousClient: a worker's or a launcher's part of the rendezvous, in a thread of its own. It connects and
 // registers again whenever its connection ends, also where the scheduler has died and another one stands at its
-// address; what it has stored and asked for is said again. Thread-safe.
+// address; what it has stored and asked for is said again. A worker belongs to one generation, and begins anew for the
+// next one, with a client of its own; a launcher goes through all of them. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct ClientOptions {
   std::string host;                   // this host's name
   std::vector<std::string> node_ids;  // of a worker one
   uint64_t incarnation = 0;           // 0: drawn
+  uint64_t token = 0;                 // that this incarnation was given, where the process has begun anew
   int num_workers = 0;                // 0: the scheduler knows
   int64_t join_timeout_ms = 600000;   // until the first generation begins
 };
@@ -41,7 +43,9 @@ struct Generation {
 struct RendezvousEnd {
   enum class Kind : uint8_t { kGenerationEnded, kFenced, kJobFailed, kJobFinished, kRefused };
   Kind kind = Kind::kGenerationEnded;
-  int rank = -1;  // with whose failure it ended; -1: not known
+  int rank = -1;         // with whose failure it ended; -1: not known
+  std::string node_id;   // its node; "": not known
+  bool is_lost = false;  // that node
   std::string reason;
 };
 
@@ -57,6 +61,12 @@ class RendezvousClient final : public comm::Store {
   Generation wait_for_generation();
   // The same, but nothing where they have none within `limit_ms`; to be asked again. Throws for the ends only.
   std::optional<Generation> find_generation(int64_t limit_ms);
+  // What the scheduler knows this incarnation by; 0 before it has answered.
+  uint64_t incarnation() const;
+  uint64_t token() const;
+  // So often a node may be lost and the job goes on in another generation; 0 where a loss is its end, and before the
+  // scheduler has answered.
+  uint64_t max_restarts() const;
   // This host's address on the way to the scheduler; "" while there is no connection.
   std::string own_address() const;
 

@@ -1,5 +1,7 @@
 #include "tessera/cluster/rendezvous/server.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
@@ -66,6 +68,7 @@ struct RendezvousServer::Impl {
     asio::error_code error;
     acceptor.open(endpoint.protocol(), error);
     if (!error) {
+      fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // of no concern to programs that this one starts
       asio::error_code ignored;
       acceptor.set_option(asio::ip::tcp::acceptor::reuse_address(true), ignored);
       acceptor.bind(endpoint, error);

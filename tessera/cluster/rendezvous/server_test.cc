@@ -99,9 +99,9 @@ TEST(RendezvousServer, MembersGetRanksTellEachOtherValuesAndLeave) {
   EXPECT_EQ(b.client.find("where", 1), std::nullopt);
   a.client.set("where", std::string(1 << 20, 'w'));
   EXPECT_EQ(b.client.get("where", 20000).size(), size_t{1} << 20);
-  EXPECT_EQ(a.client.set_state("seed", "1", 20000), "1");
-  EXPECT_EQ(b.client.set_state("seed", "2", 20000), "1");
-  EXPECT_EQ(b.client.find_state("plan", 20000), std::nullopt);
+  EXPECT_EQ(a.client.set_state("plan", "1", 20000), "1");
+  EXPECT_EQ(b.client.set_state("plan", "2", 20000), "1");
+  EXPECT_EQ(b.client.find_state("kernel table", 20000), std::nullopt);
   const JobStatus status = running.status();
   EXPECT_EQ(status.phase, JobPhase::kRunning);
   EXPECT_EQ(status.nodes.size(), 2U);

@@ -5,7 +5,8 @@
 // A node is a rank's place: a node id, which outlives the processes that take it. Nodes register, by their own process
 // or by a launcher that will start it; when all are there they get ranks, ordered by host and node id, and a generation
 // begins. A node keeps its rank over restarts, its own and the scheduler's. The newer incarnation of a node wins, and
-// the older one is fenced. A node that is lost ends the generation: the job fails, or waits for it (`recovers`).
+// the older one is fenced. A node that is lost ends the generation: the job fails, or the next generation begins when
+// it has been started again and the others have registered anew (`max_restarts`).
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,15 @@ namespace tessera::cluster::rendezvous {
 
 struct SchedulerOptions {
   int num_workers = 1;
-  bool recovers = false;             // a generation that ends is followed by another one; else the job fails
+  // So often a node may be lost and the job goes on, in another generation, when it is back. 0: its loss is the job's
+  // end.
+  int64_t max_restarts = 0;
   int64_t join_timeout_ms = 600000;  // until all nodes are there, at the start and after a loss
   int64_t heartbeat_ms = 3000;       // so often peers show that they live
   int64_t node_timeout_ms = 30000;   // a node that says nothing for so long is lost
   int64_t reconnect_ms = 5000;       // so is one whose connection has ended, after this
+
+  bool recovers() const { return max_restarts > 0; }
 };
 
 // What one peer may keep here, and all of them.
@@ -108,8 +113,11 @@ class JobScheduler {
   // Whether all nodes are on one host, as far as their addresses are known.
   bool is_one_host() const;
   void tell_ranks(Peer& peer, bool is_one_host);
-  void lose(Node& node, const std::string& reason);
-  void end_generation(const std::string& node_id, const std::string& reason);
+  void lose(Node& node, const std::string& reason, bool is_silent = false);
+  bool may_lose_another();
+  void end_if_all_left();
+  bool is_of_ended_generation(const Peer& peer) const;
+  void end_generation(const std::string& node_id, bool is_lost, const std::string& reason);
   void end_job(bool failed, const std::string& node_id, const std::string& reason);
   void tell(PeerId peer, Message message, bool ends = false);
   void tell_members(const Message& message, bool ends = false);

@@ -37,6 +37,12 @@ class Job {
     say(peer, Register{.incarnation = incarnation, .token = token, .host = host, .node_ids = {node_id}}, generation);
     return peer;
   }
+  // The same of a process that has begun at `started_ns`: the first one of its incarnation, or one that begins anew.
+  PeerId begin(const std::string& node_id, uint64_t started_ns, uint64_t generation = 0) {
+    const PeerId peer = connect();
+    say(peer, Register{.incarnation = 1, .started_ns = started_ns, .host = "left", .node_ids = {node_id}}, generation);
+    return peer;
+  }
   void pass(int64_t ms) {
     for (; ms > 0; ms -= 100) {
       clock.sleep_ms(std::min<int64_t>(ms, 100));
@@ -235,21 +241,21 @@ TEST(JobScheduler, WithoutRecoveryARunningNodeIsNotDisplaced) {
 }
 
 TEST(JobScheduler, F11_WithRecoveryARestartedNodeIsTakenAtOnceWithItsRankInANewGeneration) {
-  Job job({.num_workers = 2, .recovers = true});
+  Job job({.num_workers = 2, .max_restarts = 9});
   const PeerId a = job.join("a", 1);
   const PeerId b = job.join("b", 1);
   const PeerId newer = job.join("b", 2);  // before anybody has noticed that the first one is gone
   EXPECT_NE(job.last_of<Fenced>(b), nullptr);
   EXPECT_EQ(job.last_of<GenerationEnded>(a)->node_id, "b");
   EXPECT_EQ(job.rank_of(newer), -1);
-  job.say(a, Register{.incarnation = 1, .token = job.last_of<Welcome>(a)->token, .host = "left", .node_ids = {"a"}}, 1);
+  const PeerId anew = job.begin("a", 7);
   EXPECT_EQ(job.rank_of(newer), 1);
-  EXPECT_EQ(job.rank_of(a), 0);
-  EXPECT_EQ(job.heard[a].back().generation, 2U);
+  EXPECT_EQ(job.rank_of(anew), 0);
+  EXPECT_EQ(job.heard[anew].back().generation, 2U);
 }
 
 TEST(JobScheduler, ANewNodeTakesTheRankOfALostOneOnly) {
-  Job job({.num_workers = 2, .recovers = true, .reconnect_ms = 500});
+  Job job({.num_workers = 2, .max_restarts = 9, .reconnect_ms = 500});
   const PeerId a = job.join("a", 1);
   const PeerId b = job.join("b", 1);
   job.scheduler.disconnect(b);
@@ -257,10 +263,107 @@ TEST(JobScheduler, ANewNodeTakesTheRankOfALostOneOnly) {
   EXPECT_THAT(job.refusal_of(early), HasSubstr("all places are taken"));
   job.pass(600);
   EXPECT_NE(job.last_of<GenerationEnded>(a), nullptr);
-  job.say(a, Register{.incarnation = 1, .token = job.last_of<Welcome>(a)->token, .host = "left", .node_ids = {"a"}}, 1);
-  const PeerId c = job.join("c", 1, "left", 0, 1);
+  const PeerId anew = job.begin("a", 7);
+  const PeerId c = job.join("c");
   EXPECT_EQ(job.rank_of(c), 1);
-  EXPECT_EQ(job.rank_of(a), 0);
+  EXPECT_EQ(job.rank_of(anew), 0);
+}
+
+TEST(JobScheduler, AProcessThatBeginsAnewEndsTheGenerationAndIsOfTheNextOne) {
+  Job job({.num_workers = 2, .max_restarts = 1});
+  const PeerId a = job.begin("a", 1);
+  const PeerId b = job.begin("b", 1);
+  EXPECT_EQ(job.scheduler.generation(), 1U);
+  const PeerId anew = job.begin("a", 2);  // it has heard from b's process that it ends
+  EXPECT_NE(job.last_of<Fenced>(a), nullptr);
+  EXPECT_EQ(job.last_of<GenerationEnded>(b)->reason, "its process has begun anew");
+  const PeerId next = job.begin("b", 3);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(job.rank_of(anew), 0);
+  EXPECT_EQ(job.rank_of(next), 1);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U) << "nobody was lost";
+}
+
+TEST(JobScheduler, AConnectionThatComesAgainDoesNotEndTheGeneration) {
+  Job job({.num_workers = 2, .max_restarts = 1});
+  const PeerId a = job.begin("a", 1);
+  job.begin("b", 1);
+  job.scheduler.disconnect(a);
+  const PeerId again = job.begin("a", 1, 1);
+  EXPECT_EQ(job.scheduler.generation(), 1U);
+  EXPECT_EQ(job.rank_of(again), 0);
+}
+
+TEST(JobScheduler, AnOlderProcessOfANodeIsFenced) {
+  Job job({.num_workers = 2, .max_restarts = 1});
+  job.begin("a", 5);
+  const PeerId stopped_meanwhile = job.begin("a", 4);
+  EXPECT_EQ(job.last_of<Fenced>(stopped_meanwhile)->reason, "a newer process is node a now");
+}
+
+TEST(JobScheduler, WhoWasNotConnectedWhenItsGenerationEndedHearsOfIt) {
+  Job job({.num_workers = 2, .max_restarts = 1});
+  const PeerId a = job.begin("a", 1);
+  job.begin("b", 1);
+  job.scheduler.disconnect(a);
+  job.begin("b", 2);
+  const PeerId again = job.begin("a", 1, 1);
+  EXPECT_NE(job.last_of<GenerationEnded>(again), nullptr);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "it has not begun anew yet";
+  job.begin("a", 2);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+}
+
+TEST(JobScheduler, F13_OneLossMoreThanItMayHaveEndsTheJob) {
+  Job job({.num_workers = 2, .max_restarts = 2});
+  for (uint64_t loss = 1; loss <= 3; ++loss) {
+    const PeerId a = job.begin("a", loss);
+    const PeerId b = job.begin("b", loss);
+    ASSERT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+    job.say(b, Leave{.node_id = "b", .at_ns = loss, .failed = true, .reason = "killed by SIGSEGV"});
+    EXPECT_EQ(job.last_of<JobEnded>(a) != nullptr, loss == 3);
+  }
+  EXPECT_EQ(job.scheduler.failure(), "node b failed: killed by SIGSEGV");
+}
+
+TEST(JobScheduler, ALauncherThatComesAgainSpeaksForNoProcessThatHasBegun) {
+  Job job({.num_workers = 1, .max_restarts = 9});
+  const Register launches{.role = PeerRole::kLauncher, .incarnation = 1, .host = "left", .node_ids = {"a"}};
+  PeerId launcher = job.connect();
+  job.say(launcher, launches, 0);
+  ASSERT_EQ(job.scheduler.generation(), 1U) << "it will start the process";
+  job.begin("a", 1);
+  job.say(launcher, Leave{.node_id = "a", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.scheduler.disconnect(launcher);
+  launcher = job.connect();
+  job.say(launcher, launches, 1);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "the process is not there yet";
+  job.say(launcher, Leave{.node_id = "a", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});  // said again
+  const PeerId restarted = job.begin("a", 3);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  job.say(launcher, Leave{.node_id = "a", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning) << "of the new process it says nothing";
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  EXPECT_EQ(job.rank_of(restarted), 0);
+}
+
+TEST(JobScheduler, F17_WhatIsLostWhenOneHasFinishedHadNothingLeftToDo) {
+  Job job({.num_workers = 2, .max_restarts = 9});
+  const PeerId a = job.begin("a", 1);
+  const PeerId b = job.begin("b", 1);
+  job.say(a, Leave{.node_id = "a", .at_ns = 2});
+  job.say(b, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFinished);
+}
+
+TEST(JobScheduler, WhoSaysThatItHasFinishedAfterTheGenerationHasEndedEndsTheJob) {
+  Job job({.num_workers = 2, .max_restarts = 9});
+  const PeerId a = job.begin("a", 1);
+  const PeerId b = job.begin("b", 1);
+  job.say(b, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  job.say(a, Leave{.node_id = "a", .at_ns = 2});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFinished);
 }
 
 TEST(JobScheduler, F03_AfterItsDeathTheSameNodesHaveTheSameRanks) {
@@ -309,9 +412,9 @@ TEST(JobScheduler, AStateOfAnotherJobIsRefused) {
 }
 
 TEST(JobScheduler, F64_WhatIsOfAnotherGenerationIsNotTaken) {
-  Job job({.num_workers = 1, .recovers = true});
+  Job job({.num_workers = 1, .max_restarts = 9});
   const PeerId a = job.join("a", 1);
-  const PeerId newer = job.join("a", 2, "left", 0, 1);
+  const PeerId newer = job.join("a", 2);
   EXPECT_EQ(job.scheduler.generation(), 2U);
   job.say(newer, SetValue{"late", "x"}, 1);
   job.say(newer, GetValue{"late"}, 2);
@@ -368,16 +471,16 @@ TEST(JobScheduler, TheFirstStateOfAJobStays) {
   const PeerId a = job.join("a");
   const PeerId b = job.join("b");
   job.scheduler.take_is_dirty();
-  job.say(b, GetBlob{"seed"});
+  job.say(b, GetBlob{"plan"});
   EXPECT_FALSE(job.last_of<BlobAnswer>(b)->is_there);
-  job.say(a, SetBlob{"seed", "1"});
+  job.say(a, SetBlob{"plan", "1"});
   EXPECT_TRUE(job.scheduler.take_is_dirty());
-  job.say(b, SetBlob{"seed", "2"});
+  job.say(b, SetBlob{"plan", "2"});
   EXPECT_EQ(job.last_of<BlobAnswer>(b)->bytes, "1");
   job.say(b, SetBlob{"weights", "w"});
   EXPECT_EQ(job.refusal_of(b), "the job has no state of that name");
-  job.say(a, SetBlob{"seed", std::string(65, '1')});
-  EXPECT_EQ(job.refusal_of(a), "the job's seed has at most 64 bytes");
+  job.say(a, SetBlob{"plan", std::string(kMaxBlobBytes + 1, '1')});
+  EXPECT_EQ(job.refusal_of(a), "the job's plan has at most 8388608 bytes");
 }
 
 TEST(JobScheduler, F70_WhatIsSaidOutOfTurnIsRefused) {
@@ -428,7 +531,7 @@ TEST(JobScheduler, NobodySpeaksForAnothersNode) {
   Job job({.num_workers = 2});
   const PeerId a = job.join("a");
   const PeerId b = job.join("b");
-  job.say(a, Leave{"b", true, "forged"});
+  job.say(a, Leave{.node_id = "b", .failed = true, .reason = "forged"});
   EXPECT_EQ(job.refusal_of(a), "it speaks for a node that is not its own");
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
   EXPECT_EQ(job.last_of<JobEnded>(b), nullptr);
@@ -438,14 +541,14 @@ TEST(JobScheduler, WhenAllHaveLeftTheJobIsFinished) {
   Job job({.num_workers = 2});
   const PeerId a = job.join("a");
   const PeerId b = job.join("b");
-  job.say(a, Leave{"a"});
+  job.say(a, Leave{.node_id = "a"});
   job.scheduler.disconnect(a);
   for (int i = 0; i < 40; ++i) {  // who has left is not missed
     job.pass(1000);
     job.beat({b});
   }
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
-  job.say(b, Leave{"b"});
+  job.say(b, Leave{.node_id = "b"});
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kFinished);
   EXPECT_FALSE(job.last_of<JobEnded>(b)->failed);
 }
@@ -454,7 +557,7 @@ TEST(JobScheduler, AFailedRankEndsTheJobWithItsWordsAndItsRank) {
   Job job({.num_workers = 2});
   const PeerId a = job.join("a");
   const PeerId b = job.join("b");
-  job.say(b, Leave{"b", true, "the shape is wrong"});
+  job.say(b, Leave{.node_id = "b", .failed = true, .reason = "the shape is wrong"});
   EXPECT_EQ(job.scheduler.failure(), "node b failed: the shape is wrong");
   EXPECT_EQ(job.last_of<JobEnded>(a)->rank, 1);
   EXPECT_EQ(job.last_of<JobEnded>(a)->reason, "the shape is wrong");
@@ -464,7 +567,7 @@ TEST(JobScheduler, AFailedRankEndsTheJobWithItsWordsAndItsRank) {
 TEST(JobScheduler, WhoLeavesBeforeTheStartMakesRoom) {
   Job job({.num_workers = 2});
   const PeerId a = job.join("a");
-  job.say(a, Leave{"a"});
+  job.say(a, Leave{.node_id = "a"});
   job.join("b");
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
   job.join("c");

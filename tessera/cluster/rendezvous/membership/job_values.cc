@@ -56,7 +56,10 @@ void JobScheduler::take(Peer& peer, const SetBlob& message) {
                             ? "the job has no state of that name"
                             : fmt::format("the job's {} has at most {} bytes", rules->name, rules->max_bytes));
   }
-  if (state_.blobs.emplace(message.name, message.bytes).second) is_dirty_ = true;
+  const auto [blob, is_new] = state_.blobs.emplace(message.name, message.bytes);
+  const bool is_replaced = !is_new && rules->is_replaced && blob->second != message.bytes;
+  if (is_replaced) blob->second = message.bytes;
+  is_dirty_ = is_dirty_ || is_new || is_replaced;
   tell(peer.id, BlobAnswer{message.name, true, state_.blobs.at(message.name)});
 }
 

@@ -12,25 +12,30 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS1";
+constexpr std::string_view kStateMagic = "TRS2";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
-// A seed is a number; a plan has a line for each node of a graph; a kernel table one for each kind of operator.
-constexpr std::array<BlobRules, 3> kBlobRules = {
-    {{"seed", 64}, {"plan", kMaxBlobBytes}, {"kernel table", size_t{4} << 20}}};
+// A plan has a line for each node of a graph; a kernel table, which grows, one for each kind of operator. Each model
+// has a seed, and the checkpoints of each training have a name.
+constexpr std::array<BlobRules, 4> kBlobRules = {{{"seed", 4096, true},
+                                                  {"plan", kMaxBlobBytes, false},
+                                                  {"kernel table", size_t{4} << 20, true},
+                                                  {"checkpoints", size_t{64} << 10, true}}};
 
 template <typename Fields>
 void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<std::string, std::string>>& blobs) {
   fields.number(state.num_workers);
   fields.number(state.generation);
   fields.number(state.last_token);
+  fields.number(state.num_losses);
   fields.flag(state.is_running);
   fields.list(state.nodes, kMaxNodes, [](Fields& of_node, SavedNode& node) {
     of_node.node_id(node.node_id, kMaxNodeId);
     of_node.text(node.host, kMaxHostName);
     of_node.number(node.rank);
     of_node.number(node.incarnation);
+    of_node.number(node.started_ns);
     of_node.number(node.token);
     of_node.flag(node.has_left);
   });

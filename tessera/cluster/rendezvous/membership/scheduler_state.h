@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
 // kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS1", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS2", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct SavedNode {
   std::string host;
   uint32_t rank = 0;
   uint64_t incarnation = 0;
+  uint64_t started_ns = 0;  // of its process; 0: none has registered
   uint64_t token = 0;
   bool has_left = false;
 };
@@ -29,6 +30,7 @@ struct SchedulerState {
   uint32_t num_workers = 0;
   uint64_t generation = 0;
   uint64_t last_token = 0;
+  uint64_t num_losses = 0;                   // of nodes, so far
   bool is_running = false;                   // the generation has not ended
   std::vector<SavedNode> nodes;              // by node id
   std::map<std::string, std::string> blobs;  // by name
@@ -38,6 +40,7 @@ struct SchedulerState {
 struct BlobRules {
   std::string_view name;
   size_t max_bytes;
+  bool is_replaced;  // by what is given later; else the first stays
 };
 // The rules of a state; nullptr for a name that is none.
 const BlobRules* find_blob_rules(std::string_view name);

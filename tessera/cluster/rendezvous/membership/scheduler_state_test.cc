@@ -16,8 +16,9 @@ SchedulerState example_state() {
   return {.num_workers = 2,
           .generation = 5,
           .last_token = 9,
+          .num_losses = 3,
           .is_running = true,
-          .nodes = {{"a/0", "left", 1, 17, 8, false}, {"b/0", "right", 0, 18, 9, true}},
+          .nodes = {{"a/0", "left", 1, 17, 4, 8, false}, {"b/0", "right", 0, 18, 0, 9, true}},
           .blobs = {{"seed", "42"}, {"plan", std::string(1000, 'p')}}};
 }
 

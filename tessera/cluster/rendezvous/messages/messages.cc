@@ -16,6 +16,7 @@ template <typename Fields>
 void visit_fields(Fields& fields, Register& message) {
   fields.choice(message.role, PeerRole::kObserver);
   fields.number(message.incarnation);
+  fields.number(message.started_ns);
   fields.number(message.token);
   fields.number(message.num_workers);
   fields.text(message.host, kMaxHostName);
@@ -53,6 +54,7 @@ void visit_fields(Fields& fields, GetBlob& message) {
 template <typename Fields>
 void visit_fields(Fields& fields, Leave& message) {
   fields.node_id(message.node_id, kMaxNodeId);
+  fields.number(message.at_ns);
   fields.flag(message.failed);
   fields.text(message.reason, kMaxReason);
 }
@@ -65,6 +67,7 @@ void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.token);
   fields.number(message.heartbeat_ms);
   fields.number(message.timeout_ms);
+  fields.number(message.max_restarts);
 }
 
 template <typename Fields>
@@ -97,6 +100,7 @@ template <typename Fields>
 void visit_fields(Fields& fields, GenerationEnded& message) {
   fields.text(message.node_id, kMaxNodeId);
   fields.number(message.rank);
+  fields.flag(message.is_lost);
   fields.text(message.reason, kMaxReason);
 }
 

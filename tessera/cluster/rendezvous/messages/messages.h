@@ -19,8 +19,11 @@ enum class PeerRole : uint8_t { kWorker, kLauncher, kObserver };
 // Registers nodes: of a worker itself, of a launcher those that it will start.
 struct Register {
   PeerRole role = PeerRole::kWorker;
-  // Drawn when the node's process, or its launcher, started: a restarted node has another one.
+  // Drawn when the node's process, or its launcher, started: a restarted node has another one, unless its launcher has
+  // restarted it or it has begun anew by itself.
   uint64_t incarnation = 0;
+  // When this process began, by its host's clock: of two of one incarnation the later one counts. 0 of a launcher.
+  uint64_t started_ns = 0;
   // What Welcome has given this incarnation; 0 before.
   uint64_t token = 0;
   // Ranks of the job, as the peer knows it; 0: it does not.
@@ -60,6 +63,7 @@ struct GetBlob {
 // Ends a node's part in the job.
 struct Leave {
   std::string node_id;
+  uint64_t at_ns = 0;  // when, by the clock of Register::started_ns: of what has started since it says nothing
   bool failed = false;
   std::string reason;
 };
@@ -72,6 +76,8 @@ struct Welcome {
   uint64_t token = 0;
   uint32_t heartbeat_ms = 0;  // so often the peer shows that it lives
   uint32_t timeout_ms = 0;    // after so long without it is lost
+  // So often a node may be lost and the job goes on, in another generation. 0: a loss is its end.
+  uint64_t max_restarts = 0;
 };
 
 // NodeRank says which rank a node has.
@@ -105,8 +111,9 @@ struct BlobAnswer {
 
 // Ends the generation of the frame. Whoever is still there registers again for the next one.
 struct GenerationEnded {
-  std::string node_id;  // with which it ended
-  int32_t rank = -1;    // that node's
+  std::string node_id;   // with which it ended
+  int32_t rank = -1;     // that node's
+  bool is_lost = false;  // that node: who has started its process starts it again
   std::string reason;
 };
 

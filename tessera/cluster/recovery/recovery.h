@@ -1,0 +1,41 @@
+// Recovery: what a rank has whose job goes on when a rank is lost: memory that outlives its process, and the way into
+// the next generation, in which its program begins anew.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tessera/cluster/recovery/kept_memory.h"
+
+namespace tessera::cluster {
+
+class Recovery {
+ public:
+  virtual ~Recovery() = default;
+
+  // That this rank is in, from 1; the same on all ranks.
+  virtual uint64_t generation() const = 0;
+  // Whether it has ended, as far as this rank has heard.
+  virtual bool has_ended() const = 0;
+  virtual KeptMemory& memory() = 0;
+  // Ends this process's part in its generation and starts its program again in its place, with the arguments and the
+  // environment that it began with. Returns only where that cannot be: the job is over, or another process has taken
+  // this one's place; and then says why.
+  virtual std::string begin_anew(const std::string& why) = 0;
+
+  // A text of the job that outlives its generations; nullopt where nobody has set it. `name` is one that the scheduler
+  // keeps (find_blob_rules()). Throws IoError where the scheduler does not answer in time.
+  virtual std::optional<std::string> find_state(const std::string& name) = 0;
+  // One rank sets it, of those that replace one another the newest counts.
+  virtual void set_state(const std::string& name, const std::string& text) = 0;
+
+  // 1, 2, ...: of the things of a kind that this process makes, in the order in which its program makes them.
+  int64_t next_number(const std::string& kind) { return ++numbers_[kind]; }
+
+ private:
+  std::map<std::string, int64_t> numbers_;
+};
+
+}  // namespace tessera::cluster

@@ -1,0 +1,224 @@
+// How nodes come to a job and get their ranks.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/membership/job_parts.h"
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+#include "tessera/cluster/rendezvous/membership/natural_order.h"
+
+namespace tessera::cluster::rendezvous {
+
+void JobScheduler::take(Peer& peer, const Register& message) {
+  if (std::string reason = why_not(peer, message); !reason.empty()) return refuse(peer, reason);
+  for (const std::string& id : message.node_ids) {
+    const auto found = nodes_.find(id);
+    if (found == nodes_.end()) continue;
+    const Node& node = found->second;
+    const bool is_other = message.incarnation != node.incarnation;
+    if (is_other ? message.token != 0 : message.role == PeerRole::kWorker && message.started_ns < node.started_ns) {
+      return tell(peer.id, Fenced{fmt::format("a newer process is node {} now", id)}, /*ends=*/true);
+    }
+  }
+  const auto is_new = [&](const std::string& id) { return !nodes_.contains(id); };
+  drop_lost_for(static_cast<size_t>(std::ranges::count_if(message.node_ids, is_new)));
+  // A launcher's nodes have one token.
+  const auto& of_first = nodes_[message.node_ids.front()];
+  const bool is_known = of_first.token != 0 && of_first.incarnation == message.incarnation;
+  const uint64_t token = is_known ? of_first.token : ++state_.last_token;
+  for (const std::string& id : message.node_ids) {
+    attach(peer, id, message);
+    nodes_[id].token = token;
+  }
+  peer.role = message.role;
+  peer.node_ids = message.node_ids;
+  tell(peer.id, Welcome{.token = token,
+                        .heartbeat_ms = static_cast<uint32_t>(options_.heartbeat_ms),
+                        .timeout_ms = static_cast<uint32_t>(options_.node_timeout_ms),
+                        .max_restarts = static_cast<uint64_t>(options_.max_restarts)});
+  if (message.role == PeerRole::kWorker && is_of_ended_generation(peer)) {
+    return tell(peer.id, GenerationEnded{message.node_ids.front(), rank_of(message.node_ids.front()), /*is_lost=*/false,
+                                         "it ended while this process was not connected"});
+  }
+  if (phase_ == JobPhase::kRunning) {
+    record();
+    tell_ranks(peer, is_one_host());
+  } else if (num_present() == static_cast<size_t>(options_.num_workers)) {
+    begin_generation();
+  }
+}
+
+// Why a peer may not register so; "" where it may.
+std::string JobScheduler::why_not(const Peer& peer, const Register& message) const {
+  if (is_over()) return "the job is over";
+  if (message.role == PeerRole::kObserver) return "an observer has no node";
+  if (!may_be(peer.identity, message.role)) {
+    return fmt::format("its certificate is of role {}, which is no {}", name_of(peer.identity.role),
+                       name_of(message.role));
+  }
+  if (message.node_ids.empty() || (message.role == PeerRole::kWorker && message.node_ids.size() != 1)) {
+    return "a worker has one node, a launcher one or more";
+  }
+  if (message.num_workers != 0 && message.num_workers != state_.num_workers) {
+    return fmt::format("the job has {} workers, this peer says {}", state_.num_workers, message.num_workers);
+  }
+  if (peer.role && (peer.role != message.role || peer.node_ids != message.node_ids)) {
+    return "it has registered other nodes before";
+  }
+  const std::set<std::string> ids(message.node_ids.begin(), message.node_ids.end());
+  if (ids.size() != message.node_ids.size()) return "it registers a node twice";
+  size_t num_new = 0;
+  for (const std::string& id : ids) {
+    if (!peer.identity.may_be_node(id)) return fmt::format("its certificate does not name node {}", id);
+    const auto found = nodes_.find(id);
+    if (found == nodes_.end()) {
+      ++num_new;
+      continue;
+    }
+    const Node& node = found->second;
+    if (node.incarnation == message.incarnation || message.token != 0) continue;
+    if (node.has_left) return fmt::format("node {} has left the job", id);
+    if (phase_ == JobPhase::kRunning && !options_.recovers()) {
+      return fmt::format("node {} takes part in the job already", id);
+    }
+  }
+  const auto num_lost = std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_lost; });
+  const size_t places = static_cast<size_t>(options_.num_workers) - nodes_.size() + static_cast<size_t>(num_lost);
+  if (num_new > places) {
+    return fmt::format(
+        "the job has {} workers, and {}", options_.num_workers,
+        places == 0 ? "all places are taken" : fmt::format("{} are free, of {} that are asked for", places, num_new));
+  }
+  return "";
+}
+
+// Makes room where nodes that were lost still have their places.
+void JobScheduler::drop_lost_for(size_t num_new) {
+  for (auto node = nodes_.begin(); node != nodes_.end();) {
+    const bool is_full = nodes_.size() + num_new > static_cast<size_t>(options_.num_workers);
+    node = is_full && node->second.is_lost ? nodes_.erase(node) : std::next(node);
+  }
+}
+
+// Whether the peer still works in a generation that is over.
+bool JobScheduler::is_of_ended_generation(const Peer& peer) const {
+  return peer.generation != 0 && (phase_ != JobPhase::kRunning || peer.generation < state_.generation);
+}
+
+// Gives the node to the peer. Whoever has it as an older incarnation, or as an older process of this one, is fenced.
+void JobScheduler::attach(Peer& peer, const std::string& id, const Register& message) {
+  Node& node = nodes_[id];
+  const bool is_other = node.incarnation != message.incarnation;
+  if (is_other) {
+    const std::string reason = fmt::format("a newer process is node {} now", id);
+    for (const PeerId old : {node.worker, node.launcher}) {
+      if (old != 0 && old != peer.id) fence(old, reason);
+    }
+    if (phase_ == JobPhase::kRunning && node.rank) {
+      if (!may_lose_another()) return end_job(/*failed=*/true, id, "a newer process has taken its place");
+      end_generation(id, /*is_lost=*/false, "a newer process has taken its place");
+    }
+    node.worker = node.launcher = 0;
+    node.is_started = false;
+    node.started_ns = 0;
+    node.step = 0;
+  } else if (message.role == PeerRole::kWorker && node.started_ns != 0 && message.started_ns > node.started_ns) {
+    if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
+      fence(old, "its process has begun anew");
+    if (phase_ == JobPhase::kRunning && node.rank) end_generation(id, /*is_lost=*/false, "its process has begun anew");
+  }
+  PeerId& place = message.role == PeerRole::kWorker ? node.worker : node.launcher;
+  // The same process has connected anew, before its old connection was seen to end.
+  if (place != 0 && place != peer.id) {
+    const PeerId old = std::exchange(place, 0);
+    if (const auto found = peers_.find(old); found != peers_.end()) refuse(found->second, "it has connected anew");
+  }
+  place = peer.id;
+  if (message.role == PeerRole::kWorker) {
+    node.is_started = true;
+    node.started_ns = message.started_ns;
+  }
+  node.host = message.host;
+  node.address = peer.identity.address;
+  node.incarnation = message.incarnation;
+  // A launcher is ready for nodes that it will start; a process that has started is for itself.
+  if (message.role == PeerRole::kWorker ? !is_of_ended_generation(peer) : !node.is_started) {
+    node.is_ready = true;
+    node.is_lost = node.is_silent = false;
+  }
+  node.heard_ms = now_ms();
+  node.deadline_ms = now_ms() + options_.node_timeout_ms;
+}
+
+void JobScheduler::fence(PeerId id, const std::string& reason) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  for (const std::string& node_id : found->second.node_ids) {
+    const auto node = nodes_.find(node_id);
+    if (node == nodes_.end()) continue;
+    if (node->second.worker == id) node->second.worker = 0;
+    if (node->second.launcher == id) node->second.launcher = 0;
+  }
+  tell(id, Fenced{reason}, /*ends=*/true);
+}
+
+size_t JobScheduler::num_present() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_present(); }));
+}
+
+void JobScheduler::begin_generation() {
+  give_ranks();
+  forget_values();
+  ++state_.generation;
+  phase_ = JobPhase::kRunning;
+  record();
+  const bool one_host = is_one_host();
+  for (auto& [id, peer] : peers_) {
+    if (peer.role) tell_ranks(peer, one_host);
+  }
+}
+
+// Those that have none get the least that are free, in the order of hosts and node ids.
+void JobScheduler::give_ranks() {
+  std::vector<bool> is_taken(static_cast<size_t>(options_.num_workers));
+  std::vector<std::pair<std::string, std::string>> without;  // host and node id
+  for (const auto& [id, node] : nodes_) {
+    if (node.rank) {
+      is_taken[*node.rank] = true;
+    } else {
+      without.emplace_back(node.host, id);
+    }
+  }
+  std::ranges::sort(without, [](const auto& a, const auto& b) {
+    return a.first != b.first ? is_before(a.first, b.first) : is_before(a.second, b.second);
+  });
+  uint32_t rank = 0;
+  for (const auto& [host, id] : without) {
+    while (is_taken[rank]) ++rank;
+    nodes_[id].rank = rank++;
+  }
+}
+
+bool JobScheduler::is_one_host() const {
+  const Node& first = nodes_.begin()->second;
+  return std::ranges::all_of(nodes_, [&](const auto& entry) {
+    const Node& node = entry.second;
+    // After a restart a node has no address until it has connected again.
+    const bool is_known = !node.address.empty() && !first.address.empty();
+    return node.host == first.host && (!is_known || node.address == first.address);
+  });
+}
+
+void JobScheduler::tell_ranks(Peer& peer, bool is_one_host) {
+  Assigned assigned{.size = state_.num_workers, .is_one_host = is_one_host, .nodes = {}};
+  for (const std::string& id : peer.node_ids) {
+    const auto found = nodes_.find(id);
+    if (found == nodes_.end() || !found->second.rank) return;
+    assigned.nodes.push_back({id, *found->second.rank});
+  }
+  tell(peer.id, std::move(assigned));
+}
+
+}  // namespace tessera::cluster::rendezvous

@@ -1,0 +1,93 @@
+#include "tessera/cluster/scheduled_recovery.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+#include "tessera/cluster/recovery/begin_anew.h"
+#include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+#include "tessera/cluster/tls/certificates.h"
+
+namespace tessera::cluster {
+namespace {
+
+constexpr std::string_view kOwnDescriptors = "/proc/self/fd/";
+// A scheduler that has died may be started again meanwhile.
+constexpr int64_t kStateMs = 60000;
+
+std::string path_of(int fd) { return fmt::format("{}{}", kOwnDescriptors, fd); }
+
+// What the process was handed on by the one before is not for programs that it starts.
+void close_on_exec(const std::string& path) {
+  if (!path.starts_with(kOwnDescriptors)) return;
+  fcntl(static_cast<int>(parse_int(path.substr(kOwnDescriptors.size()), "TESSERA_KEPT_FILE")), F_SETFD, FD_CLOEXEC);
+}
+
+// The password has been wiped from the environment that the process began with.
+int hand_on(const Password& password) {
+  const int fd = memfd_create("tessera-secret", MFD_CLOEXEC);
+  const std::string line = password.text() + "\n";
+  if (fd < 0 || write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    throw IoError("cannot hand on the password of the certificates");
+  }
+  fchmod(fd, 0600);
+  return fd;
+}
+
+}  // namespace
+
+ScheduledRecovery::ScheduledRecovery(std::shared_ptr<SchedulerLink> link, SchedulerPlace place, uint64_t generation,
+                                     std::shared_ptr<comm::JobState> job)
+    : link_(std::move(link)), place_(std::move(place)), generation_(generation), job_(std::move(job)) {
+  close_on_exec(place_.kept_file);
+}
+
+KeptMemory& ScheduledRecovery::memory() {
+  if (!memory_) memory_.emplace(place_.kept_file);
+  return *memory_;
+}
+
+std::string ScheduledRecovery::begin_anew(const std::string& why) {
+  if (std::string over = link_->why_over(); !over.empty()) return over;
+  log_warning("generation {} has ended, this rank begins anew for the next one: {}", generation_, why);
+  try {
+    std::map<std::string, std::string> settings = {
+        {"TESSERA_NODE_ID", place_.node_id},
+        {"TESSERA_INCARNATION", std::to_string(link_->client().incarnation())},
+        {"TESSERA_TOKEN", std::to_string(link_->client().token())}};
+    std::vector<int> inherited;
+    // Memory of the launcher is found where it was.
+    if (place_.kept_file.empty() || place_.kept_file.starts_with(kOwnDescriptors)) {
+      inherited.push_back(memory().fd());
+      settings["TESSERA_KEPT_FILE"] = path_of(inherited.back());
+    }
+    if (place_.is_password_of_environment) {
+      inherited.push_back(hand_on(*place_.tls_password));
+      settings["TESSERA_TLS_PASSWORD_FILE"] = path_of(inherited.back());
+    }
+    cluster::begin_anew(settings, inherited);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::optional<std::string> ScheduledRecovery::find_state(const std::string& name) {
+  return link_->client().find_state(name, kStateMs);
+}
+
+void ScheduledRecovery::set_state(const std::string& name, const std::string& text) {
+  if (const auto* rules = rendezvous::find_blob_rules(name); rules == nullptr || text.size() > rules->max_bytes) {
+    return log_warning("the job's {} has {} bytes, more than the scheduler keeps: it is made anew after a loss", name,
+                       text.size());
+  }
+  link_->client().set_state(name, text, kStateMs);
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,35 @@
+// ScheduledRecovery: the Recovery of a rank whose job has a scheduler that lets it lose ranks.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/cluster/launch.h"
+#include "tessera/cluster/recovery/recovery.h"
+#include "tessera/cluster/scheduler_link.h"
+
+namespace tessera::cluster {
+
+class ScheduledRecovery final : public Recovery {
+ public:
+  // `place`: with the node id that the process has registered. `job`: of the generation.
+  ScheduledRecovery(std::shared_ptr<SchedulerLink> link, SchedulerPlace place, uint64_t generation,
+                    std::shared_ptr<comm::JobState> job);
+
+  uint64_t generation() const override { return generation_; }
+  bool has_ended() const override { return job_->failed(); }
+  KeptMemory& memory() override;
+  std::string begin_anew(const std::string& why) override;
+  std::optional<std::string> find_state(const std::string& name) override;
+  void set_state(const std::string& name, const std::string& text) override;
+
+ private:
+  std::shared_ptr<SchedulerLink> link_;
+  SchedulerPlace place_;
+  uint64_t generation_;
+  std::shared_ptr<comm::JobState> job_;
+  std::optional<KeptMemory> memory_;
+};
+
+}  // namespace tessera::cluster
