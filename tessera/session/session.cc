@@ -38,6 +38,9 @@ kernels::Backend backend_of(const SessionOptions& options) {
   return options.backend != nullptr ? *options.backend : kernels::cpu_backend();
 }
 
+// The job's state of that name.
+constexpr const char* kKernelTable = "kernel table";
+
 std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& context, const SessionOptions& options) {
   const bool measured = options.kernel_choice == KernelChoice::kMeasured;
   if (!measured || options.debug) return nullptr;
@@ -47,7 +50,12 @@ std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& conte
   }
   if (backend.machine == nullptr) return nullptr;
   auto table = std::make_unique<executor::KernelTable>(backend.machine());
-  if (context.rank() == 0 && !options.kernel_cache.empty()) table->load(context.file_system(), options.kernel_cache);
+  if (context.rank() != 0) return table;
+  if (!options.kernel_cache.empty()) table->load(context.file_system(), options.kernel_cache);
+  // What the job's kernels were chosen by goes before what this machine remembers.
+  if (context.recovery() != nullptr) {
+    if (const auto known = context.recovery()->find_state(kKernelTable)) table->merge_json(*known);
+  }
   return table;
 }
 
@@ -428,7 +436,12 @@ void Session::compile_with_agreed_kernels(compiler::Compiled& planned, const com
   const bool agrees = kernel_table_ != nullptr && context_.size() > 1;
   if (agrees) kernels_.take_noted();  // those of graphs that no other rank compiles
   compile();
-  if (agrees && agree_on_kernels(context_, kernels_, *kernel_table_)) compile();
+  if (!agrees || !agree_on_kernels(context_, kernels_, *kernel_table_)) return;
+  compile();
+  // Another process, on another machine perhaps, may be rank 0 when a rank has been lost.
+  if (context_.recovery() != nullptr && context_.rank() == 0) {
+    context_.recovery()->set_state(kKernelTable, kernel_table_->to_json());
+  }
 }
 
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
@@ -446,9 +459,8 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
 }
 
 void Session::keep_measured_kernels() {
-  if (kernel_table_ != nullptr && kernels_.finish_measuring() && !options_.kernel_cache.empty()) {
-    kernel_table_->save(context_.file_system(), options_.kernel_cache);
-  }
+  if (kernel_table_ == nullptr || !kernels_.finish_measuring()) return;
+  if (!options_.kernel_cache.empty()) kernel_table_->save(context_.file_system(), options_.kernel_cache);
 }
 
 std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& schedule) {

@@ -19,7 +19,11 @@ struct RunContext {
   int64_t step_in_epoch = 0;
   int64_t steps_per_epoch = 0;
   int64_t step = 0;  // since the beginning of training, resumed steps included
-  double loss = 0;   // the loss of the last step; its mean where the loss is a vector
+  // The step before the first one of this call of train(), also where another process of the job has begun it
+  // (cluster/recovery), and the number of that call in its process; 0 where the job does not recover.
+  int64_t first_step = 0;
+  int64_t number = 0;
+  double loss = 0;  // the loss of the last step; its mean where the loss is a vector
   // The rows of this epoch's batches so far: those of the global batches, but in hybrid parallel those of this rank.
   int64_t rows_of_epoch = 0;
   bool stop_requested = false;
@@ -39,6 +43,9 @@ class Callback {
   // Called of each callback whose begin() has returned, where an exception ends the training, too. Then has_failed is
   // set, and it must do nothing that ranks do together: others may be elsewhere, or gone.
   virtual void end(RunContext&) {}
+  // Called before begin(), of a training that another process of the job had begun, where nothing is left of that but
+  // files: loads the newest that the callback has saved of it, and returns whether there was one. Every rank calls it.
+  virtual bool load_latest(RunContext&) { return false; }
 };
 
 // Any callback, by value or shared: model.train(10, dataset, {LossMonitor(), TimeMonitor()}).

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/model.h"
 #include "tessera/train/saving/rank_barrier.h"
@@ -27,6 +29,13 @@ LossMonitor::LossMonitor(int64_t per_print_times, PrintLine print)
     : per_print_times_(per_print_times), print_(std::move(print)) {
   if (per_print_times < 0) {
     throw InvalidArgument("LossMonitor: per_print_times must not be negative, got {}", per_print_times);
+  }
+}
+
+void LossMonitor::begin(RunContext& run) {
+  // Where another process of the job has begun this training, lines come when that one's would have.
+  if (run.number > 0 && per_print_times_ > 0 && run.step > run.first_step) {
+    last_print_ = run.step - (run.step - run.first_step) % per_print_times_;
   }
 }
 
@@ -133,27 +142,114 @@ ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, cons
 }
 
 void ModelCheckpoint::begin(RunContext& run) {
-  FileSystem& files = run.model.context().file_system();
-  lock_directory(run);
-  auto number = checkpoint::unused_prefix(files, directory_, given_prefix_).substr(given_prefix_.size());  // "", "_1"
   auto& context = run.model.context();
+  FileSystem& files = context.file_system();
+  lock_directory(run);
+  prefix_ = recorded_prefix(run);
+  if (prefix_.empty()) {
+    prefix_ = choose_prefix(run);
+    record_prefix(run);
+  }
+  // How the step is spread stands beside what it has made: one file for the ranks of a directory.
+  if (const auto* plan = run.model.plan(); plan != nullptr && lock_ != nullptr) {
+    files.write_atomically(join_path(directory_, prefix_ + "-plan.json"), compiler::to_json(*plan), 0666);
+  }
+  // Another process of the job may have begun this training: then saves are due when that one's would have been.
+  const int64_t since = run.step - run.first_step;
+  const int64_t beyond =
+      config_.save_checkpoint_steps > 0 && run.number > 0 ? since % config_.save_checkpoint_steps : 0;
+  trigger_.emplace(config_, context.clock(), run.step - beyond);
+  const checkpoint::RetainedTraining training{
+      .base_prefix = given_prefix_, .job_name = run.model.options().job_name, .training_id = run.model.training_id()};
+  retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_, training);
+  if (lock_ != nullptr) retention_->finish_removals();
+  if (config_.async_save) run.model.reserve_snapshot(join_path(directory_, prefix_), save_options({}));
+}
+
+std::string ModelCheckpoint::choose_prefix(RunContext& run) {
+  auto& context = run.model.context();
+  auto number = checkpoint::unused_prefix(context.file_system(), directory_, given_prefix_)
+                    .substr(given_prefix_.size());  // "", "_1"
   if (run.model.is_shared()) {
     // All have looked before anyone writes. Where directories differ, all take the highest number.
     for (const auto& other : RankBarrier(context.world()).exchange(number)) {
       if (std::pair(other.size(), other) > std::pair(number.size(), number)) number = other;
     }
   }
-  prefix_ = given_prefix_ + number;
-  // How the step is spread stands beside what it has made: one file for the ranks of a directory.
-  if (const auto* plan = run.model.plan(); plan != nullptr && lock_ != nullptr) {
-    files.write_atomically(join_path(directory_, prefix_ + "-plan.json"), compiler::to_json(*plan), 0666);
+  return given_prefix_ + number;
+}
+
+namespace {
+
+constexpr const char* kRecord = "checkpoints";  // the job's state of that name: a line for each training
+
+std::string record_key(const RunContext& run, const std::string& prefix, const std::string& directory) {
+  return fmt::format("{}\t{}\t{}\t", run.number, prefix, directory);
+}
+
+}  // namespace
+
+// Under which prefix another process of this job has saved this training; "" where none has. Rank 0 knows.
+std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
+  auto& context = run.model.context();
+  if (run.number == 0 || !run.model.is_shared() || context.recovery()->generation() == 1) return "";
+  std::string found;
+  if (context.rank() == 0) {
+    const std::string key = record_key(run, given_prefix_, directory_);
+    const std::string record = context.recovery()->find_state(kRecord).value_or("");
+    for (const auto line : split(record, '\n')) {
+      if (line.starts_with(key)) found = line.substr(key.size());
+    }
   }
-  trigger_.emplace(config_, context.clock(), run.step);
-  const checkpoint::RetainedTraining training{
-      .base_prefix = given_prefix_, .job_name = run.model.options().job_name, .training_id = run.model.training_id()};
-  retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_, training);
-  if (lock_ != nullptr) retention_->finish_removals();
-  if (config_.async_save) run.model.reserve_snapshot(join_path(directory_, prefix_), save_options({}));
+  return RankBarrier(context.world()).exchange(found)[0];
+}
+
+void ModelCheckpoint::record_prefix(RunContext& run) const {
+  auto& context = run.model.context();
+  if (run.number == 0 || !run.model.is_shared() || context.rank() != 0) return;
+  context.recovery()->set_state(kRecord, context.recovery()->find_state(kRecord).value_or("") +
+                                             record_key(run, given_prefix_, directory_) + prefix_ + "\n");
+}
+
+bool ModelCheckpoint::load_latest(RunContext& run) {
+  const std::string prefix = recorded_prefix(run);
+  if (prefix.empty()) return false;
+  auto& context = run.model.context();
+  std::vector<std::string> own;
+  if (context.file_system().exists(directory_)) {
+    for (const auto& entry : checkpoint::checkpoints_newest_first(context.file_system(), directory_, prefix)) {
+      const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
+      const auto parsed = checkpoint::parse_checkpoint_name(name);
+      if (parsed && parsed->prefix == prefix && entry.has_manifest) own.push_back(name);
+    }
+  }
+  const auto of_ranks = RankBarrier(context.world()).exchange(fmt::format("{}", fmt::join(own, "\n")));
+  const auto holds = [](const std::string& names, const std::string& name) {
+    return ("\n" + names + "\n").find("\n" + name + "\n") != std::string::npos;
+  };
+  std::vector<std::string> faults;
+  for (const auto name : split(of_ranks[0], '\n')) {
+    const bool all = std::ranges::all_of(of_ranks, [&](const auto& names) { return holds(names, std::string(name)); });
+    if (name.empty() || !all) continue;
+    try {
+      run.model.load_checkpoint(join_path(directory_, std::string(name)),
+                                {.decryption = {config_.enc_key, config_.enc_mode}});
+      if (context.rank() == 0) log_info("the training goes on from {}", join_path(directory_, std::string(name)));
+      return true;
+    } catch (const Error& error) {  // on all ranks, unless one is lost
+      if (context.recovery()->has_ended()) throw;
+      faults.emplace_back(error.what());
+    }
+  }
+  std::string list;
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    std::string names = of_ranks[rank];
+    std::ranges::replace(names, '\n', ' ');
+    if (!names.empty()) list += fmt::format("; rank {} has {}", rank, names);
+  }
+  if (list.empty()) return false;
+  throw InvalidArgument("{}: no checkpoint of the training \"{}\" is held by all ranks and can be used{}{}", directory_,
+                        prefix, list, faults.empty() ? "" : "; " + faults.front());
 }
 
 void ModelCheckpoint::step_end(RunContext& run) {

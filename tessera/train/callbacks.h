@@ -26,6 +26,7 @@ void print_line(const std::string& line);
 class LossMonitor : public Callback {
  public:
   explicit LossMonitor(int64_t per_print_times = 1, PrintLine print = print_line);
+  void begin(RunContext& run) override;
   void step_end(RunContext& run) override;
 
  private:
@@ -107,12 +108,18 @@ class ModelCheckpoint : public Callback {
   void begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void end(RunContext& run) override;
+  // Takes the newest that all ranks hold, of this training as its job began it. Throws InvalidArgument with what each
+  // rank has where some have checkpoints, and no one can be used by all. Nothing is deleted.
+  bool load_latest(RunContext& run) override;
   // The path of the newest one, which a thread may still be writing; "" before the first.
   const std::string& latest() const { return latest_; }
 
  private:
   void lock_directory(RunContext& run);
   void save(RunContext& run);
+  std::string choose_prefix(RunContext& run);
+  std::string recorded_prefix(RunContext& run) const;
+  void record_prefix(RunContext& run) const;
   SaveCheckpointOptions save_options(const checkpoint::CheckpointInfo& info) const;
 
   std::string given_prefix_;

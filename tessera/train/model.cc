@@ -7,6 +7,7 @@
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/evaluation.h"
+#include "tessera/train/saving/kept_training.h"
 #include "tessera/train/saving/loader.h"
 #include "tessera/train/saving/saver.h"
 #include "tessera/train/saving/snapshot.h"
@@ -28,7 +29,8 @@ struct Model::Parts {
   WholeBatches whole_batches;
   Saver saver{core, identity, progress, snapshot};
   Loader loader{core, identity};
-  Training training{{core, steps, whole_batches, progress, snapshot, saver}};
+  KeptTraining kept{core, identity, progress};
+  Training training{{core, steps, whole_batches, progress, snapshot, saver, kept}};
   bool is_trained = false;  // now, by train()
 };
 

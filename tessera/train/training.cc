@@ -100,6 +100,7 @@ bool Training::count_batch() {
     if (done != 0) return false;
   }
   ++progress_.step;
+  core_.context.report_step(progress_.step);
   return true;
 }
 
@@ -110,10 +111,11 @@ class Training::Run {
       : t_(training), mode_(*training.core_.mode), dataset_(dataset), options_(options), context_{model} {}
 
   // Compares the ranks' data, compiles and finds the place to begin at. False where all epochs are done.
-  bool prepare(int64_t num_epochs);
+  bool prepare(int64_t num_epochs, const Callbacks& callbacks);
   void run(const Callbacks& callbacks);
 
  private:
+  KeptTraining::Found find_kept(const Callbacks& callbacks);
   void run_epoch(const Callbacks& callbacks);
   // The micro-batches of a step. Where it is reported, the context has its loss.
   void run_step(bool is_reported);
@@ -136,14 +138,15 @@ class Training::Run {
   std::optional<data::BatchIterator> batches_;
 };
 
-bool Training::Run::prepare(int64_t num_epochs) {
+bool Training::Run::prepare(int64_t num_epochs, const Callbacks& callbacks) {
   mode_.compare_data(dataset_);
   const int64_t steps = t_.steps_per_epoch(dataset_);
   mode_.compare_steps(steps);
   full_rows_ = mode_.global_rows(dataset_, dataset_.get_batch_size());
-  t_.find_place_in(dataset_, full_rows_);
   full_inputs_ = input_specs(dataset_, full_rows_);
   compile_full();
+  if (find_kept(callbacks) == KeptTraining::Found::kDone) return false;
+  t_.find_place_in(dataset_, full_rows_);
   t_.core_.values->compare_new();
 
   // A loaded checkpoint says how many steps of which epoch are done; else epochs count from 1 again while the data goes
@@ -163,6 +166,20 @@ bool Training::Run::prepare(int64_t num_epochs) {
   context_.step = progress.step;
   if (options_.dataset_sink_mode) steps_per_loop_ = options_.sink_size > 0 ? options_.sink_size : steps;
   return true;
+}
+
+// What was kept of this training, or else what a callback has saved of it.
+KeptTraining::Found Training::Run::find_kept(const Callbacks& callbacks) {
+  const auto load = [&] {
+    context_.number = t_.kept_.number();
+    bool has_loaded = false;
+    for (const auto& callback : callbacks) has_loaded = has_loaded || callback->load_latest(context_);
+    return has_loaded;
+  };
+  const auto found = t_.kept_.begin(load);
+  context_.number = t_.kept_.number();
+  context_.first_step = t_.kept_.first_step();
+  return found;
 }
 
 void Training::Run::compile_full() {
@@ -204,8 +221,11 @@ void Training::Run::run_epoch(const Callbacks& callbacks) {
     if (!is_reported) continue;
     in_loop = 0;
     for (const auto& callback : callbacks) callback->step_end(context_);
+    // What follows on the last step of an epoch, and of the training, belongs to it: it is done again with the step.
+    if (context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested) t_.kept_.keep();
   }
   for (const auto& callback : callbacks) callback->epoch_end(context_);
+  if (context_.epoch < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
 }
 
 void Training::Run::run_step(bool is_reported) {
@@ -249,7 +269,7 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
   leave_failed();
   Run run(*this, model, dataset, options);
-  if (run.prepare(num_epochs)) return run.run(callbacks);
+  if (run.prepare(num_epochs, callbacks)) return run.run(callbacks);
   saver_.finish();
 }
 
@@ -285,6 +305,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   attempts.make([&] { saver_.finish(); });
   progress_.end();
   attempts.throw_first();
+  kept_.keep(/*is_done=*/true);
 }
 
 void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {

@@ -11,6 +11,7 @@
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
+#include "tessera/train/saving/kept_training.h"
 #include "tessera/train/saving/saver.h"
 #include "tessera/train/saving/snapshot.h"
 #include "tessera/train/saving/training_progress.h"
@@ -26,6 +27,7 @@ class Training {
     TrainingProgress& progress;  // where it stands
     Snapshot& snapshot;          // has its copy of a count of batches before that is changed
     Saver& saver;                // whose saves are done when a run ends
+    KeptTraining& kept;          // what outlives the process
   };
   explicit Training(const Parts& parts)
       : core_(parts.core),
@@ -33,7 +35,8 @@ class Training {
         whole_batches_(parts.whole_batches),
         progress_(parts.progress),
         snapshot_(parts.snapshot),
-        saver_(parts.saver) {}
+        saver_(parts.saver),
+        kept_(parts.kept) {}
 
   // As Model::train. `model` is what callbacks see.
   void run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
@@ -81,6 +84,7 @@ class Training {
   TrainingProgress& progress_;
   Snapshot& snapshot_;
   Saver& saver_;
+  KeptTraining& kept_;
   // What the latest batch was for: what is compiled for that is another one once the network has changed.
   struct Batch {
     InputSpecs inputs;

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/train/modes/mode_options.h"
 #include "tessera/train/options/precision.h"
 
@@ -27,6 +28,22 @@ void check_options(const ModelOptions& options, int num_ranks) {
   }
 }
 
+// The seed that the model has had since the job began: a script may draw it.
+uint64_t seed_of_job(cluster::Recovery& recovery, uint64_t own) {
+  static constexpr const char* kName = "seed";  // of the job's state: a line for each model of a process
+  const int64_t number = recovery.next_number("model with a seed");
+  const std::string known = recovery.find_state(kName).value_or("");
+  const auto lines = split(known, '\n');
+  for (const auto line : lines) {
+    const auto words = split(line, ' ');
+    if (words.size() == 2 && parse_int(words[0], kName) == number) {
+      return static_cast<uint64_t>(parse_int(words[1], kName));
+    }
+  }
+  recovery.set_state(kName, known + fmt::format("{} {}\n", number, static_cast<int64_t>(own)));
+  return own;
+}
+
 }  // namespace
 
 ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cells, const ModelOptions& the_options)
@@ -37,6 +54,8 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   }
   mode = make_mode({context, options, cells});
   if (mode->is_shared()) {
+    if (context.recovery() != nullptr && context.rank() == 0)
+      options.seed = seed_of_job(*context.recovery(), options.seed);
     auto seed = static_cast<int64_t>(options.seed);
     context.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
     options.seed = static_cast<uint64_t>(seed);

@@ -245,7 +245,7 @@ bool ModelValues::is_state(const std::string& name) const {
 std::vector<std::string> ModelValues::replicated_names() const {
   std::vector<std::string> names;
   for (const auto& name : session_.names()) {
-    if (!session_.is_split(name) && !own_.contains(name) && !nn::is_accumulation_state(name)) names.push_back(name);
+    if (is_copy(name) && !nn::is_accumulation_state(name)) names.push_back(name);
   }
   return names;
 }

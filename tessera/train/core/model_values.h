@@ -41,6 +41,8 @@ class ModelValues {
   void set_assigned(const ir::Graph& graph);
   // The names of what set_assigned() was told of since this was asked last.
   std::set<std::string> take_assigned() { return std::exchange(assigned_, {}); }
+  // Whether every rank is to have this value as it is here.
+  bool is_copy(const std::string& name) const { return !session_.is_split(name) && !own_.contains(name); }
   // This rank's were set by hand.
   void set_by_hand() {
     set_changed();

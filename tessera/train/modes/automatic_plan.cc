@@ -71,18 +71,35 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
   return json;
 }
 
+// The job's state of that name: a line with the hash of the graph, and the plan.
+constexpr const char* kPlan = "plan";
+
+// The plan that the job has found for this graph; "" where it has none.
+std::string plan_of_job(cluster::Context& context, const std::string& graph_hash) {
+  if (context.recovery() == nullptr) return "";
+  std::string json;
+  if (context.rank() == 0) {
+    const std::string known = context.recovery()->find_state(kPlan).value_or("");
+    if (known.starts_with(graph_hash + "\n")) json = known.substr(graph_hash.size() + 1);
+  }
+  return broadcast(context, json, "taking the job's plan");
+}
+
 }  // namespace
 
 std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context& context, const ir::Graph& graph,
                                                                const AutomaticPlanOptions& options) {
   const bool is_given = options.planner || !options.load_file.empty();
-  const auto profile = options.profile || is_given ? options.profile.value_or(compiler::example_profile())
-                                                   : measure_briefly(context, graph);
   const ir::Graph simplified = compiler::simplify(graph);
-  std::string json;
+  // A plan that was measured is the job's: another measurement might choose another one.
+  std::string json = options.profile || is_given ? "" : plan_of_job(context, compiler::hash_of(simplified));
+  const bool is_known = !json.empty();
+  const auto profile = options.profile || is_given || is_known ? options.profile.value_or(compiler::example_profile())
+                                                               : measure_briefly(context, graph);
   std::string failure;
   const auto search = [&] {
     try {
+      if (is_known) return;
       json = search_for_plan(context, simplified, options, profile);
     } catch (const std::exception& error) {
       failure = error.what();
@@ -92,6 +109,10 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
   failure = broadcast(context, failure, "taking rank 0's plan");
   if (!failure.empty()) throw InvalidArgument("auto_parallel: {}", failure);
   json = broadcast(context, json, "taking rank 0's plan");
+  const bool is_measured = !is_known && !options.profile && !is_given;
+  if (is_measured && context.recovery() != nullptr && context.rank() == 0) {
+    context.recovery()->set_state(kPlan, compiler::hash_of(simplified) + "\n" + json);
+  }
   auto record = std::make_shared<const compiler::PlanRecord>(compiler::parse_plan_record(json, "rank 0's plan"));
   // A rank with another network would wait for ever.
   const std::string hash = compiler::hash_of(simplified);

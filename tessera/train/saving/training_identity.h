@@ -17,6 +17,10 @@ class TrainingIdentity {
 
   // A random one, or that of the checkpoint that was loaded to go on from. Collective.
   const std::string& id();
+  // The same where it is known; else "".
+  const std::string& known_id() const { return id_; }
+  // Goes on as the training of that id, unless it is "".
+  void go_on_as(const std::string& id) { id_ = id; }
   // "" where the model has no optimizer.
   std::string optimizer() const;
   // Once the training step is traced.

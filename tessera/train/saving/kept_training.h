@@ -1,0 +1,64 @@
+// KeptTraining: a training's values and where it stands, in memory that outlives the process (cluster/recovery): after
+// a rank was lost the training goes on from there. A rank whose memory is gone with it gets what another rank has,
+// where all ranks are to have that alike.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/recovery/recovery.h"
+#include "tessera/train/core/model_core.h"
+#include "tessera/train/saving/training_identity.h"
+#include "tessera/train/saving/training_progress.h"
+
+namespace tessera::train {
+
+class KeptTraining {
+ public:
+  // Does nothing where the job does not recover.
+  KeptTraining(ModelCore& core, TrainingIdentity& identity, TrainingProgress& progress);
+
+  enum class Found {
+    kNothing,  // to be trained from where the model stands
+    kMiddle,   // values and progress are those after a step of this training
+    kDone,     // this training, or a later one of the model, was over: values and progress are those of its end
+  };
+  // A training begins, whose values lie where they are to be: what was kept of it is taken. Where nothing was, and
+  // another process of this job had begun before, `load` is called, which may load a checkpoint; it returns whether it
+  // did. Every rank calls it.
+  Found begin(const std::function<bool()>& load);
+  // A step is done, and so is what follows on it.
+  void keep(bool is_done = false);
+  // The step of the model before the first one of this training, whichever process began it.
+  int64_t first_step() const { return first_step_; }
+  // Of the trainings of this process, from 1; 0 where the job does not recover.
+  int64_t number() const { return number_; }
+
+ private:
+  struct Head;
+  struct Version;
+
+  std::vector<Version> own_versions();
+  std::optional<int64_t> choose(const std::vector<std::string>& of_ranks, size_t& holder) const;
+  void take(const Version& version);
+  void take_from(size_t holder, bool is_here);
+  bool are_copies() const;
+  size_t size_bytes();
+  uint64_t fingerprint();
+  bool trains_together() const;
+
+  ModelCore& core_;
+  TrainingIdentity& identity_;
+  TrainingProgress& progress_;
+  cluster::Recovery* recovery_;
+  int64_t model_ = 0;
+  int64_t number_ = 0;
+  int64_t first_step_ = 0;
+  bool keeps_ = false;
+};
+
+}  // namespace tessera::train
