@@ -70,15 +70,19 @@ a disk takes: the waiting ranks are told that this one is alive. work must not c
 on: that rank raises its own error, the others IoError with its number, what_fails ("cannot save") and its words.)");
   sub.def(
       "run_scheduler",
-      [](const std::string& host, int port, int num_workers, int64_t timeout_ms, const std::string& state) {
+      [](const std::string& host, int port, int num_workers, int64_t timeout_ms, const std::string& state,
+         int64_t max_restarts, int64_t node_timeout_ms) {
         const nb::gil_scoped_release release;
         return cluster::run_scheduler_from_environment({.host = host,
                                                         .port = port,
                                                         .num_workers = num_workers,
                                                         .join_timeout_ms = timeout_ms,
+                                                        .max_restarts = max_restarts,
+                                                        .node_timeout_ms = node_timeout_ms,
                                                         .state_path = state});
       },
-      "host"_a, "port"_a, "num_workers"_a, "timeout_ms"_a = 600000, "state"_a = "",
+      "host"_a, "port"_a, "num_workers"_a, "timeout_ms"_a = 600000, "state"_a = "", "max_restarts"_a = 0,
+      "node_timeout_ms"_a = 30000,
       R"(Is the scheduler of a job, as `tessera scheduler` is, until the job has ended. Returns an exit code: 0, 1 when it has failed,
 128 + N after signal N.)");
   m.def(

@@ -2,6 +2,7 @@
 #include "python/src/bind.h"
 #include "python/src/keywords.h"
 #include "python/src/threads.h"
+#include "python/src/tracing.h"
 
 namespace tessera::python {
 
@@ -9,6 +10,7 @@ namespace {
 
 // A message may name a file whose name is no UTF-8: such bytes are shown as \\xNN.
 void raise(const nb::handle& type, const std::exception& error) {
+  begin_anew_after(error);
   const std::string_view text = error.what();
   const auto message =
       nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), /*errors=*/"backslashreplace"));

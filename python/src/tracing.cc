@@ -178,6 +178,18 @@ void leave(const std::string& failure, std::optional<int> failed_rank) {
   has_left = true;
 }
 
+void begin_anew_after(const std::exception& error) {
+  if (job == nullptr || has_left || getpid() != process_of_job || job->recovery() == nullptr) return;
+  // The lines of this process come before those of the next one.
+  for (const char* name : {"stdout", "stderr"}) {
+    try {
+      nb::module_::import_("sys").attr(name).attr("flush")();
+    } catch (const nb::python_error&) {  // closed, or None
+    }
+  }
+  if (const std::string why = cluster::begin_anew_after(*job, error); !why.empty()) log_warning("{}", why);
+}
+
 void fail_end() { on_exit(end_failed, nullptr); }
 
 Operation::Operation() : own_("operator"), graph_(traced != nullptr ? traced : &own_) {}

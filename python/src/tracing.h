@@ -145,6 +145,9 @@ bool has_context();
 // Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "". The
 // end of the process does it by itself, with what its exit code says.
 void leave(const std::string& failure, std::optional<int> failed_rank);
+// Where the error is another rank's and the job goes on in another generation, this process begins anew; else nothing
+// happens.
+void begin_anew_after(const std::exception& error);
 // The process, which is ending, and has left its job, fails: it ends with 1 where Python would say 0.
 void fail_end();
 

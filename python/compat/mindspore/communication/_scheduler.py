@@ -1,4 +1,5 @@
 """A job of a scheduler and workers, each a process that runs the same script with its MS_ROLE."""
+import json
 import os
 import sys
 
@@ -36,6 +37,41 @@ def _end_process(code):
     sys.exit(code)
 
 
+# So often a worker may be lost: as often as it happens.
+_ANY_NUMBER = 1_000_000
+
+
+def _recovers():
+    text = os.environ.get("MS_ENABLE_RECOVERY") or "0"
+    if text not in ("0", "1"):
+        raise RuntimeError(f"The MS_ENABLE_RECOVERY must be 0 or 1, but got {text}.")
+    return text == "1"
+
+
+def _recovery_path():
+    """The folder MS_RECOVERY_PATH, made where it is missing, with its config.json."""
+    path = os.environ.get("MS_RECOVERY_PATH")
+    if not path:
+        raise RuntimeError("The MS_RECOVERY_PATH should not be null where MS_ENABLE_RECOVERY is 1! Export it in all processes of the job.")
+    os.makedirs(path, exist_ok=True)
+    storage = {"storage_type": 1, "storage_file_path": os.path.join(path, "storage_file_path.json"),
+               "scheduler_storage_file_path": os.path.join(path, "scheduler_storage_file_path.json")}
+    own = os.path.join(path, f"config.json.{os.getpid()}")
+    with open(own, "w", encoding="utf-8") as file:
+        json.dump({"recovery": storage}, file)
+    os.replace(own, os.path.join(path, "config.json"))
+    return path
+
+
+def _recovery_of_scheduler():
+    """Arguments of run_scheduler."""
+    node = _number("MS_NODE_TIMEOUT", os.environ.get("MS_NODE_TIMEOUT") or "30", 1, 2147483)
+    timeout = {"node_timeout_ms": 1000 * node}
+    if not _recovers():
+        return timeout
+    return timeout | {"max_restarts": _ANY_NUMBER, "state": os.path.join(_recovery_path(), "recovery.dat")}
+
+
 def meet_at_scheduler():
     """In a worker: tells tessera where its scheduler is. In the scheduler: is it until the job has ended, and ends the process."""
     role = os.environ.get("MS_ROLE")
@@ -46,9 +82,14 @@ def meet_at_scheduler():
     if role in _SERVER:
         raise RuntimeError(f"MS_ROLE {role}: there is no parameter server; the workers train by themselves, so start none")
     if role == _SCHEDULER:
-        _end_process(tessera.cluster.run_scheduler(host, port, workers, timeout_ms=1000 * seconds))
+        _end_process(tessera.cluster.run_scheduler(host, port, workers, timeout_ms=1000 * seconds, **_recovery_of_scheduler()))
     if role != _WORKER:
         raise RuntimeError(f"The MS_ROLE must be {_SCHEDULER} or {_WORKER}, but got {role}.")
+    if _recovers():
+        if not os.environ.get("MS_NODE_ID"):
+            raise RuntimeError("The MS_NODE_ID should not be null where MS_ENABLE_RECOVERY is 1: by it a worker that is started again has "
+                               "its rank.")
+        _recovery_path()
     os.environ["TESSERA_SCHEDULER"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     os.environ["TESSERA_NUM_WORKERS"] = str(workers)
     os.environ["TESSERA_JOIN_TIMEOUT_MS"] = str(1000 * seconds)
