@@ -34,6 +34,7 @@ struct Options {
   std::string resume;
   int kill_rank = -1;
   int64_t kill_step = 0;
+  std::string kill_once;
   int64_t stop_after = 0;
   int stages = 0;
   int64_t micro_batches = 4;
@@ -71,7 +72,7 @@ class Watch : public train::Callback {
  public:
   explicit Watch(const Options& options) : options_(options) {}
   void step_begin(train::RunContext& run) override {
-    if (run.model.context().rank() == options_.kill_rank && run.step + 1 == options_.kill_step) {
+    if (run.model.context().rank() == options_.kill_rank && run.step + 1 == options_.kill_step && is_to_be_killed()) {
       ::kill(::getpid(), SIGKILL);
     }
   }
@@ -81,6 +82,15 @@ class Watch : public train::Callback {
   }
 
  private:
+  // Once where a file is named, which says so to the process that is started again.
+  bool is_to_be_killed() const {
+    FileSystem& files = FileSystem::local();
+    if (options_.kill_once.empty()) return true;
+    if (files.exists(options_.kill_once)) return false;
+    files.write_atomically(options_.kill_once, "killed");
+    return true;
+  }
+
   Options options_;
 };
 
@@ -154,6 +164,7 @@ int main(int argc, char** argv) {
   app.add_option("--resume", o.resume);
   app.add_option("--kill_rank", o.kill_rank);
   app.add_option("--kill_step", o.kill_step);
+  app.add_option("--kill_once", o.kill_once);
   app.add_option("--stop_after", o.stop_after);
   app.add_option("--stages", o.stages);
   app.add_option("--micro_batches", o.micro_batches);

@@ -1,0 +1,258 @@
+"""A job that loses ranks goes on: its losses and its values are, bit by bit, those of a job that lost none. Ranks are killed inside
+their steps and from outside, launchers and the scheduler, too."""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+BIN = Path(sys.argv.pop(1))
+JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
+LIMIT_S = 120
+
+
+def environment(**variables):
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "MS_"))}
+    return inherited | {"OMP_WAIT_POLICY": "PASSIVE", "TESSERA_NUM_THREADS": "1"} | {k: str(v) for k, v in variables.items()}
+
+
+def start(command, **variables):
+    return subprocess.Popen([str(word) for word in command], env=environment(**variables), stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)
+
+
+def run(command, **variables):
+    process = start(command, **variables)
+    try:
+        out = process.communicate(timeout=LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"{command} hangs: {process.communicate()[0]}") from None
+    return process.returncode, out
+
+
+def losses_of(out):
+    """The losses by step. A step that was repeated has repeated its bits."""
+    found = {}
+    for step, loss in re.findall(r"loss (\d+) (\S+)", out):
+        assert found.setdefault(int(step), loss) == loss, f"step {step} has two losses: {out}"
+    return found
+
+
+def checksums_of(out):
+    return set(re.findall(r"crc ([0-9a-f]{8})", out))
+
+
+def result(out):
+    return losses_of(out), checksums_of(out)
+
+
+def eventually(holds, what, limit_s=60):
+    end = time.monotonic() + limit_s
+    while not (value := holds()):
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {limit_s} s")
+        time.sleep(0.005)
+    return value
+
+
+def children_of(pid):
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += map(int, task.read_text().split())
+    return found
+
+
+def ranks_of(launcher):
+    """The processes of a launcher's ranks, by TESSERA_RANK."""
+    ranks = {}
+    for guard in children_of(launcher.pid):
+        for child in children_of(guard):
+            try:
+                variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            for variable in variables:
+                if variable.startswith(b"TESSERA_RANK="):
+                    ranks[int(variable[13:])] = child
+    return ranks
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Recovery(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="tessera-recovery."))
+        cls.data = cls.folder / "cifar"
+        code, out = run([RESNET, "--make_data", cls.data, "--train_records", 320, "--test_records", 40])
+        assert code == 0, out
+        cls.known = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def job(self, *arguments):
+        return [JOB, "--data_path", self.data, *arguments]
+
+    def undisturbed(self, ranks, *arguments):
+        key = (ranks, arguments)
+        if key not in self.known:
+            code, out = run([TESSERA, "run", "-n", ranks, *self.job(*arguments)])
+            self.assertEqual(code, 0, out)
+            self.known[key] = result(out)
+        return self.known[key]
+
+    def once(self):
+        return self.folder / secrets.token_hex(8)
+
+
+class OnOneHost(Recovery):
+    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(1\.\)"):
+        straight = self.undisturbed(ranks, *arguments)
+        code, out = run([TESSERA, "run", "-n", ranks, "--max_restarts", restarts,
+                         *self.job(*arguments, "--kill_rank", killed[0], "--kill_step", killed[1], "--kill_once", self.once())])
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, says)
+        self.assertEqual(result(out), straight, out)
+        return out
+
+    def test_F01_any_rank_may_be_killed_in_any_step(self):
+        for rank, step in ((1, 1), (0, 2), (2, 5), (0, 8), (1, 10)):
+            with self.subTest(rank=rank, step=step):
+                self.goes_on(3, "--steps", 10, killed=(rank, step))
+
+    def test_no_step_is_lost_and_none_is_repeated_but_the_last_of_an_epoch(self):
+        out = self.goes_on(2, "--steps", 8, killed=(1, 6))
+        self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], list(range(1, 9)), out)
+
+    def test_the_second_epoch_goes_on_where_its_data_stood(self):
+        self.goes_on(2, "--steps", 6, "--epochs", 2, killed=(1, 9))
+        self.goes_on(2, "--steps", 6, "--epochs", 2, killed=(0, 7))
+
+    def test_statistics_of_its_own_and_slices_of_the_optimizer_come_back(self):
+        self.goes_on(2, "--steps", 8, "--batch_norm", "local", killed=(1, 5))
+        self.goes_on(3, "--steps", 8, "--shards", killed=(0, 6))
+
+    def test_one_rank_goes_on_as_well(self):
+        self.goes_on(1, "--steps", 8, killed=(0, 5))
+
+    def test_data_that_sinks_goes_on_from_a_whole_loop(self):
+        self.goes_on(2, "--steps", 6, "--epochs", 3, "--sink", killed=(1, 7))
+
+    def test_F13_a_rank_that_always_fails_ends_the_job_with_its_number(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3)])
+        self.assertEqual(code, 1, out)
+        self.assertEqual(len(re.findall(r"starting it again", out)), 2, out)
+        self.assertRegex(out, "tessera run: rank 1 failed: killed by signal SIGKILL")
+
+    def test_without_restarts_a_loss_is_the_end(self):
+        code, out = run([TESSERA, "run", "-n", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3)])
+        self.assertEqual(code, 1, out)
+
+    def test_a_rank_that_is_stopped_is_replaced(self):
+        straight = self.undisturbed(3, "--steps", 10, "--epochs", 40)
+        launcher = start([TESSERA, "run", "-n", 3, "--max_restarts", 5, "--timeout", 2, *self.job("--steps", 10, "--epochs", 40)])
+        self.addCleanup(launcher.kill)
+        ranks = eventually(lambda: len(found := ranks_of(launcher)) == 3 and found, "the ranks run")
+        first = [launcher.stdout.readline() for _ in range(20)]
+        os.kill(ranks[1], signal.SIGSTOP)
+        out = "".join(first) + launcher.communicate(timeout=LIMIT_S)[0]
+        self.assertEqual(launcher.returncode, 0, out)
+        self.assertRegex(out, "rank 1 is lost: it has said nothing for")
+        self.assertEqual(result(out), straight)
+
+
+class Scheduled(Recovery):
+    """A scheduler and two launchers, of two ranks each."""
+    options = {}  # further ones, by process
+
+    def start_job(self, *arguments, restarts=100, **variables):
+        self.arguments, self.variables = arguments, {"TESSERA_TIMEOUT_MS": 20000, **variables}
+        self.port, self.state, self.outs = free_port(), self.folder / secrets.token_hex(8), []
+        self.restarts = restarts
+        self.addCleanup(self.end_all)
+        self.processes = {name: self.start(name) for name in ("scheduler", "left", "right")}
+
+    def start(self, name):
+        if name == "scheduler":
+            command = [TESSERA, "scheduler", "--workers", 4, "--port", self.port, "--state", self.state, "--max_restarts", self.restarts]
+        else:
+            command = [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", 2, *self.job(*self.arguments)]
+        command[2:2] = self.options.get(name, [])
+        output = open(self.folder / f"{name}.{secrets.token_hex(4)}", "w+", encoding="utf-8")
+        self.outs.append(output)
+        return subprocess.Popen([str(word) for word in command], env=environment(**self.variables), stdout=output, stderr=subprocess.STDOUT)
+
+    def end_all(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        for out in self.outs:
+            out.close()
+
+    def said(self):
+        return "".join(Path(out.name).read_text() for out in self.outs)
+
+    def after_step(self, step):
+        eventually(lambda: step in losses_of(self.said()), f"step {step} is done")
+
+    def ends_well(self, straight):
+        for name, process in self.processes.items():
+            try:
+                self.assertEqual(process.wait(timeout=LIMIT_S), 0, name + self.said())
+            except subprocess.TimeoutExpired:
+                self.fail(f"{name} hangs: {self.said()}")
+        self.assertEqual(result(self.said()), straight, self.said())
+
+    def test_a_killed_worker_is_started_again_and_the_others_begin_anew(self):
+        straight = self.undisturbed(4, "--steps", 10, "--epochs", 5)
+        self.start_job("--steps", 10, "--epochs", 5)
+        self.after_step(5)
+        os.kill(ranks_of(self.processes["right"])[2], signal.SIGKILL)
+        self.ends_well(straight)
+        self.assertRegex(self.said(), "rank 2: killed by signal SIGKILL; the job goes on")
+
+    def test_F05_a_killed_launcher_comes_back_with_what_the_others_have(self):
+        straight = self.undisturbed(4, "--steps", 10, "--epochs", 8)
+        self.start_job("--steps", 10, "--epochs", 8)
+        self.after_step(15)
+        self.processes["left"].kill()
+        self.processes["left"].wait()
+        self.processes["scheduler"].kill()
+        self.processes["scheduler"].wait()
+        for name in ("left", "scheduler"):
+            self.processes[name] = self.start(name)
+        self.ends_well(straight)
+
+    def test_F06_when_all_were_killed_the_newest_checkpoint_counts(self):
+        arguments = ("--steps", 10, "--epochs", 8, "--checkpoint_dir")
+        straight = self.undisturbed(4, *arguments[:-1])
+        self.start_job(*arguments, self.folder / "saved", "--save_steps", 4)
+        self.after_step(15)
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.processes = {name: self.start(name) for name in ("left", "scheduler", "right")}
+        self.ends_well(straight)
+        steps = [int(step) for step in re.findall(r"loss (\d+) ", self.said())]
+        self.assertGreaterEqual(len(steps), 80)
+        self.assertLess(len(steps), 80 + 2 * 4 + 4, "it has begun from the start")
+        self.assertEqual(len(list((self.folder / "saved").glob("job_*.ckpt"))), 0, "it goes on under one name")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

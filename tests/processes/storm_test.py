@@ -1,0 +1,96 @@
+"""Random signals to the workers, launchers and the scheduler of a job, one after the other: SIGKILL, SIGSTOP and SIGTERM. Outside stands
+only a loop that starts again what it has started itself. The losses and the values are those of a job that nobody has disturbed."""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+import unittest
+
+from recovery_test import Scheduled, losses_of, ranks_of
+
+FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
+NUM_FAULTS = 1000 if FULL else 12
+SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
+STEPS, EPOCHS = 10, 600 if FULL else 60
+SILENCE_S = 3
+NO_PROGRESS_S = 90
+
+
+class Storm(Scheduled):
+    options = {"scheduler": ["--node_timeout", SILENCE_S]}
+
+    def setUp(self):
+        self.draws = random.Random(SEED)
+        self.stopped = []  # (process, when it goes on)
+        self.log = [f"seed {SEED}"]
+
+    def watch(self):
+        """The loop outside: what has ended is started again. Returns whether the job is over."""
+        for pid, due in list(self.stopped):
+            if time.monotonic() < due:
+                continue
+            self.stopped.remove((pid, due))
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        if self.processes["scheduler"].poll() == 0:
+            return True
+        for name, process in self.processes.items():
+            if process.poll() is None or (name != "scheduler" and process.returncode == 0):
+                continue
+            self.processes[name] = self.start(name)
+        return False
+
+    def strike(self):
+        """One signal to one process; what it was."""
+        what = self.draws.choice(["worker", "worker", "worker", "left", "right", "scheduler"])
+        how = self.draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+        if what == "worker":
+            launcher = self.processes[self.draws.choice(["left", "right"])]
+            ranks = ranks_of(launcher)
+            if not ranks:
+                return None
+            pid = ranks[self.draws.choice(sorted(ranks))]
+        else:
+            process = self.processes[what]
+            if process.poll() is not None:
+                return None
+            pid = process.pid
+        if how == signal.SIGSTOP:
+            # Short, or so long that it is taken for lost.
+            self.stopped.append((pid, time.monotonic() + self.draws.choice([0.2, 2 * SILENCE_S])))
+        try:
+            os.kill(pid, how)
+        except ProcessLookupError:
+            return None
+        return f"{how.name} to {what} {pid}"
+
+    def test_a_storm_of_signals_changes_no_bit(self):
+        straight = self.undisturbed(4, "--steps", STEPS, "--epochs", EPOCHS)
+        self.start_job("--steps", STEPS, "--epochs", EPOCHS, "--checkpoint_dir", self.folder / "saved", "--save_steps", 7,
+                       restarts=1_000_000, TESSERA_TIMEOUT_MS=1000 * SILENCE_S)
+        num_faults, seen, since = 0, 0, time.monotonic()
+        next_strike = time.monotonic() + 1
+        while not self.watch():
+            step = max(losses_of(self.said()), default=0)
+            if step > seen:
+                seen, since = step, time.monotonic()
+            self.assertLess(time.monotonic() - since, NO_PROGRESS_S, "\n".join([*self.log, self.said()[-20000:]]))
+            if num_faults < NUM_FAULTS and time.monotonic() >= next_strike:
+                if struck := self.strike():
+                    num_faults += 1
+                    self.log.append(f"step {seen}: {struck}")
+                next_strike = time.monotonic() + self.draws.uniform(0.1, 2)
+            time.sleep(0.02)
+        self.addCleanup(print, f"storm: {num_faults} signals, seed {SEED}")
+        found = losses_of(self.said()), set(re.findall(r"crc ([0-9a-f]{8})", self.said()))
+        self.assertEqual(found, straight, "\n".join(self.log))
+        self.assertGreaterEqual(num_faults, min(NUM_FAULTS, 10), "the job was over before the storm")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=[sys.argv[0], "Storm.test_a_storm_of_signals_changes_no_bit"])
