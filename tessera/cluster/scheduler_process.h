@@ -28,8 +28,8 @@ int run_scheduler_from_environment(const SchedulerOfJob& job);
 
 struct SchedulerPlace;
 
-// Serves a job in this process, in a thread of its own, at a free port of this host alone. Who joins shows the secret of
-// `place`. Threads that start later must not get the signals of those before: make it after they are blocked.
+// Serves a job in this process, in a thread of its own, at a free port of this host alone. Who joins shows the secret
+// of `place`. Threads that start later must not get the signals of those before: make it after they are blocked.
 class SchedulerInside {
  public:
   SchedulerInside(const SchedulerOfJob& job, const SchedulerPlace& place);

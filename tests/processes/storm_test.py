@@ -12,9 +12,10 @@ import unittest
 from recovery_test import Scheduled, losses_of, ranks_of
 
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
-NUM_FAULTS = 1000 if FULL else 12
+NUM_FAULTS = 1000 if FULL else 15
 SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
-STEPS, EPOCHS = 10, 600 if FULL else 60
+# Some 200 steps for each signal.
+STEPS, EPOCHS = 10, 20 * NUM_FAULTS
 SILENCE_S = 3
 NO_PROGRESS_S = 90
 
@@ -74,7 +75,7 @@ class Storm(Scheduled):
         self.start_job("--steps", STEPS, "--epochs", EPOCHS, "--checkpoint_dir", self.folder / "saved", "--save_steps", 7,
                        restarts=1_000_000, TESSERA_TIMEOUT_MS=1000 * SILENCE_S)
         num_faults, seen, since = 0, 0, time.monotonic()
-        next_strike = time.monotonic() + 1
+        next_strike = time.monotonic() + 0.5
         while not self.watch():
             step = max(losses_of(self.said()), default=0)
             if step > seen:
@@ -84,7 +85,7 @@ class Storm(Scheduled):
                 if struck := self.strike():
                     num_faults += 1
                     self.log.append(f"step {seen}: {struck}")
-                next_strike = time.monotonic() + self.draws.uniform(0.1, 2)
+                next_strike = time.monotonic() + self.draws.uniform(0.02, 0.6)
             time.sleep(0.02)
         self.addCleanup(print, f"storm: {num_faults} signals, seed {SEED}")
         found = losses_of(self.said()), set(re.findall(r"crc ([0-9a-f]{8})", self.said()))
