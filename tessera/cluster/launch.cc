@@ -160,6 +160,7 @@ SchedulerPlace scheduler_place_from_environment() {
   const std::string token = read_text("TESSERA_TOKEN");
   if (!token.empty()) place.token = static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN"));
   place.kept_file = read_text("TESSERA_KEPT_FILE");
+  place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
   place.tls_config = read_text("TESSERA_TLS_CONFIG");

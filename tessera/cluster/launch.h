@@ -34,7 +34,8 @@ struct SchedulerPlace {
   // it has kept. `tessera run` names memory of its own by the latter.
   uint64_t token = 0;
   std::string kept_file;
-  int num_workers = 0;               // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
+  int64_t keep_steps = 1;  // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide
+  int num_workers = 0;     // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
   int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
   // As of JobOptions; where there is none and no certificates either, that of this user, a file of 32 random bytes in
   // the folder of caches.

@@ -20,6 +20,7 @@ class ScheduledRecovery final : public Recovery {
   uint64_t generation() const override { return generation_; }
   bool has_ended() const override { return job_->failed(); }
   KeptMemory& memory() override;
+  int64_t keep_steps() const override { return place_.keep_steps; }
   std::string begin_anew(const std::string& why) override;
   std::optional<std::string> find_state(const std::string& name) override;
   void set_state(const std::string& name, const std::string& text) override;

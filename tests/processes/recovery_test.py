@@ -1,6 +1,7 @@
 """A job that loses ranks goes on: its losses and its values are, bit by bit, those of a job that lost none. Ranks are killed inside
 their steps and from outside, launchers and the scheduler, too."""
 
+import json
 import os
 import re
 import secrets
@@ -147,6 +148,22 @@ class OnOneHost(Recovery):
         self.goes_on(2, "--steps", 8, "--batch_norm", "local", killed=(1, 5))
         self.goes_on(3, "--steps", 8, "--shards", killed=(0, 6))
 
+    def test_steps_that_were_not_kept_are_repeated_with_their_bits(self):
+        straight = self.undisturbed(2, "--steps", 10)
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 1,
+                         *self.job("--steps", 10, "--kill_rank", 0, "--kill_step", 7, "--kill_once", self.once())], TESSERA_KEEP_STEPS=4)
+        self.assertEqual(code, 0, out)
+        self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], [1, 2, 3, 4, 5, 6, 5, 6, 7, 8, 9, 10], out)
+        self.assertEqual(result(out), straight, out)
+
+    def test_a_seed_that_is_drawn_is_drawn_once(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.job("--steps", 8, "--draws_seed"),
+                         "--kill_rank", 0, "--kill_step", 4, "--kill_once", self.once()])
+        self.assertEqual(code, 0, out)
+        seeds = re.findall(r"\[0\] seed (\d+)", out)
+        self.assertEqual(len(set(seeds)), 2, out)
+        self.assertEqual(result(out), self.undisturbed(2, "--steps", 8, "--seed", seeds[0]), out)
+
     def test_one_rank_goes_on_as_well(self):
         self.goes_on(1, "--steps", 8, killed=(0, 5))
 
@@ -225,6 +242,16 @@ class Scheduled(Recovery):
         os.kill(ranks_of(self.processes["right"])[2], signal.SIGKILL)
         self.ends_well(straight)
         self.assertRegex(self.said(), "rank 2: killed by signal SIGKILL; the job goes on")
+
+    def test_the_status_tells_how_far_the_ranks_are(self):
+        self.options = {"scheduler": ["--node_timeout", 2]}
+        self.start_job("--steps", 10, "--epochs", 100)
+
+        def steps():
+            code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}", "--json"])
+            return [node["step"] for node in json.loads(out)["nodes"]] if code == 0 else []
+
+        eventually(lambda: len(found := steps()) == 4 and min(found) > 0, "all ranks have told a step")
 
     def test_F05_a_killed_launcher_comes_back_with_what_the_others_have(self):
         straight = self.undisturbed(4, "--steps", 10, "--epochs", 8)

@@ -14,8 +14,8 @@ from recovery_test import Scheduled, losses_of, ranks_of
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
 NUM_FAULTS = 1000 if FULL else 15
 SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
-# Some 200 steps for each signal.
-STEPS, EPOCHS = 10, 20 * NUM_FAULTS
+# Some 80 steps for each signal.
+STEPS, EPOCHS = 10, 8 * NUM_FAULTS
 SILENCE_S = 3
 NO_PROGRESS_S = 90
 
@@ -74,20 +74,25 @@ class Storm(Scheduled):
         straight = self.undisturbed(4, "--steps", STEPS, "--epochs", EPOCHS)
         self.start_job("--steps", STEPS, "--epochs", EPOCHS, "--checkpoint_dir", self.folder / "saved", "--save_steps", 7,
                        restarts=1_000_000, TESSERA_TIMEOUT_MS=1000 * SILENCE_S)
-        num_faults, seen, since = 0, 0, time.monotonic()
+        num_faults, seen, since, at_step = 0, 0, time.monotonic(), 1
         next_strike = time.monotonic() + 0.5
         while not self.watch():
             step = max(losses_of(self.said()), default=0)
             if step > seen:
                 seen, since = step, time.monotonic()
             self.assertLess(time.monotonic() - since, NO_PROGRESS_S, "\n".join([*self.log, self.said()[-20000:]]))
-            if num_faults < NUM_FAULTS and time.monotonic() >= next_strike:
+            if num_faults < NUM_FAULTS and time.monotonic() >= next_strike and seen >= at_step:
                 if struck := self.strike():
                     num_faults += 1
-                    self.log.append(f"step {seen}: {struck}")
+                    self.log.append(f"{time.strftime('%H:%M:%S')} step {seen}: {struck}")
+                # Amid recovery, and amid training.
                 next_strike = time.monotonic() + self.draws.uniform(0.02, 0.6)
+                at_step = seen + self.draws.choice([0, 0, 1, 20, 80])
             time.sleep(0.02)
         self.addCleanup(print, f"storm: {num_faults} signals, seed {SEED}")
+        if path := os.environ.get("TESSERA_STORM_LOG"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join([*self.log, self.said()]))
         found = losses_of(self.said()), set(re.findall(r"crc ([0-9a-f]{8})", self.said()))
         self.assertEqual(found, straight, "\n".join(self.log))
         self.assertGreaterEqual(num_faults, min(NUM_FAULTS, 10), "the job was over before the storm")

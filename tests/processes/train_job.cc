@@ -26,6 +26,7 @@ struct Options {
   bool sink = false;
   bool broadcast = false;
   uint64_t seed = 3;
+  bool draws_seed = false;
   std::string checkpoint_dir;
   int64_t save_steps = 0;
   bool shards = false;
@@ -156,6 +157,7 @@ int main(int argc, char** argv) {
   app.add_flag("--sink", o.sink);
   app.add_flag("--broadcast", o.broadcast);
   app.add_option("--seed", o.seed);
+  app.add_flag("--draws_seed", o.draws_seed);  // as a script may that is another each time
   app.add_option("--checkpoint_dir", o.checkpoint_dir);
   app.add_option("--save_steps", o.save_steps);
   app.add_flag("--shards", o.shards);
@@ -169,5 +171,7 @@ int main(int argc, char** argv) {
   app.add_option("--stages", o.stages);
   app.add_option("--micro_batches", o.micro_batches);
   CLI11_PARSE(app, argc, argv);
+  if (o.draws_seed) o.seed = static_cast<uint64_t>(getpid());
+  if (o.draws_seed) train::print_line(fmt::format("seed {}", o.seed));
   return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, o); });
 }

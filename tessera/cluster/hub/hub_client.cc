@@ -272,7 +272,8 @@ void HubClient::set(const std::string& name, const std::string& value) {
 
 std::string HubClient::get(const std::string& name, int64_t timeout_ms) {
   if (auto found = find(name, timeout_ms)) return *std::move(found);
-  throw IoError("rank {} waited {} ms for \"{}\", which no rank has set", impl_->rank, timeout_ms, name);
+  throw comm::PeerSilence(
+      fmt::format("rank {} waited {} ms for \"{}\", which no rank has set", impl_->rank, timeout_ms, name));
 }
 
 std::optional<std::string> HubClient::find(const std::string& name, int64_t limit_ms) {

@@ -22,6 +22,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
+#include "tessera/comm/job_state.h"
 
 namespace tessera::cluster {
 namespace {
@@ -202,7 +203,8 @@ Socket connect_to(const std::string& address, int64_t timeout_ms, const std::fun
       return socket;
     }
     if (std::chrono::steady_clock::now() >= deadline || (gives_up && gives_up())) {
-      throw IoError("rank 0 does not answer at {} for {} ms: {}", address, timeout_ms, std::strerror(reason));
+      throw comm::PeerSilence(
+          fmt::format("rank 0 does not answer at {} for {} ms: {}", address, timeout_ms, std::strerror(reason)));
     }
     // Who is refused at once comes before rank 0 listens: that says nothing of its queue.
     if (reason == ETIMEDOUT) try_ms = std::min(2 * try_ms, kLongestTryMs);

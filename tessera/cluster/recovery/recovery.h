@@ -20,6 +20,8 @@ class Recovery {
   // Whether it has ended, as far as this rank has heard.
   virtual bool has_ended() const = 0;
   virtual KeptMemory& memory() = 0;
+  // What is to be kept of each training: the values after so many steps, and again after as many.
+  virtual int64_t keep_steps() const = 0;
   // Ends this process's part in its generation and starts its program again in its place, with the arguments and the
   // environment that it began with. Returns only where that cannot be: the job is over, or another process has taken
   // this one's place; and then says why.

@@ -23,6 +23,7 @@
 #include "tessera/cluster/rendezvous/connection.h"
 #include "tessera/cluster/rendezvous/connector.h"
 #include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+#include "tessera/comm/job_state.h"
 
 namespace tessera::cluster::rendezvous {
 namespace {
@@ -380,8 +381,8 @@ void RendezvousClient::set(const std::string& name, const std::string& value) {
 
 std::string RendezvousClient::get(const std::string& name, int64_t timeout_ms) {
   if (auto found = find(name, timeout_ms)) return *std::move(found);
-  throw IoError("node {} waited {} ms for \"{}\", which no rank has set", impl_->options.node_ids.front(), timeout_ms,
-                name);
+  throw comm::PeerSilence(fmt::format("node {} waited {} ms for \"{}\", which no rank has set",
+                                      impl_->options.node_ids.front(), timeout_ms, name));
 }
 
 std::optional<std::string> RendezvousClient::find(const std::string& name, int64_t limit_ms) {

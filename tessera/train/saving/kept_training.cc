@@ -54,20 +54,16 @@ KeptTraining::KeptTraining(ModelCore& core, TrainingIdentity& identity, Training
 
 bool KeptTraining::trains_together() const { return core_.context.size() > 1 && core_.mode->is_shared(); }
 
-uint64_t KeptTraining::fingerprint() {
+void KeptTraining::measure() {
+  const session::Session& session = core_.session();
   std::string text;
-  for (const auto& name : core_.session().names()) {
-    text += fmt::format("{} {}\n", name, core_.session().values().type(name));
+  size_bytes_ = place_bytes(sizeof(Head));
+  for (const auto& name : session.names()) {
+    const Type& type = session.values().type(name);
+    text += fmt::format("{} {}\n", name, type);
+    size_bytes_ += place_bytes(static_cast<size_t>(type.size_bytes()));
   }
-  return hash_name(text);
-}
-
-size_t KeptTraining::size_bytes() {
-  size_t bytes = place_bytes(sizeof(Head));
-  for (const auto& name : core_.session().names()) {
-    bytes += place_bytes(static_cast<size_t>(core_.session().values().type(name).size_bytes()));
-  }
-  return bytes;
+  fingerprint_ = hash_name(text);
 }
 
 std::vector<KeptTraining::Version> KeptTraining::own_versions() {
@@ -95,6 +91,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   if (recovery_ == nullptr) return Found::kNothing;
   number_ = recovery_->next_number("training");
   keeps_ = true;
+  measure();
   if (recovery_->generation() == 1) return Found::kNothing;
 
   // Each rank says what it has: the training, the model, and where it stood.
@@ -102,7 +99,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   std::string own;
   for (const Version& version : versions) {
     const bool fits = version.head.model != model_ ||
-                      (version.head.fingerprint == fingerprint() && version.values.size() == size_bytes());
+                      (version.head.fingerprint == fingerprint_ && version.values.size() == size_bytes_);
     if (fits) own += fmt::format("{} {} {}\n", version.head.training, version.head.model, version.order());
   }
   const std::vector<std::string> of_ranks =
@@ -222,10 +219,11 @@ void KeptTraining::take_from(size_t holder, bool is_here) {
 
 void KeptTraining::keep(bool is_done) {
   if (!keeps_) return;
+  if (!is_done && (progress_.step - first_step_) % recovery_->keep_steps() != 0) return;
   const session::Session& session = core_.session();
   std::span<std::byte> to;
   try {
-    to = recovery_->memory().begin(size_bytes());
+    to = recovery_->memory().begin(size_bytes_);
   } catch (const IoError& error) {
     keeps_ = false;
     log_warning("{}; a job that loses a rank goes on from a checkpoint", error.what());
@@ -241,7 +239,7 @@ void KeptTraining::keep(bool is_done) {
             .epoch_of_data = progress_.position.epoch,
             .batch = progress_.position.batch,
             .rows_per_batch = progress_.rows_per_batch,
-            .fingerprint = fingerprint()};
+            .fingerprint = fingerprint_};
   std::strncpy(head.id, identity_.known_id().c_str(), kMaxId - 1);
   std::memcpy(to.data(), &head, sizeof(head));
   size_t at = place_bytes(sizeof(Head));

@@ -31,7 +31,7 @@ class KeptTraining {
   // another process of this job had begun before, `load` is called, which may load a checkpoint; it returns whether it
   // did. Every rank calls it.
   Found begin(const std::function<bool()>& load);
-  // A step is done, and so is what follows on it.
+  // A step is done, and so is what follows on it. Copies the values, where this step is one that is kept.
   void keep(bool is_done = false);
   // The step of the model before the first one of this training, whichever process began it.
   int64_t first_step() const { return first_step_; }
@@ -44,11 +44,10 @@ class KeptTraining {
 
   std::vector<Version> own_versions();
   std::optional<int64_t> choose(const std::vector<std::string>& of_ranks, size_t& holder) const;
+  void measure();
   void take(const Version& version);
   void take_from(size_t holder, bool is_here);
   bool are_copies() const;
-  size_t size_bytes();
-  uint64_t fingerprint();
   bool trains_together() const;
 
   ModelCore& core_;
@@ -59,6 +58,9 @@ class KeptTraining {
   int64_t number_ = 0;
   int64_t first_step_ = 0;
   bool keeps_ = false;
+  // Of what is kept: its bytes, and a hash of the values' names and types.
+  size_t size_bytes_ = 0;
+  uint64_t fingerprint_ = 0;
 };
 
 }  // namespace tessera::train
