@@ -155,6 +155,8 @@ def test_the_scheduler_and_a_worker_are_killed_and_started_again(tmp_path):
     for rank in range(WORKERS):
         saved = cluster.folder / "device" / "ckpt_of_rank_" / str(rank)
         assert len(list(saved.glob("train-*.ckpt"))) == 5, sorted(saved.iterdir())
-    assert "all workers have ended" in (cluster.folder / "device" / "scheduler.log").read_text()
+    scheduler, worker = ((cluster.folder / "device" / f"{name}.log").read_text() for name in ("scheduler", "worker_0"))
+    assert scheduler.count("listening at 127.0.0.1:") == 2 and "all workers have ended" in scheduler, scheduler
+    assert "generation 1 has ended, this rank begins anew for the next one" in worker, worker
 
 
