@@ -37,6 +37,7 @@ struct Options {
   int64_t kill_step = 0;
   std::string kill_once;
   int64_t stop_after = 0;
+  std::string stop_file;
   int stages = 0;
   int64_t micro_batches = 4;
 };
@@ -80,6 +81,11 @@ class Watch : public train::Callback {
   void step_end(train::RunContext& run) override {
     if (run.model.context().rank() == 0) train::print_line(fmt::format("loss {} {:a}", run.step, run.loss));
     if (options_.stop_after > 0 && run.step >= options_.stop_after) run.request_stop();
+    if (options_.stop_file.empty()) return;
+    auto& context = run.model.context();
+    int64_t stops = context.rank() == 0 && context.file_system().exists(options_.stop_file) ? 1 : 0;
+    context.world().broadcast(&stops, 1, DType::kI64, 0, "whether to stop");
+    if (stops != 0) run.request_stop();
   }
 
  private:
@@ -168,6 +174,7 @@ int main(int argc, char** argv) {
   app.add_option("--kill_step", o.kill_step);
   app.add_option("--kill_once", o.kill_once);
   app.add_option("--stop_after", o.stop_after);
+  app.add_option("--stop_file", o.stop_file);  // once there is one
   app.add_option("--stages", o.stages);
   app.add_option("--micro_batches", o.micro_batches);
   CLI11_PARSE(app, argc, argv);
