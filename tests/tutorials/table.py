@@ -25,7 +25,9 @@ LAUNCHES = [
     ("000, 003", "`GRAPH_OP_RUN=1` with mpirun", "as is: callbacks run after every step"),
     ("001", "`mpirun -n 4 python nccl_allgather.py`", "as is"),
     ("001", "`run_gpu.sh DATA_PATH`", "as is: 8 ranks; root says so to mpirun with `OMPI_ALLOW_RUN_AS_ROOT`"),
-    ("001", "`run_gpu_cluster.sh DATA_PATH`", "waits for the scheduler; refused by name"),
+    ("001", "`run_gpu_cluster.sh DATA_PATH`", "as is, with the scheduler's address filled in: 8 workers and a scheduler, of one host or two"),
+    ("001", "`run_gpu_cluster_recovery.sh DATA_PATH`, and its restarts", "as is, with address and folder filled in; a killed worker may be started again at "
+     "once ([cluster.md](cluster.md#lose-a-rank-and-go-on))"),
     ("002", "the loop with `RANK_TABLE_FILE=./rank_table.json`", "as is: 8 ranks, which find the table one folder up and their ranks by `DEVICE_ID`"),
 ]
 
