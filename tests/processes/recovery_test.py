@@ -281,5 +281,79 @@ class Scheduled(Recovery):
         self.assertEqual(len(list((self.folder / "saved").glob("job_*.ckpt"))), 0, "it goes on under one name")
 
 
+class ByHand(Recovery):
+    """A scheduler and workers that no launcher has started."""
+
+    def start_job(self, size, *arguments, **variables):
+        self.arguments, self.variables, self.processes = arguments, variables, []
+        self.scheduler = self.begin([TESSERA, "scheduler", "--workers", size, "--port", 0, "--max_restarts", 9])
+        line = self.scheduler.stdout.readline()
+        self.port = re.search(r"listening at 127\.0\.0\.1:(\d+) for", line)[1]
+        return [self.start_worker(number) for number in range(size)]
+
+    def begin(self, command, **variables):
+        process = start(command, **{**self.variables, **variables})
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def start_worker(self, number):
+        return self.begin(self.job(*self.arguments), TESSERA_SCHEDULER=f"127.0.0.1:{self.port}", TESSERA_NODE_ID=f"worker_{number}")
+
+    def lines_until(self, process, step):
+        lines = []
+        while not lines or not re.search(rf"loss {step} ", lines[-1]):
+            lines.append(process.stdout.readline())
+            self.assertTrue(lines[-1], "".join(lines))
+        return "".join(lines)
+
+    def ends_well(self, workers, before, straight):
+        outs = [worker.communicate(timeout=LIMIT_S)[0] for worker in workers]
+        self.assertEqual([worker.returncode for worker in workers], [0] * len(workers), outs)
+        self.assertEqual(self.scheduler.wait(timeout=LIMIT_S), 0, outs)
+        self.assertEqual(result(before + "".join(outs)), straight, outs)
+
+    def test_a_worker_that_is_killed_is_started_again_by_hand(self):
+        straight = self.undisturbed(3, "--steps", 10, "--epochs", 20)
+        workers = self.start_job(3, "--steps", 10, "--epochs", 20)
+        pid = workers[0].pid
+        before = self.lines_until(workers[0], 15)
+        workers[2].kill()
+        workers[2] = self.start_worker(2)
+        self.ends_well(workers, before, straight)
+        self.assertEqual(workers[0].pid, pid)
+
+    def test_who_begins_anew_shows_its_certificate_again(self):
+        secret = self.folder / "password"
+        secret.touch(0o600)
+        secret.write_text("of the certificates")
+        code, out = run([TESSERA, "cluster", "make-certificates", self.folder / "tls"], TESSERA_TLS_PASSWORD_FILE=secret)
+        self.assertEqual(code, 0, out)
+        straight = self.undisturbed(2, "--steps", 10, "--epochs", 20)
+        # The variable is wiped when it has been read: what begins anew has it by an open descriptor.
+        workers = self.start_job(2, "--steps", 10, "--epochs", 20, TESSERA_TLS_CONFIG=self.folder / "tls" / "config.json",
+                                 TESSERA_TLS_PASSWORD="of the certificates")
+        before = self.lines_until(workers[0], 15)
+        for _ in range(2):
+            workers[1].kill()
+            workers[1] = self.start_worker(1)
+            before += workers[0].stdout.readline()
+        self.ends_well(workers, before, straight)
+
+    def test_F08_a_worker_that_was_replaced_while_it_was_stopped_ends_when_it_wakes(self):
+        straight = self.undisturbed(2, "--steps", 10, "--epochs", 40)
+        workers = self.start_job(2, "--steps", 10, "--epochs", 40)
+        before = self.lines_until(workers[0], 15)
+        older = workers[1]
+        older.send_signal(signal.SIGSTOP)
+        workers[1] = self.start_worker(1)
+        before += self.lines_until(workers[0], 60)
+        older.send_signal(signal.SIGCONT)
+        out = older.communicate(timeout=LIMIT_S)[0]
+        self.assertEqual(older.returncode, 1, out)
+        self.assertRegex(out, "a newer process is node worker_1 now|a newer process has taken its place")
+        self.ends_well(workers, before, straight)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
