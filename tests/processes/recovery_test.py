@@ -199,7 +199,7 @@ class Scheduled(Recovery):
 
     def start_job(self, *arguments, restarts=100, **variables):
         self.arguments, self.variables = arguments, {"TESSERA_TIMEOUT_MS": 20000, **variables}
-        self.port, self.state, self.outs = free_port(), self.folder / secrets.token_hex(8), []
+        self.port, self.state, self.outs, self.logs = free_port(), self.folder / secrets.token_hex(8), [], []
         self.restarts = restarts
         self.addCleanup(self.end_all)
         self.processes = {name: self.start(name) for name in ("scheduler", "left", "right")}
@@ -208,7 +208,10 @@ class Scheduled(Recovery):
         if name == "scheduler":
             command = [TESSERA, "scheduler", "--workers", 4, "--port", self.port, "--state", self.state, "--max_restarts", self.restarts]
         else:
-            command = [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", 2, *self.job(*self.arguments)]
+            # Into files: what ranks have written into the pipe of a launcher that is killed is lost.
+            self.logs.append(self.folder / f"{name}.{secrets.token_hex(4)}.log")
+            command = [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", 2, "--log_dir", self.logs[-1],
+                       *self.job(*self.arguments)]
         command[2:2] = self.options.get(name, [])
         output = open(self.folder / f"{name}.{secrets.token_hex(4)}", "w+", encoding="utf-8")
         self.outs.append(output)
@@ -222,7 +225,8 @@ class Scheduled(Recovery):
             out.close()
 
     def said(self):
-        return "".join(Path(out.name).read_text() for out in self.outs)
+        ranks = [path for folder in self.logs for path in folder.glob("rank.*")]
+        return "".join(Path(path).read_text() for path in [*ranks, *(out.name for out in self.outs)])
 
     def after_step(self, step):
         eventually(lambda: step in losses_of(self.said()), f"step {step} is done")

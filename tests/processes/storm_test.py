@@ -12,7 +12,7 @@ import unittest
 from recovery_test import Scheduled, losses_of, ranks_of
 
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
-NUM_FAULTS = 1000 if FULL else 15
+NUM_FAULTS = int(os.environ.get("TESSERA_STORM_SIGNALS", "1000" if FULL else "15"))
 SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
 # Until the storm is over.
 ENDLESS = ("--steps", 10, "--epochs", 1_000_000)

@@ -137,6 +137,9 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
       }
     }
     std::erase_if(common, [&](const Kept& one) { return one.training < number_ || one.model != model_; });
+    // Who has nothing may have been lost before its callbacks were called for the newest step: those are due again.
+    // They were called for the one before, for without that rank nobody has made a later step.
+    if (num_holders < kept.size() && common.size() > 1) common.erase(latest);
     if (!common.empty() && (num_holders == kept.size() || are_copies())) {
       const Kept chosen = *common.rbegin();
       const size_t own_rank = trains_together() ? static_cast<size_t>(core_.context.rank()) : 0;
