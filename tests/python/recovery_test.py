@@ -1,0 +1,88 @@
+"""Scripts whose rank is killed in the middle of a training: what they have trained in the end is what undisturbed ones have."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESSERA = Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera"
+
+SCRIPT = """
+import os
+import signal
+import sys
+import numpy as np
+import tessera
+from tessera import nn
+
+FOLDER, KILLED_IN = sys.argv[1], int(sys.argv[2])
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.dropout, self.last = nn.Dense(6, 8), nn.Dropout(0.8), nn.Dense(8, 2)
+
+    def construct(self, x):
+        return self.last(self.dropout(tessera.ops.relu(self.first(x))))
+
+
+class Kills(tessera.Callback):
+    def __init__(self, training):
+        super().__init__()
+        self.training = training
+
+    def step_end(self, run):
+        print(f"loss {self.training} {run.step_in_epoch} {run.loss!r}", flush=True)
+        marker = f"{FOLDER}/killed"
+        if self.training == KILLED_IN and tessera.cluster.rank() == 1 and run.step_in_epoch == 3 and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def model_of(net):
+    return tessera.Model(net, nn.CrossEntropyLoss(), nn.Momentum(0.1, 0.9), parallel_mode="data_parallel")
+
+
+rows = np.random.RandomState(0).randn(48, 6).astype(np.float32)
+data = tessera.data.tensors({"x": rows, "label": (rows.sum(1) > 0).astype(np.int32)}).shuffle(48).batch(8)
+first, second = Net(), Net()
+model, other = model_of(first), model_of(second)
+model.train(1, data, [Kills(1)])
+model.train(2, data, [Kills(2)])
+other.train(1, data, [Kills(3)])
+if tessera.cluster.rank() == 0:
+    np.savez(f"{FOLDER}/values", **{f"{i}{name}": np.asarray(value.numpy()) for i, net in enumerate((first, second))
+                                    for name, value in ((p.name, p) for p in net.parameters())})
+"""
+
+
+def run(folder, killed_in, restarts):
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "MS_"))} | {"OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run([TESSERA, "run", "-n", "2", "--num_threads", "1", *restarts, sys.executable, "-B", "train.py", str(folder), str(killed_in)],
+                          cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("[0] loss"):
+            training, step, loss = line.split()[2:]
+            losses.setdefault((training, step), []).append(loss)
+    return losses, (folder / "values.npz"), done.stderr
+
+
+@pytest.mark.parametrize("killed_in", [1, 2, 3])
+def test_a_script_whose_rank_is_killed_ends_with_the_same_values(tmp_path, killed_in):
+    import numpy as np
+    straight, values, _ = run(tmp_path / "straight", 0, [])
+    losses, found, errors = run(tmp_path / "killed", killed_in, ["--max_restarts", "2"])
+    assert "the job goes on, starting it again (1.)" in errors
+    assert losses.keys() == straight.keys()
+    for place, seen in losses.items():
+        assert set(seen) == set(straight[place]), place
+    expected, found = np.load(values), np.load(found)
+    assert expected.files == found.files and len(found.files) == 8
+    for name in expected.files:
+        assert np.array_equal(expected[name], found[name]), name
