@@ -1,10 +1,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,10 +21,12 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
-#include "tessera/cluster/guard.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
-#include "tessera/cluster/launcher_output.h"
+#include "tessera/cluster/launcher/guard.h"
+#include "tessera/cluster/launcher/launcher_output.h"
+#include "tessera/cluster/launcher/rank_output.h"
+#include "tessera/cluster/launcher/rank_process.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
@@ -40,12 +38,6 @@
 namespace tessera::cluster {
 namespace {
 
-constexpr size_t kLastLines = 12;
-// Longer lines are passed on in pieces.
-constexpr size_t kMaxLine = 1 << 16;
-// Of an error that is held back, to be said once for all ranks that say it. What is longer is passed on.
-constexpr size_t kMaxHeld = 1 << 16;
-constexpr int kMaxHeldLines = 200;
 // After a signal a reader that takes nothing for so long is not waited for.
 constexpr int64_t kLastWordsMs = 1000;
 // The job has finished: ranks that have not noticed have so long.
@@ -63,279 +55,24 @@ std::string signal_name(int number) {
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal SIG{}", name);
 }
 
-// Whether a line on standard error begins the report of an error that ends a program: of a program of Tessera's, of
-// Python's, or of its argument parser's.
-bool begins_error(std::string_view line) {
-  if (line.starts_with("rank ")) {
-    const size_t end = line.find_first_not_of("0123456789", 5);
-    return end != 5 && end != std::string_view::npos && line.substr(end).starts_with(": error: ");
-  }
-  return line.starts_with("error: ") || line.starts_with("Traceback (most recent call last):") ||
-         line.starts_with("usage: ");
-}
-
-// Whether a line behind the report of an error cannot be a part of it, so that its program goes on. Where a traceback
-// ends cannot be told: its message may have any lines.
-bool goes_on(std::string_view report, std::string_view line) {
-  if (report.starts_with("Traceback") || report.starts_with("usage: ")) return false;
-  const bool is_about_usage = line.starts_with("usage: ") || line.find(" --help lists ") != std::string_view::npos;
-  return !line.starts_with(' ') && !line.starts_with('\t') && !is_about_usage;
-}
-
-std::pair<Socket, Socket> make_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw IoError("cannot make a pipe: {}", std::strerror(errno));
-  return {Socket(ends[0]), Socket(ends[1])};
-}
-
-// A job's secret or a password, in memory that the ranks inherit and nobody can change.
-Socket make_secret(std::string_view bytes) {
-  make_file_size_limit_an_error();
-  Socket memory(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory || write(memory.fd(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    throw IoError("cannot make memory for the job's secret: {}; {}", std::strerror(errno), limits_text());
-  }
-  fchmod(memory.fd(), 0600);
-  fcntl(memory.fd(), F_ADD_SEALS, kSecretSeals);
-  return memory;
-}
-
-// A rank's output, anew, or behind that of the process before. Whatever else lies there by that name is neither
-// followed nor waited for.
-Socket create_log(const std::string& path, bool goes_on) {
-  Socket file(open(
-      path.c_str(),
-      O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644));
-  struct stat status {};
-  if (file && fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode)) return file;
-  const bool is_no_file = file || errno == ELOOP || errno == ENXIO;
-  throw IoError("cannot write a rank's output to \"{}\": {}; give another --log_dir, or remove it", path,
-                is_no_file ? "there is a link, pipe or device of that name" : std::strerror(errno));
-}
-
-void set_nonblocking(const Socket& socket) { fcntl(socket.fd(), F_SETFL, fcntl(socket.fd(), F_GETFL) | O_NONBLOCK); }
-
-// What a rank writes to one of its outputs, passed on by whole lines.
-class Stream {
- public:
-  Stream() = default;
-  // `holds_errors`: the report of an error is kept until the rank ends, or shows by its next line that it goes on.
-  Stream(Socket source, LauncherOutput& target, std::string prefix, std::deque<std::string>* last_lines,
-         bool holds_errors)
-      : source_(std::move(source)),
-        target_(&target),
-        prefix_(std::move(prefix)),
-        last_lines_(last_lines),
-        holds_errors_(holds_errors) {
-    set_nonblocking(source_);
-  }
-  // What to wait for; -1 where there is nothing more, or nobody to take it now.
-  int fd_to_wait_for() const { return source_ && !is_held_up() ? source_.fd() : -1; }
-
-  // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank
-  // that writes as fast as this reads must not keep the launcher from all else.
-  bool drain() {
-    if (!source_) return true;
-    if (is_held_up()) return false;
-    // Not on the stack, which `ulimit -s` may keep to 32 KiB.
-    std::vector<char> buffer(1 << 14);
-    const ssize_t count = read(source_.fd(), buffer.data(), buffer.size());
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EAGAIN;
-    if (count <= 0) {
-      finish();
-      return true;
-    }
-    rest_.append(buffer.data(), static_cast<size_t>(count));
-    // A progress bar ends its lines by a return.
-    size_t end;
-    while ((end = rest_.find_first_of("\n\r")) != std::string::npos || rest_.size() > kMaxLine) {
-      take_line(end == std::string::npos ? kMaxLine : end + 1);
-    }
-    return false;
-  }
-  // Whether nobody takes what there is.
-  bool is_held_up() const { return target_->is_full(); }
-  void finish() {
-    if (!rest_.empty()) {
-      rest_.push_back('\n');
-      take_line(rest_.size());
-    }
-    source_ = Socket();
-  }
-  // The report that is held back; "" where there is none.
-  const std::string& held() const { return held_; }
-  // Passes it on.
-  void release() {
-    std::string lines = std::move(held_);
-    held_.clear();
-    num_held_ = 0;
-    for (size_t begin = 0; begin < lines.size();) {
-      const size_t end = std::min(lines.find('\n', begin), lines.size() - 1) + 1;
-      pass_line(lines.substr(begin, end - begin));
-      begin = end;
-    }
-  }
-
- private:
-  void take_line(size_t length) {
-    const std::string line = rest_.substr(0, length);
-    rest_.erase(0, length);
-    if (!held_.empty() && goes_on(held_, line)) release();
-    if (!holds_errors_ || (held_.empty() && !begins_error(line))) return pass_line(line);
-    held_ += line;
-    if (held_.size() > kMaxHeld || ++num_held_ > kMaxHeldLines) release();
-  }
-  void pass_line(const std::string& line) {
-    target_->write(prefix_ + line);
-    last_lines_->push_back(std::string(trim(line)));
-    if (last_lines_->size() > kLastLines) last_lines_->pop_front();
-  }
-
-  Socket source_;
-  LauncherOutput* target_ = nullptr;
-  std::string prefix_;
-  std::deque<std::string>* last_lines_ = nullptr;
-  bool holds_errors_ = false;
-  std::string rest_;
-  std::string held_;
-  int num_held_ = 0;  // its lines
-};
-
-// Descriptors that a job needs, of which a process has a thousand unless it asks for more. The old limit returns with
-// the end of this.
-class DescriptorLimit {
- public:
-  // Throws IoError where the system allows fewer.
-  DescriptorLimit(int num_ranks, int per_rank) {
-    constexpr rlim_t kOthers = 64;
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlim_t needed = static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers;
-    if (needed <= before_.rlim_cur) return;
-    if (needed > before_.rlim_max) {
-      throw IoError(
-          "tessera run: {} ranks need {} file descriptors of the launcher, {} are allowed (ulimit -Hn): start fewer "
-          "ranks{}",
-          num_ranks, needed, before_.rlim_max, per_rank > 1 ? ", or use --log_dir, which takes one for each" : "");
-    }
-    rlimit raised = before_;
-    raised.rlim_cur = needed;
-    setrlimit(RLIMIT_NOFILE, &raised);
-  }
-  ~DescriptorLimit() { restore(); }
-  DescriptorLimit(const DescriptorLimit&) = delete;
-  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
-  void restore() const { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
-// One report for each rank, shared with the guards.
-class GuardReports {
- public:
-  explicit GuardReports(size_t count) : bytes_(count * sizeof(GuardReport)) {
-    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw IoError("cannot get memory for {} ranks: {}", count, std::strerror(errno));
-    reports_ = static_cast<GuardReport*>(memory);
-    std::uninitialized_default_construct_n(reports_, count);
-  }
-  ~GuardReports() { munmap(reports_, bytes_); }
-  GuardReports(const GuardReports&) = delete;
-  GuardReports& operator=(const GuardReports&) = delete;
-  GuardReport& operator[](size_t rank) { return reports_[rank]; }
-
- private:
-  size_t bytes_;
-  GuardReport* reports_;
-};
-
 // A rank with its guard.
 struct Child {
   pid_t guard = -1;
   Socket guard_fd;  // readable when the guard, and so the rank, has ended
   bool is_running = false;
   int status = 0;  // of the rank
-  Stream out;
-  Stream err;
+  RankOutput out;
+  RankOutput err;
   std::string log_path;
   std::deque<std::string> last_lines;
   Socket kept;              // memory that its processes share, one after the other
   int num_restarts = 0;     // so far
-  int64_t started_ms = 0;   // its latest process
-  int num_short = 0;        // processes that have lived shortly, in a row
+  uint64_t after = 0;       // the generation that had ended when its latest process started; 0: none had
+  int num_idle = 0;         // processes that have ended before they were of a generation, in a row
   bool is_awaited = false;  // it has failed, and the job may go on with another process
   int64_t ended_ms = 0;     // when it did
   int64_t restart_ms = 0;   // when another process is started; 0: nobody has said that the job goes on
 };
-
-// Blocks the signals that end a job and makes them readable, as long as it lives. SIGPIPE is one of them: a write to
-// what nobody reads any more fails then, and the ranks end in order.
-class EndSignals {
- public:
-  EndSignals() {
-    sigemptyset(&set_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) sigaddset(&set_, number);
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-    socket_ = Socket(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  ~EndSignals() {
-    while (take() != 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  EndSignals(const EndSignals&) = delete;
-  EndSignals& operator=(const EndSignals&) = delete;
-  int fd() const { return socket_.fd(); }
-  const sigset_t& mask_before() const { return before_; }
-  // The next one that arrived, or 0.
-  int take() {
-    signalfd_siginfo info{};
-    return read(socket_.fd(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))
-               ? static_cast<int>(info.ssi_signo)
-               : 0;
-  }
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-  Socket socket_;
-};
-
-// What a rank's process does between fork and exec.
-struct RankStart {
-  const char* program;
-  char* const* arguments;
-  char* const* environment;
-  int out_fd;
-  int err_fd;
-  int status_fd;
-  int secret_fd;  // -1: none
-  const sigset_t* signal_mask;
-  const DescriptorLimit* descriptors;
-};
-
-void exec_rank(void* argument) {
-  const auto& start = *static_cast<const RankStart*>(argument);
-  start.descriptors->restore();
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  dup2(nothing, 0);
-  dup2(start.out_fd, 1);
-  dup2(start.err_fd, 2);
-  fcntl(start.status_fd, F_SETFD, 0);
-  if (start.secret_fd >= 0) fcntl(start.secret_fd, F_SETFD, 0);
-  pthread_sigmask(SIG_SETMASK, start.signal_mask, nullptr);
-  execve(start.program, start.arguments, start.environment);
-  static constexpr char kMessage[] = "cannot be executed\n";
-  [[maybe_unused]] const ssize_t written = write(2, kMessage, sizeof(kMessage) - 1);
-}
-
-// Opens /dev/null in place of standard descriptors that are closed: no pipe of a job may get their numbers.
-void open_standard_descriptors() {
-  int fd;
-  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {
-  }
-  if (fd > 2) close(fd);
-}
 
 class Launcher {
  public:
@@ -343,7 +80,8 @@ class Launcher {
       : options_(options),
         is_threads_(options.num_thread_ranks > 0),
         program_(find_program(options.command.at(0))),
-        descriptors_(num_children(), options.log_directory.empty() ? 4 : 2),
+        descriptors_(num_children(), options.log_directory.empty() ? 4 : 2,
+                     options.log_directory.empty() ? ", or use --log_dir, which takes two less for each" : ""),
         reports_(static_cast<size_t>(num_children())),
         out_(options.out_fd) {
     if (!out_.is_same_as(options.err_fd)) own_err_.emplace(options.err_fd);
@@ -353,7 +91,7 @@ class Launcher {
     // A job that is cut down while it starts must not leave those behind that have started.
     try {
       std::tie(status_, status_write_) = make_pipe();
-      set_nonblocking(status_);
+      fcntl(status_.fd(), F_SETFL, fcntl(status_.fd(), F_GETFL) | O_NONBLOCK);
       children_.resize(static_cast<size_t>(num_children()));
       const std::string job_id = comm::hex(comm::random_bytes(16));
       if (!options_.scheduler.empty() || options_.max_restarts > 0) {
@@ -451,11 +189,7 @@ class Launcher {
   }
   // What a rank keeps there outlives it, not the launcher.
   void keep_memory() {
-    for (Child& child : children_) {
-      child.kept = Socket(memfd_create("tessera-kept", MFD_CLOEXEC));
-      if (!child.kept)
-        throw IoError("cannot make memory for the ranks' values: {}; {}", std::strerror(errno), limits_text());
-    }
+    for (Child& child : children_) child.kept = make_kept_memory();
   }
   static uint64_t random_incarnation() {
     uint64_t number = 0;
@@ -500,18 +234,18 @@ class Launcher {
       }
       if (!child.is_running && child.restart_ms == 0) {
         child.is_awaited = true;
+        child.num_idle = end.generation > child.after ? 0 : child.num_idle + 1;
+        child.after = end.generation;
         child.restart_ms = now_ms() + pause_before_start(child);
       }
     }
   }
   bool is_ending() const { return end_signal_ != 0 || output_error_ != 0 || next_kill_ms_ != 0 || is_finished_; }
-  // Longer and longer where it ends as soon as it has begun.
-  static int64_t pause_before_start(Child& child) {
-    constexpr int64_t kShortMs = 10000;
+  // Longer and longer where processes end before they have joined.
+  static int64_t pause_before_start(const Child& child) {
     constexpr int64_t kFirstPauseMs = 100;
     constexpr int kMostDoublings = 6;
-    child.num_short = now_ms() - child.started_ms < kShortMs ? child.num_short + 1 : 0;
-    return child.num_short <= 2 ? 0 : kFirstPauseMs << std::min(child.num_short - 3, kMostDoublings);
+    return child.num_idle == 0 ? 0 : kFirstPauseMs << std::min(child.num_idle - 1, kMostDoublings);
   }
   bool is_any_awaited() const {
     return std::ranges::any_of(children_, [](const Child& child) { return child.is_awaited; });
@@ -637,7 +371,6 @@ class Launcher {
     GuardReport& report = reports_[static_cast<size_t>(place)];
     report.rank_pid = report.start_error = report.status = 0;
     report.has_ended = false;
-    child.started_ms = now_ms();
     const pid_t launcher = getpid();
     const pid_t guard = fork();
     if (guard < 0) throw IoError("cannot start rank {}: {}; {}", rank, std::strerror(errno), limits_text());
@@ -649,9 +382,9 @@ class Launcher {
     if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
     if (out_read) {
       const std::string prefix = is_threads_ ? "" : fmt::format("[{}] ", rank);
-      child.out = Stream(std::move(out_read), out_, prefix, &child.last_lines, /*holds_errors=*/false);
+      child.out = RankOutput(std::move(out_read), out_, prefix, &child.last_lines, /*holds_errors=*/false);
       // Threads of one process say by themselves what several of them have to say.
-      child.err = Stream(std::move(err_read), err(), prefix, &child.last_lines, !is_threads_);
+      child.err = RankOutput(std::move(err_read), err(), prefix, &child.last_lines, !is_threads_);
     }
   }
 
@@ -706,7 +439,7 @@ class Launcher {
   }
 
   // What a rank has written before its end, as fast as it is read.
-  void pass_on_rest(Stream& stream) {
+  void pass_on_rest(RankOutput& stream) {
     while (!stream.drain()) {
       if (stream.is_held_up()) wait_for_readers();
     }

@@ -29,7 +29,7 @@
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
-#include "tessera/cluster/launcher_output.h"
+#include "tessera/cluster/launcher/launcher_output.h"
 #include "tessera/cluster/test_job.h"
 
 namespace tessera {

@@ -205,7 +205,8 @@ struct RendezvousClient::Impl {
       asked_states.erase(blob->name);
     } else if (const auto* over = std::get_if<GenerationEnded>(&message)) {
       if (generation.number == 0 || of_generation < generation.number) return std::nullopt;
-      return RendezvousEnd{Kind::kGenerationEnded, over->rank, over->node_id, over->is_lost, printable(over->reason)};
+      return RendezvousEnd{Kind::kGenerationEnded,  over->rank,   over->node_id, over->is_lost,
+                           printable(over->reason), of_generation};
     } else if (const auto* fenced = std::get_if<Fenced>(&message)) {
       return RendezvousEnd{Kind::kFenced, -1, "", false, printable(fenced->reason)};
     } else if (const auto* refused = std::get_if<Refused>(&message)) {

@@ -47,6 +47,7 @@ struct RendezvousEnd {
   std::string node_id;   // its node; "": not known
   bool is_lost = false;  // that node
   std::string reason;
+  uint64_t generation = 0;  // that has ended
 };
 
 class RendezvousClient final : public comm::Store {

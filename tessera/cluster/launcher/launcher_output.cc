@@ -1,4 +1,4 @@
-#include "tessera/cluster/launcher_output.h"
+#include "tessera/cluster/launcher/launcher_output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "tessera/cluster/guard.h"
+#include "tessera/cluster/launcher/guard.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,0 +1,52 @@
+// RankOutput passes on, by whole lines, what a rank writes to one of its outputs. The report of an error is kept until
+// the rank ends, or shows by its next line that it goes on, so that several ranks' equal ones can be said once.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/launcher/launcher_output.h"
+
+namespace tessera::cluster {
+
+// So many last lines of a rank are remembered.
+inline constexpr size_t kLastLines = 12;
+
+class RankOutput {
+ public:
+  RankOutput() = default;
+  // `holds_errors`: the report of an error is kept.
+  RankOutput(Socket source, LauncherOutput& target, std::string prefix, std::deque<std::string>* last_lines,
+             bool holds_errors);
+
+  // What to wait for; -1 where there is nothing more, or nobody to take it now.
+  int fd_to_wait_for() const { return source_ && !is_held_up() ? source_.fd() : -1; }
+  // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank
+  // that writes as fast as this reads must not keep the launcher from all else.
+  bool drain();
+  // Whether nobody takes what there is.
+  bool is_held_up() const { return target_->is_full(); }
+  void finish();
+  // The report that is held back; "" where there is none.
+  const std::string& held() const { return held_; }
+  // Passes it on.
+  void release();
+
+ private:
+  void take_line(size_t length);
+  void pass_line(const std::string& line);
+
+  Socket source_;
+  LauncherOutput* target_ = nullptr;
+  std::string prefix_;
+  std::deque<std::string>* last_lines_ = nullptr;
+  bool holds_errors_ = false;
+  std::string rest_;
+  std::string held_;
+  int num_held_ = 0;  // its lines
+};
+
+}  // namespace tessera::cluster
