@@ -55,6 +55,10 @@ void bind_callbacks(nb::module_& m) {
       .def_ro("step_in_epoch", &train::RunContext::step_in_epoch)
       .def_ro("steps_per_epoch", &train::RunContext::steps_per_epoch)
       .def_ro("step", &train::RunContext::step, "Since the beginning of training, resumed steps included.")
+      .def_ro("first_step", &train::RunContext::first_step,
+              "The step before the first one of this call of train(), whichever process of the job has begun it.")
+      .def_ro("number", &train::RunContext::number,
+              "Of that call in its process, from 1; 0 where the job does not recover.")
       .def_ro("loss", &train::RunContext::loss, "Of the last step; the mean where the loss is a vector.")
       .def_ro("rows_of_epoch", &train::RunContext::rows_of_epoch, "Trained on in this epoch so far.")
       .def_ro("has_failed", &train::RunContext::has_failed, "An exception ends the training.")

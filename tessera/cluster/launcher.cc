@@ -419,7 +419,7 @@ class Launcher {
       if (of_child[2].revents != 0) child.err.drain();
       if (of_child[0].revents != 0) {
         wait_for(child);
-        child.is_awaited = recovers_ && child.status != 0 && !is_ending();
+        child.is_awaited = recovers_ && child.status != 0 && !is_ending() && !(own_scheduler_ && is_usage(child));
         child.ended_ms = now_ms();
         tell_scheduler(static_cast<int>(i));
         if (child.status != 0 && !child.is_awaited && !is_finished_) note_failure(rank_of(static_cast<int>(i)));
@@ -525,6 +525,11 @@ class Launcher {
     --num_running_;
   }
 
+  // Its command line is wrong, and stays so.
+  static bool is_usage(const Child& child) {
+    return WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitUsage;
+  }
+
   // What the scheduler cannot see: how a process has ended.
   void tell_scheduler(int place) {
     if (!link_) return;
@@ -625,8 +630,7 @@ class Launcher {
       text += "; it wrote nothing\n";
     }
     err().write(text);
-    const bool is_usage = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitUsage;
-    return is_usage ? kExitUsage : kExitFailure;
+    return is_usage(child) ? kExitUsage : kExitFailure;
   }
 
   // What was held back, the origin's first; whoever stopped because of it says only where.

@@ -66,7 +66,8 @@ void add_run(CLI::App& app, int& exit_code) {
   run->add_option("--max_restarts", options.max_restarts,
                   "so often a rank that fails is started again and the job goes on; default: its failure ends the job")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
-      ->excludes(join);
+      ->excludes(join)
+      ->excludes(run->get_option("--threads"));
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host")
       ->check(CLI::IsMember({"shm", "gloo", "mpi", "threads"}));

@@ -176,6 +176,20 @@ class OnOneHost(Recovery):
         self.assertEqual(len(re.findall(r"starting it again", out)), 2, out)
         self.assertRegex(out, "tessera run: rank 1 failed: killed by signal SIGKILL")
 
+    def test_what_the_command_line_says_wrongly_is_not_tried_again(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2, "python3", "-c", "import sys; sys.exit(2)"])
+        self.assertEqual(code, 2, out)
+        self.assertNotIn("again", out)
+        code, out = run([TESSERA, "run", "--threads", 2, "--max_restarts", 2, *self.job("--steps", 2)])
+        self.assertEqual(code, 2, out)
+
+    def test_gloo_connects_the_ranks_of_the_next_generation_as_well(self):
+        straight = self.undisturbed(3, "--steps", 8)
+        code, out = run([TESSERA, "run", "-n", 3, "--max_restarts", 1, "--transport", "gloo",
+                         *self.job("--steps", 8, "--kill_rank", 0, "--kill_step", 5, "--kill_once", self.once())])
+        self.assertEqual(code, 0, out)
+        self.assertEqual(result(out), straight, out)
+
     def test_without_restarts_a_loss_is_the_end(self):
         code, out = run([TESSERA, "run", "-n", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3)])
         self.assertEqual(code, 1, out)

@@ -159,6 +159,11 @@ class LossMonitor(Callback):
         self._per_print_times = per_print_times
         self._last_print_time = 0
 
+    def begin(self, run_context):
+        done = run_context.original_args().cur_step_num
+        if done and self._per_print_times:  # lines come when they would have come in one process
+            self._last_print_time = done - done % self._per_print_times
+
     def step_end(self, run_context):
         params = run_context.original_args()
         loss = params.net_outputs
@@ -301,7 +306,9 @@ class Adapter(tessera.Callback):
             run.request_stop()
 
     def begin(self, run):
-        self._tell("begin", run, {"epoch_num": run.num_epochs, "batch_num": run.steps_per_epoch, "cur_epoch_num": 0, "cur_step_num": 0})
+        # Steps that another process of the job has done of this training.
+        done = run.step - run.first_step if run.number else 0
+        self._tell("begin", run, {"epoch_num": run.num_epochs, "batch_num": run.steps_per_epoch, "cur_epoch_num": 0, "cur_step_num": done})
 
     def epoch_begin(self, run):
         self._tell("epoch_begin", run, {"cur_epoch_num": run.epoch})
