@@ -18,8 +18,8 @@ import threading
 import unittest
 from pathlib import Path
 
-import strangers_test
-from strangers_test import BIN, JOB, NOBODY, STEPS, Attack, eventually, needs_root
+import attacked_jobs
+from attacked_jobs import BIN, JOB, NOBODY, STEPS, Attack, eventually, needs_root
 
 TESSERA = BIN / "tessera"
 NODE_ID = "the-name-of-a-node"
@@ -433,4 +433,4 @@ class WithCertificates(AtTheSchedulersPort):
 
 
 if __name__ == "__main__":
-    strangers_test.main(__name__)
+    attacked_jobs.main(__name__)
