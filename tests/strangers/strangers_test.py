@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import wire
-from attacked_jobs import BIN, JOB_ID, NOBODY, Attack, Strangers, eventually, everything, main, needs_root
+from attacked_jobs import BIN, JOB_ID, NOBODY, Attack, Strangers, eventually, everything, hangs_up, main, needs_root
 
 RANK_PROGRAM = BIN / "rank_program"
 
@@ -77,6 +77,24 @@ class AtTheDoor(Strangers):
         after = use()
         self.assertLess(after[0] - memory, 16 << 10)
         self.assertLess(after[1] - descriptors, 100)
+        job.start_others()
+        self.ends_undisturbed(job)
+        self.tells_nothing(job, attack.end())
+
+    def test_who_does_not_join_is_hung_up_on_before_the_job_gives_up(self):
+        """One that says nothing, one that stops in mid frame, and one that has proven the secret and then says nothing."""
+        job = self.job(2, TESSERA_TIMEOUT_MS="120000")
+        job.start(0)
+
+        def crowd(stranger):
+            stranger.half_frames(1)  # of as many bytes as are read of one that has not joined
+            stranger.idle(2)
+            line = stranger.prove()
+            at_once = [hangs_up(line, 0) for line in stranger.lines]
+            return line is not None, at_once, [hangs_up(line, 30) for line in stranger.lines]
+
+        attack = Attack(crowd, job.address, job.secret)
+        self.assertEqual(attack.result, (True, [False] * 4, [True] * 4))
         job.start_others()
         self.ends_undisturbed(job)
         self.tells_nothing(job, attack.end())
@@ -225,6 +243,30 @@ class WithTheSecret(Strangers):
         self.assertIn(b"rank 0 has joined already", attack.result[0][1])
         self.assertNotIn(JOB_ID.encode(), attack.result[3][1])
         relay.go_on()
+        job.start_others()
+        self.ends_undisturbed(job)
+        attack.end()
+
+    def test_who_joins_as_no_rank_is_hung_up_on(self):
+        """With the secret, so that the rank is read; nothing of what it is may end rank 0."""
+        job = self.job(2)
+        job.start(0)
+        texts = ("no number", "", "-1", "1x", " 1", "0x1", "1.0", "1e0", str(2**31), str(2**63), str(2**70), "9" * 200, "\x00", "\u0661")
+        bodies = [f"{JOB_ID}\0{rank}\0{size}\0host" for text in texts for rank, size in ((text, 2), (1, text))]
+        bodies += ["", "x", JOB_ID, f"{JOB_ID}\0" "1", f"{JOB_ID}\0" "1\0" "2", f"{JOB_ID}\0" "1\0" "2\0host\0more", "\0" * 100]
+
+        def claim(stranger):
+            answers = []
+            for body in bodies:
+                line = stranger.prove()
+                line.send_frame(b"J", body.encode())
+                answers.append(line.read())
+            return answers
+
+        attack = Attack(claim, job.address, job.secret)
+        for body, answer in zip(bodies, attack.result, strict=True):
+            with self.subTest(body):
+                self.assertTrue(answer is None or answer[0] == b"R", answer)
         job.start_others()
         self.ends_undisturbed(job)
         attack.end()
