@@ -15,7 +15,7 @@ from pathlib import Path
 
 import wire
 
-BIN = Path(sys.argv.pop(1))
+BIN = Path(os.environ["TESSERA_BUILD"]) / "bin" if "TESSERA_BUILD" in os.environ else Path(sys.argv.pop(1))
 JOB = BIN / "strangers_job"
 JOB_ID = "the job's own name"
 STEPS = 6

@@ -4,6 +4,7 @@ import hmac
 import os
 import secrets
 import socket
+import stat
 
 from mindspore import context
 from mindspore.communication._rank_table import read_table
@@ -58,10 +59,23 @@ def _key_of_user():
             except FileExistsError:
                 pass
             os.unlink(own)
-        with open(path, "rb") as file:
-            return file.read()
+        return _read_own(path)
     except OSError:
         return b""
+
+
+def _read_own(path):
+    """A file's bytes; none, with a warning, where it is not one that this user alone may read. A pipe is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
+            return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    context.warn_once(f"{path} is no file that only this user may read, and is not used: others can guess where ranks meet, and keep them from it; "
+                      "remove it, and it is made anew")
+    return b""
 
 
 def _is_here(server):
