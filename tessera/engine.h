@@ -8,6 +8,9 @@
 #include "tessera/base/thread.h"
 #include "tessera/tensor/tensor.h"
 
+// Where a job's scheduler is.
+#include "tessera/cluster/rendezvous/host_port.h"
+
 // Files of checkpoints: reading, writing, converting, comparing.
 #include "tessera/checkpoint/convert/diff.h"
 #include "tessera/checkpoint/convert/safetensors.h"

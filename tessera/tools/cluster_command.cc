@@ -8,7 +8,17 @@
 namespace tessera::tools {
 namespace {
 
-constexpr double kMillisecondsOfSecond = 1000;
+// The longest that a scheduler is asked, or waits for its workers.
+constexpr double kMaxAskS = 1000;
+constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
+
+// An empty name is looked up, too, as one of this host's that nobody has asked for.
+CLI::Validator some_host() {
+  return {[](const std::string& text) {
+            return std::string(text.empty() ? "must be an address or a name of this host" : "");
+          },
+          ""};
+}
 
 void add_scheduler(CLI::App& app, int& exit_code) {
   static cluster::SchedulerOfJob job;
@@ -31,9 +41,10 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0, 65535))
       ->required();
   scheduler->add_option("--host", job.host, "the address of one interface of this host; other hosts need one")
+      ->check(some_host())
       ->capture_default_str();
   scheduler->add_option("--timeout", timeout_s, "seconds until all workers are there")
-      ->check(positive_seconds(static_cast<double>(cluster::kMaxTimeoutMs) / kMillisecondsOfSecond))
+      ->check(positive_seconds(kMaxTimeoutS))
       ->capture_default_str();
   scheduler
       ->add_option("--max_restarts", job.max_restarts,
@@ -41,13 +52,13 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
       ->capture_default_str();
   scheduler->add_option("--node_timeout", node_timeout_s, "seconds after which a worker that says nothing is lost")
-      ->check(positive_seconds(static_cast<double>(cluster::kMaxTimeoutMs) / kMillisecondsOfSecond))
+      ->check(positive_seconds(kMaxTimeoutS))
       ->capture_default_str();
   scheduler->add_option("--state", job.state_path,
                         "a file that outlives the scheduler: started again with it, it knows its workers");
   scheduler->callback([&exit_code] {
-    job.join_timeout_ms = static_cast<int64_t>(timeout_s * kMillisecondsOfSecond);
-    job.node_timeout_ms = static_cast<int64_t>(node_timeout_s * kMillisecondsOfSecond);
+    job.join_timeout_ms = milliseconds_of(timeout_s);
+    job.node_timeout_ms = milliseconds_of(node_timeout_s);
     exit_code = cluster::run_scheduler_from_environment(job);
   });
 }
@@ -57,14 +68,13 @@ void add_status(CLI::App& parent) {
   static bool json = false;
   static double timeout_s = 5;
   auto* status = parent.add_subcommand("status", "who is there, who is waited for");
-  status->add_option("scheduler", address, "HOST:PORT of the scheduler")->required();
+  status->add_option("scheduler", address, "HOST:PORT of the scheduler")->check(scheduler_address())->required();
   status->add_flag("--json", json, "print one JSON object");
   status->add_option("--timeout", timeout_s, "seconds until it must have answered")
-      ->check(positive_seconds(kMillisecondsOfSecond))
+      ->check(positive_seconds(kMaxAskS))
       ->capture_default_str();
   status->callback([] {
-    const auto limit_ms = static_cast<int64_t>(timeout_s * kMillisecondsOfSecond);
-    std::fputs(cluster::scheduler_status_from_environment(address, json, limit_ms).c_str(), stdout);
+    std::fputs(cluster::scheduler_status_from_environment(address, json, milliseconds_of(timeout_s)).c_str(), stdout);
   });
 }
 

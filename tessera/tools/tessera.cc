@@ -1,7 +1,5 @@
 // The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -30,11 +28,6 @@ constexpr const char* kVersion = TESSERA_VERSION;
 // The longest wait for another rank.
 constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
 
-// Rounded up, so that no time becomes none; a decimal fraction may be a little more in binary.
-int64_t milliseconds_of(double seconds) {
-  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(seconds * 1000 - 1e-6)), 1, cluster::kMaxTimeoutMs);
-}
-
 void add_run(CLI::App& app, int& exit_code) {
   static cluster::LaunchOptions options;
   static double timeout_s = 0;
@@ -55,13 +48,16 @@ void add_run(CLI::App& app, int& exit_code) {
       "program, too, 128 + N after signal N.");
   auto* n =
       run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(tools::count_from(1));
-  run->add_option("--threads", options.num_thread_ranks,
-                  "instead: the number of ranks, as threads of one process; not for programs in Python")
-      ->check(tools::count_from(1))
-      ->excludes(n);
+  auto* threads = run->add_option("--threads", options.num_thread_ranks,
+                                  "instead: the number of ranks, as threads of one process; not for programs in Python")
+                      ->check(tools::count_from(1))
+                      ->excludes(n);
   auto* join =
-      run->add_option("--join", options.scheduler, "HOST:PORT of the scheduler whose job these ranks are part of");
+      run->add_option("--join", options.scheduler, "HOST:PORT of the scheduler whose job these ranks are part of")
+          ->check(tools::scheduler_address())
+          ->excludes(threads);
   run->add_option("--node_id", options.node_id, "the ranks' node ids are NODE_ID/0, NODE_ID/1, ...; default: drawn")
+      ->check(tools::node_ids())
       ->needs(join);
   run->add_option("--max_restarts", options.max_restarts,
                   "so often a rank that fails is started again and the job goes on; default: its failure ends the job")
@@ -82,10 +78,14 @@ void add_run(CLI::App& app, int& exit_code) {
   run->callback([run, &exit_code] {
     // What follows the program's name belongs to the program, options included.
     for (const auto& argument : run->remaining()) options.command.push_back(argument);
-    if (timeout_s > 0) options.timeout_ms = milliseconds_of(timeout_s);
+    if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
       throw tools::UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",
                               options.transport);
+    }
+    if (options.transport == "mpi" && !options.scheduler.empty()) {
+      throw tools::UsageError(
+          "--transport mpi: the ranks of a scheduler's job are started without mpirun; use shm or gloo");
     }
     const char* const inherited = std::getenv("TESSERA_TRANSPORT");
     const std::string transport = options.transport.empty() && inherited != nullptr ? inherited : options.transport;

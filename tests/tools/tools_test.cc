@@ -419,6 +419,18 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       "plan mlp --ranks 2 --semi_auto", "plan mlp --ranks 2 --input x=[data,_]", "plan mlp --memory --rank 1",
       "plan mlp --memory --values -1", "plan mlp --ranks 2 --diff one", "run", "run -n 0 true", "run -n two true",
       "run --threads 0 true", "run -n 1 --threads 1 true", "run --timeout 0 true", "run --num_threads 0 true",
+      "run --join nowhere -n 1 true", "run --join 127.0.0.1:x -n 1 true", "run --join 127.0.0.1:0 -n 1 true",
+      "run --join ::1 -n 1 true", "run --join 127.0.0.1:65536 -n 1 true", "run --join '' -n 1 true",
+      "run --node_id a -n 1 true", "run --join 127.0.0.1:1 --node_id '' -n 1 true",
+      "run --join 127.0.0.1:1 --node_id 'a b' -n 1 true", "run --join 127.0.0.1:1 --threads 2 true",
+      "run --join 127.0.0.1:1 --transport mpi true", "scheduler", "scheduler --port 0", "scheduler --workers 2",
+      "scheduler --workers 0 --port 0", "scheduler --workers two --port 0", "scheduler --workers 2 --port x",
+      "scheduler --workers 2 --port 65536", "scheduler --workers 2 --port 0 --timeout 0",
+      "scheduler --workers 2 --port 0 --host '' --timeout 1", "scheduler --workers 2 --port 0 here", "cluster",
+      "cluster statu", "cluster status", "cluster status nowhere", "cluster status 127.0.0.1:0",
+      "cluster status 127.0.0.1:65536", "cluster status 127.0.0.1:1 --timeout 0", "cluster status 127.0.0.1:1 here",
+      "cluster make-certificates", "cluster make-certificates x --days 0",
+      "cluster make-certificates x --days 1 --revoke y", "cluster make-certificates x --nodes a --revoke y",
       "run --transport pigeon true", "run --transport threads true", "run --threads 2 --transport gloo true", "solve",
       "solve --rounds 0 x", "solve --timeout -1 x", "solve --gap 2 x", "solve --seed -1 x", "info here",
       "info --kernels --kernel_cache ''", "calibrate --num_threads 0", "calibrate --quiet --num_threads many",
@@ -428,7 +440,8 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       // what has no effect beside the rest
       "plan mlp --memory --out x", "graph --batch_size 2 " + damaged.string()};
   for (const auto& arguments : cases) {
-    const Refusal refusal = refused_with_code(kCommand + arguments);
+    // Where it is not refused, a scheduler is not waited for.
+    const Refusal refusal = refused_with_code("TESSERA_JOIN_TIMEOUT_MS=300 " + kCommand + arguments);
     EXPECT_EQ(refusal.code, 2) << arguments << "\n" << refusal.text;
     EXPECT_FALSE(refusal.text.empty()) << arguments;
   }
@@ -469,6 +482,11 @@ TEST(ExitCodes, AreOneForWhatFailsAtWork) {
                                     "run -n 2 false",
                                     "run -n 2 sh -c 'exit 7'",
                                     "run --threads 2 false",
+                                    "scheduler --workers 1 --port 0 --timeout 0.0001",
+                                    "scheduler --workers 1 --port 0 --host no-such-host.invalid",
+                                    "cluster status 127.0.0.1:1",
+                                    "cluster make-certificates OUT",
+                                    "cluster make-certificates NOWHERE --revoke somebody",
                                     "solve NOWHERE --quiet",
                                     "solve DAMAGED --quiet",
                                     "ckpt ls NOWHERE",
@@ -496,6 +514,10 @@ TEST(ExitCodes, AreOneForWhatFailsAtWork) {
     EXPECT_FALSE(refusal.text.empty()) << arguments;
   }
   EXPECT_EQ(refused_with_code(kCommand + "run -n 3 sh -c 'exit 2'").code, 2);
+  EXPECT_EQ(refused_with_code("TESSERA_JOIN_TIMEOUT_MS=100 " + kCommand + "run --join 127.0.0.1:1 true").code, 1);
+  // No time that somebody asks for becomes none.
+  EXPECT_NE(refused_with_code(kCommand + "scheduler --workers 1 --port 0 --timeout 0.0001").text.find("within 1 ms"),
+            std::string::npos);
 }
 
 // The law of options: one that is given to a form of a command changes what it prints or writes, or is refused as one

@@ -127,6 +127,9 @@ CLI::Validator number_that(const std::function<bool(double)>& is_good, const std
 // The largest number that counts anything here.
 constexpr int64_t kMaxCount = int64_t{1} << 30;
 
+// A node id has 100 at most, and ends with a "/" and a rank of this host.
+constexpr size_t kMaxNodeIds = 90;
+
 // By a function that returns what is wrong, or throws it.
 CLI::Validator read_by(const std::function<std::string(const std::string&)>& wrong_with) {
   const auto check = [wrong_with](const std::string& text) -> std::string {
@@ -161,6 +164,26 @@ CLI::Validator bytes() {
     parse_bytes(text, "the value");
     return "";
   });
+}
+
+CLI::Validator scheduler_address() {
+  return read_by([](const std::string& text) -> std::string {
+    const auto place = cluster::rendezvous::parse_host_port(text, "a scheduler's address");
+    return place.port > 0 ? "" : fmt::format("a scheduler's port is from 1 to 65535, got {}", text);
+  });
+}
+
+CLI::Validator node_ids() {
+  return read_by([](const std::string& text) -> std::string {
+    const bool is_seen = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+    const bool is_good = is_seen && !text.empty() && text.size() <= kMaxNodeIds;
+    return is_good ? "" : fmt::format("must be 1 to {} visible characters of ASCII, got \"{}\"", kMaxNodeIds, text);
+  });
+}
+
+int64_t milliseconds_of(double seconds) {
+  // A decimal fraction may be a little more in binary.
+  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(seconds * 1000 - 1e-6)), 1, cluster::kMaxTimeoutMs);
 }
 
 CLI::Validator fraction() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -16,6 +17,14 @@ CLI::Validator positive_seconds(double at_most = std::numeric_limits<double>::in
 CLI::Validator fraction();
 CLI::Validator count_from(int64_t least);
 CLI::Validator bytes();
+// HOST:PORT of a scheduler, and what begins the node ids of its ranks: visible characters, few enough for "/N" behind
+// them.
+CLI::Validator scheduler_address();
+CLI::Validator node_ids();
+
+// Whole milliseconds of a time that positive_seconds() has let through: rounded up, so that no time becomes none, and
+// at most those of the longest wait.
+int64_t milliseconds_of(double seconds);
 
 // Prints "error: unknown option --devces; did you mean --devices?", the usage and where all options are listed, or the
 // help or version that was asked for. Without a command prints the whole help. Returns the exit code.
