@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import check_layers
 import imports
 import suites
+import variables
 from claims import main
 
 
@@ -24,25 +25,20 @@ def faults_of(files):
         return check_layers.check(folder)
 
 
-def environment_variables():
-    """Those that the sources read or set, by name; each is a literal where it is used."""
-    in_code = re.compile(r"""getenv\("(\w+)"|read_(?:text|number)\(\s*"([A-Z]\w+)"|settings\["(\w+)"\]|defaults\["(\w+)"\]|"""
-                         r"""environ\.(?:get|setdefault)\(["'](\w+)["']|environ\[["'](\w+)["']\]|["'](\w+)["'] in os\.environ|"""
-                         r"""["']((?:TESSERA|OMPI|PMIX|OMP|RANK|DEVICE)_[A-Z_]+)["']""")
-    names = set()
-    for folder in ("tessera", "python"):
-        for path in (ROOT / folder).rglob("*"):
-            is_source = path.suffix in (".cc", ".h", ".py") and not path.stem.endswith("_test") and "testing" not in path.parts
-            if is_source and re.search(r"getenv|environ", path.read_text()):
-                names.update(name for groups in in_code.findall(path.read_text()) for name in groups if name)
-    return names
-
-
 class Environment(unittest.TestCase):
     def test_the_page_lists_every_variable_and_no_other(self):
         page = (ROOT / "docs/environment.md").read_text()
-        tables = "".join(line.split("|")[1] for line in page.split("## Exit codes")[0].splitlines() if line.startswith("|"))
-        self.assertEqual(set(re.findall(r"`(\w+)`", tables)), environment_variables())
+        library = variables.of_library(ROOT)
+        self.assertEqual(variables.listed(page, "Variables of a rank") | variables.listed(page, "Variables that scripts"), library)
+        self.assertEqual(variables.listed(page, "Variables for developers"), variables.of_developers(ROOT) - library)
+
+    def test_a_variable_of_a_test_or_a_script_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in {"tests/a.cc": 'std::getenv("ONE")', "scripts/b": "x=${TWO:-3}", "benchmarks/c.py": "os.environ.get('THREE')",
+                               "tessera/d_test.cc": 'getenv("FOUR")', "examples/e.sh": "$mine ${mine:-} ${#FIVE}"}.items():
+                (Path(folder) / path).parent.mkdir(exist_ok=True)
+                (Path(folder) / path).write_text(text)
+            self.assertEqual(variables.of_developers(Path(folder)), {"ONE", "TWO", "THREE", "FOUR"})
 
 
 class Layers(unittest.TestCase):
