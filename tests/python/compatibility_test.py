@@ -11,6 +11,8 @@ import pytest
 from mindspore import context, nn, ops
 from mindspore._stand_ins import refusal
 
+import specified_names
+
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent.parent / "docs" / "compatibility.md"
 BEGIN, END = "<!-- names: written by tests/python/compatibility_test.py --update -->\n", "<!-- end of names -->\n"
@@ -112,6 +114,16 @@ def test_what_is_refused_says_why(module, name):
     text = ask(lambda: find(module, name))
     if text:
         assert re.search("waits for|is not part of Tessera's mindspore package|has no attribute", text), text
+
+
+def test_every_name_of_the_specification_is_listed():
+    if not specified_names.PAGE.exists():
+        pytest.skip("../shared/spec/api.md is absent")
+    listed = {part for name in [*MODULES, *CALLS, *(name for names in MODULES.values() for name in names)] for part in re.findall(r"[A-Za-z_]\w*", name)}
+    specified = specified_names.specified_names()
+    assert len(specified) > 200
+    assert sorted(specified - listed - specified_names.OTHERS) == [], "list it in compatibility_names.txt, or among what is no name"
+    assert sorted(specified_names.OTHERS - specified) == sorted(specified_names.OTHERS & listed) == []
 
 
 def test_an_unknown_name_gets_what_is_near():
