@@ -52,6 +52,8 @@ def test_resnet50_in_python(tmp_path, images, mode, ranks):
     assert sorted((epoch, step) for epoch, step, _ in losses) == sorted(ranks * [(1, 4 // ranks), (2, 4 // ranks)])
     assert all(0 < float(loss) < 2 * math.log(10) for _, _, loss in losses)
     assert len(re.findall(r"epoch time: [\d.]+ ms, per step time: [\d.]+ ms", out)) == 2 * ranks
+    summary = re.findall(r"trained 2 epochs in [\d.]+ s, [\d.]+ images/s; the last loss is ([\d.]+)\n", out)
+    assert len(summary) == 1 and float(summary[0]) == pytest.approx(float(losses[-1][2]), abs=1e-3), out
 
 
 def test_resnet50_searched_in_cpp(tmp_path, images):
@@ -72,6 +74,33 @@ def test_resnet50_in_cpp(tmp_path, images, ranks):
                                 "--print_loss", 1, "--initial_values", "reference", "--kernels", "fixed"), tmp_path)
     losses = [float(loss) for _, _, loss in job.losses(out)]
     assert losses[0] == pytest.approx(math.log(10), abs=0.05)
+
+
+def test_an_epoch_leaves_a_line_where_nothing_else_is_printed(tmp_path, images, language):
+    """Whatever the number of ranks; without a bar of progress, and without losses of single steps."""
+    resnet50 = [job.BIN / "resnet50_cifar10", "--data_path", images, "--batch_size", 64, "--no_progress", "--kernels", "fixed"]
+    transformer = [job.BIN / "transformer_wmt14", *texts(language, "train"), *TRANSFORMER, "--steps", 3]
+    for ranks in (1, 2):
+        for command, what in ((resnet50, "images"), (transformer, "pairs")):
+            out, _ = job.run(by_tessera(ranks, *command, "--epochs", 2), tmp_path)
+            lines = re.findall(rf"epoch (\d)/2: loss ([\d.]+), [\d.]+ {what}/s, [\d.]+ s\n", out)
+            assert [epoch for epoch, _ in lines] == ["1", "2"] and float(lines[0][1]) > 0, out
+            assert not job.losses(out)
+
+
+@pytest.mark.parametrize("first_ranks, second_ranks", [(1, 1), (2, 2), (1, 2)])
+def test_resnet50_in_cpp_goes_on_from_its_newest_checkpoint(tmp_path, images, first_ranks, second_ranks):
+    def said(ranks, epochs, folder, *options):
+        out, _ = job.run(by_tessera(ranks, job.BIN / "resnet50_cifar10", "--data_path", images, "--batch_size", 64, "--no_progress", "--kernels", "fixed",
+                                    "--print_loss", 1, "--epochs", epochs, "--checkpoint_dir", folder, *options), tmp_path)
+        return [(epoch, step, float(loss)) for epoch, step, loss in job.losses(out)][::ranks], out
+
+    whole, _ = said(1, 2, "whole")
+    first, _ = said(first_ranks, 1, "parts")
+    second, out = said(second_ranks, 2, "parts", "--resume", "newest")
+    assert re.search(r"going on from parts/resnet50-1_2\.ckpt: epoch 1, step 2\n", out), out
+    assert [loss[:2] for loss in first + second] == [loss[:2] for loss in whole] and len(whole) == 4
+    assert [loss[2] for loss in first + second] == pytest.approx([loss[2] for loss in whole], rel=2e-3)
 
 
 def test_resnet50_in_cpp_is_split_as_a_strategy_file_says(tmp_path, images):

@@ -5,13 +5,14 @@
     mpirun -n 4 python train.py --data_path cifar-10-batches-bin --parallel_mode data_parallel
 """
 import argparse
+import time
 
 import mindspore.dataset as ds
 import mindspore.dataset.transforms.c_transforms as C
 import mindspore.dataset.vision.c_transforms as vision
 from mindspore import Model, context, dtype, nn
 from mindspore.communication import get_group_size, get_rank, init
-from mindspore.train.callback import LossMonitor, TimeMonitor
+from mindspore.train.callback import Callback, LossMonitor, TimeMonitor
 from resnet import resnet50
 
 
@@ -24,6 +25,22 @@ def create_dataset(path, image_size, batch_size):
         vision.Rescale(1.0 / 255.0, 0.0), vision.Normalize((0.4465, 0.4822, 0.4914), (0.2010, 0.1994, 0.2023)), vision.HWC2CHW()
     ], input_columns="image")
     return dataset.batch(batch_size, drop_remainder=True)
+
+
+class Summary(Callback):
+    """A line at the end of the training, by rank 0: how long, how fast, how good."""
+
+    def __init__(self, batch_size):
+        self.batch_size, self.start = batch_size, 0.0
+
+    def begin(self, run_context):
+        self.start = time.time()
+
+    def end(self, run_context):
+        run, seconds = run_context.original_args(), time.time() - self.start
+        images = run.cur_step_num * self.batch_size * get_group_size()
+        if get_rank() == 0:
+            print(f"trained {run.cur_epoch_num} epochs in {seconds:.1f} s, {images / seconds:.1f} images/s; the last loss is {run.net_outputs}", flush=True)
 
 
 def main():
@@ -43,7 +60,7 @@ def main():
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     optimizer = nn.Momentum(network.trainable_params(), 0.01, 0.9)
     model = Model(network, loss_fn=loss, optimizer=optimizer)
-    model.train(arguments.epochs, dataset, callbacks=[LossMonitor(), TimeMonitor()], dataset_sink_mode=True)
+    model.train(arguments.epochs, dataset, callbacks=[LossMonitor(), TimeMonitor(), Summary(arguments.batch_size)], dataset_sink_mode=True)
 
 
 if __name__ == "__main__":
