@@ -4,8 +4,13 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
@@ -18,6 +23,7 @@
 namespace tessera::checkpoint {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -150,6 +156,62 @@ TEST_F(CkptCommand, FailsWithTheReason) {
   EXPECT_THAT(damaged.text, HasSubstr("DAMAGED"));
   EXPECT_THAT(damaged.text, HasSubstr("1 verified, 0 without a manifest, 1 damaged"));
   EXPECT_EQ(run("transform").exit_code, 2);
+}
+
+// Somebody who cuts a file short and writes it again, for as long as this lives.
+class Cutter {
+ public:
+  explicit Cutter(const std::string& path) : path_(path), content_(FileSystem::local().read_text(path)) {}
+  ~Cutter() {
+    has_ended_ = true;
+    thread_.join();
+    write(content_.size());
+  }
+  int64_t num_cuts() const { return num_cuts_; }
+
+ private:
+  void write(size_t size) {
+    std::ofstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.write(content_.data(), static_cast<std::streamsize>(size));
+  }
+  void cut() {
+    for (size_t i = 0; !has_ended_; ++i, ++num_cuts_) {
+      std::filesystem::resize_file(path_, content_.size() * (i % 7) / 7);
+      write(content_.size());
+    }
+  }
+
+  std::string path_;
+  std::string content_;
+  std::atomic<bool> has_ended_ = false;
+  std::atomic<int64_t> num_cuts_ = 0;
+  std::thread thread_{[this] { cut(); }};
+};
+
+TEST_F(CkptCommand, F34_AFileThatIsCutShortWhileItIsReadEndsNoCommandByASignal) {
+  save(files, {.path = folder + "/big"}, std::vector{Entry("w", Tensor::full({DType::kF32, {1024, 1024}}, 1))},
+       {.step = 1});
+  save(files, {.path = folder + "/whole"}, std::vector{Entry("w", Tensor::full({DType::kF32, {1024, 1024}}, 1))},
+       {.step = 1});
+  std::filesystem::permissions(folder + "/big.ckpt", std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  std::map<int, int> codes;
+  {
+    const Cutter cutter(folder + "/big.ckpt");
+    for (int trial = 0; trial < 20; ++trial) {
+      for (const char* command :
+           {"inspect big.ckpt", "inspect big.ckpt --json", "verify big.ckpt", "diff big.ckpt whole.ckpt",
+            "diff big.ckpt whole.ckpt --bytes", "export big.ckpt out.safetensors", "transform big.ckpt dst", "ls ."}) {
+        const auto outcome = run(command);
+        ++codes[outcome.exit_code];
+        EXPECT_THAT(outcome.exit_code, AnyOf(0, 1)) << command << "\n" << outcome.text;
+        files.remove_directory_tree(folder + "/dst");
+      }
+    }
+    EXPECT_GT(cutter.num_cuts(), 100);
+  }
+  EXPECT_GT(codes[1], 0) << "some have met it cut short";
+  EXPECT_THAT(output("verify big.ckpt"), HasSubstr("1 verified"));
 }
 
 TEST_F(CkptCommand, F37_NewestTellsNoneFromAllDamaged) {
