@@ -3,6 +3,7 @@ resumed ends with the weights of one that was not; what goes wrong is named on e
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -14,13 +15,15 @@ from pathlib import Path
 BIN = Path(sys.argv.pop(1))
 JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
 HYBRID, HYBRID_EXAMPLE = BIN / "hybrid_job", BIN / "hybrid_parallel"
+NOBODY = 65534
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
 
-def run(command, timeout=120, **environment):
+def run(command, timeout=120, preexec_fn=None, **environment):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_"))}
     env.update(environment)
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, env=env)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, env=env,
+                          preexec_fn=preexec_fn)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -93,6 +96,30 @@ class Limits(unittest.TestCase):
         self.assertEqual(code, 1, out + err)
         self.assertRegex(err, r"error: cannot start a thread for rank \d+ of 500: .*; limits: .*of address space \(ulimit -v\)")
         self.assertEqual(out, "")
+
+    @unittest.skipUnless(os.getuid() == 0, "only root, whom no such limit binds, can be another user")
+    def test_however_few_processes_a_user_may_have_a_job_trains_or_says_what_it_lacks(self):
+        """Threads count, too. What stands between is OpenMP's own end of the process, in its words."""
+        ended = {}
+        for launcher in (["-n", 2], ["--threads", 2], ["-n", 2, "--transport", "gloo"]):
+            for limit in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 40):
+                with self.subTest(launcher=launcher, limit=limit):
+                    code, out, err = run([TESSERA, "run", *launcher, "--num_threads", 2, HYBRID_EXAMPLE],
+                                         preexec_fn=lambda limit=limit: as_nobody_with(limit))
+                    ended.setdefault(code, []).append(limit)
+                    self.assertIn(code, (0, 1), out + err)
+                    self.assertNotRegex(out + err, "terminate called|core dumped|Segmentation")
+                    if code == 1:
+                        self.assertRegex(err, r"ulimit -u\)|libgomp: Thread creation failed")
+        self.assertTrue({0, 1} <= set(ended), ended)
+        self.assertEqual(ended[0].count(40), 3, ended)
+
+
+def as_nobody_with(num_processes):
+    resource.setrlimit(resource.RLIMIT_NPROC, (num_processes, num_processes))
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
 
 
 class HandWrittenNetworks(unittest.TestCase):
