@@ -105,20 +105,20 @@ bool Training::count_batch() {
 }
 
 // One call of train(): what it reads, what is compiled for that, and how far it has come.
-class Training::Run {
+class Training::TrainCall {
  public:
-  Run(Training& training, Model& model, const data::Dataset& dataset, const TrainOptions& options)
+  TrainCall(Training& training, Model& model, const data::Dataset& dataset, const TrainOptions& options)
       : t_(training), mode_(*training.core_.mode), dataset_(dataset), options_(options), context_{model} {}
 
   // Compares the ranks' data, compiles and finds the place to begin at. False where all epochs are done.
   bool prepare(int64_t num_epochs, const Callbacks& callbacks);
-  void run(const Callbacks& callbacks);
+  void run_epochs(const Callbacks& callbacks);
 
  private:
   KeptTraining::Found find_kept(const Callbacks& callbacks);
   void run_epoch(const Callbacks& callbacks);
   // The micro-batches of a step. Where it is reported, the context has its loss.
-  void run_step(bool is_reported);
+  void run_micro_batches(bool is_reported);
   // What is compiled for the next batch, which is in its inputs.
   session::Executable& read_batch();
   void compile_full();
@@ -138,7 +138,7 @@ class Training::Run {
   std::optional<data::BatchIterator> batches_;
 };
 
-bool Training::Run::prepare(int64_t num_epochs, const Callbacks& callbacks) {
+bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks) {
   mode_.compare_data(dataset_);
   const int64_t steps = t_.steps_per_epoch(dataset_);
   mode_.compare_steps(steps);
@@ -169,7 +169,7 @@ bool Training::Run::prepare(int64_t num_epochs, const Callbacks& callbacks) {
 }
 
 // What was kept of this training, or else what a callback has saved of it.
-KeptTraining::Found Training::Run::find_kept(const Callbacks& callbacks) {
+KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks) {
   const auto load = [&] {
     context_.number = t_.kept_.number();
     bool has_loaded = false;
@@ -182,7 +182,7 @@ KeptTraining::Found Training::Run::find_kept(const Callbacks& callbacks) {
   return found;
 }
 
-void Training::Run::compile_full() {
+void Training::TrainCall::compile_full() {
   num_doubts_ = t_.steps_.num_doubts();
   for (const auto part : t_.parts()) {
     session::Executable& compiled = t_.steps_.training(full_inputs_, part);
@@ -191,7 +191,7 @@ void Training::Run::compile_full() {
   }
 }
 
-void Training::Run::run(const Callbacks& callbacks) {
+void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   size_t num_begun = 0;
   try {
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
@@ -206,7 +206,7 @@ void Training::Run::run(const Callbacks& callbacks) {
   t_.end(context_, callbacks);
 }
 
-void Training::Run::run_epoch(const Callbacks& callbacks) {
+void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
   context_.rows_of_epoch = 0;
   for (const auto& callback : callbacks) callback->epoch_begin(context_);
   int64_t in_loop = 0;
@@ -217,7 +217,7 @@ void Training::Run::run_epoch(const Callbacks& callbacks) {
       for (const auto& callback : callbacks) callback->step_begin(context_);
     }
     const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
-    run_step(is_reported);
+    run_micro_batches(is_reported);
     if (!is_reported) continue;
     in_loop = 0;
     for (const auto& callback : callbacks) callback->step_end(context_);
@@ -228,7 +228,7 @@ void Training::Run::run_epoch(const Callbacks& callbacks) {
   if (context_.epoch < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
 }
 
-void Training::Run::run_step(bool is_reported) {
+void Training::TrainCall::run_micro_batches(bool is_reported) {
   double loss_sum = 0;
   int64_t num_losses = 0;
   do {
@@ -247,7 +247,7 @@ void Training::Run::run_step(bool is_reported) {
   if (is_reported) context_.loss = loss_sum / static_cast<double>(num_losses);
 }
 
-session::Executable& Training::Run::read_batch() {
+session::Executable& Training::TrainCall::read_batch() {
   if (num_doubts_ != t_.steps_.num_doubts()) compile_full();  // a callback has changed the network
   const int64_t rows = mode_.global_rows(dataset_, batches_->next_global_rows());
   const auto read_into = [&](session::Executable& compiled, const BatchPlace& place) -> session::Executable& {
@@ -268,8 +268,8 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
                    const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
   leave_failed();
-  Run run(*this, model, dataset, options);
-  if (run.prepare(num_epochs, callbacks)) return run.run(callbacks);
+  TrainCall call(*this, model, dataset, options);
+  if (call.prepare(num_epochs, callbacks)) return call.run_epochs(callbacks);
   saver_.finish();
 }
 

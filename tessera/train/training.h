@@ -53,7 +53,7 @@ class Training {
   session::Executable* executable() const { return steps_.known_training(latest_.inputs, latest_.part); }
 
  private:
-  class Run;
+  class TrainCall;
   // With gradient accumulation the last batch of a step is for another graph than the others.
   session::StepPart next_part();
   std::vector<session::StepPart> parts() const;

@@ -29,8 +29,8 @@ Manifest write_data(WritableFile& file, const std::string& name, const SaveOptio
   return manifest;
 }
 
-void save_alone(FileSystem& files, const std::string& path, const SaveOptions& options, const Entries& entries,
-                const CheckpointInfo& info) {
+void save_entries(FileSystem& files, const std::string& path, const SaveOptions& options, const Entries& entries,
+                  const CheckpointInfo& info) {
   const auto access = access_of(options.encryption);
   commit(files, path, options.read_only ? 0400 : access, [&](WritableFile& file) {
     return write_encrypted(file, options.encryption,
@@ -66,13 +66,13 @@ std::string save(FileSystem& files, const SaveOptions& options, size_t num_entri
   const Entries entries{num_entries, entry};
   if (options.barrier == nullptr) {
     auto path = ckpt_to_write(files, options.path);
-    save_alone(files, path, options, entries, info);
+    save_entries(files, path, options, entries, info);
     return path;
   }
   // The others learn of a failure, so that nobody waits for a file that will not come.
   run_together(*options.barrier, "cannot save", [&] {
     if (options.barrier->rank() == options.writer) {
-      save_alone(files, ckpt_to_write(files, options.path), options, entries, info);
+      save_entries(files, ckpt_to_write(files, options.path), options, entries, info);
     }
     return std::string();
   });

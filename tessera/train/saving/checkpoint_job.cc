@@ -149,7 +149,7 @@ void CheckpointJob::take_snapshot(Snapshot& snapshot, std::span<const TensorView
 std::string CheckpointJob::run() {
   if (snapshot_ != nullptr) snapshot_->finish_in_background();
   if (form == SaveForm::kAlone) {
-    auto saved = save_alone();
+    auto saved = save_own_values();
     if (after_commit) after_commit();
     return saved;
   }
@@ -157,9 +157,11 @@ std::string CheckpointJob::run() {
   std::string saved;
   switch (form) {
     case SaveForm::kAlone: break;
-    case SaveForm::kOwn: checkpoint::run_together(barrier, "cannot save", [&] { return saved = save_alone(); }); break;
+    case SaveForm::kOwn:
+      checkpoint::run_together(barrier, "cannot save", [&] { return saved = save_own_values(); });
+      break;
     case SaveForm::kWhole: saved = save_whole(); break;
-    case SaveForm::kSlices: saved = save_slices(); break;
+    case SaveForm::kSlices: saved = save_own_slices(); break;
   }
   checkpoint::run_together(barrier, "cannot save", [&] {
     if (after_commit && is_first_in_directory()) after_commit();
@@ -168,7 +170,7 @@ std::string CheckpointJob::run() {
   return saved;
 }
 
-std::string CheckpointJob::save_alone() {
+std::string CheckpointJob::save_own_values() {
   return checkpoint::save(
       *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
       [&](size_t i) { return checkpoint::Entry(values[i].held.name, values[i].piece); }, info);
@@ -200,7 +202,7 @@ std::string CheckpointJob::save_whole() {
   return checkpoint::with_ckpt_suffix(path);
 }
 
-std::string CheckpointJob::save_slices() {
+std::string CheckpointJob::save_own_slices() {
   RankBarrier barrier(*group);
   const auto boxes = boxes_to_write();
   std::vector<checkpoint::Slice> slices;

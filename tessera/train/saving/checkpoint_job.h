@@ -55,9 +55,9 @@ class CheckpointJob {
   bool is_first_in_directory() const;
   std::vector<checkpoint::HeldValue> held_values() const;
   std::vector<std::optional<checkpoint::Box>> boxes_to_write() const;
-  std::string save_alone();
+  std::string save_own_values();
   std::string save_whole();
-  std::string save_slices();
+  std::string save_own_slices();
 
   Snapshot* snapshot_ = nullptr;
 };
