@@ -15,7 +15,8 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/convert/diff.h"
 #include "tessera/checkpoint/convert/transform.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/checkpoint/write/commit.h"
 
 namespace tessera::checkpoint {

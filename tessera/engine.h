@@ -13,6 +13,7 @@
 
 // Files of checkpoints: reading, writing, converting, comparing.
 #include "tessera/checkpoint/convert/diff.h"
+#include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/manifest/file_names.h"

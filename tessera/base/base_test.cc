@@ -21,6 +21,7 @@
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
+#include "tessera/base/utf8.h"
 #include "tessera/testing/no_threads.h"
 
 namespace tessera {
@@ -132,6 +133,18 @@ TEST(Strings, PrintableShowsWhatWouldSteerATerminal) {
                       "A\xc0\xaf"),
             "\\xff\\xc3A\\xc0\\xaf");  // no UTF-8, cut off, too long a form
   EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
+}
+
+TEST(Utf8, HasOneFormForACharacterAndNoneForASurrogate) {
+  for (const std::string_view text : {"", "plain", "d\xc3\xa9j\xc3\xa0", "\xe2\x82\xac", "\xf4\x8f\xbf\xbf"}) {
+    EXPECT_TRUE(is_utf8(text)) << text;
+  }
+  EXPECT_TRUE(is_utf8(std::string_view("a\0b", 3)));
+  for (const std::string_view text :
+       {"\xc0\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\xc3", "\xa9"}) {
+    EXPECT_FALSE(is_utf8(text)) << printable(text);
+  }
+  EXPECT_EQ(first_character("\xe2\x82\xac!").code, 0x20acU);
 }
 
 TEST(ParallelFor, CoversTheRangeOnceAndRethrows) {

@@ -17,4 +17,13 @@ Utf8Character first_character(std::string_view text) {
   return {length, code};
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t num_bytes = first_character(text).num_bytes;
+    if (num_bytes == 0) return false;
+    text.remove_prefix(num_bytes);
+  }
+  return true;
+}
+
 }  // namespace tessera

@@ -16,4 +16,7 @@ struct Utf8Character {
 // beyond U+10FFFF or cut off.
 Utf8Character first_character(std::string_view text);
 
+// Whether all of the text is UTF-8.
+bool is_utf8(std::string_view text);
+
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/convert/safetensors.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/manifest/manifest.h"

@@ -14,6 +14,7 @@
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/checkpoint/read/load.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"
 #include "tests/faults/processes.h"
 #include "tests/faults/storage.h"

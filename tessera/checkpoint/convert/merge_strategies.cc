@@ -1,8 +1,13 @@
+#include "tessera/checkpoint/convert/merge_strategies.h"
+
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/strategy/placement.h"
 #include "tessera/mesh/mesh.h"
 
@@ -15,12 +20,12 @@ struct StageFile {
 };
 
 std::map<int64_t, StageFile> read_stages(FileSystem& files, const std::string& directory) {
-  std::set<std::string> suffixes;
+  std::set<std::string_view> suffixes;
   std::map<int64_t, StageFile> stages;
   for (const auto& name : files.list(directory)) {
     const bool is_json = name.ends_with(".json");
-    if (!is_json && !name.ends_with(".ckpt")) continue;
-    suffixes.insert(is_json ? ".json" : ".ckpt");
+    if (!is_json && !name.ends_with(kCheckpointSuffix)) continue;
+    suffixes.insert(is_json ? ".json" : kCheckpointSuffix);
     if (suffixes.size() > 1) throw InvalidArgument("{}: holds both .ckpt and .json files; keep one form", directory);
     const auto path = join_path(directory, name);
     auto strategy = read_strategy_file(files, path);

@@ -8,6 +8,7 @@
 #include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/convert/conversion.h"
 #include "tessera/checkpoint/convert/output_writer.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/read/safetensors_header.h"
 #include "tessera/checkpoint/write/commit.h"
 
@@ -128,9 +129,7 @@ std::vector<std::string> export_safetensors(FileSystem& files, const std::string
 
 void import_safetensors(FileSystem& files, const std::string& path, const std::string& checkpoint_path) {
   if (!path.ends_with(".safetensors")) throw InvalidArgument("{}: the name must end in .safetensors", path);
-  if (!checkpoint_path.ends_with(".ckpt")) {
-    throw InvalidArgument("{}: a checkpoint's name must end in .ckpt", checkpoint_path);
-  }
+  require_ckpt_suffix(checkpoint_path);
   SourceFiles sources;
   sources.emplace(0, SourceFile::open(files, path));
   const ParameterPlacement whole;

@@ -16,6 +16,7 @@
 #include "tessera/checkpoint/convert/output_writer.h"
 #include "tessera/checkpoint/convert/staging.h"
 #include "tessera/checkpoint/convert/tensor_hashes.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/strategy/needed_ranks.h"
@@ -92,7 +93,7 @@ Planned plan(Conversion& conversion, const std::string& prefix) {
     const auto output = conversion.output(rank);
     if (output.size_bytes == 0)
       throw InvalidArgument("rank {} would hold nothing: every parameter's part is empty", rank);
-    planned.names.push_back(fmt::format("rank_{}/{}{}.ckpt", rank, prefix, rank));
+    planned.names.push_back(fmt::format("rank_{}/{}{}{}", rank, prefix, rank, kCheckpointSuffix));
     planned.bytes.push_back(output.size_bytes);
     planned.num_bytes += output.size_bytes;
   }
@@ -256,7 +257,7 @@ void transform_checkpoint_by_rank(FileSystem& files, int64_t rank,
                                   const std::map<int64_t, std::string>& checkpoint_files, const std::string& save_path,
                                   const std::string& src_strategy_file, const std::string& dst_strategy_file,
                                   const TransformOptions& options) {
-  if (!save_path.ends_with(".ckpt")) throw InvalidArgument("{}: a checkpoint's name must end in .ckpt", save_path);
+  require_ckpt_suffix(save_path);
   const auto from = ParameterPlacement::read(files, src_strategy_file);
   const auto to = ParameterPlacement::read(files, dst_strategy_file);
   to.stage_of(rank);

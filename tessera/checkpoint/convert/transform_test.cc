@@ -7,8 +7,10 @@
 #include <atomic>
 #include <thread>
 
+#include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/convert/sources.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/strategy/placement.h"

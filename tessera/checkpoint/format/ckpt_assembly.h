@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
 
 namespace tessera::checkpoint {
 

@@ -1,4 +1,5 @@
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_reader.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+#include "tessera/checkpoint/format/ckpt_reader.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -5,8 +7,9 @@
 #include <optional>
 #include <unordered_set>
 
+#include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/base/utf8.h"
 #include "tessera/checkpoint/format/crc32.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
@@ -234,24 +237,6 @@ bool same_tensor(const Record& record, const StoredEntry& entry) {
 }
 
 }  // namespace
-
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    uint32_t code = length == 1 ? lead : lead & (0x7FU >> length);
-    for (size_t k = 1; k < length; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      if (next >> 6 != 2) return false;
-      code = code << 6 | (next & 0x3FU);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
-    i += length;
-  }
-  return true;
-}
 
 CkptFile CkptFile::open(FileSystem& files, const std::string& path) { return {files.open(path), path}; }
 

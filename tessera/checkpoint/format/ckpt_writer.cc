@@ -1,9 +1,13 @@
-#include <bit>
+#include "tessera/checkpoint/format/ckpt_writer.h"
 
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include <bit>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/utf8.h"
 #include "tessera/checkpoint/format/ckpt_record.h"
 #include "tessera/checkpoint/format/element_hash.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/format/record_writer.h"
 
 namespace tessera::checkpoint {
@@ -13,87 +17,18 @@ static_assert(std::endian::native == std::endian::little, "contents are written 
 
 using Sink = CkptWriter::Sink;
 
-size_t field_bytes(uint64_t length) { return 1 + varint_bytes(length) + length; }
-
-// Keys of the length-delimited fields 1 to 3 and of the varint field 1.
-constexpr char kField1 = 0x0A;
-constexpr char kField2 = 0x12;
-constexpr char kField3 = 0x1A;
-constexpr char kDim = 0x08;
-
-// UTF-8, already checked, to UTF-32 little-endian.
+// UTF-32 of well-formed UTF-8.
 std::vector<uint32_t> code_points(std::string_view text) {
   std::vector<uint32_t> codes;
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : 4;
-    uint32_t code = length == 1 ? lead : lead & (0x7FU >> length);
-    for (size_t k = 1; k < length; ++k) code = code << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3FU);
+  while (!text.empty()) {
+    const auto [num_bytes, code] = first_character(text);
     codes.push_back(code);
-    i += length;
+    text.remove_prefix(num_bytes);
   }
   return codes;
 }
 
 }  // namespace
-
-std::string record_header(std::string_view name, std::string_view type_name, std::span<const int64_t> dims,
-                          uint64_t content_bytes) {
-  uint64_t tensor_bytes = field_bytes(type_name.size()) + field_bytes(content_bytes);
-  for (const int64_t dim : dims) tensor_bytes += 1 + varint_bytes(static_cast<uint64_t>(dim));
-  const uint64_t value_bytes = field_bytes(name.size()) + field_bytes(tensor_bytes);
-  std::string header;
-  const auto field = [&](char key, uint64_t length) {
-    header += key;
-    append_varint(header, length);
-  };
-  field(kField1, value_bytes);
-  field(kField1, name.size());
-  header += name;
-  field(kField2, tensor_bytes);
-  for (const int64_t dim : dims) field(kDim, static_cast<uint64_t>(dim));
-  field(kField2, type_name.size());
-  header += type_name;
-  field(kField3, content_bytes);
-  return header;
-}
-
-void require_value_name(const std::string& name) {
-  if (is_utf8(name)) return;
-  throw InvalidArgument("checkpoint: the name of a value must be UTF-8, got {} bytes", name.size());
-}
-
-const char* ckpt_type_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return "Float32";
-    case DType::kF64: return "Float64";
-    case DType::kBF16: return "BFloat16";
-    case DType::kF16: return "Float16";
-    case DType::kI32: return "Int32";
-    case DType::kI64: return "Int64";
-    case DType::kU8: return "UInt8";
-    case DType::kBool: return "Bool";
-    case DType::kI8: return "Int8";
-    case DType::kI16: return "Int16";
-    case DType::kU16: return "UInt16";
-    case DType::kU32: return "UInt32";
-    case DType::kU64: return "UInt64";
-  }
-  check(false, "a dtype without a name");
-  return "";
-}
-
-std::string with_ckpt_suffix(const std::string& path) { return path.ends_with(".ckpt") ? path : path + ".ckpt"; }
-
-std::string ckpt_to_write(FileSystem& files, const std::string& path) {
-  auto file = with_ckpt_suffix(path);
-  for (const auto& name : {path, file}) {
-    if (!name.ends_with('/') && !files.is_directory(name)) continue;
-    throw InvalidArgument("{}: is a directory; a checkpoint needs the name of a file, such as {}", name,
-                          join_path(name, "model.ckpt"));
-  }
-  return file;
-}
 
 CkptWriter::CkptWriter(WritableFile& file, const Options& options)
     : max_record_bytes_(options.max_record_bytes),

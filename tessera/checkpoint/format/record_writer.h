@@ -12,7 +12,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
 #include "tessera/base/workers/worker.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
 #include "tessera/checkpoint/format/element_hash.h"
 
 namespace tessera::checkpoint {

@@ -31,13 +31,12 @@ void require_prefix(const std::string& prefix) {
 
 std::string checkpoint_name(const std::string& prefix, int64_t epoch, int64_t step_in_epoch) {
   require_prefix(prefix);
-  return fmt::format("{}-{}_{}.ckpt", prefix, epoch, step_in_epoch);
+  return fmt::format("{}-{}_{}{}", prefix, epoch, step_in_epoch, kCheckpointSuffix);
 }
 
 std::optional<CheckpointName> parse_checkpoint_name(std::string_view file_name) {
-  constexpr std::string_view kSuffix = ".ckpt";
-  if (!file_name.ends_with(kSuffix)) return std::nullopt;
-  file_name.remove_suffix(kSuffix.size());
+  if (!file_name.ends_with(kCheckpointSuffix)) return std::nullopt;
+  file_name.remove_suffix(kCheckpointSuffix.size());
   const auto dash = file_name.rfind('-');
   if (dash == std::string_view::npos || dash == 0) return std::nullopt;
   const auto numbers = file_name.substr(dash + 1);
@@ -93,7 +92,7 @@ std::optional<std::string> checkpoint_of_slice_file(const std::string& path) {
   const auto mark = name.rfind(kRankMark);
   if (mark == std::string::npos) return std::nullopt;
   const auto checkpoint = name.substr(0, mark);
-  if (!checkpoint.ends_with(".ckpt") || !slice_file_generation(name, checkpoint)) return std::nullopt;
+  if (!checkpoint.ends_with(kCheckpointSuffix) || !slice_file_generation(name, checkpoint)) return std::nullopt;
   return path_beside(path, checkpoint);
 }
 

@@ -8,11 +8,9 @@
 #include <string_view>
 
 #include "tessera/base/files/file_system.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 
 namespace tessera::checkpoint {
-
-// What names of checkpoints end with.
-inline constexpr std::string_view kCheckpointSuffix = ".ckpt";
 
 // "CKP-2_73.ckpt". Throws InvalidArgument for a prefix that is empty or contains '/'.
 std::string checkpoint_name(const std::string& prefix, int64_t epoch, int64_t step_in_epoch);

@@ -1,7 +1,7 @@
 // What the manifest says of an entry that was written whole. Internal to checkpoint/.
 #pragma once
 
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 
 namespace tessera::checkpoint {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 
 namespace tessera::checkpoint {

@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/manifest/verified_entries.h"
 #include "tessera/checkpoint/read/load.h"
 

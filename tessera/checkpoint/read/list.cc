@@ -28,14 +28,14 @@ std::vector<std::string> files_below(FileSystem& files, const std::string& path)
     const auto inner = join_path(path, name);
     if (files.is_directory(inner)) {
       if (const auto rank = rank_of_folder(name)) folders.emplace_back(*rank, inner);
-    } else if (name.ends_with(".ckpt")) {
+    } else if (name.ends_with(kCheckpointSuffix)) {
       found.push_back(inner);
     }
   }
   std::sort(folders.begin(), folders.end());
   for (const auto& [rank, folder] : folders) {
     for (const auto& name : files.list(folder)) {
-      if (name.ends_with(".ckpt")) found.push_back(join_path(folder, name));
+      if (name.ends_with(kCheckpointSuffix)) found.push_back(join_path(folder, name));
     }
   }
   return found;

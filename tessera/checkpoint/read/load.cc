@@ -271,7 +271,7 @@ const StoredEntry* Checkpoint::find(std::string_view name) const {
 }
 
 Checkpoint load(FileSystem& files, const std::string& path, const Encryption& decryption) {
-  if (!path.ends_with(".ckpt")) throw InvalidArgument("{}: a checkpoint's name must end in .ckpt", path);
+  require_ckpt_suffix(path);
   check_encryption(decryption);
   if (decryption.is_on() || encryption_mode_of(files.open(path)->bytes())) {
     return load(*decrypt_checkpoint(files, path, decryption), path);

@@ -10,7 +10,7 @@
 
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/format/box.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/read/content_reader.h"

@@ -15,7 +15,7 @@
 
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/format/box.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/source_file.h"

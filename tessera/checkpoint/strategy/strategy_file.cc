@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/base/utf8.h"
 #include "tessera/checkpoint/strategy/strategy_forms.h"
 
 namespace tessera::checkpoint {

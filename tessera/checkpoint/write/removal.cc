@@ -50,10 +50,9 @@ void remove_marked(FileSystem& files, const std::string& directory, FilesOfCheck
 FilesOfCheckpoints files_of_checkpoints(FileSystem& files, const std::string& directory) {
   FilesOfCheckpoints found;
   for (const auto& name : files.list(directory)) {
-    constexpr std::string_view kSuffix = ".ckpt";
-    const auto end = name.find(kSuffix);
+    const auto end = name.find(kCheckpointSuffix);
     if (end == std::string::npos) continue;
-    const auto checkpoint = name.substr(0, end + kSuffix.size());
+    const auto checkpoint = name.substr(0, end + kCheckpointSuffix.size());
     if (!parse_checkpoint_name(checkpoint)) continue;
     const bool belongs = name == checkpoint || name == manifest_path(checkpoint) ||
                          name == pending_manifest_path(checkpoint) || name == temporary_path(checkpoint) ||

@@ -1,6 +1,8 @@
 #include "tessera/checkpoint/write/save.h"
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
+#include "tessera/checkpoint/format/ckpt_writer.h"
 #include "tessera/checkpoint/manifest/manifest_tensor.h"
 #include "tessera/checkpoint/write/commit.h"
 

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tessera/base/files/file_system.h"
+#include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/nn/layers/dropout.h"

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"

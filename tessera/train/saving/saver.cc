@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/layers/dropout.h"
