@@ -31,14 +31,16 @@ Tensor make_input(const OpCall& call, size_t i, DType dtype) {
   switch (input.domain) {
     case ops::Domain::kAny:
     case ops::Domain::kOneInfinite: {
-      // No two equal and none near 0: a random permutation of a grid that leaves 0 out, slightly stirred.
+      // None is near 0, and no two are nearly equal, nor are their sizes, whatever the numbers of elements: a gradient
+      // near a tie is not that of a difference. It is a random permutation of a grid that is not symmetric to 0.
+      constexpr double kStart = 0.4142;  // of a step; no fraction of a small denominator, by which two grids would meet
       std::vector<size_t> order(n);
       std::iota(order.begin(), order.end(), size_t{0});
       for (size_t k = n; k > 1; --k) {
         std::swap(order[k - 1], order[static_cast<size_t>(random_below(stream, k, static_cast<int64_t>(k)))]);
       }
       for (size_t k = 0; k < n; ++k) {
-        const double at = (static_cast<double>(order[k]) + 0.5) / static_cast<double>(n);  // (0, 1)
+        const double at = (static_cast<double>(order[k]) + kStart) / static_cast<double>(n);  // (0, 1)
         const double magnitude = 0.1 + 1.9 * std::abs(2 * at - 1);
         values[k] = at < 0.5 ? -magnitude : magnitude;
       }
