@@ -2,12 +2,8 @@
 //   program="t0=sub a0 a1; t1=mul t0 0.5; t2=relu t1; return t2"    num_outputs=1
 // A program is assignments `name=op operand...`, separated by ';' (spaces around it are free), then `return operand...`
 // with one operand for each output. Operands: a0, a1, ... the node's inputs; a name assigned before; a number.
-// Operators, computed in f32 (a bool is 1 or 0; a half result is rounded when it is stored):
-//   copy neg abs sign floor sqrt rsqrt reciprocal exp log sin cos relu sigmoid tanh square gelu_tanh gelu_erf is_finite
-//   logical_not round_bf16 round_f16 (round to that dtype, stay f32)
-//   add sub mul div maximum minimum pow equal not_equal less less_equal greater greater_equal logical_and logical_or
-//   logical_xor relu_grad sigmoid_grad tanh_grad gelu_tanh_grad gelu_erf_grad (dy, y or x as in the operator)
-//   select (condition, x, y)
+// Operators: the names of tensor/element_op.h, computed in f32. A bool is 1 or 0; a half result is rounded when it is
+// stored, while round_bf16 and round_f16 round at once and stay f32. Gradients take dy, then y or x as their operator.
 // The fast kernel takes at most 24 inputs and outputs together, and 128 inputs, numbers and assignments together;
 // longer programs go to the reference kernel, so a pass that fuses should stop before. Inputs are f32, bf16, f16, u8 or
 // bool and broadcast to the outputs, which share one shape. A node whose tensors are f64 is computed in f64 by the
