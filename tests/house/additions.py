@@ -1,19 +1,23 @@
-"""An operator of each sort and a kind of collective, as somebody would add them: the lines that go into each file, by the
-line before which they stand. tests/house counts the files; additions_test.py also builds and tries what they make."""
+"""An operator of each sort and a kind of collective, as somebody would add them: what goes into each file, by the text before
+which it stands. tests/house counts the files; additions_test.py also builds and tries what they make."""
 
 import shutil
 from pathlib import Path
 
 
 class Addition:
-    """`name` becomes known to C++ by that name, and to Python. `limit`: as many files it may touch."""
+    """`name` becomes known to C++ by that name, and to Python; `constant` is another name of it in C++. `limit`: as many files
+    it may touch. `headers_words`: who has them counts on what it adds to a header, and has to be compiled again."""
 
-    def __init__(self, name, limit, lines, check):
+    def __init__(self, name, limit, lines, check, constant=None, headers_words=()):
         self.name, self.limit, self.lines, self.check = name, limit, lines, check
+        self.constant, self.headers_words = constant, headers_words
 
-    def sources(self):
+    def sources(self, root):
         """Those that are compiled on their own."""
-        return [file for file in self.lines if file.startswith("tessera/") and file.endswith(".cc")]
+        touched = {file for file in self.lines if file.startswith("tessera/") and file.endswith(".cc")}
+        library = (path for path in Path(root, "tessera").rglob("*.cc") if not path.stem.endswith(("_test", "_bench")))
+        return touched | {path.relative_to(root).as_posix() for path in library if any(word in path.read_text() for word in self.headers_words)}
 
 
 def apply(root, additions, scratch):
@@ -135,6 +139,22 @@ inline Value reduce_max_abs(Value x, const Ints& axes = {}, bool keep_dims = fal
 """)],
 }, "ops::reduce_max_abs(input({3, 4}), {1})")
 
+ELEMENTWISE = Addition("log1p_exp", 5, {
+    "tessera/tensor/element_op.h": [("""  X(kSinh, """, """  X(kLog1pExp, "log1p_exp", 1, kFloating, false, false)        \\
+"""), ("""    if constexpr (kOp == kSinh) return""", """    if constexpr (kOp == kLog1pExp) return std::log1p(std::exp(-std::abs(a))) + element_value<kRelu>(a);
+""")],
+    "tessera/ops/defs/elementwise.cc": [("""    {"sinh", """, """    {"log1p_exp", "The natural logarithm of 1 + e to the power of x; 0 at -inf.", Kind::kFloating, Domain::kAny,
+     2 * kTranscendental, [](Value x, Value, Value dy) { return dy * sigmoid(x); }, false, kLosesDigits},
+""")],
+    "tessera/kernels/cpu/rows/row_ops.cc": [("""  if constexpr (kOp == ElementOp::kSinh) return""", """  if constexpr (kOp == ElementOp::kLog1pExp) {
+    return hn::Add(vlog1p(vexp(hn::Neg(hn::Abs(a)))), apply<ElementOp::kRelu>(a));
+  }
+""")],
+    "tessera/ops/functions/elementwise_functions.h": [("""inline Value sinh(Value x)""", """inline Value log1p_exp(Value x) { return apply1("log1p_exp", {x}); }  // log(1 + exp(x)), finite wherever x is
+""")],
+    "docs/mixed_precision.md": [("""sinh, cosh, asinh, """, """log1p_exp, """)],
+}, "ops::log1p_exp(input({3, 4}))", constant="kLog1pExp", headers_words=("ElementOp", "element_op.h"))
+
 COLLECTIVE = Addition("reduce_onto", 5, {
     "tessera/ops/defs/collectives.cc": [("""#include <numeric>
 """, """#include <cstring>
@@ -213,7 +233,7 @@ inline Value reduce_onto(Value x, const RankGroup& group, int root = 0) {
 """)],
 }, 'ops::reduce_onto(input({3, 4}), {.name = "all", .ranks = {0, 1}, .own = 0}, 1)')
 
-ALL = (CONTRACTION, REDUCTION, COLLECTIVE)
+ALL = (CONTRACTION, REDUCTION, ELEMENTWISE, COLLECTIVE)
 
 
 def overlay(root, scratch, additions=ALL):

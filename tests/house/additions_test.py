@@ -64,6 +64,14 @@ def faults_of_table(root):
     return {name: (said.get(name), told.get(name)) for name in said.keys() | told.keys() if said.get(name) != told.get(name)}
 
 
+def unlisted_in_f32(root):
+    """Elementwise operators that lose digits and are not in the page's row of what computes in f32."""
+    rows = re.split(r"\n    \{", Path(root, "tessera/ops/defs/elementwise.cc").read_text())
+    losing = {re.match(r'\s*"(\w+)"', row).group(1) for row in rows[1:] if re.search(r"kLosesDigits\}", row)}
+    listed = next(cells[1] for _, cells in documents.rows(Path(root, "docs/mixed_precision.md").read_text()) if cells[0] == "f32")
+    return losing - set(listed.split(", "))
+
+
 class Collectives(unittest.TestCase):
     def test_all_definitions_are_found(self):
         self.assertEqual(sorted(each.name for each in collectives(ROOT)),
@@ -84,6 +92,11 @@ class Collectives(unittest.TestCase):
         self.assertEqual(faults_of_table(ROOT), {})
 
 
+class MixedPrecision(unittest.TestCase):
+    def test_the_page_lists_the_operators_that_lose_digits(self):
+        self.assertEqual(unlisted_in_f32(ROOT), set())
+
+
 def tables(page, heading):
     """The names of each row's first cell, table by table, of a section of a page."""
     section = Path(ROOT, page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
@@ -97,6 +110,7 @@ def tables(page, heading):
 class Page(unittest.TestCase):
     def test_it_names_the_files_that_an_operator_and_a_collective_touch(self):
         self.assertIn(set(additions.CONTRACTION.lines), tables("docs/extending.md", "Add an operator"))
+        self.assertIn(set(additions.ELEMENTWISE.lines), tables("docs/extending.md", "Add an operator"))
         self.assertIn(set(additions.COLLECTIVE.lines), tables("docs/extending.md", "Add a collective"))
 
     def test_it_names_the_columns_of_a_collective(self):
@@ -118,16 +132,25 @@ class Additions(unittest.TestCase):
 
     def test_each_is_within_its_number_of_files(self):
         for addition in additions.ALL:
+            names = [name for name in (addition.name, addition.constant) if name]
             files = [path for path in self.scratch.rglob("*") if path.suffix in (".h", ".cc", ".md")
-                     and documents.has_name(path.read_text(), addition.name)]
+                     and any(documents.has_name(path.read_text(), name) for name in names)]
             own = sorted(str(path.relative_to(self.scratch)) for path in files)
             was_there = [file for file in own if file not in addition.lines]
             self.assertEqual(was_there, [], f"{addition.name} is a name that is used already")
             self.assertEqual(own, sorted(addition.lines), addition.name)
             self.assertLessEqual(len(own), addition.limit, addition.name)
 
-    def test_the_pages_table_lacks_nothing_that_was_added(self):
+    def test_the_pages_tables_lack_nothing_that_was_added(self):
         self.assertEqual(faults_of_table(self.scratch), {})
+        self.assertEqual(unlisted_in_f32(self.scratch), set())
+
+    def test_an_operator_that_loses_digits_and_is_not_in_the_table_is_missed(self):
+        page = self.scratch / "docs/mixed_precision.md"
+        text = page.read_text()
+        page.write_text(text.replace("log1p_exp, ", ""))
+        self.assertEqual(unlisted_in_f32(self.scratch), {"log1p_exp"})
+        page.write_text(text)
 
     def test_a_collective_without_its_row_is_missed(self):
         page = self.scratch / "docs/collectives.md"
@@ -174,18 +197,19 @@ class Built:
         return shown.splitlines()
 
     @staticmethod
-    def command_for(file, commands):
-        """That of the source; where several are compiled as one, that of such a unit of its library."""
+    def commands_for(file, commands):
+        """That of the source; where several are compiled as one, those of such units of its library. None where it is in none."""
         own = [command for command in commands if re.search(rf" -c \S*{re.escape(file)}$", command)]
         units = [command for folder in Path(file).parents for command in commands
                  if re.search(rf" -o {re.escape(str(folder))}/CMakeFiles/tessera_\S+ -c ", command)]
-        return (own + units)[0]
+        return own + units
 
     def object_of(self, file, commands):
         """Compiles a source of the scratch copy as the build compiles that of the project."""
-        given = self.command_for(file, commands)
+        given = self.commands_for(file, commands)[0]
         made = self.scratch / (file.replace("/", "_") + ".o")
-        command = re.sub(r" -o \S+ -c \S+$", f" -O0 -o {made} -c {self.scratch / file}", re.sub(r" -M[DTF]\S*( \S+\.[od]+)?", "", given))
+        source = self.scratch / file if (self.scratch / file).exists() else ROOT / file
+        command = re.sub(r" -o \S+ -c \S+$", f" -O0 -o {made} -c {source}", re.sub(r" -M[DTF]\S*( \S+\.[od]+)?", "", given))
         self.run(command.replace(" -I", f" -I{self.scratch} -I", 1))
         return str(made)
 
@@ -196,8 +220,9 @@ class Built:
         return result.stdout
 
     def linked(self, target, objects):
-        """The program with these objects, which come before the libraries that have the same ones."""
-        link = self.commands_of(target)[-1]
+        """The program with those of the objects, by source, that it has; they come before the libraries that have the same ones."""
+        *commands, link = self.commands_of(target)
+        objects = [made for file, made in objects.items() if not file.startswith("tessera/") or self.commands_for(file, commands)]
         program = self.scratch / target
         # A unit of several sources also has the sources as they were: the first of two definitions counts.
         objects = f" -Wl,--allow-multiple-definition {' '.join(objects)} -o {program}"
@@ -217,16 +242,18 @@ class TriedOut(unittest.TestCase):
             built = Built(scratch)
             commands = [command for target in built.laws for command in built.commands_of(target)]
             test = next(command for command in commands if re.search(r" -o \S+_test\.dir/\S+ -c \S+$", command))
-            files = sorted({file for addition in additions.ALL for file in addition.sources()})
+            files = sorted({file for addition in additions.ALL for file in addition.sources(ROOT)})
             claims = [f"{addition.name}.cc" for addition in additions.ALL]
             for claim in claims:
                 commands.append(re.sub(r" -c \S+$", f" -c {claim}", test))
             with ThreadPoolExecutor() as pool:
-                objects = list(pool.map(lambda file: built.object_of(file, commands), files + claims))
-            for target in built.laws:
-                output = built.run(f"{built.linked(target, objects)} --gtest_brief=0")
-                for addition in additions.ALL:
+                objects = dict(zip(files + claims, pool.map(lambda file: built.object_of(file, commands), files + claims)))
+            outputs = [built.run(f"{built.linked(target, objects)} --gtest_brief=0") for target in built.laws]
+            for addition in additions.ALL:
+                for output in outputs:
                     self.assertIn(f"[       OK ] Added_{addition.name}.IsAFunctionAndHasATextForm", output)
+            fast = f"[       OK ] All/Kernels.FastOnesAgreeWithTheReference/{additions.ELEMENTWISE.name}_0"
+            self.assertTrue(any(fast in output for output in outputs), f"no program has tried the vector form: {fast}")
 
 
 if __name__ == "__main__":
