@@ -1,6 +1,7 @@
 """Claims about the pages: every link leads somewhere, docs/README.md leads to every page, and names are those of the code."""
 
 import re
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -9,6 +10,8 @@ import documents
 from claims import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers  # noqa: E402
 
 
 def in_folder(files, check):
@@ -58,6 +61,10 @@ class Index(unittest.TestCase):
         self.assertIn("docs/README.md", [target for _, target in documents.links((ROOT / "README.md").read_text())])
 
 
+# Sources that a page names and that are the reader's own.
+FILES_OF_READERS = {"line.cc", "nccl_allgather.py", "preprocess.py"}
+
+
 class Names(unittest.TestCase):
     def test_each_function_that_a_batch_passes_is_in_its_file(self):
         self.assertEqual(documents.absent_names(ROOT, "docs/a_batch.md", 0, 1), [])
@@ -73,6 +80,16 @@ class Names(unittest.TestCase):
 
     def test_every_file_that_a_page_names_is_there(self):
         self.assertEqual([fault for page in documents.pages(ROOT) if page.startswith("docs/") for fault in documents.absent_files(ROOT, page)], [])
+
+    def test_every_file_that_a_page_names_without_its_folder_is_there(self):
+        faults = [fault for page in documents.pages(ROOT) for fault in documents.absent_bare_files(ROOT, page)]
+        self.assertEqual([fault for fault in faults if fault.split(" no ")[1].split()[0] not in FILES_OF_READERS], [])
+
+    def test_a_file_without_its_folder_is_looked_for_in_that_of_its_row(self):
+        page = "| line | folder | holds |\n|---|---|---|\n| 5 | ops | a.cc |\n| 6 | ir | `a.cc` |\n\nAnywhere: `a.cc`; nowhere: `c.cc`.\n"
+        files = {"docs/a.md": page, "tessera/ops/rules/a.cc": "", "tessera/ir/b.cc": ""}
+        self.assertEqual([fault.split(" in ")[0] for fault in in_folder(files, lambda folder: documents.absent_bare_files(folder, "docs/a.md"))],
+                         ["docs/a.md:4: there is no a.cc", "docs/a.md:6: there is no c.cc"])
 
     def faults(self, row):
         files = {"docs/a.md": "| who | where |\n|---|---|\n" + row + "\n", "tessera/a.cc": "void A::run() {}\nint look_at(B b);\n"}
@@ -92,6 +109,28 @@ class Names(unittest.TestCase):
     def test_a_file_is_found_from_the_library_too(self):
         files = {"docs/a.md": "`ir/graph.h` and `ir/gone.h`, in `tessera/ir/graph.h`\n", "tessera/ir/graph.h": ""}
         self.assertEqual(in_folder(files, lambda folder: documents.absent_files(folder, "docs/a.md")), ["docs/a.md:1: there is no file ir/gone.h"])
+
+
+class Map(unittest.TestCase):
+    """docs/architecture.md has the folders and rooms that scripts/check_layers.py holds."""
+
+    def cells_under(self, heading):
+        section = (ROOT / "docs/architecture.md").read_text().split(heading)[1].split("\n##")[0]
+        return [cells for _, cells in documents.rows(section)]
+
+    def test_each_folder_is_on_its_line(self):
+        said = {folder.split("/")[0]: line for line, folders, *_ in self.cells_under("\n## Folders\n") for folder in folders.split(", ") if line != "-"}
+        self.assertEqual({folder: line for folder, line in said.items() if folder != "python"},
+                         {folder: str(line) for folder, line in check_layers.LAYERS.items()})
+
+    def test_each_room_is_there_in_the_order_of_the_rooms(self):
+        said = {}
+        for folder, room, _ in self.cells_under("\n### Rooms\n"):
+            said.setdefault(folder, []).append("." if room == "(its own files)" else room.rstrip("/"))
+        for folder, rooms in check_layers.ROOMS.items():
+            self.assertEqual([room for room in said[folder] if room != "."], [room for room in rooms if room != "."], folder)
+            if "." in rooms:
+                self.assertEqual(said[folder], list(rooms), folder)
 
 
 class Process(unittest.TestCase):

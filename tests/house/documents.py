@@ -121,3 +121,29 @@ def absent_files(root, page):
              for file in re.findall(r"`((?:\w+/)+[\w.-]+\.(?:cc|h|py|golden|txt))`", line)]
     return [f"{page}:{number}: there is no file {file}" for number, file in named
             if not any(Path(root, start, file).is_file() for start in ("", "tessera", "python", "python/compat"))]
+
+
+FILE = re.compile(r"(?<![\w/.*-])([\w-]+\.(?:cc|h|py|golden))\b")
+
+
+def folders_of(root, cells):
+    """Those of the library that the first cell of folders has: "kernels/reference, kernels/cpu"."""
+    for cell in cells:
+        named = cell.split(", ")
+        if all(re.fullmatch(r"[\w/]+", name) and Path(root, "tessera", name).is_dir() for name in named):
+            return [Path(root, "tessera", name) for name in named]
+    return []
+
+
+def absent_bare_files(root, page):
+    """Sources that the page names without their folder, and that are nowhere; in a row of a table that begins with a folder, not in that."""
+    folders_by_line = {line: folders_of(root, cells) for line, cells in rows(Path(root, page).read_text())}
+    anywhere = [Path(root, folder) for folder in ("tessera", "python", "tests", "scripts", "examples", "benchmarks")]
+    faults = []
+    for line, text in enumerate(prose(Path(root, page).read_text()).splitlines(), 1):
+        folders = folders_by_line.get(line) or anywhere
+        for file in FILE.findall(text):
+            if not any(next(folder.rglob(file), None) for folder in folders):
+                where = ", ".join(folder.relative_to(root).as_posix() for folder in folders)
+                faults.append(f"{page}:{line}: there is no {file} in {where}")
+    return faults
