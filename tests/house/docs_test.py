@@ -64,6 +64,48 @@ class Index(unittest.TestCase):
 # Sources that a page names and that are the reader's own.
 FILES_OF_READERS = {"line.cc", "nccl_allgather.py", "preprocess.py"}
 
+# Where a row's first function is called by none above it in a way that a text shows: the row above, the row's own, and the way.
+CALLED_OTHERWISE = {
+    ("trace_train_step", "Cell::operator()"): "a network is called as a function: network(x)",
+    ("launch", "add_convolution"): "a registry adds it; the queue runs what it has prepared",
+    ("all_finite", "add_optimizers"): "a registry adds them; the queue runs what they have prepared",
+    ("tensors", "set_attribute"): "by the script",
+    ("set_attribute", "PythonModel"): "by the script",
+    ("HeldParameters::take", "bind_train"): "by the script",
+    ("PythonCell::construct", "PythonCallback"): "by the loop, as any callback",
+    ("Snapshot::begin", "run_task"): "by a step that runs beside the copy",
+    ("RecordWriter::add", "create_local_file"): "by FileSystem::create, before the first record",
+    ("rename", "Retention::tidy"): "as the job's after_commit, which the callback gives it",
+}
+
+
+class Calls(unittest.TestCase):
+    """The pages that follow one batch, one save and one Model.train have no gap between two functions."""
+
+    def test_each_function_is_called_by_one_above_it(self):
+        found = {(above, own): place for page in ("docs/a_batch.md", "docs/a_save.md", "docs/a_mindspore_train.md")
+                 for place, above, own in documents.uncalled(ROOT, page)}
+        self.assertEqual({gap: place for gap, place in found.items() if gap not in CALLED_OTHERWISE}, {},
+                         "no row above calls the second: add the row between them, or say in CALLED_OTHERWISE who calls it")
+        self.assertEqual(CALLED_OTHERWISE.keys() - found.keys(), set(), "these rows are called by one above, or are gone: take them off the list")
+
+    def gaps(self, *table):
+        files = {"docs/a.md": "\n".join(("| function | file |", "|---|---|") + table) + "\n", "tessera/a.cc": "void outer() { inner(); }\n",
+                 "tessera/b.cc": "void inner() { innermost(); }\nvoid innermost() {}\nvoid apart() {}\n", "python/c.py": ""}
+        return in_folder(files, lambda folder: documents.uncalled(folder, "docs/a.md"))
+
+    def test_a_chain_has_no_gap(self):
+        self.assertEqual(self.gaps("| `outer` | `tessera/a.cc` |", "| `A::inner` | `tessera/b.cc` |", "| `innermost` | `tessera/b.cc` |"), [])
+
+    def test_a_row_that_is_missing_is_noticed(self):
+        self.assertEqual(self.gaps("| `outer` | `tessera/a.cc` |", "| `innermost` | `tessera/b.cc` |"), [("docs/a.md:4", "outer", "innermost")])
+
+    def test_a_definition_alone_is_no_call(self):
+        self.assertEqual(self.gaps("| `inner` | `tessera/b.cc` |", "| `apart` | `tessera/b.cc` |"), [("docs/a.md:4", "inner", "apart")])
+
+    def test_what_python_calls_is_not_looked_at(self):
+        self.assertEqual(self.gaps("| `f` | `python/c.py` |", "| `apart` | `tessera/b.cc` |"), [])
+
 
 class Names(unittest.TestCase):
     def test_each_function_that_a_batch_passes_is_in_its_file(self):

@@ -115,6 +115,32 @@ def absent_names(root, page, names_column, files_column):
     return faults
 
 
+def is_cpp(files):
+    return bool(files) and all(file.endswith((".cc", ".h")) for file in files)
+
+
+def uncalled(root, page):
+    """Faults of the tables of functions and their files, in the order of the calls: (the page's line, the function of the row above, the
+    row's own) where no row above calls a row's first function, as no file of theirs names it. The first row of a table is called from
+    elsewhere. Only C++ is looked at. A file that has both functions must name the called one twice, once where it is defined."""
+    found, above, last = [], [], 0
+    lines = Path(root, page).read_text().splitlines()
+    for line, cells in rows("\n".join(lines)):
+        if line != last + 1:
+            above, is_of_functions = [], lines[line - 3].startswith("| function |")
+        last = line
+        files = names_in(cells[1])
+        if not is_of_functions or not is_cpp(files):
+            continue
+        function = names_in(cells[0])[0]
+        name = re.compile(r"(?<!\w)" + re.escape(function.split("::")[-1]) + r"(?!\w)")
+        calls = {file: len(name.findall(Path(root, file).read_text())) for _, names in above for file in names if Path(root, file).is_file()}
+        if above and not any(number > (file in files) for file, number in calls.items()):
+            found.append((f"{page}:{line}", above[-1][0], function))
+        above.append((function, files))
+    return found
+
+
 def absent_files(root, page):
     """Sources that the page names by a path, from the project or from tessera/, and that are not there."""
     named = [(number, file) for number, line in enumerate(Path(root, page).read_text().splitlines(), 1)
