@@ -107,6 +107,14 @@ class Calls(unittest.TestCase):
         self.assertEqual(self.gaps("| `f` | `python/c.py` |", "| `apart` | `tessera/b.cc` |"), [])
 
 
+class Forms(unittest.TestCase):
+    def test_the_page_has_every_form_of_a_save(self):
+        forms = re.findall(r"^  (k\w+),", (ROOT / "tessera/train/modes/save_form.h").read_text(), re.M)
+        said = [name for _, cells in documents.rows((ROOT / "docs/a_save.md").read_text()) for name in documents.names_in(cells[0])
+                if re.fullmatch(r"k[A-Z]\w+", name)]
+        self.assertEqual(said, forms)
+
+
 class Names(unittest.TestCase):
     def test_each_function_that_a_batch_passes_is_in_its_file(self):
         self.assertEqual(documents.absent_names(ROOT, "docs/a_batch.md", 0, 1), [])
