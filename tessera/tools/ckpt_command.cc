@@ -19,7 +19,7 @@ void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 void add_ls(CLI::App& ckpt) {
   static std::string path = ".";
   static bool json = false;
-  auto* ls = ckpt.add_subcommand("ls", "which checkpoints are in a directory");
+  auto* ls = ckpt.add_subcommand("ls", "list the checkpoints of a directory");
   ls->footer(
       "Lists *.ckpt and rank_N/*.ckpt with size, number of values, epoch and step. Looks at headers and manifests "
       "only.\n"
@@ -37,7 +37,7 @@ void add_ls(CLI::App& ckpt) {
 void add_inspect(CLI::App& ckpt, int& exit_code) {
   static std::string file;
   static bool json = false;
-  auto* inspect = ckpt.add_subcommand("inspect", "what a checkpoint holds, and whether it is whole");
+  auto* inspect = ckpt.add_subcommand("inspect", "show what a checkpoint holds, and whether it is whole");
   inspect->footer(
       "Prints name, type, size and checksum of each value, and the value of numbers and texts. Exit code 1 when it is\n"
       "damaged. Where ranks saved into one directory, any of their files stands for the checkpoint; the size is that "
@@ -61,7 +61,7 @@ void add_inspect(CLI::App& ckpt, int& exit_code) {
 void add_verify(CLI::App& ckpt, int& exit_code) {
   static std::string path;
   static bool json = false;
-  auto* verify = ckpt.add_subcommand("verify", "whether every byte is as it was written");
+  auto* verify = ckpt.add_subcommand("verify", "check that every byte is as it was written");
   verify->footer(
       "Reads whole files and compares them with their manifests. Exit code 1 when one is damaged; what is wrong is "
       "named,\n"
@@ -87,7 +87,7 @@ constexpr int kNoUsableCheckpoint = 4;
 void add_newest(CLI::App& ckpt, int& exit_code) {
   static std::string directory = ".";
   static std::string prefix;
-  auto* newest = ckpt.add_subcommand("newest", "the checkpoint that a job would go on from");
+  auto* newest = ckpt.add_subcommand("newest", "print the checkpoint that a job would go on from");
   newest->footer(
       "Prints the path of the newest one that is whole, by epoch and step; what was passed over, and why, goes to "
       "standard\n"
@@ -123,7 +123,7 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   static std::string right_strategy;
   static bool bytes = false;
   static bool json = false;
-  auto* diff = ckpt.add_subcommand("diff", "what differs between two checkpoints, however they are split");
+  auto* diff = ckpt.add_subcommand("diff", "compare two checkpoints, however they are split");
   diff->footer(
       "Whole tensors are compared: by their hashes where the manifests of both sides have them, else bit by bit.\n"
       "Directories with rank_N folders are joined by their strategy files, or by their manifests. Of a directory the\n"
@@ -231,7 +231,7 @@ void add_merge_strategies(CLI::App& ckpt) {
   static std::string directory;
   static std::string file;
   static bool json = false;
-  auto* merge = ckpt.add_subcommand("merge-strategies", "one strategy file of those of all pipeline stages");
+  auto* merge = ckpt.add_subcommand("merge-strategies", "make one strategy file of those of all pipeline stages");
   merge->footer(
       "Example:\n"
       "  tessera ckpt merge-strategies src_pipeline_strategys src_strategy.ckpt");

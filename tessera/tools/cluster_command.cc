@@ -67,7 +67,7 @@ void add_status(CLI::App& parent) {
   static std::string address;
   static bool json = false;
   static double timeout_s = 5;
-  auto* status = parent.add_subcommand("status", "who is there, who is waited for");
+  auto* status = parent.add_subcommand("status", "say who is there, and who is waited for");
   status->add_option("scheduler", address, "HOST:PORT of the scheduler")->check(scheduler_address())->required();
   status->add_flag("--json", json, "print one JSON object");
   status->add_option("--timeout", timeout_s, "seconds until it must have answered")
@@ -83,7 +83,7 @@ void add_make_certificates(CLI::App& parent) {
   static std::vector<std::string> nodes;
   static int days = 365;
   static std::string revoke;
-  auto* make = parent.add_subcommand("make-certificates", "an authority and certificates with roles, for tests");
+  auto* make = parent.add_subcommand("make-certificates", "make an authority and certificates with roles, for tests");
   make->footer(
       "Makes ca.crt, ca.key, crl.pem, server.p12 (the scheduler), client.p12 (any worker), observer.p12 (`tessera "
       "cluster\n"
@@ -94,7 +94,8 @@ void add_make_certificates(CLI::App& parent) {
       "  TESSERA_TLS_PASSWORD_FILE=password tessera cluster make-certificates tls --revoke worker_1");
   make->add_option("directory", directory, "where they go; made where it is missing")->required();
   auto* named = make->add_option("--nodes", nodes, "node ids that get certificates of their own");
-  auto* hold = make->add_option("--days", days, "so long they hold")->check(CLI::Range(1, 3650))->capture_default_str();
+  auto* hold =
+      make->add_option("--days", days, "how long they hold")->check(CLI::Range(1, 3650))->capture_default_str();
   make->add_option("--revoke", revoke, "instead: put the certificate of this name on the list crl.pem")
       ->excludes(named)
       ->excludes(hold);

@@ -40,12 +40,11 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
-      "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, a second one kills them, and so does an "
-      "output\n"
-      "that nobody reads any more. Nothing that the ranks have started outlives the job, also when this command is\n"
-      "killed.\n"
-      "Exit codes: 0 when all ranks ended with 0, 1 when one failed, 2 when the command line is wrong, that of the\n"
-      "program, too, 128 + N after signal N.");
+      "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, as does an output that nobody reads any\n"
+      "more; a second signal kills them. Nothing that the ranks have started outlives the job, also when this command\n"
+      "is killed.\n"
+      "Exit codes: 0 when all ranks ended with 0, 1 when one failed, 2 when the command line is wrong, be it this\n"
+      "command's or the program's, 128 + N after signal N.");
   auto* n =
       run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(tools::count_from(1));
   auto* threads = run->add_option("--threads", options.num_thread_ranks,
@@ -144,7 +143,7 @@ void add_simulate(CLI::App& app) {
   static tools::SimulateOptions options;
   static bool live_kernels = false;
   auto* simulate =
-      app.add_subcommand("simulate", "time, traffic and memory of a train step on machines that are not there");
+      app.add_subcommand("simulate", "predict time, traffic and memory of a train step on machines that are not there");
   simulate->footer(
       "Nothing is computed: the step is compiled and its steps are timed by a machine profile, a JSON file with the\n"
       "speeds of a rank and of its links (tessera calibrate writes this machine's; see docs/simulation.md).\n"
@@ -181,7 +180,8 @@ void add_simulate(CLI::App& app) {
 void add_solve(CLI::App& app, int& exit_code) {
   static tools::SolveCommand command;
   static bool quiet = false;
-  auto* solve = app.add_subcommand("solve", "one choice for each node of a graph, at the least cost within a limit");
+  auto* solve =
+      app.add_subcommand("solve", "make one choice for each node of a graph, at the least cost within a limit");
   solve->footer(
       "PROBLEM is JSON: nodes with the costs and usages of their choices and the times at which they live, edges with\n"
       "costs of pairs of choices, a limit on what is in use at any time (the form of the ASPLOS/EuroSys 2025 "
@@ -218,7 +218,7 @@ void add_info(CLI::App& app) {
   static bool json = false;
   static bool kernels = false;
   static std::string kernel_cache = cluster::cache_directory_from_environment();
-  auto* info = app.add_subcommand("info", "build, CPU features, backends and versions");
+  auto* info = app.add_subcommand("info", "print what this build can do: CPU features, backends and versions");
   info->add_flag("--json", json, "print one JSON object");
   info->add_flag("--kernels", kernels, "print instead which kernels were measured to be the fastest here");
   info->add_option("--kernel_cache", kernel_cache, "the folder in which trainings remember them")
@@ -247,7 +247,7 @@ void add_calibrate(CLI::App& app) {
   calibrate->add_option("--num_threads", options.num_threads, "the compute threads of a rank")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  calibrate->add_flag("--quiet", quiet, "no progress on standard error");
+  calibrate->add_flag("--quiet", quiet, "print no progress on standard error");
   calibrate->callback([] {
     options.progress = !quiet;
     std::fputs(tools::calibrate_text(options).c_str(), stdout);

@@ -46,9 +46,7 @@ void add_step_options(CLI::App& command, StepOptions& options) {
                   "auto: compute values again for their gradients until --memory_limit is met")
       ->check(CLI::IsMember({"none", "auto"}))
       ->capture_default_str();
-  command
-      .add_option("--memory_limit", options.memory_limit,
-                  "the most that a rank's arena may take, as 2GiB; in a search, that may be alive on a rank at a time")
+  command.add_option("--memory_limit", options.memory_limit, "the most that a rank's arena may take, as 2GiB")
       ->check(bytes());
   command
       .add_option("--batch_size", options.batch_size,

@@ -74,8 +74,9 @@ void add_search_options(CLI::App& plan, PlanCommand& command) {
   plan.add_option("--seed", command.seed, "the seed of the search")->check(count_from(0))->capture_default_str();
   plan.add_option("--out", command.out, "write the plan to this file, which can be read, edited and loaded");
   plan.add_option("--load", command.load, "take the plan of this file instead of a search");
-  plan.add_flag("--simulate", command.simulate,
-                "also what the simulation of this plan and of data parallel says: computing, waiting, exact memory");
+  plan.add_flag(
+      "--simulate", command.simulate,
+      "print what the simulation of this plan and of data parallel says, too: computing, waiting, exact memory");
   plan.add_flag("--full_batch", command.full_batch,
                 "every rank reads the whole batch, so that inputs lie as the plan wants; default: each has its part");
 }
@@ -189,7 +190,7 @@ int run(Arguments& arguments) {
 
 void add_plan_command(CLI::App& app, int& exit_code) {
   static Arguments arguments;
-  auto* plan = app.add_subcommand("plan", "the best way to split a train step over ranks, and what it costs");
+  auto* plan = app.add_subcommand("plan", "find the best way to split a train step over ranks, and what it costs");
   plan->footer(kFooter);
   add_step_options(*plan, arguments.plan.step);
   add_search_options(*plan, arguments.plan);
