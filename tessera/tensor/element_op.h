@@ -2,8 +2,12 @@
 // Here is the list, with what each computes; whoever needs names, operands or values asks it. A new one needs besides
 // its vector form in kernels/cpu/rows/row_ops.cc, its definition in ops/defs/elementwise.cc, and its function in
 // ops/functions/elementwise_functions.h; docs/extending.md goes through them.
+//
+// Kernels that are compiled for a device include this file as text, with TESSERA_DEVICE_CODE defined; they bring what is
+// used of the standard library themselves.
 #pragma once
 
+#ifndef TESSERA_DEVICE_CODE
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,6 +17,7 @@
 #include <type_traits>
 
 #include "tessera/tensor/half.h"
+#endif
 
 namespace tessera {
 
@@ -89,6 +94,7 @@ enum class ElementOp {
 #undef TESSERA_CONSTANT
 };
 
+#ifndef TESSERA_DEVICE_CODE
 struct ElementOpInfo {
   ElementOp op;
   std::string_view name;  // in programs; the operator's name where there is one
@@ -113,6 +119,7 @@ constexpr std::optional<ElementOp> find_element_op(std::string_view name) {
   }
   return std::nullopt;
 }
+#endif
 
 namespace element {
 

@@ -37,6 +37,20 @@ inline Strides strides_for(const Shape& shape, StrideOrder layout) {
   return strides;
 }
 
+// Calls f(place) for each element of a view.
+template <typename F>
+void for_each_offset(const TensorView& view, F&& f) {
+  const int64_t n = view.num_elements();
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t offset = 0;
+    for (int64_t rest = i, d = view.shape.ndim() - 1; d >= 0; --d) {
+      offset += rest % view.shape[static_cast<int>(d)] * view.strides[static_cast<int>(d)];
+      rest /= view.shape[static_cast<int>(d)];
+    }
+    f(offset);
+  }
+}
+
 // A StridedTensor is the memory of a strided view. Every byte that no element covers, and every element before it is
 // written, is 0xFF (a NaN).
 class StridedTensor {

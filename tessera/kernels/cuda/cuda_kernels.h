@@ -1,0 +1,13 @@
+// The kernels that are written as text for a GPU: one for every operator. What a library computes faster stands in
+// front of them; see libraries/.
+#pragma once
+
+#include "tessera/kernels/cuda/core/gpu.h"
+#include "tessera/tensor/kernel.h"
+
+namespace tessera::cuda {
+
+// The GPU outlives the registry and the kernels that it prepares.
+KernelRegistry generated_kernels(Gpu& gpu);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,12 @@
+#include "tessera/kernels/cuda/core/families.h"
+#include "tessera/kernels/cuda/cuda_kernels.h"
+
+namespace tessera::cuda {
+
+KernelRegistry generated_kernels(Gpu& gpu) {
+  KernelRegistry registry;
+  add_elementwise(registry, gpu);
+  return registry;
+}
+
+}  // namespace tessera::cuda

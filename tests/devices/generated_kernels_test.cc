@@ -1,0 +1,27 @@
+// Every operator's generated kernel on the emulated device against the reference's, for all examples of its definition,
+// on operands in three orders of memory.
+#include "tessera/testing/emulated_gpu.h"
+#include "tests/devices/device_kernels.h"
+
+namespace tessera::devices {
+namespace {
+
+class GeneratedKernels : public testing::TestWithParam<generated::OpCall> {};
+
+TEST_P(GeneratedKernels, AgreeWithTheReference) {
+  static FakeDevice device(/*seed=*/5);
+  const kernels::Backend backend = emulated_backend(device);
+  for (const auto order : kernels::kStrideOrders) {
+    compare({*backend.registries[0], device}, GetParam(), order);
+    if (HasFailure()) {
+      ADD_FAILURE() << "in order " << static_cast<int>(order);
+      return;
+    }
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<generated::OpCall>& info) { return info.param.name(); }
+INSTANTIATE_TEST_SUITE_P(All, GeneratedKernels, testing::ValuesIn(generated::all_calls()), name_of);
+
+}  // namespace
+}  // namespace tessera::devices
