@@ -7,6 +7,7 @@
 #include <cmath>
 #include <thread>
 
+#include "benchmarks/device.h"
 #include "benchmarks/protocol.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
@@ -55,6 +56,11 @@ int run(int argc, char** argv) {
   int busy_cores = 0;
   app.add_option("--busy_cores", busy_cores, "threads of somebody else that compute during a round")
       ->check(CLI::Range(0, 1024));
+  std::string device;
+  app.add_option("--device", device, "cpu, cuda:0, ...; dry: no device, kernels are compiled and nothing is computed");
+  int profiled_steps = 0;
+  app.add_option("--profile", profiled_steps, "instead: that many steps, then the time of each kernel in them")
+      ->check(CLI::Range(1, 1000));
   app.add_option("--memory_limit", memory_limit, "of the arena, as 2GiB; what does not fit is recomputed");
   CLI11_PARSE(app, argc, argv);
 
@@ -70,12 +76,13 @@ int run(int argc, char** argv) {
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
   const int64_t limit = memory_limit.empty() ? 0 : parse_bytes(memory_limit, "--memory_limit");
-  train::Model model(*context, *network, &loss, &optimizer,
-                     {.precision = parse_dtype(precision),
-                      .session = {.num_threads = threads,
-                                  .kernel_choice = session::parse_kernel_choice(kernels),
-                                  .kernel_cache = cluster::cache_directory_from_environment(),
-                                  .memory_limit_bytes = limit}});
+  train::ModelOptions model_options{.precision = parse_dtype(precision),
+                                    .session = {.num_threads = threads,
+                                                .kernel_choice = session::parse_kernel_choice(kernels),
+                                                .kernel_cache = cluster::cache_directory_from_environment(),
+                                                .memory_limit_bytes = limit}};
+  use_device(device, model_options.session);
+  train::Model model(*context, *network, &loss, &optimizer, model_options);
   const std::vector<TensorView> batch{images.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.
   const auto step = [&] {
@@ -85,6 +92,13 @@ int run(int argc, char** argv) {
     return static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9;
   };
   for (int i = 0; i < warmup_steps; ++i) step();
+  if (profiled_steps > 0) {
+    model.enable_profiling();
+    for (int i = 0; i < profiled_steps; ++i) step();
+    fmt::print("{}", executor::profile_table(model.train_executable()->executor(), profiled_steps,
+                                             executor::ProfileRows::kNodes));
+    return 0;
+  }
   const auto about = fmt::format("{} threads, arena {}", threads, format_bytes(model.session().arena_bytes()));
   serve_rounds("images/s", about, [&] {
     const BusyCores busy(busy_cores);

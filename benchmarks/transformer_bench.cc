@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 
+#include "benchmarks/device.h"
 #include "benchmarks/protocol.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
@@ -38,6 +39,8 @@ int run(int argc, char** argv) {
   app.add_option("--precision", precision)->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
+  std::string device;
+  app.add_option("--device", device, "cpu, cuda:0, ...; dry: no device, kernels are compiled and nothing is computed");
   app.add_option("--profile", profiled_steps, "instead: that many steps, then the time of each kernel in them")
       ->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
@@ -56,6 +59,7 @@ int run(int argc, char** argv) {
   nn::AdamW optimizer({.learning_rate = 1e-4});
   train::ModelOptions model_options{.session = {.num_threads = threads}};
   if (precision == "bfloat16") model_options.precision = DType::kBF16;
+  use_device(device, model_options.session);
   train::Model model(*context, *network, &loss, &optimizer, model_options);
   const std::vector<TensorView> batch{source.view(), target.view(), labels.view()};
   // The loss is looked at, and the step therefore waited for, as the peer's is.

@@ -20,3 +20,20 @@ endif()
 if(TESSERA_BENCHMARKS)
   find_package(benchmark REQUIRED)
 endif()
+# The headers of CUDA 13, of which nothing but the drivers' names and types is used: what they name is opened at run time.
+set(TESSERA_CUDA_INCLUDE "")
+if(NOT TESSERA_CUDA STREQUAL "OFF" AND NOT TESSERA_SANITIZE)
+  find_path(TESSERA_CUDA_HEADERS cuda.h HINTS ${CMAKE_SOURCE_DIR}/.deps/cuda/include $ENV{CUDA_HOME}/include
+    /usr/local/cuda/include)
+  if(TESSERA_CUDA_HEADERS AND EXISTS ${TESSERA_CUDA_HEADERS}/nvrtc.h AND EXISTS ${TESSERA_CUDA_HEADERS}/cublasLt.h
+      AND EXISTS ${TESSERA_CUDA_HEADERS}/cudnn.h)
+    file(STRINGS ${TESSERA_CUDA_HEADERS}/cuda.h version REGEX "^#define CUDA_VERSION 13[0-9]+")
+    if(version)
+      set(TESSERA_CUDA_INCLUDE ${TESSERA_CUDA_HEADERS})
+    endif()
+  endif()
+  if(TESSERA_CUDA STREQUAL "ON" AND NOT TESSERA_CUDA_INCLUDE)
+    message(FATAL_ERROR "TESSERA_CUDA=ON: the headers cuda.h, nvrtc.h, cublasLt.h and cudnn.h of CUDA 13 are not found; "
+      "name the toolkit in CUDA_HOME, or run scripts/setup cuda")
+  endif()
+endif()

@@ -121,6 +121,33 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view_of(v);
   nanoseconds_.resize(tasks_.size());
   shared_loss_step_ = find_shared_loss(num_ranks);
+  cut_into_segments();
+}
+
+// Whether the task can be done in one recording with those of the segment: it is the queue's alone, and what the host
+// looks at before it has not been copied there by the segment.
+bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
+  const Step& step = schedule_.steps[task];
+  if (!is_on_device() || (step.kind != StepKind::kCompute && step.kind != StepKind::kCopy)) return false;
+  if (!tasks_[task].indices) return true;
+  for (size_t s = segment.begin; s < task; ++s) {
+    const auto& outputs = schedule_.steps[s].outputs;
+    if (std::find(outputs.begin(), outputs.end(), step.indices) != outputs.end()) return false;
+  }
+  return true;
+}
+
+void Executor::cut_into_segments() {
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    const bool continues = !segments_.empty() && segments_.back().is_recordable && may_be_recorded(segments_.back(), s);
+    if (!continues) {
+      segments_.push_back({.begin = s, .end = s});
+      segments_.back().is_recordable = may_be_recorded(segments_.back(), s);
+    }
+    Segment& segment = segments_.back();
+    segment.end = s + 1;
+    segment.copies_to_host = segment.copies_to_host || tasks_[s].copies == CopyWay::kToHost;
+  }
 }
 
 bool Executor::is_on_host(int value) const {
@@ -275,6 +302,17 @@ Tensor Executor::read(int v) {
   return Tensor::copy_of(there);
 }
 
+void Executor::give_to_queue(size_t index) {
+  const Task& task = tasks_[index];
+  if (task.copies) {
+    queue_.copy(task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes(), *task.copies);
+    return;
+  }
+  queue_.launch(task.kernel,
+                {task.inputs, task.outputs, schedule_.steps[index].attributes, task.scratch, parallel_for_, &queue_},
+                task.guard);
+}
+
 void Executor::run_task(size_t index) {
   Task& task = tasks_[index];
   const Step& step = schedule_.steps[index];
@@ -284,17 +322,10 @@ void Executor::run_task(size_t index) {
   }
   switch (task.kind) {
     case StepKind::kCompute:
-      if (task.indices) check_indices(index);
-      queue_.launch(task.kernel, {task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_, &queue_},
-                    task.guard);
-      break;
     case StepKind::kCopy:
-      if (task.copies) {
-        queue_.copy(task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes(), *task.copies);
-        copies_to_host_ = copies_to_host_ || *task.copies == CopyWay::kToHost;
-        break;
-      }
-      queue_.launch(task.kernel, {task.inputs, task.outputs, step.attributes, {}, parallel_for_, &queue_}, task.guard);
+      if (task.indices) check_indices(index);
+      give_to_queue(index);
+      copies_to_host_ = copies_to_host_ || task.copies == CopyWay::kToHost;
       break;
     case StepKind::kStart:
       if (bad_index_ && static_cast<int>(index) == shared_loss_step_) {
@@ -333,15 +364,45 @@ void Executor::fill_planned_memory() {
   for (const auto& [name, view] : inputs_) copy_elements(data[i++].view(), view);
 }
 
+void Executor::run_segment(Segment& segment) {
+  // What a kernel needs is made in its first run, which is not recorded.
+  if (!segment.is_recordable || segment.num_runs++ == 0) {
+    for (size_t s = segment.begin; s < segment.end; ++s) run_task(s);
+    return;
+  }
+  for (size_t s = segment.begin; s < segment.end; ++s) {
+    if (tasks_[s].indices) check_indices(s);
+    if (!before_update_) continue;
+    for (const TensorView& view : tasks_[s].updated) before_update_(view);
+  }
+  if (segment.recording == nullptr) {
+    if (!queue_.begin_recording()) {
+      segment.is_recordable = false;
+      for (size_t s = segment.begin; s < segment.end; ++s) run_task(s);
+      return;
+    }
+    try {
+      for (size_t s = segment.begin; s < segment.end; ++s) give_to_queue(s);
+    } catch (...) {
+      queue_.end_recording();
+      throw;
+    }
+    segment.recording = queue_.end_recording();
+  }
+  queue_.replay(*segment.recording);
+  copies_to_host_ = copies_to_host_ || segment.copies_to_host;
+}
+
 // Runs the steps from the first to the last, or to one that throws.
 void Executor::run_steps() {
   if (!profiling_) {
-    for (size_t s = 0; s < tasks_.size(); ++s) run_task(s);
+    for (Segment& segment : segments_) run_segment(segment);
     return;
   }
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const int64_t begin = clock_->monotonic_ns();
     run_task(s);
+    if (is_on_device()) queue_.synchronize();
     nanoseconds_[s] += clock_->monotonic_ns() - begin;
   }
 }

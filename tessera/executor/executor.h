@@ -115,6 +115,20 @@ class Executor {
     std::unique_ptr<Event> is_copied;  // what a collective works on has come from the device
     std::vector<TensorView> updated;   // parameters and states among the outputs
   };
+  // Tasks [begin, end). Those of a device that the host need not come between are recorded in their second run, and
+  // replayed from then on.
+  struct Segment {
+    size_t begin = 0;
+    size_t end = 0;
+    bool is_recordable = false;
+    bool copies_to_host = false;
+    int64_t num_runs = 0;
+    std::unique_ptr<Recording> recording;
+  };
+  void cut_into_segments();
+  bool may_be_recorded(const Segment& segment, size_t task) const;
+  void run_segment(Segment& segment);
+  void give_to_queue(size_t index);
   void prepare_compute(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_copy(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_start(Task& task, const ir::Step& step, comm::Communicator& group);
@@ -133,7 +147,8 @@ class Executor {
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
   std::vector<Task> tasks_;
-  int shared_loss_step_ = -1;  // starts the collective that gives all ranks the loss
+  std::vector<Segment> segments_;  // all tasks, in order
+  int shared_loss_step_ = -1;      // starts the collective that gives all ranks the loss
   std::optional<BadIndex> bad_index_;
   bool notes_bad_indices_ = false;
   std::map<std::string, TensorView> inputs_;

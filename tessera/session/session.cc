@@ -6,7 +6,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/kernels/backend.h"
+#include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree/agree_on_kernels.h"
@@ -36,6 +38,23 @@ kernels::Backend backend_of(const SessionOptions& options) {
   }
   if (options.reference_kernels || kOnlyReference) return kernels::reference_backend();
   return options.backend != nullptr ? *options.backend : kernels::cpu_backend();
+}
+
+// With the backend that `device` names.
+SessionOptions with_backend(cluster::Context& context, SessionOptions options) {
+  const std::string& device = options.device;
+  if (device.empty() || device == "cpu") return options;
+  int index = context.local_rank();
+  if (device != "cuda") {
+    if (!device.starts_with("cuda:")) {
+      throw InvalidArgument("device \"{}\" is not known: it is \"cpu\", \"cuda\" or \"cuda:0\", \"cuda:1\" and so on",
+                            device);
+    }
+    index = static_cast<int>(parse_int(device.substr(5), "the number of a device in \"" + device + "\""));
+  }
+  options.backend = &cuda::cuda_backend(index);
+  options.kernel_choice = KernelChoice::kFixed;
+  return options;
 }
 
 // The job's state of that name.
@@ -102,10 +121,10 @@ compiler::CompileOptions for_one_rank(compiler::CompileOptions options) {
 
 Session::Session(cluster::Context& context, const SessionOptions& options)
     : context_(context),
-      options_(options),
-      kernel_table_(make_kernel_table(context, options)),
-      kernels_(make_selection(context, options, kernel_table_.get())),
-      arena_(reserve_arena(context, options)) {
+      options_(with_backend(context, options)),
+      kernel_table_(make_kernel_table(context, options_)),
+      kernels_(make_selection(context, options_, kernel_table_.get())),
+      arena_(reserve_arena(context, options_)) {
   if (kernels_.num_threads() > 1 && !waiting_is_chosen()) core_watch_ = std::make_unique<CoreWatch>(context.clock());
   if (context.size() > 1) {
     lanes_ = std::make_unique<executor::CommLanes>(context.rank());

@@ -35,6 +35,12 @@ class Event {
   virtual void synchronize() = 0;
 };
 
+// Work that a queue was given once, ready to be done again as often as one likes; see Queue::begin_recording.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 enum class CopyWay { kToDevice, kToHost, kWithin };
 
 // Does what it is given in order, sooner or later: a call returns before its work is done. One thread of the host uses
@@ -57,6 +63,15 @@ class Queue {
   virtual void wait(Event& event) = 0;
   // Returns when all work is done. Throws what a kernel has thrown, once.
   virtual void synchronize() = 0;
+
+  // From here on kernels, copies and fills are not done but kept, until end_recording(). What they read and write, and
+  // the kernels, must stay as long as the recording, as must this queue. False: this queue cannot, and nothing has
+  // begun.
+  virtual bool begin_recording() { return false; }
+  // Gives what was kept since begin_recording(). Throws IoError where the device does not take it.
+  virtual std::unique_ptr<Recording> end_recording() { return nullptr; }
+  // Has all work of a recording of this queue done in its order, which costs the host as much as one kernel.
+  virtual void replay(const Recording& /*recording*/) {}
 };
 
 // The host's: all is done when a call returns, and what a kernel throws comes out of launch(). Events mean nothing to

@@ -135,6 +135,12 @@ struct Counts {
   std::atomic<int64_t> copies = 0;
 };
 
+struct FakeRecording final : Recording {
+  std::vector<std::function<void()>> work;
+  int64_t num_kernels = 0;
+  int64_t num_copies = 0;
+};
+
 class FakeQueue final : public Queue {
  public:
   FakeQueue(std::shared_ptr<const Mappings> mappings, std::shared_ptr<Counts> counts, RandomStream random)
@@ -152,7 +158,11 @@ class FakeQueue final : public Queue {
 
   void launch(const PreparedKernel& kernel, const KernelArgs& args, const bool* guard) override {
     check(args.queue == this, "a kernel is launched in another queue than its arguments name");
-    ++counts_->kernels;
+    if (recording_ != nullptr) {
+      ++recording_->num_kernels;
+    } else {
+      ++counts_->kernels;
+    }
     std::vector<TensorView> inputs;
     std::vector<TensorView> outputs;
     for (const TensorView& view : args.inputs) inputs.push_back(mappings_->inside(view));
@@ -167,7 +177,11 @@ class FakeQueue final : public Queue {
   }
   void copy(void* to, const void* from, int64_t bytes, CopyWay way) override {
     if (bytes == 0) return;
-    ++counts_->copies;
+    if (recording_ != nullptr) {
+      ++recording_->num_copies;
+    } else {
+      ++counts_->copies;
+    }
     const void* source = way == CopyWay::kToDevice ? from : mappings_->inside(from);
     void* target = way == CopyWay::kToHost ? to : mappings_->inside(to);
     add([=] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
@@ -191,6 +205,17 @@ class FakeQueue final : public Queue {
     wait_for(num_added_, lock);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
+  bool begin_recording() override {
+    recording_ = std::make_unique<FakeRecording>();
+    return true;
+  }
+  std::unique_ptr<Recording> end_recording() override { return std::move(recording_); }
+  void replay(const Recording& recording) override {
+    const auto& recorded = dynamic_cast<const FakeRecording&>(recording);
+    for (const auto& work : recorded.work) add(work);
+    counts_->kernels += recorded.num_kernels;
+    counts_->copies += recorded.num_copies;
+  }
   // Returns when so many pieces of work are done.
   void wait_for(int64_t number) {
     std::unique_lock lock(mutex_);
@@ -206,6 +231,7 @@ class FakeQueue final : public Queue {
     wanted_.erase(mine);
   }
   void add(std::function<void()> work) {
+    if (recording_ != nullptr) return recording_->work.push_back(std::move(work));
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
     ++num_added_;
@@ -242,6 +268,7 @@ class FakeQueue final : public Queue {
 
   std::shared_ptr<const Mappings> mappings_;
   std::shared_ptr<Counts> counts_;
+  std::unique_ptr<FakeRecording> recording_;  // under way
   RandomStream random_;
   std::mutex mutex_;
   std::condition_variable may_go_on_;

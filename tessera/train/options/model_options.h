@@ -179,6 +179,12 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .member = "session.memory_limit_bytes",
                    .is_bytes = true},
         options.session.memory_limit_bytes);
+  visit(
+      OptionInfo{.name = "device",
+                 .doc = "On what the rank computes: cpu, cuda:1 for a GPU by its number, or cuda for the one with the "
+                        "number of this rank on its host. Empty: the CPU.",
+                 .member = "session.device"},
+      options.session.device);
   visit(OptionInfo{.name = "kernels",
                    .doc = "fixed, the usual ones, or measured, the fastest.",
                    .member = "session.kernel_choice"},

@@ -1,0 +1,40 @@
+#include "tessera/kernels/cuda/cuda_backend.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tessera/kernels/cuda/cuda_kernels.h"
+#include "tessera/kernels/cuda/device/compiled_kernel.h"
+#include "tessera/kernels/cuda/device/cuda_device.h"
+
+namespace tessera::cuda {
+namespace {
+
+struct Opened {
+  CudaDevice device;
+  KernelRegistry generated = generated_kernels(device);
+  kernels::Backend backend = {.name = device.name(), .registries = {&generated}, .device = &device};
+
+  explicit Opened(int index) : device(index) {}
+};
+
+// Never closed: sessions of other threads may still use a device when the process ends.
+Opened& opened(int index) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, std::unique_ptr<Opened>>();
+  const std::lock_guard lock(mutex);
+  auto& device = devices[index];
+  if (device == nullptr) device = std::make_unique<Opened>(index);
+  return *device;
+}
+
+}  // namespace
+
+const kernels::Backend& cuda_backend(int index) { return opened(index).backend; }
+std::string compiled_kernel(const std::string& text, const std::string& architecture) {
+  return KernelCache(kernel_cache_directory()).get(text, architecture);
+}
+int64_t free_bytes(int index) { return opened(index).device.free_bytes(); }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,157 @@
+#include "tessera/kernels/cuda/device/cuda_device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/kernels/cuda/device/cuda_memory.h"
+#include "tessera/kernels/cuda/device/cuda_queue.h"
+#include "tessera/kernels/cuda/device/driver.h"
+#include "tessera/kernels/cuda/device/streams.h"
+
+namespace tessera::cuda {
+namespace {
+
+struct CudaFunction final : Gpu::Function {
+  CUfunction function = nullptr;
+};
+
+int attribute(CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  require(driver().device_attribute(&value, attribute, device), "looking at a device");
+  return value;
+}
+
+CudaDeviceInfo info_of(CUdevice device) {
+  CudaDeviceInfo info;
+  std::array<char, 256> name{};
+  require(driver().device_name(name.data(), static_cast<int>(name.size()), device), "looking at a device");
+  info.name = name.data();
+  info.architecture = fmt::format("sm_{}{}", attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                                  attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  size_t bytes = 0;
+  require(driver().device_memory(&bytes, device), "looking at a device");
+  info.memory_bytes = static_cast<int64_t>(bytes);
+  info.num_multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  return info;
+}
+
+int num_devices() {
+  int count = 0;
+  require(driver().device_count(&count), "counting devices");
+  return count;
+}
+
+}  // namespace
+
+std::vector<CudaDeviceInfo> cuda_devices() {
+  std::vector<CudaDeviceInfo> devices;
+  for (int i = 0; i < num_devices(); ++i) {
+    CUdevice device = 0;
+    require(driver().device_get(&device, i), "looking at a device");
+    devices.push_back(info_of(device));
+  }
+  return devices;
+}
+
+CudaDevice::CudaDevice(int index, std::string kernel_cache) : index_(index), cache_(std::move(kernel_cache)) {
+  const int count = num_devices();
+  if (index < 0 || index >= count) {
+    throw IoError("cuda: there is no device cuda:{}; {} devices are here", index, count);
+  }
+  require(driver().device_get(&device_, index), "looking at a device");
+  info_ = info_of(device_);
+  if (attribute(device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 8) {
+    throw IoError("cuda: {} is {}; devices from sm_80 on can be used", info_.name, info_.architecture);
+  }
+  require(driver().retain_context(&context_, device_), "opening a device");
+}
+
+CudaDevice::~CudaDevice() {
+  driver().set_context(context_);
+  for (const auto& [text, module] : modules_) driver().unload_module(module);
+  driver().release_context(device_);
+}
+
+std::string CudaDevice::name() const { return fmt::format("cuda:{}", index_); }
+
+void CudaDevice::use() const {
+  static thread_local CUcontext current = nullptr;
+  if (current == context_) return;
+  require(driver().set_context(context_), "using a device");
+  current = context_;
+}
+
+int64_t CudaDevice::free_bytes() const {
+  use();
+  size_t free = 0;
+  size_t total = 0;
+  require(driver().memory_info(&free, &total), "looking at a device's memory");
+  return static_cast<int64_t>(free);
+}
+
+std::unique_ptr<Memory> CudaDevice::reserve(int64_t capacity_bytes) {
+  use();
+  return std::make_unique<CudaMemory>(*this, index_, capacity_bytes);
+}
+
+std::shared_ptr<std::byte> CudaDevice::allocate_on_host(int64_t bytes) {
+  use();
+  void* memory = nullptr;
+  require(driver().allocate_host(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 64)), CU_MEMHOSTALLOC_PORTABLE),
+          fmt::format("{} of the host for copies", format_bytes(bytes)));
+  std::memset(memory, 0, static_cast<size_t>(std::max<int64_t>(bytes, 64)));
+  return {static_cast<std::byte*>(memory), [this](std::byte* address) {
+            use();
+            driver().free_host(address);
+          }};
+}
+
+std::unique_ptr<Queue> CudaDevice::make_queue() {
+  use();
+  return std::make_unique<CudaQueue>(*this);
+}
+
+std::unique_ptr<Event> CudaDevice::make_event() {
+  use();
+  return std::make_unique<CudaEvent>(*this);
+}
+
+std::vector<std::shared_ptr<const Gpu::Function>> CudaDevice::compile(const std::string& text,
+                                                                      std::span<const std::string> names) {
+  use();
+  const std::lock_guard lock(mutex_);
+  CUmodule& module = modules_[text];
+  if (module == nullptr) {
+    const std::string cubin = cache_.get(text, info_.architecture);
+    require(driver().load_module(&module, cubin.data()), "loading a kernel");
+  }
+  std::vector<std::shared_ptr<const Function>> functions;
+  for (const auto& name : names) {
+    auto function = std::make_shared<CudaFunction>();
+    require(driver().find_function(&function->function, module, name.c_str()), "finding a kernel");
+    functions.push_back(std::move(function));
+  }
+  return functions;
+}
+
+void CudaDevice::launch(Queue& queue, const Function& function, int64_t blocks, int threads,
+                        std::span<const void* const> arguments) {
+  auto& cuda = dynamic_cast<CudaQueue&>(queue);
+  std::array<const void*, 1024> values;
+  std::array<void*, 1024> addresses;
+  check(arguments.size() < values.size(), "a kernel has at most 1023 operands");
+  size_t n = 0;
+  for (const void* argument : arguments) values[n++] = argument;
+  values[n++] = cuda.guard();
+  for (size_t i = 0; i < n; ++i) addresses[i] = &values[i];
+  require(driver().launch(dynamic_cast<const CudaFunction&>(function).function, static_cast<unsigned>(blocks), 1, 1,
+                          static_cast<unsigned>(threads), 1, 1, 0, cuda.stream(), addresses.data(), nullptr),
+          "launching a kernel");
+}
+
+CUstream stream_of(Queue& queue) { return dynamic_cast<CudaQueue&>(queue).stream(); }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,49 @@
+// CudaDevice: a GPU of NVIDIA, as the engine's Device and as what kernels are compiled for.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <mutex>
+
+#include "tessera/kernels/cuda/core/gpu.h"
+#include "tessera/kernels/cuda/cuda_backend.h"
+#include "tessera/kernels/cuda/device/kernel_cache.h"
+
+namespace tessera::cuda {
+
+class CudaDevice final : public Device, public Gpu {
+ public:
+  // Device number `index`. Throws IoError where it is not there, or older than sm_80.
+  explicit CudaDevice(int index, std::string kernel_cache = kernel_cache_directory());
+  ~CudaDevice() override;
+
+  std::string name() const override;
+  const CudaDeviceInfo& info() const { return info_; }
+  std::unique_ptr<Memory> reserve(int64_t capacity_bytes) override;
+  std::shared_ptr<std::byte> allocate_on_host(int64_t bytes) override;
+  std::unique_ptr<Queue> make_queue() override;
+  std::unique_ptr<Event> make_event() override;
+
+  std::vector<std::shared_ptr<const Function>> compile(const std::string& text,
+                                                       std::span<const std::string> names) override;
+  void launch(Queue& queue, const Function& function, int64_t blocks, int threads,
+              std::span<const void* const> arguments) override;
+  int num_multiprocessors() const override { return info_.num_multiprocessors; }
+
+  // Has the calling thread work on this device.
+  void use() const;
+  // Bytes of its memory that nobody uses.
+  int64_t free_bytes() const;
+
+ private:
+  int index_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CudaDeviceInfo info_;
+  KernelCache cache_;
+  std::mutex mutex_;
+  std::map<std::string, CUmodule> modules_;  // by text
+};
+
+}  // namespace tessera::cuda
