@@ -68,15 +68,30 @@ double tolerance_of(DType dtype) {
   }
 }
 
-void compare(const DeviceKernels& on, const generated::OpCall& call, StrideOrder order) {
-  const Attributes attributes = ops::complete_attributes(*call.def, call.example.attributes);
-  std::vector<Tensor> inputs;
+KernelRequest request_of(const generated::OpCall& call, StrideOrder order) {
+  KernelRequest request{.op = call.def->name, .num_threads = 1};
+  request.attributes = ops::complete_attributes(*call.def, call.example.attributes);
   std::vector<Type> types;
+  for (const auto& input : call.example.inputs) {
+    types.push_back(input.type);
+    request.inputs.emplace_back(nullptr, input.type.dtype, input.type.shape,
+                                kernels::strides_for(input.type.shape, order));
+  }
+  for (const Type& type : call.def->infer(request.attributes, types)) {
+    request.outputs.emplace_back(nullptr, type.dtype, type.shape, kernels::strides_for(type.shape, order));
+  }
+  return request;
+}
+
+void compare(const DeviceKernels& on, const generated::OpCall& call, StrideOrder order) {
+  const KernelRequest request = request_of(call, order);
+  const Attributes& attributes = request.attributes;
+  std::vector<Tensor> inputs;
   for (size_t i = 0; i < call.example.inputs.size(); ++i) {
     inputs.push_back(generated::make_input(call, i, call.example.inputs[i].type.dtype));
-    types.push_back(inputs.back().type());
   }
-  const auto results = call.def->infer(attributes, types);
+  std::vector<Type> results;
+  for (const auto& output : request.outputs) results.push_back(output.type());
   const auto expected = kernels::run_kernel(call.def->name, inputs, attributes, results, {.layout = order});
 
   std::vector<Placed> in;
@@ -91,13 +106,6 @@ void compare(const DeviceKernels& on, const generated::OpCall& call, StrideOrder
   };
   for (const Tensor& input : inputs) place(in, StridedTensor(input, order));
   for (const Type& type : results) place(out, StridedTensor(type, order));
-  KernelRequest request{.op = call.def->name, .attributes = attributes, .num_threads = 1};
-  const auto unplaced = [](TensorView view) {
-    view.data = nullptr;
-    return view;
-  };
-  for (const auto& placed : in) request.inputs.push_back(unplaced(placed.host.view()));
-  for (const auto& placed : out) request.outputs.push_back(unplaced(placed.host.view()));
   const auto kernel = on.kernels.find(request);
   if (!kernel) {
     ADD_FAILURE() << "no kernel of the device takes " << call.name();

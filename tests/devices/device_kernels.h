@@ -21,6 +21,9 @@ struct DeviceKernels {
 // What elements may differ by, as a part of the largest.
 double tolerance_of(DType dtype);
 
+// What a kernel's factory is asked for the call.
+KernelRequest request_of(const generated::OpCall& call, kernels::StrideOrder order);
+
 // Runs the call on both and reports differences, and bytes outside of the results that changed, as test failures. Where
 // the kernel names pairs that may share memory, they do so in a second run.
 void compare(const DeviceKernels& on, const generated::OpCall& call, kernels::StrideOrder order);

@@ -86,7 +86,7 @@ std::string compile_to_cubin(const std::string& text, const std::string& archite
   nvrtcProgram program = nullptr;
   require_nvrtc(nvrtc.create(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr), "making a kernel");
   const std::string target = "--gpu-architecture=" + architecture;
-  const std::array<const char*, 4> options{target.c_str(), "--std=c++20", "--default-device",
+  const std::array<const char*, 4> options{target.c_str(), "--std=c++20", "--device-as-default-execution-space",
                                            "--extra-device-vectorization"};
   const nvrtcResult result = nvrtc.compile(program, static_cast<int>(options.size()), options.data());
   size_t size = 0;

@@ -1,0 +1,42 @@
+// Every operator's generated kernel is compiled for an H100 by NVRTC, which needs no device: a sample of the examples
+// of each operator's definition, all of them with TESSERA_TEST_FULL=1.
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/testing/dry_gpu.h"
+#include "tessera/testing/full.h"
+#include "tests/devices/device_kernels.h"
+
+namespace tessera::devices {
+namespace {
+
+bool has_compiler() {
+  static const bool has = [] {
+    try {
+      dry_backend().registries[0]->find(
+          request_of({.def = &ops::OpRegistry::instance().get("neg"), .example = {.inputs = {{{DType::kF32, {3}}}}}},
+                     kernels::StrideOrder::kDense));
+      return true;
+    } catch (const IoError& error) {
+      return false;
+    }
+  }();
+  return has;
+}
+
+class CompiledKernels : public testing::TestWithParam<generated::OpCall> {};
+
+TEST_P(CompiledKernels, AreMachineCodeOfAnH100) {
+  if (!has_compiler()) GTEST_SKIP() << "the compiler of CUDA 13's kernels is not here";
+  const auto& call = GetParam();
+  if (!is_full_test() && call.number % 7 != static_cast<int>(hash_name(call.def->name) % 7)) return;
+  for (const auto order : kernels::kStrideOrders) {
+    EXPECT_TRUE(dry_backend().registries[0]->find(request_of(call, order)).has_value()) << call.name();
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<generated::OpCall>& info) { return info.param.name(); }
+INSTANTIATE_TEST_SUITE_P(All, CompiledKernels, testing::ValuesIn(generated::all_calls()), name_of);
+
+}  // namespace
+}  // namespace tessera::devices
