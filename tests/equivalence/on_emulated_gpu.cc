@@ -1,0 +1,18 @@
+#include "tessera/testing/emulated_gpu.h"
+#include "tessera/testing/full.h"
+#include "tests/equivalence/where.h"
+
+namespace tessera::equivalence {
+
+session::SessionOptions session_there(bool plain_loops) {
+  static FakeDevice device(/*seed=*/17);
+  static const kernels::Backend backend = emulated_backend(device);
+  session::SessionOptions options{.backend = &backend, .num_threads = 1};
+  if (plain_loops) options.fusions = compiler::Fusions::none();
+  return options;
+}
+
+// Each kernel is compiled by the host's compiler first.
+size_t stride_there() { return is_full_test() ? 3 : 29; }
+
+}  // namespace tessera::equivalence
