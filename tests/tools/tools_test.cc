@@ -769,8 +769,8 @@ TEST(Run, TooManyRanksForTheDescriptorsAreRefused) {
   const Refusal refusal = refused_with_code("ulimit -n 256; " + kCommand + "run -n 100 true");
   EXPECT_EQ(refusal.code, 1);
   EXPECT_EQ(refusal.text,
-            "error: tessera run: 100 ranks need 364 file descriptors of the launcher, 256 are allowed (ulimit -Hn): "
-            "start fewer ranks, or use --log_dir, which takes one for each\n");
+            "error: tessera run: 100 ranks need 464 file descriptors of the launcher, 256 are allowed (ulimit -Hn): "
+            "start fewer ranks, or use --log_dir, which takes two less for each\n");
   EXPECT_EQ(refused_with_code("ulimit -S -n 64; " + kCommand + "run -n 30 true").code, 0);
 }
 

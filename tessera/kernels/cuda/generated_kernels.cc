@@ -6,6 +6,7 @@ namespace tessera::cuda {
 KernelRegistry generated_kernels(Gpu& gpu) {
   KernelRegistry registry;
   add_elementwise(registry, gpu);
+  add_batch_norm(registry, gpu);
   return registry;
 }
 

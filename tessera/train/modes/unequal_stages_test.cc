@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/strategy/placement.h"
