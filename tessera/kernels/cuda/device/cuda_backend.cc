@@ -7,6 +7,8 @@
 #include "tessera/kernels/cuda/cuda_kernels.h"
 #include "tessera/kernels/cuda/device/compiled_kernel.h"
 #include "tessera/kernels/cuda/device/cuda_device.h"
+#include "tessera/kernels/cuda/libraries/cublaslt.h"
+#include "tessera/kernels/cuda/libraries/cudnn.h"
 
 namespace tessera::cuda {
 namespace {
@@ -14,9 +16,13 @@ namespace {
 struct Opened {
   CudaDevice device;
   KernelRegistry generated = generated_kernels(device);
-  kernels::Backend backend = {.name = device.name(), .registries = {&generated}, .device = &device};
+  KernelRegistry of_libraries;
+  kernels::Backend backend = {.name = device.name(), .registries = {&of_libraries, &generated}, .device = &device};
 
-  explicit Opened(int index) : device(index) {}
+  explicit Opened(int index) : device(index) {
+    add_library_products(of_libraries, device);
+    add_library_convolutions(of_libraries, device, generated);
+  }
 };
 
 // Never closed: sessions of other threads may still use a device when the process ends.

@@ -24,6 +24,9 @@ namespace tessera::cuda {
   X(retain_context, cuDevicePrimaryCtxRetain)              \
   X(release_context, cuDevicePrimaryCtxRelease)            \
   X(set_context, cuCtxSetCurrent)                          \
+  X(allocate, cuMemAlloc)                                  \
+  X(free, cuMemFree)                                       \
+  X(fill_now, cuMemsetD8)                                  \
   X(memory_info, cuMemGetInfo)                             \
   X(reserve_address, cuMemAddressReserve)                  \
   X(free_address, cuMemAddressFree)                        \

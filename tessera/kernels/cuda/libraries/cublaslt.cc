@@ -1,0 +1,297 @@
+#include "tessera/kernels/cuda/libraries/cublaslt.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cuda/device/cuda_queue.h"
+#include "tessera/kernels/cuda/device/shared_library.h"
+#include "tessera/kernels/cuda/libraries/timing.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+#define TESSERA_TEXT_OF(name) #name
+#define TESSERA_SYMBOL(name) TESSERA_TEXT_OF(name)
+
+void require_blas(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw IoError("cublasLt: {} failed with status {}", what, static_cast<int>(status));
+  }
+}
+
+// A matrix in memory, column-major: `rows` lie one after another, columns `leading` apart.
+struct Stored {
+  int64_t rows = 0, columns = 0, leading = 0;
+  bool is_transposed = false;  // of the one that is meant
+
+  bool operator<(const Stored& other) const {
+    return std::tie(rows, columns, leading, is_transposed) <
+           std::tie(other.rows, other.columns, other.leading, other.is_transposed);
+  }
+};
+
+// The matrix [rows, columns] of a row-major view, with these strides, as its transpose [columns, rows] is stored
+// column-major.
+std::optional<Stored> stored(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  if (columns == 1) column_stride = 1;
+  if (rows == 1 && column_stride == 1) row_stride = columns;
+  if (column_stride == 1 && row_stride >= columns) return Stored{columns, rows, row_stride, false};
+  if (rows == 1) row_stride = 1;
+  if (row_stride == 1 && column_stride >= rows) return Stored{rows, columns, column_stride, true};
+  return std::nullopt;
+}
+
+// How far apart the matrices of the leading dims are; nullopt where that is not one number.
+std::optional<int64_t> batch_stride(const TensorView& view) {
+  int64_t stride = 0;
+  int64_t expected = 0;
+  for (int d = view.shape.ndim() - 3; d >= 0; --d) {
+    if (view.shape[d] == 1) continue;
+    if (stride == 0) {
+      stride = view.strides[d];
+      expected = stride * view.shape[d];
+      continue;
+    }
+    if (view.strides[d] != expected) return std::nullopt;
+    expected *= view.shape[d];
+  }
+  return stride;
+}
+
+struct Problem {
+  cudaDataType_t type = CUDA_R_32F;
+  cudaDataType_t result_type = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  cudaDataType_t scale = CUDA_R_32F;
+  Stored first, second, result;  // as they are given to the library, which computes the transpose
+  int64_t batch = 1;
+  int64_t first_stride = 0, second_stride = 0, result_stride = 0;
+
+  bool operator<(const Problem& o) const {
+    return std::tie(type, result_type, compute, first, second, result, batch, first_stride, second_stride,
+                    result_stride) < std::tie(o.type, o.result_type, o.compute, o.first, o.second, o.result, o.batch,
+                                              o.first_stride, o.second_stride, o.result_stride);
+  }
+};
+
+std::optional<cudaDataType_t> library_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return CUDA_R_32F;
+    case DType::kF64: return CUDA_R_64F;
+    case DType::kBF16: return CUDA_R_16BF;
+    case DType::kF16: return CUDA_R_16F;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<Problem> problem_of(const KernelRequest& request) {
+  const TensorView& a = request.inputs[0];
+  const TensorView& b = request.inputs[1];
+  const TensorView& c = request.outputs[0];
+  if (c.num_elements() == 0 || a.num_elements() == 0) return std::nullopt;
+  const auto type = library_type(a.dtype);
+  const auto result_type = library_type(c.dtype);
+  if (!type || !result_type || a.dtype != b.dtype) return std::nullopt;
+  const bool is_half = a.dtype == DType::kBF16 || a.dtype == DType::kF16;
+  if (c.dtype != a.dtype && !(is_half && c.dtype == DType::kF32)) return std::nullopt;
+  Problem problem{.type = *type, .result_type = *result_type};
+  if (a.dtype == DType::kF64) {
+    problem.compute = CUBLAS_COMPUTE_64F;
+    problem.scale = CUDA_R_64F;
+  } else if (a.dtype == DType::kF32 && allows_tf32()) {
+    problem.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+  }
+  const int last = c.shape.ndim() - 1;
+  const int64_t m = c.shape[last - 1];
+  const int64_t n = c.shape[last];
+  const auto matrix = [](const TensorView& view, bool transposed) {
+    const int end = view.shape.ndim() - 1;
+    const int row = transposed ? end : end - 1;
+    const int column = transposed ? end - 1 : end;
+    return stored(view.shape[row], view.shape[column], view.strides[row], view.strides[column]);
+  };
+  const auto first = matrix(b, request.attributes.get_bool("transpose_b"));
+  const auto second = matrix(a, request.attributes.get_bool("transpose_a"));
+  const auto result = stored(m, n, c.strides[last - 1], c.strides[last]);
+  const auto a_stride = batch_stride(a);
+  const auto b_stride = batch_stride(b);
+  const auto c_stride = batch_stride(c);
+  if (!first || !second || !result || result->is_transposed || !a_stride || !b_stride || !c_stride) {
+    return std::nullopt;
+  }
+  problem.first = *first;
+  problem.second = *second;
+  problem.result = *result;
+  for (int d = 0; d + 2 < c.shape.ndim(); ++d) problem.batch *= c.shape[d];
+  problem.first_stride = *b_stride;
+  problem.second_stride = *a_stride;
+  problem.result_stride = *c_stride;
+  return problem;
+}
+
+// A problem as the library's descriptors, with the algorithm that is taken.
+class Product {
+ public:
+  explicit Product(const Problem& problem) : problem_(problem) {
+    const auto& blas = cublaslt();
+    require_blas(blas.create_description(&description_, problem.compute, problem.scale), "describing a product");
+    const cublasOperation_t first = problem.first.is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = problem.second.is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    require_blas(blas.set_description(description_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)), "describing");
+    require_blas(blas.set_description(description_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)),
+                 "describing");
+    layout(&first_, problem.type, problem.first, problem.first_stride);
+    layout(&second_, problem.type, problem.second, problem.second_stride);
+    layout(&result_, problem.result_type, problem.result, problem.result_stride);
+  }
+  ~Product() {
+    const auto& blas = cublaslt();
+    for (auto* made : {first_, second_, result_}) blas.destroy_layout(made);
+    blas.destroy_description(description_);
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  // The algorithms that the library proposes, best first; empty: none.
+  std::vector<cublasLtMatmulHeuristicResult_t> proposals(cublasLtHandle_t handle) const {
+    const auto& blas = cublaslt();
+    cublasLtMatmulPreference_t preference = nullptr;
+    require_blas(blas.create_preference(&preference), "describing a preference");
+    blas.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
+                        sizeof(kWorkspaceBytes));
+    std::vector<cublasLtMatmulHeuristicResult_t> found(8);
+    int count = 0;
+    const auto status = blas.heuristic(handle, description_, first_, second_, result_, result_, preference,
+                                       static_cast<int>(found.size()), found.data(), &count);
+    blas.destroy_preference(preference);
+    if (status != CUBLAS_STATUS_SUCCESS) return {};
+    found.resize(static_cast<size_t>(count));
+    std::erase_if(found, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+    return found;
+  }
+
+  void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
+           void* workspace, CUstream stream) const {
+    const double one = 1;
+    const double zero = 0;
+    const float one_f = 1;
+    const float zero_f = 0;
+    const bool is_f64 = problem_.scale == CUDA_R_64F;
+    const void* alpha = is_f64 ? static_cast<const void*>(&one) : &one_f;
+    const void* beta = is_f64 ? static_cast<const void*>(&zero) : &zero_f;
+    require_blas(cublaslt().multiply(handle, description_, alpha, b, first_, a, second_, beta, c, result_, c, result_,
+                                     &algorithm, workspace, kWorkspaceBytes, stream),
+                 "a product");
+  }
+
+ private:
+  void layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, const Stored& matrix, int64_t stride) const {
+    const auto& blas = cublaslt();
+    require_blas(blas.create_layout(made, type, static_cast<uint64_t>(matrix.rows),
+                                    static_cast<uint64_t>(matrix.columns), matrix.leading),
+                 "describing a matrix");
+    if (problem_.batch == 1) return;
+    const auto count = static_cast<int32_t>(problem_.batch);
+    require_blas(blas.set_layout(*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)), "describing");
+    require_blas(blas.set_layout(*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)),
+                 "describing");
+  }
+
+  Problem problem_;
+  cublasLtMatmulDesc_t description_ = nullptr;
+  cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
+};
+
+int64_t spanned_bytes(const TensorView& view) {
+  int64_t last = 0;
+  for (int d = 0; d < view.shape.ndim(); ++d) last += (view.shape[d] - 1) * view.strides[d];
+  return (last + 1) * static_cast<int64_t>(size_bytes(view.dtype));
+}
+
+// The library on a device, and what was measured there.
+class Products {
+ public:
+  explicit Products(CudaDevice& device) : device_(device) {
+    device.use();
+    require_blas(cublaslt().create(&handle_), "opening cublasLt");
+  }
+
+  std::optional<PreparedKernel> prepare(const KernelRequest& request) {
+    const auto problem = problem_of(request);
+    if (!problem) return std::nullopt;
+    device_.use();
+    const auto product = std::make_shared<Product>(*problem);
+    const auto algorithm = choose(*problem, *product, request);
+    if (!algorithm) return std::nullopt;
+    return PreparedKernel{.name = "cublaslt." + request.op,
+                          .run =
+                              [this, product, algorithm = *algorithm](const KernelArgs& args) {
+                                product->run(handle_, algorithm, args.inputs[0].data, args.inputs[1].data,
+                                             args.outputs[0].data, args.scratch.data(), stream_of(*args.queue));
+                              },
+                          .scratch_bytes = static_cast<int64_t>(kWorkspaceBytes)};
+  }
+
+ private:
+  std::optional<cublasLtMatmulAlgo_t> choose(const Problem& problem, const Product& product,
+                                             const KernelRequest& request) {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = chosen_.find(problem); known != chosen_.end()) return known->second;
+    const auto proposals = product.proposals(handle_);
+    std::optional<cublasLtMatmulAlgo_t> taken;
+    if (!proposals.empty()) taken = proposals[0].algo;
+    if (proposals.size() > 1 && measures_ways()) {
+      const DeviceBuffer a(device_, spanned_bytes(request.inputs[0]));
+      const DeviceBuffer b(device_, spanned_bytes(request.inputs[1]));
+      const DeviceBuffer c(device_, spanned_bytes(request.outputs[0]));
+      const DeviceBuffer workspace(device_, static_cast<int64_t>(kWorkspaceBytes));
+      const size_t best = fastest(device_, proposals.size(), [&](size_t way, CUstream stream) {
+        product.run(handle_, proposals[way].algo, a.data(), b.data(), c.data(), workspace.data(), stream);
+      });
+      taken = proposals[best].algo;
+    }
+    chosen_[problem] = taken;
+    return taken;
+  }
+
+  CudaDevice& device_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::mutex mutex_;
+  std::map<Problem, std::optional<cublasLtMatmulAlgo_t>> chosen_;
+};
+
+CublasLt load() {
+  static const SharedLibrary library({"libcublasLt.so.13", "libcublasLt.so"});
+  if (!library) {
+    throw IoError(
+        "cuda: cuBLASLt is not found ({}): install CUDA 13's libcublas, or name its folder in "
+        "TESSERA_CUDA_LIBRARIES",
+        library.error());
+  }
+  CublasLt table;
+#define TESSERA_LOAD(member, function) \
+  table.member = reinterpret_cast<decltype(table.member)>(library.find(TESSERA_SYMBOL(function)));
+  TESSERA_CUBLASLT(TESSERA_LOAD)
+#undef TESSERA_LOAD
+  return table;
+}
+
+}  // namespace
+
+const CublasLt& cublaslt() {
+  static const CublasLt table = load();
+  return table;
+}
+
+void add_library_products(KernelRegistry& registry, CudaDevice& device) {
+  const auto products = std::make_shared<Products>(device);
+  for (const char* op : {"matmul", "batch_matmul"}) {
+    registry.add(op, [products](const KernelRequest& request) { return products->prepare(request); });
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,100 @@
+#include "tessera/kernels/cuda/libraries/timing.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/kernels/cuda/device/driver.h"
+
+namespace tessera::cuda {
+namespace {
+
+bool is_set(const char* variable, bool otherwise) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || *value == 0) return otherwise;
+  return std::string_view(value) != "0";
+}
+
+// Milliseconds between two events around a few runs.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    require(driver().create_stream(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
+    for (auto& event : events_) require(driver().create_event(&event, CU_EVENT_DEFAULT), "making an event");
+  }
+  ~Stopwatch() {
+    for (const auto event : events_) driver().destroy_event(event);
+    driver().destroy_stream(stream_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  float time(const std::function<void(CUstream)>& run, int repetitions) {
+    require(driver().record_event(events_[0], stream_), "measuring");
+    for (int i = 0; i < repetitions; ++i) run(stream_);
+    require(driver().record_event(events_[1], stream_), "measuring");
+    require(driver().synchronize_event(events_[1]), "measuring");
+    float milliseconds = 0;
+    require(driver().event_time(&milliseconds, events_[0], events_[1]), "measuring");
+    return milliseconds / static_cast<float>(repetitions);
+  }
+
+ private:
+  CUstream stream_ = nullptr;
+  std::array<CUevent, 2> events_{};
+};
+
+}  // namespace
+
+bool measures_ways() {
+  static const bool measures = is_set("TESSERA_CUDA_MEASURE", true);
+  return measures;
+}
+bool allows_tf32() {
+  static const bool allows = is_set("TESSERA_CUDA_TF32", false);
+  return allows;
+}
+
+DeviceBuffer::DeviceBuffer(const CudaDevice& device, int64_t bytes) : device_(device) {
+  device.use();
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 64));
+  require(driver().allocate(&address_, size), format_bytes(bytes) + " to measure kernels with");
+  require(driver().fill_now(address_, 0x3C, size), "filling memory");
+}
+DeviceBuffer::~DeviceBuffer() {
+  device_.use();
+  driver().free(address_);
+}
+
+size_t fastest(const CudaDevice& device, size_t count, const std::function<void(size_t, CUstream)>& run) {
+  device.use();
+  Stopwatch watch;
+  size_t best = count;
+  float best_time = std::numeric_limits<float>::infinity();
+  std::string failure;
+  for (size_t way = 0; way < count; ++way) {
+    try {
+      const auto once = [&](CUstream stream) { run(way, stream); };
+      const float first = watch.time(once, 1);
+      if (first > 20 * best_time) continue;
+      const int repetitions = std::clamp(static_cast<int>(2.0F / std::max(first, 1e-3F)), 2, 20);
+      std::array<float, 3> times{};
+      for (float& time : times) time = watch.time(once, repetitions);
+      std::sort(times.begin(), times.end());
+      if (times[1] < best_time) {
+        best_time = times[1];
+        best = way;
+      }
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  }
+  if (best == count) throw InternalError("cuda: no way of a library works: " + failure);
+  return best;
+}
+
+}  // namespace tessera::cuda

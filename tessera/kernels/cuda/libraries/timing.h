@@ -1,0 +1,34 @@
+// Measuring the ways in which a library can compute a request, on memory of its own, when the request is prepared.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "tessera/kernels/cuda/device/cuda_device.h"
+
+namespace tessera::cuda {
+
+// Whether libraries' ways are measured; else the library's first proposal is taken. TESSERA_CUDA_MEASURE=0 says not.
+bool measures_ways();
+// Whether f32 products may be made of numbers rounded to TF32: TESSERA_CUDA_TF32=1 says so.
+bool allows_tf32();
+
+// Memory of the device as long as it lives.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(const CudaDevice& device, int64_t bytes);
+  ~DeviceBuffer();
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  void* data() const { return reinterpret_cast<void*>(address_); }
+
+ private:
+  const CudaDevice& device_;
+  CUdeviceptr address_ = 0;
+};
+
+// The number of the fastest way of `count`; run(way, stream) does it once, or throws where it cannot. Throws
+// InternalError where none can.
+size_t fastest(const CudaDevice& device, size_t count, const std::function<void(size_t, CUstream)>& run);
+
+}  // namespace tessera::cuda
