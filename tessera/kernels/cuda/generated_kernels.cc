@@ -7,6 +7,8 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   KernelRegistry registry;
   add_elementwise(registry, gpu);
   add_batch_norm(registry, gpu);
+  add_layer_norm(registry, gpu);
+  add_softmax(registry, gpu);
   return registry;
 }
 
