@@ -9,6 +9,7 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_batch_norm(registry, gpu);
   add_layer_norm(registry, gpu);
   add_softmax(registry, gpu);
+  add_attention(registry, gpu);
   return registry;
 }
 
