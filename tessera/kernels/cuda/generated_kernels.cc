@@ -10,6 +10,9 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_layer_norm(registry, gpu);
   add_softmax(registry, gpu);
   add_attention(registry, gpu);
+  add_matmul(registry, gpu);
+  add_convolution(registry, gpu);
+  add_pooling(registry, gpu);
   return registry;
 }
 
