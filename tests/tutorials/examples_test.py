@@ -179,7 +179,7 @@ def test_a_transformer_whose_options_do_not_fit_its_stages_is_refused(tmp_path, 
 
     pipeline = ["--parallel_mode", "pipeline_parallel"]
     assert "--stages, with --parallel_mode pipeline_parallel, is required" in refusal(2, *pipeline)
-    assert "--stages must divide the 4 ranks, is 3" in refusal(4, *pipeline, "--encoder_layers", 2, "--stages", 3)
+    assert "4 ranks cannot be dealt to 3 stages of equally many" in refusal(4, *pipeline, "--encoder_layers", 2, "--stages", 3)
     assert "--stages must be at most the 2 layers, is 4" in refusal(4, *pipeline, "--stages", 4)
     assert "--model_parallel must divide the 2 ranks of a stage, is 4" in refusal(4, *pipeline, "--stages", 2, "--model_parallel", 4)
 
