@@ -19,14 +19,15 @@ typedef unsigned long size_t;
 #define TESSERA_MATH_F(name) __builtin_##name##f
 #define TESSERA_MATH_D(name) __builtin_##name
 #define TESSERA_DEVICE
+#define INFINITY_F32 __builtin_huge_valf()
+#define INFINITY_F64 __builtin_huge_val()
 #else
 #define TESSERA_MATH_F(name) ::name##f
 #define TESSERA_MATH_D(name) ::name
 #define TESSERA_DEVICE __device__ __forceinline__
+#define INFINITY_F32 __int_as_float(0x7F800000)
+#define INFINITY_F64 __longlong_as_double(0x7FF0000000000000LL)
 #endif
-
-#define INFINITY_F32 __builtin_huge_valf()
-#define INFINITY_F64 __builtin_huge_val()
 
 namespace std {
 #define TESSERA_MATH(name)                                               \
