@@ -13,6 +13,7 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_matmul(registry, gpu);
   add_convolution(registry, gpu);
   add_pooling(registry, gpu);
+  add_shape_ops(registry, gpu);
   return registry;
 }
 

@@ -1,0 +1,32 @@
+// Elements that are moved, or set, whatever they are: bit by bit.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/kernels/cuda/core/shares.h"
+
+namespace tessera::cuda {
+
+// Where elements of a shape lie: from `offset` elements behind an address on, which is a multiple of 64.
+struct Place {
+  std::string address;  // "in0"
+  int64_t offset = 0;
+  Strides strides;
+};
+
+// "u32": unsigned numbers of as many bytes as an element has.
+const char* bits_type(size_t element_bytes);
+// The dtype's element that is nearest to the value, as a literal of its bits_type; as copy_elements converts.
+std::string bits_literal(double value, DType dtype);
+
+// Copies elements of that many bytes. The shape is not empty. Strides of `from` may be 0 or negative.
+Share copy_share(const Gpu& gpu, size_t element_bytes, const Shape& shape, const Place& from, const Place& to);
+// Copies through shared memory, where neighbours in `from` are no neighbours in `to`; nullopt where that is not so or
+// would not pay. Only one of these fits into a phase.
+std::optional<Share> tiled_copy_share(const Gpu& gpu, size_t element_bytes, const Shape& shape, const Place& from,
+                                      const Place& to);
+// Sets each element to the value that the literal gives.
+Share fill_share(const Gpu& gpu, size_t element_bytes, const Shape& shape, const std::string& bits, const Place& to);
+
+}  // namespace tessera::cuda
