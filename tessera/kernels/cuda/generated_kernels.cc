@@ -14,6 +14,7 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_convolution(registry, gpu);
   add_pooling(registry, gpu);
   add_shape_ops(registry, gpu);
+  add_reductions(registry, gpu);
   return registry;
 }
 
