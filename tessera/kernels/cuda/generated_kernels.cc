@@ -15,6 +15,7 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_pooling(registry, gpu);
   add_shape_ops(registry, gpu);
   add_reductions(registry, gpu);
+  add_creation(registry, gpu);
   return registry;
 }
 
