@@ -16,6 +16,7 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_shape_ops(registry, gpu);
   add_reductions(registry, gpu);
   add_creation(registry, gpu);
+  add_indexing(registry, gpu);
   return registry;
 }
 
