@@ -17,6 +17,7 @@ KernelRegistry generated_kernels(Gpu& gpu) {
   add_reductions(registry, gpu);
   add_creation(registry, gpu);
   add_indexing(registry, gpu);
+  add_optimizers(registry, gpu);
   return registry;
 }
 
