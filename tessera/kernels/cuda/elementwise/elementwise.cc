@@ -64,6 +64,22 @@ std::optional<DeviceProgram> write_custom_gradient(const KernelRequest& request,
   return all;
 }
 
+// The bias lies along dim 1.
+std::optional<DeviceProgram> write_bias_add(const KernelRequest& request, const Gpu& gpu) {
+  const TensorView& y = request.outputs[0];
+  const TensorView& bias = request.inputs[1];
+  KernelRequest along = request;
+  along.inputs[1].shape = y.shape;
+  along.inputs[1].strides = y.strides;
+  for (int d = 0; d < y.shape.ndim(); ++d) along.inputs[1].strides[d] = d == 1 ? bias.strides[0] : 0;
+  ElementProgram program{.computed = computed_in(y.dtype)};
+  program.results = {call_text(ElementOp::kAdd, program.computed, {"a0", "a1"})};
+  DeviceProgram made = write_element_program(along, gpu, program, "cuda.bias_add");
+  made.in_place = {};
+  if (request.inputs[0].strides == y.strides) made.in_place = {{0, 0}};
+  return made;
+}
+
 std::optional<DeviceProgram> write_fused(const KernelRequest& request, const Gpu& gpu) {
   bool in_f64 = false;
   for (const auto& view : request.inputs) in_f64 = in_f64 || view.dtype == DType::kF64;
@@ -87,6 +103,7 @@ void add_elementwise(KernelRegistry& registry, Gpu& gpu) {
   add_writer(registry, gpu, "cast", write_copy);
   add_writer(registry, gpu, "copy", write_copy);
   add_writer(registry, gpu, "custom_gradient", write_custom_gradient);
+  add_writer(registry, gpu, "bias_add", write_bias_add);
   add_writer(registry, gpu, "fused_elementwise", write_fused);
 }
 
