@@ -49,7 +49,7 @@ std::string AttentionTiles::functions_text() const {
       pitch_of(p, size_bytes(request_.outputs[0].dtype)), (std::max(p.depth, p.value_depth) + 15) / 16);
   const bool wide = type_ == "f64";
   const DType dtype = wide ? DType::kF64 : DType::kF32;
-  text += fmt::format("constexpr A SCALE = {};\nconstexpr A MINUS_INFINITY = -{};\n", literal(p.scale, dtype),
+  text += fmt::format("constexpr A SCALE = {};\n#define MINUS_INFINITY (-{})\n", literal(p.scale, dtype),
                       wide ? "INFINITY_F64" : "INFINITY_F32");
   // A query sees the keys [0, this).
   text += p.causal ? fmt::format(

@@ -137,7 +137,7 @@ std::string literal(double value, DType dtype) {
   const bool is_double = dtype == DType::kF64;
   const std::string type = to_string(dtype);
   if (!is_floating(dtype)) return fmt::format("{}({}LL)", type, static_cast<int64_t>(value));
-  if (std::isnan(value)) return fmt::format("{}(__builtin_nan(\"\"))", type);
+  if (std::isnan(value)) return fmt::format("{}({})", type, is_double ? "NAN_F64" : "NAN_F32");
   if (std::isinf(value))
     return fmt::format("({}{})", value < 0 ? "-" : "", is_double ? "INFINITY_F64" : "INFINITY_F32");
   std::string number = is_double ? fmt::format("{:.17g}", value) : fmt::format("{:.9g}", static_cast<float>(value));

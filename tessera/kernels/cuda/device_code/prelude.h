@@ -21,12 +21,16 @@ typedef unsigned long size_t;
 #define TESSERA_DEVICE
 #define INFINITY_F32 __builtin_huge_valf()
 #define INFINITY_F64 __builtin_huge_val()
+#define NAN_F32 __builtin_nanf("")
+#define NAN_F64 __builtin_nan("")
 #else
 #define TESSERA_MATH_F(name) ::name##f
 #define TESSERA_MATH_D(name) ::name
 #define TESSERA_DEVICE __device__ __forceinline__
 #define INFINITY_F32 __int_as_float(0x7F800000)
 #define INFINITY_F64 __longlong_as_double(0x7FF0000000000000LL)
+#define NAN_F32 __int_as_float(0x7FC00000)
+#define NAN_F64 __longlong_as_double(0x7FF8000000000000LL)
 #endif
 
 namespace std {

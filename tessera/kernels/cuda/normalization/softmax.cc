@@ -112,7 +112,7 @@ std::optional<DeviceProgram> write_cross_entropy(const KernelRequest& request, c
   const TensorView& losses = request.outputs[0];
   body += fmt::format(
       "if (lane == 0) out0[row * {}] = converted<{}>(is_class ? std::log(sum) - (at_label - largest) : "
-      "{}(__builtin_nan(\"\")));\n",
+      "{}(NAN_F64));\n",
       losses.strides[0], to_string(losses.dtype), type);
   body += rows.loop_text() + element_again(rows, type) +
           fmt::format("out1[row_y + at_y] = converted<{}>(std::exp(x - largest) / sum);\n}}\n",
