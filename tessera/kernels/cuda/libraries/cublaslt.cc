@@ -13,6 +13,13 @@ namespace tessera::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr uint32_t kAlignment = 64;             // of operands
+constexpr uintptr_t kWorkspaceAlignment = 256;  // as the library wants it
+
+void* aligned(std::byte* scratch) {
+  const auto address = reinterpret_cast<uintptr_t>(scratch);
+  return reinterpret_cast<void*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
+}
 
 #define TESSERA_TEXT_OF(name) #name
 #define TESSERA_SYMBOL(name) TESSERA_TEXT_OF(name)
@@ -163,6 +170,11 @@ class Product {
     require_blas(blas.create_preference(&preference), "describing a preference");
     blas.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
                         sizeof(kWorkspaceBytes));
+    for (const auto alignment :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      blas.set_preference(preference, alignment, &kAlignment, sizeof(kAlignment));
+    }
     std::vector<cublasLtMatmulHeuristicResult_t> found(8);
     int count = 0;
     const auto status = blas.heuristic(handle, description_, first_, second_, result_, result_, preference,
@@ -231,9 +243,10 @@ class Products {
                           .run =
                               [this, product, algorithm = *algorithm](const KernelArgs& args) {
                                 product->run(handle_, algorithm, args.inputs[0].data, args.inputs[1].data,
-                                             args.outputs[0].data, args.scratch.data(), stream_of(*args.queue));
+                                             args.outputs[0].data, aligned(args.scratch.data()),
+                                             stream_of(*args.queue));
                               },
-                          .scratch_bytes = static_cast<int64_t>(kWorkspaceBytes)};
+                          .scratch_bytes = static_cast<int64_t>(kWorkspaceBytes + kWorkspaceAlignment)};
   }
 
  private:
