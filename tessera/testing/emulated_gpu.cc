@@ -145,7 +145,7 @@ std::string library_of(const std::string& text, const std::string& directory) {
   fs::create_directories(directory);
   const std::string own = fmt::format("{}.{}", name, ::getpid());
   write_all(own + ".cc", text);
-  const int code = std::system(fmt::format("c++ -std=c++20 -O1 -w -fno-strict-aliasing -ffp-contract=off -shared -fPIC "
+  const int code = std::system(fmt::format("c++ -std=c++20 -O1 -w -fno-strict-aliasing -fno-gnu-unique -ffp-contract=off -shared -fPIC "
                                            "-o {0}.so {0}.cc >{0}.log 2>&1",
                                            own)
                                    .c_str());
