@@ -160,7 +160,8 @@ std::string library_of(const std::string& text, const std::string& directory) {
 
 }  // namespace
 
-EmulatedGpu::EmulatedGpu(std::string directory) : directory_(std::move(directory)) {}
+EmulatedGpu::EmulatedGpu(std::string directory, int num_multiprocessors)
+    : directory_(std::move(directory)), num_multiprocessors_(num_multiprocessors) {}
 EmulatedGpu::~EmulatedGpu() = default;
 
 std::vector<std::shared_ptr<const cuda::Gpu::Function>> EmulatedGpu::compile(const std::string& text,

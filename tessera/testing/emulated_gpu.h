@@ -16,19 +16,21 @@ namespace tessera {
 
 class EmulatedGpu final : public cuda::Gpu {
  public:
-  // `directory`: where compiled libraries are kept for later runs; it is made.
-  explicit EmulatedGpu(std::string directory);
+  // `directory`: where compiled libraries are kept for later runs; it is made. Kernels are written for so many
+  // multiprocessors.
+  explicit EmulatedGpu(std::string directory, int num_multiprocessors = 2);
   ~EmulatedGpu() override;
 
   std::vector<std::shared_ptr<const Function>> compile(const std::string& text,
                                                        std::span<const std::string> names) override;
   void launch(Queue& queue, const Function& function, int64_t blocks, int threads,
               std::span<const void* const> arguments) override;
-  int num_multiprocessors() const override { return 2; }
+  int num_multiprocessors() const override { return num_multiprocessors_; }
 
  private:
   struct Module;
   std::string directory_;
+  int num_multiprocessors_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Module>> modules_;  // by text
 };
