@@ -89,7 +89,9 @@ Grid grid_of(const Gpu& gpu, const ReducedDims& dims, size_t element_bytes, bool
   if (grid.rows) {
     grid.across = num_reduced >= kThreads * kUnroll ? kThreads : power_of_two(num_reduced, 32);
   } else {
-    grid.across = power_of_two(grid.kept_loads.shape.num_elements(), 32);
+    // Few parts' results want few rounds of their few rows rather than long pieces of each.
+    const int64_t widest = may_part ? 32 : std::clamp<int64_t>(kThreads / power_of_two(num_reduced, kThreads), 4, 32);
+    grid.across = power_of_two(grid.kept_loads.shape.num_elements(), widest);
   }
   grid.along = kThreads / grid.across;
   grid.groups = quotient_up(grid.kept_loads.shape.num_elements(), grid.rows ? grid.along : grid.across);
