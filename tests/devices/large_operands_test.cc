@@ -1,7 +1,7 @@
 // Generated kernels on operands that are too large for one load, block or phase, in the layouts of trainings: what runs
 // beside the general way. They are written for a device with as many multiprocessors as an H100, and emulated.
 #include "tessera/base/random.h"
-#include "tessera/kernels/cuda/core/shares.h"
+#include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/cuda_kernels.h"
 #include "tessera/testing/emulated_gpu.h"
 #include "tests/devices/device_kernels.h"
@@ -191,8 +191,8 @@ TEST(Updates, OfMoreParametersThanOneLaunchTakes) {
 std::vector<double> run_text(const std::string& element, int64_t count) {
   FakeDevice device(/*seed=*/7);
   const KernelRequest request{.op = "text", .outputs = {TensorView(nullptr, {DType::kF64, {count}})}};
-  cuda::Share share{.body = cuda::deal_text("i64", "i", count) + "out0[i] = " + element + ";\n}\n"};
-  const auto kernel = cuda::prepare(large_gpu(), {.name = "text", .phases = {cuda::side_by_side({share})}}, request);
+  cuda::PhasePart part{.body = cuda::deal_text("i64", "i", count) + "out0[i] = " + element + ";\n}\n"};
+  const auto kernel = cuda::prepare(large_gpu(), {.name = "text", .phases = {cuda::side_by_side({part})}}, request);
   const auto memory = device.reserve(count * 8);
   memory->resize(count * 8);
   const auto queue = device.make_queue();

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "tessera/kernels/cuda/core/families.h"
-#include "tessera/kernels/cuda/core/shares.h"
+#include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/shapes/copies.h"
 #include "tessera/tensor/tensor.h"
@@ -17,7 +17,7 @@ DeviceProgram write_filled_with(const KernelRequest& request, const Gpu& gpu, do
   DeviceProgram program{.name = "cuda." + request.op};
   if (y.num_elements() == 0) return program;
   program.phases.push_back(side_by_side(
-      {fill_share(gpu, size_bytes(y.dtype), y.shape, bits_literal(value, y.dtype), {"out0", 0, y.strides})}));
+      {fill_part(gpu, size_bytes(y.dtype), y.shape, bits_literal(value, y.dtype), {"out0", 0, y.strides})}));
   return program;
 }
 
@@ -48,10 +48,10 @@ std::optional<DeviceProgram> write_constant(const KernelRequest& request, const 
   }
   program.functions += "};\n";
   const std::vector<NamedStrides> views = {{"q", y.strides}};
-  Share share{.blocks = blocks_for(gpu, y.num_elements(), kShareThreads)};
-  share.body = deal_text(index_type(y.shape, views), "i", y.num_elements()) + offsets_text(y.shape, views, "i") +
-               fmt::format("reinterpret_cast<{}*>(out0)[q] = kElements[i];\n}}\n", bits);
-  program.phases.push_back(side_by_side({share}));
+  PhasePart part{.blocks = blocks_for(gpu, y.num_elements(), kPartThreads)};
+  part.body = deal_text(index_type(y.shape, views), "i", y.num_elements()) + offsets_text(y.shape, views, "i") +
+              fmt::format("reinterpret_cast<{}*>(out0)[q] = kElements[i];\n}}\n", bits);
+  program.phases.push_back(side_by_side({part}));
   return program;
 }
 
@@ -70,10 +70,10 @@ std::optional<DeviceProgram> write_range(const KernelRequest& request, const Gpu
           : fmt::format("rounded_sum({}, rounded_product(f64(i), {}))",
                         literal(request.attributes.get_double("start"), DType::kF64),
                         literal(request.attributes.get_double("delta"), DType::kF64));
-  Share share{.blocks = blocks_for(gpu, y.num_elements(), kShareThreads)};
-  share.body = deal_text("i64", "i", y.num_elements()) +
-               fmt::format("out0[i * {}] = converted<{}>({});\n}}\n", y.strides[0], to_string(y.dtype), element);
-  program.phases.push_back(side_by_side({share}));
+  PhasePart part{.blocks = blocks_for(gpu, y.num_elements(), kPartThreads)};
+  part.body = deal_text("i64", "i", y.num_elements()) +
+              fmt::format("out0[i * {}] = converted<{}>({});\n}}\n", y.strides[0], to_string(y.dtype), element);
+  program.phases.push_back(side_by_side({part}));
   return program;
 }
 
@@ -92,7 +92,7 @@ GlobalIndex global_index(const Attributes& attributes, const Shape& local) {
   return index;
 }
 
-// A share in which each element of out0 is `element`, an expression of type `out0`'s; it may read `index`, the
+// A part in which each element of out0 is `element`, an expression of type `out0`'s; it may read `index`, the
 // element's global index, and where `reads` the operand's element `x`. `before` stands in front of the loop.
 DeviceProgram write_draws(const KernelRequest& request, const Gpu& gpu, const std::string& before,
                           const std::string& element, bool reads) {
@@ -115,17 +115,17 @@ DeviceProgram write_draws(const KernelRequest& request, const Gpu& gpu, const st
   packs.views.push_back(walk.views[2]);
   if (pack > 1) packs.views[2].strides[last] *= pack;
   const int64_t count = packs.shape.num_elements();
-  Share share{.blocks = blocks_for(gpu, count, kShareThreads)};
-  share.body =
+  PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};
+  part.body =
       before + deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(packs.shape, packs.views, "i");
   if (reads)
-    share.body += fmt::format("const auto xs = *reinterpret_cast<const Pack<{}, {}>*>(in0 + p);\n", dtype, pack);
-  share.body += fmt::format("Pack<{0}, {1}> y;\n#pragma unroll\nfor (int j = 0; j < {1}; ++j) {{\n", dtype, pack);
-  share.body += fmt::format("const u64 index = u64({}LL + g + i64(j) * {});\n", global.begin, step);
-  if (reads) share.body += "const auto x = xs[j];\n";
-  share.body +=
+    part.body += fmt::format("const auto xs = *reinterpret_cast<const Pack<{}, {}>*>(in0 + p);\n", dtype, pack);
+  part.body += fmt::format("Pack<{0}, {1}> y;\n#pragma unroll\nfor (int j = 0; j < {1}; ++j) {{\n", dtype, pack);
+  part.body += fmt::format("const u64 index = u64({}LL + g + i64(j) * {});\n", global.begin, step);
+  if (reads) part.body += "const auto x = xs[j];\n";
+  part.body +=
       fmt::format("y[j] = {};\n}}\n*reinterpret_cast<Pack<{}, {}>*>(out0 + q) = y;\n}}\n", element, dtype, pack);
-  program.phases.push_back(side_by_side({share}));
+  program.phases.push_back(side_by_side({part}));
   return program;
 }
 

@@ -23,11 +23,11 @@ TESSERA_DEVICE RandomWords random_block(uint64_t seed, uint64_t stream, uint64_t
   }
   return {{c0, c1, c2, c3}};
 }
-// Uniform in [0, 1), 24 bits.
+// Draws from [0, 1), 24 bits.
 TESSERA_DEVICE float random_uniform(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index) {
   return float(random_block(seed, stream, step, index).words[0] >> 8) * 0x1p-24F;
 }
-// Uniform in (0, 1), 52 bits.
+// Draws from (0, 1), 52 bits.
 TESSERA_DEVICE double random_open_uniform(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index) {
   const RandomWords r = random_block(seed, stream, step, index);
   const uint64_t bits = ((uint64_t(r.words[0]) << 32) | r.words[1]) >> 12;
@@ -41,7 +41,7 @@ TESSERA_DEVICE uint64_t high_product(uint64_t a, uint64_t b) {
   return __umul64hi(a, b);
 #endif
 }
-// Uniform integer in [0, n).
+// Draws an integer from [0, n).
 TESSERA_DEVICE int64_t random_below(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index, int64_t n) {
   const RandomWords r = random_block(seed, stream, step, index);
   return int64_t(high_product((uint64_t(r.words[0]) << 32) | r.words[1], uint64_t(n)));

@@ -2,7 +2,7 @@
 #include "tessera/kernels/cuda/indexing/scatter_add.h"
 
 #include "tessera/kernels/cuda/core/families.h"
-#include "tessera/kernels/cuda/core/shares.h"
+#include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/shapes/copies.h"
 
@@ -30,10 +30,10 @@ std::optional<DeviceProgram> write_one_hot(const KernelRequest& request, const G
   const Walk walk = in_order_of_first(
       y.shape, {{"q", y.strides}, {"p", none}, {"at", along}, {"o", stretched(request.inputs[2], y.shape)}});
   const int64_t count = y.num_elements();
-  Share share{.blocks = blocks_for(gpu, count, kShareThreads)};
-  share.body = deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(walk.shape, walk.views, "i") +
-               "out0[q] = i64(in0[p]) == i64(at) ? in1[0] : in2[o];\n}\n";
-  program.phases.push_back(side_by_side({share}));
+  PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};
+  part.body = deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(walk.shape, walk.views, "i") +
+              "out0[q] = i64(in0[p]) == i64(at) ? in1[0] : in2[o];\n}\n";
+  program.phases.push_back(side_by_side({part}));
   return program;
 }
 
@@ -66,14 +66,14 @@ std::optional<DeviceProgram> write_gather(const KernelRequest& request, const Gp
   const Walk packs = *packed(walk, pack);
   const int64_t count = packs.shape.num_elements();
   const std::string type = fmt::format("Pack<{}, {}>", bits_type(bytes), pack);
-  Share share{.blocks = blocks_for(gpu, count, kShareThreads)};
-  share.body = deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(packs.shape, packs.views, "i");
-  share.body += fmt::format(
+  PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};
+  part.body = deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(packs.shape, packs.views, "i");
+  part.body += fmt::format(
       "const i64 row = i64(in1[n]);\n{0} y = {{}};\n"
       "if (row >= 0 && row < {1}) y = *reinterpret_cast<const {0}*>(in0 + p + row * {2});\n"
       "*reinterpret_cast<{0}*>(out0 + q) = y;\n}}\n",
       type, table.shape[axis], table.strides[axis]);
-  program.phases.push_back(side_by_side({share}));
+  program.phases.push_back(side_by_side({part}));
   return program;
 }
 

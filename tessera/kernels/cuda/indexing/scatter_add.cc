@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/kernels/cuda/core/shares.h"
+#include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/shapes/copies.h"
 
@@ -45,12 +45,12 @@ TableRows rows_of(const TensorView& table, const TensorView& indices, const Tens
 
 // Each index finds its place among all in ascending order, of equal ones in order: `sorted` holds the rows, `positions`
 // where their indices stood. Indices of no row become row -1. One warp looks for one place.
-Share sort_share(const Gpu& gpu, const TensorView& indices, int64_t num_rows) {
+PhasePart sort_part(const Gpu& gpu, const TensorView& indices, int64_t num_rows) {
   const int64_t count = indices.num_elements();
-  const int64_t warps = kShareThreads / 32;
+  const int64_t warps = kPartThreads / 32;
   const std::vector<NamedStrides> views = {{"p", indices.strides}};
-  Share share{.blocks = std::min<int64_t>((count + warps - 1) / warps, int64_t{gpu.num_multiprocessors()} * 8)};
-  share.body = fmt::format(
+  PhasePart part{.blocks = std::min<int64_t>((count + warps - 1) / warps, int64_t{gpu.num_multiprocessors()} * 8)};
+  part.body = fmt::format(
       "int* const sorted = reinterpret_cast<int*>(scratch);\nint* const positions = sorted + {0};\n"
       "const auto row_at = [&](int at) {{\n{1}const i64 row = i64(in1[p]);\n"
       "return row >= 0 && row < {2} ? int(row) : -1;\n}};\n"
@@ -64,7 +64,7 @@ Share sort_share(const Gpu& gpu, const TensorView& indices, int64_t num_rows) {
       "  before = sum_warp(before);\n"
       "  if (lane == 0) {{ sorted[before] = row; positions[before] = i; }}\n}}\n",
       count, offsets_text(indices.shape, views, "at"), num_rows, warps);
-  return share;
+  return part;
 }
 
 // A block has one place in `sorted` and some packs of a row's elements. Where a row begins there, its warps take turns
@@ -74,7 +74,7 @@ Phase add_phase(const TensorView& table, const TensorView& indices, const TableR
   const int64_t packs = rows.elements.shape.num_elements();
   const int64_t parts = (packs + 31) / 32;
   const DType computed = computed_in(table.dtype);
-  Phase phase{.blocks = count * parts, .threads = kShareThreads};
+  Phase phase{.blocks = count * parts, .threads = kPartThreads};
   const std::string pack = fmt::format("Pack<{}, {}>", to_string(table.dtype), rows.pack);
   phase.body = fmt::format(
       "const int* const sorted = reinterpret_cast<const int*>(scratch);\n"
@@ -125,7 +125,7 @@ std::optional<DeviceProgram> write_scatter_add(const KernelRequest& request, con
   if (y.num_elements() == 0) return program;
   const int axis = normalize_axis(request.attributes.get_int("axis"), base.shape.ndim(), "axis");
   const size_t bytes = size_bytes(y.dtype);
-  Share copied = copy_share(gpu, bytes, y.shape, {"in0", 0, base.strides}, {"out0", 0, y.strides});
+  PhasePart copied = copy_part(gpu, bytes, y.shape, {"in0", 0, base.strides}, {"out0", 0, y.strides});
   copied.body =
       fmt::format("if (static_cast<const void*>(in0) != static_cast<const void*>(out0)) {{\n{}}}\n", copied.body);
   const int64_t count = indices.num_elements();
@@ -137,7 +137,7 @@ std::optional<DeviceProgram> write_scatter_add(const KernelRequest& request, con
   constexpr int64_t kMost = int64_t{1} << 30;
   if (count > kMost || y.shape[axis] > kMost) return std::nullopt;
   program.scratch_bytes = 2 * count * static_cast<int64_t>(sizeof(int32_t));
-  program.phases.push_back(side_by_side({sort_share(gpu, indices, y.shape[axis]), copied}));
+  program.phases.push_back(side_by_side({sort_part(gpu, indices, y.shape[axis]), copied}));
   program.phases.push_back(add_phase(y, indices, rows_of(y, indices, request.inputs[2], axis), axis));
   return program;
 }

@@ -1,5 +1,5 @@
-// The optimizers' operators, one parameter a kernel; update_group.cc has many.
-#include "tessera/kernels/cuda/optimizers/update_group.h"
+// The optimizers' operators, one parameter a kernel; grouped_updates.cc has many.
+#include "tessera/kernels/cuda/optimizers/grouped_updates.h"
 
 #include "tessera/kernels/cuda/core/families.h"
 #include "tessera/kernels/cuda/optimizers/update_program.h"

@@ -49,7 +49,7 @@ std::string highest(DType dtype) {
 }
 
 // An accumulator that is written as an element of the result.
-Reduction reduction_in(const KernelRequest& request, DType accumulator) {
+ReductionText reduction_in(const KernelRequest& request, DType accumulator) {
   // Rounded to the operand's dtype first, as where f32 is multiplied in f64.
   const DType computed = computed_in(request.inputs[0].dtype);
   return {.accumulator = to_string(accumulator),
@@ -65,7 +65,7 @@ DType sums_in(DType dtype) {
 
 std::optional<DeviceProgram> write_sum(const KernelRequest& request, const Gpu& gpu) {
   const DType dtype = sums_in(request.inputs[0].dtype);
-  Reduction sum = reduction_in(request, dtype);
+  ReductionText sum = reduction_in(request, dtype);
   sum.begin = literal(0, dtype);
   sum.combined = "wrapping_add(a, b)";
   return write_reduction(request, gpu, sum, reduced_dims(request));
@@ -74,7 +74,7 @@ std::optional<DeviceProgram> write_sum(const KernelRequest& request, const Gpu& 
 std::optional<DeviceProgram> write_mean(const KernelRequest& request, const Gpu& gpu) {
   const ReducedDims dims = reduced_dims(request);
   const DType dtype = computed_in(request.inputs[0].dtype);
-  Reduction mean = reduction_in(request, dtype);
+  ReductionText mean = reduction_in(request, dtype);
   mean.begin = literal(0, dtype);
   mean.combined = "a + b";
   mean.ended = fmt::format("{}(a / {})", to_string(request.outputs[0].dtype),
@@ -86,7 +86,7 @@ std::optional<DeviceProgram> write_mean(const KernelRequest& request, const Gpu&
 std::optional<DeviceProgram> write_prod(const KernelRequest& request, const Gpu& gpu) {
   const DType operand = request.inputs[0].dtype;
   const DType dtype = is_floating(operand) ? DType::kF64 : sums_in(operand);
-  Reduction product = reduction_in(request, dtype);
+  ReductionText product = reduction_in(request, dtype);
   product.begin = literal(1, dtype);
   product.combined = "wrapping_mul(a, b)";
   return write_reduction(request, gpu, product, reduced_dims(request));
@@ -95,7 +95,7 @@ std::optional<DeviceProgram> write_prod(const KernelRequest& request, const Gpu&
 std::optional<DeviceProgram> write_extreme(const KernelRequest& request, const Gpu& gpu, bool largest) {
   const DType operand = request.inputs[0].dtype;
   const DType dtype = sums_in(operand);
-  Reduction extreme = reduction_in(request, dtype);
+  ReductionText extreme = reduction_in(request, dtype);
   extreme.begin = operand == DType::kU8 ? fmt::format("i32({})", largest ? lowest(operand) : highest(operand))
                                         : (largest ? lowest(dtype) : highest(dtype));
   extreme.combined = fmt::format("std::isnan(a) || a {} b ? a : b", largest ? ">" : "<");
@@ -109,7 +109,7 @@ std::optional<DeviceProgram> write_min(const KernelRequest& request, const Gpu& 
 }
 
 // 0 or 1.
-Reduction truth(const char* begin, const char* taken, const char* combined) {
+ReductionText truth(const char* begin, const char* taken, const char* combined) {
   return {.accumulator = "i32", .begin = begin, .taken = taken, .combined = combined, .ended = "a != 0"};
 }
 std::optional<DeviceProgram> write_all(const KernelRequest& request, const Gpu& gpu) {

@@ -125,7 +125,7 @@ std::string loop_over_reduced(const Grid& grid, const Source& source) {
 }
 
 // Stores the accumulator `sum` of kept element number `at`.
-std::string store_text(const Grid& grid, const Reduction& reduction) {
+std::string store_text(const Grid& grid, const ReductionText& reduction) {
   if (grid.parts > 1) {
     return fmt::format("reinterpret_cast<{}*>(scratch)[part * {} + at] = sum;\n", reduction.accumulator,
                        grid.num_kept());
@@ -134,7 +134,7 @@ std::string store_text(const Grid& grid, const Reduction& reduction) {
 }
 
 // The threads of a row combine what they have.
-std::string finish_rows(const Grid& grid, const Reduction& reduction) {
+std::string finish_rows(const Grid& grid, const ReductionText& reduction) {
   std::string text =
       fmt::format("{0} sum = sums[0];\n#pragma unroll\nfor (int j = 1; j < {1}; ++j) sum = combined(sum, sums[j]);\n",
                   reduction.accumulator, grid.pack);
@@ -151,7 +151,7 @@ std::string finish_rows(const Grid& grid, const Reduction& reduction) {
 }
 
 // The threads of a column do so in shared memory.
-std::string finish_columns(const Grid& grid, const Reduction& reduction) {
+std::string finish_columns(const Grid& grid, const ReductionText& reduction) {
   const int64_t columns = grid.across * grid.pack;
   std::string text = fmt::format(
       "__shared__ {0} of_threads[{1}][{2}];\n"
@@ -168,7 +168,7 @@ std::string finish_columns(const Grid& grid, const Reduction& reduction) {
   return text;
 }
 
-Phase phase_of(const Grid& grid, const Source& source, const Reduction& reduction) {
+Phase phase_of(const Grid& grid, const Source& source, const ReductionText& reduction) {
   Phase phase{.blocks = grid.groups * grid.parts, .threads = static_cast<int>(kThreads)};
   const char* index = grid.index.c_str();
   phase.body = fmt::format(
@@ -189,7 +189,7 @@ Phase phase_of(const Grid& grid, const Source& source, const Reduction& reductio
 }
 
 // Nothing is reduced, to each result.
-Phase phase_of_nothing(const Gpu& gpu, const ReducedDims& dims, const Reduction& reduction) {
+Phase phase_of_nothing(const Gpu& gpu, const ReducedDims& dims, const ReductionText& reduction) {
   const std::vector<NamedStrides> views = {{"q", dims.kept_out}};
   const int64_t count = dims.kept.num_elements();
   return {.body = loop_text(index_type(dims.kept, views), "i", count) + offsets_text(dims.kept, views, "i") +
@@ -199,7 +199,7 @@ Phase phase_of_nothing(const Gpu& gpu, const ReducedDims& dims, const Reduction&
 
 }  // namespace
 
-DeviceProgram write_reduction(const KernelRequest& request, const Gpu& gpu, const Reduction& reduction,
+DeviceProgram write_reduction(const KernelRequest& request, const Gpu& gpu, const ReductionText& reduction,
                               const ReducedDims& dims) {
   DeviceProgram program{.name = "cuda." + request.op};
   if (dims.kept.num_elements() == 0) return program;

@@ -13,7 +13,7 @@
 namespace tessera::cuda {
 
 // How a reduction is computed: types and expressions of device text.
-struct Reduction {
+struct ReductionText {
   std::string accumulator;  // a type
   std::string begin;        // what nothing is reduced to
   std::string taken;        // the accumulator of one element, `x`
@@ -31,7 +31,7 @@ struct ReducedDims {
 };
 
 // The kernel that reduces in0 to out0.
-DeviceProgram write_reduction(const KernelRequest& request, const Gpu& gpu, const Reduction& reduction,
+DeviceProgram write_reduction(const KernelRequest& request, const Gpu& gpu, const ReductionText& reduction,
                               const ReducedDims& dims);
 
 }  // namespace tessera::cuda

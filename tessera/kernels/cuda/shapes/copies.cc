@@ -13,7 +13,7 @@ constexpr int64_t kPackBytes = 16;
 constexpr int64_t kTile = 64;  // elements along each side
 constexpr int64_t kLeastSide = 16;
 
-std::string pointer_text(const char* name, bool is_const, const char* bits, const Place& place) {
+std::string pointer_text(const char* name, bool is_const, const char* bits, const ElementsPlace& place) {
   const char* qualifier = is_const ? "const " : "";
   return fmt::format("{0}{1}* const {2} = reinterpret_cast<{0}{1}*>({3}) + {4}LL;\n", qualifier, bits, name,
                      place.address, place.offset);
@@ -72,32 +72,33 @@ std::string bits_literal(double value, DType dtype) {
   return fmt::format("{}({}ULL)", bits_type(size_bytes(dtype)), bits);
 }
 
-Share copy_share(const Gpu& gpu, size_t element_bytes, const Shape& shape, const Place& from, const Place& to) {
+PhasePart copy_part(const Gpu& gpu, size_t element_bytes, const Shape& shape, const ElementsPlace& from,
+                    const ElementsPlace& to) {
   const Walk walk = in_order_of_first(shape, {{"q", to.strides}, {"p", from.strides}});
   const auto [packs, pack] = widest_packs(walk, element_bytes, {to.offset, from.offset});
   const char* bits = bits_type(element_bytes);
   const int64_t count = packs.shape.num_elements();
-  Share share{.blocks = blocks_for(gpu, count, kShareThreads)};
-  share.body = pointer_text("from", true, bits, from) + pointer_text("to", false, bits, to) +
-               deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(packs.shape, packs.views, "i");
+  PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};
+  part.body = pointer_text("from", true, bits, from) + pointer_text("to", false, bits, to) +
+              deal_text(index_type(walk.shape, walk.views), "i", count) + offsets_text(packs.shape, packs.views, "i");
   if (pack == 1) {
-    share.body += "to[q] = from[p];\n}\n";
-    return share;
+    part.body += "to[q] = from[p];\n}\n";
+    return part;
   }
   const std::string type = fmt::format("Pack<{}, {}>", bits, pack);
   if (Packs{packs, pack}.is_whole(1)) {
-    share.body += fmt::format("*reinterpret_cast<{0}*>(to + q) = *reinterpret_cast<const {0}*>(from + p);\n}}\n", type);
+    part.body += fmt::format("*reinterpret_cast<{0}*>(to + q) = *reinterpret_cast<const {0}*>(from + p);\n}}\n", type);
   } else {
-    share.body += fmt::format(
+    part.body += fmt::format(
         "const {0} x = from[p];\n{1} y;\n#pragma unroll\nfor (int j = 0; j < {2}; ++j) y[j] = x;\n"
         "*reinterpret_cast<{1}*>(to + q) = y;\n}}\n",
         bits, type, pack);
   }
-  return share;
+  return part;
 }
 
-std::optional<Share> tiled_copy_share(const Gpu& gpu, size_t element_bytes, const Shape& shape, const Place& from,
-                                      const Place& to) {
+std::optional<PhasePart> tiled_copy_part(const Gpu& gpu, size_t element_bytes, const Shape& shape,
+                                         const ElementsPlace& from, const ElementsPlace& to) {
   const Walk walk = in_order_of_first(shape, {{"q", to.strides}, {"p", from.strides}});
   const auto sides = sides_of(walk);
   if (!sides) return std::nullopt;
@@ -114,16 +115,16 @@ std::optional<Share> tiled_copy_share(const Gpu& gpu, size_t element_bytes, cons
   const int64_t tiles = tiles_a * tiles_b * outer.num_elements();
   const char* bits = bits_type(element_bytes);
   const std::string type = index_type(walk.shape, walk.views);
-  Share share{.blocks = std::min<int64_t>(tiles, int64_t{gpu.num_multiprocessors()} * 32)};
-  share.body = pointer_text("from", true, bits, from) + pointer_text("to", false, bits, to);
+  PhasePart part{.blocks = std::min<int64_t>(tiles, int64_t{gpu.num_multiprocessors()} * 32)};
+  part.body = pointer_text("from", true, bits, from) + pointer_text("to", false, bits, to);
   // The rows of a tile are as long as keeps its columns in different banks of shared memory.
-  share.body += fmt::format("__shared__ {} tile[{}][{}];\n", bits, kTile,
-                            kTile + std::max<int64_t>(1, 4 / static_cast<int64_t>(element_bytes)));
-  share.body += "const int x_ = threadIdx.x % 64;\nconst int y_ = threadIdx.x / 64;\n";
-  share.body += fmt::format("for ({0} t = block; t < {1}; t += num_blocks) {{\n", type, tiles);
-  share.body += fmt::format("const {0} a = t % {1} * 64, b = t / {1} % {2} * 64;\n", type, tiles_a, tiles_b);
-  share.body += offsets_text(outer, views, fmt::format("t / {}", tiles_a * tiles_b));
-  share.body += fmt::format(
+  part.body += fmt::format("__shared__ {} tile[{}][{}];\n", bits, kTile,
+                           kTile + std::max<int64_t>(1, 4 / static_cast<int64_t>(element_bytes)));
+  part.body += "const int x_ = threadIdx.x % 64;\nconst int y_ = threadIdx.x / 64;\n";
+  part.body += fmt::format("for ({0} t = block; t < {1}; t += num_blocks) {{\n", type, tiles);
+  part.body += fmt::format("const {0} a = t % {1} * 64, b = t / {1} % {2} * 64;\n", type, tiles_a, tiles_b);
+  part.body += offsets_text(outer, views, fmt::format("t / {}", tiles_a * tiles_b));
+  part.body += fmt::format(
       "#pragma unroll\nfor (int k = 0; k < 64; k += 4) {{\n"
       "  if (a + y_ + k < {0} && b + x_ < {1}) tile[y_ + k][x_] = from[p + (a + y_ + k) * {2} + b + x_];\n}}\n"
       "__syncthreads();\n"
@@ -131,22 +132,23 @@ std::optional<Share> tiled_copy_share(const Gpu& gpu, size_t element_bytes, cons
       "  if (b + y_ + k < {1} && a + x_ < {0}) to[q + (b + y_ + k) * {3} + a + x_] = tile[x_][y_ + k];\n}}\n"
       "__syncthreads();\n}}\n",
       walk.shape[a], walk.shape[b], walk.views[1].strides[a], walk.views[0].strides[b]);
-  return share;
+  return part;
 }
 
-Share fill_share(const Gpu& gpu, size_t element_bytes, const Shape& shape, const std::string& bits, const Place& to) {
+PhasePart fill_part(const Gpu& gpu, size_t element_bytes, const Shape& shape, const std::string& bits,
+                    const ElementsPlace& to) {
   const Walk walk = in_order_of_first(shape, {{"q", to.strides}});
   const auto [packs, pack] = widest_packs(walk, element_bytes, {to.offset});
   const char* type = bits_type(element_bytes);
   const int64_t count = packs.shape.num_elements();
-  Share share{.blocks = blocks_for(gpu, count, kShareThreads)};
-  share.body = pointer_text("to", false, type, to) + deal_text(index_type(walk.shape, walk.views), "i", count) +
-               offsets_text(packs.shape, packs.views, "i");
-  share.body += fmt::format(
+  PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};
+  part.body = pointer_text("to", false, type, to) + deal_text(index_type(walk.shape, walk.views), "i", count) +
+              offsets_text(packs.shape, packs.views, "i");
+  part.body += fmt::format(
       "Pack<{0}, {1}> y;\n#pragma unroll\nfor (int j = 0; j < {1}; ++j) y[j] = {2};\n"
       "*reinterpret_cast<Pack<{0}, {1}>*>(to + q) = y;\n}}\n",
       type, pack, bits);
-  return share;
+  return part;
 }
 
 }  // namespace tessera::cuda

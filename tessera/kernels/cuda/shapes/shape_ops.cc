@@ -12,13 +12,13 @@ std::string input_name(size_t i) { return fmt::format("in{}", i); }
 std::string output_name(size_t o) { return fmt::format("out{}", o); }
 
 // One copy, which may go through shared memory.
-DeviceProgram write_one_copy(const KernelRequest& request, const Gpu& gpu, const Shape& shape, const Place& from,
-                             const Place& to) {
+DeviceProgram write_one_copy(const KernelRequest& request, const Gpu& gpu, const Shape& shape,
+                             const ElementsPlace& from, const ElementsPlace& to) {
   DeviceProgram program{.name = "cuda." + request.op};
   if (shape.num_elements() == 0) return program;
   const size_t bytes = size_bytes(request.outputs[0].dtype);
-  const auto tiled = tiled_copy_share(gpu, bytes, shape, from, to);
-  program.phases.push_back(side_by_side({tiled ? *tiled : copy_share(gpu, bytes, shape, from, to)}));
+  const auto tiled = tiled_copy_part(gpu, bytes, shape, from, to);
+  program.phases.push_back(side_by_side({tiled ? *tiled : copy_part(gpu, bytes, shape, from, to)}));
   return program;
 }
 
@@ -70,11 +70,11 @@ std::optional<DeviceProgram> write_reshape(const KernelRequest& request, const G
     const std::vector<NamedStrides> to = {{"q", y.strides}};
     const bool is_long = index_type(x.shape, from) != "int" || index_type(y.shape, to) != "int";
     const std::string type = is_long ? "i64" : "int";
-    Share share{.blocks = blocks_for(gpu, y.num_elements(), kShareThreads)};
-    share.body = deal_text(type, "i", y.num_elements()) +
-                 fmt::format("{0} from, to;\n{{\n{1}from = p;\n}}\n{{\n{2}to = q;\n}}\nout0[to] = in0[from];\n}}\n",
-                             type, offsets_text(x.shape, from, "i"), offsets_text(y.shape, to, "i"));
-    program.phases.push_back(side_by_side({share}));
+    PhasePart part{.blocks = blocks_for(gpu, y.num_elements(), kPartThreads)};
+    part.body = deal_text(type, "i", y.num_elements()) +
+                fmt::format("{0} from, to;\n{{\n{1}from = p;\n}}\n{{\n{2}to = q;\n}}\nout0[to] = in0[from];\n}}\n",
+                            type, offsets_text(x.shape, from, "i"), offsets_text(y.shape, to, "i"));
+    program.phases.push_back(side_by_side({part}));
   }
   if (x.is_dense() && y.is_dense()) program.in_place = {{0, 0}};
   return program;
@@ -100,19 +100,19 @@ DeviceProgram write_pieces(const KernelRequest& request, const Gpu& gpu, const T
                            const std::vector<TensorView>& pieces, bool joins) {
   DeviceProgram program{.name = "cuda." + request.op};
   const int axis = normalize_axis(request.attributes.get_int("axis"), whole.shape.ndim(), "axis");
-  std::vector<Share> shares;
+  std::vector<PhasePart> parts;
   int64_t offset = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const TensorView& piece = pieces[i];
-    const Place in_whole{joins ? "out0" : "in0", offset * whole.strides[axis], whole.strides};
-    const Place alone{joins ? input_name(i) : output_name(i), 0, piece.strides};
+    const ElementsPlace in_whole{joins ? "out0" : "in0", offset * whole.strides[axis], whole.strides};
+    const ElementsPlace alone{joins ? input_name(i) : output_name(i), 0, piece.strides};
     if (piece.num_elements() > 0) {
-      shares.push_back(
-          copy_share(gpu, size_bytes(whole.dtype), piece.shape, joins ? alone : in_whole, joins ? in_whole : alone));
+      parts.push_back(
+          copy_part(gpu, size_bytes(whole.dtype), piece.shape, joins ? alone : in_whole, joins ? in_whole : alone));
     }
     offset += piece.shape[axis];
   }
-  if (!shares.empty()) program.phases.push_back(side_by_side(shares));
+  if (!parts.empty()) program.phases.push_back(side_by_side(parts));
   return program;
 }
 
@@ -125,10 +125,10 @@ std::optional<DeviceProgram> write_split(const KernelRequest& request, const Gpu
 }
 
 // Where the elements of `whole` lie that a slice with these attributes takes.
-Place sliced(std::string address, const TensorView& whole, const Attributes& attributes) {
+ElementsPlace sliced(std::string address, const TensorView& whole, const Attributes& attributes) {
   const Ints& begin = attributes.get_ints("begin");
   const Ints& step = attributes.get_ints("strides");
-  Place place{std::move(address), 0, whole.strides};
+  ElementsPlace place{std::move(address), 0, whole.strides};
   for (int d = 0; d < whole.shape.ndim(); ++d) {
     place.offset += begin[static_cast<size_t>(d)] * whole.strides[d];
     place.strides[d] *= step[static_cast<size_t>(d)];
@@ -143,18 +143,18 @@ std::optional<DeviceProgram> write_strided_slice(const KernelRequest& request, c
 }
 
 // The result is set to one value, then the operand is copied to a part of it.
-DeviceProgram write_filled(const KernelRequest& request, const Gpu& gpu, double value, const Place& part) {
+DeviceProgram write_filled(const KernelRequest& request, const Gpu& gpu, double value, const ElementsPlace& place) {
   const TensorView& x = request.inputs[0];
   const TensorView& y = request.outputs[0];
   DeviceProgram program{.name = "cuda." + request.op};
   if (y.num_elements() == 0) return program;
   const size_t bytes = size_bytes(y.dtype);
   if (!(x.shape == y.shape)) {
-    const Place all{"out0", 0, y.strides};
-    program.phases.push_back(side_by_side({fill_share(gpu, bytes, y.shape, bits_literal(value, y.dtype), all)}));
+    const ElementsPlace all{"out0", 0, y.strides};
+    program.phases.push_back(side_by_side({fill_part(gpu, bytes, y.shape, bits_literal(value, y.dtype), all)}));
   }
   if (x.num_elements() > 0) {
-    program.phases.push_back(side_by_side({copy_share(gpu, bytes, x.shape, {"in0", 0, x.strides}, part)}));
+    program.phases.push_back(side_by_side({copy_part(gpu, bytes, x.shape, {"in0", 0, x.strides}, place)}));
   }
   return program;
 }
@@ -166,9 +166,9 @@ std::optional<DeviceProgram> write_strided_slice_grad(const KernelRequest& reque
 std::optional<DeviceProgram> write_pad(const KernelRequest& request, const Gpu& gpu) {
   const TensorView& y = request.outputs[0];
   const Ints& before = request.attributes.get_ints("before");
-  Place part{"out0", 0, y.strides};
-  for (int d = 0; d < y.shape.ndim(); ++d) part.offset += before[static_cast<size_t>(d)] * y.strides[d];
-  return write_filled(request, gpu, request.attributes.get_double("value"), part);
+  ElementsPlace place{"out0", 0, y.strides};
+  for (int d = 0; d < y.shape.ndim(); ++d) place.offset += before[static_cast<size_t>(d)] * y.strides[d];
+  return write_filled(request, gpu, request.attributes.get_double("value"), place);
 }
 
 // Each element of the result finds its element of the operand.
@@ -177,14 +177,14 @@ std::optional<DeviceProgram> write_tile(const KernelRequest& request, const Gpu&
   const TensorView& y = request.outputs[0];
   DeviceProgram program{.name = "cuda.tile"};
   if (y.num_elements() == 0) return program;
-  Share share{.blocks = blocks_for(gpu, y.num_elements(), kShareThreads)};
-  share.body = deal_text("i64", "i", y.num_elements()) + "i64 rest = i, p = 0, q = 0;\n";
+  PhasePart part{.blocks = blocks_for(gpu, y.num_elements(), kPartThreads)};
+  part.body = deal_text("i64", "i", y.num_elements()) + "i64 rest = i, p = 0, q = 0;\n";
   for (int d = y.shape.ndim(); d-- > 0;) {
-    share.body += fmt::format("{{ const i64 at = rest % {}; rest /= {}; p += at % {} * {}; q += at * {}; }}\n",
-                              y.shape[d], y.shape[d], x.shape[d], x.strides[d], y.strides[d]);
+    part.body += fmt::format("{{ const i64 at = rest % {}; rest /= {}; p += at % {} * {}; q += at * {}; }}\n",
+                             y.shape[d], y.shape[d], x.shape[d], x.strides[d], y.strides[d]);
   }
-  share.body += "out0[q] = in0[p];\n}\n";
-  program.phases.push_back(side_by_side({share}));
+  part.body += "out0[q] = in0[p];\n}\n";
+  program.phases.push_back(side_by_side({part}));
   return program;
 }
 

@@ -1,10 +1,10 @@
-#include "tessera/kernels/cuda/optimizers/update_group.h"
+#include "tessera/kernels/cuda/optimizers/grouped_updates.h"
 
 #include <algorithm>
 #include <map>
 #include <memory>
 
-#include "tessera/kernels/cuda/core/shares.h"
+#include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/optimizers/update_program.h"
 #include "tessera/tensor/update_group.h"
@@ -15,7 +15,7 @@ namespace {
 // A kernel's parameters are 4 KiB on any device: 512 addresses, of which scratch and guard are two.
 constexpr size_t kMaxAddresses = 500;
 constexpr int64_t kPack = 4;
-constexpr int64_t kElementsOfBlock = kShareThreads * kPack * 2;
+constexpr int64_t kElementsOfBlock = kPartThreads * kPack * 2;
 
 // Some members of a group, with operands as the group itself has them.
 struct Members {
@@ -117,16 +117,16 @@ std::string update_text(const KernelRequest& one, const UpdateGroup& group) {
 }
 
 // Flat members whose operands have equal dtypes; each block finds its member in a table.
-Share share_of(const Members& members, const std::vector<size_t>& numbers, const std::string& table,
-               DeviceProgram& program) {
+PhasePart part_of(const Members& members, const std::vector<size_t>& numbers, const std::string& table,
+                  DeviceProgram& program) {
   const UpdateGroup& group = members.group;
   const KernelRequest first = request_of(members, numbers[0]);
-  Share share{.blocks = 0};
+  PhasePart part{.blocks = 0};
   std::string work;
   std::string cases;
   for (const size_t m : numbers) {
     const int64_t count = members.request.inputs[group.input(m, 0)].num_elements();
-    for (int64_t begin = 0; begin < count; begin += kElementsOfBlock, ++share.blocks) {
+    for (int64_t begin = 0; begin < count; begin += kElementsOfBlock, ++part.blocks) {
       work += fmt::format("{{{}, {}}}, ", m, begin);
     }
     cases += fmt::format("case {}: count = {};", m, count);
@@ -135,23 +135,23 @@ Share share_of(const Members& members, const std::vector<size_t>& numbers, const
     cases += " break;\n";
   }
   program.functions += fmt::format("__device__ const int {}[][2] = {{{}}};\n", table, work);
-  share.body = fmt::format("const int member = {0}[block][0], begin = {0}[block][1];\nint count = 0;\n", table);
+  part.body = fmt::format("const int member = {0}[block][0], begin = {0}[block][1];\nint count = 0;\n", table);
   for (size_t i = 0; i < group.num_tensors; ++i) {
-    share.body += fmt::format("const {}* from{} = nullptr;\n", to_string(first.inputs[i].dtype), i);
+    part.body += fmt::format("const {}* from{} = nullptr;\n", to_string(first.inputs[i].dtype), i);
   }
   for (size_t o = 0; o < group.num_results(); ++o) {
-    share.body += fmt::format("{}* to{} = nullptr;\n", to_string(first.outputs[o].dtype), o);
+    part.body += fmt::format("{}* to{} = nullptr;\n", to_string(first.outputs[o].dtype), o);
   }
-  share.body += fmt::format("switch (member) {{\n{}}}\n", cases);
+  part.body += fmt::format("switch (member) {{\n{}}}\n", cases);
   const char* computed = to_string(program_of(first, group).computed);
   for (size_t i = group.num_tensors; i < first.inputs.size(); ++i) {
-    share.body += fmt::format("const {0} a{1} = static_cast<{0}>(wide(in{2}[0]));\n", computed, i, group.input(0, i));
+    part.body += fmt::format("const {0} a{1} = static_cast<{0}>(wide(in{2}[0]));\n", computed, i, group.input(0, i));
   }
-  share.body += fmt::format(
+  part.body += fmt::format(
       "#pragma unroll\nfor (int k = 0; k < 2; ++k) {{\n"
       "const int i = begin + (k * {} + int(threadIdx.x)) * {};\nif (i < count) {{\n{}}}\n}}\n",
-      kShareThreads, kPack, update_text(first, group));
-  return share;
+      kPartThreads, kPack, update_text(first, group));
+  return part;
 }
 
 DeviceProgram write_members(const Gpu& gpu, const Members& members) {
@@ -173,11 +173,11 @@ DeviceProgram write_members(const Gpu& gpu, const Members& members) {
       program.phases.push_back(phase_of(gpu, members, m));
     }
   }
-  std::vector<Share> shares;
+  std::vector<PhasePart> parts;
   for (const auto& [dtypes, numbers] : flat) {
-    shares.push_back(share_of(members, numbers, fmt::format("kWork{}", shares.size()), program));
+    parts.push_back(part_of(members, numbers, fmt::format("kWork{}", parts.size()), program));
   }
-  if (!shares.empty()) program.phases.push_back(side_by_side(shares));
+  if (!parts.empty()) program.phases.push_back(side_by_side(parts));
   return program;
 }
 

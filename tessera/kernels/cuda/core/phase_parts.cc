@@ -1,4 +1,4 @@
-#include "tessera/kernels/cuda/core/shares.h"
+#include "tessera/kernels/cuda/core/phase_parts.h"
 
 #include "tessera/base/error.h"
 
@@ -7,18 +7,18 @@ namespace tessera::cuda {
 std::string deal_text(const std::string& index_type, const std::string& index, int64_t count) {
   return fmt::format(
       "for ({0} {1} = {0}(block) * {2} + {0}(threadIdx.x); {1} < {3}; {1} += {0}(num_blocks) * {2}) {{\n", index_type,
-      index, kShareThreads, count);
+      index, kPartThreads, count);
 }
 
-Phase side_by_side(const std::vector<Share>& shares) {
-  check(!shares.empty(), "a phase has work");
-  Phase phase{.blocks = 0, .threads = kShareThreads};
-  for (const Share& share : shares) {
+Phase side_by_side(const std::vector<PhasePart>& parts) {
+  check(!parts.empty(), "a phase has work");
+  Phase phase{.blocks = 0, .threads = kPartThreads};
+  for (const PhasePart& part : parts) {
     const int64_t first = phase.blocks;
-    phase.blocks += share.blocks;
-    if (shares.size() > 1) phase.body += fmt::format("{}if (blockIdx.x < {}) ", first > 0 ? "else " : "", phase.blocks);
+    phase.blocks += part.blocks;
+    if (parts.size() > 1) phase.body += fmt::format("{}if (blockIdx.x < {}) ", first > 0 ? "else " : "", phase.blocks);
     phase.body += fmt::format("{{\nconst int block = int(blockIdx.x) - {};\nconstexpr int num_blocks = {};\n{}}}\n",
-                              first, share.blocks, share.body);
+                              first, part.blocks, part.body);
   }
   return phase;
 }
