@@ -1,8 +1,14 @@
 // Where a benchmark computes: --device.
 #pragma once
 
-#include <string>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/executor/executor.h"
 #include "tessera/session/session_options.h"
 #include "tessera/testing/dry_gpu.h"
 
@@ -16,6 +22,27 @@ inline void use_device(const std::string& device, session::SessionOptions& optio
   } else {
     options.device = device;
   }
+}
+
+// The time of each kind of kernel in a step, as --profile measured it; what a launch that is waited for takes by
+// itself, which is the time of the shortest kernel, is taken off.
+inline void print_kernel_times(const executor::Executor& executor, int steps) {
+  std::map<std::string, std::pair<int, double>> kinds;
+  double shortest = 1e9;
+  const auto times = executor.profile();
+  for (const auto& time : times) shortest = std::min(shortest, time.microseconds / steps);
+  double all = 0;
+  for (const auto& time : times) {
+    auto& [count, sum] = kinds[time.kernel];
+    ++count;
+    sum += time.microseconds / steps - shortest;
+    all += time.microseconds / steps - shortest;
+  }
+  std::vector<std::pair<double, std::string>> rows;
+  for (const auto& [kind, row] : kinds) rows.emplace_back(row.second, kind);
+  std::sort(rows.rbegin(), rows.rend());
+  fmt::print("{:8.1f} us in {} kernels, {:.1f} us each taken off\n", all, times.size(), shortest);
+  for (const auto& [sum, kind] : rows) fmt::print("{:8.1f} us {:4} {}\n", sum, kinds[kind].first, kind);
 }
 
 }  // namespace tessera::benchmarks

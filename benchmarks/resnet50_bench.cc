@@ -109,6 +109,7 @@ int run(int argc, char** argv) {
     for (int i = 0; i < profiled_steps; ++i) step();
     fmt::print("{}", executor::profile_table(model.train_executable()->executor(), profiled_steps,
                                              executor::ProfileRows::kNodes));
+    print_kernel_times(model.train_executable()->executor(), profiled_steps);
     return 0;
   }
   const auto about = fmt::format("{} threads, arena {}", threads, format_bytes(model.session().arena_bytes()));

@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
     for (int i = 0; i < profiled_steps; ++i) step();
     fmt::print("{}", executor::profile_table(model.train_executable()->executor(), profiled_steps,
                                              executor::ProfileRows::kNodes));
+    print_kernel_times(model.train_executable()->executor(), profiled_steps);
     return 0;
   }
   serve_rounds("tokens/s", fmt::format("{} threads", threads),

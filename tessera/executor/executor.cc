@@ -8,6 +8,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/executor/collectives.h"
+#include "tessera/executor/task_orders.h"
 #include "tessera/ops/registry/collective_def.h"
 
 namespace tessera::executor {
@@ -364,30 +365,42 @@ void Executor::fill_planned_memory() {
   for (const auto& [name, view] : inputs_) copy_elements(data[i++].view(), view);
 }
 
+void Executor::run_unrecorded(const Segment& segment) {
+  for (size_t s = segment.begin; s < segment.end; ++s) run_task(s);
+}
+
+std::vector<RecordedWork> Executor::work_of(const Segment& segment) {
+  std::vector<Touched> touched;
+  for (size_t s = segment.begin; s < segment.end; ++s) {
+    const Task& task = tasks_[s];
+    Touched& of_task = touched.emplace_back();
+    for (const TensorView& view : task.inputs) of_task.reads.push_back(range_of(view));
+    for (const TensorView& view : task.outputs) of_task.writes.push_back(range_of(view));
+    if (task.guard != nullptr) of_task.reads.push_back({reinterpret_cast<uintptr_t>(task.guard), 1});
+    if (!task.scratch.empty()) {
+      of_task.writes.push_back({reinterpret_cast<uintptr_t>(task.scratch.data()), task.scratch.size()});
+    }
+  }
+  std::vector<RecordedWork> work;
+  const auto after = orders_of(touched);
+  for (size_t i = 0; i < after.size(); ++i) {
+    work.push_back({[this, index = segment.begin + i] { give_to_queue(index); }, after[i]});
+  }
+  return work;
+}
+
 void Executor::run_segment(Segment& segment) {
   // What a kernel needs is made in its first run, which is not recorded.
-  if (!segment.is_recordable || segment.num_runs++ == 0) {
-    for (size_t s = segment.begin; s < segment.end; ++s) run_task(s);
-    return;
+  if (!segment.is_recordable || segment.num_runs++ == 0) return run_unrecorded(segment);
+  if (segment.recording == nullptr) segment.recording = queue_.record(work_of(segment));
+  if (segment.recording == nullptr) {
+    segment.is_recordable = false;
+    return run_unrecorded(segment);
   }
   for (size_t s = segment.begin; s < segment.end; ++s) {
     if (tasks_[s].indices) check_indices(s);
     if (!before_update_) continue;
     for (const TensorView& view : tasks_[s].updated) before_update_(view);
-  }
-  if (segment.recording == nullptr) {
-    if (!queue_.begin_recording()) {
-      segment.is_recordable = false;
-      for (size_t s = segment.begin; s < segment.end; ++s) run_task(s);
-      return;
-    }
-    try {
-      for (size_t s = segment.begin; s < segment.end; ++s) give_to_queue(s);
-    } catch (...) {
-      queue_.end_recording();
-      throw;
-    }
-    segment.recording = queue_.end_recording();
   }
   queue_.replay(*segment.recording);
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;

@@ -126,9 +126,12 @@ class Executor {
     std::unique_ptr<Recording> recording;
   };
   void cut_into_segments();
+  // The segment's tasks, each with those that it must follow because of what they read and write.
+  std::vector<RecordedWork> work_of(const Segment& segment);
   bool may_be_recorded(const Segment& segment, size_t task) const;
   void run_segment(Segment& segment);
   void give_to_queue(size_t index);
+  void run_unrecorded(const Segment& segment);
   void prepare_compute(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_copy(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_start(Task& task, const ir::Step& step, comm::Communicator& group);

@@ -21,6 +21,8 @@ struct Backend {
   std::string fusions = "all";
   // Whether its kernels like images channels-last; otherwise they are row-major, too.
   bool likes_channels_last = true;
+  // Its queues do pieces of a step at the same time: memory lies idle for so many steps before it is used again.
+  int idle_steps = 0;
   // All that the speeds of its kernels depend on, in one line: what a table of measured kernels is for. Null: its
   // kernels are not chosen by measuring.
   std::string (*machine)() = nullptr;

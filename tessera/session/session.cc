@@ -315,6 +315,7 @@ compiler::CompileOptions Session::compile_options() const {
   options.fusions = plain ? compiler::Fusions::none() : options_.fusions.both(compiler::parse_fusions(backend.fusions));
   options.schedule.channels_last = backend.likes_channels_last;
   options.schedule.host_copies = backend.device != nullptr;
+  options.schedule.idle_steps = backend.idle_steps;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
   options.memory_limit_bytes = options_.debug ? 0 : options_.memory_limit_bytes;

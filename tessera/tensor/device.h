@@ -7,8 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tessera/tensor/kernel.h"
 
@@ -35,10 +38,17 @@ class Event {
   virtual void synchronize() = 0;
 };
 
-// Work that a queue was given once, ready to be done again as often as one likes; see Queue::begin_recording.
+// Work that a queue was given once, ready to be done again as often as one likes; see Queue::record.
 class Recording {
  public:
   virtual ~Recording() = default;
+};
+
+// A piece of work that is to be recorded: kernels, copies and fills.
+struct RecordedWork {
+  std::function<void()> give;
+  // The pieces, by number, that must be done before; all of them come earlier. Others may be done at the same time.
+  std::vector<int> after;
 };
 
 enum class CopyWay { kToDevice, kToHost, kWithin };
@@ -64,13 +74,11 @@ class Queue {
   // Returns when all work is done. Throws what a kernel has thrown, once.
   virtual void synchronize() = 0;
 
-  // From here on kernels, copies and fills are not done but kept, until end_recording(). What they read and write, and
-  // the kernels, must stay as long as the recording, as must this queue. False: this queue cannot, and nothing has
-  // begun.
-  virtual bool begin_recording() { return false; }
-  // Gives what was kept since begin_recording(). Throws IoError where the device does not take it.
-  virtual std::unique_ptr<Recording> end_recording() { return nullptr; }
-  // Has all work of a recording of this queue done in its order, which costs the host as much as one kernel.
+  // Has work recorded, which is not done now: each piece is given to this queue by its give(). What it reads and
+  // writes, and the kernels, must stay as long as the recording, as must this queue. Null: this queue cannot. Throws
+  // IoError where the device does not take it, and what a give() throws.
+  virtual std::unique_ptr<Recording> record(std::span<const RecordedWork> /*work*/) { return nullptr; }
+  // Has all work of a recording of this queue done, which costs the host as much as one kernel.
   virtual void replay(const Recording& /*recording*/) {}
 };
 

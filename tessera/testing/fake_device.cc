@@ -136,7 +136,11 @@ struct Counts {
 };
 
 struct FakeRecording final : Recording {
-  std::vector<std::function<void()>> work;
+  struct Piece {
+    std::vector<std::function<void()>> work = {};
+    std::vector<int> after = {};
+  };
+  std::vector<Piece> pieces;
   int64_t num_kernels = 0;
   int64_t num_copies = 0;
 };
@@ -205,14 +209,41 @@ class FakeQueue final : public Queue {
     wait_for(num_added_, lock);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
-  bool begin_recording() override {
-    recording_ = std::make_unique<FakeRecording>();
-    return true;
+  std::unique_ptr<Recording> record(std::span<const RecordedWork> work) override {
+    auto recording = std::make_unique<FakeRecording>();
+    for (const RecordedWork& piece : work) {
+      recording->pieces.push_back({.after = piece.after});
+      recording_ = recording.get();
+      try {
+        piece.give();
+      } catch (...) {
+        recording_ = nullptr;
+        throw;
+      }
+      recording_ = nullptr;
+    }
+    return recording;
   }
-  std::unique_ptr<Recording> end_recording() override { return std::move(recording_); }
+  // In any order that the recording allows.
   void replay(const Recording& recording) override {
     const auto& recorded = dynamic_cast<const FakeRecording&>(recording);
-    for (const auto& work : recorded.work) add(work);
+    std::vector<size_t> waits_for(recorded.pieces.size());
+    std::vector<std::vector<size_t>> followers(recorded.pieces.size());
+    std::vector<size_t> ready;
+    for (size_t i = 0; i < recorded.pieces.size(); ++i) {
+      waits_for[i] = recorded.pieces[i].after.size();
+      for (const int before : recorded.pieces[i].after) followers[static_cast<size_t>(before)].push_back(i);
+      if (waits_for[i] == 0) ready.push_back(i);
+    }
+    while (!ready.empty()) {
+      const auto taken = static_cast<size_t>(random_below(random_, order_++, static_cast<int64_t>(ready.size())));
+      const size_t i = std::exchange(ready[taken], ready.back());
+      ready.pop_back();
+      for (const auto& work : recorded.pieces[i].work) add(work);
+      for (const size_t next : followers[i]) {
+        if (--waits_for[next] == 0) ready.push_back(next);
+      }
+    }
     counts_->kernels += recorded.num_kernels;
     counts_->copies += recorded.num_copies;
   }
@@ -231,7 +262,7 @@ class FakeQueue final : public Queue {
     wanted_.erase(mine);
   }
   void add(std::function<void()> work) {
-    if (recording_ != nullptr) return recording_->work.push_back(std::move(work));
+    if (recording_ != nullptr) return recording_->pieces.back().work.push_back(std::move(work));
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
     ++num_added_;
@@ -268,7 +299,8 @@ class FakeQueue final : public Queue {
 
   std::shared_ptr<const Mappings> mappings_;
   std::shared_ptr<Counts> counts_;
-  std::unique_ptr<FakeRecording> recording_;  // under way
+  FakeRecording* recording_ = nullptr;  // under way
+  uint64_t order_ = uint64_t{1} << 32;  // draws of replayed orders
   RandomStream random_;
   std::mutex mutex_;
   std::condition_variable may_go_on_;

@@ -41,7 +41,7 @@ void MemoryPlan::move_buffer(int from, int to, int64_t at) {
 
 bool MemoryPlan::is_planned(const Buffer& buffer) { return !buffer.persistent && buffer.last >= 0 && buffer.bytes > 0; }
 
-MemoryUse MemoryPlan::assign_offsets(int64_t base, int num_steps, bool share) {
+MemoryUse MemoryPlan::assign_offsets(int64_t base, int num_steps, bool share, int idle_steps) {
   std::vector<int> planned;
   std::vector<Lifetime> lifetimes;
   for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -53,7 +53,7 @@ MemoryUse MemoryPlan::assign_offsets(int64_t base, int num_steps, bool share) {
       buffer.last = num_steps;
     }
     planned.push_back(static_cast<int>(b));
-    lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
+    lifetimes.push_back({buffer.bytes, buffer.first, std::min(buffer.last + idle_steps, num_steps)});
   }
   const auto packing = pack(lifetimes);
   for (size_t i = 0; i < planned.size(); ++i) mutable_buffer(planned[i]).offset = base + packing.offsets[i];

@@ -56,8 +56,8 @@ class MemoryPlan {
   void move_buffer(int from, int to, int64_t at);
 
   // Gives the buffers that have none an offset from `base` on: with `share`, those that are never alive together may
-  // have the same memory.
-  MemoryUse assign_offsets(int64_t base, int num_steps, bool share);
+  // have the same memory, which lies idle for `idle_steps` between the two.
+  MemoryUse assign_offsets(int64_t base, int num_steps, bool share, int idle_steps = 0);
   int64_t offset(int value) const { return buffer_of(value).offset + place(value).at; }
   // The blocks that are not persistent and that a step touches, with their offsets.
   std::vector<ir::MemoryBlock> blocks() const;

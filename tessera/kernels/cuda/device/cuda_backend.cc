@@ -1,5 +1,7 @@
 #include "tessera/kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,11 +15,18 @@
 namespace tessera::cuda {
 namespace {
 
+// TESSERA_CUDA_IDLE_STEPS: what Backend::idle_steps is.
+int idle_steps() {
+  const char* value = std::getenv("TESSERA_CUDA_IDLE_STEPS");
+  return value == nullptr || *value == 0 ? 8 : std::clamp(std::atoi(value), 0, 1000);
+}
+
 struct Opened {
   CudaDevice device;
   KernelRegistry generated = generated_kernels(device);
   KernelRegistry of_libraries;
-  kernels::Backend backend = {.name = device.name(), .registries = {&of_libraries, &generated}, .device = &device};
+  kernels::Backend backend = {
+      .name = device.name(), .registries = {&of_libraries, &generated}, .device = &device, .idle_steps = idle_steps()};
 
   explicit Opened(int index) : device(index) {
     add_library_products(of_libraries, device);

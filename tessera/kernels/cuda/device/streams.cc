@@ -1,10 +1,56 @@
 #include "tessera/kernels/cuda/device/streams.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/device/driver.h"
 
 namespace tessera::cuda {
 namespace {
+
+// How many pieces of a recording may be done at the same time: TESSERA_CUDA_BRANCHES, from 1 on.
+size_t most_branches() {
+  static const size_t most = [] {
+    const char* value = std::getenv("TESSERA_CUDA_BRANCHES");
+    return value == nullptr || *value == 0 ? size_t{4} : static_cast<size_t>(std::clamp(std::atoi(value), 1, 32));
+  }();
+  return most;
+}
+
+// On which branch each piece is done: behind one that it follows where that is the last of its branch, else where it
+// waits for nothing else.
+std::vector<size_t> branches_of(std::span<const RecordedWork> work, size_t count) {
+  std::vector<size_t> branches(work.size());
+  std::vector<int> last(count, -1);  // piece of each branch
+  for (size_t i = 0; i < work.size(); ++i) {
+    const auto& after = work[i].after;
+    size_t taken = 0;
+    int best = -2;
+    for (size_t b = 0; b < count; ++b) {
+      const bool follows = last[b] >= 0 && std::find(after.begin(), after.end(), last[b]) != after.end();
+      if (follows && last[b] > best) {
+        best = last[b];
+        taken = b;
+      }
+    }
+    if (best == -2) taken = static_cast<size_t>(std::min_element(last.begin(), last.end()) - last.begin());
+    branches[i] = taken;
+    last[taken] = static_cast<int>(i);
+  }
+  return branches;
+}
+
+bool is_awaited_elsewhere(std::span<const RecordedWork> work, const std::vector<size_t>& branches, size_t piece) {
+  for (size_t i = piece + 1; i < work.size(); ++i) {
+    const auto& after = work[i].after;
+    if (branches[i] != branches[piece] &&
+        std::find(after.begin(), after.end(), static_cast<int>(piece)) != after.end()) {
+      return true;
+    }
+  }
+  return false;
+}
 
 CUdeviceptr address_of(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
 
@@ -37,6 +83,7 @@ CudaQueue::CudaQueue(const CudaDevice& device) : device_(device) {
 CudaQueue::~CudaQueue() {
   device_.use();
   driver().synchronize_stream(stream_);
+  for (const CUstream branch : branches_) driver().destroy_stream(branch);
   driver().destroy_stream(stream_);
 }
 
@@ -54,18 +101,18 @@ void CudaQueue::copy(void* to, const void* from, int64_t bytes, CopyWay way) {
   const auto size = static_cast<size_t>(bytes);
   switch (way) {
     case CopyWay::kToDevice:
-      return require(driver().copy_to_device(address_of(to), from, size, stream_), "copying to a device");
+      return require(driver().copy_to_device(address_of(to), from, size, stream()), "copying to a device");
     case CopyWay::kToHost:
-      return require(driver().copy_to_host(to, address_of(from), size, stream_), "copying from a device");
+      return require(driver().copy_to_host(to, address_of(from), size, stream()), "copying from a device");
     case CopyWay::kWithin:
-      return require(driver().copy_within(address_of(to), address_of(from), size, stream_), "copying on a device");
+      return require(driver().copy_within(address_of(to), address_of(from), size, stream()), "copying on a device");
   }
 }
 
 void CudaQueue::fill(void* to, std::byte value, int64_t bytes) {
   if (bytes == 0) return;
   device_.use();
-  require(driver().fill(address_of(to), std::to_integer<unsigned char>(value), static_cast<size_t>(bytes), stream_),
+  require(driver().fill(address_of(to), std::to_integer<unsigned char>(value), static_cast<size_t>(bytes), stream()),
           "filling memory");
 }
 
@@ -84,15 +131,69 @@ void CudaQueue::synchronize() {
   require(driver().synchronize_stream(stream_), "a step");
 }
 
-bool CudaQueue::begin_recording() {
-  device_.use();
-  require(driver().begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "recording a step");
-  return true;
-}
+// Events of a recording, one for each piece that pieces of other branches wait for.
+class RecordedEvents {
+ public:
+  explicit RecordedEvents(size_t count) : events_(count) {}
+  ~RecordedEvents() {
+    for (const CUevent event : events_) {
+      if (event != nullptr) driver().destroy_event(event);
+    }
+  }
+  RecordedEvents(const RecordedEvents&) = delete;
+  RecordedEvents& operator=(const RecordedEvents&) = delete;
 
-std::unique_ptr<Recording> CudaQueue::end_recording() {
+  void record(size_t number, CUstream stream) {
+    require(driver().create_event(&events_[number], CU_EVENT_DISABLE_TIMING), "making an event");
+    require(driver().record_event(events_[number], stream), "recording a step");
+  }
+  void wait(size_t number, CUstream stream) const {
+    require(driver().wait_event(stream, events_[number], 0), "recording a step");
+  }
+
+ private:
+  std::vector<CUevent> events_;
+};
+
+std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work) {
+  device_.use();
+  const auto branches = branches_of(work, most_branches());
+  while (branches_.size() + 1 < most_branches()) {
+    require(driver().create_stream(&branches_.emplace_back(), CU_STREAM_NON_BLOCKING), "making a stream");
+  }
+  const auto stream_of_branch = [&](size_t branch) { return branch == 0 ? stream_ : branches_[branch - 1]; };
+  require(driver().begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "recording a step");
   CUgraph graph = nullptr;
-  require(driver().end_capture(stream_, &graph), "recording a step");
+  try {
+    RecordedEvents events(work.size() + 1 + most_branches());
+    const size_t begin = work.size();
+    events.record(begin, stream_);
+    std::vector<bool> is_begun(most_branches());
+    is_begun[0] = true;
+    for (size_t i = 0; i < work.size(); ++i) {
+      branch_ = stream_of_branch(branches[i]);
+      if (!is_begun[branches[i]]) events.wait(begin, branch_);
+      is_begun[branches[i]] = true;
+      for (const int before : work[i].after) {
+        const auto j = static_cast<size_t>(before);
+        if (branches[j] != branches[i]) events.wait(j, branch_);
+      }
+      work[i].give();
+      if (is_awaited_elsewhere(work, branches, i)) events.record(i, branch_);
+    }
+    branch_ = nullptr;
+    for (size_t b = 1; b < most_branches(); ++b) {
+      if (!is_begun[b]) continue;
+      events.record(begin + b, stream_of_branch(b));
+      events.wait(begin + b, stream_);
+    }
+    require(driver().end_capture(stream_, &graph), "recording a step");
+  } catch (...) {
+    branch_ = nullptr;
+    if (graph == nullptr) driver().end_capture(stream_, &graph);
+    if (graph != nullptr) driver().destroy_graph(graph);
+    throw;
+  }
   return std::make_unique<CudaRecording>(device_, graph);
 }
 

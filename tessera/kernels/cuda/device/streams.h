@@ -49,17 +49,19 @@ class CudaQueue final : public Queue {
   void record(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;
-  bool begin_recording() override;
-  std::unique_ptr<Recording> end_recording() override;
+  std::unique_ptr<Recording> record(std::span<const RecordedWork> work) override;
   void replay(const Recording& recording) override;
 
-  CUstream stream() const { return stream_; }
+  // Where work goes now: the queue's own stream, or a branch of what is being recorded.
+  CUstream stream() const { return branch_ != nullptr ? branch_ : stream_; }
   // Of the kernel that is being launched.
   const bool* guard() const { return guard_; }
 
  private:
   const CudaDevice& device_;
   CUstream stream_ = nullptr;
+  std::vector<CUstream> branches_;  // beside it, for recordings
+  CUstream branch_ = nullptr;
   const bool* guard_ = nullptr;
 };
 

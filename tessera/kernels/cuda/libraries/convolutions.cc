@@ -1,11 +1,14 @@
 // Convolutions and their gradients by cuDNN. Its fast engines want weights as images are: channels-last. Ours are
 // row-major; where that differs, a copy in scratch memory stands between.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/device/cuda_queue.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
@@ -201,75 +204,174 @@ std::optional<PreparedKernel> reordering(const KernelRegistry& generated, const 
   return generated.find({.op = "copy", .inputs = {from}, .outputs = {to}});
 }
 
+// Copies images or weights [n,c,h,w] to a channels-last place with as many channels or more: the others are 0.
+std::optional<PreparedKernel> padding(CudaDevice& device, const TensorView& from, const TensorView& to) {
+  const Shape places{to.shape[0], to.shape[2], to.shape[3]};
+  const int64_t channels = from.shape[1];
+  const int64_t padded = to.shape[1];
+  const auto over_places = [](const TensorView& view) {
+    return Strides{view.strides[0], view.strides[2], view.strides[3]};
+  };
+  int64_t pack = 16 / static_cast<int64_t>(size_bytes(to.dtype));
+  while (padded % pack != 0) pack /= 2;
+  // A thread for each pack: the place is the slower index.
+  Shape packs = places;
+  packs.push_back(padded / pack);
+  Strides from_strides = over_places(from);
+  Strides to_strides = over_places(to);
+  from_strides.push_back(pack * from.strides[1]);
+  to_strides.push_back(pack);
+  Strides first_strides{0, 0, 0, pack};
+  const std::vector<NamedStrides> views{{"p", from_strides}, {"q", to_strides}, {"c", first_strides}};
+  const char* type = to_string(to.dtype);
+  const std::string index = index_type(packs, views);
+  const std::string body =
+      loop_text(index, "i", packs.num_elements()) + offsets_text(packs, views, "i") +
+      fmt::format(
+          "Pack<{0}, {1}> all;\n#pragma unroll\nfor (int v = 0; v < {1}; ++v) all[v] = c + v < {2} ? "
+          "in0[p + v * {3}] : {0}(0.0f);\n*reinterpret_cast<Pack<{0}, {1}>*>(out0 + q) = all;\n}}\n",
+          type, pack, channels, from.strides[1]);
+  DeviceProgram program{.name = "cuda.pad_channels"};
+  program.phases.push_back({.body = body, .blocks = blocks_for(device, packs.num_elements())});
+  return cuda::prepare(device, program, {.op = "pad_channels", .inputs = {from}, .outputs = {to}});
+}
+
+bool lies_equally(const TensorView& a, const TensorView& b) {
+  if (!(a.type() == b.type())) return false;
+  for (int d = 0; d < a.shape.ndim(); ++d) {
+    if (a.shape[d] != 1 && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
+// The operands as the library's fast engines want them: channels-last, the channels of images that a network is given
+// filled up to what a tensor core takes at once. nullopt: it does not take them.
+std::optional<Roles> as_library_wants(const Roles& ours, int64_t groups) {
+  Roles theirs = ours;
+  const bool y_is_last = ours.y.strides == channels_last_strides(ours.y.shape);
+  const bool x_is_last = ours.x.strides == channels_last_strides(ours.x.shape);
+  if (!y_is_last) {
+    return ours.x.is_dense() && ours.y.is_dense() && ours.weight.is_dense() ? std::optional(ours) : std::nullopt;
+  }
+  const int64_t at_once = 16 / static_cast<int64_t>(size_bytes(ours.x.dtype));
+  if (groups == 1 && ours.way != Way::kGradInput && ours.x.shape[1] < at_once) {
+    theirs.x.shape[1] = theirs.weight.shape[1] = at_once;
+    theirs.x.strides = channels_last_strides(theirs.x.shape);
+  } else if (!x_is_last) {
+    return std::nullopt;
+  }
+  theirs.weight.strides = channels_last_strides(theirs.weight.shape);
+  return theirs;
+}
+
 class Convolutions {
  public:
   Convolutions(CudaDevice& device, const KernelRegistry& generated) : device_(device), generated_(generated) {
-    device.use();
-    require_cudnn(cudnn().create(&handle_), "opening cuDNN");
+    handle();  // or it throws now
   }
 
   std::optional<PreparedKernel> prepare(const KernelRequest& request) {
-    Roles roles = roles_of(request);
-    for (const TensorView* view : {&roles.x, &roles.y, &roles.weight}) {
+    const Roles ours = roles_of(request);
+    for (const TensorView* view : {&ours.x, &ours.y, &ours.weight}) {
       if (!library_dtype(view->dtype) || view->num_elements() == 0) return std::nullopt;
     }
-    if (roles.x.dtype != roles.y.dtype) return std::nullopt;
-    if (roles.way != Way::kGradWeight && roles.weight.dtype != roles.x.dtype) return std::nullopt;
-    const bool is_last = roles.x.strides == channels_last_strides(roles.x.shape) &&
-                         roles.y.strides == channels_last_strides(roles.y.shape);
-    const bool is_row_major = roles.x.is_dense() && roles.y.is_dense();
-    if (!is_last && !is_row_major) return std::nullopt;
-    const TensorView ours = roles.weight;
-    if (is_last) roles.weight.strides = channels_last_strides(ours.shape);
-    const bool is_one_by_one = ours.shape[2] == 1 && ours.shape[3] == 1 && ours.is_dense();
+    if (ours.x.dtype != ours.y.dtype) return std::nullopt;
+    if (ours.way != Way::kGradWeight && ours.weight.dtype != ours.x.dtype) return std::nullopt;
+    auto theirs = as_library_wants(ours, request.attributes.get_int("groups"));
+    if (!theirs) return std::nullopt;
     const std::lock_guard lock(mutex_);
-    auto engine = choose(request, roles);
-    // A gradient in f32 of images in half types may have no engine: then it is made in theirs.
-    if (engine == nullptr && roles.way == Way::kGradWeight && roles.weight.dtype != roles.x.dtype) {
-      roles.weight.dtype = roles.x.dtype;
-      engine = choose(request, roles);
-    }
+    // A gradient in f32 of images in a half type: the library adds in f32, but is several times faster where it rounds
+    // the sums to that type in the end.
+    if (ours.way == Way::kGradWeight) theirs->weight.dtype = ours.x.dtype;
+    const auto engine = choose(request, *theirs);
     if (engine == nullptr) return std::nullopt;
-    const bool reorders = roles.weight.dtype != ours.dtype || (!is_one_by_one && roles.weight.strides != ours.strides);
-    std::optional<PreparedKernel> reorder;
-    if (reorders) {
-      const bool after = roles.way == Way::kGradWeight;
-      reorder = reordering(generated_, after ? roles.weight : ours, after ? ours : roles.weight);
-      if (!reorder) return std::nullopt;
-    }
-    const int64_t weight_at = rounded(engine->workspace);
-    const int64_t scratch = weight_at + (reorders ? rounded(roles.weight.size_bytes()) : 0);
-    const auto run = [this, engine, reorder = std::move(reorder), weight = roles.weight, weight_at,
-                      way = roles.way](const KernelArgs& args) {
-      TensorView reordered = weight;
-      reordered.data = args.scratch.data() + weight_at;
-      void* first = args.inputs[0].data;
-      void* second = args.inputs[1].data;
-      void* result = args.outputs[0].data;
-      void* workspace = args.scratch.data();
-      const CUstream stream = stream_of(*args.queue);
-      const std::lock_guard lock(mutex_);
-      if (way == Way::kGradWeight) {
-        execute(handle_, *engine, second, first, reorder ? reordered.data : result, workspace, stream);
-        if (reorder) copy(*reorder, reordered, args.outputs[0], args);
-        return;
-      }
-      if (reorder) {
-        copy(*reorder, args.inputs[1], reordered, args);
-        second = reordered.data;
-      }
-      execute(handle_, *engine, way == Way::kForward ? first : result, way == Way::kForward ? result : first, second,
-              workspace, stream);
+
+    Call call{.way = ours.way, .engine = engine};
+    int64_t scratch = rounded(engine->workspace);
+    const auto place = [&](Changed& changed, const TensorView& view, std::optional<PreparedKernel> kernel) {
+      changed = {view, scratch, std::move(kernel)};
+      scratch += rounded(view.size_bytes());
     };
-    return PreparedKernel{.name = "cudnn." + request.op, .run = run, .scratch_bytes = scratch};
+    if (!lies_equally(ours.x, theirs->x)) place(call.x, theirs->x, padding(device_, ours.x, theirs->x));
+    if (!lies_equally(ours.weight, theirs->weight)) {
+      if (ours.way == Way::kGradWeight) {
+        // The part that is ours of what the library makes.
+        TensorView part = ours.weight;
+        part.dtype = theirs->weight.dtype;
+        part.strides = theirs->weight.strides;
+        place(call.weight, theirs->weight, reordering(generated_, part, ours.weight));
+        call.part = part;
+      } else {
+        place(call.weight, theirs->weight, padding(device_, ours.weight, theirs->weight));
+      }
+      if (!call.weight.kernel) return std::nullopt;
+    }
+    return PreparedKernel{.name = "cudnn." + request.op,
+                          .run = [this, call = std::move(call)](const KernelArgs& args) { run(call, args); },
+                          .scratch_bytes = scratch};
   }
 
  private:
+  // An operand that the library is given in another form, which lies in scratch memory; without a kernel: it is not.
+  struct Changed {
+    TensorView view = {};
+    int64_t at = 0;
+    std::optional<PreparedKernel> kernel = {};
+
+    TensorView in(const KernelArgs& args) const {
+      TensorView placed = view;
+      placed.data = args.scratch.data() + at;
+      return placed;
+    }
+  };
+  struct Call {
+    Way way;
+    std::shared_ptr<const Engine> engine;
+    Changed x = {}, weight = {};
+    TensorView part = {};  // of a weight's gradient
+  };
+
   static void copy(const PreparedKernel& kernel, const TensorView& from, const TensorView& to, const KernelArgs& args) {
     const std::array<TensorView, 1> inputs{from};
     const std::array<TensorView, 1> outputs{to};
     static const Attributes kNone;
     kernel.run({inputs, outputs, kNone, {}, args.parallel_for, args.queue});
+  }
+
+  void run(const Call& call, const KernelArgs& args) {
+    const bool is_gradient_of_weight = call.way == Way::kGradWeight;
+    TensorView x = is_gradient_of_weight ? args.inputs[1] : args.inputs[0];
+    TensorView y = is_gradient_of_weight ? args.inputs[0] : args.outputs[0];
+    TensorView weight = is_gradient_of_weight ? args.outputs[0] : args.inputs[1];
+    if (call.way == Way::kGradInput) std::swap(x, y);
+    if (call.x.kernel) {
+      const TensorView changed = call.x.in(args);
+      copy(*call.x.kernel, x, changed, args);
+      x = changed;
+    }
+    if (call.weight.kernel && !is_gradient_of_weight) {
+      const TensorView changed = call.weight.in(args);
+      copy(*call.weight.kernel, weight, changed, args);
+      weight = changed;
+    }
+    if (call.weight.kernel && is_gradient_of_weight) weight = call.weight.in(args);
+    execute(handle(), *call.engine, x.data, y.data, weight.data, args.scratch.data(), stream_of(*args.queue));
+    if (call.weight.kernel && is_gradient_of_weight) {
+      TensorView part = call.part;
+      part.data = weight.data;
+      copy(*call.weight.kernel, part, args.outputs[0], args);
+    }
+  }
+
+  // The library's, one for each thread: what one records must not meet what another does.
+  cudnnHandle_t handle() {
+    static thread_local std::map<const Convolutions*, cudnnHandle_t> handles;
+    cudnnHandle_t& made = handles[this];
+    if (made == nullptr) {
+      device_.use();
+      require_cudnn(cudnn().create(&made), "opening cuDNN");
+    }
+    return made;
   }
 
   // The engine that is taken for a problem, measured the first time; null: there is none.
@@ -285,7 +387,7 @@ class Convolutions {
     const bool is_f32 = roles.x.dtype == DType::kF32;
     std::vector<Engine> engines;
     try {
-      engines = engines_of(handle_, graph_of(handle_, roles, request.attributes), !is_f32 || allows_tf32(),
+      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes), !is_f32 || allows_tf32(),
                            measures_ways() ? kMostMeasured : 1);
     } catch (const IoError&) {
       return nullptr;  // the library has no words for it
@@ -300,7 +402,7 @@ class Convolutions {
       const DeviceBuffer weight(device_, roles.weight.size_bytes());
       const DeviceBuffer scratch(device_, workspace);
       best = fastest(device_, engines.size(), [&](size_t way, CUstream stream) {
-        execute(handle_, engines[way], x.data(), y.data(), weight.data(), scratch.data(), stream);
+        execute(handle(), engines[way], x.data(), y.data(), weight.data(), scratch.data(), stream);
       });
     }
     taken = std::make_shared<const Engine>(std::move(engines[best]));
@@ -309,7 +411,6 @@ class Convolutions {
 
   CudaDevice& device_;
   const KernelRegistry& generated_;
-  cudnnHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Engine>> engines_;
 };
