@@ -10,7 +10,7 @@
 
 #include "tessera/executor/executor.h"
 #include "tessera/session/session_options.h"
-#include "tessera/testing/dry_gpu.h"
+#include "tessera/testing/devices/dry_gpu.h"
 
 namespace tessera::benchmarks {
 

@@ -31,6 +31,8 @@ ROOMS = {
     "pipeline": (".", "search"),
     "mesh": (".", "redistribution"),
     "kernels/cpu": ("registry", "rows", "elementwise", "matmul", "images", "normalization", "attention"),
+    "kernels/cuda": ("device_code", "core", "elementwise", "shapes", "creation", "indexing", "reduce", "optimizers", "matmul", "images",
+                     "normalization", "attention", "device", "libraries"),
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
-#include "tessera/testing/dry_gpu.h"
+#include "tessera/testing/devices/dry_gpu.h"
 #include "tessera/testing/full.h"
 #include "tests/devices/device_kernels.h"
 

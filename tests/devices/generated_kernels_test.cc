@@ -1,6 +1,6 @@
 // Every operator's generated kernel on the emulated device against the reference's, for all examples of its definition,
 // on operands in three orders of memory.
-#include "tessera/testing/emulated_gpu.h"
+#include "tessera/testing/devices/emulated_gpu.h"
 #include "tests/devices/device_kernels.h"
 
 namespace tessera::devices {

@@ -3,7 +3,7 @@
 #include "tessera/base/random.h"
 #include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/cuda_kernels.h"
-#include "tessera/testing/emulated_gpu.h"
+#include "tessera/testing/devices/emulated_gpu.h"
 #include "tests/devices/device_kernels.h"
 
 namespace tessera::devices {

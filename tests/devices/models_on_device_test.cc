@@ -21,7 +21,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
-#include "tessera/testing/fake_device.h"
+#include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"

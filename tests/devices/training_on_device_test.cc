@@ -7,7 +7,7 @@
 
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
-#include "tessera/testing/fake_device.h"
+#include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
 #include "tests/equivalence/networks.h"

@@ -1,4 +1,4 @@
-#include "tessera/testing/emulated_gpu.h"
+#include "tessera/testing/devices/emulated_gpu.h"
 #include "tessera/testing/full.h"
 #include "tests/equivalence/where.h"
 

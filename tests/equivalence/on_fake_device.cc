@@ -1,4 +1,4 @@
-#include "tessera/testing/fake_device.h"
+#include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/full.h"
 #include "tests/equivalence/where.h"
 

@@ -13,8 +13,8 @@ struct ScheduleOptions {
   bool channels_last = true;
   // The host does not reach the arena: compile_rank() adds the copies (host_copies.h).
   bool host_copies = false;
-  // So many steps a buffer's memory lies idle before another gets it: steps that could then be done at the same time need
-  // not wait for it.
+  // So many steps a buffer's memory lies idle before another gets it: steps that could then be done at the same time
+  // need not wait for it.
   int idle_steps = 0;
   // Collectives go on beside what does not need them; otherwise each is waited for where it starts.
   bool overlap = true;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tessera/kernels/attention_problem.h"
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

@@ -1,7 +1,7 @@
 // The families of generated kernels, one file or room each; only generated_kernels() calls these.
 #pragma once
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

@@ -10,9 +10,9 @@ std::string deal_text(const std::string& index_type, const std::string& index, i
       index, kPartThreads, count);
 }
 
-Phase side_by_side(const std::vector<PhasePart>& parts) {
+ProgramPhase side_by_side(const std::vector<PhasePart>& parts) {
   check(!parts.empty(), "a phase has work");
-  Phase phase{.blocks = 0, .threads = kPartThreads};
+  ProgramPhase phase{.blocks = 0, .threads = kPartThreads};
   for (const PhasePart& part : parts) {
     const int64_t first = phase.blocks;
     phase.blocks += part.blocks;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 
@@ -21,6 +21,6 @@ inline constexpr int kPartThreads = 256;
 std::string deal_text(const std::string& index_type, const std::string& index, int64_t count);
 
 // The phase of all of them; there must be one.
-Phase side_by_side(const std::vector<PhasePart>& parts);
+ProgramPhase side_by_side(const std::vector<PhasePart>& parts);
 
 }  // namespace tessera::cuda

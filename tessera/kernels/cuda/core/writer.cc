@@ -77,7 +77,7 @@ std::string offsets_text(const Shape& shape, const std::vector<NamedStrides>& vi
   return text + "}\n";
 }
 
-Walk in_order_of_first(const Shape& shape, std::vector<NamedStrides> views) {
+ViewWalk in_order_of_first(const Shape& shape, std::vector<NamedStrides> views) {
   std::vector<int> order;
   for (int d = 0; d < shape.ndim(); ++d) order.push_back(d);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return views[0].strides[a] > views[0].strides[b]; });
@@ -88,7 +88,7 @@ Walk in_order_of_first(const Shape& shape, std::vector<NamedStrides> views) {
     ordered.push_back(shape[d]);
     for (size_t v = 0; v < views.size(); ++v) lies[v].strides.push_back(views[v].strides[d]);
   }
-  Walk walk;
+  ViewWalk walk;
   for (auto& view : lies) walk.views.push_back({view.name, {}});
   for (const Dim& dim : merged_dims(ordered, lies)) {
     walk.shape.push_back(dim.size);
@@ -97,11 +97,11 @@ Walk in_order_of_first(const Shape& shape, std::vector<NamedStrides> views) {
   return walk;
 }
 
-std::optional<Walk> packed(const Walk& walk, int64_t pack) {
+std::optional<ViewWalk> packed(const ViewWalk& walk, int64_t pack) {
   if (pack == 1) return walk;
   const int last = walk.shape.ndim() - 1;
   if (last < 0 || walk.shape[last] % pack != 0) return std::nullopt;
-  Walk packs = walk;
+  ViewWalk packs = walk;
   packs.shape[last] /= pack;
   for (auto& view : packs.views) {
     const int64_t step = view.strides[last];

@@ -25,16 +25,16 @@ std::string index_type(const Shape& shape, const std::vector<NamedStrides>& view
 std::string offsets_text(const Shape& shape, const std::vector<NamedStrides>& views, const std::string& index);
 
 // A shape and how views lie over it.
-struct Walk {
+struct ViewWalk {
   Shape shape;
   std::vector<NamedStrides> views;
 };
 // The same elements in the order in which the first view has them in memory, with as few dims as that takes. Whoever
 // does the same to each element may walk so.
-Walk in_order_of_first(const Shape& shape, std::vector<NamedStrides> views);
+ViewWalk in_order_of_first(const Shape& shape, std::vector<NamedStrides> views);
 // The walk over runs of `pack` elements, which lie one after another in each view, or are one and the same; nullopt
 // where they do not.
-std::optional<Walk> packed(const Walk& walk, int64_t pack);
+std::optional<ViewWalk> packed(const ViewWalk& walk, int64_t pack);
 
 // "for (...) {", a loop that deals the numbers [0, count) to all threads; `index` is the variable. The body and "}"
 // follow.

@@ -101,17 +101,17 @@ DeviceProgram write_draws(const KernelRequest& request, const Gpu& gpu, const st
   if (y.num_elements() == 0) return program;
   const GlobalIndex global = global_index(request.attributes, y.shape);
   const Strides& x_strides = reads ? request.inputs[0].strides : y.strides;
-  const Walk walk = in_order_of_first(y.shape, {{"q", y.strides}, {"p", x_strides}, {"g", global.strides}});
+  const ViewWalk walk = in_order_of_first(y.shape, {{"q", y.strides}, {"p", x_strides}, {"g", global.strides}});
   const int last = walk.shape.ndim() - 1;
   const int64_t step = last >= 0 ? walk.views[2].strides[last] : 0;
-  const Walk elements{walk.shape, {walk.views[0], walk.views[1]}};
+  const ViewWalk elements{walk.shape, {walk.views[0], walk.views[1]}};
   const char* dtype = to_string(y.dtype);
   int64_t pack = 16 / static_cast<int64_t>(size_bytes(y.dtype));
   for (; pack > 1; pack /= 2) {
     const auto packs = packed(elements, pack);
     if (packs && packs->views[0].strides[last] == pack && packs->views[1].strides[last] == pack) break;
   }
-  Walk packs = pack > 1 ? *packed(elements, pack) : elements;
+  ViewWalk packs = pack > 1 ? *packed(elements, pack) : elements;
   packs.views.push_back(walk.views[2]);
   if (pack > 1) packs.views[2].strides[last] *= pack;
   const int64_t count = packs.shape.num_elements();

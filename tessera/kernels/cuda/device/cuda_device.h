@@ -6,16 +6,20 @@
 #include <map>
 #include <mutex>
 
+#include "tessera/kernels/cuda/core/device_info.h"
 #include "tessera/kernels/cuda/core/gpu.h"
-#include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/cuda/device/kernel_cache.h"
 
 namespace tessera::cuda {
 
+// Of all devices that the driver shows; see cuda_backend.h.
+std::vector<CudaDeviceInfo> cuda_devices();
+
 class CudaDevice final : public Device, public Gpu {
  public:
-  // Device number `index`. Throws IoError where it is not there, or older than sm_80.
-  explicit CudaDevice(int index, std::string kernel_cache = kernel_cache_directory());
+  // Device number `index`; its kernels are kept in that directory, as KernelCache does. Throws IoError where it is not
+  // there, or older than sm_80.
+  CudaDevice(int index, std::string kernel_cache);
   ~CudaDevice() override;
 
   std::string name() const override;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -61,17 +60,6 @@ void KernelCache::keep(const std::string& path, const std::string& key, const st
     }
   }
   std::filesystem::rename(own, path, error);
-}
-
-std::string kernel_cache_directory() {
-  if (const char* named = std::getenv("TESSERA_CUDA_CACHE")) return named;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0) {
-    return std::string(cache) + "/tessera/cuda";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != 0) {
-    return std::string(home) + "/.cache/tessera/cuda";
-  }
-  return "";
 }
 
 }  // namespace tessera::cuda

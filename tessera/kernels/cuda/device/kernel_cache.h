@@ -23,7 +23,4 @@ class KernelCache {
   std::string directory_;
 };
 
-// TESSERA_CUDA_CACHE, or "cuda" in Tessera's cache directory of this user.
-std::string kernel_cache_directory();
-
 }  // namespace tessera::cuda

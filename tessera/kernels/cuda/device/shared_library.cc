@@ -2,22 +2,16 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-#include <sstream>
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cuda/device/cuda_settings.h"
 
 namespace tessera::cuda {
 
 SharedLibrary::SharedLibrary(std::initializer_list<const char*> names) {
   std::vector<std::string> folders;
-  if (const char* named = std::getenv("TESSERA_CUDA_LIBRARIES")) {
-    std::istringstream list(named);
-    for (std::string folder; std::getline(list, folder, ':');) {
-      if (!folder.empty()) folders.push_back(folder + "/");
-    }
-  }
+  for (const auto& folder : cuda_settings().library_folders) folders.push_back(folder + "/");
   folders.emplace_back();
   folders.emplace_back("/usr/local/cuda/lib64/");
   for (const auto& folder : folders) {

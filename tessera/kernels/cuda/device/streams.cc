@@ -1,22 +1,15 @@
 #include "tessera/kernels/cuda/device/streams.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/device/driver.h"
 
 namespace tessera::cuda {
 namespace {
 
-// How many pieces of a recording may be done at the same time: TESSERA_CUDA_BRANCHES, from 1 on.
-size_t most_branches() {
-  static const size_t most = [] {
-    const char* value = std::getenv("TESSERA_CUDA_BRANCHES");
-    return value == nullptr || *value == 0 ? size_t{4} : static_cast<size_t>(std::clamp(std::atoi(value), 1, 32));
-  }();
-  return most;
-}
+size_t most_branches() { return static_cast<size_t>(cuda_settings().branches); }
 
 // On which branch each piece is done: behind one that it follows where that is the last of its branch, else where it
 // waits for nothing else.

@@ -108,9 +108,9 @@ DeviceProgram write_element_program(const KernelRequest& request, const Gpu& gpu
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     views.push_back({fmt::format("p{}", i), stretched(request.inputs[i], shape)});
   }
-  Walk walk = in_order_of_first(shape, std::move(views));
+  ViewWalk walk = in_order_of_first(shape, std::move(views));
   int64_t pack = widest_pack(request);
-  std::optional<Walk> packs;
+  std::optional<ViewWalk> packs;
   for (; !(packs = packed(walk, pack)); pack /= 2) {
   }
   // A result must be written whole.

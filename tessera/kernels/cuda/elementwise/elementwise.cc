@@ -54,7 +54,7 @@ std::optional<DeviceProgram> write_custom_gradient(const KernelRequest& request,
     one.inputs = {request.inputs[i]};
     one.outputs = {request.outputs[i]};
     auto copy = write_copy(one, gpu);
-    for (Phase& phase : copy->phases) {
+    for (ProgramPhase& phase : copy->phases) {
       phase.body = fmt::format(
           "const auto* in = in{0}; auto* out = out{0};\n{{ const auto* in0 = in; auto* out0 = out;\n{1}}}\n", i,
           phase.body);

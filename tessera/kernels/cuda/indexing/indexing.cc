@@ -27,7 +27,7 @@ std::optional<DeviceProgram> write_one_hot(const KernelRequest& request, const G
   const Strides none = inserted(request.inputs[0].strides, axis, 0);
   Strides along = none;
   for (int d = 0; d < along.ndim(); ++d) along[d] = d == axis ? 1 : 0;
-  const Walk walk = in_order_of_first(
+  const ViewWalk walk = in_order_of_first(
       y.shape, {{"q", y.strides}, {"p", none}, {"at", along}, {"o", stretched(request.inputs[2], y.shape)}});
   const int64_t count = y.num_elements();
   PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};
@@ -53,7 +53,7 @@ std::optional<DeviceProgram> write_gather(const KernelRequest& request, const Gp
     in_indices.push_back(is_index ? indices.strides[of_index] : 0);
     in_table.push_back(is_index ? 0 : table.strides[of_index < 0 ? d : d - indices.shape.ndim() + 1]);
   }
-  const Walk walk = in_order_of_first(y.shape, {{"q", y.strides}, {"p", in_table}, {"n", in_indices}});
+  const ViewWalk walk = in_order_of_first(y.shape, {{"q", y.strides}, {"p", in_table}, {"n", in_indices}});
   const int last = walk.shape.ndim() - 1;
   const size_t bytes = size_bytes(y.dtype);
   int64_t pack = 16 / static_cast<int64_t>(bytes);
@@ -63,7 +63,7 @@ std::optional<DeviceProgram> write_gather(const KernelRequest& request, const Gp
            table.strides[axis] % size == 0;
   };
   while (pack > 1 && !fits(pack)) pack /= 2;
-  const Walk packs = *packed(walk, pack);
+  const ViewWalk packs = *packed(walk, pack);
   const int64_t count = packs.shape.num_elements();
   const std::string type = fmt::format("Pack<{}, {}>", bits_type(bytes), pack);
   PhasePart part{.blocks = blocks_for(gpu, count, kPartThreads)};

@@ -11,7 +11,7 @@ namespace {
 
 // What one row of the table is, and the rows that are added to it.
 struct TableRows {
-  Walk elements;  // of a row, or packs of them: q in the table, u in the updates
+  ViewWalk elements;  // of a row, or packs of them: q in the table, u in the updates
   int64_t pack = 1;
   NamedStrides in_updates;  // over the indices' dims
 };
@@ -69,12 +69,12 @@ PhasePart sort_part(const Gpu& gpu, const TensorView& indices, int64_t num_rows)
 
 // A block has one place in `sorted` and some packs of a row's elements. Where a row begins there, its warps take turns
 // at the rows that are added to it.
-Phase add_phase(const TensorView& table, const TensorView& indices, const TableRows& rows, int axis) {
+ProgramPhase add_phase(const TensorView& table, const TensorView& indices, const TableRows& rows, int axis) {
   const int64_t count = indices.num_elements();
   const int64_t packs = rows.elements.shape.num_elements();
   const int64_t parts = (packs + 31) / 32;
   const DType computed = computed_in(table.dtype);
-  Phase phase{.blocks = count * parts, .threads = kPartThreads};
+  ProgramPhase phase{.blocks = count * parts, .threads = kPartThreads};
   const std::string pack = fmt::format("Pack<{}, {}>", to_string(table.dtype), rows.pack);
   phase.body = fmt::format(
       "const int* const sorted = reinterpret_cast<const int*>(scratch);\n"

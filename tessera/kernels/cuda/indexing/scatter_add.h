@@ -2,7 +2,7 @@
 // depends on which block was first.
 #pragma once
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

@@ -7,9 +7,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 #include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/device/cuda_queue.h"
+#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
 
@@ -365,13 +366,9 @@ class Convolutions {
 
   // The library's, one for each thread: what one records must not meet what another does.
   cudnnHandle_t handle() {
-    static thread_local std::map<const Convolutions*, cudnnHandle_t> handles;
-    cudnnHandle_t& made = handles[this];
-    if (made == nullptr) {
-      device_.use();
-      require_cudnn(cudnn().create(&made), "opening cuDNN");
-    }
-    return made;
+    static thread_local CudnnHandles handles;
+    device_.use();
+    return handles.of(this);
   }
 
   // The engine that is taken for a problem, measured the first time; null: there is none.
@@ -387,8 +384,8 @@ class Convolutions {
     const bool is_f32 = roles.x.dtype == DType::kF32;
     std::vector<Engine> engines;
     try {
-      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes), !is_f32 || allows_tf32(),
-                           measures_ways() ? kMostMeasured : 1);
+      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes),
+                           !is_f32 || cuda_settings().allows_tf32, cuda_settings().measures ? kMostMeasured : 1);
     } catch (const IoError&) {
       return nullptr;  // the library has no words for it
     }

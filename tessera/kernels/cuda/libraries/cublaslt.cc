@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/device/cuda_queue.h"
+#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/device/shared_library.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
 
@@ -109,7 +110,7 @@ std::optional<Problem> problem_of(const KernelRequest& request) {
   if (a.dtype == DType::kF64) {
     problem.compute = CUBLAS_COMPUTE_64F;
     problem.scale = CUDA_R_64F;
-  } else if (a.dtype == DType::kF32 && allows_tf32()) {
+  } else if (a.dtype == DType::kF32 && cuda_settings().allows_tf32) {
     problem.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
   }
   const int last = c.shape.ndim() - 1;
@@ -257,7 +258,7 @@ class Products {
     const auto proposals = product.proposals(handle_);
     std::optional<cublasLtMatmulAlgo_t> taken;
     if (!proposals.empty()) taken = proposals[0].algo;
-    if (proposals.size() > 1 && measures_ways()) {
+    if (proposals.size() > 1 && cuda_settings().measures) {
       const DeviceBuffer a(device_, spanned_bytes(request.inputs[0]));
       const DeviceBuffer b(device_, spanned_bytes(request.inputs[1]));
       const DeviceBuffer c(device_, spanned_bytes(request.outputs[0]));

@@ -38,6 +38,16 @@ void require_cudnn(cudnnStatus_t status, std::string_view what) {
   throw IoError("cudnn: {} failed: {} ({})", what, cudnn().error_text(status), words.data());
 }
 
+CudnnHandles::~CudnnHandles() {
+  for (const auto& [user, handle] : handles_) cudnn().destroy(handle);
+}
+
+cudnnHandle_t CudnnHandles::of(const void* user) {
+  cudnnHandle_t& made = handles_[user];
+  if (made == nullptr) require_cudnn(cudnn().create(&made), "opening cuDNN");
+  return made;
+}
+
 CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type) {
   require_cudnn(cudnn().create_descriptor(type, &descriptor_), "making a descriptor");
 }

@@ -3,6 +3,7 @@
 
 #include <cudnn.h>
 
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace tessera::cuda {
 // X(member, function of libcudnn.so.9)
 #define TESSERA_CUDNN(X)                               \
   X(create, cudnnCreate)                               \
+  X(destroy, cudnnDestroy)                             \
   X(set_stream, cudnnSetStream)                        \
   X(error_text, cudnnGetErrorString)                   \
   X(last_error, cudnnGetLastErrorString)               \
@@ -35,6 +37,20 @@ struct CudnnLibrary {
 const CudnnLibrary& cudnn();
 // Throws IoError with the library's words, unless the status is a success.
 void require_cudnn(cudnnStatus_t status, std::string_view what);
+
+// Handles of the library, by who uses them; they are given back when this ends.
+class CudnnHandles {
+ public:
+  CudnnHandles() = default;
+  ~CudnnHandles();
+  CudnnHandles(const CudnnHandles&) = delete;
+  CudnnHandles& operator=(const CudnnHandles&) = delete;
+  // Made for the thread's present device when it is asked for first.
+  cudnnHandle_t of(const void* user);
+
+ private:
+  std::map<const void*, cudnnHandle_t> handles_;
+};
 
 // One of the library's descriptors.
 class CudnnDescriptor {

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <limits>
-#include <string_view>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -12,12 +10,6 @@
 
 namespace tessera::cuda {
 namespace {
-
-bool is_set(const char* variable, bool otherwise) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || *value == 0) return otherwise;
-  return std::string_view(value) != "0";
-}
 
 // Milliseconds between two events around a few runs.
 class Stopwatch {
@@ -49,15 +41,6 @@ class Stopwatch {
 };
 
 }  // namespace
-
-bool measures_ways() {
-  static const bool measures = is_set("TESSERA_CUDA_MEASURE", true);
-  return measures;
-}
-bool allows_tf32() {
-  static const bool allows = is_set("TESSERA_CUDA_TF32", false);
-  return allows;
-}
 
 DeviceBuffer::DeviceBuffer(const CudaDevice& device, int64_t bytes) : device_(device) {
   device.use();

@@ -8,11 +8,6 @@
 
 namespace tessera::cuda {
 
-// Whether libraries' ways are measured; else the library's first proposal is taken. TESSERA_CUDA_MEASURE=0 says not.
-bool measures_ways();
-// Whether f32 products may be made of numbers rounded to TF32: TESSERA_CUDA_TF32=1 says so.
-bool allows_tf32();
-
 // Memory of the device as long as it lives.
 class DeviceBuffer {
  public:

@@ -31,8 +31,8 @@ struct Matrix {
 };
 
 // The body of a product: `finish` stores `sum`, the element (row, column) of matrix number `entry`.
-Phase product_phase(const KernelRequest& request, const TensorView& out, const std::string& type,
-                    const std::string& finish) {
+ProgramPhase product_phase(const KernelRequest& request, const TensorView& out, const std::string& type,
+                           const std::string& finish) {
   const Matrix a(request.inputs[0], request.attributes.get_bool("transpose_a"));
   const Matrix b(request.inputs[1], request.attributes.get_bool("transpose_b"));
   const Matrix c(out, false);

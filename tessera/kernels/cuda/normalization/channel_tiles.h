@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

@@ -3,7 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/core/families.h"
-#include "tessera/kernels/cuda/normalization/rows.h"
+#include "tessera/kernels/cuda/normalization/row_tiles.h"
 
 namespace tessera::cuda {
 namespace {
@@ -44,7 +44,7 @@ std::optional<DeviceProgram> write_layer_norm(const KernelRequest& request, cons
   const TensorView& x = request.inputs[0];
   const TensorView& y = request.outputs[0];
   const Normalised n(request);
-  const Rows rows(
+  const RowTiles rows(
       n.leading,
       {n.line("x", x), n.line("y", y), {"mean", request.outputs[1].strides}, {"inv", request.outputs[2].strides}},
       n.trailing,
@@ -107,7 +107,7 @@ std::optional<DeviceProgram> write_layer_norm_grad(const KernelRequest& request,
   const NamedStrides mean{"mean", request.inputs[3].strides};
   const NamedStrides inverse{"inv", request.inputs[4].strides};
 
-  // Phase 1: sums over bands of rows.
+  // ProgramPhase 1: sums over bands of rows.
   const int64_t tiles = (columns + kColumns - 1) / kColumns;
   const int64_t most = std::max<int64_t>(1, int64_t{gpu.num_multiprocessors()} * 4 / tiles);
   const int64_t bands = std::clamp<int64_t>(num_rows / (kLanes * 4), 1, most);
@@ -155,9 +155,10 @@ std::optional<DeviceProgram> write_layer_norm_grad(const KernelRequest& request,
   }
   if (num_rows == 0) return program;
 
-  // Phase 2: dx, which may overwrite what the sums have read.
-  const Rows rows(n.leading, {n.line("dy", dy), n.line("x", x), n.line("dx", dx), mean, inverse}, n.trailing,
-                  {n.element("dy", dy), n.element("x", x), n.element("dx", dx), {"gamma", request.inputs[2].strides}});
+  // ProgramPhase 2: dx, which may overwrite what the sums have read.
+  const RowTiles rows(
+      n.leading, {n.line("dy", dy), n.line("x", x), n.line("dx", dx), mean, inverse}, n.trailing,
+      {n.element("dy", dy), n.element("x", x), n.element("dx", dx), {"gamma", request.inputs[2].strides}});
   const std::string load = fmt::format(
       "const {0} normal = ({0}(wide(in1[row_x + at_x])) - mean) * inverse, g = {0}(wide(in0[row_dy + at_dy])) * "
       "{0}(wide(in2[at_gamma]));\n",

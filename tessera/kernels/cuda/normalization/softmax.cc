@@ -1,7 +1,7 @@
 // Softmax, its logarithm and its cross entropy, with their gradients.
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/core/families.h"
-#include "tessera/kernels/cuda/normalization/rows.h"
+#include "tessera/kernels/cuda/normalization/row_tiles.h"
 
 namespace tessera::cuda {
 namespace {
@@ -19,7 +19,7 @@ int axis_of(const KernelRequest& request) {
 }
 
 // The lines along the axis of these operands, by name.
-Rows lines_along(const Shape& shape, int axis, const std::vector<std::pair<std::string, TensorView>>& views) {
+RowTiles lines_along(const Shape& shape, int axis, const std::vector<std::pair<std::string, TensorView>>& views) {
   std::vector<NamedStrides> lines;
   std::vector<NamedStrides> elements;
   for (const auto& [name, view] : views) {
@@ -40,7 +40,7 @@ std::vector<std::pair<int, int>> pairs_of(const KernelRequest& request,
   return pairs;
 }
 
-DeviceProgram one_phase(const KernelRequest& request, const Rows& rows, const std::string& body,
+DeviceProgram one_phase(const KernelRequest& request, const RowTiles& rows, const std::string& body,
                         std::vector<std::pair<int, int>> in_place) {
   DeviceProgram program{.name = "cuda." + request.op, .in_place = std::move(in_place)};
   if (rows.count() == 0 || rows.size() == 0) return program;
@@ -50,7 +50,7 @@ DeviceProgram one_phase(const KernelRequest& request, const Rows& rows, const st
 }
 
 // Declares `largest` and `sum` of exp(x - largest); element(i) is kept in x_[k] where the thread keeps its elements.
-std::string scale_text(const Rows& rows, const std::string& type) {
+std::string scale_text(const RowTiles& rows, const std::string& type) {
   const std::string minus_infinity = type == "f64" ? "-INFINITY_F64" : "-INFINITY_F32";
   std::string text = fmt::format("{0} x_[{1}];\n{0} largest = {2};\n", type, rows.kept(), minus_infinity);
   const std::string load = fmt::format("const {0} x = {0}(wide(in0[row_x + at_x]));\n", type);
@@ -60,14 +60,14 @@ std::string scale_text(const Rows& rows, const std::string& type) {
           "sum += std::exp(x - largest);\n}\nsum = sum_row(sum);\n";
   return text;
 }
-std::string element_again(const Rows& rows, const std::string& type) {
+std::string element_again(const RowTiles& rows, const std::string& type) {
   return rows.keeps() ? fmt::format("const {} x = x_[k];\n", type)
                       : fmt::format("const {0} x = {0}(wide(in0[row_x + at_x]));\n", type);
 }
 
 std::optional<DeviceProgram> write_softmax(const KernelRequest& request, const Gpu&) {
   const TensorView& y = request.outputs[0];
-  const Rows rows = lines_along(y.shape, axis_of(request), {{"x", request.inputs[0]}, {"y", y}});
+  const RowTiles rows = lines_along(y.shape, axis_of(request), {{"x", request.inputs[0]}, {"y", y}});
   const std::string type = to_string(computed_in(y.dtype));
   std::string body = scale_text(rows, type);
   std::string value = "std::exp(x - largest) / sum";
@@ -82,7 +82,7 @@ std::optional<DeviceProgram> write_softmax(const KernelRequest& request, const G
 
 std::optional<DeviceProgram> write_softmax_grad(const KernelRequest& request, const Gpu&) {
   const TensorView& dx = request.outputs[0];
-  const Rows rows =
+  const RowTiles rows =
       lines_along(dx.shape, axis_of(request), {{"g", request.inputs[0]}, {"y", request.inputs[1]}, {"dx", dx}});
   const std::string type = to_string(computed_in(dx.dtype));
   const bool is_log = request.op == "log_softmax_grad";
@@ -99,7 +99,7 @@ std::optional<DeviceProgram> write_softmax_grad(const KernelRequest& request, co
 std::optional<DeviceProgram> write_cross_entropy(const KernelRequest& request, const Gpu& gpu) {
   const TensorView& logits = request.inputs[0];
   const TensorView& probabilities = request.outputs[1];
-  const Rows rows = lines_along(logits.shape, 1, {{"x", logits}, {"y", probabilities}});
+  const RowTiles rows = lines_along(logits.shape, 1, {{"x", logits}, {"y", probabilities}});
   const std::string type = to_string(computed_in(logits.dtype));
   const int64_t classes = logits.shape[1];
   if (classes == 0 && rows.count() > 0) return std::nullopt;

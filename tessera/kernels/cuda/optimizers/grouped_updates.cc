@@ -53,7 +53,7 @@ bool is_flat(const KernelRequest& one, size_t num_tensors) {
   std::vector<NamedStrides> views;
   for (const TensorView& view : one.outputs) views.push_back({"", view.strides});
   for (size_t i = 0; i < num_tensors; ++i) views.push_back({"", one.inputs[i].strides});
-  const Walk walk = in_order_of_first(one.outputs[0].shape, std::move(views));
+  const ViewWalk walk = in_order_of_first(one.outputs[0].shape, std::move(views));
   if (walk.shape.ndim() > 1 || walk.shape.num_elements() >= int64_t{1} << 30) return false;
   return walk.shape.ndim() == 0 || std::all_of(walk.views.begin(), walk.views.end(),
                                                [](const NamedStrides& view) { return view.strides[0] == 1; });
@@ -65,10 +65,10 @@ ElementProgram program_of(const KernelRequest& one, const UpdateGroup& group) {
 }
 
 // A member that is not flat, as a phase of its own.
-Phase phase_of(const Gpu& gpu, const Members& members, size_t m) {
+ProgramPhase phase_of(const Gpu& gpu, const Members& members, size_t m) {
   const UpdateGroup& group = members.group;
   const KernelRequest one = request_of(members, m);
-  Phase phase = write_element_program(one, gpu, program_of(one, group), "").phases.at(0);
+  ProgramPhase phase = write_element_program(one, gpu, program_of(one, group), "").phases.at(0);
   std::string renamed;
   std::string names;
   const auto rename = [&](const char* kind, size_t own, size_t of_group) {

@@ -1,7 +1,7 @@
 // update_group: the updates of many small parameters by one launch.
 #pragma once
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

@@ -30,16 +30,16 @@ struct Source {
 
 // The grid of a phase.
 struct Grid {
-  bool rows = false;   // neighbouring threads share a kept element
-  int64_t pack = 1;    // elements of one load: reduced ones in rows, kept ones in columns
-  Walk kept;           // elements, p in the operand, q in the result
-  Walk kept_loads;     // kept elements, or packs of them in columns: p alone
-  Walk reduced_loads;  // reduced elements, or packs of them in rows: d
-  int64_t across = 1;  // threads of a block that are neighbours
-  int64_t along = 1;   // and those in the other direction
-  int64_t groups = 1;  // blocks for all kept elements
-  int64_t parts = 1;   // pieces of the reduced elements, each with a block for each group
-  std::string index;   // its type
+  bool rows = false;       // neighbouring threads share a kept element
+  int64_t pack = 1;        // elements of one load: reduced ones in rows, kept ones in columns
+  ViewWalk kept;           // elements, p in the operand, q in the result
+  ViewWalk kept_loads;     // kept elements, or packs of them in columns: p alone
+  ViewWalk reduced_loads;  // reduced elements, or packs of them in rows: d
+  int64_t across = 1;      // threads of a block that are neighbours
+  int64_t along = 1;       // and those in the other direction
+  int64_t groups = 1;      // blocks for all kept elements
+  int64_t parts = 1;       // pieces of the reduced elements, each with a block for each group
+  std::string index;       // its type
 
   int64_t num_kept() const { return kept.shape.num_elements(); }
   int64_t num_reduced() const { return reduced_loads.shape.num_elements(); }
@@ -48,7 +48,7 @@ struct Grid {
   int64_t part_size() const { return quotient_up(num_reduced(), parts); }
 };
 
-int64_t least_stride(const Walk& walk) {
+int64_t least_stride(const ViewWalk& walk) {
   int64_t least = INT64_MAX;
   for (int d = 0; d < walk.shape.ndim(); ++d) {
     if (walk.shape[d] > 1) least = std::min(least, std::abs(walk.views[0].strides[d]));
@@ -62,8 +62,8 @@ bool all_divisible(const Strides& strides, int64_t by) {
 
 // Widens the loads where neighbours lie side by side and all others at multiples of a load.
 void pack_loads(Grid& grid, size_t element_bytes) {
-  Walk& packed_walk = grid.rows ? grid.reduced_loads : grid.kept_loads;
-  const Walk& other = grid.rows ? grid.kept_loads : grid.reduced_loads;
+  ViewWalk& packed_walk = grid.rows ? grid.reduced_loads : grid.kept_loads;
+  const ViewWalk& other = grid.rows ? grid.kept_loads : grid.reduced_loads;
   for (int64_t pack = 16 / static_cast<int64_t>(element_bytes); pack > 1; pack /= 2) {
     const auto packs = packed(packed_walk, pack);
     if (!packs || packs->views[0].strides[packs->shape.ndim() - 1] != pack) continue;
@@ -168,8 +168,8 @@ std::string finish_columns(const Grid& grid, const ReductionText& reduction) {
   return text;
 }
 
-Phase phase_of(const Grid& grid, const Source& source, const ReductionText& reduction) {
-  Phase phase{.blocks = grid.groups * grid.parts, .threads = static_cast<int>(kThreads)};
+ProgramPhase phase_of(const Grid& grid, const Source& source, const ReductionText& reduction) {
+  ProgramPhase phase{.blocks = grid.groups * grid.parts, .threads = static_cast<int>(kThreads)};
   const char* index = grid.index.c_str();
   phase.body = fmt::format(
       "const int across = threadIdx.x % {0}, along = threadIdx.x / {0};\n"
@@ -189,7 +189,7 @@ Phase phase_of(const Grid& grid, const Source& source, const ReductionText& redu
 }
 
 // Nothing is reduced, to each result.
-Phase phase_of_nothing(const Gpu& gpu, const ReducedDims& dims, const ReductionText& reduction) {
+ProgramPhase phase_of_nothing(const Gpu& gpu, const ReducedDims& dims, const ReductionText& reduction) {
   const std::vector<NamedStrides> views = {{"q", dims.kept_out}};
   const int64_t count = dims.kept.num_elements();
   return {.body = loop_text(index_type(dims.kept, views), "i", count) + offsets_text(dims.kept, views, "i") +

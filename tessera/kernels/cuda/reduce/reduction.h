@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kWarps = 8;  // of a block; each has a row
 
 // A row is what lies along one dim. A warp walks each row; the operands' offsets of its first element are declared.
-std::string loop_over_rows(const Walk& walk) {
+std::string loop_over_rows(const ViewWalk& walk) {
   return fmt::format(
              "const int lane = threadIdx.x % 32;\n"
              "for (i64 row = i64(blockIdx.x) * {0} + threadIdx.x / 32; row < {1}; row += i64(gridDim.x) * {0}) {{\n",
@@ -18,7 +18,7 @@ std::string loop_over_rows(const Walk& walk) {
          offsets_text(walk.shape, walk.views, "row");
 }
 
-int64_t blocks_of(const Gpu& gpu, const Walk& walk) {
+int64_t blocks_of(const Gpu& gpu, const ViewWalk& walk) {
   return blocks_for(gpu, walk.shape.num_elements() * 32, kWarps * 32);
 }
 
@@ -64,7 +64,7 @@ std::optional<DeviceProgram> write_argmax(const KernelRequest& request, const Gp
   DeviceProgram program{.name = "cuda.argmax", .functions = order_functions(x.dtype)};
   if (y.num_elements() == 0) return program;
   const int axis = normalize_axis(request.attributes.get_int("axis"), x.shape.ndim(), "axis");
-  const Walk walk = in_order_of_first(y.shape, {{"p", without(x.strides, axis)}, {"q", y.strides}});
+  const ViewWalk walk = in_order_of_first(y.shape, {{"p", without(x.strides, axis)}, {"q", y.strides}});
   program.phases.push_back({.body = loop_over_rows(walk) + find_text(x.shape[axis], x.strides[axis], "") +
                                     "if (lane == 0) out0[q] = best_at < 0 ? 0 : best_at;\n}\n",
                             .blocks = blocks_of(gpu, walk),
@@ -80,7 +80,7 @@ std::optional<DeviceProgram> write_top_k(const KernelRequest& request, const Gpu
   const int last = x.shape.ndim() - 1;
   DeviceProgram program{.name = "cuda.top_k", .functions = order_functions(x.dtype)};
   if (values.num_elements() == 0) return program;
-  const Walk walk = in_order_of_first(
+  const ViewWalk walk = in_order_of_first(
       without(x.shape, last),
       {{"p", without(x.strides, last)}, {"q", without(values.strides, last)}, {"n", without(indices.strides, last)}});
   std::string body = loop_over_rows(walk) + "C previous = C(0);\nint previous_at = -1;\n";
@@ -108,7 +108,7 @@ std::optional<DeviceProgram> write_top_k_grad(const KernelRequest& request, cons
   for (int d = 0; d <= last; ++d) places[d] = d == last ? 1 : 0;
   dy_rows[last] = 0;
   index_rows[last] = 0;
-  const Walk walk =
+  const ViewWalk walk =
       in_order_of_first(dx.shape, {{"q", dx.strides}, {"p", dy_rows}, {"n", index_rows}, {"place", places}});
   const int64_t count = dx.num_elements();
   const char* dtype = to_string(dx.dtype);
@@ -131,7 +131,7 @@ std::optional<DeviceProgram> write_cumsum(const KernelRequest& request, const Gp
   if (y.num_elements() == 0) return program;
   const int axis = normalize_axis(request.attributes.get_int("axis"), x.shape.ndim(), "axis");
   const int64_t size = x.shape[axis];
-  const Walk walk =
+  const ViewWalk walk =
       in_order_of_first(without(x.shape, axis), {{"p", without(x.strides, axis)}, {"q", without(y.strides, axis)}});
   const bool exclusive = request.attributes.get_bool("exclusive");
   const bool reverse = request.attributes.get_bool("reverse");

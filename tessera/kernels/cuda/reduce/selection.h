@@ -1,7 +1,7 @@
 // argmax, top_k and its gradient, cumsum: what is not one number of many.
 #pragma once
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 namespace tessera::cuda {
 

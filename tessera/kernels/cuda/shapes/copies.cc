@@ -21,11 +21,11 @@ std::string pointer_text(const char* name, bool is_const, const char* bits, cons
 
 // The widest walk over packs that are whole in `q`, where the other view may repeat one element.
 struct Packs {
-  Walk walk;
+  ViewWalk walk;
   int64_t pack = 1;
   bool is_whole(size_t view) const { return pack > 1 && walk.views[view].strides[walk.shape.ndim() - 1] == pack; }
 };
-Packs widest_packs(const Walk& walk, size_t element_bytes, std::initializer_list<int64_t> offsets) {
+Packs widest_packs(const ViewWalk& walk, size_t element_bytes, std::initializer_list<int64_t> offsets) {
   for (int64_t pack = kPackBytes / static_cast<int64_t>(element_bytes); pack > 1; pack /= 2) {
     const auto packs = packed(walk, pack);
     if (!packs || packs->views[0].strides[packs->shape.ndim() - 1] != pack) continue;
@@ -43,7 +43,7 @@ struct Sides {
   int of_q = -1;
   int of_p = -1;
 };
-std::optional<Sides> sides_of(const Walk& walk) {
+std::optional<Sides> sides_of(const ViewWalk& walk) {
   Sides sides;
   for (int d = 0; d < walk.shape.ndim(); ++d) {
     if (walk.views[0].strides[d] == 1) sides.of_q = d;
@@ -74,7 +74,7 @@ std::string bits_literal(double value, DType dtype) {
 
 PhasePart copy_part(const Gpu& gpu, size_t element_bytes, const Shape& shape, const ElementsPlace& from,
                     const ElementsPlace& to) {
-  const Walk walk = in_order_of_first(shape, {{"q", to.strides}, {"p", from.strides}});
+  const ViewWalk walk = in_order_of_first(shape, {{"q", to.strides}, {"p", from.strides}});
   const auto [packs, pack] = widest_packs(walk, element_bytes, {to.offset, from.offset});
   const char* bits = bits_type(element_bytes);
   const int64_t count = packs.shape.num_elements();
@@ -99,7 +99,7 @@ PhasePart copy_part(const Gpu& gpu, size_t element_bytes, const Shape& shape, co
 
 std::optional<PhasePart> tiled_copy_part(const Gpu& gpu, size_t element_bytes, const Shape& shape,
                                          const ElementsPlace& from, const ElementsPlace& to) {
-  const Walk walk = in_order_of_first(shape, {{"q", to.strides}, {"p", from.strides}});
+  const ViewWalk walk = in_order_of_first(shape, {{"q", to.strides}, {"p", from.strides}});
   const auto sides = sides_of(walk);
   if (!sides) return std::nullopt;
   const auto [a, b] = *sides;
@@ -137,7 +137,7 @@ std::optional<PhasePart> tiled_copy_part(const Gpu& gpu, size_t element_bytes, c
 
 PhasePart fill_part(const Gpu& gpu, size_t element_bytes, const Shape& shape, const std::string& bits,
                     const ElementsPlace& to) {
-  const Walk walk = in_order_of_first(shape, {{"q", to.strides}});
+  const ViewWalk walk = in_order_of_first(shape, {{"q", to.strides}});
   const auto [packs, pack] = widest_packs(walk, element_bytes, {to.offset});
   const char* type = bits_type(element_bytes);
   const int64_t count = packs.shape.num_elements();

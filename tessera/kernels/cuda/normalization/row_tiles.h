@@ -1,20 +1,20 @@
-// Rows: how lines of elements, each of which is looked at as a whole, are dealt to threads: a warp for each short line,
-// a block for each long one.
+// RowTiles: how lines of elements, each of which is looked at as a whole, are dealt to threads: a warp for each short
+// line, a block for each long one.
 #pragma once
 
 #include <string>
 
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 #include "tessera/kernels/cuda/core/writer.h"
 
 namespace tessera::cuda {
 
 // Several views as `count` lines of `size` elements: where each line begins, and where its elements are from there.
-class Rows {
+class RowTiles {
  public:
   // `lines` and `elements` have the strides of the same views, in the same order, with equal names; a view that has one
   // element a line, or one line, is missing in the other.
-  Rows(Shape line_shape, std::vector<NamedStrides> lines, Shape element_shape, std::vector<NamedStrides> elements);
+  RowTiles(Shape line_shape, std::vector<NamedStrides> lines, Shape element_shape, std::vector<NamedStrides> elements);
 
   int64_t count() const { return line_shape_.num_elements(); }
   int64_t size() const { return element_shape_.num_elements(); }

@@ -10,7 +10,7 @@
 
 #include "tessera/kernels/backend.h"
 #include "tessera/kernels/cuda/core/gpu.h"
-#include "tessera/testing/fake_device.h"
+#include "tessera/testing/devices/fake_device.h"
 
 namespace tessera {
 

@@ -1,34 +1,29 @@
 #include "tessera/kernels/cuda/cuda_backend.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "tessera/kernels/cuda/compiled_kernel.h"
 #include "tessera/kernels/cuda/cuda_kernels.h"
-#include "tessera/kernels/cuda/device/compiled_kernel.h"
 #include "tessera/kernels/cuda/device/cuda_device.h"
+#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/libraries/cublaslt.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
 
 namespace tessera::cuda {
 namespace {
 
-// TESSERA_CUDA_IDLE_STEPS: what Backend::idle_steps is.
-int idle_steps() {
-  const char* value = std::getenv("TESSERA_CUDA_IDLE_STEPS");
-  return value == nullptr || *value == 0 ? 8 : std::clamp(std::atoi(value), 0, 1000);
-}
-
 struct Opened {
   CudaDevice device;
   KernelRegistry generated = generated_kernels(device);
   KernelRegistry of_libraries;
-  kernels::Backend backend = {
-      .name = device.name(), .registries = {&of_libraries, &generated}, .device = &device, .idle_steps = idle_steps()};
+  kernels::Backend backend = {.name = device.name(),
+                              .registries = {&of_libraries, &generated},
+                              .device = &device,
+                              .idle_steps = cuda_settings().idle_steps};
 
-  explicit Opened(int index) : device(index) {
+  explicit Opened(int index) : device(index, cuda_settings().kernel_cache) {
     add_library_products(of_libraries, device);
     add_library_convolutions(of_libraries, device, generated);
   }
@@ -48,7 +43,7 @@ Opened& opened(int index) {
 
 const kernels::Backend& cuda_backend(int index) { return opened(index).backend; }
 std::string compiled_kernel(const std::string& text, const std::string& architecture) {
-  return KernelCache(kernel_cache_directory()).get(text, architecture);
+  return KernelCache(cuda_settings().kernel_cache).get(text, architecture);
 }
 int64_t free_bytes(int index) { return opened(index).device.free_bytes(); }
 

@@ -1,7 +1,7 @@
 // The backend of a build without CUDA's headers.
 #include "tessera/base/error.h"
+#include "tessera/kernels/cuda/compiled_kernel.h"
 #include "tessera/kernels/cuda/cuda_backend.h"
-#include "tessera/kernels/cuda/device/compiled_kernel.h"
 
 namespace tessera::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/kernels/cuda/core/program.h"
+#include "tessera/kernels/cuda/core/device_program.h"
 
 #include <array>
 
@@ -45,7 +45,7 @@ std::string text_of(const DeviceProgram& program, const KernelRequest& request) 
   std::string text = device_code();
   text += program.functions;
   for (size_t p = 0; p < program.phases.size(); ++p) {
-    const Phase& phase = program.phases[p];
+    const ProgramPhase& phase = program.phases[p];
     text += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n", phase.threads,
                         phase_name(p), parameters(program, request, false));
     text += "  if (guard != nullptr && *guard == 0) return;\n";
@@ -60,7 +60,7 @@ std::string text_of(const DeviceProgram& program, const KernelRequest& request) 
 PreparedKernel prepare(Gpu& gpu, const DeviceProgram& program, const KernelRequest& request) {
   std::vector<std::string> names;
   for (size_t p = 0; p < program.phases.size(); ++p) {
-    const Phase& phase = program.phases[p];
+    const ProgramPhase& phase = program.phases[p];
     check(phase.blocks > 0 && phase.threads > 0 && phase.threads <= 1024 && phase.threads % 32 == 0,
           "a kernel's blocks are as many as a device can have");
     names.push_back(phase_name(p));
@@ -68,7 +68,7 @@ PreparedKernel prepare(Gpu& gpu, const DeviceProgram& program, const KernelReque
   std::vector<std::shared_ptr<const Gpu::Function>> functions;
   if (!names.empty()) functions = gpu.compile(text_of(program, request), names);
   std::vector<std::pair<int64_t, int>> sizes;
-  for (const Phase& phase : program.phases) sizes.emplace_back(phase.blocks, phase.threads);
+  for (const ProgramPhase& phase : program.phases) sizes.emplace_back(phase.blocks, phase.threads);
   const auto run = [&gpu, functions = std::move(functions), sizes = std::move(sizes)](const KernelArgs& args) {
     std::vector<const void*> addresses;
     addresses.reserve(args.inputs.size() + args.outputs.size() + 1);

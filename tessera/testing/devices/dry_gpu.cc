@@ -1,4 +1,4 @@
-#include "tessera/testing/dry_gpu.h"
+#include "tessera/testing/devices/dry_gpu.h"
 
 #include <sys/mman.h>
 
@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cuda/compiled_kernel.h"
 #include "tessera/kernels/cuda/core/gpu.h"
 #include "tessera/kernels/cuda/cuda_kernels.h"
-#include "tessera/kernels/cuda/device/compiled_kernel.h"
 
 namespace tessera {
 namespace {

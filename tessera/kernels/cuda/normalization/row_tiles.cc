@@ -1,4 +1,4 @@
-#include "tessera/kernels/cuda/normalization/rows.h"
+#include "tessera/kernels/cuda/normalization/row_tiles.h"
 
 #include "tessera/base/error.h"
 
@@ -13,7 +13,8 @@ std::vector<NamedStrides> with_prefix(std::vector<NamedStrides> views, const std
 
 }  // namespace
 
-Rows::Rows(Shape line_shape, std::vector<NamedStrides> lines, Shape element_shape, std::vector<NamedStrides> elements)
+RowTiles::RowTiles(Shape line_shape, std::vector<NamedStrides> lines, Shape element_shape,
+                   std::vector<NamedStrides> elements)
     : line_shape_(std::move(line_shape)),
       lines_(with_prefix(std::move(lines), "row_")),
       element_shape_(std::move(element_shape)),
@@ -23,7 +24,7 @@ Rows::Rows(Shape line_shape, std::vector<NamedStrides> lines, Shape element_shap
   per_thread_ = (size() + threads_ - 1) / threads_;
 }
 
-std::string Rows::begin_text() const {
+std::string RowTiles::begin_text() const {
   std::string text;
   if (is_block_) {
     text = "const i64 row = blockIdx.x;\nconst int lane = threadIdx.x;\n";
@@ -36,7 +37,7 @@ std::string Rows::begin_text() const {
   return text + offsets_text(line_shape_, lines_, "row");
 }
 
-std::string Rows::loop_text() const {
+std::string RowTiles::loop_text() const {
   const std::string type = index_type(element_shape_, elements_);
   std::string text;
   if (keeps()) {
@@ -55,7 +56,7 @@ std::string Rows::loop_text() const {
   return text + offsets_text(element_shape_, elements_, "i");
 }
 
-std::string Rows::functions_text() const {
+std::string RowTiles::functions_text() const {
   const char* all = is_block_ ? "block" : "warp";
   return fmt::format(
       "struct Larger {{ template <typename T> TESSERA_DEVICE T operator()(T a, T b) const {{ return b > a ? b : a; }} "

@@ -1,4 +1,4 @@
-#include "tessera/testing/emulated_gpu.h"
+#include "tessera/testing/devices/emulated_gpu.h"
 
 #include <dlfcn.h>
 #include <ucontext.h>
@@ -145,10 +145,11 @@ std::string library_of(const std::string& text, const std::string& directory) {
   fs::create_directories(directory);
   const std::string own = fmt::format("{}.{}", name, ::getpid());
   write_all(own + ".cc", text);
-  const int code = std::system(fmt::format("c++ -std=c++20 -O1 -w -fno-strict-aliasing -fno-gnu-unique -ffp-contract=off -shared -fPIC "
-                                           "-o {0}.so {0}.cc >{0}.log 2>&1",
-                                           own)
-                                   .c_str());
+  const int code = std::system(
+      fmt::format("c++ -std=c++20 -O1 -w -fno-strict-aliasing -fno-gnu-unique -ffp-contract=off -shared -fPIC "
+                  "-o {0}.so {0}.cc >{0}.log 2>&1",
+                  own)
+          .c_str());
   if (code != 0) {
     throw InternalError(fmt::format("emulated kernel: it does not compile ({}.cc):\n{}", own, read_all(own + ".log")));
   }
@@ -169,7 +170,7 @@ std::vector<std::shared_ptr<const cuda::Gpu::Function>> EmulatedGpu::compile(con
   const std::lock_guard lock(mutex_);
   auto& module = modules_[text];
   if (module == nullptr) {
-    static const std::string emulation = read_all(TESSERA_SOURCE_DIR "/tessera/testing/emulation.h");
+    static const std::string emulation = read_all(TESSERA_SOURCE_DIR "/tessera/testing/devices/emulation.h");
     auto made = std::make_shared<Module>();
     made->library = ::dlopen(library_of(emulation + text, directory_).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (made->library == nullptr) throw InternalError(fmt::format("emulated kernel: {}", ::dlerror()));

@@ -1,4 +1,4 @@
-#include "tessera/testing/fake_device.h"
+#include "tessera/testing/devices/fake_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

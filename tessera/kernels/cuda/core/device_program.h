@@ -17,7 +17,7 @@
 
 namespace tessera::cuda {
 
-struct Phase {
+struct ProgramPhase {
   std::string body;
   int64_t blocks = 1;
   int threads = 256;  // of a block; a multiple of 32, at most 1024
@@ -26,7 +26,7 @@ struct Phase {
 struct DeviceProgram {
   std::string name;       // "cuda.add", for schedules and profiles
   std::string functions;  // what the bodies call: text of device functions, types and constants
-  std::vector<Phase> phases;
+  std::vector<ProgramPhase> phases;
   int64_t scratch_bytes = 0;
   std::vector<std::pair<int, int>> in_place = {};
 };
