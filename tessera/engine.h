@@ -53,6 +53,7 @@
 
 // Sessions: values, compiled steps, kernels, how fast a machine is.
 #include "tessera/executor/profile_table.h"
+#include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/session/machine_speed.h"

@@ -88,6 +88,18 @@ on: that rank raises its own error, the others IoError with its number, what_fai
   m.def(
       "set_seed", [](Seed seed) { global_seed() = seed; }, "seed"_a,
       "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");
+  m.def(
+      "gpus",
+      [] {
+        std::vector<std::string> names;
+        try {
+          for (const auto& gpu : cuda::cuda_devices()) names.push_back(gpu.name);
+        } catch (const IoError&) {
+          // There is no driver, or this build has no CUDA: no GPU can be used.
+        }
+        return names;
+      },
+      "The names of the GPUs that this process could compute on, by their numbers; empty where there is none.");
   m.def("get_seed", [] { return global_seed(); });
 }
 

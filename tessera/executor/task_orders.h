@@ -13,7 +13,7 @@ struct ByteRange {
   uintptr_t begin = 0;
   size_t bytes = 0;
 };
-// From the first to the last element of a view.
+// The range goes from the first to the last element of a view.
 ByteRange range_of(const TensorView& view);
 
 struct Touched {

@@ -35,7 +35,15 @@ nlohmann::ordered_json info(const std::string& version) {
   result["cpu"] = kernels::cpu_model();
   result["cores"] = std::thread::hardware_concurrency();
   result["cpu_features"] = cpu_features();
-  result["backends"] = {"cpu", "reference"};
+  result["backends"] = {"cpu", "reference", "cuda"};
+  result["gpus"] = nlohmann::ordered_json::array();
+  try {
+    for (const auto& gpu : cuda::cuda_devices()) {
+      result["gpus"].push_back(fmt::format("{} ({}, {})", gpu.name, gpu.architecture, format_bytes(gpu.memory_bytes)));
+    }
+  } catch (const IoError& error) {
+    result["gpus"].push_back(fmt::format("none: {}", error.what()));
+  }
   result["transports"] = {"threads", "shm", "gloo"};
   if (TESSERA_HAS_MPI) result["transports"].push_back("mpi");
   result["onednn"] = kernels::onednn_version();

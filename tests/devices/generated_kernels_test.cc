@@ -1,6 +1,7 @@
-// Every operator's generated kernel on the emulated device against the reference's, for all examples of its definition,
+// Every operator's generated kernel on the emulated device against the reference's, for the examples of its definition,
 // on operands in three orders of memory.
 #include "tessera/testing/devices/emulated_gpu.h"
+#include "tessera/testing/full.h"
 #include "tests/devices/device_kernels.h"
 
 namespace tessera::devices {
@@ -9,6 +10,10 @@ namespace {
 class GeneratedKernels : public testing::TestWithParam<generated::OpCall> {};
 
 TEST_P(GeneratedKernels, AgreeWithTheReference) {
+  // Each is compiled by the host's compiler first: a third of them, of every operator, where not all shall run.
+  const auto& call = GetParam();
+  if (!is_full_test() && call.number > 0 && (static_cast<uint64_t>(call.number) + hash_name(call.def->name)) % 3 != 0)
+    return;
   static FakeDevice device(/*seed=*/5);
   const kernels::Backend backend = emulated_backend(device);
   for (const auto order : kernels::kStrideOrders) {

@@ -1,5 +1,8 @@
-// Part of programs whose tests need a GPU of NVIDIA: where there is none, all are skipped, by name.
+// It is part of programs whose tests need a GPU of NVIDIA: where there is none, it skips them all, and says why.
 #include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/cuda_backend.h"
@@ -13,7 +16,9 @@ class NeedsCuda final : public testing::Environment {
     try {
       cuda::cuda_backend(0);
     } catch (const IoError& error) {
-      GTEST_SKIP() << error.what();
+      std::printf("skipped: all of this program: %s\n0 passed, 0 failed, 1 skipped\n", error.what());
+      std::fflush(stdout);
+      std::_Exit(0);
     }
   }
 };

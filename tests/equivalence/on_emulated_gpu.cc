@@ -13,6 +13,6 @@ session::SessionOptions session_there(bool plain_loops) {
 }
 
 // Each kernel is compiled by the host's compiler first.
-size_t stride_there() { return is_full_test() ? 3 : 29; }
+size_t stride_there() { return is_full_test() ? 3 : 61; }
 
 }  // namespace tessera::equivalence

@@ -5,7 +5,7 @@ import re
 # In the library and its packages, whose functions read_text() and read_number() take a variable's name, too.
 _IN_LIBRARY = re.compile(r"""getenv\("(\w+)"|read_(?:text|number)\(\s*"([A-Z]\w+)"|settings\["(\w+)"\]|defaults\["(\w+)"\]|"""
                          r"""environ\.(?:get|setdefault)\(["'](\w+)["']|environ\[["'](\w+)["']\]|["'](\w+)["'] in os\.environ|"""
-                         r"""["']((?:TESSERA|OMPI|PMIX|OMP|RANK|DEVICE)_[A-Z_]+)["']""")
+                         r"""["']((?:TESSERA|OMPI|PMIX|OMP|RANK|DEVICE)_[A-Z_0-9]+)["']""")
 # In what is written for those who work on it.
 _ELSEWHERE = re.compile(r"""getenv\("(\w+)"|environ\.(?:get|pop|setdefault)\(["'](\w+)["']|environ\[["'](\w+)["']\]|"""
                         r"""["'](\w+)["'] (?:not )?in os\.environ|\$ENV\{(\w+)\}|\$\{([A-Z]\w+):[-=]""")

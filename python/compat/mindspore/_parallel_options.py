@@ -18,6 +18,12 @@ def session_options():
     limit = context.get_context("max_device_memory")
     if limit != context.default("max_device_memory"):
         options["memory_limit"] = limit.upper().replace("GB", "GiB")
+    if context.get_context("device_target") == "GPU" and (gpus := tessera.gpus()):
+        # Ranks of a job have a GPU each, by their numbers on their host.
+        number = context.get_context("device_id")
+        if number >= len(gpus):
+            raise ValueError(f"For 'context.set_context', the argument 'device_id' is {number}, but there are {len(gpus)} GPUs.")
+        options["device"] = "cuda" if tessera.cluster.is_initialized() and tessera.cluster.size() > 1 else f"cuda:{number}"
     return options
 
 

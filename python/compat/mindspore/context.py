@@ -69,7 +69,7 @@ def _set_device(target):
     _check_type("set_context", "device_target", target, "CPU")
     if target not in _DEVICES:
         raise ValueError(f"For 'context.set_context', the argument 'device_target' must be one of {list(_DEVICES)}, but got {target}.")
-    if target == "CPU":
+    if target == "CPU" or target == "GPU" and tessera.gpus():
         return
     text = f"device_target \"{target}\" is not available to this build: the CPU is used"
     if os.environ.get("TESSERA_STRICT_DEVICE") == "1":

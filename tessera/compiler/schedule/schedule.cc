@@ -197,7 +197,8 @@ void Scheduler::finish() {
     for (const auto& [name, input] : schedule_.inputs) memory_.touch(input, step_now() - 1);
   }
   schedule_.persistent_bytes = aligned(persistent_.bytes);
-  const auto use = memory_.assign_offsets(schedule_.persistent_bytes, step_now(), options_.share_memory, options_.idle_steps);
+  const auto use =
+      memory_.assign_offsets(schedule_.persistent_bytes, step_now(), options_.share_memory, options_.idle_steps);
   schedule_.arena_bytes = use.end;
   schedule_.peak_bytes = use.peak_bytes;
   schedule_.peak_step = use.peak_step;

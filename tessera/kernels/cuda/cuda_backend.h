@@ -1,4 +1,5 @@
-// The GPUs of NVIDIA as backends. Every build has these functions; in one without CUDA's headers they say so.
+// cuda_backend() makes backends of the GPUs of NVIDIA. Every build has these functions; one without CUDA's headers says
+// so.
 #pragma once
 
 #include <vector>

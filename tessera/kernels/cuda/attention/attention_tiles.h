@@ -30,7 +30,7 @@ class AttentionTiles {
   // Has the threads of a block load rows of an operand into a tile: tokens from `first` on, of `tokens`.
   std::string load_text(const std::string& tile, const std::string& pointer, const TensorView& view, int rows,
                         const std::string& first, int64_t tokens, int64_t width) const;
-  // Declares row and head of block number blockIdx.x / tiles, tile (of blockIdx.x % tiles), tx and ty.
+  // The text declares row and head of block number blockIdx.x / tiles, tile (blockIdx.x % tiles), tx and ty.
   std::string begin_text(int tiles) const;
   // The expressions of the address of one feature.
   static std::string feature(const TensorView& view, const std::string& token, const std::string& i);

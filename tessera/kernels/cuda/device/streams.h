@@ -1,4 +1,4 @@
-// Queues and events of a CUDA device. Internal to this folder.
+// Queues and events that a CUDA device makes. Internal to this folder.
 #pragma once
 
 #include <cuda.h>

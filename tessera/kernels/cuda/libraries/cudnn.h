@@ -52,7 +52,7 @@ class CudnnHandles {
   std::map<const void*, cudnnHandle_t> handles_;
 };
 
-// One of the library's descriptors.
+// CudnnDescriptor owns one of the library's descriptors.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);

@@ -113,11 +113,12 @@ std::optional<DeviceProgram> write_statistics(const KernelRequest& request, cons
        .count = 3,
        .prepare = fmt::format("{} first[{}];\n", type, tiles.pack()),
        .add = fmt::format("if (r == begin_r + ty) first[v] = {1};\n"
-                          "const {0} d = {1} - first[v]; sums[0][v] += {0}(1); sums[1][v] += d; sums[2][v] += d * d;\n",
+                          "const {0} d = {1} - first[v]; sums[1][v] += d; sums[2][v] += d * d;\n",
                           type, element(request, "x")),
-       .change = fmt::format("if (sums[0][v] > {0}(0)) {{\nconst {0} off = sums[1][v] / sums[0][v];\n"
+       .change = fmt::format("const i64 rows = begin_r + ty < end_r ? (end_r - begin_r - ty + {1} - 1) / {1} : 0;\n"
+                             "sums[0][v] = {0}(rows);\nif (rows > 0) {{\nconst {0} off = sums[1][v] / {0}(rows);\n"
                              "sums[2][v] -= sums[1][v] * off; sums[1][v] = first[v] + off;\n}}\n",
-                             type),
+                             type, tiles.lanes()),
        .combine = "combine_moments",
        .finish = finish + store_statistic(request, 0, "mean") + store_statistic(request, 1, "variance")});
 }
