@@ -51,6 +51,7 @@ struct Options {
   uint64_t seed = 1;
   int num_workers = 1;
   int num_threads = 0;
+  std::string device;
   std::string kernels = "measured";
   std::string kernel_cache = cluster::cache_directory_from_environment();
   bool debug = false;
@@ -155,6 +156,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")
       ->check(kCount)
       ->capture_default_str();
+  app.add_option("--device", o.device,
+                 "cpu, or a GPU: cuda:0, cuda:1, ..., or cuda, the one with this rank's number on its host")
+      ->type_name("TEXT");
   app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks")->check(kCountOrNone);
   app.add_option(
          "--kernels", o.kernels,
@@ -283,7 +287,8 @@ int run(cluster::Context& context, const Options& o) {
                               .precision = o.precision.empty() ? std::nullopt : std::optional(parse_dtype(o.precision)),
                               .amp_level = o.amp_level,
                               .seed = o.seed,
-                              .session = {.debug = o.debug,
+                              .session = {.device = o.device,
+                                          .debug = o.debug,
                                           .num_threads = o.num_threads,
                                           .kernel_choice = session::parse_kernel_choice(o.kernels),
                                           .kernel_cache = o.kernel_cache},

@@ -65,6 +65,7 @@ struct Options {
   bool print_time = false;
   uint64_t seed = 1;
   int num_threads = 0;
+  std::string device;
   std::string kernels = "fixed";
 };
 
@@ -147,6 +148,9 @@ void add_training_options(CLI::App& app, Options& o) {
       ->check(kCountOrNone);
   app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
   app.add_option("--seed", o.seed, "seed of the initial values and of the order of the pairs")->capture_default_str();
+  app.add_option("--device", o.device,
+                 "cpu, or a GPU: cuda:0, cuda:1, ..., or cuda, the one with this rank's number on its host")
+      ->type_name("TEXT");
   app.add_option("--num_threads", o.num_threads, "compute threads per rank; 0: cores / ranks")->check(kCountOrNone);
   app.add_option("--kernels", o.kernels, "fixed; or measured: the fastest here, found at the first start")
       ->check(CLI::IsMember({"fixed", "measured"}))
@@ -440,7 +444,8 @@ int run(cluster::Context& context, const Options& o) {
                               .pipeline = pipeline_options(o),
                               .parallel_optimizer = o.parallel_optimizer,
                               .seed = o.seed,
-                              .session = {.num_threads = o.num_threads,
+                              .session = {.device = o.device,
+                                          .num_threads = o.num_threads,
                                           .kernel_choice = session::parse_kernel_choice(o.kernels),
                                           .kernel_cache = cluster::cache_directory_from_environment()}};
   if (o.parallel_optimizer) options.parallel_optimizer_threshold = 0;  // all of them: this network is small

@@ -8,6 +8,7 @@ import statistics
 import time
 
 import torch
+from rounds import seconds_of_step_in_round, serve_rounds
 from torch import nn
 
 
@@ -85,19 +86,20 @@ def step_of(options, mode):
     return replay, items
 
 
+def timed(step):
+    def run():
+        begin = time.perf_counter()
+        step().item()
+        return time.perf_counter() - begin
+    return run
+
+
 def measure(options, mode):
     torch.cuda.reset_peak_memory_stats()
     step, items = step_of(options, mode)
     for _ in range(options.warmup_steps):
         step().item()
-    values = []
-    for _ in range(options.rounds):
-        begin = time.perf_counter()
-        steps = 0
-        while time.perf_counter() - begin < options.seconds or steps < 3:
-            step().item()
-            steps += 1
-        values.append(items * steps / (time.perf_counter() - begin))
+    values = [items / seconds_of_step_in_round(timed(step)) for _ in range(options.rounds)]
     return {"mode": mode, "value": statistics.median(values), "spread": [min(values), max(values)],
             "peak_memory": torch.cuda.max_memory_allocated()}
 
@@ -106,6 +108,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=["resnet50", "transformer"])
     parser.add_argument("--modes", default="eager,graph", help="of eager, graph, default, reduce-overhead, max-autotune")
+    parser.add_argument("--serve", help="instead: rounds of this one, as benchmarks/run asks for them")
     parser.add_argument("--image_size", type=int, default=32)
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=64)
@@ -113,10 +116,16 @@ def main():
     parser.add_argument("--precision", default="bfloat16", choices=["float32", "tf32", "bfloat16", "float16"])
     parser.add_argument("--warmup_steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of a round")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
+    if options.serve:
+        step, items = step_of(options, options.serve)
+        for _ in range(options.warmup_steps):
+            step().item()
+        about = f"torch {torch.__version__} on {torch.cuda.get_device_name()}"
+        return serve_rounds("images/s" if options.model == "resnet50" else "tokens/s", about,
+                            lambda: items / seconds_of_step_in_round(timed(step)))
     for mode in options.modes.split(","):
         try:
             row = measure(options, mode)

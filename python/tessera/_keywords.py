@@ -153,7 +153,7 @@ OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": 
 _OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", )}
 _KEYWORDS = {"padding_idx": "a row of zeros in embedding_table is one, and its parameter's set_data() sets it", "betas": "beta1 and beta2 are two numbers here", "inplace": "values are never changed in place",
              "dtype": "parameters are float32; Cell.to_float() says what is computed in",
-             "device": "a network has no device, the ranks of a job have"}
+             "device": 'a network has no device: train.Model(..., device="cuda:0") says on what it computes'}
 
 
 def attribute_hint(cls, name):

@@ -12,7 +12,7 @@ WITHOUT_A_NAME = {"ModelOptions": {"initial_states", "metrics", "session"}, "Aut
 # What makes something of the list, and so has no names of its own. Elsewhere a name may stand in an error, or be another function's.
 READERS = ("tessera/train/options", "tessera/train/modes/mode_options.cc", "python/src/model_options.cc", "python/src/train.cc", "python/tessera")
 # Words that are texts for other reasons, too.
-COMMON = {"seed", "pipeline", "search", "profile", "load", "save", "schedule", "stages", "timeout", "precision", "debug", "kernels", "rounds", "algorithm"}
+COMMON = {"seed", "pipeline", "search", "profile", "load", "save", "schedule", "stages", "timeout", "precision", "debug", "kernels", "rounds", "algorithm", "device"}
 
 
 def members(text, struct):
