@@ -20,20 +20,23 @@ endif()
 if(TESSERA_BENCHMARKS)
   find_package(benchmark REQUIRED)
 endif()
-# The headers of CUDA 13, of which nothing but the drivers' names and types is used: what they name is opened at run time.
+# The headers of CUDA 13 and cuDNN 9, of which nothing but names and types is used: what they name is opened at run time. They
+# are the toolkit's, or those of scripts/cuda_env.py.
 set(TESSERA_CUDA_INCLUDE "")
 if(NOT TESSERA_CUDA STREQUAL "OFF" AND NOT TESSERA_SANITIZE)
-  find_path(TESSERA_CUDA_HEADERS cuda.h HINTS ${CMAKE_SOURCE_DIR}/.deps/cuda/include $ENV{CUDA_HOME}/include
-    /usr/local/cuda/include)
-  if(TESSERA_CUDA_HEADERS AND EXISTS ${TESSERA_CUDA_HEADERS}/nvrtc.h AND EXISTS ${TESSERA_CUDA_HEADERS}/cublasLt.h
-      AND EXISTS ${TESSERA_CUDA_HEADERS}/cudnn.h)
+  file(GLOB of_pypi ${CMAKE_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/*/include)
+  find_path(TESSERA_CUDA_HEADERS cublasLt.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${of_pypi})
+  find_path(TESSERA_CUDNN_HEADERS cudnn.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${of_pypi})
+  if(TESSERA_CUDA_HEADERS AND TESSERA_CUDNN_HEADERS AND EXISTS ${TESSERA_CUDA_HEADERS}/nvrtc.h
+      AND EXISTS ${TESSERA_CUDA_HEADERS}/cuda.h)
     file(STRINGS ${TESSERA_CUDA_HEADERS}/cuda.h version REGEX "^#define CUDA_VERSION 13[0-9]+")
     if(version)
-      set(TESSERA_CUDA_INCLUDE ${TESSERA_CUDA_HEADERS})
+      set(TESSERA_CUDA_INCLUDE ${TESSERA_CUDA_HEADERS} ${TESSERA_CUDNN_HEADERS})
+      list(REMOVE_DUPLICATES TESSERA_CUDA_INCLUDE)
     endif()
   endif()
   if(TESSERA_CUDA STREQUAL "ON" AND NOT TESSERA_CUDA_INCLUDE)
-    message(FATAL_ERROR "TESSERA_CUDA=ON: the headers cuda.h, nvrtc.h, cublasLt.h and cudnn.h of CUDA 13 are not found; "
-      "name the toolkit in CUDA_HOME, or run scripts/setup cuda")
+    message(FATAL_ERROR "TESSERA_CUDA=ON: the headers cuda.h, nvrtc.h and cublasLt.h of CUDA 13 and cudnn.h of cuDNN 9 are "
+      "not found: name the toolkit in CUDA_HOME, or run scripts/cuda_env.py")
   endif()
 endif()

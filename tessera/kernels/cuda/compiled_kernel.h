@@ -1,6 +1,7 @@
 // Machine code of kernels, for devices that are not here.
 #pragma once
 
+#include <future>
 #include <string>
 
 namespace tessera::cuda {
@@ -9,5 +10,7 @@ namespace tessera::cuda {
 // Throws IoError where this build has no CUDA or the compiler of kernels is not found, InternalError with what the
 // compiler says.
 std::string compiled_kernel(const std::string& text, const std::string& architecture);
+// The same beside the caller.
+std::shared_future<std::string> compile_beside(const std::string& text, const std::string& architecture);
 
 }  // namespace tessera::cuda

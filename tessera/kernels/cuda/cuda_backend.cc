@@ -45,6 +45,10 @@ const kernels::Backend& cuda_backend(int index) { return opened(index).backend; 
 std::string compiled_kernel(const std::string& text, const std::string& architecture) {
   return KernelCache(cuda_settings().kernel_cache).get(text, architecture);
 }
+std::shared_future<std::string> compile_beside(const std::string& text, const std::string& architecture) {
+  static auto& compilers = *new KernelCompilers(KernelCache(cuda_settings().kernel_cache));
+  return compilers.compile(text, architecture);
+}
 int64_t free_bytes(int index) { return opened(index).device.free_bytes(); }
 
 }  // namespace tessera::cuda

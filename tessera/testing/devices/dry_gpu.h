@@ -1,6 +1,6 @@
-// A GPU that is not there: its kernels are compiled for an H100, and no launch does anything. It shows on any machine
-// that all kernels of a step compile, what arena it takes, and fills a cache of kernels for a machine with such a GPU.
-// What the host reads is zero.
+// A GPU that is not there: its kernels are compiled for an H100, and a launch does nothing but wait for that. It shows
+// on any machine that all kernels of a step compile, what arena it takes, and fills a cache of kernels for a machine
+// with such a GPU. What the host reads is zero.
 #pragma once
 
 #include "tessera/kernels/backend.h"

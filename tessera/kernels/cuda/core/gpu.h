@@ -21,8 +21,9 @@ class Gpu {
   };
 
   virtual ~Gpu() = default;
-  // The kernels of these names in a text of CUDA C++, as device_program.h makes it. A text is compiled once;
-  // compilations are remembered. Throws InternalError with what the compiler says.
+  // The kernels of these names in a text of CUDA C++, as device_program.h makes it. A text is compiled once, perhaps
+  // beside the caller: then the first launch waits for it, and throws InternalError with what the compiler says where
+  // that failed.
   virtual std::vector<std::shared_ptr<const Function>> compile(const std::string& text,
                                                                std::span<const std::string> names) = 0;
   // Has the function run in the queue, which is this device's, in so many blocks of `threads`. All its arguments are

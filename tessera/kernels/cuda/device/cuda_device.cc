@@ -14,10 +14,6 @@
 namespace tessera::cuda {
 namespace {
 
-struct CudaFunction final : Gpu::Function {
-  CUfunction function = nullptr;
-};
-
 int attribute(CUdevice device, CUdevice_attribute attribute) {
   int value = 0;
   require(driver().device_attribute(&value, attribute, device), "looking at a device");
@@ -46,6 +42,30 @@ int num_devices() {
 
 }  // namespace
 
+// A text's machine code, loaded when one of its kernels is launched first.
+class CudaDevice::Module {
+ public:
+  explicit Module(std::shared_future<std::string> code) : code_(std::move(code)) {}
+  ~Module() {
+    if (module_ != nullptr) driver().unload_module(module_);
+  }
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  CUfunction find(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    if (module_ == nullptr) require(driver().load_module(&module_, code_.get().data()), "loading a kernel");
+    CUfunction function = nullptr;
+    require(driver().find_function(&function, module_, name.c_str()), "finding a kernel");
+    return function;
+  }
+
+ private:
+  std::shared_future<std::string> code_;
+  std::mutex mutex_;
+  CUmodule module_ = nullptr;
+};
+
 std::vector<CudaDeviceInfo> cuda_devices() {
   std::vector<CudaDeviceInfo> devices;
   for (int i = 0; i < num_devices(); ++i) {
@@ -56,7 +76,8 @@ std::vector<CudaDeviceInfo> cuda_devices() {
   return devices;
 }
 
-CudaDevice::CudaDevice(int index, std::string kernel_cache) : index_(index), cache_(std::move(kernel_cache)) {
+CudaDevice::CudaDevice(int index, std::string kernel_cache)
+    : index_(index), compilers_(KernelCache(std::move(kernel_cache))) {
   const int count = num_devices();
   if (index < 0 || index >= count) {
     throw IoError("cuda: there is no device cuda:{}; {} devices are here", index, count);
@@ -71,7 +92,7 @@ CudaDevice::CudaDevice(int index, std::string kernel_cache) : index_(index), cac
 
 CudaDevice::~CudaDevice() {
   driver().set_context(context_);
-  for (const auto& [text, module] : modules_) driver().unload_module(module);
+  modules_.clear();
   driver().release_context(device_);
 }
 
@@ -119,21 +140,30 @@ std::unique_ptr<Event> CudaDevice::make_event() {
   return std::make_unique<CudaEvent>(*this);
 }
 
+// A kernel of a module, found when it is launched first.
+class CudaDevice::LoadedFunction final : public Gpu::Function {
+ public:
+  LoadedFunction(std::shared_ptr<Module> module, std::string name)
+      : module_(std::move(module)), name_(std::move(name)) {}
+  CUfunction get() const {
+    std::call_once(is_found_, [this] { function_ = module_->find(name_); });
+    return function_;
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+  std::string name_;
+  mutable std::once_flag is_found_;
+  mutable CUfunction function_ = nullptr;
+};
+
 std::vector<std::shared_ptr<const Gpu::Function>> CudaDevice::compile(const std::string& text,
                                                                       std::span<const std::string> names) {
-  use();
   const std::lock_guard lock(mutex_);
-  CUmodule& module = modules_[text];
-  if (module == nullptr) {
-    const std::string cubin = cache_.get(text, info_.architecture);
-    require(driver().load_module(&module, cubin.data()), "loading a kernel");
-  }
+  auto& module = modules_[text];
+  if (module == nullptr) module = std::make_shared<Module>(compilers_.compile(text, info_.architecture));
   std::vector<std::shared_ptr<const Function>> functions;
-  for (const auto& name : names) {
-    auto function = std::make_shared<CudaFunction>();
-    require(driver().find_function(&function->function, module, name.c_str()), "finding a kernel");
-    functions.push_back(std::move(function));
-  }
+  for (const auto& name : names) functions.push_back(std::make_shared<LoadedFunction>(module, name));
   return functions;
 }
 
@@ -147,7 +177,7 @@ void CudaDevice::launch(Queue& queue, const Function& function, int64_t blocks, 
   for (const void* argument : arguments) values[n++] = argument;
   values[n++] = cuda.guard();
   for (size_t i = 0; i < n; ++i) addresses[i] = &values[i];
-  require(driver().launch(dynamic_cast<const CudaFunction&>(function).function, static_cast<unsigned>(blocks), 1, 1,
+  require(driver().launch(dynamic_cast<const LoadedFunction&>(function).get(), static_cast<unsigned>(blocks), 1, 1,
                           static_cast<unsigned>(threads), 1, 1, 0, cuda.stream(), addresses.data(), nullptr),
           "launching a kernel");
 }

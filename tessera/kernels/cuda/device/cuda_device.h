@@ -8,7 +8,7 @@
 
 #include "tessera/kernels/cuda/core/device_info.h"
 #include "tessera/kernels/cuda/core/gpu.h"
-#include "tessera/kernels/cuda/device/kernel_cache.h"
+#include "tessera/kernels/cuda/device/kernel_compilers.h"
 
 namespace tessera::cuda {
 
@@ -45,9 +45,11 @@ class CudaDevice final : public Device, public Gpu {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CudaDeviceInfo info_;
-  KernelCache cache_;
+  class Module;
+  class LoadedFunction;
+  KernelCompilers compilers_;
   std::mutex mutex_;
-  std::map<std::string, CUmodule> modules_;  // by text
+  std::map<std::string, std::shared_ptr<Module>> modules_;  // by text
 };
 
 }  // namespace tessera::cuda
