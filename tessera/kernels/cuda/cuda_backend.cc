@@ -21,6 +21,7 @@ struct Opened {
   kernels::Backend backend = {.name = device.name(),
                               .registries = {&of_libraries, &generated},
                               .device = &device,
+                              .fusions = kFusions,
                               .idle_steps = cuda_settings().idle_steps};
 
   explicit Opened(int index) : device(index, cuda_settings().kernel_cache) {

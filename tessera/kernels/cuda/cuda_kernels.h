@@ -7,6 +7,10 @@
 
 namespace tessera::cuda {
 
+// The fusions whose nodes are worth it on a GPU: a product of matrices is a library's, and what follows it is a kernel
+// of its own.
+inline constexpr const char* kFusions = "batch_norm_statistics,batch_norm,elementwise,updates";
+
 // The GPU outlives the registry and the kernels that it prepares.
 KernelRegistry generated_kernels(Gpu& gpu);
 

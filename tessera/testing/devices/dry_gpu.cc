@@ -83,7 +83,8 @@ class DryGpu final : public Device, public cuda::Gpu {
 const kernels::Backend& dry_backend() {
   static DryGpu gpu;
   static const KernelRegistry registry = cuda::generated_kernels(gpu);
-  static const kernels::Backend backend{.name = "dry", .registries = {&registry}, .device = &gpu};
+  static const kernels::Backend backend{
+      .name = "dry", .registries = {&registry}, .device = &gpu, .fusions = cuda::kFusions};
   return backend;
 }
 

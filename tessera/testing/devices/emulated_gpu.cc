@@ -215,7 +215,7 @@ EmulatedGpu& emulated_gpu() {
 
 kernels::Backend emulated_backend(FakeDevice& device) {
   static const KernelRegistry kKernels = cuda::generated_kernels(emulated_gpu());
-  return {.name = "emulated cuda", .registries = {&kKernels}, .device = &device};
+  return {.name = "emulated cuda", .registries = {&kKernels}, .device = &device, .fusions = cuda::kFusions};
 }
 
 }  // namespace tessera

@@ -398,9 +398,11 @@ class Convolutions {
       const DeviceBuffer y(device_, roles.y.size_bytes());
       const DeviceBuffer weight(device_, roles.weight.size_bytes());
       const DeviceBuffer scratch(device_, workspace);
-      best = fastest(device_, engines.size(), [&](size_t way, CUstream stream) {
+      const auto found = fastest(device_, engines.size(), [&](size_t way, CUstream stream) {
         execute(handle(), engines[way], x.data(), y.data(), weight.data(), scratch.data(), stream);
       });
+      if (!found) return nullptr;
+      best = *found;
     }
     taken = std::make_shared<const Engine>(std::move(engines[best]));
     return taken;

@@ -263,10 +263,10 @@ class Products {
       const DeviceBuffer b(device_, spanned_bytes(request.inputs[1]));
       const DeviceBuffer c(device_, spanned_bytes(request.outputs[0]));
       const DeviceBuffer workspace(device_, static_cast<int64_t>(kWorkspaceBytes));
-      const size_t best = fastest(device_, proposals.size(), [&](size_t way, CUstream stream) {
+      const auto best = fastest(device_, proposals.size(), [&](size_t way, CUstream stream) {
         product.run(handle_, proposals[way].algo, a.data(), b.data(), c.data(), workspace.data(), stream);
       });
-      taken = proposals[best].algo;
+      taken = best ? std::optional(proposals[*best].algo) : std::nullopt;
     }
     chosen_[problem] = taken;
     return taken;

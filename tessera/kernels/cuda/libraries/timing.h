@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tessera/kernels/cuda/device/cuda_device.h"
@@ -22,8 +23,8 @@ class DeviceBuffer {
   CUdeviceptr address_ = 0;
 };
 
-// The number of the fastest way of `count`; run(way, stream) does it once, or throws where it cannot. Throws
-// InternalError where none can.
-size_t fastest(const CudaDevice& device, size_t count, const std::function<void(size_t, CUstream)>& run);
+// The number of the fastest way of `count`; run(way, stream) does it once, or throws where it cannot. nullopt where
+// none can.
+std::optional<size_t> fastest(const CudaDevice& device, size_t count, const std::function<void(size_t, CUstream)>& run);
 
 }  // namespace tessera::cuda
