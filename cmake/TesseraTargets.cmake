@@ -17,7 +17,7 @@ if(TESSERA_SANITIZE)
   # The instrumented build takes longest to compile, not to run: with the checks of undefined behaviour gcc takes three
   # times as long at -O1. What computes in loops is optimised all the same, see tessera_library.
   set(CMAKE_CXX_FLAGS_RELEASE "-O0")
-  set(TESSERA_LOOPS tensor mesh kernels_reference kernels_cpu)
+  set(TESSERA_LOOPS tensor mesh kernels_reference kernels_cpu ops compiler)
 endif()
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 
