@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -38,6 +39,18 @@ def run(command, **variables):
         process.kill()
         raise AssertionError(f"{command} hangs: {process.communicate()[0]}") from None
     return process.returncode, out
+
+
+def rest_of(process):
+    """What a process still writes until it ends. communicate(timeout=...) would leave out what readline() has read ahead."""
+    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog.start()
+    try:
+        out = process.stdout.read()
+        process.wait()
+    finally:
+        watchdog.cancel()
+    return out
 
 
 def losses_of(out):
@@ -201,7 +214,7 @@ class OnOneHost(Recovery):
         ranks = eventually(lambda: len(found := ranks_of(launcher)) == 3 and found, "the ranks run")
         first = [launcher.stdout.readline() for _ in range(20)]
         os.kill(ranks[1], signal.SIGSTOP)
-        out = "".join(first) + launcher.communicate(timeout=LIMIT_S)[0]
+        out = "".join(first) + rest_of(launcher)
         self.assertEqual(launcher.returncode, 0, out)
         self.assertRegex(out, "rank 1 is lost: it has said nothing for")
         self.assertEqual(result(out), straight)
@@ -326,7 +339,7 @@ class ByHand(Recovery):
         return "".join(lines)
 
     def ends_well(self, workers, before, straight):
-        outs = [worker.communicate(timeout=LIMIT_S)[0] for worker in workers]
+        outs = [rest_of(worker) for worker in workers]
         self.assertEqual([worker.returncode for worker in workers], [0] * len(workers), outs)
         self.assertEqual(self.scheduler.wait(timeout=LIMIT_S), 0, outs)
         self.assertEqual(result(before + "".join(outs)), straight, outs)
@@ -367,7 +380,7 @@ class ByHand(Recovery):
         workers[1] = self.start_worker(1)
         before += self.lines_until(workers[0], 60)
         older.send_signal(signal.SIGCONT)
-        out = older.communicate(timeout=LIMIT_S)[0]
+        out = rest_of(older)
         self.assertEqual(older.returncode, 1, out)
         self.assertRegex(out, "a newer process is node worker_1 now|a newer process has taken its place")
         self.ends_well(workers, before, straight)
