@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/matmul.h"
 #include "tessera/tensor/element_op.h"
 #include "tessera/tensor/kernel_chain.h"
+#include "tessera/tensor/program_text.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -58,38 +58,16 @@ Program parse(const std::string& text, size_t num_inputs, size_t num_outputs) {
     if (const auto it = names.find(word); it != names.end()) return it->second;
     char* end = nullptr;
     const T number = std::is_same_v<T, float> ? std::strtof(word.c_str(), &end) : std::strtod(word.c_str(), &end);
-    if (*end != 0) {
-      throw InvalidArgument("fused_elementwise: operand \"{}\" is not defined before its use in \"{}\"", word, text);
-    }
+    if (*end != 0) throw_undefined_operand(word, text);
     return append({nullptr, number});
   };
-  std::istringstream statements(text);
-  for (std::string statement; std::getline(statements, statement, ';');) {
-    std::replace(statement.begin(), statement.end(), '=', ' ');
-    std::istringstream words(statement);
-    std::string name;
-    std::string word;
-    words >> name;
-    if (name == "return") {
-      while (words >> word) program.results.push_back(operand(word));
-      break;
-    }
-    words >> word;
-    const auto op = find_element_op(word);
-    if (!op) throw InvalidArgument("fused_elementwise: no operator \"{}\" in \"{}\"", word, text);
-    const ElementOpInfo& info = info_of(*op);
-    Step step{function_of<T>(*op)};
-    int count = 0;
-    for (; count < 3 && words >> word; ++count) step.operands[count] = operand(word);
-    if (count != info.arity || words >> word) {
-      throw InvalidArgument("fused_elementwise: {} takes {} operands in \"{}\"", info.name, info.arity, text);
-    }
-    names[name] = append(step);
+  const ProgramText read = read_program_text(text, num_outputs);
+  for (const auto& statement : read.statements) {
+    Step step{function_of<T>(statement.op)};
+    for (size_t i = 0; i < statement.operands.size(); ++i) step.operands[i] = operand(statement.operands[i]);
+    names[statement.name] = append(step);
   }
-  if (program.results.size() != num_outputs) {
-    throw InvalidArgument("fused_elementwise: program returns {} values, the node has {} outputs",
-                          program.results.size(), num_outputs);
-  }
+  for (const auto& result : read.results) program.results.push_back(operand(result));
   return program;
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/core/writer.h"
+#include "tessera/tensor/program_text.h"
 
 namespace tessera::cuda {
 namespace {
@@ -52,40 +52,20 @@ ElementProgram parse_element_program(const std::string& text, size_t num_inputs,
     if (const auto it = names.find(word); it != names.end()) return it->second;
     char* end = nullptr;
     const double number = in_f64 ? std::strtod(word.c_str(), &end) : std::strtof(word.c_str(), &end);
-    if (word.empty() || *end != 0) {
-      throw InvalidArgument("fused_elementwise: operand \"{}\" is not defined before its use in \"{}\"", word, text);
-    }
+    if (word.empty() || *end != 0) throw_undefined_operand(word, text);
     return literal(number, program.computed);
   };
-  std::istringstream statements(text);
-  for (std::string statement; std::getline(statements, statement, ';');) {
-    std::replace(statement.begin(), statement.end(), '=', ' ');
-    std::istringstream words(statement);
-    std::string name;
-    std::string word;
-    words >> name;
-    if (name == "return") {
-      while (words >> word) program.results.push_back(operand(word));
-      break;
-    }
-    words >> word;
-    const auto op = find_element_op(word);
-    if (!op) throw InvalidArgument("fused_elementwise: no operator \"{}\" in \"{}\"", word, text);
+  const ProgramText read = read_program_text(text, num_outputs);
+  for (size_t i = 0; i < read.statements.size(); ++i) {
+    const auto& statement = read.statements[i];
     std::vector<std::string> operands;
-    while (words >> word) operands.push_back(operand(word));
-    if (operands.size() != static_cast<size_t>(info_of(*op).arity)) {
-      throw InvalidArgument("fused_elementwise: {} takes {} operands in \"{}\"", info_of(*op).name, info_of(*op).arity,
-                            text);
-    }
-    const std::string variable = fmt::format("v{}", names.size());
+    for (const auto& word : statement.operands) operands.push_back(operand(word));
+    const std::string variable = fmt::format("v{}", i);
     program.statements +=
-        fmt::format("const {} {} = {};\n", type, variable, call_text(*op, program.computed, operands));
-    names[name] = variable;
+        fmt::format("const {} {} = {};\n", type, variable, call_text(statement.op, program.computed, operands));
+    names[statement.name] = variable;
   }
-  if (program.results.size() != num_outputs) {
-    throw InvalidArgument("fused_elementwise: program returns {} values, the node has {} outputs",
-                          program.results.size(), num_outputs);
-  }
+  for (const auto& result : read.results) program.results.push_back(operand(result));
   return program;
 }
 
