@@ -28,7 +28,6 @@ class CompiledKernels : public testing::TestWithParam<generated::OpCall> {};
 TEST_P(CompiledKernels, AreMachineCodeOfAnH100) {
   if (!has_compiler()) GTEST_SKIP() << "the compiler of CUDA 13's kernels is not here";
   const auto& call = GetParam();
-  if (!is_full_test() && call.number % 7 != static_cast<int>(hash_name(call.def->name) % 7)) return;
   for (const auto order : kernels::kStrideOrders) {
     const auto kernel = dry_backend().registries[0]->find(request_of(call, order));
     ASSERT_TRUE(kernel.has_value()) << call.name();
@@ -40,8 +39,18 @@ TEST_P(CompiledKernels, AreMachineCodeOfAnH100) {
   }
 }
 
+// The first example of every operator and a seventh of the others, where not all shall be compiled.
+std::vector<generated::OpCall> calls() {
+  auto all = generated::all_calls();
+  if (is_full_test()) return all;
+  std::erase_if(all, [](const generated::OpCall& call) {
+    return call.number > 0 && (static_cast<uint64_t>(call.number) + hash_name(call.def->name)) % 7 != 0;
+  });
+  return all;
+}
+
 std::string name_of(const testing::TestParamInfo<generated::OpCall>& info) { return info.param.name(); }
-INSTANTIATE_TEST_SUITE_P(All, CompiledKernels, testing::ValuesIn(generated::all_calls()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, CompiledKernels, testing::ValuesIn(calls()), name_of);
 
 }  // namespace
 }  // namespace tessera::devices

@@ -10,10 +10,6 @@ namespace {
 class GeneratedKernels : public testing::TestWithParam<generated::OpCall> {};
 
 TEST_P(GeneratedKernels, AgreeWithTheReference) {
-  // Each is compiled by the host's compiler first: a third of them, of every operator, where not all shall run.
-  const auto& call = GetParam();
-  if (!is_full_test() && call.number > 0 && (static_cast<uint64_t>(call.number) + hash_name(call.def->name)) % 3 != 0)
-    return;
   static FakeDevice device(/*seed=*/5);
   const kernels::Backend backend = emulated_backend(device);
   for (const auto order : kernels::kStrideOrders) {
@@ -25,8 +21,19 @@ TEST_P(GeneratedKernels, AgreeWithTheReference) {
   }
 }
 
+// Each is compiled by the host's compiler first: the first example of every operator and a third of the others, where
+// not all shall run.
+std::vector<generated::OpCall> calls() {
+  auto all = generated::all_calls();
+  if (is_full_test()) return all;
+  std::erase_if(all, [](const generated::OpCall& call) {
+    return call.number > 0 && (static_cast<uint64_t>(call.number) + hash_name(call.def->name)) % 3 != 0;
+  });
+  return all;
+}
+
 std::string name_of(const testing::TestParamInfo<generated::OpCall>& info) { return info.param.name(); }
-INSTANTIATE_TEST_SUITE_P(All, GeneratedKernels, testing::ValuesIn(generated::all_calls()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, GeneratedKernels, testing::ValuesIn(calls()), name_of);
 
 }  // namespace
 }  // namespace tessera::devices
