@@ -1,5 +1,6 @@
 #include "tessera/kernels/cuda/device/kernel_cache.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/base/random_id.h"
 #include "tessera/kernels/cuda/device/driver.h"
 
 namespace tessera::cuda {
@@ -34,13 +36,18 @@ std::string KernelCache::get(const std::string& text, const std::string& archite
 }
 
 std::optional<std::string> KernelCache::find(const std::string& path, const std::string& key) const {
+  // Code that another user can have written is not loaded.
+  struct ::stat status {};
+  if (::stat(path.c_str(), &status) != 0 || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0) {
+    return std::nullopt;
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   std::ostringstream content;
   content << file.rdbuf();
   const std::string all = content.str();
   const std::string head = key + "\n";
-  // The last line says how long the code is: a file that was cut off is none.
+  // The last eight digits are a sum of the code: a file that was cut off is none.
   if (!all.starts_with(head) || all.size() < head.size() + 8) return std::nullopt;
   const std::string cubin = all.substr(head.size(), all.size() - head.size() - 8);
   if (all.substr(all.size() - 8) != fmt::format("{:08x}", static_cast<uint32_t>(hash_name(cubin)))) return std::nullopt;
@@ -50,7 +57,7 @@ std::optional<std::string> KernelCache::find(const std::string& path, const std:
 void KernelCache::keep(const std::string& path, const std::string& key, const std::string& cubin) const {
   std::error_code error;
   std::filesystem::create_directories(directory_, error);
-  const std::string own = fmt::format("{}.{}", path, ::getpid());
+  const std::string own = fmt::format("{}.{}", path, random_id());
   {
     std::ofstream file(own, std::ios::binary);
     file << key << "\n" << cubin << fmt::format("{:08x}", static_cast<uint32_t>(hash_name(cubin)));
@@ -59,6 +66,7 @@ void KernelCache::keep(const std::string& path, const std::string& key, const st
       return;
     }
   }
+  std::filesystem::permissions(own, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, error);
   std::filesystem::rename(own, path, error);
 }
 
