@@ -43,7 +43,11 @@ kernels::Backend backend_of(const SessionOptions& options) {
 // With the backend that `device` names.
 SessionOptions with_backend(cluster::Context& context, SessionOptions options) {
   const std::string& device = options.device;
-  if (device.empty() || device == "cpu") return options;
+  if (device.empty()) return options;
+  if (device == "cpu") {
+    options.backend = nullptr;
+    return options;
+  }
   int index = context.local_rank();
   if (device != "cuda") {
     if (!device.starts_with("cuda:")) {

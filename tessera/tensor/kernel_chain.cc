@@ -22,8 +22,8 @@ PreparedKernel chain_kernels(std::string name, PreparedKernel first, PreparedKer
             TensorView& between = operands->front();
             between.data = args.scratch.data();
             const auto rest = args.scratch.subspan(between_bytes);
-            first({args.inputs.first(num_first), {&between, 1}, args.attributes, rest, args.parallel_for});
-            second({*operands, args.outputs, args.attributes, rest, args.parallel_for});
+            first({args.inputs.first(num_first), {&between, 1}, args.attributes, rest, args.parallel_for, args.queue});
+            second({*operands, args.outputs, args.attributes, rest, args.parallel_for, args.queue});
           },
       .scratch_bytes = static_cast<int64_t>(between_bytes) + rest_bytes};
 }
