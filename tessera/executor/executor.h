@@ -93,7 +93,8 @@ class Executor {
 
   // What the profile's times are told by, in place of the system's clock. It must outlive this executor.
   void set_clock(const Clock& clock) { clock_ = &clock; }
-  // Time per step from here on, by step index; costs two clock reads a step.
+  // Time per step from here on, by step index; costs two clock reads a step, and on a device each step is
+  // waited for.
   void set_profiling(bool on) { profiling_ = on; }
   std::vector<StepTime> profile() const;
 

@@ -77,7 +77,7 @@ std::optional<DeviceProgram> write_attention(const KernelRequest& request, const
 
 // Of the tiles that are loaded: the weights w, and by_scores, what flows back to the scores. delta[q] is the product of
 // a query's result and its gradient.
-std::string gradient_scores(const KernelRequest& request, const AttentionTiles& tiles) {
+std::string gradient_scores(const AttentionTiles& tiles) {
   const auto& p = tiles.problem();
   std::string text =
       "A products[ROWS][COLUMNS], flows[ROWS][COLUMNS];\ndot_tiles(queries, keys, DEPTH, tx, ty, products);\n"
@@ -90,7 +90,6 @@ std::string gradient_scores(const KernelRequest& request, const AttentionTiles& 
       "products[r][c] = w * factor;\nflows[r][c] = w * (flows[r][c] * factor - delta[ty * ROWS + r]) * "
       "SCALE;\n}}\n}}\n",
       mask_of(p));
-  (void)request;
   return text;
 }
 
@@ -174,7 +173,7 @@ std::optional<DeviceProgram> write_attention_grad(const KernelRequest& request, 
   body += load_keys(request, *tiles);
   body += fmt::format("for (int first_query = 0; first_query < QUERIES; first_query += {}) {{\n__syncthreads();\n",
                       tiles->queries());
-  body += load_queries(request, *tiles) + "__syncthreads();\n" + gradient_scores(request, *tiles) + share("products") +
+  body += load_queries(request, *tiles) + "__syncthreads();\n" + gradient_scores(*tiles) + share("products") +
           add_over_queries(*tiles, "dvalue", "gradients", "VALUE_DEPTH") + share("flows") +
           add_over_queries(*tiles, "dkey", "queries", "DEPTH");
   if (is_one_tile) body += "A dquery[ROWS][WIDTH] = {};\n" + add_query_gradient + store_query;
@@ -189,7 +188,7 @@ std::optional<DeviceProgram> write_attention_grad(const KernelRequest& request, 
   of_queries += load_queries(request, *tiles);
   of_queries +=
       fmt::format("for (int first_key = 0; first_key < KEYS; first_key += {}) {{\n__syncthreads();\n", tiles->keys());
-  of_queries += load_keys(request, *tiles) + "__syncthreads();\n" + gradient_scores(request, *tiles) + share("flows") +
+  of_queries += load_keys(request, *tiles) + "__syncthreads();\n" + gradient_scores(*tiles) + share("flows") +
                 add_query_gradient + "}\n" + store_query;
   program.phases.push_back({.body = of_queries, .blocks = tiles->pairs() * tiles->query_tiles(), .threads = 256});
   return program;

@@ -70,7 +70,6 @@ std::string AttentionTiles::functions_text() const {
       "TESSERA_DEVICE A score(A product, const {0}* mask, i64 row, i64 head, int query, int key) {{\n"
       "if (query >= QUERIES || key >= visible(query)) return MINUS_INFINITY;\nreturn SCALE * product + {1};\n}}\n",
       mask_type, added);
-  const std::string attribute = p.step ? "" : "(void)step; (void)row; (void)head; (void)query; (void)key; return A(1);";
   text += "TESSERA_DEVICE A kept(u64 step, i64 row, i64 head, int query, int key) {\n";
   if (p.step) {
     text += fmt::format(
@@ -82,7 +81,7 @@ std::string AttentionTiles::functions_text() const {
         static_cast<uint64_t>(request_.attributes.get_int("stream")), literal(p.keep_prob, DType::kF64),
         literal(1 / p.keep_prob, dtype));
   } else {
-    text += attribute + "\n";
+    text += "return A(1);\n";
   }
   text += "}\n";
   // products[r][c] = rows ty * ROWS + r of one tile with rows tx + 16 c of another.

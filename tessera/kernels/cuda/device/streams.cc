@@ -34,15 +34,16 @@ std::vector<size_t> branches_of(std::span<const RecordedWork> work, size_t count
   return branches;
 }
 
-bool is_awaited_elsewhere(std::span<const RecordedWork> work, const std::vector<size_t>& branches, size_t piece) {
-  for (size_t i = piece + 1; i < work.size(); ++i) {
-    const auto& after = work[i].after;
-    if (branches[i] != branches[piece] &&
-        std::find(after.begin(), after.end(), static_cast<int>(piece)) != after.end()) {
-      return true;
+// The pieces that pieces of other branches wait for.
+std::vector<bool> awaited_elsewhere(std::span<const RecordedWork> work, const std::vector<size_t>& branches) {
+  std::vector<bool> awaited(work.size());
+  for (size_t i = 0; i < work.size(); ++i) {
+    for (const int before : work[i].after) {
+      const auto j = static_cast<size_t>(before);
+      if (branches[j] != branches[i]) awaited[j] = true;
     }
   }
-  return false;
+  return awaited;
 }
 
 CUdeviceptr address_of(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
@@ -151,6 +152,7 @@ class RecordedEvents {
 std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work) {
   device_.use();
   const auto branches = branches_of(work, most_branches());
+  const auto is_awaited = awaited_elsewhere(work, branches);
   while (branches_.size() + 1 < most_branches()) {
     require(driver().create_stream(&branches_.emplace_back(), CU_STREAM_NON_BLOCKING), "making a stream");
   }
@@ -172,7 +174,7 @@ std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work)
         if (branches[j] != branches[i]) events.wait(j, branch_);
       }
       work[i].give();
-      if (is_awaited_elsewhere(work, branches, i)) events.record(i, branch_);
+      if (is_awaited[i]) events.record(i, branch_);
     }
     branch_ = nullptr;
     for (size_t b = 1; b < most_branches(); ++b) {

@@ -62,11 +62,9 @@ std::vector<std::pair<int, int>> same_place(const KernelRequest& request, std::i
 }
 
 // A kernel that makes image out0, element by element.
-DeviceProgram each_element(const KernelRequest& request, const Gpu& gpu, const ChannelTiles& tiles,
-                           const std::string& coefficients, const std::string& body,
-                           std::vector<std::pair<int, int>> in_place) {
+DeviceProgram each_element(const KernelRequest& request, const ChannelTiles& tiles, const std::string& coefficients,
+                           const std::string& body, std::vector<std::pair<int, int>> in_place) {
   DeviceProgram program{.name = "cuda." + request.op, .in_place = std::move(in_place)};
-  (void)gpu;
   if (request.outputs[0].num_elements() == 0) return program;
   program.functions = tiles.functions_text();
   program.phases.push_back({.body = tiles.begin_text() + coefficients + "if (is_active) {\n" + tiles.loop_begin_text() +
@@ -178,8 +176,7 @@ std::optional<DeviceProgram> write_masked_grad_reduce(const KernelRequest& reque
 
 std::optional<DeviceProgram> write_batch_norm(const KernelRequest& request, const Gpu& gpu) {
   const ChannelTiles tiles(request, gpu, {image_in(request, 0, "x"), image_out(request, 0, "y")}, false);
-  return each_element(request, gpu, tiles,
-                      norm_text(request, 0, "", request.attributes.get_double("eps"), tiles.pack()),
+  return each_element(request, tiles, norm_text(request, 0, "", request.attributes.get_double("eps"), tiles.pack()),
                       assign(request, 0, "y", normalised("", element(request, "x"))), same_place(request, {0}));
 }
 
@@ -201,7 +198,7 @@ std::optional<DeviceProgram> write_fused_batch_norm(const KernelRequest& request
   std::string body = fmt::format("const {} value = {};\n", type, value);
   const bool relu = request.attributes.get_bool("relu");
   body += assign(request, 0, "y", relu ? fmt::format("value <= {0}(0) ? {0}(0) : value", type) : "value");
-  return each_element(request, gpu, tiles, coefficients, body, same_place(request, {0, 5}));
+  return each_element(request, tiles, coefficients, body, same_place(request, {0, 5}));
 }
 
 // dx = scale * (dy - shift - (x - mean) * slope), where shift and slope are operands by the count.
@@ -221,7 +218,7 @@ std::optional<DeviceProgram> write_grad_input(const KernelRequest& request, cons
                                    gradient_coefficients(request, 5, tiles.pack());
   const std::string value = fmt::format("scale[v] * ({} - shift[v] - ({} - mean[v]) * slope[v])",
                                         element(request, "dy"), element(request, "x"));
-  return each_element(request, gpu, tiles, coefficients, assign(request, 0, "dx", value), same_place(request, {0, 1}));
+  return each_element(request, tiles, coefficients, assign(request, 0, "dx", value), same_place(request, {0, 1}));
 }
 
 std::optional<DeviceProgram> write_relu_grad_input(const KernelRequest& request, const Gpu& gpu) {
@@ -234,7 +231,7 @@ std::optional<DeviceProgram> write_relu_grad_input(const KernelRequest& request,
   const std::string body = fmt::format("const {0} value = {1}; const {0} g = {2} > {0}(0) ? {3} : {0}(0);\n", type,
                                        element(request, "x"), normalised("", "value"), element(request, "dy")) +
                            assign(request, 0, "dx", "scale[v] * (g - shift[v] - (value - mean[v]) * slope[v])");
-  return each_element(request, gpu, tiles, coefficients, body, same_place(request, {0, 1}));
+  return each_element(request, tiles, coefficients, body, same_place(request, {0, 1}));
 }
 
 std::optional<DeviceProgram> write_moving_average(const KernelRequest& request, const Gpu& gpu) {

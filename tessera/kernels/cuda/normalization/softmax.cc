@@ -96,14 +96,13 @@ std::optional<DeviceProgram> write_softmax_grad(const KernelRequest& request, co
   return one_phase(request, rows, body, pairs_of(request, {{0, 0}, {1, 0}}));
 }
 
-std::optional<DeviceProgram> write_cross_entropy(const KernelRequest& request, const Gpu& gpu) {
+std::optional<DeviceProgram> write_cross_entropy(const KernelRequest& request, const Gpu&) {
   const TensorView& logits = request.inputs[0];
   const TensorView& probabilities = request.outputs[1];
   const RowTiles rows = lines_along(logits.shape, 1, {{"x", logits}, {"y", probabilities}});
   const std::string type = to_string(computed_in(logits.dtype));
   const int64_t classes = logits.shape[1];
   if (classes == 0 && rows.count() > 0) return std::nullopt;
-  (void)gpu;
   std::string body = fmt::format(
       "const i64 label = in1[row * {}];\nconst bool is_class = label >= 0 && label < {};\n"
       "const {} at_label = is_class ? {}(wide(in0[row_x + label * {}])) : {};\n",
