@@ -115,6 +115,19 @@ class Forms(unittest.TestCase):
         self.assertEqual(said, forms)
 
 
+class Shares(unittest.TestCase):
+    def test_data_parallel_stays_by_the_share_that_the_code_has(self):
+        code = (ROOT / "tessera/compiler/choose_plan.h").read_text()
+        share = 100 * float(re.search(r"kWorthwhile = ([\d.]+);", code)[1])
+        said = {}
+        for page in sorted((ROOT / "docs").glob("*.md")):
+            for sentence in re.split(r"(?<=[.:;|])\s", page.read_text().replace("\n", " ")):
+                if re.search(r"data parallel\b.*\bstays\b", sentence, re.I) and "%" in sentence:
+                    said[f"{page.name}: {sentence.strip()}"] = [float(n) for n in re.findall(r"([\d.]+) %", sentence)]
+        self.assertGreaterEqual(len(said), 2, "planning.md and decisions.md say by how much a plan must be faster")
+        self.assertEqual({where: shares for where, shares in said.items() if shares != [share]}, {})
+
+
 class Names(unittest.TestCase):
     def test_each_function_that_a_batch_passes_is_in_its_file(self):
         self.assertEqual(documents.absent_names(ROOT, "docs/a_batch.md", 0, 1), [])
