@@ -33,6 +33,12 @@ class IoError : public Error {
       : Error(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
+// The system gives this process no more memory or descriptors. That says nothing of the file that they were for.
+class NoRoom : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 // Thrown by check(): a bug of Tessera, not of its user.
 class InternalError : public Error {
  public:

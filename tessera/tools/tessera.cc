@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
+#include <string>
 
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
@@ -292,6 +294,12 @@ int run_command(int argc, char** argv) {
   } catch (const tools::UsageError& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return cluster::kExitUsage;
+  } catch (const std::bad_alloc& error) {
+    // A tensor says what it was for.
+    const bool says_what = std::string(error.what()) != std::bad_alloc().what();
+    std::fprintf(stderr, "error: %s; %s\n", says_what ? error.what() : "there is too little memory",
+                 limits_text().c_str());
+    return cluster::kExitFailure;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return cluster::kExitFailure;

@@ -11,6 +11,7 @@
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/read/list.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
@@ -150,6 +151,46 @@ TEST(Faults, F37_ATrainingGoesOnFromTheCheckpointThatIsNamedAsTheNewest) {
   }
   EXPECT_GT(num_found, 300);
   EXPECT_GT(num_none, 0);
+}
+
+// Files of which one is not given: the disk has it no more, or this process has no room for it.
+class WithheldFiles : public MemoryFileSystem {
+ public:
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    refuse(path);
+    return MemoryFileSystem::open(path);
+  }
+  std::unique_ptr<RangeReader> open_ranges(const std::string& path) override {
+    refuse(path);
+    return MemoryFileSystem::open_ranges(path);
+  }
+  std::string withheld;
+  bool lacks_room = false;
+
+ private:
+  void refuse(const std::string& path) const {
+    if (path != withheld) return;
+    if (lacks_room) throw NoRoom("{}: cannot map: Cannot allocate memory", path);
+    throw IoError("{}: cannot read: Input/output error", path);
+  }
+};
+
+// What limits this process says nothing of the file: nobody trains on from an older one for it.
+TEST(Faults, F35_WhereThereIsNoRoomForTheNewestNoOlderOneIsTaken) {
+  WithheldFiles files;
+  save_steps(files);
+  files.withheld = path_of(kSteps);
+  EXPECT_EQ(find_newest(files, "d", "").path, path_of(kSteps - 1));
+  files.lacks_room = true;
+  EXPECT_THROW(find_newest(files, "d", ""), NoRoom);
+  EXPECT_THROW(verify_checkpoints(files, "d"), NoRoom);
+  EXPECT_THROW(list_checkpoints(files, "d"), NoRoom);
+  Trained resumed(files);
+  const auto before = resumed.weight();
+  EXPECT_THROW(resumed.model.load_checkpoint("d"), NoRoom);
+  EXPECT_TRUE(bit_equal(resumed.weight(), before));
+  files.withheld = "";
+  EXPECT_EQ(find_newest(files, "d", "").path, path_of(kSteps));
 }
 
 TEST(Faults, F37_AModelSaysOfEachCheckpointWhyNoneCanBeLoaded) {

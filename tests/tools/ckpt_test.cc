@@ -23,8 +23,12 @@
 namespace tessera::checkpoint {
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 using Json = nlohmann::json;
 
 struct Outcome {
@@ -50,9 +54,10 @@ struct CkptCommand : testing::Test {
                            .layouts = {{.name = "w", .device_matrix = {num_ranks}, .tensor_map = {{0}, {}}}}});
     }
   }
-  // Runs in the folder.
-  Outcome run(const std::string& arguments) const {
-    const auto command = fmt::format("cd {} && {}/bin/tessera ckpt {} 2>&1", folder, TESSERA_BINARY_DIR, arguments);
+  // Runs in the folder, after what a shell does before.
+  Outcome run(const std::string& arguments, const std::string& before = "") const {
+    const auto command =
+        fmt::format("cd {} && {} {}/bin/tessera ckpt {} 2>&1", folder, before, TESSERA_BINARY_DIR, arguments);
     FILE* pipe = popen(command.c_str(), "r");
     check(pipe != nullptr, "cannot start a process");
     Outcome outcome;
@@ -212,6 +217,25 @@ TEST_F(CkptCommand, F34_AFileThatIsCutShortWhileItIsReadEndsNoCommandByASignal) 
   }
   EXPECT_GT(codes[1], 0) << "some have met it cut short";
   EXPECT_THAT(output("verify big.ckpt"), HasSubstr("1 verified"));
+}
+
+// A file that fits nowhere is not damaged.
+TEST_F(CkptCommand, F35_WhereThereIsNoRoomForAFileThatIsSaid) {
+  save(files, {.path = folder + "/d/big-1_1"}, std::vector{Entry("w", Tensor::full({DType::kF32, {16 << 20}}, 1))},
+       {.step = 1});
+  std::map<int, int> codes;
+  for (const char* command : {"newest d", "verify d", "ls d", "inspect d/big-1_1.ckpt"}) {
+    for (int kib = 100'000; kib <= 2'000'000; kib = kib * 3 / 2) {
+      const auto outcome = run(command, fmt::format("ulimit -v {}; ", kib));
+      ++codes[outcome.exit_code];
+      if (outcome.exit_code == 0) continue;
+      EXPECT_EQ(outcome.exit_code, 1) << command << ", " << kib << " KiB\n" << outcome.text;
+      EXPECT_THAT(outcome.text, AllOf(StartsWith("error: "), HasSubstr("of address space (ulimit -v)"))) << command;
+      EXPECT_THAT(outcome.text, Not(ContainsRegex("DAMAGED|BROKEN|skipped|no checkpoint|bad_alloc"))) << command;
+    }
+  }
+  EXPECT_GT(codes[0], 4);
+  EXPECT_GT(codes[1], 4);
 }
 
 TEST_F(CkptCommand, F37_NewestTellsNoneFromAllDamaged) {

@@ -17,14 +17,11 @@
 #include "tessera/base/files/local_writable_file.h"
 #include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/files/range_reader.h"
+#include "tessera/base/files/refused_call.h"
 #include "tessera/base/logging.h"
 
 namespace tessera {
 namespace {
-
-[[noreturn]] void throw_errno(std::string_view operation, const std::string& path) {
-  throw IoError("{}: cannot {}: {}", path, operation, std::strerror(errno));
-}
 
 // Whoever may write into a directory may open its locks, and nobody else: who can open a file can lock it, and keep the
 // writers out.
@@ -79,7 +76,7 @@ class LocalFileSystem : public FileSystem {
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep us waiting
-    if (fd < 0) throw_errno("open", path);
+    if (fd < 0) refused_call("open", path);
     struct stat status {};
     if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
       ::close(fd);
@@ -91,7 +88,7 @@ class LocalFileSystem : public FileSystem {
       data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
       if (data == MAP_FAILED) {
         ::close(fd);
-        throw_errno("map", path);
+        refused_call("map", path);
       }
     }
     ::close(fd);
@@ -113,7 +110,7 @@ class LocalFileSystem : public FileSystem {
   }
   int64_t size_bytes(const std::string& path) override {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) throw_errno("read the size", path);
+    if (::stat(path.c_str(), &status) != 0) refused_call("read the size", path);
     return status.st_size;
   }
   std::vector<std::string> list(const std::string& directory) override {
@@ -127,10 +124,10 @@ class LocalFileSystem : public FileSystem {
     return names;
   }
   void rename(const std::string& from, const std::string& to) override {
-    if (::rename(from.c_str(), to.c_str()) != 0) throw_errno("rename to " + to, from);
+    if (::rename(from.c_str(), to.c_str()) != 0) refused_call("rename to " + to, from);
   }
   void remove(const std::string& path) override {
-    if (::unlink(path.c_str()) != 0) throw_errno("remove", path);
+    if (::unlink(path.c_str()) != 0) refused_call("remove", path);
   }
   void create_directories(const std::string& path) override {
     std::error_code error;
@@ -151,33 +148,33 @@ class LocalFileSystem : public FileSystem {
   }
   void sync_directory(const std::string& directory) override {
     const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) throw_errno("open", directory);
+    if (fd < 0) refused_call("open", directory);
     const int result = sync_descriptor(fd);
     const int error = errno;
     ::close(fd);
     errno = error;
-    if (result != 0) throw_errno("fsync", directory);
+    if (result != 0) refused_call("fsync", directory);
   }
   std::unique_ptr<FileLock> try_lock(const std::string& path) override {
     struct stat directory {};
-    if (::stat(parent_path(path).c_str(), &directory) != 0) throw_errno("look at the directory of", path);
+    if (::stat(parent_path(path).c_str(), &directory) != 0) refused_call("look at the directory of", path);
     while (true) {
       const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-      if (fd < 0) throw_errno("open", path);
+      if (fd < 0) refused_call("open", path);
       auto lock = std::make_unique<LocalFileLock>(fd);
       struct stat made {};
-      if (::fstat(fd, &made) != 0) throw_errno("lock", path);
+      if (::fstat(fd, &made) != 0) refused_call("lock", path);
       const unsigned mode = lock_mode(directory, made);
       if (made.st_uid == ::geteuid() && (made.st_mode & 0777) != mode) ::fchmod(fd, mode);
       if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) return nullptr;
-        if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) throw_errno("lock", path);
+        if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) refused_call("lock", path);
         log_warning("{}: this file system has no locks: two jobs that write here would not notice each other", path);
       }
       // Whoever held it may have removed the file in between: then it is another one that counts.
       struct stat locked {};
       struct stat named {};
-      if (::fstat(fd, &locked) != 0) throw_errno("lock", path);
+      if (::fstat(fd, &locked) != 0) refused_call("lock", path);
       if (::stat(path.c_str(), &named) == 0 && named.st_ino == locked.st_ino && named.st_dev == locked.st_dev) {
         return lock;
       }

@@ -12,6 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/range_reader.h"
+#include "tessera/base/files/refused_call.h"
 #include "tessera/base/limits.h"
 
 namespace tessera {
@@ -58,24 +59,20 @@ class LocalWritableFile : public WritableFile {
   void write_at(int64_t offset, std::span<const std::byte> bytes) override { write_range(offset, bytes); }
   void sync() override {
     write_gathered();
-    if (sync_descriptor(fd_) != 0) throw_errno("fsync");
+    if (sync_descriptor(fd_) != 0) refused_call("fsync", path_);
   }
   void close() override {
     write_gathered();
-    if (close_descriptors() != 0) throw_errno("close");
+    if (close_descriptors() != 0) refused_call("close", path_);
   }
 
  private:
-  [[noreturn]] void throw_errno(std::string_view operation) const {
-    throw IoError("{}: cannot {}: {}", path_, operation, std::strerror(errno));
-  }
-
   // At the descriptor's own place, which is the end as long as the file is not large.
   void write_on(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw_errno("write");
+      if (written < 0) refused_call("write", path_);
       write_behind(written);
       bytes = bytes.subspan(static_cast<size_t>(written));
     }
@@ -84,7 +81,7 @@ class LocalWritableFile : public WritableFile {
     while (!bytes.empty()) {
       const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw_errno("write");
+      if (written < 0) refused_call("write", path_);
       write_behind(written);
       offset += written;
       bytes = bytes.subspan(static_cast<size_t>(written));
@@ -163,7 +160,7 @@ int sync_descriptor(int fd) {
 std::unique_ptr<WritableFile> create_local_file(const std::string& path, unsigned mode) {
   make_file_size_limit_an_error();
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-  if (fd < 0) throw IoError("{}: cannot create: {}", path, std::strerror(errno));
+  if (fd < 0) refused_call("create", path);
   return std::make_unique<LocalWritableFile>(path, fd);
 }
 

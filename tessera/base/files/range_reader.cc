@@ -9,10 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/refused_call.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +23,7 @@ class LocalRangeReader : public RangeReader {
  public:
   explicit LocalRangeReader(const std::string& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not keep us waiting
-    if (fd_ < 0) throw IoError("{}: cannot open: {}", path_, std::strerror(errno));
+    if (fd_ < 0) refused_call("open", path_);
   }
   ~LocalRangeReader() override {
     ::close(fd_);
@@ -37,7 +37,7 @@ class LocalRangeReader : public RangeReader {
     while (!to.empty()) {
       const ssize_t count = ::pread(fd_, to.data(), to.size(), offset);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw IoError("{}: cannot read: {}", path_, std::strerror(errno));
+      if (count < 0) refused_call("read", path_);
       if (count == 0) throw IoError("{}: ends at byte {}; it was longer when it was opened", path_, offset);
       offset += count;
       to = to.subspan(static_cast<size_t>(count));
@@ -112,7 +112,7 @@ class LocalRangeReader : public RangeReader {
 std::byte* DiskBlock::data() {
   if (memory_ == nullptr) {
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBytes));
-    if (memory == nullptr) throw IoError("no memory for a block that is read from the disk");
+    if (memory == nullptr) throw NoRoom("no memory for a block that is read from the disk");
     memory_ = {memory, std::free};
     ::madvise(memory, kBytes, MADV_HUGEPAGE);  // where the system has them
   }

@@ -22,7 +22,8 @@ Candidates::Candidates(FileSystem& files, const std::string& path, const std::st
 }
 
 Candidates::Verdict Candidates::verdict_of(const Error& error, bool has_next) {
-  return {.goes_on = has_next, .is_of_disk = dynamic_cast<const IoError*>(&error) != nullptr};
+  const bool lacks_room = dynamic_cast<const NoRoom*>(&error) != nullptr;
+  return {.goes_on = has_next && !lacks_room, .is_of_disk = dynamic_cast<const IoError*>(&error) != nullptr};
 }
 
 bool Candidates::choose(FunctionRef<void(const DirectoryEntry&)> use,
@@ -36,7 +37,7 @@ bool Candidates::choose(FunctionRef<void(const DirectoryEntry&)> use,
       throw;
     } catch (const Error& error) {
       const auto verdict = judge(error, present_ + 1 < list_.size());
-      if (!is_of_directory_) throw;
+      if (!is_of_directory_ || dynamic_cast<const NoRoom*>(&error) != nullptr) throw;
       present.problem = error.what();
       present.is_of_disk = verdict.is_of_disk;
       if (!verdict.goes_on) break;

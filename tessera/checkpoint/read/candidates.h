@@ -32,10 +32,11 @@ class Candidates {
     bool goes_on = false;     // to the next one
     bool is_of_disk = false;  // it could not be read, which says nothing of what it holds
   };
+  // Where this process has no room to read one, none is taken in its place.
   static Verdict verdict_of(const Error& error, bool has_next);
   // Calls `use` with one after the other, until it throws neither InvalidArgument nor IoError. Returns whether one
-  // could be used. Where the path names a single one, its error is thrown. `judge` is called while the error is
-  // handled; where ranks choose together, it is where they agree.
+  // could be used. Where the path names a single one, its error is thrown, and so is NoRoom. `judge` is called while
+  // the error is handled; where ranks choose together, it is where they agree.
   bool choose(
       FunctionRef<void(const DirectoryEntry&)> use,
       FunctionRef<Verdict(const Error&, bool has_next)> judge = [](const Error& error, bool has_next) {

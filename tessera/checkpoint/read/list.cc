@@ -74,6 +74,8 @@ ListedFile look_at(FileSystem& files, const std::string& path) {
       listed.info = file.info();
     }
     listed.num_values = std::ssize(names);
+  } catch (const NoRoom&) {
+    throw;
   } catch (const Error& error) {
     listed.is_strategy = is_strategy_file(files, path);
     if (!listed.is_strategy) listed.problem = error.what();
@@ -159,6 +161,8 @@ std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::strin
     try {
       auto verification = verify(files, file);
       verified = {file, verification.state, std::move(verification.problem)};
+    } catch (const NoRoom&) {
+      throw;
     } catch (const IoError& error) {  // one that cannot be read hides none of the others
       verified.problem = error.what();
     }
