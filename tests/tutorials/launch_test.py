@@ -1,5 +1,6 @@
 """How ranks are started: by mpirun, by the tutorials' shell scripts with a rank table, with pytest as the launcher."""
 import json
+import os
 import re
 import secrets
 import socket
@@ -236,7 +237,7 @@ def moved(table, server, **device):
     (old_table(server_num="2"), "server_num is 2, but there are 1"),
     (old_table() | {"para_plane_nic_num": "4"}, "para_plane_nic_num is 4, but there are 2"),
     (old_table() | {"group_count": "4"}, "group_count is 4, but there are 1"),
-    (new_table(4), "RANK_SIZE is 2, but .*table.json has 4 ranks"),
+    (new_table(4), "RANK_SIZE is 2, but .*table.json has 4 ranks"), (new_table(1, ("a" * 300, "b")), "lists ranks of several servers"),
 ], ids=lambda value: value if isinstance(value, str) else "table")
 def test_a_wrong_rank_table_is_refused(tmp_path, monkeypatch, table, says):
     path = tmp_path / "table.json"
@@ -245,6 +246,37 @@ def test_a_wrong_rank_table_is_refused(tmp_path, monkeypatch, table, says):
         monkeypatch.setenv(name, value)
     with pytest.raises(RuntimeError, match=says):
         _place.place_of_this_process(str(path))
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
+def huge(path):
+    with open(path, "wb") as file:
+        file.truncate(6 << 30)
+
+
+@pytest.mark.parametrize("make", [pipe, endless, huge])
+def test_what_no_table_can_be_is_refused_before_it_is_read(tmp_path, monkeypatch, make):
+    make(tmp_path / "table.json")
+    monkeypatch.setenv("RANK_ID", "0")
+    with pytest.raises(RuntimeError, match=r"rank_table_file failed: .*table\.json: no regular file of at most 16777216 bytes"):
+        _place.place_of_this_process(str(tmp_path / "table.json"))
+
+
+@pytest.mark.parametrize("name", ["RANK_ID", "RANK_SIZE"])
+@pytest.mark.parametrize("value", ["", "-1", "1x", " 1", "\u00b2", "\u0661", str(2**70), "9" * 5000])
+def test_a_place_that_is_no_number_is_named(tmp_path, monkeypatch, name, value):
+    (tmp_path / "table.json").write_text(json.dumps(new_table()))
+    for variable, good in (("RANK_ID", "0"), ("RANK_SIZE", "2")):
+        monkeypatch.setenv(variable, value if variable == name else good)
+    with pytest.raises(RuntimeError, match=f"{name} must be a number from 0 on, but it is '{value[:80]}"):
+        _place.place_of_this_process(str(tmp_path / "table.json"))
 
 
 @pytest.mark.parametrize("variables, says", [

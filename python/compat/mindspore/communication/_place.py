@@ -2,6 +2,7 @@
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import socket
 import stat
@@ -11,12 +12,22 @@ from mindspore.communication._rank_table import read_table
 
 # A port for ranks of several servers, where none is given.
 _FIRST_PORT, _NUM_PORTS = 20000, 10000
+# A table of all ranks that a job may have is a tenth of this.
+_MOST_BYTES = 16 << 20
+
+
+def _number_in(name):
+    """What the variable says; None where it is not set."""
+    text = os.environ.get(name)
+    if text is not None and not re.fullmatch("[0-9]{1,9}", text):
+        raise RuntimeError(f"{name} must be a number from 0 on, but it is {text[:80]!r}")
+    return None if text is None else int(text)
 
 
 def _own_place(path, table):
     """This process's place, by RANK_ID or, in the older format, by DEVICE_ID."""
-    rank, device, size = (os.environ.get(name) for name in ("RANK_ID", "DEVICE_ID", "RANK_SIZE"))
-    if size is not None and int(size) != len(table.places):
+    rank, size, device = _number_in("RANK_ID"), _number_in("RANK_SIZE"), os.environ.get("DEVICE_ID")
+    if size is not None and size != len(table.places):
         raise RuntimeError(f"RANK_SIZE is {size}, but {path} has {len(table.places)} ranks")
     if rank is None and table.is_old and device is not None:
         found = [place for place in table.places if place.device == device]
@@ -25,7 +36,7 @@ def _own_place(path, table):
         return found[0]
     if rank is None:
         raise RuntimeError("Environment variables RANK_ID has not been exported, please export variables 'RANK_ID'.")
-    found = next((place for place in table.places if place.rank == int(rank)), None)
+    found = next((place for place in table.places if place.rank == rank), None)
     if found is None:
         raise RuntimeError(f"RANK_ID {rank} is not in {path}, which has {len(table.places)} ranks")
     if device is not None and device != found.device:
@@ -37,10 +48,26 @@ def _read(path):
     if not os.path.exists(path) and not os.path.isabs(path) and os.path.exists(os.path.join("..", path)):
         path = os.path.join("..", path)  # run scripts change the directory before they start a rank
     try:
-        with open(path, "rb") as file:
-            return path, file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not keep us waiting
+        try:
+            content = _read_whole(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise RuntimeError(f"Get hccl rank_table_file failed: {path}: {error.strerror}") from None
+    if content is None:
+        raise RuntimeError(f"Get hccl rank_table_file failed: {path}: no regular file of at most {_MOST_BYTES} bytes")
+    return path, content
+
+
+def _read_whole(descriptor):
+    """A file's bytes; None of what is none, or longer than any table."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return None
+    content = b""
+    while (part := os.read(descriptor, 1 << 20)) and len(content) <= _MOST_BYTES:
+        content += part
+    return content if len(content) <= _MOST_BYTES else None
 
 
 def _key_of_user():
@@ -85,7 +112,7 @@ def _is_here(server):
         with socket.socket(family, kind) as probe:
             probe.bind(where)
         return True
-    except OSError:
+    except (OSError, UnicodeError):  # a name that no host has
         return False
 
 
