@@ -54,7 +54,8 @@ class FileLock {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  // Creates or truncates. `mode` are the permission bits.
+  // Creates or truncates. `mode` are the permission bits. A link, pipe or device of that name is neither followed nor
+  // written to.
   virtual std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode = 0644) = 0;
   virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
   // Opens a file to read ranges of it. By default the ranges are those of open(): most file systems that are not the

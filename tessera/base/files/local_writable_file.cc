@@ -1,6 +1,7 @@
 #include "tessera/base/files/local_writable_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,8 +160,15 @@ int sync_descriptor(int fd) {
 
 std::unique_ptr<WritableFile> create_local_file(const std::string& path, unsigned mode) {
   make_file_size_limit_an_error();
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-  if (fd < 0) refused_call("create", path);
+  // Whoever may write into the directory could have laid a link there, to have a file of this user's overwritten, or a
+  // pipe, to have him wait.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+  if (fd < 0 && errno != ELOOP && errno != ENXIO) refused_call("create", path);
+  struct stat status {};
+  if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (fd >= 0) ::close(fd);
+    throw IoError("{}: cannot create: a link, pipe or device of that name is there; remove it", path);
+  }
   return std::make_unique<LocalWritableFile>(path, fd);
 }
 
