@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <unordered_map>
 
@@ -19,20 +20,25 @@ struct Cell {
   int64_t ranks_below(int rank) const { return std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin(); }
 };
 
-// The distinct slices of a layout that are not empty, in the order of their offsets. Of a partial layout only those of
-// the ranks that share `peer`'s coordinates on the partial axes.
-std::vector<Cell> cells_of(const Shape& shape, const Layout& layout, int peer) {
-  const auto slices = all_slices(shape, layout.mesh, layout.sharding);
-  const auto ndim = static_cast<size_t>(shape.ndim());
+// Of a partial layout the ranks that share `peer`'s coordinates on the partial axes, else all; ascending.
+std::vector<int> ranks_beside(const Layout& layout, int peer) {
   std::vector<int> others;
   for (int axis = 0; axis < layout.mesh.num_axes(); ++axis) {
     const auto& partial = layout.sharding.partial;
     const auto is_axis = [axis](const Partial& p) { return p.axis == axis; };
     if (std::none_of(partial.begin(), partial.end(), is_axis)) others.push_back(axis);
   }
-  std::vector<int> taking_part =
+  std::vector<int> ranks =
       layout.sharding.is_partial() ? ordered_group(layout.mesh, peer, others) : std::vector<int>(layout.mesh.ranks());
-  std::sort(taking_part.begin(), taking_part.end());
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+// The distinct slices that ranks_beside() have of a layout and that are not empty, in the order of their offsets.
+std::vector<Cell> cells_of(const Shape& shape, const Layout& layout, int peer) {
+  const auto slices = all_slices(shape, layout.mesh, layout.sharding);
+  const auto ndim = static_cast<size_t>(shape.ndim());
+  const auto taking_part = ranks_beside(layout, peer);
   std::map<std::vector<std::pair<int64_t, int64_t>>, Cell> cells;
   for (size_t position = 0; position < layout.mesh.ranks().size(); ++position) {
     const int rank = layout.mesh.ranks()[position];
@@ -89,17 +95,15 @@ class Shares {
     }
   }
 
-  // visit(receiver, box) for all that the holder sends.
+  // visit(holder, receiver, box) for all that the holders send.
   template <typename Visit>
-  void for_each_target(int holder, const Visit& visit) const {
+  void for_each_piece(const Visit& visit) const {
     for (const auto& entry : needs_) {
       const Box box = intersection(held_.box, entry.cell->box);
       int64_t begin = entry.begin;
       for (const int receiver : entry.cell->ranks) {
         if (held_.contains(receiver)) continue;
-        cut(box, begin, [&](int source, const Box& part) {
-          if (source == holder) visit(receiver, part);
-        });
+        cut(box, begin, [&](int holder, const Box& part) { visit(holder, receiver, part); });
         begin += entry.elements;
       }
     }
@@ -160,23 +164,27 @@ class Shares {
   int64_t total_ = 0;
 };
 
-}  // namespace
-
-ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout& to, int rank) {
+void require_exchange(const Shape& shape, const Layout& from, const Layout& to) {
   validate(shape, from);
   validate(shape, to);
   if (from.sharding.partial != to.sharding.partial || (from.sharding.is_partial() && !(from.mesh == to.mesh))) {
     throw InvalidArgument("exchange from {} to {}: partial axes must be the same, on equal meshes", from.to_string(),
                           to.to_string());
   }
+}
+
+}  // namespace
+
+ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout& to, int rank) {
+  require_exchange(shape, from, to);
   const auto held = cells_of(shape, from, rank);
   const auto needed = cells_of(shape, to, rank);
   const Cell* own = find_cell(held, rank);
   const Cell* wanted = find_cell(needed, rank);
   ExchangePlan plan;
   if (own != nullptr) {
-    Shares(*own, needed).for_each_target(rank, [&](int receiver, const Box& box) {
-      plan.sends.push_back({receiver, relative_to(box, own->box)});
+    Shares(*own, needed).for_each_piece([&](int holder, int receiver, const Box& box) {
+      if (holder == rank) plan.sends.push_back({receiver, relative_to(box, own->box)});
     });
   }
   if (wanted != nullptr) {
@@ -196,6 +204,23 @@ ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout&
   std::sort(plan.sends.begin(), plan.sends.end(), by_rank);
   std::sort(plan.receives.begin(), plan.receives.end(), by_rank);
   return plan;
+}
+
+void visit_exchange(const Shape& shape, const Layout& from, const Layout& to, const VisitPiece& visit) {
+  require_exchange(shape, from, to);
+  std::set<int> visited;
+  for (const int first : from.mesh.ranks()) {
+    if (visited.contains(first)) continue;
+    const auto taking_part = ranks_beside(from, first);
+    visited.insert(taking_part.begin(), taking_part.end());
+    const auto held = cells_of(shape, from, first);
+    const auto needed = cells_of(shape, to, first);
+    for (const auto& cell : held) {
+      Shares(cell, needed).for_each_piece([&](int holder, int receiver, const Box& box) {
+        visit(holder, receiver, num_elements(box));
+      });
+    }
+  }
 }
 
 int64_t exchange_elements(const Shape& shape, const Mesh& from_mesh, const Sharding& from, const Mesh& to_mesh,

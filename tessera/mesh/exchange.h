@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct ExchangePlan {
 // rank need not be in both meshes. Partial axes must be the same in both layouts, on equal meshes; values then move
 // between ranks of equal coordinates on them. Throws InvalidArgument when they are not, or a layout does not fit.
 ExchangePlan exchange_plan(const Shape& shape, const Layout& from, const Layout& to, int rank);
+
+// What all ranks do in the exchange: visits each piece with the rank that sends it, the one that receives it, and its
+// elements. What a rank keeps is no piece. The pieces of one rank are those of its exchange_plan(). Throws as it does.
+using VisitPiece = std::function<void(int sender, int receiver, int64_t elements)>;
+void visit_exchange(const Shape& shape, const Layout& from, const Layout& to, const VisitPiece& visit);
 
 // The elements that the busiest rank receives: what it needs less what it has. Looks at every rank.
 int64_t exchange_elements(const Shape& shape, const Mesh& from_mesh, const Sharding& from, const Mesh& to_mesh,

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/exchange.h"
 
 namespace tessera::mesh {
 namespace {
@@ -186,6 +188,38 @@ TEST(Exchange, PartialValuesMoveAmongTheirOwn) {
   const auto plan = exchange_plan({4}, {mesh, partial({{{0}}, {}}, {1})}, {mesh, partial({{{}}, {}}, {1})}, 1);
   EXPECT_THAT(plan.receives, ElementsAre(ExchangePiece{3, {{2, 2}}}));
   EXPECT_THROW(exchange_plan({4}, {mesh, partial({{{0}}, {}}, {1})}, {mesh, {{{}}, {}}}, 1), InvalidArgument);
+}
+
+TEST(Exchange, WhatAllRanksDoIsWhatEachOneDoes) {
+  const Mesh mesh({{"a", 2}, {"b", 3}}, {5, 4, 3, 2, 1, 0});
+  const Mesh others({{"u", 2}, {"v", 2}}, {1, 7, 5, 9});
+  const auto rows = [](const Mesh& m, std::vector<int> axes) { return Layout{m, {{std::move(axes), {}}, {}}}; };
+  const std::vector<std::pair<Layout, Layout>> ways = {
+      {rows(mesh, {0}), {mesh, kReplicated}},
+      {rows(mesh, {1}), {mesh, {{{}, {0}}, {}}}},
+      {rows(mesh, {0, 1}), rows(mesh, {1, 0})},
+      {{mesh, kReplicated}, rows(others, {0})},
+      {rows(others, {1}), rows(mesh, {1})},
+      {{mesh, partial({{{0}, {}}, {}}, {1})}, {mesh, partial(kReplicated, {1})}},
+  };
+  for (const auto& [from, to] : ways) {
+    for (const Shape& shape : {Shape{12, 6}, Shape{7, 5}, Shape{1, 1}}) {
+      std::map<std::pair<int, int>, int64_t> sent;
+      std::map<std::pair<int, int>, int64_t> received;
+      for (int rank = 0; rank < 10; ++rank) {
+        if (from.sharding.is_partial() && rank > 5) continue;
+        const auto plan = exchange_plan(shape, from, to, rank);
+        for (const auto& piece : plan.sends) sent[{rank, piece.rank}] += num_elements(piece.box);
+        for (const auto& piece : plan.receives) received[{piece.rank, rank}] += num_elements(piece.box);
+      }
+      std::map<std::pair<int, int>, int64_t> visited;
+      visit_exchange(shape, from, to, [&](int sender, int receiver, int64_t elements) {
+        visited[{sender, receiver}] += elements;
+      });
+      EXPECT_EQ(visited, sent) << from.to_string() << " to " << to.to_string();
+      EXPECT_EQ(visited, received) << from.to_string() << " to " << to.to_string();
+    }
+  }
 }
 
 TEST(Redistribution, GroupsFollowTheOrderOfAxes) {
