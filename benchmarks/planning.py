@@ -7,6 +7,6 @@ DEVICES = (8, 64, 1024)
 
 
 def cases(threads):
-    return [Case(f"{model}, {devices} devices", unit="s", sides=[
-        Side("ours", "tessera", [BIN / "planning_bench", "--model", model, "--devices", devices], launcher=["taskset", "-c", "0"]),
-    ]) for model in MODELS for devices in DEVICES]
+    return [Case(f"{model}, {devices} devices{title}", unit="s", sides=[
+        Side("ours", "tessera", [BIN / "planning_bench", "--model", model, "--devices", devices, *options], launcher=["taskset", "-c", "0"]),
+    ]) for model in MODELS for devices in DEVICES for title, options in (("", ()), (", simulated", ("--choose",)))]

@@ -17,15 +17,17 @@ struct Options {
   std::string model = "llama_8b";
   int devices = 64;
   std::string memory_limit;
+  bool choose = false;  // what tessera plan does: plans are simulated and searched for again, too
 };
 
 struct Planned {
   double trace_seconds = 0;
   double simplify_seconds = 0;
   ir::Graph graph;
+  double plan_seconds = 0;
   compiler::SearchResult search;
 
-  double seconds() const { return trace_seconds + simplify_seconds + search.seconds; }
+  double seconds() const { return trace_seconds + simplify_seconds + plan_seconds; }
 };
 
 double now() { return static_cast<double>(Clock::system().monotonic_ns()) / 1e9; }
@@ -45,6 +47,7 @@ compiler::SearchResult search(const ir::Graph& graph, const Options& options, co
   std::vector<int> ranks(static_cast<size_t>(options.devices));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (!options.memory_limit.empty()) searching.memory_limit_bytes = parse_bytes(options.memory_limit, "--memory_limit");
+  if (options.choose) return compiler::choose_plan(graph, ranks, compiler::example_profile(), searching).search;
   return compiler::search(graph, ranks, compiler::example_profile(), searching);
 }
 
@@ -56,12 +59,15 @@ Planned plan(const Options& options) {
   begin = now();
   planned.graph = compiler::simplify(traced);
   planned.simplify_seconds = now() - begin;
+  begin = now();
   planned.search = search(planned.graph, options, {});
+  planned.plan_seconds = now() - begin;
   return planned;
 }
 
 // Once more on the grid that was chosen, with the first product as it is in data parallel training.
-double replan_seconds(const Planned& planned, const Options& options) {
+double replan_seconds(const Planned& planned, Options options) {
+  options.choose = false;
   const auto& choices = planned.search.choices;
   for (ir::NodeId n = 0; n < planned.graph.num_nodes(); ++n) {
     const auto& op = planned.graph.node(n).op;
@@ -79,6 +85,7 @@ int run(int argc, char** argv) {
   app.add_option("--model", options.model);
   app.add_option("--devices", options.devices)->check(CLI::Range(2, 1 << 20));
   app.add_option("--memory_limit", options.memory_limit, "of a device, as 80GiB");
+  app.add_flag("--choose", options.choose, "also simulate plans and search again, as tessera plan does");
   CLI11_PARSE(app, argc, argv);
 
   const auto first = plan(options);

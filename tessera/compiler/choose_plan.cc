@@ -1,7 +1,6 @@
 #include "tessera/compiler/choose_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -10,10 +9,8 @@
 #include "tessera/base/strings.h"
 #include "tessera/compiler/plan/mesh_choice.h"
 #include "tessera/compiler/plan/node_planner.h"
-#include "tessera/compiler/rank_classes.h"
+#include "tessera/compiler/search/least_memory.h"
 #include "tessera/compiler/search/plan_cost.h"
-#include "tessera/compiler/simulate.h"
-#include "tessera/ops/kernel_catalogue.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -27,37 +24,10 @@ constexpr int kPricedSearches = 3;
 constexpr int kOtherGrids = 2;
 // Of the time that is left a search gets so much: what it finds counts only once it is simulated.
 constexpr double kSearchShare = 0.5;
-// A price is never nothing: of plans that hide all they send, the one that sends less.
-constexpr double kLeastPrice = 0.05;
 // Prices that move by less have settled.
 constexpr double kSettled = 0.05;
 // Where communication takes a smaller share of the step no price changes much.
 constexpr double kNegligible = 0.005;
-
-// How much of each lane's time is exposed, on the rank that takes longest.
-LanePrices exposed_shares(const std::vector<RankClass>& classes, const Simulation& simulation) {
-  const auto slowest =
-      std::max_element(simulation.classes.begin(), simulation.classes.end(),
-                       [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
-  const auto& steps = classes[static_cast<size_t>(slowest - simulation.classes.begin())].schedule.steps;
-  std::array<double, ir::kNumCommLanes> running = {};
-  std::array<double, ir::kNumCommLanes> exposed = {};
-  for (const TimedStep& timed : slowest->timeline) {
-    const ir::Step& step = steps[static_cast<size_t>(timed.step)];
-    const double seconds = timed.end_seconds - timed.begin_seconds;
-    if (step.kind == ir::StepKind::kStart) {
-      running[static_cast<size_t>(ir::lane_of(step.attributes))] += seconds;
-    } else if (step.kind == ir::StepKind::kWait) {
-      const ir::Step& start = steps[static_cast<size_t>(step.joins)];
-      exposed[static_cast<size_t>(ir::lane_of(start.attributes))] += seconds;
-    }
-  }
-  const auto share = [&](int64_t lane) {
-    const auto at = static_cast<size_t>(lane);
-    return running[at] > 0 ? std::clamp(exposed[at] / running[at], kLeastPrice, 1.0) : 1.0;
-  };
-  return {.awaited = share(ir::kAwaitedLane), .gradient = share(ir::kGradientLane)};
-}
 
 bool has_strategies(const ir::Graph& graph) {
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
@@ -196,7 +166,8 @@ class Chooser {
     } else {
       try {
         deadline_.throw_if_over();
-        prediction = predict(graph_, choices, profile_, options_, {.first = deadline_, .fitting = deadline_});
+        prediction = predict(graph_, choices, profile_, options_,
+                             {.first = deadline_, .fitting = deadline_, .on_class_done = telling(origin)});
       } catch (const DeadlineOver&) {
         leave_out(fmt::format("simulating \"{}\"", origin));
       }
@@ -205,7 +176,28 @@ class Chooser {
       leave_out(fmt::format("computing again what does not fit of \"{}\"", origin));
     }
     candidates().push_back({std::move(origin), std::move(choices), prediction});
+    let_schedules_go();
     return true;
+  }
+
+  // All but the fastest plan's and data parallel's: no other one can be taken any more.
+  void let_schedules_go() {
+    const size_t best = fastest();
+    for (size_t i = 0; i < candidates().size(); ++i) {
+      auto& simulated = candidates()[i].prediction.simulated;
+      if (i == best || simulated == nullptr || simulated == data_parallel_prediction_.simulated) continue;
+      auto light = std::make_shared<SimulatedPlan>(*simulated);
+      light->slowest_schedule = nullptr;
+      simulated = std::move(light);
+    }
+  }
+
+  // Hands on how far the simulation of a plan is.
+  std::function<void(size_t, size_t)> telling(const std::string& origin) const {
+    if (!options_.on_simulation) return {};
+    return [this, origin](size_t done, size_t all) {
+      options_.on_simulation({.plan = origin, .classes_done = done, .num_classes = all});
+    };
   }
 
   // Unless what is given rules it out. It is what all else is compared with, and there in any case.
@@ -222,7 +214,8 @@ class Chooser {
       return;
     }
     data_parallel_record_ = to_json(record_plan(graph_, *data_parallel_));
-    data_parallel_prediction_ = predict(graph_, *data_parallel_, profile_, options_, {.fitting = deadline_});
+    data_parallel_prediction_ = predict(graph_, *data_parallel_, profile_, options_,
+                                        {.fitting = deadline_, .on_class_done = telling(kDataParallel)});
   }
 
   // What the strategies say on their own.
@@ -372,131 +365,10 @@ class Chooser {
 
 }  // namespace
 
-SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
-                            int64_t memory_limit_bytes, const PartitionOptions& partition, const SimulationTime& time) {
-  Compiled planned;
-  planned.logical = graph;
-  planned.plan = plan;
-  static const ops::FakeKernelCatalogue catalogue;
-  SimulatedPlan result;
-  const auto simulate_within = [&](int64_t limit, const Deadline& deadline) {
-    // The job that takes the plan verifies what it compiles; among a thousand ranks that takes longer than compiling.
-    auto classes = schedule_classes(planned, profile, catalogue,
-                                    {.verification = Verification::kNone,
-                                     .partition = partition,
-                                     .memory_limit_bytes = limit,
-                                     .deadline = deadline});
-    result.simulation = simulate(classes, profile, deadline);
-    result.classes = std::move(classes);
-    result.peak_memory_bytes = 0;
-    for (const auto& ranks : result.simulation.classes) {
-      result.peak_memory_bytes = std::max(result.peak_memory_bytes, ranks.peak_memory_bytes);
-    }
-  };
-  simulate_within(0, time.first);
-  result.peak_unlimited_bytes = result.peak_memory_bytes;
-  if (memory_limit_bytes == 0 || result.peak_memory_bytes <= memory_limit_bytes) return result;
-  try {
-    simulate_within(memory_limit_bytes, time.fitting);
-  } catch (const InvalidArgument&) {
-    result.fits = false;  // whatever is computed again
-  } catch (const DeadlineOver&) {
-    result.fits = false;
-    result.is_cut_short = true;
-  }
-  return result;
-}
-
-PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
-                       const SearchOptions& options, const SimulationTime& time) {
-  const auto simulated =
-      std::make_shared<SimulatedPlan>(simulate_plan(graph, plan_of(graph, choices, options.whole_results), profile,
-                                                    options.memory_limit_bytes, options.partition, time));
-  const Simulation& simulation = simulated->simulation;
-  PlanPrediction predicted{.step_seconds = simulated->fits ? simulation.step_seconds : solver::kForbidden,
-                           .peak_memory_bytes = simulated->peak_memory_bytes,
-                           .peak_unlimited_bytes = simulated->peak_unlimited_bytes,
-                           .exposed = exposed_shares(simulated->classes, simulation),
-                           .simulated = simulated};
-  for (const auto& ranks : simulation.classes) {
-    predicted.communication_seconds = std::max(predicted.communication_seconds, ranks.communication_seconds);
-  }
-  return predicted;
-}
-
 ChosenPlan choose_plan(const ir::Graph& graph, const std::vector<int>& ranks, const MachineProfile& profile,
                        const SearchOptions& options) {
+  require_memory(graph, static_cast<int>(ranks.size()), options.memory_limit_bytes);
   return Chooser(graph, ranks, profile, options).run();
-}
-
-std::string ChosenPlan::left_out_text() const {
-  return left_out.empty() ? "" : fmt::format("left out because time was up: {}", fmt::join(left_out, ", "));
-}
-
-std::string ChosenPlan::reason() const {
-  const auto seconds = [](const PlanCandidate& c) { return format_seconds(c.prediction.step_seconds); };
-  if (taken().prediction.simulated == nullptr) {
-    return fmt::format(
-        "{}, which there was no time to simulate: {}", taken().origin,
-        is_data_parallel_ruled_out ? "what is given rules data parallel out" : "nothing that was simulated fits");
-  }
-  if (candidates.size() == 1 && !left_out.empty()) {
-    return fmt::format("data parallel, {}: nothing else was found in time", seconds(taken()));
-  }
-  if (candidates.size() == 1) {
-    return is_data_parallel ? "data parallel, which is what the search found" : "the plan that the search found";
-  }
-  if (is_data_parallel) {
-    const PlanCandidate* next = nullptr;
-    for (const auto& candidate : candidates) {
-      if (&candidate == &taken() || candidate.prediction.simulated == nullptr) continue;
-      if (next == nullptr || candidate.prediction.step_seconds < next->prediction.step_seconds) next = &candidate;
-    }
-    if (next == nullptr) {
-      return fmt::format("data parallel, {}: nothing else was simulated in time", seconds(taken()));
-    }
-    if (next->prediction.step_seconds == solver::kForbidden) {
-      return fmt::format("data parallel, {}: nothing else that was found fits", seconds(taken()));
-    }
-    return fmt::format("data parallel, {}: nothing that was found is faster by {:.0f} % or more (the next, {}: {})",
-                       seconds(taken()), 100 * kWorthwhile, next->origin, seconds(*next));
-  }
-  const auto beside = is_data_parallel_ruled_out ? "what is given rules data parallel out"
-                      : data_parallel_seconds == solver::kForbidden
-                          ? "data parallel does not fit"
-                          : fmt::format("data parallel {}", format_seconds(data_parallel_seconds));
-  return fmt::format("{}, {}: the fastest of {}; {}", taken().origin, seconds(taken()), candidates.size(), beside);
-}
-
-std::string ChosenPlan::summary(const ir::Graph& graph) const {
-  std::string text = is_data_parallel ? "data parallel"
-                                      : fmt::format("{} operators on {}", graph.num_nodes(), record.mesh.to_string());
-  if (taken().prediction.simulated == nullptr) {
-    text += fmt::format("; there was no time to simulate it; its operators add up to {}",
-                        format_seconds(record.added_seconds));
-  } else {
-    text += fmt::format("; a step is predicted to take {} and {} a rank", format_seconds(simulated_seconds),
-                        format_bytes(peak_memory_bytes));
-  }
-  if (is_data_parallel_ruled_out) {
-    text += "; what is given rules data parallel out";
-  } else if (!is_data_parallel) {
-    text += data_parallel_seconds == solver::kForbidden
-                ? "; data parallel does not fit"
-                : fmt::format(", data parallel {}", format_seconds(data_parallel_seconds));
-  }
-  const auto num_simulated = std::count_if(candidates.begin(), candidates.end(),
-                                           [](const auto& c) { return c.prediction.simulated != nullptr; });
-  if (taken().prediction.simulated != nullptr) {
-    text += fmt::format("; the fastest of {} plan{} that {} simulated", num_simulated, num_simulated == 1 ? "" : "s",
-                        num_simulated == 1 ? "was" : "were");
-  }
-  text += fmt::format("; searched {} grid{}", search.meshes.size(), search.meshes.size() == 1 ? "" : "s");
-  if (std::isfinite(search.bound)) {
-    text += fmt::format(", where no plan's operators add up to less than {}", format_seconds(search.bound));
-  }
-  if (!left_out.empty()) text += "; " + left_out_text();
-  return text;
 }
 
 PlanChoices data_parallel_choices(const ir::Graph& graph, const std::vector<int>& ranks, const ShardingHints& hints,

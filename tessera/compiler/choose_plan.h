@@ -5,52 +5,14 @@
 // compared.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/rank_classes.h"
+#include "tessera/compiler/predict.h"
 #include "tessera/compiler/search/plan_record.h"
 #include "tessera/compiler/search/search.h"
-#include "tessera/compiler/simulate.h"
 
 namespace tessera::compiler {
-
-// What a simulation says of a plan.
-struct SimulatedPlan {
-  std::vector<RankClass> classes;
-  Simulation simulation;
-  int64_t peak_memory_bytes = 0;     // of the rank that takes most
-  int64_t peak_unlimited_bytes = 0;  // without computing anything twice
-  bool fits = true;                  // into the memory limit; otherwise nothing is computed twice
-  bool is_cut_short = false;         // there was no time to find out whether computing again makes it fit
-};
-// How long a simulation may take.
-struct SimulationTime {
-  // Until there is a schedule for each class of ranks, and these are simulated; then DeadlineOver is thrown.
-  Deadline first = {};
-  // Until it is known whether computing again makes fit what does not.
-  Deadline fitting = {};
-};
-// The kernels are those of no machine in particular, because plans are compared. What does not fit into the memory
-// limit (0: none) is computed again, if that is enough (fit_memory.h).
-SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,
-                            int64_t memory_limit_bytes, const PartitionOptions& partition = {},
-                            const SimulationTime& time = {});
-
-struct PlanPrediction {
-  double step_seconds = solver::kForbidden;  // infinite where it does not fit
-  double communication_seconds = 0;          // what the collectives of the slowest rank take
-  int64_t peak_memory_bytes = 0;             // of the rank that takes most
-  int64_t peak_unlimited_bytes = 0;          // without computing anything twice
-  // How much of a second of communication is exposed, by lane; 1 for a lane that has nothing to do.
-  LanePrices exposed = {};
-  // In detail; null where there was no time for it: then nothing else is known either.
-  std::shared_ptr<const SimulatedPlan> simulated;
-};
-// What a plan costs, within the options' memory limit. Throws as simulate_plan does.
-PlanPrediction predict(const ir::Graph& graph, const PlanChoices& choices, const MachineProfile& profile,
-                       const SearchOptions& options = {}, const SimulationTime& time = {});
 
 // One of the plans that were compared.
 struct PlanCandidate {
@@ -81,6 +43,8 @@ struct ChosenPlan {
   std::string reason() const;
   // "left out because time was up: ..."; empty where nothing was.
   std::string left_out_text() const;
+  // "simulated by fewer kinds of ranks than there are: ..."; empty where each kind was.
+  std::string coarse_text() const;
   // One line: "880 operators on [x=2]; a step is predicted to take 110.19 ms and 179.0 MiB a rank, ..."
   std::string summary(const ir::Graph& graph) const;
 };

@@ -46,16 +46,80 @@ class Classifier {
     for (const auto& group : first.groups) add_group(group);
     auto exchanges =
         exchange_facts(logical_, plan_, first_rank, options.partition.redistribution, profile, options.deadline);
-    facts_ = std::move(exchanges.by_rank);
+    exchanged_ = std::move(exchanges.by_rank);
+    parts_.resize(ranks_.size());
+    places_.resize(ranks_.size());
     add_part_sizes();
     add_group_positions(first.local, exchanges.keys);
   }
 
   // The ranks of each class, ascending.
-  std::vector<std::vector<int>> run() {
+  std::vector<std::vector<int>> all_classes() const { return classes_by({&parts_, &exchanged_, &places_}); }
+
+  // At most so many; whether they are fewer than all.
+  std::pair<std::vector<std::vector<int>>, bool> at_most(size_t most) const {
+    auto classes = all_classes();
+    if (classes.size() <= most) return {std::move(classes), false};
+    classes = classes_by({&parts_, &exchanged_});
+    if (classes.size() <= most) return {std::move(classes), true};
+    const Facts parts = rough(parts_);
+    const Facts exchanged = rough(exchanged_);
+    for (const auto& facts : {std::vector{&parts, &exchanged}, std::vector{&parts}}) {
+      classes = classes_by(facts);
+      if (classes.size() <= most) return {std::move(classes), true};
+    }
+    std::vector<int> all = ranks_;
+    std::sort(all.begin(), all.end());
+    const auto busiest = std::find(all.begin(), all.end(), busiest_rank(parts));
+    std::rotate(all.begin(), busiest, busiest + 1);
+    return {{std::move(all)}, true};
+  }
+
+ private:
+  using Facts = std::vector<std::vector<int64_t>>;  // by position
+
+  // In eighths of the most that any rank has of each: what differs by a row of hundreds is alike.
+  static Facts rough(Facts facts) {
+    for (size_t fact = 0; fact < facts[0].size(); ++fact) {
+      int64_t most = 1;
+      for (const auto& own : facts) most = std::max(most, own[fact]);
+      for (auto& own : facts) own[fact] = (8 * own[fact] + most / 2) / most;
+    }
+    return facts;
+  }
+
+  // The first of those that have the largest parts and the most peers on other hosts, both as shares of what there may
+  // be: others wait for it.
+  int busiest_rank(const Facts& parts) const {
+    std::vector<double> loads(ranks_.size(), 0.0);
+    const double num_parts = std::max<double>(1, static_cast<double>(parts[0].size()));
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      for (const int64_t part : parts[i]) loads[i] += static_cast<double>(part) / (8 * num_parts);
+    }
+    for (const auto& [pattern, kind] : kinds_) {
+      const double peers = static_cast<double>(pattern.size() * kinds_.size());
+      for (const auto& group : kind.groups) {
+        std::map<int, int> on_host;
+        for (const int i : group) ++on_host[host_of(i)];
+        for (const int i : group) {
+          loads[static_cast<size_t>(i)] += (static_cast<double>(pattern.size()) - on_host[host_of(i)]) / peers;
+        }
+      }
+    }
+    const auto busiest = std::max_element(loads.begin(), loads.end());
+    return ranks_[static_cast<size_t>(busiest - loads.begin())];
+  }
+
+  int host_of(int position) const { return profile_.host_of(ranks_[static_cast<size_t>(position)]); }
+
+  std::vector<std::vector<int>> classes_by(const std::vector<const Facts*>& facts) const {
     Numbers<std::vector<int64_t>> by_facts;
     std::vector<int> colors;
-    for (const auto& facts : facts_) colors.push_back(by_facts.of(facts));
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      std::vector<int64_t> own;
+      for (const Facts* some : facts) own.insert(own.end(), (*some)[i].begin(), (*some)[i].end());
+      colors.push_back(by_facts.of(own));
+    }
     // Ranks are told apart by the ranks that they communicate with, until that tells no more.
     for (int before = 0, now = by_facts.count(); now > before;) {
       before = now;
@@ -72,7 +136,6 @@ class Classifier {
     return classes;
   }
 
- private:
   std::vector<int> positions_of(const std::vector<int>& ranks) const {
     std::vector<int> positions;
     for (const int rank : ranks) positions.push_back(position_of_.at(rank));
@@ -122,7 +185,7 @@ class Classifier {
       sharding.blocks = {split.block};
       const auto parts = mesh::all_slices(Shape{split.size}, *split.mesh, sharding);
       for (size_t i = 0; i < parts.size(); ++i) {
-        facts_[static_cast<size_t>(position_of_.at(split.mesh->ranks()[i]))].push_back(parts[i].size);
+        parts_[static_cast<size_t>(position_of_.at(split.mesh->ranks()[i]))].push_back(parts[i].size);
       }
     }
   }
@@ -139,6 +202,7 @@ class Classifier {
       const auto kind = kinds_.find(pattern_of(positions_of(std::vector<int>(members.begin(), members.end()))));
       if (kind == kinds_.end()) continue;
       Ints pieces;
+      auto& facts = collective->names_boxes ? places_ : parts_;
       if (collective->names_boxes) {
         if (known_exchanges.contains(exchange_key(node.attributes))) continue;
         for (size_t i = 0; i < members.size(); ++i) pieces.push_back(static_cast<int64_t>(i));
@@ -149,7 +213,7 @@ class Classifier {
       if (equal || !seen.emplace(kind->first, pieces).second) continue;
       for (size_t i = 0; i < ranks_.size(); ++i) {
         const int place = kind->second.places[i];
-        facts_[i].push_back(place < 0 ? -1 : pieces[static_cast<size_t>(place)]);
+        facts[i].push_back(place < 0 ? -1 : pieces[static_cast<size_t>(place)]);
       }
     }
   }
@@ -167,7 +231,7 @@ class Classifier {
       for (const auto& group : kind.groups) {
         std::map<int, std::vector<int>> by_host;
         for (const int i : group) {
-          by_host[profile_.host_of(ranks_[static_cast<size_t>(i)])].push_back(colors[static_cast<size_t>(i)]);
+          by_host[host_of(i)].push_back(colors[static_cast<size_t>(i)]);
         }
         std::map<int, int> number_of_host;
         std::vector<int> hosts;
@@ -182,7 +246,7 @@ class Classifier {
           auto& key = keys[static_cast<size_t>(i)];
           key.push_back(kind_number);
           key.push_back(number);
-          key.push_back(number_of_host[profile_.host_of(ranks_[static_cast<size_t>(i)])]);
+          key.push_back(number_of_host[host_of(i)]);
         }
       }
     }
@@ -197,23 +261,48 @@ class Classifier {
   const std::vector<int>& ranks_;
   std::map<int, int> position_of_;
   std::map<std::vector<int>, GroupKind> kinds_;  // by pattern
-  std::vector<std::vector<int64_t>> facts_;      // by position
+  // What tells ranks apart: the sizes of their parts, what they exchange, where in exchanges they stand.
+  Facts parts_, exchanged_, places_;
 };
+
+using OnClassDone = std::function<void(size_t done, size_t all)>;
+
+// One rank of each of the classes that `classes_of` says.
+template <typename ClassesOf>
+std::vector<RankClass> compile_classes(Compiled planned, const MachineProfile& profile,
+                                       const ops::KernelCatalogue& catalogue, const CompileOptions& options,
+                                       const ClassesOf& classes_of, const OnClassDone& on_class_done) {
+  const auto compile = [&](int rank) { compile_rank(planned, rank, layout_of(planned, rank), catalogue, options); };
+  const int first = *std::min_element(planned.plan.ranks().begin(), planned.plan.ranks().end());
+  compile(first);
+  auto lists = classes_of(Classifier(planned, first, profile, options));
+  std::vector<RankClass> classes;
+  for (auto& ranks : lists) {
+    if (!classes.empty() || ranks[0] != first) compile(ranks[0]);
+    classes.push_back({std::move(ranks), std::move(planned.schedule)});
+    if (on_class_done) on_class_done(classes.size(), lists.size());
+  }
+  return classes;
+}
 
 }  // namespace
 
 std::vector<RankClass> schedule_classes(Compiled planned, const MachineProfile& profile,
                                         const ops::KernelCatalogue& catalogue, const CompileOptions& options) {
-  const auto compile = [&](int rank) { compile_rank(planned, rank, layout_of(planned, rank), catalogue, options); };
-  const int first = *std::min_element(planned.plan.ranks().begin(), planned.plan.ranks().end());
-  compile(first);
-  std::vector<RankClass> classes;
-  for (auto& ranks : Classifier(planned, first, profile, options).run()) {
-    if (ranks[0] != first) compile(ranks[0]);
-    const int representative = ranks[0];
-    classes.push_back({std::move(ranks), representative == first ? planned.schedule : std::move(planned.schedule)});
-  }
-  return classes;
+  const auto all = [](const Classifier& ranks) { return ranks.all_classes(); };
+  return compile_classes(std::move(planned), profile, catalogue, options, all, {});
+}
+
+RankSample sample_classes(Compiled planned, const MachineProfile& profile, const ops::KernelCatalogue& catalogue,
+                          const CompileOptions& options, const RankSampleOptions& sample) {
+  RankSample result;
+  const auto some = [&](const Classifier& ranks) {
+    auto [classes, is_coarse] = ranks.at_most(sample.most_classes);
+    result.is_coarse = is_coarse;
+    return classes;
+  };
+  result.classes = compile_classes(std::move(planned), profile, catalogue, options, some, sample.on_class_done);
+  return result;
 }
 
 }  // namespace tessera::compiler

@@ -3,6 +3,7 @@
 // thousands of ranks needs few.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "tessera/compiler/compile.h"
@@ -11,7 +12,7 @@
 namespace tessera::compiler {
 
 struct RankClass {
-  std::vector<int> ranks;  // ascending
+  std::vector<int> ranks;  // ascending, but for a rank that stands for all (sample_classes()): it is the first
   ir::Schedule schedule;   // the schedule of the first
 };
 
@@ -20,5 +21,22 @@ struct RankClass {
 // DeadlineOver where there is no time for all of them.
 std::vector<RankClass> schedule_classes(Compiled planned, const MachineProfile& profile,
                                         const ops::KernelCatalogue& catalogue, const CompileOptions& options = {});
+
+// The same in fewer classes, where there are more than a limit.
+struct RankSample {
+  std::vector<RankClass> classes;
+  // Whether ranks of one class may differ.
+  bool is_coarse = false;
+};
+struct RankSampleOptions {
+  size_t most_classes = 16;                                         // at least 1
+  std::function<void(size_t done, size_t all)> on_class_done = {};  // after each class is compiled
+};
+// To keep within the limit ranks are told apart by less and less: not by where they stand in exchanges inside of
+// operators; sizes of parts and of what is exchanged in eighths of the largest; not by what they exchange. Where that
+// is not enough one rank stands for all, which has the largest parts and the most peers on other hosts. Throws as
+// schedule_classes() does.
+RankSample sample_classes(Compiled planned, const MachineProfile& profile, const ops::KernelCatalogue& catalogue,
+                          const CompileOptions& options, const RankSampleOptions& sample);
 
 }  // namespace tessera::compiler

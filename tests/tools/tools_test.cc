@@ -816,6 +816,45 @@ TEST(Plan, WhatParametersAndStatesAloneFillIsRefusedBeforeASearch) {
             0U);
 }
 
+// No search is begun: its lines would stand before the error.
+TEST(Plan, WhatTheLargestResultAloneFillsIsRefusedBeforeASearch) {
+  EXPECT_EQ(refusal_of("plan resnet50 --devices 8 --memory_limit 100MiB")
+                .find("error: no plan fits into 100.0 MiB of memory on a rank: parameters and states take "),
+            0U);
+}
+
+// A schedule for each of the ranks would not fit into this.
+TEST(Plan, OfALanguageModelOnManyRanksTakesLittleMemory) {
+  const auto text =
+      run_tool("plan llama_8b --devices 64 --memory_limit 400GiB --max_axes 2 --quiet", "ulimit -v 600000; ");
+  EXPECT_EQ(text.find("llama_8b on 64 ranks"), 0U) << text;
+}
+
+// 32 samples, taken two by two: 11, 11 and 10 of them are no pairs.
+constexpr const char* kPairsOfSamples = R"(graph samples
+  input x f32[32,64,1024]
+  param weight f32[1024,1024]
+  %1 = relu x : f32[32,64,1024]
+  %2 = reshape %1 {shape=[16,128,1024]} : f32[16,128,1024]
+  %3 = relu %2 : f32[16,128,1024]
+  %4 = reshape %3 {shape=[2048,1024]} : f32[2048,1024]
+  %5 = matmul %4, weight {transpose_a=false, transpose_b=false} : f32[2048,1024]
+  %6 = reduce_mean %5 {axes=[0,1], keep_dims=false} : f32[]
+  return loss = %6
+)";
+
+TEST(Plan, WarnsWhereItMovesRowsThatRanksDoNotDivide) {
+  const auto text = run_tool_on(kPairsOfSamples, "plan INPUT --devices 3 --quiet");
+  EXPECT_NE(text.find("\nwarning: 256.0 KiB of the 256.0 KiB that a rank receives a step are rows that reshapes "
+                      "exchange, because 3 ranks do not divide what they split"),
+            std::string::npos)
+      << text;
+  const auto json = nlohmann::json::parse(run_tool_on(kPairsOfSamples, "plan INPUT --devices 3 --quiet --json"));
+  EXPECT_NE(text.find("warning: " + json.at("warning").get<std::string>() + "\n"), std::string::npos);
+  EXPECT_EQ(run_tool_on(kPairsOfSamples, "plan INPUT --devices 4 --quiet").find("warning"), std::string::npos);
+  EXPECT_EQ(run_tool("plan gpt2_small --devices 3 --batch_size 32 --quiet").find("warning"), std::string::npos);
+}
+
 TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
   const auto file = scratch("profile");
   const auto text = run_tool("calibrate --quiet --out " + file.string());

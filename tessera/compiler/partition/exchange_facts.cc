@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tessera/compiler/partition/lowering.h"
+#include "tessera/mesh/exchange.h"
 #include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {
@@ -36,7 +37,6 @@ class Collector {
     Layout at = from;
     for (const auto& step : way.steps) {
       const Layout after{way.meshes[static_cast<size_t>(step.mesh)], step.after};
-      if (step.kind == StepKind::kExchange && !(is_spread(at) && is_spread(after))) return;
       if (step.kind == StepKind::kExchange) moves.push_back({at, after, {}});
       if (step.kind == StepKind::kAllToAll) moves.push_back({at, after, step.axes});
       at = after;
@@ -45,7 +45,13 @@ class Collector {
     const Type local{type.dtype, mesh::local_shape(type.shape, from.sharding, from.mesh, rank_)};
     const auto value = scratch_.add_input(ir::InputKind::kInput, fmt::format("{}", seen_.size()), local);
     lowering_.redistribute(value, type, from, to);
-    for (const Move& move : moves) add_facts(type, move);
+    for (const Move& move : moves) {
+      if (move.axes.empty() && !(is_spread(move.before) && is_spread(move.after))) {
+        add_shares(type, move);
+      } else {
+        add_facts(type, move);
+      }
+    }
   }
 
   ExchangeFacts finish() {
@@ -99,6 +105,25 @@ class Collector {
       facts.push_back(near * element);
       facts.push_back((mesh::num_elements(needs) - kept - near) * element);
       facts.push_back((mesh::num_elements(has) - kept) * element);
+    }
+  }
+
+  // Of an exchange in which several ranks hold what others need, and share in sending it.
+  void add_shares(const Type& type, const Move& move) {
+    const auto element = static_cast<int64_t>(size_bytes(type.dtype));
+    struct Bytes {
+      int64_t near = 0, far = 0, sent = 0;
+    };
+    std::map<int, Bytes> by_rank;
+    mesh::visit_exchange(type.shape, move.before, move.after, [&](int sender, int receiver, int64_t elements) {
+      Bytes& own = by_rank[receiver];
+      (profile_.host_of(sender) == profile_.host_of(receiver) ? own.near : own.far) += elements * element;
+      by_rank[sender].sent += elements * element;
+    });
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const Bytes own = by_rank[ranks_[i]];
+      auto& facts = facts_.by_rank[i];
+      facts.insert(facts.end(), {own.near, own.far, own.sent});
     }
   }
 

@@ -18,8 +18,7 @@ struct ExchangeFacts {
   // The bytes of each rank, by its position in plan.ranks(): received from its own host and from others, and sent,
   // exchange by exchange.
   std::vector<std::vector<int64_t>> by_rank;
-  // The exchanges of `rank`'s local graph that these are, see exchange_key(). Where a plan leaves open which of several
-  // holders sends a piece, and inside of operators, there are more.
+  // The exchanges of `rank`'s local graph that these are, see exchange_key(). Inside of operators there are more.
   std::set<std::string> keys;
 };
 // Throws DeadlineOver.

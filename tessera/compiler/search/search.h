@@ -31,6 +31,13 @@ struct SearchProgress {
   double best_cost = solver::kForbidden;  // the best of all meshes so far
 };
 
+// How far the simulation of a plan that was found is (choose_plan.h).
+struct SimulationProgress {
+  std::string plan;  // its origin
+  size_t classes_done = 0;
+  size_t num_classes = 0;  // of ranks; one of each is compiled
+};
+
 struct SearchOptions {
   SearchAlgorithm algorithm = SearchAlgorithm::kCertified;
   // Inputs that lie so already, or must. A mesh that cannot say it is left out.
@@ -63,6 +70,7 @@ struct SearchOptions {
   double gap = 1e-3;
   uint64_t seed = 0;
   std::function<void(const SearchProgress&)> on_progress = {};
+  std::function<void(const SimulationProgress&)> on_simulation = {};  // of plans that are compared
   PartitionOptions partition = {};
 };
 

@@ -424,11 +424,11 @@ TEST(ChoosePlan, DataParallelKeepsLayoutsThatAreGiven) {
 }
 
 // Trains on 32 samples of 64 rows each, taken two by two where `pairs_samples`.
-ir::Graph network_of_samples(bool pairs_samples) {
+ir::Graph network_of_samples(bool pairs_samples, int64_t width = 16) {
   ir::Graph graph("samples");
-  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {32, 64, 16}});
-  if (pairs_samples) x = ops::reshape(ops::relu(x), {16, 128, 16});
-  const auto y = ops::matmul(ops::relu(x), parameter(graph, "weight", {16, 16}));
+  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {32, 64, width}});
+  if (pairs_samples) x = ops::reshape(ops::relu(x), {16, 128, width});
+  const auto y = ops::matmul(ops::relu(x), parameter(graph, "weight", {width, 16}));
   add_update(graph, ops::reduce_mean(ops::mul(y, y)), {"weight"});
   return simplify(graph);
 }
@@ -455,6 +455,15 @@ TEST(PlanCost, CountsRowsThatReshapesExchangeWhereRanksDoNotDivideTheBatch) {
   EXPECT_LE(uneven.reshape_bytes, uneven.received_bytes);
   EXPECT_THAT(uneven_warning(uneven, 3), HasSubstr("3 ranks do not divide what they split"));
   EXPECT_EQ(choose_plan(network_of_samples(true), ranks(4), profile(), {.max_axes = 1}).warning, "");
+}
+
+// With rows so long that they are not gathered.
+TEST(ChoosePlan, WarnsOfRowsThatThePlanThatIsTakenMoves) {
+  const mesh::Mesh three({{"x", 3}});
+  const SearchOptions options{.hints = {{"x", {three, {{{0}, {}, {}}, {}}}}}, .meshes = {three}};
+  const auto uneven = choose_plan(network_of_samples(true, 4096), ranks(3), profile(), options);
+  EXPECT_THAT(uneven.warning, HasSubstr("are rows that reshapes exchange, because 3 ranks do not divide"));
+  EXPECT_EQ(choose_plan(network_of_samples(false, 4096), ranks(3), profile(), options).warning, "");
 }
 
 TEST(ChoosePlan, KeepsTheMemoryLimit) {

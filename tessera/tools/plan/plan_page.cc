@@ -57,19 +57,17 @@ Json operator_json(const PlannedStep& planned, ir::NodeId n) {
 
 // The lanes of the class of ranks that takes longest.
 Json lanes_json(const compiler::SimulatedPlan& simulated) {
-  const auto& classes = simulated.simulation.classes;
-  const auto slowest = std::max_element(
-      classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
-  const auto& steps = simulated.classes[static_cast<size_t>(slowest - classes.begin())].schedule.steps;
+  const auto& slowest = simulated.slowest();
+  const auto& steps = simulated.slowest_schedule->steps;
   Json items = Json::array();
-  for (const auto& timed : slowest->timeline) {
+  for (const auto& timed : slowest.timeline) {
     const auto& step = steps[static_cast<size_t>(timed.step)];
     const bool communicates = step.kind == ir::StepKind::kStart;
     const bool waits = step.kind == ir::StepKind::kWait;
     items.push_back({communicates ? 1 + ir::lane_of(step.attributes) : 0, timed.begin_seconds, timed.end_seconds,
                      waits ? "wait for " + step.op : step.op, step.source, waits});
   }
-  return {{"rank", slowest->ranks[0]}, {"seconds", simulated.simulation.step_seconds}, {"steps", items}};
+  return {{"rank", slowest.ranks[0]}, {"seconds", simulated.simulation.step_seconds}, {"steps", items}};
 }
 
 Json page_json(const PlannedStep& planned, const std::string& model) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "tessera/tools/arguments/usage_error.h"
@@ -13,24 +14,41 @@ namespace tessera::tools {
 namespace {
 
 // Search lines on standard error: each improvement, and a sign of life.
-constexpr double kSecondsBetweenLines = 5;
+constexpr double kSecondsBetweenLines = 2;
 
-std::function<void(const compiler::SearchProgress&)> printed_progress() {
-  struct Told {
-    int mesh = 0;
-    double cost = std::numeric_limits<double>::infinity();
-    double at = -kSecondsBetweenLines;
-  };
-  return [told = Told(), begin = Clock::system().monotonic_ns()](const compiler::SearchProgress& progress) mutable {
-    const double seconds = static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9;
+// What was printed last.
+struct Told {
+  int64_t begin_ns = Clock::system().monotonic_ns();
+  int mesh = 0;
+  double cost = std::numeric_limits<double>::infinity();
+  double at = 0;
+
+  double seconds() const { return 1e-9 * static_cast<double>(Clock::system().monotonic_ns() - begin_ns); }
+  bool is_silent() const { return seconds() >= at + kSecondsBetweenLines; }
+};
+
+std::function<void(const compiler::SearchProgress&)> printed_search(const std::shared_ptr<Told>& told) {
+  return [told](const compiler::SearchProgress& progress) {
     const double cost = progress.solver.cost;
-    if (progress.mesh_number == told.mesh && cost >= told.cost && seconds < told.at + kSecondsBetweenLines) return;
-    told = {progress.mesh_number, cost, seconds};
+    if (progress.mesh_number == told->mesh && cost >= told->cost && !told->is_silent()) return;
+    const double seconds = told->seconds();
+    told->mesh = progress.mesh_number;
+    told->cost = cost;
+    told->at = seconds;
     const auto found = std::isinf(cost) ? std::string("no plan yet")
                                         : fmt::format("cost {:<12.6g} gap {:6.2f} %", cost,
                                                       100 * std::max(0.0, cost - progress.solver.bound) / cost);
     fmt::print(stderr, "{:8.1f} s  grid {}/{} {:<18} round {:4}  bound {:<12.6g} {}\n", seconds, progress.mesh_number,
                progress.num_meshes, progress.mesh.to_string(), progress.solver.round, progress.solver.bound, found);
+  };
+}
+
+std::function<void(const compiler::SimulationProgress&)> printed_simulations(const std::shared_ptr<Told>& told) {
+  return [told](const compiler::SimulationProgress& progress) {
+    if (!told->is_silent()) return;
+    told->at = told->seconds();
+    fmt::print(stderr, "{:8.1f} s  simulating \"{}\": {} of {} classes of ranks\n", told->at, progress.plan,
+               progress.classes_done, progress.num_classes);
   };
 }
 
@@ -47,23 +65,6 @@ void refuse_other_ways(const StepOptions& step) {
   if (!step.inputs.empty() && step.mesh.empty()) {
     throw UsageError("--input {} names axes of a grid: say which with --mesh", step.inputs[0]);
   }
-}
-
-// A search says how much memory the best plan wants, but takes long to prove that none fits: what parameters and states
-// take, spread over all ranks, is known at once.
-void refuse_what_cannot_fit(const PlannedStep& planned, int num_ranks) {
-  int64_t bytes = 0;
-  for (const auto& input : planned.graph.inputs()) {
-    if (input.kind != ir::InputKind::kInput) bytes += planned.graph.type(input.value).size_bytes();
-  }
-  const int64_t least = (bytes + num_ranks - 1) / num_ranks;
-  if (planned.memory_limit_bytes == 0 || least <= planned.memory_limit_bytes) return;
-  throw InvalidArgument(
-      "no plan fits into {} of memory on a rank: parameters and states alone take {}, at least {} on each of {} "
-      "rank{}; "
-      "use more ranks or a higher --memory_limit",
-      format_bytes(planned.memory_limit_bytes), format_bytes(bytes), format_bytes(least), num_ranks,
-      num_ranks == 1 ? "" : "s");
 }
 
 // Of a plan that was compared to others, what that has found.
@@ -123,7 +124,11 @@ compiler::SearchOptions search_options(const PlanCommand& command, const Planned
     options.meshes = {mesh};
     for (auto& [name, layout] : given_layouts(command.step, planned.graph, mesh)) options.hints[name] = layout;
   }
-  if (command.progress) options.on_progress = printed_progress();
+  if (command.progress) {
+    const auto told = std::make_shared<Told>();
+    options.on_progress = printed_search(told);
+    options.on_simulation = printed_simulations(told);
+  }
   return options;
 }
 
@@ -164,7 +169,6 @@ PlannedStep plan_step(PlanCommand command) {
     const auto difference = compiler::difference_text(planned.graph, *record);
     if (!difference.empty()) log_warning("{} {}", command.load, difference);
   } else {
-    refuse_what_cannot_fit(planned, num_ranks);
     auto options = search_options(command, planned);
     if (command.timeout > 0) options.timeout_seconds = std::max(planned.deadline.seconds_left(), 1e-3);
     planned.chosen = compiler::choose_plan(planned.graph, ranks, planned.profile, options);

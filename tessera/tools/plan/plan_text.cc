@@ -23,12 +23,10 @@ std::string cost_text(const PlanCost& cost) {
 std::string simulation_text(const std::optional<compiler::SimulatedPlan>& plan) {
   if (!plan) return "not simulated: time was up";
   const auto& simulated = *plan;
-  const auto& classes = simulated.simulation.classes;
-  const auto slowest = std::max_element(
-      classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.step_seconds() < b.step_seconds(); });
+  const auto& slowest = simulated.slowest();
   return fmt::format("{} = {} computing + {} waiting, {} received, an arena of {}",
-                     format_seconds(simulated.simulation.step_seconds), format_seconds(slowest->compute_seconds),
-                     format_seconds(slowest->exposed_seconds), format_bytes(slowest->received_bytes),
+                     format_seconds(simulated.simulation.step_seconds), format_seconds(slowest.compute_seconds),
+                     format_seconds(slowest.exposed_seconds), format_bytes(slowest.received_bytes),
                      format_bytes(simulated.peak_memory_bytes));
 }
 
@@ -60,7 +58,10 @@ std::string candidates_text(const PlannedStep& planned) {
                                  : unknown(origin, mark);
   }
   text += fmt::format("taken: {}\n", chosen.reason());
-  return chosen.left_out.empty() ? text : text + chosen.left_out_text() + "\n";
+  for (const auto& remark : {chosen.coarse_text(), chosen.left_out_text()}) {
+    if (!remark.empty()) text += remark + "\n";
+  }
+  return text;
 }
 
 std::string proof_text(const PlannedStep& planned) {
@@ -202,6 +203,7 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
                                     {"mesh", choices.mesh.to_string()},
                                     {"step_seconds", finite(prediction.step_seconds)},
                                     {"peak_memory_bytes", prediction.peak_memory_bytes}});
+      if (prediction.simulated && prediction.simulated->is_coarse) json["candidates"].back()["coarse"] = true;
     }
     if (!chosen.left_out.empty()) json["left_out"] = chosen.left_out;
     const auto& search = chosen.search;
