@@ -12,7 +12,7 @@
 #include "benchmarks/rank_processes.h"
 #include "tessera/compiler/stages/choose_stages.h"
 #include "tessera/engine.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/pipeline/search/find_schedule.h"
 #include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/test_problems.h"

@@ -40,7 +40,7 @@ ROOMS = {
     "cluster/rendezvous": ("messages", "membership"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
-    "nn": (".", "layers", "optimizers", "transformer", "models"),
+    "nn": (".", "layers", "optimizers", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
     "session": ("values", "agree"),
     "train": ("options", "modes", "core", "saving", ".", "translation"),

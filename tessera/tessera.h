@@ -58,12 +58,12 @@
 
 // Losses and optimizers.
 #include "tessera/nn/cross_entropy.h"
+#include "tessera/nn/gradients/clipping.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adagrad.h"
 #include "tessera/nn/optimizers/adam.h"
-#include "tessera/nn/optimizers/clipping.h"
 #include "tessera/nn/optimizers/ftrl.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/nn/optimizers/lamb.h"
 #include "tessera/nn/optimizers/learning_rate.h"
 #include "tessera/nn/optimizers/momentum.h"

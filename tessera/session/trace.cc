@@ -4,8 +4,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/autodiff.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"

@@ -9,7 +9,7 @@
 
 #include "tessera/compiler/mixed_precision.h"
 #include "tessera/nn/cell.h"
-#include "tessera/nn/optimizers/loss_scale.h"
+#include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/nn/optimizers/optimizer.h"
 #include "tessera/ops/functions/collective_functions.h"
 

@@ -7,8 +7,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {

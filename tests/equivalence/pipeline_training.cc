@@ -5,10 +5,10 @@
 #include <mutex>
 #include <numeric>
 
+#include "tessera/nn/gradients/clipping.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/optimizers/clipping.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tessera/nn/cell.h"
-#include "tessera/nn/optimizers/loss_scale.h"
+#include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/options/parallel_mode.h"
 

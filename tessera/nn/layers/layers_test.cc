@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/nn/gradients/clipping.h"
 #include "tessera/nn/layers/activation.h"
 #include "tessera/nn/layers/convolution.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/layers/pooling.h"
-#include "tessera/nn/optimizers/clipping.h"
 #include "tessera/testing/traced_cells.h"
 
 namespace tessera::nn {

@@ -7,8 +7,8 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/train/options/precision.h"
 

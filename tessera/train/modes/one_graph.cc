@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/train/modes/common_data.h"
 #include "tessera/train/modes/strategy_record.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/mesh/strategy.h"
-#include "tessera/nn/optimizers/loss_scale.h"
+#include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/session/session_options.h"
 #include "tessera/train/options/automatic_options.h"
 #include "tessera/train/options/option_info.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 
 namespace tessera::train {
 

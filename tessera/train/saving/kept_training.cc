@@ -9,7 +9,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/session/agree/gather_texts.h"
 
 namespace tessera::train {

@@ -11,7 +11,7 @@
 #include "tessera/checkpoint/read/match.h"
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/comm/job_state.h"
-#include "tessera/nn/optimizers/loss_scale.h"
+#include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/checkpoint_values.h"
 

@@ -7,8 +7,8 @@
 #include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/train/saving/checkpoint_values.h"
 #include "tessera/train/saving/rank_barrier.h"
 

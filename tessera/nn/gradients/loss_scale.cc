@@ -1,11 +1,11 @@
-#include "tessera/nn/optimizers/loss_scale.h"
+#include "tessera/nn/gradients/loss_scale.h"
 
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
-#include "tessera/nn/optimizers/gradient_accumulation.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/registry/op_def.h"
 

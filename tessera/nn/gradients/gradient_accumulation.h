@@ -12,7 +12,7 @@ namespace tessera::nn {
 
 // How many micro-batches the accumulators hold, a state i64[]. Who runs the graphs counts it.
 inline constexpr const char* kAccumulatedSteps = "accu_step";
-// Whether a micro-batch of the present step has overflowed, see nn/optimizers/loss_scale.h.
+// Whether a micro-batch of the present step has overflowed, see nn/gradients/loss_scale.h.
 inline constexpr const char* kAccumulatedOverflow = "accu_overflow";
 // Whether a state is part of the accumulation: it says nothing between two steps.
 bool is_accumulation_state(const std::string& name);

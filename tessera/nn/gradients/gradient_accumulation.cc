@@ -1,4 +1,4 @@
-#include "tessera/nn/optimizers/gradient_accumulation.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"

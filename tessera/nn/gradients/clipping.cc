@@ -1,4 +1,4 @@
-#include "tessera/nn/optimizers/clipping.h"
+#include "tessera/nn/gradients/clipping.h"
 
 #include <algorithm>
 #include <cmath>
