@@ -63,11 +63,13 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adagrad.h"
 #include "tessera/nn/optimizers/adam.h"
+#include "tessera/nn/optimizers/asgd.h"
 #include "tessera/nn/optimizers/ftrl.h"
 #include "tessera/nn/optimizers/lamb.h"
 #include "tessera/nn/optimizers/learning_rate.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/rmsprop.h"
+#include "tessera/nn/optimizers/rprop.h"
 #include "tessera/nn/optimizers/sgd.h"
 
 // Training: the model, what happens around its steps, what is measured, translating with it.

@@ -303,6 +303,45 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
           },
           "initial_accum"_a = 0.1, "learning_rate"_a = 1e-3, "lr_power"_a = -0.5, "l1"_a = 0.0, "l2"_a = 0.0,
           "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::AdaMax, nn::Optimizer>(m, "AdaMax",
+                                        "Adam with the largest decayed gradient. Kingma and Ba, ICLR 2015.")
+      .def(
+          "__init__",
+          [](nn::AdaMax* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::AdaMax({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::Adadelta, nn::Optimizer>(
+      m, "Adadelta", "Steps as long as earlier ones were, over the gradients' mean square. Zeiler, 2012.")
+      .def(
+          "__init__",
+          [](nn::Adadelta* self, nb::handle rate, double rho, double epsilon, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::Adadelta({to_rate(rate), rho, epsilon, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1.0, "rho"_a = 0.9, "epsilon"_a = 1e-6, "weight_decay"_a = 0.0, "loss_scale"_a = 1.0,
+          "groups"_a = nb::none());
+  nb::class_<nn::Rprop, nn::Optimizer>(
+      m, "Rprop", "Steps whose lengths follow the signs of gradients. Riedmiller and Braun, ICNN 1993.")
+      .def(
+          "__init__",
+          [](nn::Rprop* self, nb::handle rate, double smaller, double larger, double least, double longest,
+             double decay, nb::handle groups) {
+            new (self) nn::Rprop({to_rate(rate), smaller, larger, least, longest, decay, to_groups(groups)});
+          },
+          "learning_rate"_a = 0.1, "smaller"_a = 0.5, "larger"_a = 1.2, "least_step"_a = 1e-6, "longest_step"_a = 50.0,
+          "weight_decay"_a = 0.0, "groups"_a = nb::none());
+  nb::class_<nn::ASGD, nn::Optimizer>(
+      m, "ASGD", "Steps down the gradient, and the mean of what they reach. Polyak and Juditsky, 1992.")
+      .def(
+          "__init__",
+          [](nn::ASGD* self, nb::handle rate, double lambd, double alpha, double t0, double decay, nb::handle groups) {
+            new (self) nn::ASGD({to_rate(rate), lambd, alpha, t0, decay, to_groups(groups)});
+          },
+          "learning_rate"_a = 0.1, "lambd"_a = 1e-4, "alpha"_a = 0.75, "t0"_a = 1e6, "weight_decay"_a = 0.0,
+          "groups"_a = nb::none());
   m.def(
       "cosine_decay_lr",
       [](double min_lr, double max_lr, int64_t total, int64_t per_epoch, int64_t epochs) {

@@ -12,6 +12,8 @@
 #include "tessera/base/random.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adagrad.h"
+#include "tessera/nn/optimizers/adam.h"
+#include "tessera/nn/optimizers/asgd.h"
 #include "tessera/nn/optimizers/ftrl.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/rmsprop.h"
@@ -56,6 +58,9 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
         nn::RMSPropOptions{.learning_rate = 0.01, .momentum = 0.9, .centered = true, .weight_decay = 1e-4});
   }
   if (name == "ftrl") return std::make_unique<nn::FTRL>(nn::FTRLOptions{.learning_rate = 0.01, .l1 = 1e-3, .l2 = 1e-3});
+  if (name == "adamax") return std::make_unique<nn::AdaMax>(nn::AdaMaxOptions{.learning_rate = 0.01});
+  if (name == "adadelta") return std::make_unique<nn::Adadelta>(nn::AdadeltaOptions{.epsilon = 1e-2});
+  if (name == "asgd") return std::make_unique<nn::ASGD>(nn::ASGDOptions{.learning_rate = 0.05, .t0 = 1});
   check_equal(name, "momentum", "optimizer of a plan");
   return std::make_unique<nn::Momentum>(
       nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
@@ -285,7 +290,7 @@ std::vector<Plan> plans() {
                     .strategies = tensor_parallel(2, 2),
                     .rows = 7});
   }
-  for (const char* optimizer : {"adagrad", "rmsprop", "ftrl"}) {
+  for (const char* optimizer : {"adagrad", "rmsprop", "ftrl", "adamax", "adadelta", "asgd"}) {
     rows.push_back({.name = fmt::format("mlp_{}_data", optimizer),
                     .network = "mlp",
                     .ranks = 3,

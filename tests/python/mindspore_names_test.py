@@ -217,7 +217,8 @@ def test_transforms_of_arrays_and_images():
     assert next(iter(data))[0].shape == (3, 2, 2)
 
 
-@pytest.mark.parametrize("make", [lambda p: nn.Adagrad(p, learning_rate=0.1), lambda p: nn.RMSProp(p, 0.01, centered=True), lambda p: nn.FTRL(p, learning_rate=0.1)])
+@pytest.mark.parametrize("make", [lambda p: nn.Adagrad(p, learning_rate=0.1), lambda p: nn.RMSProp(p, 0.01, centered=True), lambda p: nn.FTRL(p, learning_rate=0.1),
+                                  lambda p: nn.Adadelta(p, epsilon=1e-2), lambda p: nn.AdaMax(p, 0.05), lambda p: nn.Rprop(p, 0.01), lambda p: nn.ASGD(p)])
 def test_optimizers_train(make):
     x = np.random.default_rng(0).uniform(-1, 1, (64, 4)).astype(np.float32)
     data = ds.NumpySlicesDataset({"x": x, "y": x @ np.ones((4, 1), np.float32)}, shuffle=False).batch(16)
@@ -229,6 +230,10 @@ def test_optimizers_train(make):
         nn.FTRL(network.trainable_params(), learning_rate=[0.1, 0.2])
     with pytest.raises(ValueError, match="'lr_power' must be at most 0"):
         nn.FTRL(network.trainable_params(), lr_power=0.5)
+    for wrong, message in ((lambda p: nn.Rprop(p, etas=(0.5, 0.9)), r"'etas\[1\]' must be greater than 1.0"), (lambda p: nn.Rprop(p, step_sizes=(1.0, 0.5)), "must not decrease"),
+                           (lambda p: nn.AdaMax(p, beta1=1.0), "'beta1' must be in range"), (lambda p: nn.Adadelta(p, rho=1.5), "'rho' must be in range")):
+        with pytest.raises(ValueError, match=message):
+            wrong(network.trainable_params())
 
 
 def test_functions_of_a_module_are_found_where_scripts_look():

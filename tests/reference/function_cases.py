@@ -422,6 +422,15 @@ for label, settings in {"": {}, "momentum": dict(momentum=0.9), "centered": dict
 optimizer("nn.RMSProp rates", lambda net: nn.RMSProp(net.trainable_params(), learning_rate=[0.1, 0.01, 0.02, 0.03]))
 for label, settings in {"": {}, "l1 and l2": dict(l1=0.1, l2=0.05), "power": dict(lr_power=-0.3), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0)}.items():
     optimizer(f"nn.FTRL {label}".strip(), lambda net, s=settings: nn.FTRL(net.trainable_params(), learning_rate=0.1, **s))
+for label, settings in {"": {}, "betas": dict(beta1=0.5, beta2=0.7), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0), "eps": dict(eps=1e-2)}.items():
+    optimizer(f"nn.AdaMax {label}".strip(), lambda net, s=settings: nn.AdaMax(net.trainable_params(), learning_rate=0.1, **s))
+for label, settings in {"": {}, "rho": dict(rho=0.5, epsilon=1e-2), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0)}.items():
+    optimizer(f"nn.Adadelta {label}".strip(), lambda net, s=settings: nn.Adadelta(net.trainable_params(), **s))
+optimizer("nn.AdaMax groups", lambda net: nn.AdaMax(grouped(net), learning_rate=0.1))
+for label, settings in {"": {}, "etas": dict(etas=(0.3, 2.0), step_sizes=(1e-3, 0.2)), "decay": dict(weight_decay=0.1)}.items():
+    optimizer(f"nn.Rprop {label}".strip(), lambda net, s=settings: nn.Rprop(net.trainable_params(), learning_rate=0.05, **s))
+for label, settings in {"": {}, "early mean": dict(t0=1.0, lambd=0.1, alpha=0.5), "decay": dict(weight_decay=0.1)}.items():
+    optimizer(f"nn.ASGD {label}".strip(), lambda net, s=settings: nn.ASGD(net.trainable_params(), learning_rate=0.05, **s))
 
 # --- metrics
 ROWS = (floats(6, 3), classes_of_rows(6, 3))

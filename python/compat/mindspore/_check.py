@@ -46,6 +46,12 @@ def between(who, name, value, low, high, text):
     return float(value)
 
 
+def betas(who, beta1, beta2, eps):
+    """The settings of moments: two numbers inside of (0, 1) and one above 0."""
+    return (between(who, "beta1", beta1, 0, 1, "(0.0, 1.0)"), between(who, "beta2", beta2, 0, 1, "(0.0, 1.0)"),
+            positive(who, "eps", eps))
+
+
 def one_of(who, name, value, choices):
     """One of several values."""
     if value not in choices:

@@ -86,8 +86,8 @@ REFUSED = {
         "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
             "SparseTensorDenseMatmul SparseToDense",
         "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
-            "ASGD AdaFactor AdaMax AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell Adadelta AdamOffload LARS OptTFTWrapper "
-            "ProximalAdagrad Rprop ThorAscend ThorGpu thor",
+            "AdaFactor AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell AdamOffload LARS OptTFTWrapper "
+            "ProximalAdagrad ThorAscend ThorGpu thor",
         "use nn.Dense":
             "Linear",
         "use nn.Dropout":
@@ -370,8 +370,8 @@ REFUSED = {
     },
     "mindspore.nn.optim": {
         "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
-            "ASGD AdaFactor AdaMax AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell Adadelta AdamOffload LARS OptTFTWrapper "
-            "ProximalAdagrad Rprop thor",
+            "AdaFactor AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell AdamOffload LARS OptTFTWrapper "
+            "ProximalAdagrad thor",
     },
     "mindspore.dataset.transforms": {
         "give map() a function of NumPy arrays":

@@ -63,6 +63,36 @@ void Adam::add_update(const Update& update) const {
   v.assign(results[2]);
 }
 
+AdaMax::AdaMax(const AdaMaxOptions& options)
+    : BaseOptimizer("AdaMax", {options.learning_rate, options.weight_decay, options.loss_scale, options.groups}),
+      beta1_(options.beta1),
+      beta2_(options.beta2),
+      eps_(options.eps) {
+  check_options("AdaMax", beta1_, beta2_, eps_);
+}
+
+std::vector<Parameter> AdaMax::shared_states(DType scalar) const { return {state("beta1_power", {scalar, {1}}, 1)}; }
+
+std::vector<ir::Value> AdaMax::begin_step(ir::Graph& graph, DType scalar) const {
+  return advance_powers(graph, shared_states(scalar), {beta1_});
+}
+
+void AdaMax::add_update(const Update& update) const {
+  ir::Graph& graph = update.value.graph();
+  const Parameter mean_state = slot_of(update.parameter, "moment1");
+  const Parameter largest_state = slot_of(update.parameter, "moment2");
+  const DType dtype = mean_state.type.dtype;
+  const ir::Value g = decayed_gradient(update);
+  const ir::Value mean = mean_state.in(graph)*beta1_ + g * (1 - beta1_);
+  const ir::Value largest = ops::maximum(largest_state.in(graph)*beta2_, ops::abs(g));
+  const ir::Value power = scalar_for(update.parameter, update.shared[0]);
+  const ir::Value rate = ops::cast(update.learning_rate / (1 - power), dtype);
+  const ir::Value p = ops::cast(update.value, dtype) - rate * mean / (largest + eps_);
+  update.parameter.assign(ops::cast(p, update.value.dtype()));
+  mean_state.assign(mean);
+  largest_state.assign(largest);
+}
+
 AdamW::AdamW(const AdamWOptions& options)
     : BaseOptimizer("AdamW", {options.learning_rate, options.weight_decay, options.loss_scale, options.groups}),
       beta1_(options.beta1),

@@ -1,5 +1,5 @@
-// Adam (Kingma and Ba, ICLR 2015); AdamW, whose decay does not pass through the moments (Loshchilov and Hutter, ICLR
-// 2019); and AdamWeightDecay, that without bias correction.
+// Adam and AdaMax (Kingma and Ba, ICLR 2015); AdamW, whose decay does not pass through the moments (Loshchilov and
+// Hutter, ICLR 2019); and AdamWeightDecay, that without bias correction.
 #pragma once
 
 #include "tessera/nn/optimizers/base_optimizer.h"
@@ -35,6 +35,35 @@ class Adam : public BaseOptimizer {
   double beta2_;
   double eps_;
   bool use_nesterov_;
+};
+
+struct AdaMaxOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double loss_scale = 1;
+  std::vector<ParameterGroup> groups = {};
+};
+
+// AdaMax divides by the largest of the decayed gradients where Adam takes their mean square:
+//   m = beta1 m + (1 - beta1) g;  v = max(beta2 v, |g|);  p -= lr / (1 - beta1^t) m / (v + eps)
+// States: beta1_power f32[1], moment1.<parameter>, moment2.<parameter>.
+class AdaMax : public BaseOptimizer {
+ public:
+  // Throws as Adam does.
+  explicit AdaMax(const AdaMaxOptions& options = {});
+
+ private:
+  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
+  void add_update(const Update& update) const override;
+
+  double beta1_;
+  double beta2_;
+  double eps_;
 };
 
 struct AdamWOptions {

@@ -93,6 +93,12 @@ std::vector<Parameter> BaseOptimizer::states(std::span<Parameter* const> paramet
     if (has_own_rate(i) && !rate_of(i).schedule()) result.push_back(rate_state(i, scalar));
   }
   for (auto& shared : shared_states(scalar)) result.push_back(std::move(shared));
+  for (const auto& slot : number_slots()) {
+    for (const Parameter* parameter : parameters) {
+      result.push_back(number_of(*parameter, slot.prefix));
+      result.back().init = constant(slot.initial_value);
+    }
+  }
   for (const auto& slot : slots()) {
     for (const Parameter* parameter : parameters) {
       result.push_back(slot_of(*parameter, slot));
@@ -116,6 +122,10 @@ Parameter BaseOptimizer::slot_of(const Parameter& parameter, const std::string& 
       state(slot + "." + parameter.full_name(), {at_least_f32(parameter.type.dtype), parameter.type.shape}, 0);
   made.layerwise_parallel = parameter.layerwise_parallel;
   return made;
+}
+
+Parameter BaseOptimizer::number_of(const Parameter& parameter, const std::string& prefix) const {
+  return state(prefix + parameter.full_name(), {at_least_f32(parameter.type.dtype), {}}, 0);
 }
 
 Parameter BaseOptimizer::state(const std::string& name, const Type& type, double value) const {

@@ -61,6 +61,12 @@ class BaseOptimizer : public Optimizer {
   virtual std::vector<Parameter> shared_states(DType scalar) const = 0;
   // States of each parameter, of its type (f32 for half types): "moments" for moments.<parameter>.
   virtual std::vector<std::string> slots() const = 0;
+  // States of each parameter that are one number: "mu_" for mu_<parameter>.
+  struct NumberSlot {
+    std::string prefix;
+    double initial_value = 0;
+  };
+  virtual std::vector<NumberSlot> number_slots() const { return {}; }
   // What every element of that slot is at first.
   virtual double initial_value(const std::string& /*slot*/) const { return 0; }
   // Reads and advances the shared states; returns the scalars that every update reads. Called once per step.
@@ -72,6 +78,8 @@ class BaseOptimizer : public Optimizer {
   static ir::Value decayed_gradient(const Update& update);
   // The state "<slot>.<parameter>" of a parameter, behind the prefix.
   Parameter slot_of(const Parameter& parameter, const std::string& slot) const;
+  // The state "<prefix><parameter>", a scalar of the parameter's arithmetic, behind the optimizer's prefix.
+  Parameter number_of(const Parameter& parameter, const std::string& prefix) const;
   // A state of that name behind the prefix, and of that type, in which every element is `value` at first.
   Parameter state(const std::string& name, const Type& type, double value) const;
   // The value of global_step at this step, i32[1].

@@ -1,15 +1,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tessera/base/error.h"
 #include "tessera/nn/cell.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/optimizers/adagrad.h"
 #include "tessera/nn/optimizers/adam.h"
+#include "tessera/nn/optimizers/asgd.h"
 #include "tessera/nn/optimizers/ftrl.h"
 #include "tessera/nn/optimizers/lamb.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/rmsprop.h"
+#include "tessera/nn/optimizers/rprop.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/verify.h"
@@ -243,6 +247,10 @@ TEST(Optimizers, SlotsStartAsTheirOptimizerSays) {
   FTRL ftrl({.initial_accum = 0.5});
   EXPECT_EQ(initial_value_of(ftrl, "moments.gamma"), 0.5);
   EXPECT_EQ(initial_value_of(ftrl, "linear.gamma"), 0);
+  ASGD asgd;
+  EXPECT_EQ(initial_value_of(asgd, "mu_gamma"), 1);
+  EXPECT_EQ(initial_value_of(asgd, "eta_gamma"), 0);
+  EXPECT_EQ(initial_value_of(asgd, "ax_.gamma"), 0);
 }
 
 TEST(ParameterGroups, HaveRatesAndDecaysOfTheirOwn) {
@@ -335,8 +343,13 @@ TEST(Optimizers, StatesListsWhatUpdateReads) {
   RMSProp rmsprop;
   RMSProp centered({.centered = true});
   FTRL ftrl({.weight_decay = 0.1});
-  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay,
-                                                                &lamb, &adagrad, &rmsprop, &centered, &ftrl}) {
+  AdaMax adamax;
+  Adadelta adadelta;
+  Rprop rprop;
+  ASGD asgd;
+  for (Optimizer* optimizer :
+       std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &adamw, &adam_weight_decay, &lamb, &adagrad, &rmsprop,
+                                         &centered, &ftrl, &adamax, &adadelta, &rprop, &asgd}) {
     std::map<std::string, Type> listed;
     for (const auto& state : optimizer->states(parameters)) listed[state.full_name()] = state.type;
     std::map<std::string, Type> read;
@@ -374,6 +387,13 @@ TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(RMSProp({.epsilon = 0}), InvalidArgument);
   EXPECT_THROW(FTRL({.lr_power = 0.5}), InvalidArgument);
   EXPECT_THROW(FTRL({.l1 = -1}), InvalidArgument);
+  EXPECT_THROW(AdaMax({.beta1 = 1}), InvalidArgument);
+  EXPECT_THROW(Adadelta({.rho = 1.5}), InvalidArgument);
+  EXPECT_THROW(Adadelta({.epsilon = -1}), InvalidArgument);
+  EXPECT_THROW(Rprop({.smaller = 1}), InvalidArgument);
+  EXPECT_THROW(Rprop({.larger = 1}), InvalidArgument);
+  EXPECT_THROW(Rprop({.least_step = 2, .longest_step = 1}), InvalidArgument);
+  EXPECT_THROW(ASGD({.t0 = std::numeric_limits<double>::infinity()}), InvalidArgument);
 }
 
 }  // namespace

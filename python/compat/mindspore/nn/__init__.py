@@ -26,7 +26,7 @@ from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilari
 from mindspore.nn.loss.functions import (CosineEmbeddingLoss, CrossEntropyLoss, CTCLoss, DiceLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss,
                                          MarginRankingLoss, NLLLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss)
 from mindspore.nn.normalization import BatchNorm1d, BatchNorm3d, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, SyncBatchNorm
-from mindspore.nn.optim.adaptive import FTRL, Adagrad, RMSProp
+from mindspore.nn.optim.adaptive import ASGD, FTRL, Adadelta, Adagrad, AdaMax, RMSProp, Rprop
 from mindspore.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, MaxPool1d
 from mindspore.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from mindspore.nn.resizing import ResizeBilinear, Unfold, Upsample

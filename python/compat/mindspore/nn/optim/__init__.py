@@ -6,11 +6,6 @@ from mindspore._missing import missing
 from mindspore.nn.optim.optimizer import NativeOptimizer, Optimizer, rate
 
 
-def _betas(who, beta1, beta2, eps):
-    return (_check.between(who, "beta1", beta1, 0, 1, "(0.0, 1.0)"), _check.between(who, "beta2", beta2, 0, 1, "(0.0, 1.0)"),
-            _check.positive(who, "eps", eps))
-
-
 class Momentum(NativeOptimizer):
     """v = momentum * v + g; p -= lr * v. use_nesterov: p -= lr * g + lr * momentum * v."""
 
@@ -52,7 +47,7 @@ class Adam(NativeOptimizer):
                  weight_decay=0.0, loss_scale=1.0):
         who = "Adam"
         _check.boolean(who, "use_locking", use_locking)
-        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
         super().__init__(params, lambda groups: tessera.nn.Adam(rate(learning_rate), *settings, groups))
 
@@ -66,7 +61,7 @@ class AdamWeightDecay(NativeOptimizer):
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
         who = "AdamWeightDecay"
-        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
         super().__init__(params, lambda groups: tessera.nn.AdamWeightDecay(rate(learning_rate), *settings, groups))
 
 
@@ -75,7 +70,7 @@ class Lamb(NativeOptimizer):
 
     def __init__(self, params, learning_rate, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
         who = "Lamb"
-        settings = (*_betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
         super().__init__(params, lambda groups: tessera.nn.Lamb(rate(learning_rate), *settings, groups=groups))
 
 
