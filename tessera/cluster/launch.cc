@@ -162,6 +162,11 @@ SchedulerPlace scheduler_place_from_environment() {
   place.kept_file = read_text("TESSERA_KEPT_FILE");
   place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
+  const std::string role = read_text("TESSERA_ROLE");
+  if (!role.empty() && role != "server" && role != "worker") {
+    throw InvalidArgument("TESSERA_ROLE must be server or worker, got \"{}\"", role);
+  }
+  place.num_servers = role == "server" ? 1 : 0;
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
   place.tls_config = read_text("TESSERA_TLS_CONFIG");
   place.tls_password = read_tls_password();
@@ -175,6 +180,7 @@ JobOptions job_from_environment() {
   JobOptions options;
   options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxTimeoutMs);
   options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMostThreads));
+  options.num_servers = static_cast<int>(read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
   options.status_fd = open_status();
   options.secret = read_secret();
@@ -219,6 +225,14 @@ int num_processes_from_environment() {
   }
 }
 
+int num_servers_from_environment() {
+  try {
+    return static_cast<int>(read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt));
+  } catch (const InvalidArgument&) {
+    return 0;
+  }
+}
+
 std::string cache_directory_from_environment() {
   const std::string cache = read_text("XDG_CACHE_HOME");
   if (!cache.empty()) return join_path(cache, "tessera");
@@ -256,8 +270,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
         name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
         name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
-        name == "TESSERA_NODE_ID" || name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" ||
-        name == "TESSERA_KEPT_FILE") {
+        name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" ||
+        name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

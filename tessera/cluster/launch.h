@@ -36,6 +36,8 @@ struct SchedulerPlace {
   std::string kept_file;
   int64_t keep_steps = 1;  // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide
   int num_workers = 0;     // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
+  // So many of this process's nodes, the first ones, keep parameters: of a rank 1 where TESSERA_ROLE is "server".
+  int num_servers = 0;
   int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
   // As of JobOptions; where there is none and no certificates either, that of this user, a file of 32 random bytes in
   // the folder of caches.
@@ -53,6 +55,7 @@ SchedulerPlace scheduler_place_from_environment();
 struct JobOptions {
   int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK
   int size = 1;          // TESSERA_SIZE, else OMPI_COMM_WORLD_SIZE
+  int num_servers = 0;   // TESSERA_NUM_SERVERS: so many of the first ranks keep parameters, the others train
   int thread_ranks = 0;  // TESSERA_THREAD_RANKS: that many ranks as threads of this process; 0: it is one rank
   std::string store;     // TESSERA_STORE: where rank 0 listens, unix:NAME or tcp:HOST:PORT; empty: ask MPI
   std::string job_id;    // TESSERA_JOB_ID: peers of another job are refused; no secret
@@ -83,6 +86,8 @@ void report_failure(int status_fd, int rank, int origin);
 
 // How many processes the launcher, if there is one, has started as ranks; 1 where it is none, or says nonsense.
 int num_processes_from_environment();
+// How many of them keep parameters for the others; 0 where the launcher says nothing, or nonsense.
+int num_servers_from_environment();
 
 // Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
 // not come, InvalidArgument for a transport that these ranks cannot use, for a tcp store without a secret, and for
@@ -103,6 +108,7 @@ std::optional<LogLevel> log_level_from_environment();
 struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments; the program is sought in PATH
   int num_processes = 1;             // ranks, a process each
+  int num_servers = 0;               // so many of them, the first ones, keep parameters
   std::string scheduler;             // HOST:PORT of the scheduler whose job the ranks join; empty: a job of its own
   std::string node_id;        // with a scheduler, the ranks' node ids are NODE_ID/0, ...; empty: one that is drawn
   int64_t max_restarts = 0;   // of a job of its own: so often a rank is started again and the job goes on

@@ -155,6 +155,7 @@ class Launcher {
       scheduler_.address = options_.scheduler;
     }
     scheduler_.incarnation = random_incarnation();
+    scheduler_.num_servers = options_.num_servers;
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
     if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text() + "\n");
@@ -301,6 +302,10 @@ class Launcher {
         {"TESSERA_STATUS_FD", std::to_string(status_write_.fd())},
         {"TESSERA_STATUS_FILE", own_descriptor(status_write_)},
     };
+    if (options_.num_servers > 0) {
+      settings["TESSERA_NUM_SERVERS"] = std::to_string(options_.num_servers);
+      if (!is_threads_) settings["TESSERA_ROLE"] = place < options_.num_servers ? "server" : "worker";
+    }
     if (is_threads_) {
       settings["TESSERA_THREAD_RANKS"] = std::to_string(options_.num_thread_ranks);
     } else {

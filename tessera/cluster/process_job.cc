@@ -283,7 +283,8 @@ std::unique_ptr<Context> join_ranks(
   auto membership =
       std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), std::move(job));
 
-  RankPlace place{.rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0};
+  RankPlace place{
+      .rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0, .num_servers = options.num_servers};
   const std::vector<std::string>& hosts = membership->client().hosts();
   const std::string& own = hosts[static_cast<size_t>(options.rank)];
   const int num_sharing = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));  // our cores
@@ -357,6 +358,7 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   const rendezvous::Generation generation = wait_for_generation(*link);
   options.rank = generation.ranks.at(node_id);
   options.size = generation.size;
+  options.num_servers = generation.num_servers;
   if (options.size == 1) return join_alone(options, link, generation.number);
   Meeting meeting;
   meeting.hub = {.address = {}, .job_id = {}, .size = options.size, .timeout_ms = options.timeout_ms, .secret = {}};

@@ -71,6 +71,7 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
   constexpr int64_t kGraceMs = 3000;
   ThreadsOptions options{.timeout_ms = job.timeout_ms,
                          .num_compute_threads = job.num_compute_threads,
+                         .num_servers = job.num_servers,
                          .grace_ms = std::min(kGraceMs, job.timeout_ms)};
   options.on_hang = [&](const ThreadsResult& known, const std::vector<HungRank>& hung) {
     end_hung_job(job, options.grace_ms, known, hung);

@@ -35,6 +35,7 @@ SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole r
                .incarnation = place.incarnation,
                .token = place.token,
                .num_workers = place.num_workers,
+               .num_servers = place.num_servers,
                .join_timeout_ms = place.join_timeout_ms},
               [this](const rendezvous::RendezvousEnd& end) { hear(end); }) {}
 

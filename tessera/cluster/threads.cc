@@ -107,7 +107,8 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
                            .size = num_ranks,
                            .local_rank = rank % per_host,
                            .local_size = std::min(per_host, num_ranks - rank / per_host * per_host),
-                           .num_compute_threads = compute_threads},
+                           .num_compute_threads = compute_threads,
+                           .num_servers = options.num_servers},
                           make_transport(), std::make_unique<LocalMembership>(job, rank));
       code = f(context);
       if (code == 0) {

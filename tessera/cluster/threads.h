@@ -29,6 +29,7 @@ struct ThreadsOptions {
   int64_t timeout_ms = 30000;   // deadline of every wait for a peer
   comm::SimulatedLink link;     // simulated; instant by default
   int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks
+  int num_servers = 0;          // so many of the first ranks keep parameters
   int ranks_per_host = 0;       // ranks pretend to be on hosts of so many; 0: on one
   // A thread cannot be ended from outside. When one has not ended `grace_ms` after another has failed, this is called
   // once, with what is known by then, and may end the process; run_threads waits on when it returns.

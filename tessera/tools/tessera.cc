@@ -41,6 +41,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
+      "  tessera run -n 4 --servers 2 ./program                    four ranks train, two keep parameters for them\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
       "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, as does an output that nobody reads any\n"
       "more; a second signal kills them. Nothing that the ranks have started outlives the job, also when this command\n"
@@ -65,6 +66,9 @@ void add_run(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
       ->excludes(join)
       ->excludes(run->get_option("--threads"));
+  run->add_option("--servers", options.num_servers,
+                  "so many further ranks, the first ones, keep the parameters that the program has set on servers")
+      ->check(tools::count_from(1));
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
   run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host")
       ->check(CLI::IsMember({"shm", "gloo", "mpi", "threads"}));
@@ -79,6 +83,7 @@ void add_run(CLI::App& app, int& exit_code) {
   run->callback([run, &exit_code] {
     // What follows the program's name belongs to the program, options included.
     for (const auto& argument : run->remaining()) options.command.push_back(argument);
+    (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
       throw tools::UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",

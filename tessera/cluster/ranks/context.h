@@ -26,6 +26,8 @@ class Context {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
+  // So many of the first ranks keep parameters, as the launcher says; 0 where it says nothing.
+  virtual int num_servers() const { return 0; }
   // What the launcher calls the job, the same on all ranks; "" where there was no launcher.
   virtual std::string job_id() const { return ""; }
   // "single", "threads", "shared memory", "gloo", "mpi", on several hosts "shared memory and gloo": for messages.

@@ -25,6 +25,7 @@ struct RankPlace {
   int local_rank = 0;
   int local_size = 1;
   int num_compute_threads = 1;
+  int num_servers = 0;
   std::string job_id = {};
 };
 
@@ -64,6 +65,7 @@ class RankContext final : public Context {
   int rank() const override { return place_.rank; }
   int size() const override { return place_.size; }
   int local_rank() const override { return place_.local_rank; }
+  int num_servers() const override { return place_.num_servers; }
   int local_size() const override { return place_.local_size; }
   std::string job_id() const override { return place_.job_id; }
   std::string transport() const override { return transport_ ? transport_->name() : "single"; }

@@ -150,7 +150,8 @@ struct RendezvousClient::Impl {
                                    .token = token,
                                    .num_workers = static_cast<uint32_t>(options.num_workers),
                                    .host = options.host,
-                                   .node_ids = options.node_ids});
+                                   .node_ids = options.node_ids,
+                                   .num_servers = static_cast<uint32_t>(options.num_servers)});
     }
     send_unsaid();
   }
@@ -224,8 +225,11 @@ struct RendezvousClient::Impl {
       return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "", false,
                            "the scheduler has told what cannot be: " + why};
     }
-    Generation told{
-        .number = number, .size = static_cast<int>(assigned.size), .is_one_host = assigned.is_one_host, .ranks = {}};
+    Generation told{.number = number,
+                    .size = static_cast<int>(assigned.size),
+                    .is_one_host = assigned.is_one_host,
+                    .num_servers = static_cast<int>(assigned.num_servers),
+                    .ranks = {}};
     for (const NodeRank& node : assigned.nodes) told.ranks[node.node_id] = static_cast<int>(node.rank);
     const bool is_first = generation.number == 0;
     if (!is_first && number != generation.number && options.role == PeerRole::kWorker) {

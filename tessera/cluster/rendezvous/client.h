@@ -28,6 +28,7 @@ struct ClientOptions {
   uint64_t incarnation = 0;           // 0: drawn
   uint64_t token = 0;                 // that this incarnation was given, where the process has begun anew
   int num_workers = 0;                // 0: the scheduler knows
+  int num_servers = 0;                // so many of the nodes, the first ones, keep parameters
   int64_t join_timeout_ms = 600000;   // until the first generation begins
 };
 
@@ -36,6 +37,7 @@ struct Generation {
   uint64_t number = 0;
   int size = 0;
   bool is_one_host = false;
+  int num_servers = 0;               // the job's first ranks
   std::map<std::string, int> ranks;  // of the peer's nodes
 };
 

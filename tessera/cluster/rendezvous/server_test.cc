@@ -267,11 +267,11 @@ TEST(RendezvousServer, F64_ARecordedHandshakeProvesNothing) {
 TEST(RendezvousServer, F69_F70_AMemberThatGoesWrongLosesItsConnectionAndNothingElse) {
   Running running(2);
   Member good(running.client("good"));
-  const std::string huge = std::string("TR\x01\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
+  const std::string huge = std::string("TR\x02\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
   const std::vector<std::string> words = {
       huge,
-      std::string("TR\x02\x01", 4),
-      std::string("TR\x01\x63", 4),
+      std::string("TR\x01\x01", 4),
+      std::string("TR\x02\x63", 4),
       "garbage",
       print_message(Welcome{}, 0),
       print_frame(FrameType::kHeartbeat, 0, "x"),

@@ -60,6 +60,7 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message) con
   if (message.node_ids.empty() || (message.role == PeerRole::kWorker && message.node_ids.size() != 1)) {
     return "a worker has one node, a launcher one or more";
   }
+  if (message.num_servers > message.node_ids.size()) return "it has more servers than nodes";
   if (message.num_workers != 0 && message.num_workers != state_.num_workers) {
     return fmt::format("the job has {} workers, this peer says {}", state_.num_workers, message.num_workers);
   }
@@ -109,6 +110,10 @@ bool JobScheduler::is_of_ended_generation(const Peer& peer) const {
 // Gives the node to the peer. Whoever has it as an older incarnation, or as an older process of this one, is fenced.
 void JobScheduler::attach(Peer& peer, const std::string& id, const Register& message) {
   Node& node = nodes_[id];
+  if (!node.rank) {
+    const auto place = std::ranges::find(message.node_ids, id) - message.node_ids.begin();
+    node.is_server = place < static_cast<int64_t>(message.num_servers);
+  }
   const bool is_other = node.incarnation != message.incarnation;
   if (is_other) {
     const std::string reason = fmt::format("a newer process is node {} now", id);
@@ -180,24 +185,30 @@ void JobScheduler::begin_generation() {
   }
 }
 
-// Those that have none get the least that are free, in the order of hosts and node ids.
+// Those that have none get the least that are free, servers before workers, in the order of hosts and node ids.
 void JobScheduler::give_ranks() {
   std::vector<bool> is_taken(static_cast<size_t>(options_.num_workers));
-  std::vector<std::pair<std::string, std::string>> without;  // host and node id
+  struct Place {
+    bool is_server = false;
+    std::string host;
+    std::string id;
+  };
+  std::vector<Place> without;
   for (const auto& [id, node] : nodes_) {
     if (node.rank) {
       is_taken[*node.rank] = true;
     } else {
-      without.emplace_back(node.host, id);
+      without.push_back({node.is_server, node.host, id});
     }
   }
-  std::ranges::sort(without, [](const auto& a, const auto& b) {
-    return a.first != b.first ? is_before(a.first, b.first) : is_before(a.second, b.second);
+  std::ranges::sort(without, [](const Place& a, const Place& b) {
+    if (a.is_server != b.is_server) return a.is_server;
+    return a.host != b.host ? is_before(a.host, b.host) : is_before(a.id, b.id);
   });
   uint32_t rank = 0;
-  for (const auto& [host, id] : without) {
+  for (const Place& place : without) {
     while (is_taken[rank]) ++rank;
-    nodes_[id].rank = rank++;
+    nodes_[place.id].rank = rank++;
   }
 }
 
@@ -218,6 +229,8 @@ void JobScheduler::tell_ranks(Peer& peer, bool is_one_host) {
     if (found == nodes_.end() || !found->second.rank) return;
     assigned.nodes.push_back({id, *found->second.rank});
   }
+  assigned.num_servers =
+      static_cast<uint32_t>(std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_server; }));
   tell(peer.id, std::move(assigned));
 }
 

@@ -24,6 +24,7 @@ struct JobScheduler::Node {
   bool is_lost = false;
   bool is_silent = false;  // so it was lost, and nobody has said yet that its process has ended
   bool has_left = false;
+  bool is_server = false;     // it keeps parameters
   bool has_finished = false;  // its own process has said so
   int64_t heard_ms = 0;
   int64_t deadline_ms = 0;  // it is lost then

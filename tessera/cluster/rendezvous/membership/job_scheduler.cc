@@ -33,6 +33,7 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
                             .is_started = node.started_ns != 0,
                             .is_ready = saved.is_running,
                             .has_left = node.has_left,
+                            .is_server = node.is_server,
                             .has_finished = node.has_left,
                             .heard_ms = started_ms_,
                             .deadline_ms = started_ms_ + options_.node_timeout_ms};
@@ -220,7 +221,8 @@ void JobScheduler::record() {
   state_.nodes.clear();
   for (const auto& [id, node] : nodes_) {
     if (node.rank) {
-      state_.nodes.push_back({id, node.host, *node.rank, node.incarnation, node.started_ns, node.token, node.has_left});
+      state_.nodes.push_back(
+          {id, node.host, *node.rank, node.incarnation, node.started_ns, node.token, node.has_left, node.is_server});
     }
   }
   state_.is_running = phase_ == JobPhase::kRunning;

@@ -102,6 +102,39 @@ TEST(JobScheduler, RanksFollowHostAndNodeIdNotTheOrderOfComing) {
   EXPECT_FALSE(job.last_of<Assigned>(w1)->is_one_host);
 }
 
+TEST(JobScheduler, ServersHaveTheFirstRanksOnWhicheverHost) {
+  Job job({.num_workers = 5});
+  const auto come = [&](const std::string& host, std::vector<std::string> ids, uint32_t servers) {
+    const PeerId peer = job.connect();
+    const auto role = ids.size() > 1 ? PeerRole::kLauncher : PeerRole::kWorker;
+    job.say(peer, Register{.role = role, .incarnation = 1, .host = host, .node_ids = ids, .num_servers = servers}, 0);
+    return peer;
+  };
+  const PeerId launcher = come("a", {"a/0", "a/1", "a/2"}, 1);
+  const PeerId worker = come("b", {"b"}, 0);
+  const PeerId server = come("z", {"z"}, 1);
+  const auto* ranks = job.last_of<Assigned>(launcher);
+  ASSERT_NE(ranks, nullptr);
+  EXPECT_EQ(ranks->num_servers, 2U);
+  EXPECT_EQ(ranks->nodes[0].rank, 0U);
+  EXPECT_EQ(job.rank_of(server), 1);
+  EXPECT_EQ(ranks->nodes[1].rank, 2U);
+  EXPECT_EQ(ranks->nodes[2].rank, 3U);
+  EXPECT_EQ(job.rank_of(worker), 4);
+  // Another scheduler, which has what this one has written, says the same.
+  Job again({.num_workers = 5}, job.scheduler.state());
+  const PeerId back = again.join("z", 1, "z", 0, 1);
+  EXPECT_EQ(again.rank_of(back), 1);
+  EXPECT_EQ(again.last_of<Assigned>(back)->num_servers, 2U);
+}
+
+TEST(JobScheduler, MoreServersThanNodesAreRefused) {
+  Job job({.num_workers = 2});
+  const PeerId peer = job.connect();
+  job.say(peer, Register{.incarnation = 1, .host = "a", .node_ids = {"a"}, .num_servers = 2}, 0);
+  EXPECT_EQ(job.refusal_of(peer), "it has more servers than nodes");
+}
+
 TEST(JobScheduler, OneHostIsOneNameAtOneAddress) {
   Job same({.num_workers = 2});
   const PeerId a = same.join("a");

@@ -12,7 +12,7 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS2";
+constexpr std::string_view kStateMagic = "TRS3";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
@@ -38,6 +38,7 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_node.number(node.started_ns);
     of_node.number(node.token);
     of_node.flag(node.has_left);
+    of_node.flag(node.is_server);
   });
   fields.list(blobs, kBlobRules.size(), [](Fields& of_blob, std::pair<std::string, std::string>& blob) {
     of_blob.text(blob.first, kMaxValueName);

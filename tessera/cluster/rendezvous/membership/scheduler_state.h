@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
 // kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS2", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS3", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct SavedNode {
   uint64_t started_ns = 0;  // of its process; 0: none has registered
   uint64_t token = 0;
   bool has_left = false;
+  bool is_server = false;  // it keeps parameters
 };
 
 struct SchedulerState {

@@ -22,6 +22,7 @@ void visit_fields(Fields& fields, Register& message) {
   fields.text(message.host, kMaxHostName);
   fields.list(message.node_ids, kMaxNodesOfLauncher,
               [](Fields& of_node, std::string& id) { of_node.node_id(id, kMaxNodeId); });
+  fields.number(message.num_servers);
 }
 
 template <typename Fields>
@@ -78,6 +79,7 @@ void visit_fields(Fields& fields, Assigned& message) {
     of_node.node_id(node.node_id, kMaxNodeId);
     of_node.number(node.rank);
   });
+  fields.number(message.num_servers);
 }
 
 template <typename Fields>

@@ -30,6 +30,8 @@ struct Register {
   uint32_t num_workers = 0;
   std::string host;
   std::vector<std::string> node_ids;
+  // So many of them, the first ones, keep parameters: servers have the job's first ranks.
+  uint32_t num_servers = 0;
 };
 
 // Shows that a peer lives, and how far it is.
@@ -91,6 +93,7 @@ struct Assigned {
   uint32_t size = 0;
   bool is_one_host = false;  // all ranks have one host's name
   std::vector<NodeRank> nodes;
+  uint32_t num_servers = 0;  // the first ranks of the job
 };
 
 // Answers Heartbeat.
