@@ -158,6 +158,10 @@ void Cell::set_comm_fusion(int id) {
   for (Parameter* parameter : trainable_parameters()) parameter->comm_fusion = id;
 }
 
+void Cell::set_on_servers(bool on_servers) {
+  for (Parameter* parameter : trainable_parameters()) parameter->on_servers = on_servers;
+}
+
 void Cell::set_stage(int stage, int segment) {
   if (stage < 0) throw InvalidArgument("cell \"{}\": a stage must not be negative, got {}", path(), stage);
   if (segment < 0) throw InvalidArgument("cell \"{}\": a segment must not be negative, got {}", path(), segment);

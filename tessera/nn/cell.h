@@ -86,6 +86,9 @@ class Cell {
   // InvalidArgument for a negative id.
   void set_comm_fusion(int id);
 
+  // Has servers keep all trainable parameters here and below, see Parameter::on_servers.
+  void set_on_servers(bool on_servers = true);
+
   // The pipeline stage, from 0, on which this cell and those below it are computed, unless one of those names its own.
   // A network that goes over the stages more than once has cells of several segments on each: segment 0 is what the
   // first pass computes, and so on. Within a segment the stages follow each other, up from 0 or down to it. Has a

@@ -38,6 +38,8 @@ struct Parameter {
   // Hybrid parallel: each rank has a slice of its own, of its own shape, which the network combines by hand. Neither
   // its gradient nor its initial value is shared between ranks. Optimizer states are as their parameter.
   bool layerwise_parallel = false;
+  // In a job with parameter servers: the servers keep it, with its optimizer's states, and update it.
+  bool on_servers = false;
   // A moving statistic of batches. Where groups of ranks normalise their batches by themselves, each has a row of it.
   bool is_statistic = false;
   // Where it is set, it is the initial value instead of what `init` makes. Must have the type's shape.

@@ -203,6 +203,20 @@ class OnOneHost(Recovery):
         self.assertEqual(code, 0, out)
         self.assertEqual(result(out), straight, out)
 
+    def test_a_job_with_servers_goes_on_whoever_is_lost(self):
+        arguments = ("--network", "small_on_servers", "--steps", 10)
+        code, out = run([TESSERA, "run", "-n", 2, "--servers", 2, *self.job(*arguments)])
+        self.assertEqual(code, 0, out)
+        straight = result(out)
+        self.assertEqual(len(straight[0]), 10, out)
+        for rank, step in ((0, 4), (1, 10), (3, 6)):
+            with self.subTest(rank=rank, step=step):
+                code, out = run([TESSERA, "run", "-n", 2, "--servers", 2, "--max_restarts", 1,
+                                 *self.job(*arguments, "--kill_rank", rank, "--kill_step", step, "--kill_once", self.once())])
+                self.assertEqual(code, 0, out)
+                self.assertIn("the job goes on", out)
+                self.assertEqual(result(out), straight, out)
+
     def test_without_restarts_a_loss_is_the_end(self):
         code, out = run([TESSERA, "run", "-n", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3)])
         self.assertEqual(code, 1, out)

@@ -57,6 +57,11 @@ struct SmallNet : nn::Cell {
 
 std::unique_ptr<nn::Cell> make_network(const std::string& name) {
   if (name == "small") return std::make_unique<SmallNet>();
+  if (name == "small_on_servers") {
+    auto network = std::make_unique<SmallNet>();
+    network->set_on_servers();
+    return network;
+  }
   if (name == "small_in_stages") {
     auto network = std::make_unique<SmallNet>();
     network->conv.set_stage(0);

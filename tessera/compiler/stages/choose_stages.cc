@@ -218,7 +218,7 @@ void StagePlanner::require_shares(const mesh::StageRanks& ranks, int micro_batch
     throw InvalidArgument("the stages have {} ranks, {} in all, but there are {}: deal out as many as there are",
                           ranks.to_string(), ranks.num_ranks(), num_ranks_);
   }
-  require_micro_batches(ranks.num_stages(), micro_batches);
+  require_micro_batches({.num_stages = ranks.num_stages()}, micro_batches);
   if (rows_ % micro_batches != 0) {
     throw InvalidArgument(
         "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows can",

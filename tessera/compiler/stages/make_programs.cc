@@ -285,7 +285,7 @@ pipeline::PipelineProblem pipeline_problem(const StagedPlan& plan, int micro_bat
 
 ChosenSchedule choose_schedule(StagedPlan& plan, int micro_batches, const std::string& name,
                                const MachineProfile& profile) {
-  require_micro_batches(plan.num_stages(), micro_batches);
+  require_micro_batches(plan.options, micro_batches);
   const auto place = [&](bool split) {
     auto options = plan.options;
     options.split_backward = split;

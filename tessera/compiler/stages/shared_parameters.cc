@@ -18,9 +18,14 @@ using ir::NodeId;
 using ir::Value;
 using ir::ValueId;
 
-bool is_parameter(const Graph& graph, ValueId v) {
+const ir::Input* input_of(const ir::Graph& graph, ValueId v) {
   const auto& info = graph.info(v);
-  return info.node == ir::kNone && graph.inputs()[static_cast<size_t>(info.index)].kind == ir::InputKind::kParameter;
+  return info.node == ir::kNone ? &graph.inputs()[static_cast<size_t>(info.index)] : nullptr;
+}
+
+bool is_parameter(const Graph& graph, ValueId v) {
+  const ir::Input* input = input_of(graph, v);
+  return input != nullptr && input->kind == ir::InputKind::kParameter;
 }
 
 // Splits sums of gradients into the parts that the chunks have.
@@ -65,6 +70,26 @@ class GradientSplitter {
   Graph& graph_;
   const StagePlacement& placement_;
 };
+
+// Whether the value is a served parameter, or a cast of one.
+bool is_served(const ir::Graph& graph, ValueId v, const std::set<std::string>& served) {
+  if (const ir::Input* input = input_of(graph, v)) return served.contains(input->name);
+  const ir::Node& node = graph.node(graph.info(v).node);
+  return node.op == "cast" && is_served(graph, node.inputs[0], served);
+}
+
+// By NodeId: whether its results are made of data inputs and constants alone.
+std::vector<bool> made_of_data(const ir::Graph& graph) {
+  std::vector<bool> result(static_cast<size_t>(graph.num_nodes()));
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const auto& inputs = graph.node(n).inputs;
+    result[static_cast<size_t>(n)] = std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+      const ir::Input* input = input_of(graph, v);
+      return input != nullptr ? input->kind == ir::InputKind::kInput : result[static_cast<size_t>(graph.info(v).node)];
+    });
+  }
+  return result;
+}
 
 std::vector<SharedMessage> by_stages(const std::map<std::pair<int, int>, std::vector<std::string>>& found) {
   std::vector<SharedMessage> messages;
@@ -129,9 +154,13 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
     check(sum.op == "add" && sum.inputs[0] == held, "a gradient is added to its accumulator");
     const int owner = placement.value_chunks.at(accumulator->second);
     const Type type = graph.type(held);
-    for (const auto& [chunk, part] : splitter.parts_of(sum.inputs[1], owner)) {
+    const auto parts = splitter.parts_of(sum.inputs[1], owner);
+    // An owner that adds up nothing itself leaves its accumulator to the first of the others.
+    const int keeper = parts.contains(owner) ? owner : parts.begin()->first;
+    for (const auto& [chunk, part] : parts) {
       std::string name = output.name;
-      if (chunk != owner) {
+      if (chunk == keeper && chunk != owner) options.other_accumulators[name] = {name, chunk};
+      if (chunk != keeper) {
         name = fmt::format("{} of chunk {}", output.name, chunk);
         options.accumulators[name] = accumulator->second;
         options.other_accumulators[name] = {output.name, chunk};
@@ -148,7 +177,7 @@ Graph sum_accumulators(const Graph& update, const StageOptions& options) {
   Graph& graph = rewriter.graph();
   for (const auto& [name, other_chunk] : options.other_accumulators) {
     const ir::Input* held = update.find_input(other_chunk.of_owner);
-    if (held == nullptr) continue;
+    if (held == nullptr || name == other_chunk.of_owner) continue;
     const Value other = graph.add_input(ir::InputKind::kState, name, update.type(held->value));
     graph.set_origin({"accumulate", ir::kNone, {}, ir::kNone});
     const Value operands[] = {rewriter.at(held->value), other};
@@ -180,6 +209,27 @@ std::vector<SharedMessage> messages_of_values(const StagePlacement& placement, c
     }
   }
   return by_stages(found);
+}
+
+void place_for_servers(ir::Graph& graph, const std::set<std::string>& served) {
+  const auto is_data = made_of_data(graph);
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    ir::Node& node = graph.mutable_node(n);
+    node.stage = 1;
+    node.segment = 0;
+    // What data alone is made into is wherever it is read first.
+    if (is_data[static_cast<size_t>(n)]) node.stage = ir::kNone;
+    if (node.op != "gather" || node.attributes.get_int("axis") != 0 || !is_served(graph, node.inputs[0], served))
+      continue;
+    const ir::Input* indices = input_of(graph, node.inputs[1]);
+    const bool are_data = indices != nullptr ? indices->kind == ir::InputKind::kInput
+                                             : is_data[static_cast<size_t>(graph.info(node.inputs[1]).node)];
+    if (!are_data) continue;
+    node.stage = 0;
+    for (ValueId v = node.inputs[0]; input_of(graph, v) == nullptr; v = graph.node(graph.info(v).node).inputs[0]) {
+      graph.mutable_node(graph.info(v).node).stage = 0;
+    }
+  }
 }
 
 }  // namespace tessera::compiler

@@ -26,7 +26,7 @@ class StageSimulator {
       : plan_(plan), profile_(profile), options_(options) {}
 
   SimulatedStages run() {
-    require_micro_batches(plan_.num_stages(), options_.micro_batches);
+    require_micro_batches(plan_.options, options_.micro_batches);
     if (options_.schedule != "auto") return with_backward(splits_backward(options_.schedule));
     // A schedule may fit into memory with one of them only.
     std::string fault;

@@ -203,7 +203,8 @@ class Placer {
         put(input.name, 0);
         continue;
       }
-      const auto& chunks = found->second;
+      auto chunks = found->second;
+      if (options_.served.contains(input.name)) chunks.insert(result_.chunks.chunk_at(0, 0));
       std::set<int> stages;
       for (const int c : chunks) stages.insert(stage_of(c));
       put(input.name,
@@ -331,12 +332,12 @@ class Placer {
 
 }  // namespace
 
-void require_micro_batches(int num_stages, int micro_batches) {
-  if (micro_batches >= num_stages) return;
+void require_micro_batches(const StageOptions& stages, int micro_batches) {
+  if (micro_batches >= stages.num_stages || !stages.served.empty()) return;
   throw InvalidArgument(
       "a pipeline of {} stages needs as many micro-batches at least, got {}: cut the batch into more, or use fewer "
       "stages",
-      num_stages, micro_batches);
+      stages.num_stages, micro_batches);
 }
 
 StagePlacement place_on_stages(const Graph& graph, const StageOptions& options) { return Placer(graph, options).run(); }

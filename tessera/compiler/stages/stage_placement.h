@@ -43,10 +43,13 @@ struct StageOptions {
   std::set<std::string> gathered = {};
   // Whether a stage without parameters is refused.
   bool require_parameters = true;
+  // Parameters that stage 0 owns, whoever reads them: it keeps their optimizer's states and updates them.
+  std::set<std::string> served = {};
 };
 
 // Throws InvalidArgument where a batch is cut into fewer micro-batches than there are stages: some would always wait.
-void require_micro_batches(int num_stages, int micro_batches);
+// Servers of parameters may: they compute little.
+void require_micro_batches(const StageOptions& stages, int micro_batches);
 
 struct StagePlacement {
   int num_stages = 1;

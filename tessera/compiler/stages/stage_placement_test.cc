@@ -69,6 +69,57 @@ TEST(Placement, PutsGradientsWithTheirForwardNodesAndTheRestWithItsUsers) {
   EXPECT_EQ(messages[1].read, PhaseKind::kBackward);
 }
 
+// A table, looked up in it by ids of the batch, and a layer.
+const char* const kTable = R"(graph train_step
+  param table f32[9,4]
+  param w f32[4,4]
+  input ids i32[2]
+  state accu_grads.table f32[9,4]
+  state accu_grads.w f32[4,4]
+  %1 = gather table, ids {axis=0} : f32[2,4] @ a
+  %2 = matmul %1, w : f32[2,4] @ b
+  %3 = reduce_sum %2 {dims=[0,1]} : f32[] @ loss
+  %4 = fill {dtype="f32", shape=[2,4], value=1} : f32[2,4] @ loss
+  %5 = matmul %1, %4 {transpose_a} : f32[4,4] @ b (grad of %2)
+  %6 = matmul %4, w {transpose_b} : f32[2,4] @ b (grad of %2)
+  %7 = zeros_like table : f32[9,4] @ a (grad of %1)
+  %8 = scatter_add %7, ids, %6 {axis=0} : f32[9,4] @ a (grad of %1)
+  %9 = add accu_grads.table, %8 : f32[9,4] @ accumulate
+  %10 = add accu_grads.w, %5 : f32[4,4] @ accumulate
+  return loss = %3, accu_grads.table = %9, accu_grads.w = %10
+)";
+
+TEST(Placement, OfServersHasThemLookUpRowsAndOwnWhatIsServed) {
+  auto graph = ir::parse(kTable);
+  StageOptions stages{.num_stages = 2,
+                      .accumulators = {{"accu_grads.table", "table"}, {"accu_grads.w", "w"}},
+                      .served = {"table", "w"}};
+  place_for_servers(graph, stages.served);
+  auto placed = place_on_stages(graph, stages);
+  EXPECT_EQ(placed.values.at("table"), 0);
+  EXPECT_FALSE(placed.shared.contains("table")) << "workers have none of it";
+  // What workers read of the layer belongs to the servers, too, and its gradient is added up by the workers alone.
+  EXPECT_EQ(placed.values.at("w"), 0);
+  EXPECT_EQ(placed.shared.at("w"), (std::vector{0, 1}));
+  const auto split = split_accumulators(graph, placed, stages);
+  EXPECT_EQ(stages.other_accumulators.at("accu_grads.w"), (StageOptions::OtherAccumulator{"accu_grads.w", 1}));
+  placed = place_on_stages(split, stages);
+  // Of the table only rows pass, and their gradients.
+  const auto messages = chunk_messages(split, placed);
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(split.value_name(messages[0].value), "%1");
+  EXPECT_EQ(messages[0].from, 0);
+  EXPECT_EQ(split.value_name(messages[1].value), "%6");
+  const auto sums = messages_of_sums(placed, stages);
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(sums[0].values, (std::vector<std::string>{"accu_grads.w"}));
+  EXPECT_EQ(sums[0].from, 1);
+  const auto values = messages_of_values(placed, stages);
+  ASSERT_EQ(values.size(), 1U);
+  EXPECT_EQ(values[0].values, (std::vector<std::string>{"w"}));
+  EXPECT_EQ(values[0].to, 1);
+}
+
 TEST(Placement, SplitsOffWhatNoOtherStageWaitsFor) {
   auto split = options(2);
   split.split_backward = true;

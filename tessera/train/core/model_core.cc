@@ -28,6 +28,15 @@ void check_options(const ModelOptions& options, int num_ranks) {
   }
 }
 
+// In a job whose launcher has started servers every model has them.
+ModelOptions with_servers(const cluster::Context& context, ModelOptions options) {
+  if (options.servers == 0) options.servers = context.num_servers();
+  if (options.servers > 0 && options.parallel_mode == ParallelMode::kStandAlone) {
+    options.parallel_mode = ParallelMode::kDataParallel;
+  }
+  return options;
+}
+
 // The seed that the model has had since the job began: a script may draw it.
 uint64_t seed_of_job(cluster::Recovery& recovery, uint64_t own) {
   static constexpr const char* kName = "seed";  // of the job's state: a line for each model of a process
@@ -47,7 +56,7 @@ uint64_t seed_of_job(cluster::Recovery& recovery, uint64_t own) {
 }  // namespace
 
 ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cells, const ModelOptions& the_options)
-    : context(the_context), cells(the_cells), options(the_options) {
+    : context(the_context), cells(the_cells), options(with_servers(the_context, the_options)) {
   check_options(options, context.size());
   if (context.rank() == 0) {
     for (const auto& line : unused_options(options, context.size())) log_warning("{}", line);

@@ -72,7 +72,8 @@ std::string modes_that_read(const OptionInfo& option) {
 ParallelMode working_mode(const ModelOptions& options) {
   const bool is_cut = num_stages(options.pipeline) != 0 || options.pipeline.stages.is_automatic();
   const bool has_stages = options.parallel_mode == ParallelMode::kAutomatic && is_cut;
-  return has_stages ? ParallelMode::kPipeline : options.parallel_mode;
+  const bool has_servers = options.parallel_mode == ParallelMode::kDataParallel && options.servers > 0;
+  return has_stages || has_servers ? ParallelMode::kPipeline : options.parallel_mode;
 }
 
 std::vector<OptionInfo> mode_options() {

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/pipeline/schedule_text.h"
@@ -21,15 +22,27 @@
 namespace tessera::train {
 namespace {
 
+// The ranks of the stages, or one stage of all until it is found how many there are. Servers of parameters are a stage.
+mesh::StageRanks ranks_of(const ModelOptions& options, int num_ranks) {
+  if (options.servers > 0) {
+    if (options.servers >= num_ranks) {
+      throw InvalidArgument(
+          "servers: {} of {} ranks are to keep parameters, which leaves none to train: use fewer servers, or more "
+          "ranks",
+          options.servers, num_ranks);
+    }
+    return mesh::StageRanks({options.servers, num_ranks - options.servers});
+  }
+  const bool is_searched = options.parallel_mode == ParallelMode::kAutomatic && options.pipeline.stages.is_automatic();
+  if (is_searched && options.pipeline.ranks.empty()) return mesh::StageRanks({num_ranks});
+  return stage_ranks(options.pipeline, num_ranks);
+}
+
 // The network's stages lie on ranks of their own, micro-batches pass through them one after the other. Every rank reads
 // whole batches and takes of them what its stage reads.
 class Pipeline final : public OneGraph {
  public:
-  explicit Pipeline(const ModeParts& parts)
-      : OneGraph(parts),
-        ranks_(finds_stages() && parts.options.pipeline.ranks.empty()
-                   ? mesh::StageRanks({parts.context.size()})
-                   : stage_ranks(parts.options.pipeline, parts.context.size())) {
+  explicit Pipeline(const ModeParts& parts) : OneGraph(parts), ranks_(ranks_of(parts.options, parts.context.size())) {
     check_options();
   }
 
@@ -106,11 +119,20 @@ class Pipeline final : public OneGraph {
   int stage() const { return ranks_.stage_of(context_.rank()); }
   int64_t micro_batches() const {
     if (found_micro_batches_ > 0) return found_micro_batches_;
-    return options_.pipeline.micro_batches == 0 ? num_stages() : options_.pipeline.micro_batches;
+    if (options_.pipeline.micro_batches != 0) return options_.pipeline.micro_batches;
+    return has_servers() ? 1 : num_stages();
   }
+  bool has_servers() const { return options_.servers > 0; }
   void check_options() const {
     const auto& pipeline = options_.pipeline;
-    if (pipeline.micro_batches != 0) compiler::require_micro_batches(num_stages(), pipeline.micro_batches);
+    if (pipeline.micro_batches != 0) {
+      compiler::require_micro_batches({.num_stages = has_servers() ? 1 : num_stages()},
+                                      static_cast<int>(pipeline.micro_batches));
+    }
+    if (has_servers() && options_.parallel_mode != ParallelMode::kDataParallel) {
+      throw InvalidArgument("servers are there in data_parallel, got {}: a pipeline's stages keep their parameters",
+                            to_string(options_.parallel_mode));
+    }
     if (pipeline.segments < 0 || (pipeline.segments > 0 && !finds_cuts())) {
       throw InvalidArgument(
           "pipeline.segments is a number of auto_parallel, which finds where the network is cut, got {} in {}: in "
@@ -137,12 +159,29 @@ class Pipeline final : public OneGraph {
     for (size_t i = 0; i < trainable.size(); ++i) {
       stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
     }
+    stages.served = served();
     return stages;
+  }
+
+  // The parameters that servers keep, by name.
+  std::set<std::string> served() const {
+    std::set<std::string> names;
+    if (!has_servers()) return names;
+    for (const auto* parameter : cells_.trainable_parameters()) {
+      if (parameter->on_servers) names.insert(parameter->full_name());
+    }
+    if (names.empty()) {
+      throw InvalidArgument(
+          "servers: {} ranks are to keep parameters, but no parameter is set_on_servers(): call it on a cell that has "
+          "some, or use no servers",
+          options_.servers);
+    }
+    return names;
   }
 
   session::PipelinedOptions pipelined(const ir::Graph& micro) const {
     return {.micro_batches = static_cast<int>(micro_batches()),
-            .schedule = options_.pipeline.schedule,
+            .schedule = micro_batches() < num_stages() ? "auto" : options_.pipeline.schedule,  // beside servers
             .receive_ahead = options_.pipeline.receive_ahead,
             .profile = profile(micro)};
   }
@@ -152,7 +191,7 @@ class Pipeline final : public OneGraph {
   const compiler::MachineProfile& profile(const ir::Graph& micro) const {
     if (options_.pipeline.profile) return *options_.pipeline.profile;
     if (!planned_by_) {
-      const bool is_searched = finds_cuts() || options_.pipeline.schedule == "auto";
+      const bool is_searched = finds_cuts() || (options_.pipeline.schedule == "auto" && !has_servers());
       planned_by_ = is_searched ? measure_briefly(context_, micro) : compiler::example_profile();
     }
     return *planned_by_;
@@ -168,9 +207,33 @@ class Pipeline final : public OneGraph {
         if (!sharding.dims.empty()) sharding.dims[0] = {0};
         of_size.hints[input.name] = {of_size.mesh, sharding};
       }
+      if (has_servers() && size == ranks_.count(0)) serve(of_size, size != ranks_.count(1));
       sizes.emplace(size, std::move(of_size));
     }
     return sizes;
+  }
+
+  // Servers share the rows of what they keep. Where the workers are as many, one plan is for both: they share them,
+  // too.
+  void serve(compiler::WithinStage& within, bool are_servers_only) const {
+    const auto& mesh = within.mesh;
+    if (are_servers_only) {
+      for (auto& [name, layout] : within.hints)
+        layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
+    }
+    const auto trainable = cells_.trainable_parameters();
+    const auto accumulators = nn::gradient_accumulators(trainable);
+    for (size_t i = 0; i < trainable.size(); ++i) {
+      const auto& shape = trainable[i]->type.shape;
+      if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
+      auto rows = mesh::Sharding::replicated(shape.ndim());
+      rows.dims[0] = {0};
+      within.hints[trainable[i]->full_name()] = {mesh, rows};
+      if (!are_servers_only) continue;
+      // What workers have added up comes as it is to lie.
+      within.hints[accumulators[i].full_name()] = {mesh, rows};
+      within.plan.partial_states.erase(accumulators[i].full_name());
+    }
   }
 
   compiler::PlanOptions stage_plan_options() const {
@@ -204,6 +267,7 @@ class Pipeline final : public OneGraph {
                                                     : step_graphs(micro, micro_batches());
     traced_.clear();
     if (finds_cuts()) compiler::set_stages(graphs.micro, cuts_);
+    if (has_servers()) compiler::place_for_servers(graphs.micro, served());
     return session.plan_stages(graphs.micro, &graphs.update, ranks_, within(micro, stage_plan_options()),
                                stage_options());
   }
@@ -221,8 +285,6 @@ class Pipeline final : public OneGraph {
     found_micro_batches_ = found.micro_batches;
   }
 
-  // How many there are, as well.
-  bool finds_stages() const { return finds_cuts() && options_.pipeline.stages.is_automatic(); }
   // Automatic parallelism says how many stages there are, not where they begin.
   bool finds_cuts() const { return options_.parallel_mode == ParallelMode::kAutomatic; }
 
@@ -243,6 +305,11 @@ class Pipeline final : public OneGraph {
   compiler::StagedPlan plan_forward(session::Session& session, const ir::Graph& graph, const InputSpecs& inputs) const {
     auto options = stage_plan_options();
     options.whole_results = true;
+    if (has_servers()) {
+      auto placed = graph;
+      compiler::place_for_servers(placed, served());
+      return session.plan_stages(placed, nullptr, ranks_, within(inputs, options), stage_options());
+    }
     if (!finds_cuts()) {
       return session.plan_stages(graph, nullptr, ranks_, within(inputs, options), stage_options());
     }
@@ -284,6 +351,10 @@ class Pipeline final : public OneGraph {
 
   void say(const session::PipelinedStep& step, const std::string& profile) const {
     if (context_.rank() != 0) return;
+    if (has_servers()) {
+      log_info("{} servers keep {} parameters, {} ranks train", options_.servers, served().size(), ranks_.count(1));
+      return;
+    }
     const auto& found = step.schedule();
     const pipeline::PictureOptions options{.max_width = 150};
     log_info("pipeline of {} stages, {} micro-batches, {}: by the profile \"{}\" idle {:.1f} % of the time\n{}{}",

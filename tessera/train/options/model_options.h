@@ -39,6 +39,7 @@ struct ModelOptions {
   std::string group_ckpt_save_file = {};
   AutomaticPlanOptions automatic = {};
   PipelineOptions pipeline = {};
+  int servers = 0;
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
   int optimizer_weight_shard_size = 0;
@@ -124,6 +125,13 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .uses = OptionUses{kUnused, kUnused, kUnused, kUnused, kRead, kRead},
                    .needs = {"pipeline.stages", "pipeline.ranks"}},
         options.pipeline);
+  visit(OptionInfo{.name = "servers",
+                   .doc = "So many ranks, the first of the job, keep the parameters that are set_on_servers() and "
+                          "update them; the others train, data parallel; docs/servers.md.",
+                   .uses = OptionUses{kUnused, kRead, kRefused, kRefused, kRefused, kRead},
+                   .least = 0,
+                   .most = std::numeric_limits<int>::max()},
+        options.servers);
   visit(OptionInfo{.name = "parallel_optimizer",
                    .doc = "The replicas of a parameter share its rows, the optimizer's states and its work. A search "
                           "decides on it, too.",

@@ -1,0 +1,255 @@
+// A job with parameter servers has the losses and values of one device, whatever the servers keep.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/adam.h"
+#include "tessera/nn/optimizers/ftrl.h"
+#include "tessera/nn/optimizers/momentum.h"
+#include "tessera/nn/optimizers/sgd.h"
+#include "tessera/testing/relative_deviation.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+#include "tests/equivalence/networks.h"
+
+namespace tessera::equivalence {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+struct Job {
+  std::string name;
+  std::string network;
+  int servers = 1;  // 0: one device
+  int workers = 2;
+  std::string kept = "";  // the cells whose parameters servers keep: those whose path begins so
+  std::string optimizer = "momentum";
+  int64_t rows = 8;
+  int64_t micro_batches = 1;
+};
+
+std::ostream& operator<<(std::ostream& out, const Job& job) { return out << job.name; }
+
+// Rows [first, first + count) of a column.
+TensorView rows_of(const Tensor& column, int64_t first, int64_t count) {
+  std::vector<mesh::Range> box = {{first, count}};
+  for (int dim = 1; dim < column.type().shape.ndim(); ++dim) box.push_back({0, column.type().shape[dim]});
+  return mesh::piece_of(column.view(), box);
+}
+
+std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
+  if (name == "sgd") return std::make_unique<nn::SGD>(nn::SGDOptions{.learning_rate = 0.05});
+  if (name == "adam") return std::make_unique<nn::Adam>(nn::AdamOptions{.learning_rate = 0.01});
+  if (name == "ftrl") return std::make_unique<nn::FTRL>(nn::FTRLOptions{.learning_rate = 0.01, .l1 = 1e-3});
+  check_equal(name, "momentum", "optimizer of a job");
+  return std::make_unique<nn::Momentum>(
+      nn::MomentumOptions{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 1e-4});
+}
+
+void keep(nn::Cell& cell, const std::string& path) {
+  if (cell.path().starts_with(path)) {
+    cell.set_on_servers();
+    return;
+  }
+  for (const auto& [name, child] : cell.children()) keep(*child, path);
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  double evaluated = 0;
+  std::map<std::string, std::vector<double>> values;
+};
+
+struct Files {
+  std::string load = {};
+  std::string save = {};
+};
+
+Outcome train(const Job& job, int64_t first_step, int64_t steps, const Files& files = {}) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(job.servers == 0 ? 1 : job.servers + job.workers, [&](cluster::Context& context) {
+    const auto network = make_network(job.network, DType::kF64);
+    if (job.servers > 0) keep(*network, job.kept);
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    const auto optimizer = make_optimizer(job.optimizer);
+    train::ModelOptions options{.gradient_accumulation_steps = job.servers == 0 ? job.micro_batches : 1,
+                                .seed = 3,
+                                .session = {.kernel_choice = session::KernelChoice::kFixed}};
+    if (job.servers > 0) {
+      options.parallel_mode = train::ParallelMode::kDataParallel;
+      options.servers = job.servers;
+      options.pipeline.micro_batches = job.micro_batches == 1 ? 0 : job.micro_batches;
+    }
+    train::Model model(context, *network, &loss, optimizer.get(), options);
+    if (!files.load.empty()) model.load_checkpoint(files.load, {.accept_other_jobs = true});
+    std::vector<double> losses;
+    for (int64_t step = first_step; step < first_step + steps; ++step) {
+      const auto batch = make_batch(job.network, job.rows, step, DType::kF64);
+      const int64_t parts = options.gradient_accumulation_steps;
+      const int64_t rows = job.rows / parts;
+      for (int64_t part = 0; part < parts; ++part) {
+        const double value =
+            model.train_step({rows_of(batch[0], part * rows, rows), rows_of(batch[1], part * rows, rows)}, rows);
+        if (part == parts - 1) losses.push_back(value);
+      }
+    }
+    if (!files.save.empty()) model.save_checkpoint(files.save, {.integrated = true});
+    std::map<std::string, std::vector<double>> values;
+    for (const auto& name : model.names()) {
+      // They are zero between steps, and a job with servers has none.
+      if (!nn::is_accumulation_state(name)) values[name] = model.value(name).to_doubles();
+    }
+    const std::scoped_lock lock(mutex);
+    if (outcome.losses.empty()) {
+      outcome.losses = losses;
+      outcome.values = values;
+      return;
+    }
+    EXPECT_EQ(losses, outcome.losses) << "ranks are told different losses";
+    EXPECT_EQ(values, outcome.values) << "ranks have different values";
+  });
+  return outcome;
+}
+
+void expect_equal(const Outcome& found, const Outcome& expected, double tolerance) {
+  EXPECT_LE(relative_deviation(found.losses, expected.losses), tolerance);
+  ASSERT_EQ(found.values.size(), expected.values.size());
+  for (const auto& [name, value] : expected.values) {
+    ASSERT_TRUE(found.values.contains(name)) << name;
+    EXPECT_LE(relative_deviation(found.values.at(name), value), tolerance) << name;
+  }
+}
+
+std::vector<Job> jobs() {
+  std::vector<Job> all;
+  for (const int servers : {1, 2, 3}) {
+    for (const int workers : {1, 2, 4}) {
+      const auto name = [&](const char* text) {
+        return fmt::format("{}_{}_servers_{}_workers", text, servers, workers);
+      };
+      all.push_back({.name = name("dense"), .network = "mlp", .servers = servers, .workers = workers});
+      all.push_back({.name = name("tables"),
+                     .network = "transformer",
+                     .servers = servers,
+                     .workers = workers,
+                     .kept = "embedding",
+                     .optimizer = "adam"});
+    }
+  }
+  for (const char* optimizer : {"momentum", "sgd", "adam", "ftrl"}) {
+    all.push_back({.name = fmt::format("mixed_{}", optimizer),
+                   .network = "transformer",
+                   .servers = 2,
+                   .workers = 3,
+                   .optimizer = optimizer,
+                   .rows = 7});
+  }
+  all.push_back({.name = "statistics", .network = "resnet", .servers = 2, .workers = 2});
+  all.push_back({.name = "dropout", .network = "translator", .servers = 2, .workers = 3});
+  all.push_back({.name = "tied_words", .network = "gpt", .servers = 3, .workers = 2, .optimizer = "adam"});
+  all.push_back({.name = "micro_batches", .network = "mlp", .servers = 2, .workers = 2, .micro_batches = 4});
+  return all;
+}
+
+class Servers : public testing::TestWithParam<Job> {};
+
+TEST_P(Servers, GiveLossesAndValuesOfOneDevice) {
+  const Job& job = GetParam();
+  Job alone = job;
+  alone.servers = 0;
+  expect_equal(train(job, 0, 5), train(alone, 0, 5), 1e-10);
+}
+
+// A checkpoint is of the job: any number of servers and workers goes on from it, and so does one device.
+TEST(ServersCheckpoints, GoOnWithOthers) {
+  const std::string path = testing::TempDir() + "servers.ckpt";
+  Job job{.name = "", .network = "transformer", .servers = 2, .workers = 2, .kept = "embedding", .optimizer = "adam"};
+  Job alone = job;
+  alone.servers = 0;
+  const auto straight = train(alone, 0, 6);
+  train(job, 0, 3, {.save = path});
+  for (const auto& [servers, workers] : {std::pair{0, 1}, {3, 1}, {1, 3}}) {
+    Job other = job;
+    other.servers = servers;
+    other.workers = workers;
+    const auto found = train(other, 3, 3, {.load = path});
+    const std::vector<double> expected(straight.losses.begin() + 3, straight.losses.end());
+    EXPECT_LE(relative_deviation(found.losses, expected), 1e-10) << servers << " servers";
+    expect_equal({.losses = expected, .values = found.values}, {.losses = expected, .values = straight.values}, 1e-10);
+  }
+  train(alone, 0, 3, {.save = path});
+  expect_equal({.losses = straight.losses, .values = train(job, 3, 3, {.load = path}).values}, straight, 1e-10);
+}
+
+// Servers share rows of what they keep, and of the optimizer's states; workers have none of a table.
+TEST(ServersLayouts, ShareRows) {
+  std::mutex mutex;
+  std::map<int, std::vector<std::string>> kept;
+  run_ranks(5, [&](cluster::Context& context) {
+    const auto network = make_network("transformer", DType::kF64);
+    keep(*network, "embedding");
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    const auto optimizer = make_optimizer("adam");
+    const std::string path = testing::TempDir() + (context.rank() < 3 ? "of_servers.ckpt" : "of_workers.ckpt");
+    train::Model model(
+        context, *network, &loss, optimizer.get(),
+        {.parallel_mode = train::ParallelMode::kDataParallel, .strategy_ckpt_save_file = path, .servers = 3});
+    const auto batch = make_batch("transformer", 8, 0, DType::kF64);
+    model.train_step({batch[0].view(), batch[1].view()}, 8);
+    int64_t written = 0;  // once all have come here
+    context.world().broadcast(&written, 1, DType::kI64, 0, "the files are written");
+    std::vector<std::string> own;
+    for (const auto& layout : checkpoint::read_strategy_file(context.file_system(), path).layouts) {
+      if (!layout.name.ends_with("embedding_table")) continue;
+      EXPECT_EQ(layout.num_optimizer_shards(), 3) << layout.name;
+      own.push_back(layout.name);
+    }
+    const std::scoped_lock lock(mutex);
+    kept[context.rank()] = own;
+  });
+  // The table and both moments.
+  for (const auto& [rank, own] : kept) EXPECT_EQ(own.size(), rank < 3 ? 3U : 0U) << rank;
+}
+
+std::string refusal_of(int ranks, const train::ModelOptions& options, bool marks) {
+  try {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      const auto network = make_network("mlp", DType::kF64);
+      if (marks) keep(*network, "");
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      const auto optimizer = make_optimizer("sgd");
+      train::Model model(context, *network, &loss, optimizer.get(), options);
+      const auto batch = make_batch("mlp", 8, 0, DType::kF64);
+      model.train_step({batch[0].view(), batch[1].view()}, 8);
+    });
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(ServersRefuse, WhatCannotBe) {
+  using enum train::ParallelMode;
+  EXPECT_THAT(refusal_of(2, {.parallel_mode = kDataParallel, .servers = 2}, true),
+              HasSubstr("servers: 2 of 2 ranks are to keep parameters, which leaves none to train"));
+  EXPECT_THAT(refusal_of(2, {.parallel_mode = kDataParallel, .servers = 1}, false),
+              HasSubstr("but no parameter is set_on_servers(): call it on a cell that has some"));
+  EXPECT_THAT(refusal_of(2, {.parallel_mode = kSemiAuto, .servers = 1}, true),
+              HasSubstr("servers is not available in"));
+  EXPECT_THAT(refusal_of(3, {.parallel_mode = kPipeline, .pipeline = {.stages = 3}, .servers = 1}, true),
+              HasSubstr("servers are there in data_parallel, got pipeline_parallel"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Servers, testing::ValuesIn(jobs()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tessera::equivalence
