@@ -253,7 +253,7 @@ def main():
     deadline = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
 
     wants_python = arguments.all is not None and (
-        not arguments.all or not {"python", "reference", "tutorials"}.isdisjoint(arguments.all))
+        not arguments.all or not {"python", "reference", "servers", "tutorials"}.isdisjoint(arguments.all))
     if not configure("release", python_options() if wants_python else ()):
         return 1
     tests = tests_of("release")

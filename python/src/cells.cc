@@ -344,6 +344,15 @@ Of several paths below the first counts. A cell keeps else the path over the cel
       },
       "id"_a);
   cell.def(
+      "set_on_servers",
+      [](nb::object self, bool on_servers) {
+        nb::cast<nn::Cell&>(self).set_on_servers(on_servers);
+        note_change();
+        return self;
+      },
+      "on_servers"_a = true,
+      "In a job with parameter servers, these keep all trainable parameters here and below, and update them.");
+  cell.def(
       "set_stage",
       [](nb::handle self, int stage, int segment) {
         nb::cast<nn::Cell&>(self).set_stage(stage, segment);

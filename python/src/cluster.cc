@@ -37,6 +37,9 @@ The end of the process does it by itself: an exception, and an exit code other t
   sub.def(
       "local_rank", [] { return context().local_rank(); }, "This process's place among those of its host.");
   sub.def("local_size", [] { return context().local_size(); });
+  sub.def(
+      "num_servers", [] { return context().num_servers(); },
+      "So many of the first ranks keep parameters, as the launcher says; 0 where it says nothing.");
   sub.def("num_compute_threads", [] { return context().num_compute_threads(); });
   sub.def(
       "create_group",

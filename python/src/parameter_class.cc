@@ -58,6 +58,13 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def_rw("parallel_optimizer", &nn::Parameter::parallel_optimizer);
   parameter.def_rw("comm_fusion", &nn::Parameter::comm_fusion);
   parameter.def_rw("layerwise_parallel", &nn::Parameter::layerwise_parallel);
+  parameter.def_prop_rw(
+      "on_servers", [](const nn::Parameter& self) { return self.on_servers; },
+      [](nn::Parameter& self, bool on) {
+        if (self.on_servers != on) note_change();
+        self.on_servers = on;
+      },
+      "In a job with parameter servers, these keep it and update it.");
   parameter.def(
       "value",
       [](const std::shared_ptr<nn::Parameter>& self) -> nb::object {

@@ -10,19 +10,8 @@ import types
 from mindspore._refused import has_remedy, home, remedy
 from mindspore._stand_ins import stand_in
 
-# Parts of the reference that Tessera will have, by what they wait for.
-WAITS = {
-    "set_ps_context": "the parameter server",
-    "get_ps_context": "the parameter server",
-    "reset_ps_context": "the parameter server",
-    "set_param_ps": "the parameter server",
-}
-
-
 def _refusal(module, name):
     """Why the module's name is refused, and what to use instead; "" where nothing is known of it."""
-    if name in WAITS:
-        return f"{module}.{name} waits for {WAITS[name]}, which Tessera does not have yet"
     instead = remedy(module, name)
     return f"{module}.{name} is not part of Tessera's mindspore package; {instead}" if instead else ""
 

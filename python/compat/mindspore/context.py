@@ -8,6 +8,7 @@ import sys
 import tessera
 
 from mindspore import _key_uses, _search_parameters
+from mindspore._parameter_server import get_ps_context, reset_ps_context, set_ps_context
 
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1

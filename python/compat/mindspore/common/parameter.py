@@ -1,7 +1,7 @@
 """Parameter and ParameterTuple."""
 import tessera
 
-from mindspore import context
+from mindspore import _parameter_server, context
 from mindspore.common.initializer import PendingTensor
 
 _MAX_NAME = 1024
@@ -84,8 +84,11 @@ class _Parameter(tessera.Parameter):
             raise TypeError(f"The argument 'stage' should be a positive int number, but got {stage}.")
 
     def set_param_ps(self, init_in_server=False):
-        """Refused until there is a parameter server."""
-        raise RuntimeError(f"Parameter {self.name}: set_param_ps waits for the parameter server, which Tessera does not have yet")
+        """Servers keep the parameter. init_in_server has no effect: values begin equal everywhere."""
+        if not isinstance(init_in_server, bool):
+            raise TypeError(f"For 'Parameter.set_param_ps', the 'init_in_server' must be bool, but got {type(init_in_server).__name__}.")
+        _parameter_server.require_servers(f"Parameter {self.name}: set_param_ps")
+        self.on_servers = True
 
 
 _set_native = tessera.Parameter.set_data

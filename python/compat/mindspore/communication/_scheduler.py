@@ -5,6 +5,8 @@ import sys
 
 import tessera
 
+from mindspore import _parameter_server
+
 _SCHEDULER, _WORKER, _SERVER = "MS_SCHED", "MS_WORKER", ("MS_PSERVER", "MS_SERVER")
 
 
@@ -79,19 +81,22 @@ def meet_at_scheduler():
     port = _number("MS_SCHED_PORT", os.environ.get("MS_SCHED_PORT"), 1, 65535)
     host = _host()
     seconds = _number("MS_TOPO_TIMEOUT", os.environ.get("MS_TOPO_TIMEOUT") or "600", 1, 2147483)
-    if role in _SERVER:
-        raise RuntimeError(f"MS_ROLE {role}: there is no parameter server; the workers train by themselves, so start none")
+    servers = _parameter_server.num_servers_of_environment() if _parameter_server.is_enabled() else 0
+    if role in _SERVER and servers == 0:
+        raise RuntimeError(f"MS_ROLE {role}: there are no servers unless the script calls set_ps_context(enable_ps=True) before init() and MS_SERVER_NUM "
+                           "says how many.")
     if role == _SCHEDULER:
-        _end_process(tessera.cluster.run_scheduler(host, port, workers, timeout_ms=1000 * seconds, **_recovery_of_scheduler()))
-    if role != _WORKER:
-        raise RuntimeError(f"The MS_ROLE must be {_SCHEDULER} or {_WORKER}, but got {role}.")
+        _end_process(tessera.cluster.run_scheduler(host, port, workers + servers, timeout_ms=1000 * seconds, **_recovery_of_scheduler()))
+    if role != _WORKER and role not in _SERVER:
+        raise RuntimeError(f"The MS_ROLE must be {_SCHEDULER}, {_WORKER} or {_SERVER[0]}, but got {role}.")
     if _recovers():
         if not os.environ.get("MS_NODE_ID"):
             raise RuntimeError("The MS_NODE_ID should not be null where MS_ENABLE_RECOVERY is 1: by it a worker that is started again has "
                                "its rank.")
         _recovery_path()
     os.environ["TESSERA_SCHEDULER"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    os.environ["TESSERA_NUM_WORKERS"] = str(workers)
+    os.environ["TESSERA_NUM_WORKERS"] = str(workers + servers)
+    os.environ["TESSERA_ROLE"] = "server" if role in _SERVER else "worker"
     os.environ["TESSERA_JOIN_TIMEOUT_MS"] = str(1000 * seconds)
     if os.environ.get("MS_NODE_ID"):
         os.environ["TESSERA_NODE_ID"] = os.environ["MS_NODE_ID"]
@@ -99,6 +104,6 @@ def meet_at_scheduler():
 
 def tell_place():
     """Sets the variables that scripts read of their place, once the scheduler has given it."""
-    os.environ["RANK_ID"] = str(tessera.cluster.rank())
-    os.environ["RANK_SIZE"] = str(tessera.cluster.size())
+    os.environ["RANK_ID"] = str(_parameter_server.own_rank())
+    os.environ["RANK_SIZE"] = str(_parameter_server.num_workers())
     os.environ["DEVICE_ID"] = str(tessera.cluster.local_rank())

@@ -7,7 +7,7 @@ import os
 
 import tessera
 
-from mindspore import context
+from mindspore import _parameter_server, context
 from mindspore._missing import missing
 from mindspore.communication._place import place_of_this_process
 from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, tell_place
@@ -77,13 +77,15 @@ def native_group(group):
 
 
 def get_rank(group=HCCL_WORLD_COMM_GROUP):
-    """This process's place in the group."""
-    return tessera.cluster.rank(native_group(group))
+    """This process's place in the group; in that of all ranks, among the workers or among the servers."""
+    native = native_group(group)
+    return _parameter_server.own_rank() if native == "world" else tessera.cluster.rank(native)
 
 
 def get_group_size(group=HCCL_WORLD_COMM_GROUP):
-    """Ranks of the group."""
-    return tessera.cluster.size(native_group(group))
+    """Ranks of the group; of that of all ranks, those that train."""
+    native = native_group(group)
+    return _parameter_server.num_workers() if native == "world" else tessera.cluster.size(native)
 
 
 def get_local_rank(group=HCCL_WORLD_COMM_GROUP):

@@ -1,7 +1,7 @@
 """Cell, CellList, SequentialCell."""
 import tessera
 
-from mindspore import _check, _modes, context
+from mindspore import _check, _modes, _parameter_server, context
 from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
 
@@ -293,8 +293,14 @@ class Cell(tessera.nn.Cell):
         return self
 
     def set_param_ps(self, recurse=True, init_in_server=False):
-        """Refused until there is a parameter server."""
-        raise RuntimeError("Cell.set_param_ps waits for the parameter server, which Tessera does not have yet")
+        """Servers keep the trainable parameters, those of this cell only where recurse is False. init_in_server has no effect: values begin
+        equal everywhere."""
+        for name, value in (("recurse", recurse), ("init_in_server", init_in_server)):
+            if not isinstance(value, bool):
+                raise TypeError(f"For 'Cell.set_param_ps', the '{name}' must be bool, but got {type(value).__name__}.")
+        _parameter_server.require_servers("Cell.set_param_ps")
+        for parameter in self.trainable_params(recurse):
+            parameter.on_servers = True
 
     def update_parameters_name(self, prefix="", recurse=True):
         """Names the parameters by the prefix and the path of attributes from this cell on, those of this cell only where recurse is False."""

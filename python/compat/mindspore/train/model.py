@@ -6,7 +6,7 @@ import tessera
 from tessera._keywords import unexpected
 
 from mindspore import _check, context
-from mindspore._missing import WAITS, missing
+from mindspore._missing import missing
 from mindspore._parallel_options import agree_on_values, parallel_options, session_options
 from mindspore.context import ParallelMode  # noqa: F401
 from mindspore.dataset.datasets import native_dataset
@@ -365,10 +365,6 @@ class Model:
         """infer_predict_layout, as one of the tutorials writes it."""
         context.warn_once("Model.infer_preict_layout is taken for infer_predict_layout")
         return self.infer_predict_layout(*predict_data)
-
-    def __getattr__(self, name):
-        waits = f"Model.{name} waits for {WAITS[name]}, which Tessera does not have yet" if name in WAITS else None
-        raise AttributeError(waits or f"'Model' object has no attribute '{name}'")
 
     @property
     def train_network(self):

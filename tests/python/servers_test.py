@@ -1,0 +1,170 @@
+"""Parameter servers: scripts with MS_ROLE and set_param_ps(), and programs of tessera, train as one process does."""
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESSERA = str(Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera")
+
+LENET = """
+import sys
+import numpy as np
+import mindspore as ms
+import mindspore.dataset as ds
+from mindspore import Model, context, nn
+from mindspore.common.initializer import Normal
+from mindspore.communication import get_group_size, get_rank, init
+from mindspore.train.callback import LossMonitor
+
+servers = sys.argv[1:] == ["servers"]
+context.set_context(mode=context.GRAPH_MODE, device_target="CPU")
+if servers:
+    context.set_ps_context(enable_ps=True)
+    init()
+    assert context.get_ps_context("enable_ps")
+    print(f"place {get_rank()} of {get_group_size()}\\n", end="", flush=True)
+
+
+class LeNet5(nn.Cell):
+    def __init__(self, num_class=10, num_channel=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(num_channel, 6, 5, pad_mode="valid")
+        self.conv2 = nn.Conv2d(6, 16, 5, pad_mode="valid")
+        self.fc1 = nn.Dense(16 * 5 * 5, 120, weight_init=Normal(0.02))
+        self.fc2 = nn.Dense(120, 84, weight_init=Normal(0.02))
+        self.fc3 = nn.Dense(84, num_class, weight_init=Normal(0.02))
+        self.relu = nn.ReLU()
+        self.max_pool2d = nn.MaxPool2d(kernel_size=2, stride=2)
+        self.flatten = nn.Flatten()
+
+    def construct(self, x):
+        x = self.max_pool2d(self.relu(self.conv1(x)))
+        x = self.max_pool2d(self.relu(self.conv2(x)))
+        x = self.flatten(x)
+        x = self.relu(self.fc1(x))
+        x = self.relu(self.fc2(x))
+        return self.fc3(x)
+
+
+ms.set_seed(1)
+drawn = np.random.default_rng(0)
+data = ds.NumpySlicesDataset({"image": drawn.uniform(-1, 1, (96, 1, 32, 32)).astype(np.float32),
+                              "label": drawn.integers(0, 10, 96).astype(np.int32)}, shuffle=False).batch(16)
+network = LeNet5()
+if servers:
+    network.set_param_ps()
+    assert network.fc1.weight.on_servers
+loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+model = Model(network, loss, nn.Momentum(network.trainable_params(), 0.01, 0.9), metrics={"accuracy": nn.Accuracy()})
+model.train(2, data, callbacks=[LossMonitor()], dataset_sink_mode=False)
+print(f"accuracy {model.eval(data, dataset_sink_mode=False)['accuracy']}\\n", end="", flush=True)
+"""
+
+NATIVE = """
+import numpy as np
+import tessera
+from tessera import nn
+
+class Rows(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(29, 6)
+        self.out = nn.Dense(6, 3)
+
+    def construct(self, ids):
+        return self.out(self.table(ids))
+
+network = Rows()
+network.table.set_on_servers()
+model = tessera.Model(network, nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), nn.Adam(0.05), seed=5)
+for step in range(4):
+    drawn = np.random.default_rng(step)
+    loss = model.train_step(drawn.integers(0, 29, 12).astype(np.int32), drawn.integers(0, 3, 12).astype(np.int32))
+    print(f"loss {loss:.6f} of {tessera.cluster.num_servers()} servers\\n", end="", flush=True)
+"""
+
+
+def environment(**variables):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "MS_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+    return kept | {"OMP_WAIT_POLICY": "PASSIVE", "TESSERA_NUM_THREADS": "1"} | {k: str(v) for k, v in variables.items()}
+
+
+def run(command, cwd, **variables):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=240, cwd=cwd, env=environment(**variables))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def losses_of(out):
+    return [float(loss) for loss in re.findall(r"loss is ([\d.]+)", out)]
+
+
+@pytest.fixture(scope="module")
+def lenet(tmp_path_factory):
+    """The folder of the script, and what one process prints."""
+    folder = tmp_path_factory.mktemp("lenet")
+    (folder / "train.py").write_text(LENET)
+    return folder, run([sys.executable, "train.py"], folder)
+
+
+def expect_same(out, straight):
+    assert losses_of(out) == pytest.approx(losses_of(straight), rel=1e-4)
+    assert len(losses_of(straight)) == 12
+    assert re.search(r"accuracy (\S+)", out)[1] == re.search(r"accuracy (\S+)", straight)[1]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+# As the tutorial on parameter servers starts them: a process each, told by variables who it is.
+@pytest.mark.parametrize("servers, workers", [(1, 1), (2, 2)])
+def test_a_scheduler_servers_and_workers_train_lenet(lenet, servers, workers):
+    folder, straight = lenet
+    common = {"MS_SERVER_NUM": servers, "MS_WORKER_NUM": workers, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port()}
+    roles = ["MS_SCHED"] + servers * ["MS_PSERVER"] + workers * ["MS_WORKER"]
+    processes = [subprocess.Popen([sys.executable, "train.py", "servers"], cwd=folder, env=environment(MS_ROLE=role, **common), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for role in roles]
+    outs = [process.communicate(timeout=240) for process in processes]
+    assert [process.returncode for process in processes] == len(roles) * [0], outs
+    for role, place in (("MS_PSERVER", servers), ("MS_WORKER", workers)):
+        of_role = [out for (out, err), own in zip(outs, roles) if own == role]
+        # Servers and workers are numbered each for themselves; what is asked for is how many train.
+        assert sorted(re.search(r"place (\d+) of (\d+)", out).groups() for out in of_role) == [(str(i), str(workers)) for i in range(place)]
+        for out in of_role:
+            expect_same(out, straight)
+
+
+def test_the_launcher_starts_servers_beside_ranks(lenet):
+    folder, straight = lenet
+    out = run([TESSERA, "run", "-n", 2, "--servers", 1, sys.executable, "train.py", "servers"], folder)
+    for rank in range(3):
+        expect_same("".join(line + "\n" for line in out.splitlines() if line.startswith(f"[{rank}]")), straight)
+    out = run([TESSERA, "run", "-n", 1, "--servers", 2, "--max_restarts", 1, sys.executable, "train.py", "servers"], folder)
+    expect_same("".join(line + "\n" for line in out.splitlines() if line.startswith("[2]")), straight)
+
+
+def test_a_table_is_kept_by_servers(tmp_path):
+    (tmp_path / "rows.py").write_text(NATIVE)
+    straight = re.findall(r"loss (\S+)", run([sys.executable, "rows.py"], tmp_path))
+    assert len(straight) == 4
+    done = subprocess.run([TESSERA, "run", "-n", "2", "--servers", "3", sys.executable, "rows.py"], capture_output=True, text=True, timeout=120,
+                          cwd=tmp_path, env=environment(TESSERA_LOG_LEVEL="info"))
+    out = done.stdout
+    assert done.returncode == 0, done.stderr
+    assert "3 servers keep 1 parameters, 2 ranks train" in done.stderr
+    assert re.findall(r"\[4\] loss (\S+) of 3 servers", out) == straight
+
+
+def test_who_marks_nothing_is_told_so(tmp_path):
+    (tmp_path / "rows.py").write_text(NATIVE.replace("network.table.set_on_servers()", ""))
+    done = subprocess.run([TESSERA, "run", "-n", "1", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, env=environment())
+    assert done.returncode == 1
+    assert "1 ranks are to keep parameters, but no parameter is set_on_servers()" in done.stderr
