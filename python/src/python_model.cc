@@ -112,8 +112,8 @@ PythonModel::PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optim
     fetch_held(*state);
     if (state->data) options.initial_states.emplace(state->full_name(), *state->data);
   }
-  const bool is_alone = !train::needs_ranks(options.parallel_mode) && !has_context() &&
-                        cluster::num_servers_from_environment() == 0;
+  const bool is_alone =
+      !train::needs_ranks(options.parallel_mode) && !has_context() && cluster::num_servers_from_environment() == 0;
   cluster::Context& own = is_alone ? alone() : context();
   {
     const WithoutGil computing;
