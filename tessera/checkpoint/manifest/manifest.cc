@@ -87,6 +87,7 @@ std::string body_text(const Manifest& manifest) {
   member("random", {{"seed", info.seed}, {"state", info.random_state}});
   member("data_position", info.data_position);
   if (info.rows_per_batch > 0) member("rows_per_batch", info.rows_per_batch);
+  if (info.values_elsewhere > 0) member("values_elsewhere", info.values_elsewhere);
   list("files", manifest.files, [](const ManifestFile& file) {
     Json json{{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", hex(file.crc32c)}};
     if (!file.encryption.empty()) json["encryption"] = file.encryption;
@@ -285,6 +286,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   info.random_state = root["random"]["state"].text();
   info.data_position = root["data_position"].text();
   if (root.has("rows_per_batch")) info.rows_per_batch = root["rows_per_batch"].count();
+  if (root.has("values_elsewhere")) info.values_elsewhere = root["values_elsewhere"].count();
   std::unordered_set<std::string> names;
   for (const auto& field : root["files"].items(kMaxFiles)) {
     manifest.files.push_back(read_file(field, version));

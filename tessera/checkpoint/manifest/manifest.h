@@ -40,6 +40,8 @@ struct CheckpointInfo {
   std::string random_state;    // opaque: whoever gave it reads it
   std::string data_position;   // opaque likewise
   int64_t rows_per_batch = 0;  // of all ranks, that data_position counts in; 0: not known
+  // So many values of the save are in files of other directories only: those of a pipeline's other stages.
+  int64_t values_elsewhere = 0;
   bool operator==(const CheckpointInfo&) const = default;
 };
 

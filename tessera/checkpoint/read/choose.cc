@@ -44,6 +44,7 @@ std::pair<std::string, int64_t> successor_of_any(const std::string& prefix) {
 }
 
 bool is_part(const Manifest& manifest) {
+  if (manifest.info.values_elsewhere > 0) return true;
   return manifest.files.size() == 1 &&
          std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor& tensor) {
            return !tensor.is_text && !tensor.slices.empty() && tensor.slices[0].shape != tensor.shape;

@@ -188,6 +188,7 @@ const SourceTensor* SourceFile::find(const std::string& name) const {
 }
 
 bool SourceFile::holds_parts() const {
+  if (info_ && info_->values_elsewhere > 0) return true;
   return std::any_of(tensors_.begin(), tensors_.end(), [](const SourceTensor& tensor) { return tensor.part; });
 }
 
@@ -196,6 +197,7 @@ void SourceFile::forget_parts() {
     if (tensor.part) tensor.hash.reset();  // it counts elements by their places in the global value
     tensor.part.reset();
   }
+  if (info_) info_->values_elsewhere = 0;
 }
 
 }  // namespace tessera::checkpoint

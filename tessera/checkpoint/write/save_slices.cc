@@ -162,7 +162,8 @@ class SliceSave {
         const Box whole = Box::whole(slice.type.shape);
         tensor.slices.push_back({.offset = whole.offset, .shape = whole.shape});
       } else {
-        continue;  // no rank of this directory holds any of it
+        ++manifest.info.values_elsewhere;  // no rank of this directory holds any of it
+        continue;
       }
       manifest.tensors.push_back(std::move(tensor));
     }

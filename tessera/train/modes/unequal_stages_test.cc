@@ -206,6 +206,27 @@ TEST_F(UnequalStages, GoOnFromACheckpointOfOtherStages) {
   expect_alike(rest, train({1, 3}, {.first = 3, .load = in("one/file.ckpt")}));
 }
 
+// A rank's file of its own folder lacks what other stages have, and says so.
+TEST_F(UnequalStages, GoOnFromFoldersOfRanks) {
+  const auto whole = train({}, {.count = 6});
+  auto rest = whole;
+  rest.losses.erase(rest.losses.begin(), rest.losses.begin() + 3);
+  for (const auto& ranks : std::vector<std::vector<int>>{{2, 2}, {3, 1}}) {
+    const auto folder = in(fmt::format("of_{}", ranks[0]));
+    train(ranks, {.save_of_rank = folder});
+    for (const auto& others : std::vector<std::vector<int>>{{}, {2, 2}, {1, 1}}) {
+      SCOPED_TRACE(fmt::format("from {} to {}", fmt::join(ranks, " + "), fmt::join(others, " + ")));
+      expect_alike(rest, train(others, {.first = 3, .load = folder}));
+      expect_alike(rest, train(others, {.first = 3, .load = folder + "/rank_1/CKP1.ckpt"}));
+    }
+    for (int rank = ranks[0]; rank < 4; ++rank) std::filesystem::remove_all(fmt::format("{}/rank_{}", folder, rank));
+    for (const auto& path : {folder, folder + "/rank_0/CKP0.ckpt"}) {
+      EXPECT_THAT([&] { train({}, {.first = 3, .load = path}); },
+                  testing::ThrowsMessage<Error>(HasSubstr("holds only one rank's part")));
+    }
+  }
+}
+
 TEST_F(UnequalStages, KeepAParameterOfTwoStagesEqualToTheBit) {
   std::map<int, std::vector<std::byte>> tables;
   std::mutex mutex;

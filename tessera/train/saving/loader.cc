@@ -89,7 +89,12 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
     const auto found = run([&] {
       opened = open_checkpoint(entry.path, loading);
       if (candidates->is_of_directory()) opened->checkpoint.require_all_files();
-      destinations = destinations_in(opened->checkpoint, loading);
+      try {
+        destinations = destinations_in(opened->checkpoint, loading);
+      } catch (const InvalidArgument&) {
+        opened->checkpoint.require_all_files();  // what is not there may lie in a file that is missing
+        throw;
+      }
       if (verifies_others) opened->checkpoint.verify_others(destinations.names);
       return described(opened->checkpoint.info());
     });
