@@ -308,6 +308,24 @@ class Chooser {
     }
   }
 
+  // Of a plan that does not fit: what it takes where as much as possible is computed again, to a sixteenth or so.
+  int64_t smallest_peak(const PlanCandidate& candidate) const {
+    int64_t too_little = options_.memory_limit_bytes;
+    int64_t enough = candidate.prediction.peak_unlimited_bytes;
+    const Plan plan = plan_of(graph_, candidate.choices, options_.whole_results);
+    while (enough - too_little > enough / 16 && !is_late()) {
+      const int64_t limit = too_little + (enough - too_little) / 2;
+      try {
+        const auto tried = simulate_plan(graph_, plan, profile_, limit, options_.partition,
+                                         {.first = deadline_, .fitting = deadline_});
+        (tried.fits ? enough : too_little) = tried.fits ? std::min(limit, tried.peak_memory_bytes) : limit;
+      } catch (const DeadlineOver&) {
+        break;
+      }
+    }
+    return enough;
+  }
+
   void take() {
     chosen_.chosen = fastest();
     const auto not_simulated = std::find_if(candidates().begin(), candidates().end(),
@@ -318,10 +336,12 @@ class Chooser {
       const auto& least = *std::min_element(candidates().begin(), candidates().end(), [](const auto& a, const auto& b) {
         return a.prediction.peak_unlimited_bytes < b.prediction.peak_unlimited_bytes;
       });
-      throw InvalidArgument("no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}{}",
-                            graph_.name(), ranks_.size(), format_bytes(options_.memory_limit_bytes),
-                            format_bytes(least.prediction.peak_unlimited_bytes),
-                            chosen_.left_out.empty() ? "" : "; " + chosen_.left_out_text());
+      throw InvalidArgument(
+          "no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}; use more ranks, a "
+          "smaller "
+          "batch or a higher memory limit{}",
+          graph_.name(), ranks_.size(), format_bytes(options_.memory_limit_bytes), format_bytes(smallest_peak(least)),
+          chosen_.left_out.empty() ? "" : "; " + chosen_.left_out_text());
     }
     chosen_.data_parallel_seconds = solver::kForbidden;
     for (size_t i = 0; i < candidates().size() && data_parallel_; ++i) {

@@ -223,8 +223,11 @@ class Search {
       const int64_t reached = smallest_limit(candidate->problem.problem());
       if (reached > 0) least = std::min(least, reached);
     }
-    throw InvalidArgument("no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}",
-                          graph_.name(), ranks_.size(), format_bytes(options_.memory_limit_bytes), format_bytes(least));
+    throw InvalidArgument(
+        "no plan of {} on {} ranks fits into {} a rank; the smallest that was found takes {}; use more ranks, a "
+        "smaller "
+        "batch or a higher memory limit",
+        graph_.name(), ranks_.size(), format_bytes(options_.memory_limit_bytes), format_bytes(least));
   }
 
   // The peak of the plan that takes least memory, as far as a short search finds it; 0: none.
