@@ -135,9 +135,21 @@ struct RendezvousClient::Impl {
     const std::lock_guard lock(mutex);
     is_registered = false;
     if (!reason.empty()) last_reason = reason;
+    say_who_is_sought();
     pause_ms = std::min(std::max(2 * pause_ms, kFirstPauseMs), kLongestPauseMs);
     next_try_ms = monotonic_ms() + std::uniform_int_distribution<int64_t>(pause_ms / 2, pause_ms)(draws);
     changed.notify_all();
+  }
+
+  // Where nobody answers for long; the lock is held.
+  void say_who_is_sought() {
+    constexpr int64_t kFirstWordMs = 5000;
+    constexpr int64_t kBetweenWordsMs = 60000;
+    const int64_t now = monotonic_ms();
+    if (last_reason.empty() || now < word_ms + (word_ms == started_ms ? kFirstWordMs : kBetweenWordsMs)) return;
+    word_ms = now;
+    log_warning("has not reached the scheduler at {} yet: {}; it is tried again", options.scheduler.text(),
+                last_reason);
   }
 
   void enroll() {
@@ -303,6 +315,8 @@ struct RendezvousClient::Impl {
   int64_t timeout_ms = 30000;
   int64_t heard_ms = 0;
   int64_t next_try_ms = 0;
+  const int64_t started_ms = monotonic_ms();
+  int64_t word_ms = started_ms;  // when it was last said that the scheduler is not reached
   int64_t pause_ms = 0;
   std::mt19937_64 draws{std::random_device()()};
 
