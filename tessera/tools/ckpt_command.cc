@@ -45,9 +45,16 @@ void add_inspect(CLI::App& ckpt, int& exit_code) {
       "all of them, as `tessera ckpt ls` has it.\n"
       "Example:\n"
       "  tessera ckpt inspect checkpoints/CKP-2_73.ckpt");
-  inspect->add_option("file", file, "a .ckpt file")->required();
+  inspect->add_option("file", file, "a .ckpt file, or a directory, of which the newest that is whole is shown")
+      ->required();
   inspect->add_flag("--json", json, kJsonHelp);
   inspect->callback([&exit_code] {
+    if (FileSystem::local().is_directory(file)) {
+      const auto choice = checkpoint::find_newest(FileSystem::local(), file, "");
+      for (const auto& skip : choice.skipped) std::fprintf(stderr, "skipped %s\n", skip.reason.c_str());
+      if (!choice.found()) throw InvalidArgument("{}: holds no checkpoint that can be used", file);
+      file = choice.path;
+    }
     const auto result = json ? checkpoint::inspect_json(FileSystem::local(), file)
                              : checkpoint::inspect_table(FileSystem::local(), file);
     print(result.text);

@@ -35,7 +35,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state --max_restarts 100\n"
       "Exit codes: 0 when all workers have ended well, 1 when the job has failed, 128 + N after signal N.");
   scheduler->add_option("--workers", job.num_workers, "ranks of the job, on all hosts together")
-      ->check(count_from(1))
+      ->check(CLI::Range(1, 16384))
       ->required();
   scheduler->add_option("--port", job.port, "where workers come to; 0: any, which is said")
       ->check(CLI::Range(0, 65535))
