@@ -113,7 +113,7 @@ PythonModel::PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optim
     if (state->data) options.initial_states.emplace(state->full_name(), *state->data);
   }
   const bool is_alone =
-      !train::needs_ranks(options.parallel_mode) && !has_context() && cluster::num_servers_from_environment() == 0;
+      !train::needs_ranks(options.parallel_mode) && !has_context() && !cluster::wants_ranks_from_environment();
   cluster::Context& own = is_alone ? alone() : context();
   {
     const WithoutGil computing;

@@ -225,12 +225,9 @@ int num_processes_from_environment() {
   }
 }
 
-int num_servers_from_environment() {
-  try {
-    return static_cast<int>(read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt));
-  } catch (const InvalidArgument&) {
-    return 0;
-  }
+bool wants_ranks_from_environment() {
+  return read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt) > 0 ||
+         read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt) > 1;
 }
 
 std::string cache_directory_from_environment() {

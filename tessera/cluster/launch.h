@@ -86,8 +86,9 @@ void report_failure(int status_fd, int rank, int origin);
 
 // How many processes the launcher, if there is one, has started as ranks; 1 where it is none, or says nonsense.
 int num_processes_from_environment();
-// How many of them keep parameters for the others; 0 where the launcher says nothing, or nonsense.
-int num_servers_from_environment();
+// Whether the launcher has said something that a process which trains alone must not pass over: that some of its ranks
+// keep parameters, or that ranks are threads of this process.
+bool wants_ranks_from_environment();
 
 // Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
 // not come, InvalidArgument for a transport that these ranks cannot use, for a tcp store without a secret, and for

@@ -55,6 +55,7 @@ SessionOptions with_backend(cluster::Context& context, SessionOptions options) {
                             device);
     }
     index = static_cast<int>(parse_int(device.substr(5), "the number of a device in \"" + device + "\""));
+    if (index < 0) throw InvalidArgument("device \"{}\": devices are numbered from 0", device);
   }
   options.backend = &cuda::cuda_backend(index);
   options.kernel_choice = KernelChoice::kFixed;

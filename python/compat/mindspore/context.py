@@ -72,10 +72,14 @@ def _set_device(target):
         raise ValueError(f"For 'context.set_context', the argument 'device_target' must be one of {list(_DEVICES)}, but got {target}.")
     if target == "CPU" or target == "GPU" and tessera.gpus():
         return
-    text = f"device_target \"{target}\" is not available to this build: the CPU is used"
-    if os.environ.get("TESSERA_STRICT_DEVICE") == "1":
+    why = "there is no GPU that NVIDIA's driver, libcuda.so.1, gives this process" if target == "GPU" else "Tessera computes on CPUs and NVIDIA's GPUs"
+    text = f"device_target \"{target}\" is not available: {why}"
+    strict = os.environ.get("TESSERA_STRICT_DEVICE") or "0"
+    if strict not in ("0", "1"):
+        raise RuntimeError(f"TESSERA_STRICT_DEVICE must be 0 or 1, got \"{strict}\"")
+    if strict == "1":
         raise RuntimeError(text)
-    warn_once(text)
+    warn_once(f"{text}; the CPU is used")
 
 
 def _near(key, known):
