@@ -141,6 +141,39 @@ def test_a_scheduler_servers_and_workers_train_lenet(lenet, servers, workers):
             expect_same(out, straight)
 
 
+# As the tutorial on GPU clusters asks for an encrypted job.
+def test_a_script_names_the_certificates_of_its_job(tmp_path):
+    (tmp_path / "password").touch(0o600)
+    (tmp_path / "password").write_text("123456")
+    run([TESSERA, "cluster", "make-certificates", tmp_path / "tls"], tmp_path, TESSERA_TLS_PASSWORD_FILE=tmp_path / "password")
+    (tmp_path / "gather.py").write_text("""
+import sys
+import numpy as np
+from mindspore import Tensor, ops, set_ps_context
+from mindspore.communication import get_rank, init
+
+set_ps_context(config_file_path="tls/config.json", enable_ssl=True, client_password=sys.argv[1], server_password="123456")
+init()
+print(ops.AllGather()(Tensor(np.array([get_rank()], np.float32))).asnumpy().tolist())
+""")
+
+    def outs_of(password):
+        common = {"MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port(), "MS_TOPO_TIMEOUT": 20}
+        roles = ["MS_SCHED", "MS_WORKER", "MS_WORKER"]
+        processes = [subprocess.Popen([sys.executable, "gather.py", password], cwd=tmp_path, env=environment(MS_ROLE=role, MS_NODE_ID=f"worker_{i}", **common),
+                                      text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i, role in enumerate(roles)]
+        if password != "123456":
+            processes[1].wait(timeout=60)
+            processes[0].kill()
+        return [(process.communicate(timeout=60), process.returncode) for process in processes]
+
+    outs = outs_of("123456")
+    assert [code for _, code in outs] == [0, 0, 0], outs
+    assert [out for (out, _), _ in outs[1:]] == ["[0.0, 1.0]\n", "[0.0, 1.0]\n"]
+    (_, err), code = outs_of("654321")[1]
+    assert code == 1 and "password" in err, err
+
+
 def test_the_launcher_starts_servers_beside_ranks(lenet):
     folder, straight = lenet
     out = run([TESSERA, "run", "-n", 2, "--servers", 1, sys.executable, "train.py", "servers"], folder)

@@ -12,8 +12,9 @@ _STEPS = ("1) call set_ps_context(enable_ps=True) before init(); 2) start the sc
 
 
 def set_ps_context(**settings):
-    """enable_ps: the parameters that are set_param_ps() are kept by servers. Connections are encrypted whatever enable_ssl says; their
-    certificates are named by TESSERA_TLS_CONFIG."""
+    """enable_ps: the parameters that are set_param_ps() are kept by servers. enable_ssl: the processes of a scheduler's job show the certificates
+    that config_file_path names, opened by server_password in the scheduler and by client_password in the others; connections are encrypted
+    in any case."""
     for name, value in settings.items():
         if name not in _DEFAULTS:
             raise ValueError(f"For 'set_ps_context', the argument '{name}' is not available: its arguments are {', '.join(_DEFAULTS)}.")
@@ -24,8 +25,8 @@ def set_ps_context(**settings):
                 raise ValueError(f"For 'set_ps_context', the argument '{name}' must be a number from 1 to 65535, but got {value}.")
             if value != _DEFAULTS[name]:
                 raise RuntimeError("set_ps_context: scheduler_manage_port: nothing listens there; tessera cluster status asks the scheduler at its own port")
-        if name in ("config_file_path", "client_password", "server_password") and value:
-            raise RuntimeError(f"set_ps_context: {name}: certificates are named by TESSERA_TLS_CONFIG and TESSERA_TLS_PASSWORD_FILE, see docs/cluster.md")
+        if name in ("config_file_path", "client_password", "server_password") and value is not None and not isinstance(value, str):
+            raise TypeError(f"For 'set_ps_context', the type of argument '{name}' must be str, but got {type(value).__name__}.")
     _said.update(settings)
 
 
@@ -44,6 +45,16 @@ def reset_ps_context():
 def is_enabled():
     """Whether the script has asked for servers."""
     return _said["enable_ps"]
+
+
+def show_certificates(is_scheduler):
+    """Tells tessera which certificates set_ps_context() has named."""
+    if not _said["enable_ssl"] or not _said["config_file_path"]:
+        return
+    os.environ["TESSERA_TLS_CONFIG"] = _said["config_file_path"]
+    password = _said["server_password" if is_scheduler else "client_password"]
+    if password is not None:
+        os.environ["TESSERA_TLS_PASSWORD"] = password
 
 
 def num_servers_of_environment():

@@ -85,6 +85,7 @@ def meet_at_scheduler():
     if role in _SERVER and servers == 0:
         raise RuntimeError(f"MS_ROLE {role}: there are no servers unless the script calls set_ps_context(enable_ps=True) before init() and MS_SERVER_NUM "
                            "says how many.")
+    _parameter_server.show_certificates(role == _SCHEDULER)
     if role == _SCHEDULER:
         _end_process(tessera.cluster.run_scheduler(host, port, workers + servers, timeout_ms=1000 * seconds, **_recovery_of_scheduler()))
     if role != _WORKER and role not in _SERVER:
