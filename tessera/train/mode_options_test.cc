@@ -195,6 +195,8 @@ class ModeOptions : public testing::Test {
         {"automatic.load_file", {.set = [this](ModelOptions& o) { o.automatic.load_file = in("given.plan"); }}},
         {"automatic.save_file", {.set = [this](ModelOptions& o) { o.automatic.save_file = in("new.plan"); }}},
         {"pipeline", {.set = [](ModelOptions& o) { o.pipeline.stages = 2, o.pipeline.micro_batches = 4; }}},
+        {"servers",
+         {.set = [](ModelOptions& o) { o.servers = 1; }, .network = [](UpAndDown& n) { n.set_on_servers(); }}},
         // The parameters are small: the threshold goes along.
         {"parallel_optimizer", {.set = share}},
         {"parallel_optimizer_threshold",

@@ -28,12 +28,11 @@ void check_options(const ModelOptions& options, int num_ranks) {
   }
 }
 
-// In a job whose launcher has started servers every model has them.
+// In a job whose launcher has started servers every model has them, and its workers train together.
 ModelOptions with_servers(const cluster::Context& context, ModelOptions options) {
-  if (options.servers == 0) options.servers = context.num_servers();
-  if (options.servers > 0 && options.parallel_mode == ParallelMode::kStandAlone) {
-    options.parallel_mode = ParallelMode::kDataParallel;
-  }
+  if (options.servers > 0 || context.num_servers() == 0) return options;
+  options.servers = context.num_servers();
+  if (options.parallel_mode == ParallelMode::kStandAlone) options.parallel_mode = ParallelMode::kDataParallel;
   return options;
 }
 
