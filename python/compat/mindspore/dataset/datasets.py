@@ -516,7 +516,11 @@ class MnistDataset(Dataset):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
         shards, shard = _shard(num_shards, shard_id)
-        super().__init__(*_orders(lambda shuffles: _data.mnist(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
+        if usage is None:  # what is there
+            there = [part for part, file in (("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte"))
+                     if os.path.exists(os.path.join(dataset_dir, file))]
+            usage = there[0] if len(there) == 1 else "all"
+        super().__init__(*_orders(lambda shuffles: _data.mnist(dataset_dir, usage, shuffles, num_samples or 0, shards, shard,
                                                                config.get_seed()), shuffle, num_parallel_workers))
         self._sampled(sampler)
 

@@ -1,12 +1,13 @@
 """The layers."""
 import itertools
+from math import prod, sqrt
 
 import tessera
 from tessera import ops as _ops
 
 from mindspore import _check
 from mindspore import ops as P
-from mindspore.common.initializer import PendingTensor, initializer, to_native
+from mindspore.common.initializer import HeUniform, PendingTensor, Uniform, initializer, to_native
 from mindspore.common.parameter import Parameter
 from mindspore.nn.cell import Cell
 
@@ -28,10 +29,15 @@ def _initial(who, what, init, shape, dtype=tessera.float32):
     return made
 
 
+def _even(weight_init, bias_init, fan_in):
+    """Where a layer is given no initializers its weights and biases are even within +-1 / sqrt(fan_in), as in the reference since 2.0."""
+    return HeUniform(sqrt(5)) if weight_init is None else weight_init, Uniform(1 / sqrt(fan_in)) if bias_init is None else bias_init
+
+
 class Dense(Cell):
     """x [..., in_channels] -> x W^T + b. Parameters weight [out_channels, in_channels], bias [out_channels]."""
 
-    def __init__(self, in_channels, out_channels, weight_init="normal", bias_init="zeros", has_bias=True, activation=None,
+    def __init__(self, in_channels, out_channels, weight_init=None, bias_init=None, has_bias=True, activation=None,
                  dtype=tessera.float32):
         super().__init__()
         self.in_channels = _positive("Dense", "in_channels", in_channels)
@@ -39,6 +45,7 @@ class Dense(Cell):
         self.has_bias = _check.boolean("Dense", "has_bias", has_bias)
         if activation is not None and not isinstance(activation, (str, tessera.nn.Cell, P.Primitive)):
             raise TypeError(f"For 'Dense', the 'activation' must be str or Cell or Primitive, but got {type(activation).__name__}.")
+        weight_init, bias_init = _even(weight_init, bias_init, in_channels)
         self.weight = Parameter(_initial("Dense", "weight", weight_init, [out_channels, in_channels], dtype), name="weight")
         if has_bias:
             self.bias = Parameter(_initial("Dense", "bias", bias_init, [out_channels], dtype), name="bias")
@@ -65,7 +72,7 @@ class Conv2d(Cell):
     """x [n,in_channels,h,w] -> [n,out_channels,h',w']. Parameters weight [out, in / group, kh, kw], bias if has_bias."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, pad_mode="same", padding=0, dilation=1, group=1,
-                 has_bias=False, weight_init="normal", bias_init="zeros", data_format="NCHW", dtype=tessera.float32):
+                 has_bias=False, weight_init=None, bias_init=None, data_format="NCHW", dtype=tessera.float32):
         super().__init__()
         self.in_channels = _positive("Conv2d", "in_channels", in_channels)
         self.out_channels = _positive("Conv2d", "out_channels", out_channels)
@@ -83,6 +90,7 @@ class Conv2d(Cell):
         self.kernel_size, self.stride, self.dilation = pairs
         self.padding, self.pad_mode, self.group = padding, pad_mode, group
         kernel = pairs[0]
+        weight_init, bias_init = _even(weight_init, bias_init, in_channels // group * prod(kernel))
         self.weight = Parameter(_initial("Conv2d", "weight", weight_init, [out_channels, in_channels // group, *kernel], dtype), name="weight")
         self.has_bias = _check.boolean("Conv2d", "has_bias", has_bias)
         if has_bias:
