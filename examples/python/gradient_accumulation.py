@@ -126,7 +126,7 @@ def main():
     x = random.rand(BATCHES * BATCH_SIZE, 4).astype(np.float32)
     y = x @ np.array([[1], [-2], [3], [0.5]], np.float32)
     rows = ms.dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False, num_shards=ranks, shard_id=rank).batch(BATCH_SIZE // ranks)
-    network = nn.Dense(4, 1, weight_init="ones")
+    network = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
     optimizer = nn.Momentum(network.trainable_params(), learning_rate=0.05, momentum=0.9)
     with_loss = nn.WithLossCell(network, nn.MSELoss())
     if options.loss_scale is None:

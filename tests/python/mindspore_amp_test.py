@@ -43,7 +43,7 @@ def test_a_dynamic_scale_grows_and_falls():
 def test_a_scale_changes_no_update():
     after = []
     for scaler in (amp.StaticLossScaler(1.0), amp.StaticLossScaler(512.0)):
-        network = nn.Dense(4, 2, weight_init="ones")
+        network = nn.Dense(4, 2, weight_init="ones", bias_init="zeros")
         step = step_of(network, scaler, nn.SGD(network.trainable_params(), 0.1))
         losses = [float(step(X)[0].asnumpy()) for _ in range(3)]
         after.append((losses, network.weight.asnumpy()))
@@ -72,7 +72,7 @@ def test_refusals(call, error):
 
 
 def test_two_networks_whose_parameters_have_one_name_meet_in_a_function():
-    policy = nn.SequentialCell(nn.Dense(4, 8, weight_init="ones"), nn.ReLU(), nn.Dense(8, 2, weight_init="ones"))
+    policy = nn.SequentialCell(nn.Dense(4, 8, weight_init="ones", bias_init="zeros"), nn.ReLU(), nn.Dense(8, 2, weight_init="ones", bias_init="zeros"))
     target = copy.deepcopy(policy)
     for parameter in target.get_parameters():
         parameter.set_data(parameter * 0.5)
@@ -99,7 +99,7 @@ def test_two_networks_whose_parameters_have_one_name_meet_in_a_function():
 
 
 def test_two_optimizers_whose_names_have_prefixes():
-    networks = [nn.SequentialCell(nn.Dense(4, 4, weight_init="ones")), nn.SequentialCell(nn.Dense(4, 1, weight_init="ones"))]
+    networks = [nn.SequentialCell(nn.Dense(4, 4, weight_init="ones", bias_init="zeros")), nn.SequentialCell(nn.Dense(4, 1, weight_init="ones", bias_init="zeros"))]
     optimizers = [nn.Adam(network.trainable_params(), 0.01) for network in networks]
     for name, optimizer in zip("gd", optimizers):
         optimizer.update_parameters_name(f"optim_{name}.")

@@ -81,14 +81,14 @@ class TestModel:
         (None, 1.0), (ms.FixedLossScaleManager(1024), 1.0), (ms.FixedLossScaleManager(1024, drop_overflow_update=False), 1024.0),
         (ms.DynamicLossScaleManager(1024), 1.0)], ids=["none", "fixed", "fixed, the optimizer divides", "dynamic"])
     def test_a_loss_scale_changes_no_training(self, manager, optimizer_scale):
-        net = nn.Dense(4, 1, weight_init="ones")
+        net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
         optimizer = nn.Momentum(net.trainable_params(), RATE, MOMENTUM, loss_scale=optimizer_scale)
         ms.Model(net, nn.MSELoss(), optimizer, **({} if manager is None else {"loss_scale_manager": manager})).train(1, rows())
         assert_equal(net, ByHand().train(batches(), 1))
 
     @pytest.mark.parametrize("level", ["O2", "O3"])
     def test_amp_levels_compute_in_float16(self, level):
-        net = nn.Dense(4, 1, weight_init="ones")
+        net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
         manager = {"loss_scale_manager": ms.DynamicLossScaleManager(1024)} if level == "O2" else {}
         ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), RATE, MOMENTUM), amp_level=level, **manager).train(1, rows())
         by_hand = ByHand().train(batches(), 1)
@@ -114,7 +114,7 @@ class TestModel:
         assert [line.rpartition(" ")[0] for line in lines] == [f"epoch: {e} step: {s}, loss is" for e in (1, 2) for s in (1, 2, 3)]
 
     def test_such_a_step_with_a_loss_scale_is_built_for_a_level(self):
-        net = nn.Dense(4, 1, weight_init="ones")
+        net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
         step = ms.build_train_network(net, nn.Momentum(net.trainable_params(), RATE, MOMENTUM), nn.MSELoss(), level="O2",
                                       loss_scale_manager=ms.DynamicLossScaleManager(1024))
         loss, overflow, scale = step(*(Tensor(array) for array in batches()[0]))
@@ -143,7 +143,7 @@ class TestModel:
         losses = {}
         for value in ("0", "1"):
             monkeypatch.setenv("GRAPH_OP_RUN", value)
-            net = nn.Dense(4, 1, weight_init="ones")
+            net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
             model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), RATE, MOMENTUM))
             model.train(1, rows(3), ms.LossMonitor(), dataset_sink_mode=True)
             losses[value] = re.findall(r"step: (\d+), loss is (\S+)", capfd.readouterr().out)
@@ -162,7 +162,7 @@ class TestModel:
             context.set_context(max_device_memory="1024GB")
 
     def test_callbacks_see_an_evaluation(self):
-        net = nn.Dense(4, 1, weight_init="ones")
+        net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
 
         class Look(ms.Callback):
             def end(self, run_context):
@@ -220,7 +220,7 @@ class TestPynative:
     class Net(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.fc = nn.Dense(4, 1, weight_init="ones")
+            self.fc = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
             self.seen = []
 
         def construct(self, x):
@@ -257,7 +257,7 @@ class TestPynative:
 
 class TestRecompute:
     def test_a_recomputed_network_trains_the_same(self):
-        plain, recomputed = (nn.SequentialCell(nn.Dense(4, 8, weight_init="ones"), nn.Tanh(), nn.Dense(8, 1, weight_init="ones")) for _ in range(2))
+        plain, recomputed = (nn.SequentialCell(nn.Dense(4, 8, weight_init="ones", bias_init="zeros"), nn.Tanh(), nn.Dense(8, 1, weight_init="ones", bias_init="zeros")) for _ in range(2))
         assert recomputed[0].recompute() is None
         for net in (plain, recomputed):
             ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.01, 0.9)).train(2, rows())
@@ -292,7 +292,7 @@ def test_a_network_that_a_step_calls_twice_draws_and_counts_once():
     class Net(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.fc, self.drop = nn.Dense(4, 1, weight_init="ones"), nn.Dropout(0.5)
+            self.fc, self.drop = nn.Dense(4, 1, weight_init="ones", bias_init="zeros"), nn.Dropout(0.5)
             self.calls = Parameter(Tensor(0.0), requires_grad=False)
 
         def construct(self, x):
@@ -359,7 +359,7 @@ def test_a_loop_of_ones_own_reads_batches_by_a_helper():
 
 
 def test_cells_that_evaluate_and_differentiate():
-    net = nn.Dense(4, 1, weight_init="ones")
+    net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
     x, y = (Tensor(array) for array in batches()[0])
     loss, output, label = nn.WithEvalCell(net, nn.MSELoss())(x, y)
     np.testing.assert_allclose(loss.asnumpy(), ((output.asnumpy() - label.asnumpy()) ** 2).mean(), rtol=1e-5)
@@ -375,7 +375,7 @@ class Adversaries(nn.Cell):
 
     def __init__(self, make_optimizers):
         super().__init__()
-        self.generator, self.judge = nn.Dense(2, 3, "ones"), nn.Dense(3, 1, "ones")
+        self.generator, self.judge = nn.Dense(2, 3, "ones", "zeros"), nn.Dense(3, 1, "ones", "zeros")
         self.optimizer_g, self.optimizer_d = make_optimizers(self.generator.trainable_params(), self.judge.trainable_params())
         self.grad = ops.GradOperation(get_by_list=True)
         self.of_generator = lambda z: -self.judge(self.generator(z)).mean()

@@ -283,7 +283,7 @@ class TestStatOfSGD:
     X, Y = Tensor(whole()), Tensor(whole().sum(1, keepdims=True))
 
     def step(self, rate=1e-4):
-        net = nn.Dense(6, 1, "zeros")
+        net = nn.Dense(6, 1, "zeros", "zeros")
         step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), rate, momentum=0.9, dampening=0.5))
         step.set_train()
         return step

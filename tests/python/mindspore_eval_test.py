@@ -35,7 +35,7 @@ class Rows(nn.Metric):
 
 
 def model(metrics, loss=None):
-    return ms.Model(nn.Dense(2, 1, weight_init="ones"), loss or nn.MSELoss(), metrics=metrics)
+    return ms.Model(nn.Dense(2, 1, weight_init="ones", bias_init="zeros"), loss or nn.MSELoss(), metrics=metrics)
 
 
 def data(batch=4):
@@ -160,7 +160,7 @@ class Sum(nn.Metric):
 x = np.arange(20, dtype=np.float32).reshape(10, 2)
 rows, batch = (slice(get_rank(), None, get_group_size()), 2) if SHARDED else (slice(None), 4)
 data = ms.dataset.NumpySlicesDataset({"x": x[rows], "y": x[rows]}, shuffle=False).batch(batch)
-metrics = ms.Model(nn.Dense(2, 1, weight_init="ones"), None, metrics={"sum": Sum()}).eval(data)
+metrics = ms.Model(nn.Dense(2, 1, weight_init="ones", bias_init="zeros"), None, metrics={"sum": Sum()}).eval(data)
 sys.stdout.write(f"sums {metrics['sum']}\\n")
 """
 
@@ -192,7 +192,7 @@ class Scored(nn.Cell):
 
 
 def test_an_evaluation_network_of_ones_own_gives_what_metrics_take():
-    network, rows = nn.Dense(2, 1, weight_init="ones"), Rows()
+    network, rows = nn.Dense(2, 1, weight_init="ones", bias_init="zeros"), Rows()
     made = ms.Model(network, nn.MSELoss(), eval_network=Scored(network), eval_indexes=[0, 1, 2], metrics={"rows": rows, "loss": nn.Loss(), "mse": nn.MSE()})
     assert made.eval(data()) == {"rows": (2, [4, 4, 2], 1.0), "loss": 1.0, "mse": 1.0} and made.eval_network.network is network
     plain = ms.Model(network, eval_network=Scored(network, is_plain=True), metrics={"mae", "mse"})
@@ -200,7 +200,7 @@ def test_an_evaluation_network_of_ones_own_gives_what_metrics_take():
 
 
 def test_fit_evaluates_by_the_evaluation_network():
-    network = nn.Dense(2, 1, weight_init="ones")
+    network = nn.Dense(2, 1, weight_init="ones", bias_init="zeros")
     network.set_train()
     seen = []
 
@@ -226,7 +226,7 @@ def test_what_is_no_evaluation_network_is_refused(call, error, message):
 
 @pytest.mark.parametrize("sinks", [False, True])
 def test_training_begins_at_an_initial_epoch(tmp_path, sinks):
-    network, seen = nn.Dense(2, 1, weight_init="ones"), []
+    network, seen = nn.Dense(2, 1, weight_init="ones", bias_init="zeros"), []
 
     class Note(ms.Callback):
         def on_train_begin(self, run_context):

@@ -108,7 +108,7 @@ class TestCallsThatDoNotCompileAgain:
         def value_of(net):
             return float(ms.value_and_grad(lambda x: net(x).sum())(self.X)[0].asnumpy())
 
-        one, other = nn.Dense(3, 1, "ones"), nn.Dense(3, 1, "zeros")
+        one, other = nn.Dense(3, 1, "ones", "zeros"), nn.Dense(3, 1, "zeros", "zeros")
         assert (value_of(one), value_of(other), value_of(one)) == (15, 0, 15)
 
     def test_modes_and_shapes_are_told_apart(self):

@@ -217,7 +217,7 @@ def test_transforms_of_arrays_and_images():
     assert next(iter(data))[0].shape == (3, 2, 2)
 
 
-@pytest.mark.parametrize("make", [lambda p: nn.Adagrad(p, learning_rate=0.1), lambda p: nn.RMSProp(p, 0.01, centered=True), lambda p: nn.FTRL(p, learning_rate=0.1),
+@pytest.mark.parametrize("make", [lambda p: nn.Adagrad(p, learning_rate=0.1), lambda p: nn.RMSProp(p, 0.02, centered=True), lambda p: nn.FTRL(p, learning_rate=0.1),
                                   lambda p: nn.Adadelta(p, epsilon=1e-2), lambda p: nn.AdaMax(p, 0.05), lambda p: nn.Rprop(p, 0.01), lambda p: nn.ASGD(p)])
 def test_optimizers_train(make):
     x = np.random.default_rng(0).uniform(-1, 1, (64, 4)).astype(np.float32)

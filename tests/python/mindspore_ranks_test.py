@@ -295,7 +295,7 @@ from mindspore.communication import get_group_size, get_rank, init
 init()
 context.set_auto_parallel_context(parallel_mode=sys.argv[1], gradients_mean=True)
 ms.set_seed(1)
-net = nn.SequentialCell(nn.SyncBatchNorm(3), nn.Flatten(), nn.Dense(12, 1, weight_init="ones"))
+net = nn.SequentialCell(nn.SyncBatchNorm(3), nn.Flatten(), nn.Dense(12, 1, weight_init="ones", bias_init="zeros"))
 rng = np.random.RandomState(1)
 x = rng.rand(16, 3, 2, 2).astype(np.float32) * np.arange(1, 17, dtype=np.float32)[:, None, None, None]
 size, rank = get_group_size(), get_rank()
@@ -370,7 +370,7 @@ ms.set_seed(1)
 
 
 def train(callback, epochs):
-    net = nn.Dense(64, 3, weight_init="zeros")
+    net = nn.Dense(64, 3, weight_init="zeros", bias_init="zeros")
     x = np.random.RandomState(1).randn(16, 64).astype(np.float32)
     data = ds.NumpySlicesDataset({"x": x, "y": x[:, :3].argmax(1).astype(np.int32)}, shuffle=False).batch(4)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")

@@ -137,7 +137,7 @@ def test_an_own_gradient_trains_in_a_model_and_in_half_types():
             return (dout * 2,)
 
     def trained(doubled, rate, **settings):
-        net = nn.Dense(4, 1, weight_init="ones")
+        net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
         cell = nn.SequentialCell(net, Doubled()) if doubled else nn.SequentialCell(net)
         model = ms.Model(cell, nn.MSELoss(), nn.SGD(cell.trainable_params(), rate), **settings)
         model.train(2, rows(), dataset_sink_mode=False)
@@ -489,7 +489,7 @@ def test_batch_norm_takes_tensors():
 class MeanLoss(nn.Cell):
     def __init__(self):
         super().__init__()
-        self.d = nn.Dense(2, 1, weight_init="ones")
+        self.d = nn.Dense(2, 1, weight_init="ones", bias_init="zeros")
 
     def construct(self, x, y):
         return ((self.d(x) - y)**2).mean()

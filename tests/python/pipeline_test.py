@@ -65,7 +65,7 @@ if RANKS > 1:
 class Net(nn.Cell):
     def __init__(self):
         super().__init__()
-        self.first, self.second = nn.Dense(4, 8, weight_init="ones"), nn.Dense(8, 3, weight_init="ones")
+        self.first, self.second = nn.Dense(4, 8, weight_init="ones", bias_init="zeros"), nn.Dense(8, 3, weight_init="ones", bias_init="zeros")
         self.first.pipeline_stage = 0
         self.second.pipeline_stage = 1
 

@@ -269,7 +269,7 @@ def test_a_schedule_of_ones_own_is_a_learning_rate():
 
 
 def test_groups_may_have_their_gradients_centralized():
-    net = nn.Dense(2, 2, weight_init="ones")
+    net = nn.Dense(2, 2, weight_init="ones", bias_init="zeros")
     x = Tensor(np.array([[1.0, 3.0]], np.float32))
     step = nn.TrainOneStepCell(net, nn.SGD([{"params": [net.weight], "grad_centralization": True}, {"params": [net.bias]}], 1.0))
     step(x)

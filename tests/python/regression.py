@@ -36,7 +36,7 @@ class ByHand:
 
 
 def regression():
-    net = nn.Dense(4, 1, weight_init="ones")
+    net = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
     return net, nn.WithLossCell(net, nn.MSELoss()), nn.Momentum(net.trainable_params(), RATE, MOMENTUM)
 
 

@@ -159,6 +159,7 @@ operator("ops.OneHot axis", lambda: lambda i, on, off: ops.OneHot(axis=0)(i, 4, 
 operator("ops.OneHot outside", lambda: lambda on, off: ops.OneHot()(Tensor([0, 4, -1], ms.int32), 4, on, off), exactly(1.0), exactly(0.0),
          gradient=False)
 operator("ops.one_hot", lambda: lambda i, on, off: ops.one_hot(i, 4, on, off), ints(5, high=4), exactly(1.0), exactly(0.0), gradient=False)
+operator("ops.one_hot of tensors [1]", lambda: lambda i, on, off: ops.one_hot(i, 4, on, off), ints(5, high=4), exactly([1.0]), exactly([0.0]), gradient=False)
 operator("ops.Gather", lambda: lambda t, i: ops.Gather()(t, i, 0), floats(5, 3), ints(2, 2))
 operator("ops.Gather axis", lambda: lambda t, i: ops.Gather()(t, i, 1), floats(3, 5), ints(4))
 operator("ops.GatherV2", lambda: lambda t, i: ops.GatherV2()(t, i, 0), floats(5, 3), ints(4))

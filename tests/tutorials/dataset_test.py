@@ -113,7 +113,7 @@ init()
 ms.set_auto_parallel_context(parallel_mode="MODE", gradients_mean=True, full_batch=FULL_BATCH)
 rows = 1.0 * np.arange(8) if FULL_BATCH else np.full(8, 3.0 * get_rank())
 data = ms.dataset.GeneratorDataset(lambda: ((row[None],) * 2 for row in rows.astype(np.float32)), ["x", "y"]).batch(8)
-net = nn.Dense(1, 1, weight_init="zeros")
+net = nn.Dense(1, 1, weight_init="zeros", bias_init="zeros")
 ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 1e-3)).train(1, data, [ms.LossMonitor()])
 """
 

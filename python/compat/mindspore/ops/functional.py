@@ -5,11 +5,22 @@ import numpy as _np
 import tessera as _tessera
 from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, floor, gather, greater,
                          greater_equal, less, less_equal, log, log_softmax, logical_and, logical_not, logical_or, logical_xor,
-                         matmul, maximum, minimum, mul, neg, not_equal, one_hot, pow, reciprocal, relu, reshape, rsqrt,
+                         matmul, maximum, minimum, mul, neg, not_equal, pow, reciprocal, relu, reshape, rsqrt,
                          select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, stop_gradient, sub, tanh, tile, transpose)
 from tessera.ops import is_finite as isfinite
 
 from mindspore._missing import missing
+
+
+def _number(value):
+    """A tensor of one element, of shape [1], as the scalar that it is."""
+    return _tessera.ops.reshape(value, ()) if tuple(getattr(value, "shape", ())) == (1,) else value
+
+
+def one_hot(indices, depth, on_value=1, off_value=0, axis=-1):
+    """indices [...] -> [..., depth]: on_value at the index, off_value elsewhere."""
+    return _tessera.ops.one_hot(indices, depth, _number(on_value), _number(off_value), axis)
+
 
 tensor_add = add
 tensor_sub = sub
