@@ -8,7 +8,8 @@ A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.t
 Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
 
 Suites that need a build of their own come last: with a cold cache of compiled objects such a build takes longer than all tests.
-Where time is limited (--minutes), what is not begun in time is named as skipped.
+Where time is limited (--minutes), what is not begun in time is named as skipped. The suites that need a build of their own share what
+is left of it; of one whose build is cut short, the programs that are compiled by then run, and the others are named as skipped.
 """
 
 import argparse
@@ -36,7 +37,7 @@ OTHER_BUILD = {"fuzz": ("asan-ubsan", "fuzz")}
 ONLY_TARGET = {("fast",): "suite_fast"}
 # Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
 # run that takes too long, and then nothing of it counts.
-CI_MINUTES = 75
+CI_MINUTES = 62
 # What a test of very many cases says of them at its end.
 SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
            r"|^\d+ names work, \d+ are refused$")
@@ -114,15 +115,32 @@ def build(preset, target, deadline):
     return status == 0
 
 
+@dataclass
+class Test:
+    labels: set[str]
+    program: Path | None  # that it starts; None where there is none to be found
+
+
 def tests_of(preset):
-    """The tests that ctest knows in a preset's build folder, as {name: set of labels}."""
+    """The tests that ctest knows in a preset's build folder, by name."""
     listing = subprocess.run(["ctest", "--test-dir", ROOT / "build" / preset, "--show-only=json-v1"], cwd=ROOT,
                              capture_output=True, text=True, check=True).stdout
     tests = {}
     for test in json.loads(listing)["tests"]:
         properties = {p["name"]: p["value"] for p in test.get("properties", [])}
-        tests[test["name"]] = set(properties.get("LABELS", []))
+        command = test.get("command")
+        tests[test["name"]] = Test(set(properties.get("LABELS", [])), Path(command[0]) if command else None)
     return tests
+
+
+def compiled_since(preset, label, start):
+    """The tests of a label by whether their program was linked after `start`, of time.time(): (those that were, the others)."""
+    compiled, missing = [], []
+    for name, test in tests_of(preset).items():
+        if label in test.labels and "no-sanitizer" not in test.labels:
+            is_new = test.program is not None and test.program.exists() and test.program.stat().st_mtime >= start
+            (compiled if is_new else missing).append(name)
+    return compiled, missing
 
 
 def count_test(name, output, ok):
@@ -150,7 +168,7 @@ def count_test(name, output, ok):
     return count
 
 
-def run_tests(preset, label, full):
+def run_tests(preset, label, full, only=None):
     count = Count()
     folder = ROOT / "build" / preset
     report = folder / f"suite-{label}.xml"
@@ -165,6 +183,8 @@ def run_tests(preset, label, full):
                "--output-junit", report]
     if preset in SANITIZERS:
         command += ["-LE", "^no-sanitizer$"]
+    if only is not None:
+        command += ["-R", f"^({'|'.join(map(re.escape, only))})$"]
     status = subprocess.run(command, cwd=ROOT, env=environment).returncode
     if not report.exists():
         count.failed = 1
@@ -192,7 +212,9 @@ class Runner:
         self.full = full
         self.deadline = deadline  # of time.monotonic(), or None
         self.parts = []  # (name, seconds, Count or None)
-        self.built = {}  # (preset, target) -> whether its build worked
+        self.built = {}  # (preset, target) -> whether its build worked; None: it was cut short
+        self.begun = time.time()
+        self.share = deadline  # until when the next build may take
 
     def timed(self, name, function):
         start = time.monotonic()
@@ -204,14 +226,22 @@ class Runner:
         if (preset, target) not in self.built:
             name = f"build {preset}" + ("" if target == "all" else f" {target}")
             print(f"== {name}", flush=True)
-            self.built[preset, target] = self.timed(name, lambda: configure(preset) and build(preset, target, self.deadline))
+            self.built[preset, target] = self.timed(name, lambda: configure(preset) and build(preset, target, self.share))
         return self.built[preset, target]
 
-    def run(self, suite):
+    # `waiting`: how many suites, this one among them, want a share of the time that is left.
+    def run(self, suite, waiting):
+        if self.deadline is not None:
+            now = time.monotonic()
+            self.share = now + max(self.deadline - now, 0) / max(waiting, 1)
         preset, target = OTHER_BUILD.get(suite, (suite, "all") if suite in SANITIZERS else ("release", self.release_target))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
-        if built is None or (self.deadline is not None and time.monotonic() > self.deadline):
+        is_over = self.deadline is not None and time.monotonic() > self.deadline
+        if built is None and suite in SANITIZERS:
+            count = self.timed(suite, lambda: self.run_compiled(suite))
+            built = True
+        elif built is None or is_over:
             count = self.timed(suite, lambda: Count(skipped=[f"{suite}: the whole suite, because the time was over"]))
             built = True
         elif suite == "lint":
@@ -225,6 +255,13 @@ class Runner:
         for test in count.skipped:
             print(f"skipped: {test}")
         print(count.line(), flush=True)
+
+    def run_compiled(self, suite):
+        """The tests of a suite whose build was cut short, as far as they are compiled."""
+        compiled, missing = compiled_since(suite, SANITIZER_LABEL[suite], self.begun)
+        count = run_tests(suite, SANITIZER_LABEL[suite], self.full, compiled) if compiled else Count()
+        count.skipped += [f"{name}: its program was not compiled in time" for name in missing]
+        return count
 
     def run_lint(self):
         count = Count()
@@ -257,11 +294,11 @@ def main():
     if not configure("release", python_options() if wants_python else ()):
         return 1
     tests = tests_of("release")
-    labels = {label for labels in tests.values() for label in labels} - NO_SUITE
+    labels = {label for test in tests.values() for label in test.labels} - NO_SUITE
     suites = sorted(labels - set(OTHER_BUILD), key=lambda label: (label != "fast", label)) + ["lint", *OTHER_BUILD, *SANITIZERS]
     if arguments.list:
         for suite in suites:
-            size = sum(1 for labels in tests.values() if suite in labels)
+            size = sum(1 for test in tests.values() if suite in test.labels)
             print(f"{suite:<16}" + (f"{size} test programs" if size else "see scripts/suites.py"))
         return 0
 
@@ -275,8 +312,9 @@ def main():
         return 1
 
     runner = Runner(chosen, arguments.full, deadline)
+    with_builds = [suite for suite in chosen if suite in OTHER_BUILD or suite in SANITIZERS]
     for suite in chosen:
-        runner.run(suite)
+        runner.run(suite, len(with_builds) - with_builds.index(suite) if suite in with_builds else 1)
     runner.print_table()
     counts = [count for _, _, count in runner.parts if count]
     return 1 if any(count.failed for count in counts) or not any(count.passed for count in counts) else 0
