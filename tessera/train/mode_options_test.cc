@@ -307,6 +307,22 @@ TEST_F(ModeOptions, StrategiesSplitOrAWordSaysThatTheyDoNot) {
   }
 }
 
+TEST_F(ModeOptions, StagesCutTheNetworkOrAWordSaysThatTheyDoNot) {
+  for (const ParallelMode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    const std::string word =
+        fmt::format("the stages of cells have no effect in {}: only in pipeline_parallel; \"down\" is on stage 1\n",
+                    to_string(mode));
+    const auto log = observe(base(mode), {.set = nullptr}).log;
+    if (mode == ParallelMode::kPipeline) {
+      EXPECT_THAT(log, Not(HasSubstr("stages of cells")));
+    } else {
+      EXPECT_THAT(log, HasSubstr(word));
+      EXPECT_EQ(log.find(word), log.rfind(word)) << "it is said once: " << log;
+    }
+  }
+}
+
 // A table of three rates, for a training of so many steps and one of two more.
 std::string log_of_training(int64_t steps) {
   testing::internal::CaptureStderr();

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "tessera/base/logging.h"
 #include "tessera/train/modes/mode_options.h"
 
 namespace tessera::train {
@@ -24,7 +25,31 @@ std::unique_ptr<session::Executable> Mode::compile_prediction(session::Session& 
   return session.compile(graph, mesh(), {}, {.strategies = false});
 }
 
+namespace {
+
+// The first cell, at `cell` or below, that names a stage behind the first, or null.
+const nn::Cell* cell_of_later_stage(const nn::Cell& cell) {
+  if (cell.stage() > 0) return &cell;
+  for (const auto& [name, child] : cell.children()) {
+    if (const auto* found = cell_of_later_stage(*child)) return found;
+  }
+  return nullptr;
+}
+
+// Says that stages do nothing in a mode that has none.
+void warn_of_stages(const ModeParts& parts) {
+  const auto mode = working_mode(parts.options);
+  if (mode == ParallelMode::kPipeline || parts.context.rank() != 0) return;
+  if (const auto* cell = cell_of_later_stage(parts.cells.network)) {
+    log_warning("the stages of cells have no effect in {}: only in {}; \"{}\" is on stage {}", to_string(mode),
+                to_string(ParallelMode::kPipeline), cell->path(), cell->stage());
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Mode> make_mode(const ModeParts& parts) {
+  warn_of_stages(parts);
   if (parts.context.size() == 1) return make_stand_alone(parts);
   // By ParallelMode.
   constexpr auto kMakers = std::to_array(
