@@ -46,7 +46,7 @@ void WireCursor::skip(uint64_t wire_type) {
       at_ += size;
       return;
     }
-    default: fail(start, "wire type {} is not used by the format", wire_type);
+    default: fail(start, "wire type {} is not used by the format: not a file of this kind, or damaged", wire_type);
   }
 }
 
