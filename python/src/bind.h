@@ -49,6 +49,7 @@ void bind_recurrent(nb::module_& m);
 void bind_transformer(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_gradients(nb::module_& m);
+void bind_random(nb::module_& m);
 void bind_data(nb::module_& m);
 void bind_text(nb::module_& data_module);
 void bind_checkpoint(nb::module_& m);

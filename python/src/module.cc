@@ -116,6 +116,7 @@ NB_MODULE(_tessera, m) {
   bind_transformer(nn);
   bind_optimizers(nn);
   bind_gradients(nn);
+  bind_random(nn);
   bind_data(m);
   bind_checkpoint(m);
   bind_train(m);

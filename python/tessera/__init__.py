@@ -13,7 +13,7 @@ InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError; a loss t
 """
 from tessera._tessera import *
 from tessera._tessera import __version__  # noqa: F401
-from tessera import _copies, _indexing, _job, _numpy  # noqa: F401
+from tessera import _callbacks, _copies, _indexing, _job, _numpy  # noqa: F401
 import tessera.checkpoint as checkpoint
 import tessera.cluster as cluster
 import tessera.data as data
@@ -23,5 +23,6 @@ from tessera.nn import Cell, Parameter  # noqa: F401
 from tessera._onnx import export_onnx  # noqa: F401
 from tessera._keywords import explain_modules
 
+_callbacks.has_only_known_hooks(Callback, ("begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"))
 explain_modules([checkpoint, cluster, data, nn, ops])
 del explain_modules

@@ -148,14 +148,12 @@ REFUSED = {
             "Betainc Digamma Erfinv Gamma Igamma Igammac Lgamma Mvlgamma Polygamma RandomGamma Zeta bessel_i0 bessel_i0e bessel_i1 "
             "bessel_i1e bessel_j0 bessel_j1 bessel_k0 bessel_k0e bessel_k1 bessel_k1e bessel_y0 bessel_y1 digamma erfinv gamma i0 "
             "igamma igammac lgamma mvlgamma polygamma random_gamma zeta",
-        "draw with NumPy and give the numbers as an input, or use nn.Dropout; outside of a compiled network ops.uniform, "
-        "ops.normal, ops.randint and ops.bernoulli draw":
+        "use ops.uniform, ops.normal, ops.randint, ops.bernoulli or nn.Dropout, or draw with NumPy and give the numbers as an input":
             "Bernoulli Cauchy Dropout2D Dropout3D DropoutDoMask DropoutGenMask LogNormalReverse LogUniformCandidateSampler "
             "MapUniform Multinomial MultinomialWithReplacement NonDeterministicInts ParameterizedTruncatedNormal Poisson "
-            "RandomCategorical RandomChoiceWithMask RandomPoisson RandomShuffle Randperm RandpermV2 StandardLaplace StandardNormal "
-            "TruncatedNormal UniformCandidateSampler UniformInt UniformReal bernoulli_ext dropout1d dropout2d dropout3d "
-            "gumbel_softmax laplace log_uniform_candidate_sampler multinomial_with_replacement poisson random_categorical "
-            "random_poisson rrelu standard_laplace uniform_candidate_sampler",
+            "RandomCategorical RandomChoiceWithMask RandomPoisson RandomShuffle Randperm RandpermV2 StandardLaplace "
+            "TruncatedNormal UniformCandidateSampler bernoulli_ext laplace log_uniform_candidate_sampler multinomial_with_replacement "
+            "poisson random_categorical random_poisson rrelu standard_laplace uniform_candidate_sampler",
         "it is a kernel of one device: use ops.matmul, ops.softmax and nn.transformer.MultiHeadAttention":
             "DeformableOffsets FlashAttentionScore GroupTopk NoRepeatNGram PagedAttention PagedAttentionMask ReshapeAndCache "
             "add_layer_norm add_rms_norm deformable_conv2d flash_attention_score fused_infer_attention_score "

@@ -9,6 +9,7 @@ from mindspore._missing import missing
 from mindspore.common.dtype import bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64  # noqa: F401
 from mindspore.ops import arithmetic as _arithmetic
 from mindspore.ops import array as _array
+from mindspore.ops import drawing as _drawing
 from mindspore.ops import neural as _neural
 from mindspore.ops.arithmetic import (arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, copysign, deg2rad, exp2, fix, fmod, heaviside, hypot,  # noqa: F401
                                       isclose, isneginf, isposinf, kron, log2, log10, logaddexp, logaddexp2, negative, rad2deg, remainder, signbit,
@@ -378,18 +379,18 @@ def isscalar(element):
 
 def rand(*shape, dtype=float32):
     """Even in [0, 1)."""
-    return _array.rand(*shape, dtype=dtype)
+    return _drawing.rand(*shape, dtype=dtype)
 
 
 def randn(*shape, dtype=float32):
     """Gaussian around 0."""
-    return _array.randn(*shape, dtype=dtype)
+    return _drawing.randn(*shape, dtype=dtype)
 
 
 def randint(minval, maxval=None, shape=None, dtype=int32):
     """Whole numbers from minval on, below maxval; of one argument from 0 on."""
     low, high = (0, minval) if maxval is None else (minval, maxval)
-    return _array.randint(low, high, (1, ) if shape is None else shape, dtype=dtype)
+    return _drawing.randint(low, high, (1, ) if shape is None else shape, dtype=dtype)
 
 
 __getattr__ = missing(__name__)

@@ -5,7 +5,16 @@ import numpy as np
 import tessera
 from tessera.nn import initializers as _native
 
-from mindspore.common.seed import get_seed
+from mindspore.common.seed import draws_before, get_seed
+
+
+# How often TruncatedNormal draws a value anew.
+_MOST_DRAWS = 1000
+
+
+def _generator(kind, shape):
+    """NumPy's, which draws other values each time that it is asked for."""
+    return np.random.default_rng([get_seed() or 0, draws_before((kind, tuple(shape))), *shape])
 
 
 def _calculate_fan_in_and_fan_out(shape):
@@ -40,6 +49,10 @@ class Initializer:
         """Whether a script says what the values are."""
         return hasattr(cls, "_initialize")
 
+    def makes_values(self):
+        """Whether values() says what they are, and not `native`."""
+        return self.is_derived()
+
     def __call__(self, arr):
         return self._initialize(arr)
 
@@ -71,8 +84,29 @@ class Normal(Initializer):
 
 
 class TruncatedNormal(Initializer):
-    def __init__(self, sigma=0.01):
-        super().__init__(_native.truncated_normal(sigma))
+    """Gaussian around `mean`, drawn anew where a value lies outside of a to b. The bounds are values, no multiples of sigma."""
+
+    def __init__(self, sigma=0.01, mean=0.0, a=-2.0, b=2.0):
+        if not sigma > 0 or not a < b:
+            raise ValueError(f"For 'TruncatedNormal', 'sigma' must be above 0 and 'a' below 'b', but got sigma={sigma}, a={a}, b={b}.")
+        self._settings = sigma, mean, a, b
+        # A value that lies eight deviations out has a chance of 1e-15: nothing is cut.
+        super().__init__(_native.normal(sigma, mean) if min(mean - a, b - mean) >= 8 * sigma else None)
+
+    def makes_values(self):
+        return self.native is None
+
+    def values(self, shape):
+        sigma, mean, a, b = self._settings
+        random = _generator("TruncatedNormal", shape)
+        made = np.empty(math.prod(shape))
+        missing = np.ones(made.shape, bool)
+        for _ in range(_MOST_DRAWS):
+            made[missing] = random.normal(mean, sigma, np.count_nonzero(missing))
+            missing = (made < a) | (made > b)
+            if not missing.any():
+                return made.reshape(shape).astype(np.float32)
+        raise ValueError(f"For 'TruncatedNormal', hardly a value lies between a={a} and b={b} with mean={mean}, sigma={sigma}.")
 
 
 class Uniform(Initializer):
@@ -134,6 +168,9 @@ class HeNormal(_He):
 class _Made(Initializer):
     """Made of NumPy's numbers once the shape is known."""
 
+    def makes_values(self):
+        return True
+
     def values(self, shape):
         """The array."""
         raise NotImplementedError
@@ -175,7 +212,7 @@ class Orthogonal(_Made):
         if len(shape) < 2:
             raise ValueError(f"For 'Orthogonal', the tensor must have at least 2 dims, but got {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])
-        drawn = np.random.default_rng([get_seed() or 0, rows, columns]).standard_normal((max(rows, columns), min(rows, columns)))
+        drawn = _generator("Orthogonal", (rows, columns)).standard_normal((max(rows, columns), min(rows, columns)))
         q, r = np.linalg.qr(drawn)
         q = q * np.sign(np.diag(r))
         return (self._gain * (q if rows >= columns else q.T)).reshape(shape).astype(np.float32)
@@ -236,10 +273,15 @@ class PendingTensor:
         if isinstance(init, str) and init.lower() in _NAMES:
             init = _NAMES[init.lower()]()
         self.init = init.native_for(self.shape) if hasattr(init, "native_for") else to_native(init)
+        self._drawn = {}
 
     def init_data(self, name=""):
-        """The tensor, as for a parameter of that name."""
-        return tessera.Parameter(self.init, self.shape, self.dtype, name=name).whole_value()
+        """The tensor, as for a parameter of that name; of a name that has had one since the seed was set, other values."""
+        if name not in self._drawn:
+            count = draws_before(("init_data", name, self.shape))
+            drawn_as = f"{name}#{count}" if count else name
+            self._drawn[name] = tessera.Parameter(self.init, self.shape, self.dtype, name=drawn_as).whole_value()
+        return self._drawn[name]
 
     def __getattr__(self, name):
         # What else a tensor has is that of the one without a name.
@@ -260,7 +302,7 @@ def initializer(init, shape=None, dtype=tessera.float32):
     if shape is None:
         shape = ()
     made = _NAMES[init.lower()]() if isinstance(init, str) and init.lower() in _NAMES else init
-    if isinstance(made, _Made) or isinstance(made, Initializer) and made.is_derived():
+    if isinstance(made, Initializer) and made.makes_values():
         return tessera.Tensor(made.values((shape,) if isinstance(shape, int) else tuple(shape)), dtype)
     return PendingTensor(init, shape, dtype)
 

@@ -5,6 +5,7 @@ import tessera
 from mindspore._function_cell import FunctionCell
 
 _seed = None
+_draws = {}  # how often was drawn for each purpose since the seed was set
 
 
 def set_seed(seed):
@@ -15,6 +16,7 @@ def set_seed(seed):
     if seed < 0:
         raise ValueError("The argument 'seed' must be greater or equal to 0.")
     _seed = seed
+    _draws.clear()
     np.random.seed(seed % 2**32)
     tessera.set_seed(seed)
     FunctionCell.restart_random()
@@ -23,3 +25,11 @@ def set_seed(seed):
 def get_seed():
     """What set_seed() set, else None."""
     return _seed
+
+
+def draws_before(purpose):
+    """How often this was asked before for that purpose, a hashable object, since the seed was set: what is drawn differs by it. Ranks that
+    run one program count alike."""
+    count = _draws.get(purpose, 0)
+    _draws[purpose] = count + 1
+    return count

@@ -7,6 +7,7 @@ from mindspore.ops.operations import *
 from mindspore.ops import arithmetic, array, neural
 from mindspore.ops.arithmetic import *
 from mindspore.ops.array import *
+from mindspore.ops.drawing import *
 from mindspore.ops.neural import *
 from mindspore.ops.resize import *
 from mindspore.ops.sequences import *

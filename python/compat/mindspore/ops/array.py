@@ -1,5 +1,5 @@
-"""Functions of shapes, places and order, made of tessera's operators. What gives a shape that depends on values, and what draws
-random numbers, works on tensors only: in a traced construct() it says so."""
+"""Functions of shapes, places and order, made of tessera's operators. What gives a shape that depends on values works on tensors only:
+in a traced construct() it says so."""
 import math as _math
 
 import numpy as _np
@@ -7,7 +7,6 @@ import tessera as _tessera
 from tessera import ops as _ops
 
 from mindspore import _check
-from mindspore.common.seed import get_seed as _get_seed
 
 _range, _slice = range, slice
 
@@ -694,89 +693,3 @@ def searchsorted(sorted_sequence, values, *, out_int32=False, right=False):
     """Where values would have to stand in an ordered vector."""
     places = _np.searchsorted(_values("searchsorted", sorted_sequence, "compare and sum"), _values("searchsorted", values, "compare and sum"), "right" if right else "left")
     return _tessera.Tensor(places, _tessera.int32 if out_int32 else _tessera.int64)
-
-
-# --- on tensors only: random numbers
-_draws = {"count": 0}
-
-
-def _generator(name, seed=None):
-    if _tessera.nn.is_tracing():
-        raise NotImplementedError(f"For '{name}', drawing in a compiled construct() is not available: it would draw once; use nn.Dropout, or give the "
-                                  "numbers as an input")
-    _draws["count"] += 1
-    return _np.random.default_rng([_get_seed() or 0, _draws["count"], seed or 0])
-
-
-def rand(*size, dtype=None, seed=None):
-    """Even in [0, 1)."""
-    return _tessera.Tensor(_generator("rand", seed).random(_sizes(size), _np.float32), dtype)
-
-
-def randn(*size, dtype=None, seed=None):
-    """Gaussian around 0, of standard deviation 1."""
-    return _tessera.Tensor(_generator("randn", seed).standard_normal(_sizes(size), _np.float32), dtype)
-
-
-def rand_like(input, seed=None, *, dtype=None):
-    """rand() in x's shape."""
-    return rand(*input.shape, dtype=_dtype_of(input, dtype), seed=seed)
-
-
-def randn_like(input, seed=None, *, dtype=None):
-    """randn() in x's shape."""
-    return randn(*input.shape, dtype=_dtype_of(input, dtype), seed=seed)
-
-
-def randint(low, high, size, seed=None, *, dtype=None):
-    """Whole numbers from low on, below high."""
-    return _tessera.Tensor(_generator("randint", seed).integers(low, high, size), _tessera.int64 if dtype is None else dtype)
-
-
-def randint_like(input, low, high, seed=None, *, dtype=None):
-    """randint() in x's shape."""
-    return randint(low, high, tuple(input.shape), seed, dtype=_dtype_of(input, dtype))
-
-
-def randperm(n, seed=0, offset=0, dtype=_tessera.int64):
-    """0 to n - 1 in random order."""
-    return _tessera.Tensor(_generator("randperm", seed).permutation(n), dtype)
-
-
-def _number(x):
-    return x.asnumpy() if isinstance(x, _tessera.Tensor) else x
-
-
-def uniform(shape, minval, maxval, seed=None, dtype=_tessera.float32):
-    """Even in [minval, maxval)."""
-    draws = _generator("uniform", seed)
-    low, high = _number(minval), _number(maxval)
-    made = draws.integers(low, high, shape) if dtype == _tessera.int32 else draws.random(shape, _np.float32) * (high - low) + low
-    return _tessera.Tensor(_np.asarray(made), dtype)
-
-
-def normal(shape, mean, stddev, seed=None):
-    """Gaussian."""
-    return _tessera.Tensor(_np.asarray(_generator("normal", seed).standard_normal(shape, _np.float32) * _number(stddev) + _number(mean)), _tessera.float32)
-
-
-def standard_normal(shape, seed=None):
-    """Gaussian around 0, of standard deviation 1."""
-    return normal(shape, 0.0, 1.0, seed)
-
-
-def bernoulli(input, p=0.5, seed=None):
-    """1 with probability p, else 0, in x's shape."""
-    return _tessera.Tensor(_np.asarray(_generator("bernoulli", seed).random(tuple(input.shape)) < _number(p)), input.dtype)
-
-
-def shuffle(x, seed=None):
-    """The slices along the first dim in random order."""
-    return _ops.gather(x, randperm(x.shape[0], seed or 0), 0)
-
-
-def multinomial(input, num_samples, replacement=True, seed=None):
-    """Places drawn with these probabilities, which need not sum to 1."""
-    draws, weights = _generator("multinomial", seed), _np.atleast_2d(_values("multinomial", input, "draw before the network"))
-    rows = [draws.choice(weights.shape[1], num_samples, replacement, row / row.sum()) for row in weights]
-    return _tessera.Tensor(_np.stack(rows) if input.ndim == 2 else rows[0], _tessera.int32)

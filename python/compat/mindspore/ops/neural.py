@@ -353,7 +353,13 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 def pad(input_x, padding, mode="constant", value=None):
     """Elements around x: (left, right) of the last dim, then of the one before, ...; mode: "constant" (value, 0 by default),
     "reflect", "replicate" or "circular"."""
-    sides = [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)]
+    padding = list(padding.asnumpy() if isinstance(padding, _tessera.Tensor) else padding)
+    if any(not isinstance(size, (int, _np.integer)) for size in padding) or len(padding) % 2:
+        raise ValueError("For 'pad', the 'padding' must be whole numbers, two for a dim (left, right of the last dim, then of the one before), "
+                         f"but got {padding}: nn.Pad takes pairs.")
+    if len(padding) > 2 * input_x.ndim:
+        raise ValueError(f"For 'pad', the 'padding' is of {len(padding) // 2} dims, but the input has {input_x.ndim}.")
+    sides = [(int(padding[i]), int(padding[i + 1])) for i in range(0, len(padding), 2)]
     first = input_x.ndim - len(sides)
     pairs = [(0, 0)] * first + sides[::-1]
     if mode == "constant":
@@ -420,18 +426,6 @@ def channel_shuffle(x, groups):
     """The channels of all groups in turns: Zhang et al., CVPR 2018."""
     n, c, *rest = x.shape
     return _ops.reshape(_array.swapaxes(_ops.reshape(x, (n, groups, c // groups, *rest)), 1, 2), x.shape)
-
-
-def dropout(input, p=0.5, training=True, seed=None):
-    """Each element with probability p 0, else divided by 1 - p; x where training is False. In a compiled construct() it is refused."""
-    if not training or p == 0:
-        return input
-    if p == 1:
-        return _ops.zeros_like(input)
-    mask = _array.bernoulli(input, 1.0 - p, seed) if not _tessera.nn.is_tracing() else None
-    if mask is None:
-        raise NotImplementedError("For 'dropout', drawing in a compiled construct() is not available: make a cell nn.Dropout(p=...) and call it")
-    return input * mask / (1.0 - p)
 
 
 def _l2_normalize(x, axis=0, epsilon=1e-4):

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import tessera
+from tessera._callbacks import has_only_known_hooks
 
 from mindspore._missing import missing
 from mindspore.train.saving import appended_values, check_key, is_async
@@ -62,6 +63,7 @@ def _default(moment, what):
 for _what in ("train", "eval"):
     for _moment in _MOMENTS:
         setattr(Callback, f"on_{_what}_{_moment}", _default(_moment, _what))
+has_only_known_hooks(Callback, (*_MOMENTS, *(f"on_{_what}_{_moment}" for _what in ("train", "eval") for _moment in _MOMENTS)))
 
 
 class _InternalCallbackParam(dict):

@@ -6,7 +6,7 @@ from mindspore import _check
 from mindspore._missing import missing
 from mindspore.ops import functional as _of
 from mindspore.ops.array import _masked_slice, _slice_masks
-from mindspore.ops.array import bernoulli as _bernoulli
+from mindspore.ops.drawing import bernoulli as _bernoulli
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
                                                ReduceScatter, Send)

@@ -1,4 +1,4 @@
-"""Operators as objects, made of the functions of ops.arithmetic, ops.array and ops.neural."""
+"""Operators as objects, made of the functions of ops.arithmetic, ops.array, ops.drawing and ops.neural."""
 import inspect as _inspect
 
 import tessera as _tessera
@@ -7,6 +7,7 @@ from tessera._keywords import unexpected as _unexpected
 
 from mindspore.ops import arithmetic as _arithmetic
 from mindspore.ops import array as _array
+from mindspore.ops import drawing as _drawing
 from mindspore.ops import functional as _functional
 from mindspore.ops import neural as _neural
 from mindspore.ops import resize as _resize
@@ -47,6 +48,9 @@ _WITH_SETTINGS = {
     "Cross": (lambda x, y, dim: _arithmetic.cross(x, y, None if dim == -65530 else dim), {"dim": -65530}),
     "CountNonZero": (lambda x, dims: _ops.cast(_arithmetic.count_nonzero(x, dims), _tessera.int64), {"dims": None}),
     "LpNorm": (lambda x, axis, p, keep_dims, epsilon: _lp_norm(x, axis, p, keep_dims, epsilon), {"axis": None, "p": 2, "keep_dims": False, "epsilon": 1e-12}),
+    "StandardNormal": (lambda shape, seed, seed2: _drawing.standard_normal(shape, seed), {"seed": 0, "seed2": 0}),
+    "UniformReal": (lambda shape, seed, seed2: _drawing.uniform(shape, 0.0, 1.0, seed), {"seed": 0, "seed2": 0}),
+    "UniformInt": (lambda shape, minval, maxval, seed, seed2: _drawing.uniform(shape, minval, maxval, seed, _tessera.int32), {"seed": 0, "seed2": 0}),
     "Meshgrid": (lambda inputs, indexing: _array.meshgrid(*inputs, indexing=indexing), {"indexing": "xy"}),
     "Tril": (_array.tril, {"diagonal": 0}), "Triu": (_array.triu, {"diagonal": 0}), "ReverseV2": (_array.reverse, {"axis": None}),
     "Roll": (_array.roll, {"shifts": None, "dims": None}), "Sort": (_array.sort, {"axis": -1, "descending": False}),

@@ -1,0 +1,50 @@
+// Random numbers that a network draws.
+#include <nanobind/stl/string.h>
+
+#include "python/src/bind.h"
+
+namespace tessera::python {
+namespace {
+
+using Function = ir::Value (*)(ir::Value step, const Shape& shape, const ops::RandomSource& source, double a, double b,
+                               DType dtype);
+
+// What `function`, of the operator `op`, draws: inside construct() anew in each step, outside anew at each call.
+nb::object draw(Function function, const char* op, nb::handle shape, double a, double b, nb::handle dtype) {
+  Operation operation;
+  ops::RandomSource source{.seed = global_seed()};
+  ir::Value step;
+  if (ir::Graph* graph = current_graph()) {
+    step = nn::random_step(*graph);
+    source.stream = nn::random_stream(*graph, op);
+  } else {
+    static int64_t calls = 0;
+    step = operation.value(nb::cast(Tensor::scalar(calls++)));
+  }
+  return operation.finish(function(step, Shape(to_ints(shape)), source, a, b, to_dtype(dtype)));
+}
+
+}  // namespace
+
+void bind_random(nb::module_& m) {
+  m.def(
+      "random_uniform",
+      [](nb::handle shape, double low, double high, nb::handle dtype) {
+        return draw(&ops::random_uniform, "random_uniform", shape, low, high, dtype);
+      },
+      "shape"_a, "low"_a = 0.0, "high"_a = 1.0, "dtype"_a = "float32",
+      R"(Numbers even in [low, high), of a floating dtype.
+
+Inside construct() they are drawn anew in each training step, and are the same however the network is split: element i is a
+function of set_seed()'s number, the cell's path, the step and i. Evaluation and prediction draw those of the last training
+step. Outside they are drawn anew at each call.)");
+  m.def(
+      "random_normal",
+      [](nb::handle shape, double mean, double sigma, nb::handle dtype) {
+        return draw(&ops::random_normal, "random_normal", shape, mean, sigma, dtype);
+      },
+      "shape"_a, "mean"_a = 0.0, "sigma"_a = 1.0, "dtype"_a = "float32",
+      "Gaussian numbers of standard deviation sigma around mean; drawn as random_uniform() says.");
+}
+
+}  // namespace tessera::python
