@@ -16,6 +16,7 @@
 #include "tessera/cluster/ranks/context.h"
 #include "tessera/cluster/run.h"
 #include "tessera/cluster/scheduler_process.h"
+#include "tessera/cluster/termination.h"
 #include "tessera/cluster/threads.h"
 
 // Data: sources, transforms, batches.

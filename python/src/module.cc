@@ -91,6 +91,13 @@ void bind_errors(nb::module_& m) {
       PyErr_SetNone(PyExc_SystemExit);
     }
   });
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const cluster::Terminated&) {
+      PyErr_SetObject(PyExc_SystemExit, nb::int_(cluster::kExitTerminated).ptr());
+    }
+  });
   bind_error<executor::NonFiniteLoss>(m, "NonFiniteLoss", error);
   bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
   bind_error<IoError>(m, "IoError", PyExc_OSError);

@@ -569,7 +569,11 @@ class Launcher {
     was_told_ = true;
     next_kill_ms_ = now_ms() + grace_after_telling();
   }
-  int64_t grace_after_telling() const { return std::max<int64_t>(options_.grace_ms, 100); }
+  // After SIGTERM, what trains ends its step and saves.
+  int64_t grace_after_telling() const {
+    constexpr int64_t kSavesMs = 30'000;
+    return std::max<int64_t>(options_.grace_ms, end_signal_ == SIGTERM ? kSavesMs : 100);
+  }
 
   // A guard passes it on to its rank, or kills all that its rank has started.
   void kill_all(int number) {

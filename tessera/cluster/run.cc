@@ -14,6 +14,7 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/termination.h"
 #include "tessera/cluster/threads.h"
 #include "tessera/comm/job_state.h"
 
@@ -84,7 +85,7 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
     const int code = result.codes[static_cast<size_t>(result.first_failed_rank)];
     return code != kExitSuccess ? code : kExitFailure;
   }
-  return kExitSuccess;
+  return *std::ranges::max_element(result.codes);  // kExitTerminated where all were told to end
 }
 
 // Says the error that is being handled and ends the other ranks' waits.
@@ -102,6 +103,16 @@ int fail_rank(Context& context) {
   return kExitFailure;
 }
 
+// All ranks end so, unless one has failed meanwhile.
+int end_terminated_rank(Context& context) {
+  try {
+    context.finish();
+  } catch (...) {
+    return fail_rank(context);
+  }
+  return kExitTerminated;
+}
+
 int run_as_rank(const JobOptions& job, const Arguments& arguments,
                 const std::function<int(Context&, const Arguments&)>& f) {
   std::unique_ptr<Context> context;
@@ -116,6 +127,8 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   int code = kExitFailure;
   try {
     code = f(*context, arguments);
+  } catch (const Terminated&) {
+    return end_terminated_rank(*context);
   } catch (...) {
     return fail_rank(*context);
   }

@@ -16,6 +16,8 @@
 #include "tessera/cluster/hub/late_ranks.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/run.h"
+#include "tessera/cluster/termination.h"
 #include "tessera/comm/hierarchy.h"
 
 namespace tessera::cluster {
@@ -110,8 +112,14 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
                            .num_compute_threads = compute_threads,
                            .num_servers = options.num_servers},
                           make_transport(), std::make_unique<LocalMembership>(job, rank));
-      code = f(context);
-      if (code == 0) {
+      bool is_terminated = false;
+      try {
+        code = f(context);
+      } catch (const Terminated&) {
+        is_terminated = true;
+        code = kExitTerminated;
+      }
+      if (code == 0 || is_terminated) {
         context.finish();
       } else {
         context.abort(words_of_exit(code));

@@ -46,6 +46,12 @@ class Callback {
   // Called before begin(), of a training that another process of the job had begun, where nothing is left of that but
   // files: loads the newest that the callback has saved of it, and returns whether there was one. Every rank calls it.
   virtual bool load_latest(RunContext&) { return false; }
+  // Whether it saves what is trained. Where one does, a process that is sent SIGTERM ends its step, has
+  // save_before_end() called and ends.
+  virtual bool saves() const { return false; }
+  // Called after a step, in place of what else would follow, where the training is about to end for such a signal:
+  // saves the step, unless it is saved, and returns its path. Every rank calls it.
+  virtual std::string save_before_end(RunContext&) { return ""; }
 };
 
 // Any callback, by value or shared: model.train(10, dataset, {LossMonitor(), TimeMonitor()}).

@@ -264,6 +264,12 @@ void ModelCheckpoint::step_end(RunContext& run) {
   if (due) save(run);
 }
 
+std::string ModelCheckpoint::save_before_end(RunContext& run) {
+  if (trigger_->is_due_at_end(run.step)) save(run);
+  run.model.finish_saves();
+  return latest_;
+}
+
 void ModelCheckpoint::end(RunContext& run) {
   const auto held = std::exchange(lock_, nullptr);  // to here, whatever fails
   if (!run.has_failed && trigger_->is_due_at_end(run.step)) save(run);

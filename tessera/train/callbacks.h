@@ -111,6 +111,8 @@ class ModelCheckpoint : public Callback {
   // Takes the newest that all ranks hold, of this training as its job began it. Throws InvalidArgument with what each
   // rank has where some have checkpoints, and no one can be used by all. Nothing is deleted.
   bool load_latest(RunContext& run) override;
+  bool saves() const override { return true; }
+  std::string save_before_end(RunContext& run) override;
   // The path of the newest one, which a thread may still be writing; "" before the first.
   const std::string& latest() const { return latest_; }
 

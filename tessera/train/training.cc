@@ -1,5 +1,6 @@
 #include "tessera/train/training.h"
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
 #include "tessera/train/options/precision.h"
+#include "tessera/train/saving/end_agreement.h"
 
 namespace tessera::train {
 
@@ -122,6 +124,8 @@ class Training::TrainCall {
   // What is compiled for the next batch, which is in its inputs.
   session::Executable& read_batch();
   void compile_full();
+  // After a step. Throws cluster::Terminated, once it is saved, where a rank was told to end.
+  void end_if_told(const Callbacks& callbacks);
 
   Training& t_;
   const Mode& mode_;
@@ -136,6 +140,7 @@ class Training::TrainCall {
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full_;
   int64_t num_doubts_ = 0;
   std::optional<data::BatchIterator> batches_;
+  std::optional<EndAgreement> end_;  // where a callback can save
 };
 
 bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks) {
@@ -193,6 +198,8 @@ void Training::TrainCall::compile_full() {
 
 void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   size_t num_begun = 0;
+  const bool any_saves = std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
+  if (any_saves) end_.emplace(t_.core_.context, mode_.is_shared());
   try {
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
     for (int64_t epoch = epochs_done_; epoch < context_.num_epochs && !context_.stop_requested; ++epoch) {
@@ -218,14 +225,34 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
     }
     const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
     run_micro_batches(is_reported);
-    if (!is_reported) continue;
+    if (!is_reported) {
+      end_if_told(callbacks);
+      continue;
+    }
     in_loop = 0;
     for (const auto& callback : callbacks) callback->step_end(context_);
     // What follows on the last step of an epoch, and of the training, belongs to it: it is done again with the step.
     if (context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested) t_.kept_.keep();
+    end_if_told(callbacks);
   }
   for (const auto& callback : callbacks) callback->epoch_end(context_);
   if (context_.epoch < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
+}
+
+void Training::TrainCall::end_if_told(const Callbacks& callbacks) {
+  const bool is_last = context_.epoch == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
+  if (!end_ || is_last || context_.stop_requested || !end_->is_over()) return;
+  std::string saved;
+  for (const auto& callback : callbacks) {
+    const auto path = callback->save_before_end(context_);
+    if (!path.empty()) saved += (saved.empty() ? "" : ", ") + path;
+  }
+  // Whose process ends tells the others so: all must have saved by then.
+  if (mode_.is_shared()) t_.core_.context.world().barrier("end of training");
+  const auto message = fmt::format("SIGTERM ends the training after epoch {}, step {}: it is saved as {}",
+                                   context_.epoch, context_.step_in_epoch, saved);
+  if (t_.core_.context.rank() == 0 || !mode_.is_shared()) log_warning("{}", message);
+  throw cluster::Terminated(message);
 }
 
 void Training::TrainCall::run_micro_batches(bool is_reported) {
