@@ -102,7 +102,10 @@ Outcome train(const Job& job, int64_t first_step, int64_t steps, const Files& fi
         if (part == parts - 1) losses.push_back(value);
       }
     }
-    if (!files.save.empty()) model.save_checkpoint(files.save, {.integrated = true});
+    if (!files.save.empty()) {
+      model.save_checkpoint(files.save, {.integrated = true});
+      model.load_checkpoint(files.save);  // to where the values lie already
+    }
     std::map<std::string, std::vector<double>> values;
     for (const auto& name : model.names()) {
       // They are zero between steps, and a job with servers has none.

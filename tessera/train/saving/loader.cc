@@ -155,8 +155,9 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     const bool regrouped = entry != nullptr && statistics.contains(name) && is_regrouped(*entry, held.type);
     if (regrouped) {
       held.type.shape = entry->shape;
-    } else if (const auto* layout = session.layout(name)) {
-      held.layout = *layout;
+    } else if (const auto layouts = session.layouts(name); !layouts.empty()) {
+      held.layout = layouts.front();
+      held.copies.assign(layouts.begin() + 1, layouts.end());
     }
     destinations.push_back({name, TensorView(nullptr, held.type)});
     result.names.push_back(name);
