@@ -133,6 +133,7 @@ class Training::TrainCall {
   const TrainOptions& options_;
   RunContext context_;
   int64_t epochs_done_ = 0;
+  int64_t epoch_ = 0;           // from 1; the context's is the callbacks', which may count from another one
   int64_t steps_per_loop_ = 1;  // of what sinks
   int64_t full_rows_ = 0;
   InputSpecs full_inputs_;
@@ -203,7 +204,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   try {
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
     for (int64_t epoch = epochs_done_; epoch < context_.num_epochs && !context_.stop_requested; ++epoch) {
-      context_.epoch = epoch + 1;
+      epoch_ = context_.epoch = epoch + 1;
       run_epoch(callbacks);
     }
   } catch (...) {
@@ -236,11 +237,11 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
     end_if_told(callbacks);
   }
   for (const auto& callback : callbacks) callback->epoch_end(context_);
-  if (context_.epoch < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
+  if (epoch_ < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
 }
 
 void Training::TrainCall::end_if_told(const Callbacks& callbacks) {
-  const bool is_last = context_.epoch == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
+  const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
   if (!end_ || is_last || context_.stop_requested || !end_->is_over()) return;
   std::string saved;
   for (const auto& callback : callbacks) {
@@ -269,7 +270,7 @@ void Training::TrainCall::run_micro_batches(bool is_reported) {
     }
     t_.progress_.position = batches_->position();
   } while (!t_.count_batch());
-  t_.progress_.advance(context_.epoch, context_.step_in_epoch);
+  t_.progress_.advance(epoch_, context_.step_in_epoch);
   context_.step = t_.progress_.step;
   if (is_reported) context_.loss = loss_sum / static_cast<double>(num_losses);
 }
