@@ -89,8 +89,12 @@ on: that rank raises its own error, the others IoError with its number, what_fai
       R"(Is the scheduler of a job, as `tessera scheduler` is, until the job has ended. Returns an exit code: 0, 1 when it has failed,
 128 + N after signal N.)");
   m.def(
-      "set_seed", [](Seed seed) { global_seed() = seed; }, "seed"_a,
-      "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");
+      "set_seed",
+      [](Seed seed) {
+        global_seed() = seed;
+        draws_of_script() = 0;
+      },
+      "seed"_a, "Of what is drawn from here on: initial values, dropout, augmentation, order of samples.");
   m.def(
       "gpus",
       [] {

@@ -257,7 +257,11 @@ void bind_transforms(nb::module_& m) {
   nb::class_<data::Transform>(m, "Transform",
                               "What map() does to one column of one sample. Called with a tensor, it gives one.")
       .def(
-          "__call__", [](const data::Transform& self, nb::handle input) { return self(to_tensor(input)); }, "input"_a)
+          "__call__",
+          [](const data::Transform& self, nb::handle input) {
+            return self(to_tensor(input), {{.seed = global_seed()}, static_cast<uint64_t>(draws_of_script()++)});
+          },
+          "input"_a, "Of one that draws random numbers: other ones at each call, the same again after set_seed().")
       .def("__repr__", &data::Transform::to_string);
   m.def(
       "random_crop",

@@ -18,8 +18,7 @@ nb::object draw(Function function, const char* op, nb::handle shape, double a, d
     step = nn::random_step(*graph);
     source.stream = nn::random_stream(*graph, op);
   } else {
-    static int64_t calls = 0;
-    step = operation.value(nb::cast(Tensor::scalar(calls++)));
+    step = operation.value(nb::cast(Tensor::scalar(draws_of_script()++)));
   }
   return operation.finish(function(step, Shape(to_ints(shape)), source, a, b, to_dtype(dtype)));
 }

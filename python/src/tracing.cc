@@ -143,6 +143,11 @@ uint64_t& global_seed() {
   return seed;
 }
 
+int64_t& draws_of_script() {
+  static int64_t draws = 0;
+  return draws;
+}
+
 bool& numbers_promote() {
   static bool promote = false;  // guarded by the GIL
   return promote;

@@ -157,6 +157,9 @@ bool& numbers_promote();
 
 // The seed of what is drawn outside a model: initial values, dropout.
 uint64_t& global_seed();
+// How often something was drawn for a script itself, outside of networks and data sets, since that seed was set: what
+// makes a draw differ from the one before.
+int64_t& draws_of_script();
 
 // The tensor of a tensor, a parameter, a number, or anything that NumPy makes an array of.
 Tensor to_tensor(nb::handle object);
