@@ -13,6 +13,18 @@ def _is_tensor(x):
     return isinstance(x, (_tessera.Tensor, _tessera.Value, _tessera.Parameter))
 
 
+_UNSIGNED = {"uint8": 2**8 - 1, "uint16": 2**16 - 1, "uint32": 2**32 - 1}
+
+
+def _reversed_order(x):
+    """x so that what was smallest is largest; done twice it is x. A minus would turn numbers around that have no opposite."""
+    if x.dtype in _FLOATING:
+        return -x
+    if x.dtype == _tessera.bool_:
+        return _ops.logical_not(x)
+    return _ops.sub(_UNSIGNED.get(str(x.dtype).lower().split(".")[-1], -1), x)
+
+
 def _floating(x):
     """x, or as float32 where it is of whole numbers."""
     return x if not _is_tensor(x) or x.dtype in _FLOATING else _ops.cast(x, _tessera.float32)
@@ -290,9 +302,12 @@ def clamp(input, min=None, max=None):
 clip = clamp
 
 
+_LARGEST = {"float16": 65504.0, "bfloat16": float.fromhex("0x1.fep127"), "float64": float(_np.finfo(_np.float64).max)}
+
+
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """x with these numbers for NaN (0) and the infinities (the dtype's largest numbers)."""
-    largest = float(_np.finfo(_np.float32).max) if input.dtype not in (_tessera.float16, ) else 65504.0
+    largest = _LARGEST.get(str(input.dtype).lower().split(".")[-1], float(_np.finfo(_np.float32).max))
     is_nan = _ops.not_equal(input, input)
     input = _ops.select(is_nan, _ops.zeros_like(input) if nan is None else _ops.ones_like(input) * float(nan), input)
     input = _ops.select(_ops.equal(input, float("inf")), largest if posinf is None else float(posinf), input)
@@ -417,7 +432,7 @@ def min(input, axis=None, keepdims=False, *, initial=None, where=None):
     """(the smallest, their places) along an axis; without one the smallest of all and place 0."""
     if axis is None:
         return amin(input, None, False, initial=initial, where=where), _tessera.Tensor(0, _tessera.int64)
-    return amin(input, axis, keepdims, initial=initial, where=where), _kept(_ops.cast(_ops.argmax(-input, axis), _tessera.int64), axis, keepdims)
+    return amin(input, axis, keepdims, initial=initial, where=where), _kept(_ops.cast(_ops.argmax(_reversed_order(input), axis), _tessera.int64), axis, keepdims)
 
 
 def _over_axes(reduce):
@@ -446,7 +461,7 @@ def argmax(input, dim=None, keepdim=False):
 
 def argmin(input, axis=None, keepdims=False):
     """The place of the smallest along an axis, the first of several. int32."""
-    return _ops.cast(argmax(-input, axis, keepdims), _tessera.int32)
+    return _ops.cast(argmax(_reversed_order(input), axis, keepdims), _tessera.int32)
 
 
 def _center(input, axis):

@@ -7,6 +7,7 @@ import tessera as _tessera
 from tessera import ops as _ops
 
 from mindspore import _check
+from mindspore.ops.arithmetic import _reversed_order
 
 _range, _slice = range, slice
 
@@ -322,6 +323,9 @@ def repeat_interleave(input, repeats, axis=None):
     counts = repeats.asnumpy().tolist() if isinstance(repeats, _tessera.Tensor) else list(repeats)
     if len(counts) == 1:
         return repeat_elements(input, counts[0], axis)
+    if len(counts) != input.shape[axis]:
+        raise ValueError(f"For 'repeat_interleave', the 'repeats' must be one number, or {input.shape[axis]}, as many as dim {axis} has, but got "
+                         f"{len(counts)}.")
     return _ops.gather(input, _tessera.Tensor(_np.repeat(_np.arange(len(counts)), counts), _tessera.int32), axis)
 
 
@@ -360,6 +364,8 @@ def roll(input, shifts, dims=None):
     if dims is None:
         return _ops.reshape(roll(ravel(input), shifts if isinstance(shifts, int) else shifts[0], 0), input.shape)
     shifts, dims = ((i, ) if isinstance(i, int) else tuple(i) for i in (shifts, dims))
+    if len(shifts) != len(dims):
+        raise ValueError(f"For 'roll', the 'shifts' and 'dims' must be as many, but got {shifts} and {dims}.")
     for shift, dim in zip(shifts, dims):
         size = input.shape[dim]
         if size and shift % size:
@@ -466,6 +472,13 @@ def _positive_places(index, size):
     return _ops.select(_ops.less(index, 0), index + size, index)
 
 
+def _checked_places(places, size, all_places):
+    """Places in a dim of that size; what lies outside becomes a place that no tensor of all_places elements has, which stops the step,
+    instead of another row's."""
+    inside = _ops.logical_and(_ops.greater_equal(places, 0), _ops.less(places, size))
+    return _ops.select(inside, places, all_places)
+
+
 def index_select(input, axis, index):
     """The slices along an axis at these places."""
     return _ops.gather(input, index, axis % input.ndim)
@@ -488,7 +501,7 @@ def take(input, indices, axis=None, mode="clip"):
 def _linear_places(shape, dim, index):
     """Where x[..., index[i], ...] stands among all elements of a tensor of that shape."""
     strides = [_math.prod(shape[i + 1:]) for i in _range(len(shape))]
-    places = _positive_places(_ops.cast(index, _tessera.int64), shape[dim]) * strides[dim]
+    places = _checked_places(_positive_places(_ops.cast(index, _tessera.int64), shape[dim]), shape[dim], _math.prod(shape)) * strides[dim]
     for i, size in enumerate(index.shape):
         if i != dim:
             along = _ops.reshape(_ops.range(0.0, float(size), 1.0, _tessera.int64), [size if k == i else 1 for k in _range(len(shape))])
@@ -510,7 +523,9 @@ def _nd_places(shape, indices):
     depth = indices.shape[-1]
     strides = [_math.prod(shape[i + 1:depth]) for i in _range(depth)]
     weights = _tessera.Tensor(_np.array(strides), _tessera.int64)
-    return _ops.reduce_sum(_ops.cast(indices, _tessera.int64) * weights, -1)
+    sizes = _tessera.Tensor(_np.array(shape[:depth]), _tessera.int64)
+    places = _checked_places(_ops.cast(indices, _tessera.int64), sizes, _math.prod(shape[:depth]))
+    return _ops.reduce_sum(places * weights, -1)
 
 
 def gather_nd(input_x, indices):
@@ -593,8 +608,8 @@ def topk(input, k, dim=None, largest=True, sorted=True):
     """(values, places) of the k largest, or smallest, along a dim, the last by default."""
     dim = input.ndim - 1 if dim is None else dim % input.ndim
     x = swapaxes(input, dim, -1)
-    values, places = _ops.top_k(x if largest else -x, k)
-    return swapaxes(values if largest else -values, dim, -1), swapaxes(places, dim, -1)
+    values, places = _ops.top_k(x if largest else _reversed_order(x), k)
+    return swapaxes(values if largest else _reversed_order(values), dim, -1), swapaxes(places, dim, -1)
 
 
 def top_k(input_x, k, sorted=True):

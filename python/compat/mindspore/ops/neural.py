@@ -172,8 +172,8 @@ def nll_loss(inputs, target, weight=None, ignore_index=-100, reduction="mean", l
     classes = _ops.select(counts, target, _ops.zeros_like(target))
     weights = _ops.cast(counts, inputs.dtype)
     rows = _ops.ones_like(inputs) if weight is None else _ops.ones_like(inputs) * _ops.reshape(weight, (1, -1) + (1, ) * (inputs.ndim - 2))
-    hot = _ops.one_hot(classes, inputs.shape[1], 1.0, 0.0, 1)
-    hot = _ops.cast(hot, inputs.dtype)
+    # gather() stops the step where a class does not exist; one_hot() has no 1 for it.
+    hot = _array.moveaxis(_ops.gather(_ops.cast(_array.eye(inputs.shape[1], inputs.shape[1]), inputs.dtype), classes, 0), -1, 1)
     weights = weights * _ops.reduce_sum(hot * rows, 1)
     losses = -_ops.reduce_sum(hot * inputs, 1) * weights
     if label_smoothing > 0:
@@ -267,7 +267,7 @@ def avg_pool2d(input_x, kernel_size=1, stride=1, padding=0, ceil_mode=False, cou
     if ceil_mode:
         raise NotImplementedError("For 'avg_pool2d', ceil_mode is not available: pad the image")
     rows, columns = _pair(padding)
-    if count_include_pad and (rows or columns):
+    if (count_include_pad or divisor_override) and (rows or columns):
         input_x = _ops.pad(input_x, (0, 0, rows, columns), (0, 0, rows, columns))
         rows = columns = 0
     made = _ops.avg_pool2d(input_x, kernel_size, stride, "pad", (rows, rows, columns, columns))

@@ -17,6 +17,14 @@ class Compose(_Transform):
             raise TypeError("For 'Compose', the 'transforms' must be a list that is not empty.")
         self.transforms = transforms
 
+    @property
+    def natives(self):
+        """What map() runs, one after the other: random ones draw for each sample anew there."""
+        made = []
+        for transform in self.transforms:
+            made += transform.natives if hasattr(transform, "natives") else [getattr(transform, "native", transform)]
+        return made
+
     def __call__(self, x):
         for transform in self.transforms:
             x = transform(x)

@@ -6,6 +6,7 @@ from mindspore import _check
 from mindspore._missing import missing
 from mindspore.ops import functional as _of
 from mindspore.ops.array import _masked_slice, _slice_masks
+from mindspore.ops.arithmetic import _reversed_order
 from mindspore.ops.drawing import bernoulli as _bernoulli
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
@@ -151,7 +152,7 @@ class ArgMinWithValue(ArgMaxWithValue):
     """(place, value) of the smallest element along an axis."""
 
     def place_of(self, x):
-        return _ops.argmax(-x, self.axis)
+        return _ops.argmax(_reversed_order(x), self.axis)
 
     def value_of(self, x):
         return _ops.reduce_min(x, self.axis, self.keep_dims)
@@ -320,9 +321,16 @@ class Conv2D(Primitive):
     def __init__(self, out_channel, kernel_size, mode=1, pad_mode="valid", pad=0, stride=1, dilation=1, group=1,
                  data_format="NCHW"):
         super().__init__()
+        if mode != 1 or data_format != "NCHW":
+            raise NotImplementedError(f"For '{self.name}', the 'mode' must be 1 and the 'data_format' NCHW, but got {mode} and {data_format}: transpose "
+                                      "the image")
         self.settings = (stride, pad_mode, pad, dilation, group)
+        self.weight_sizes = (out_channel, *((kernel_size, ) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)))
 
     def run(self, x, weight):
+        if (weight.shape[0], *weight.shape[2:]) != self.weight_sizes:
+            raise ValueError(f"For '{self.name}', the weight must have 'out_channel' and 'kernel_size' {self.weight_sizes}, but its shape is "
+                             f"{tuple(weight.shape)}.")
         return _ops.conv2d(x, weight, *self.settings)
 
 
@@ -374,6 +382,8 @@ class MaxPool(Primitive):
 
     def __init__(self, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW"):
         super().__init__()
+        if data_format != "NCHW":
+            raise NotImplementedError(f"For '{self.name}', the 'data_format' must be NCHW, but got {data_format}: transpose the image")
         self.settings = (kernel_size, strides, pad_mode.lower())
 
     def run(self, x):

@@ -1,0 +1,99 @@
+"""What functions of `mindspore` do at the borders of their arguments: indices out of range, numbers without an opposite, settings that would be
+ignored, and transforms that draw."""
+import numpy as np
+import pytest
+import mindspore as ms
+import mindspore.dataset as ds
+from mindspore import Tensor, ops
+from mindspore.dataset import transforms, vision
+from mindspore.ops import operations as P
+
+IMAGES = np.random.RandomState(0).randint(0, 255, (64, 6, 6, 3)).astype(np.uint8)
+
+
+def flipped(rows):
+    return [not np.array_equal(row, image) for row, image in zip(rows, IMAGES)]
+
+
+class TestRandomTransforms:
+    def test_in_a_compose_each_sample_is_drawn_for(self):
+        data = ds.NumpySlicesDataset({"image": IMAGES}, shuffle=False)
+        data = data.map(transforms.Compose([vision.RandomHorizontalFlip(0.5), lambda x: x]), "image")
+        drawn = flipped([row["image"] for row in data.create_dict_iterator(output_numpy=True, num_epochs=1)])
+        assert 10 < sum(drawn) < 54
+
+    @pytest.mark.parametrize("flip", [vision.RandomHorizontalFlip(0.5), vision.RandomVerticalFlip(0.5), transforms.Compose([vision.RandomHorizontalFlip(0.5)])])
+    def test_called_by_a_script_they_draw_each_time_and_repeat_after_the_seed(self, flip):
+        ms.set_seed(1)
+        first = flipped([np.asarray(flip(image)) for image in IMAGES])
+        assert 10 < sum(first) < 54
+        ms.set_seed(1)
+        assert flipped([np.asarray(flip(image)) for image in IMAGES]) == first
+
+    def test_of_colors_draw_each_time_too(self):
+        change = vision.RandomColorAdjust(brightness=(0.1, 2.0))
+        assert len({np.asarray(change(IMAGES[0])).tobytes() for _ in range(8)}) > 4
+
+
+X = Tensor([[1.0, 2.0], [3.0, 4.0]], ms.float32)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: ops.gather_elements(X, 1, Tensor([[2, 0], [0, 0]], ms.int32)),
+    lambda: ops.gather_elements(X, 1, Tensor([[-3, 0], [0, 0]], ms.int32)),
+    lambda: ops.gather_nd(X, Tensor([[0, 2]], ms.int32)),
+    lambda: ops.gather_nd(X, Tensor([[-1, 1]], ms.int32)),
+    lambda: ops.nll_loss(X, Tensor([0, 7], ms.int32)),
+    lambda: ops.tensor_scatter_add(X, Tensor([[0, 2]], ms.int32), Tensor([5.0], ms.float32)),
+    lambda: ops.tensor_scatter_update(X, Tensor([[0, 2]], ms.int32), Tensor([5.0], ms.float32)),
+    lambda: ops.scatter_nd(Tensor([[0, 2]], ms.int32), Tensor([5.0], ms.float32), (2, 2)),
+    lambda: ops.tensor_scatter_elements(X, Tensor([[2, 0]], ms.int32), Tensor([[5.0, 6.0]], ms.float32), 1),
+])
+def test_an_index_out_of_range_is_refused(call):
+    with pytest.raises(Exception, match="must be from 0 to|out of range"):
+        call().asnumpy()
+
+
+def test_in_range_they_are_as_before():
+    assert ops.gather_elements(X, 1, Tensor([[1, 0], [-1, 0]], ms.int32)).asnumpy().tolist() == [[2, 1], [4, 3]]
+    assert ops.gather_nd(X, Tensor([[1, 0], [0, 1]], ms.int32)).asnumpy().tolist() == [3, 2]
+    np.testing.assert_allclose(ops.nll_loss(X, Tensor([1, 0], ms.int32)).asnumpy(), -2.5)
+    np.testing.assert_allclose(ops.nll_loss(X, Tensor([1, -100], ms.int32)).asnumpy(), -2)
+    images = Tensor(np.random.RandomState(0).randn(2, 3, 4, 5), ms.float32)
+    labels = Tensor(np.random.RandomState(1).randint(0, 3, (2, 4, 5)), ms.int32)
+    wanted = -np.take_along_axis(images.asnumpy(), labels.asnumpy()[:, None], 1).mean()
+    np.testing.assert_allclose(ops.nll_loss(images, labels).asnumpy(), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, values", [(ms.uint8, [3, 0, 1, 255]), (ms.int32, [5, -2**31, 7, 2**31 - 1]), (ms.int64, [1, -3, 0, 9]), (ms.float32, [2.0, -1.0, 0.0, 5.0])])
+def test_the_smallest_is_found_of_every_type(dtype, values):
+    x, wanted = Tensor(values, dtype), np.argsort(values)
+    assert int(ops.argmin(x).asnumpy()) == wanted[0]
+    assert ops.sort(x)[1].asnumpy().tolist() == wanted.tolist()
+    assert ops.sort(x)[0].asnumpy().tolist() == sorted(values)
+    assert int(ops.min(x, 0)[1].asnumpy()) == wanted[0] and int(P.ArgMinWithValue()(x)[0].asnumpy()) == wanted[0]
+    assert ops.topk(x, 2, largest=False)[0].asnumpy().tolist() == sorted(values)[:2]
+    assert int(ops.median(x)[0].asnumpy()) == sorted(values)[1]
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: P.MaxPool(2, 2, data_format="NHWC"), "data_format"),
+    (lambda: P.AvgPool(2, 2, data_format="NHWC"), "data_format"),
+    (lambda: P.Conv2D(8, 3, data_format="NHWC"), "data_format"),
+    (lambda: P.Conv2D(8, 3)(Tensor(np.ones((1, 2, 5, 5)), ms.float32), Tensor(np.ones((4, 2, 3, 3)), ms.float32)), "out_channel"),
+    (lambda: ops.repeat_interleave(Tensor([1, 2, 3]), [1, 2], 0), "as many as dim 0 has"),
+    (lambda: ops.roll(X, 1, (0, 1)), "must be as many"),
+])
+def test_what_would_be_ignored_is_refused(call, message):
+    with pytest.raises((ValueError, NotImplementedError), match=message):
+        call()
+
+
+def test_a_divisor_counts_at_borders_too():
+    made = ops.avg_pool2d(Tensor(np.ones((1, 1, 2, 2)), ms.float32), 2, 1, padding=1, count_include_pad=False, divisor_override=4)
+    assert made.asnumpy()[0, 0].tolist() == [[0.25, 0.5, 0.25], [0.5, 1, 0.5], [0.25, 0.5, 0.25]]
+
+
+@pytest.mark.parametrize("dtype, largest", [(ms.float16, 65504.0), (ms.float32, 3.4028234663852886e38), (ms.float64, 1.7976931348623157e308)])
+def test_infinity_becomes_the_types_largest_number(dtype, largest):
+    assert ops.nan_to_num(Tensor([np.inf, -np.inf, np.nan], dtype)).asnumpy().tolist() == [largest, -largest, 0]
