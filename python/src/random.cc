@@ -1,6 +1,8 @@
 // Random numbers that a network draws.
 #include <nanobind/stl/string.h>
 
+#include <cmath>
+
 #include "python/src/bind.h"
 
 namespace tessera::python {
@@ -23,13 +25,33 @@ nb::object draw(Function function, const char* op, nb::handle shape, double a, d
   return operation.finish(function(step, Shape(to_ints(shape)), source, a, b, to_dtype(dtype)));
 }
 
+int mantissa_bits(DType dtype) {
+  return dtype == DType::kF16 ? 10 : dtype == DType::kBF16 ? 7 : dtype == DType::kF32 ? 23 : 52;
+}
+
+// The largest number of the dtype that is below `high`, which is not 0.
+double next_below(double high, DType dtype) {
+  int exponent = 0;
+  const bool is_power_of_two = std::frexp(high, &exponent) == 0.5;
+  const double spacing = std::ldexp(1, exponent - 1 - mantissa_bits(dtype) - (is_power_of_two ? 1 : 0));
+  return (std::ceil(high / spacing) - 1) * spacing;
+}
+
+// As ops::random_uniform, but never `high`, to which rounding to the dtype may take a draw.
+ir::Value uniform_below(ir::Value step, const Shape& shape, const ops::RandomSource& source, double low, double high,
+                        DType dtype) {
+  const auto drawn = ops::random_uniform(step, shape, source, low, high, dtype);
+  if (high == 0 || !(low < high) || next_below(high, dtype) < low) return drawn;
+  return ops::minimum(drawn, next_below(high, dtype));
+}
+
 }  // namespace
 
 void bind_random(nb::module_& m) {
   m.def(
       "random_uniform",
       [](nb::handle shape, double low, double high, nb::handle dtype) {
-        return draw(&ops::random_uniform, "random_uniform", shape, low, high, dtype);
+        return draw(&uniform_below, "random_uniform", shape, low, high, dtype);
       },
       "shape"_a, "low"_a = 0.0, "high"_a = 1.0, "dtype"_a = "float32",
       R"(Numbers even in [low, high), of a floating dtype.

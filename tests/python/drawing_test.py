@@ -191,6 +191,13 @@ def test_outside_of_networks_each_call_draws_anew():
     assert low.dtype == np.float64 and low.min() >= 3 and low.max() < 4
 
 
+@pytest.mark.parametrize("low, high, dtype", [(0, 1, "float16"), (0, 1, "bfloat16"), (1e6, 1e6 + 1, "float32"), (-2, -1, "float16"), (0, 3, "bfloat16")])
+def test_the_upper_bound_itself_is_not_drawn(low, high, dtype):
+    drawn = tessera.nn.random_uniform((200000, ), low, high, dtype).astype("float64").numpy()
+    assert low <= drawn.min() and drawn.max() < high
+    assert drawn.max() > low + 0.9 * (high - low)
+
+
 @pytest.mark.parametrize("base, name, meant", [
     (tessera.Callback, "on_epoch_end", "epoch_end"),
     (tessera.Callback, "epoch_ends", "epoch_end"),

@@ -26,7 +26,7 @@ def _cast(x, dtype):
 def rand(*size, dtype=None, seed=None):
     """Even in [0, 1)."""
     if _nn.is_tracing():
-        return _cast(_nn.random_uniform(_sizes(size)), dtype)
+        return _nn.random_uniform(_sizes(size), dtype=_tessera.float32 if dtype is None else dtype)
     return _tessera.Tensor(_generator("rand", seed).random(_sizes(size), _np.float32), dtype)
 
 
