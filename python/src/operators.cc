@@ -448,7 +448,14 @@ DType dtype_of(const ops::Operand& x, const ops::Operand& y) {
 }
 
 // The largest whole number that is not above x / y, and what is left of x beyond so many times y.
-ir::Value floor_div(ops::Operand x, ops::Operand y) { return ops::cast(ops::floor(ops::div(x, y)), dtype_of(x, y)); }
+// Whole numbers are divided as f64, exactly up to 2^53.
+ir::Value floor_div(ops::Operand x, ops::Operand y) {
+  const DType dtype = dtype_of(x, y);
+  const auto wide = [&](const ops::Operand& operand) {
+    return operand.is_number() || is_floating(dtype) ? operand : ops::Operand(ops::cast(operand.value(), DType::kF64));
+  };
+  return ops::cast(ops::floor(ops::div(wide(x), wide(y))), dtype);
+}
 ir::Value floor_mod(ops::Operand x, ops::Operand y) { return ops::sub(x, ops::mul(floor_div(x, y), y)); }
 
 // What NumPy's arrays have as methods.

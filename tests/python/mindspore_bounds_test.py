@@ -97,3 +97,13 @@ def test_a_divisor_counts_at_borders_too():
 @pytest.mark.parametrize("dtype, largest", [(ms.float16, 65504.0), (ms.float32, 3.4028234663852886e38), (ms.float64, 1.7976931348623157e308)])
 def test_infinity_becomes_the_types_largest_number(dtype, largest):
     assert ops.nan_to_num(Tensor([np.inf, -np.inf, np.nan], dtype)).asnumpy().tolist() == [largest, -largest, 0]
+
+
+@pytest.mark.parametrize("dtype", [ms.int32, ms.int64])
+def test_large_whole_numbers_are_divided_exactly(dtype):
+    x, y = Tensor([100000007, -100000007, 16777217], dtype), Tensor([10, 10, 1], dtype)
+    assert (x % y).asnumpy().tolist() == [7, 3, 0] and (x % 10).asnumpy().tolist() == [7, 3, 7]
+    assert (x // y).asnumpy().tolist() == [10000000, -10000001, 16777217]
+    assert ops.truncate_div(x, y).asnumpy().tolist() == [10000000, -10000000, 16777217]
+    assert ops.trunc(x).asnumpy().tolist() == x.asnumpy().tolist()
+    assert (x % y).dtype == dtype and ops.truncate_div(x, y).dtype == dtype

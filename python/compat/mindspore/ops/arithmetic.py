@@ -196,6 +196,8 @@ def erfc(input):
 # --- rounding and remainders
 def trunc(input):
     """The whole number next to x on the way to 0."""
+    if input.dtype not in _FLOATING:
+        return input
     return _ops.select(_ops.less(input, 0), -_ops.floor(-_floating(input)), _ops.floor(_floating(input))).astype(input.dtype)
 
 
@@ -239,7 +241,10 @@ truncate_mod = fmod
 
 def truncate_div(x, y):
     """x / y without what is behind the point."""
-    return _ops.cast(trunc(_ops.div(x, y)), (x + y).dtype)
+    dtype = (x + y).dtype
+    if dtype not in _FLOATING:  # divided as float64, exactly up to 2^53
+        x, y = (_ops.cast(part, _tessera.float64) if _is_tensor(part) else part for part in (x, y))
+    return _ops.cast(trunc(_ops.div(x, y)), dtype)
 
 
 def floor_divide(input, other):
