@@ -191,6 +191,12 @@ def test_outside_of_networks_each_call_draws_anew():
     assert low.dtype == np.float64 and low.min() >= 3 and low.max() < 4
 
 
+def test_whole_numbers_of_an_empty_range_are_refused_inside_and_outside():
+    for draw in (lambda: ops.randint(3, 3, (2, )), lambda: Draws(lambda x: ops.randint(3, 2, x.shape))(Tensor(X))):
+        with pytest.raises(ValueError, match="low >= high"):
+            draw()
+
+
 @pytest.mark.parametrize("low, high, dtype", [(0, 1, "float16"), (0, 1, "bfloat16"), (1e6, 1e6 + 1, "float32"), (-2, -1, "float16"), (0, 3, "bfloat16")])
 def test_the_upper_bound_itself_is_not_drawn(low, high, dtype):
     drawn = tessera.nn.random_uniform((200000, ), low, high, dtype).astype("float64").numpy()

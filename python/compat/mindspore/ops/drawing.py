@@ -48,6 +48,8 @@ def randn_like(input, seed=None, *, dtype=None):
 
 
 def _traced_integers(low, high, size, dtype):
+    if isinstance(low, int) and isinstance(high, int) and low >= high:
+        raise ValueError(f"low >= high: no whole number is from {low} on and below {high}")
     # 53 bits: each number below 2^53 may come.
     drawn = _nn.random_uniform(_sizes((size, )) if isinstance(size, int) else _sizes(tuple(size)), dtype=_tessera.float64)
     return _ops.cast(_ops.floor(drawn * _cast_number(high - low)) + _cast_number(low), dtype)
