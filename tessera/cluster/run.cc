@@ -103,16 +103,6 @@ int fail_rank(Context& context) {
   return kExitFailure;
 }
 
-// All ranks end so, unless one has failed meanwhile.
-int end_terminated_rank(Context& context) {
-  try {
-    context.finish();
-  } catch (...) {
-    return fail_rank(context);
-  }
-  return kExitTerminated;
-}
-
 int run_as_rank(const JobOptions& job, const Arguments& arguments,
                 const std::function<int(Context&, const Arguments&)>& f) {
   std::unique_ptr<Context> context;
@@ -128,7 +118,8 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   try {
     code = f(*context, arguments);
   } catch (const Terminated&) {
-    return end_terminated_rank(*context);
+    const bool all_end = end_rank(*context, kExitSuccess) == kExitSuccess;
+    return all_end ? kExitTerminated : kExitFailure;
   } catch (...) {
     return fail_rank(*context);
   }
