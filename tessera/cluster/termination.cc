@@ -13,6 +13,7 @@ struct Handling {
   bool is_ours = false;
   struct sigaction before {};  // written while nothing is handled
   std::atomic<bool> has_come = false;
+  bool is_answered = false;
 };
 static_assert(std::atomic<bool>::is_always_lock_free);
 Handling handling;
@@ -35,7 +36,7 @@ bool ends_process(const struct sigaction& action) {
 TerminationWatch::TerminationWatch() {
   const std::lock_guard lock(handling.mutex);
   if (handling.num_watches++ > 0) return;
-  handling.has_come = false;
+  handling.has_come = handling.is_answered = false;
   handling.is_ours = sigaction(SIGTERM, nullptr, &handling.before) == 0 && ends_process(handling.before);
   if (!handling.is_ours) return;
   struct sigaction action {};
@@ -48,9 +49,14 @@ TerminationWatch::~TerminationWatch() {
   const std::lock_guard lock(handling.mutex);
   if (--handling.num_watches > 0 || !handling.is_ours) return;
   struct sigaction now {};
-  if (sigaction(SIGTERM, nullptr, &now) == 0 && now.sa_handler == note_termination) {
-    sigaction(SIGTERM, &handling.before, nullptr);
-  }
+  if (sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != note_termination) return;
+  sigaction(SIGTERM, &handling.before, nullptr);
+  if (handling.has_come && !handling.is_answered) raise(SIGTERM);
+}
+
+void TerminationWatch::answer() {
+  const std::lock_guard lock(handling.mutex);
+  handling.is_answered = true;
 }
 
 bool TerminationWatch::has_come() const { return handling.has_come; }

@@ -28,6 +28,9 @@ class TerminationWatch {
   TerminationWatch& operator=(const TerminationWatch&) = delete;
 
   bool has_come() const;
+  // The process ends because of it. A signal that has come and that nobody answers does, once the last of these is
+  // gone, what it would have done without them.
+  void answer();
 };
 
 }  // namespace tessera::cluster

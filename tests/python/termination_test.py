@@ -123,3 +123,12 @@ def test_a_program_that_handles_the_signal_itself_goes_on_to_do_so(tmp_path):
     os.kill(pid_in(job), signal.SIGTERM)
     code, out = rest(job)
     assert code == 0 and "mine" in out and "went on" in out and "SIGTERM ends" not in out, out
+
+
+def test_a_signal_that_comes_with_the_last_step_ends_the_process_after_it(tmp_path):
+    late = PROGRAM.replace("if run.step < 395:", "if run.step == 396:\n            import signal; os.kill(os.getpid(), signal.SIGTERM)\n        if False:")
+    job = subprocess.Popen([sys.executable, "-c", late, "stand_alone", str(tmp_path), "saves"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           text=True, env=CLEAN)
+    code, out = rest(job)
+    assert code in (-signal.SIGTERM, 128 + signal.SIGTERM) and "went on" not in out, out
+    assert len(list(tmp_path.glob("*.ckpt"))) == 1  # the end of training has saved it

@@ -16,6 +16,12 @@ EndAgreement::EndAgreement(cluster::Context& context, bool together)
     : context_(context), together_(together && context.size() > 1), asked_ns_(context.clock().monotonic_ns()) {}
 
 bool EndAgreement::is_over() {
+  const bool is_over = ask();
+  if (is_over) watch_.answer();
+  return is_over;
+}
+
+bool EndAgreement::ask() {
   if (!together_) return watch_.has_come();
   if (--steps_left_ > 0) return false;
   const int64_t now_ns = context_.clock().monotonic_ns();

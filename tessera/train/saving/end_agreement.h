@@ -19,6 +19,8 @@ class EndAgreement {
   bool is_over();
 
  private:
+  bool ask();
+
   cluster::TerminationWatch watch_;
   cluster::Context& context_;
   bool together_;
