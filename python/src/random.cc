@@ -51,21 +51,25 @@ void bind_random(nb::module_& m) {
   m.def(
       "random_uniform",
       [](nb::handle shape, double low, double high, nb::handle dtype) {
+        if (low > high) throw InvalidArgument("random_uniform: low {} is above high {}", low, high);
         return draw(&uniform_below, "random_uniform", shape, low, high, dtype);
       },
       "shape"_a, "low"_a = 0.0, "high"_a = 1.0, "dtype"_a = "float32",
-      R"(Numbers even in [low, high), of a floating dtype.
+      R"(Numbers even in [low, high), of a floating dtype. Raises InvalidArgument where low is above high.
 
 Inside construct() they are drawn anew in each training step, and are the same however the network is split: element i is a
-function of set_seed()'s number, the cell's path, the step and i. Evaluation and prediction draw those of the last training
-step. Outside they are drawn anew at each call.)");
+function of set_seed()'s number, the cell's path, the step and i. A Model's eval() and predict() draw those of its last
+training step. Outside they are drawn anew at each call.)");
   m.def(
       "random_normal",
       [](nb::handle shape, double mean, double sigma, nb::handle dtype) {
+        if (sigma < 0) throw InvalidArgument("random_normal: sigma must be at least 0, got {}", sigma);
         return draw(&ops::random_normal, "random_normal", shape, mean, sigma, dtype);
       },
       "shape"_a, "mean"_a = 0.0, "sigma"_a = 1.0, "dtype"_a = "float32",
-      "Gaussian numbers of standard deviation sigma around mean; drawn as random_uniform() says.");
+      "Gaussian numbers of standard deviation sigma around mean; drawn as random_uniform() says. Raises "
+      "InvalidArgument for "
+      "a negative sigma.");
 }
 
 }  // namespace tessera::python

@@ -197,6 +197,15 @@ def test_whole_numbers_of_an_empty_range_are_refused_inside_and_outside():
             draw()
 
 
+def test_settings_that_describe_no_distribution_are_refused():
+    with pytest.raises(tessera.InvalidArgument, match="low 2.* is above high 1"):
+        tessera.nn.random_uniform((2, ), 2, 1)
+    with pytest.raises(tessera.InvalidArgument, match="sigma must be at least 0"):
+        tessera.nn.random_normal((2, ), 0, -1)
+    with pytest.raises(ValueError, match="must be from 0 to 1"):
+        ops.bernoulli(Tensor(X), 2)
+
+
 @pytest.mark.parametrize("low, high, dtype", [(0, 1, "float16"), (0, 1, "bfloat16"), (1e6, 1e6 + 1, "float32"), (-2, -1, "float16"), (0, 3, "bfloat16")])
 def test_the_upper_bound_itself_is_not_drawn(low, high, dtype):
     drawn = tessera.nn.random_uniform((200000, ), low, high, dtype).astype("float64").numpy()

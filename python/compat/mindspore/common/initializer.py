@@ -13,7 +13,7 @@ _MOST_DRAWS = 1000
 
 
 def _generator(kind, shape):
-    """NumPy's, which draws other values each time that it is asked for."""
+    """A generator of NumPy's: each one that is made for a kind and a shape draws other values."""
     return np.random.default_rng([get_seed() or 0, draws_before((kind, tuple(shape))), *shape])
 
 

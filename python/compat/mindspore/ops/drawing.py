@@ -102,6 +102,8 @@ def standard_normal(shape, seed=None):
 
 def bernoulli(input, p=0.5, seed=None):
     """1 with probability p, else 0, in x's shape."""
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise ValueError(f"For 'bernoulli', the 'p' must be from 0 to 1, but got {p}.")
     if _nn.is_tracing():
         return _ops.cast(_ops.less(_nn.random_uniform(tuple(input.shape)), p), input.dtype)
     return _tessera.Tensor(_np.asarray(_generator("bernoulli", seed).random(tuple(input.shape)) < _number(p)), input.dtype)
