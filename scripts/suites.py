@@ -233,7 +233,7 @@ class Runner:
     def run(self, suite, waiting):
         if self.deadline is not None:
             now = time.monotonic()
-            self.share = now + max(self.deadline - now, 0) / max(waiting, 1)
+            self.share = now + max(self.deadline - now, 0) / waiting
         preset, target = OTHER_BUILD.get(suite, (suite, "all") if suite in SANITIZERS else ("release", self.release_target))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
