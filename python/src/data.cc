@@ -74,16 +74,19 @@ data::Dataset generator(const nb::object& source, const std::vector<std::string>
 }
 
 data::Dataset stream(const nb::object& open, const std::vector<std::string>& names, int64_t size, int64_t num_samples,
-                     std::optional<Seed> seed) {
-  const nb::object first = nb::module_::import_("builtins").attr("next")(nb::iter(open()), nb::none());
+                     std::optional<Seed> seed, bool by_epoch) {
+  const auto pass = [by_epoch](const nb::object& opener, int64_t epoch) {
+    return nb::iter(by_epoch ? opener(epoch) : opener());
+  };
+  const nb::object first = nb::module_::import_("builtins").attr("next")(pass(open, 0), nb::none());
   if (first.is_none()) throw InvalidArgument("stream: there are no samples");
   const auto columns = columns_of(first, names);
   const auto held = shared(open);
   return data::stream(
       columns,
-      [held, columns]() -> data::Stream {
+      [held, columns, pass](int64_t epoch) -> data::Stream {
         const WithGil gil;
-        const auto iterator = shared(nb::iter((*held)()));
+        const auto iterator = shared(pass(*held, epoch));
         return [iterator, columns](std::span<const TensorView> outputs) {
           const WithGil own_gil;
           const nb::object sample = nb::steal(PyIter_Next(iterator->ptr()));
@@ -436,17 +439,21 @@ extensions: of the files that count, as they are written; (): all files. class_i
       "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
       "Samples source[0], ..., source[len(source) - 1]: tuples or dicts of arrays, or single arrays, all of one type.");
   m.def("stream", &stream, "open"_a, "column_names"_a, "size"_a = -1, "num_samples"_a = 0, "seed"_a = nb::none(),
+        "by_epoch"_a = false,
         "Samples that are read in order: open() returns an iterator, once per epoch; without a size one pass counts "
-        "them.");
+        "them. by_epoch: open(epoch) is given the epoch's number, from 0, and may be called again for the same one; a "
+        "training that is resumed then reads what it would have read.");
   m.def(
       "tensors",
-      [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
+      [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed,
+         int64_t num_samples) {
         std::vector<data::NamedTensor> named;
         for (const auto& [name, value] : columns) named.push_back({nb::cast<std::string>(name), to_tensor(value)});
-        return data::tensors(std::move(named), source_options(0, shuffle, num_shards, shard_id, seed));
+        return data::tensors(std::move(named), source_options(num_samples, shuffle, num_shards, shard_id, seed));
       },
       "columns"_a, "shuffle"_a = false, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
-      "Row i of each array is sample i.");
+      "num_samples"_a = 0,
+      "Row i of each array is sample i. num_samples: at most so many of this shard's samples, the first ones; 0: all.");
   bind_text(m);
 }
 

@@ -134,11 +134,12 @@ Dataset generator(std::vector<Column> columns, int64_t size,
 
 // One pass over samples that can only be read in order: writes the next one and returns true, or returns false.
 using Stream = std::function<bool(std::span<const TensorView> outputs)>;
-// Samples from streams: open() starts a pass, once per epoch, and at once to count when `size` is not given. A pass may
-// be longer than `size`, never shorter (InvalidArgument with the batch that lacks samples). Samples of the passes in
-// use are kept in memory; one thread at a time reads. Resuming reads the pass again from its start. shuffle and
-// num_shards of the options need random access and are refused; .shuffle(buffer_size) works.
-Dataset stream(std::vector<Column> columns, std::function<Stream()> open, int64_t size = -1,
+// Samples from streams: open(epoch) starts a pass, of epoch 0 at once to count when `size` is not given. An epoch may
+// be opened again, to read on after a resume: its pass depends on its number, not on how often open() was called. A
+// pass may be longer than `size`, never shorter (InvalidArgument with the batch that lacks samples). Samples of the
+// passes in use are kept in memory; one thread at a time reads. Resuming reads the pass again from its start. shuffle
+// and num_shards of the options need random access and are refused; .shuffle(buffer_size) works.
+Dataset stream(std::vector<Column> columns, std::function<Stream(int64_t epoch)> open, int64_t size = -1,
                const SourceOptions& options = {});
 
 struct NamedTensor {

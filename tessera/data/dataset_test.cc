@@ -384,8 +384,8 @@ TEST(Batches, NextIntoHonoursStridesAndChecksTypes) {
 }
 
 // A pass over 0 .. n-1 that can only be read forwards.
-std::function<Stream()> counting(int64_t n) {
-  return [n] {
+std::function<Stream(int64_t)> counting(int64_t n) {
+  return [n](int64_t) {
     return [n, i = int64_t{0}](std::span<const TensorView> out) mutable {
       if (i == n) return false;
       *out[0].as<int64_t>() = i++;
@@ -403,6 +403,19 @@ TEST(StreamSource, IsCountedReadInOrderAndOpenedAgainForEachEpoch) {
   EXPECT_THAT(flat(all(dataset.batch(3), {.start = {5, 1}})), ElementsAre(3, 4, 5, 6));
 }
 
+TEST(StreamSource, APassIsThatOfItsEpochHoweverOftenOneIsOpened) {
+  const auto of_epoch = [](int64_t epoch) -> Stream {
+    return [epoch, i = int64_t{0}](std::span<const TensorView> out) mutable {
+      *out[0].as<int64_t>() = 100 * epoch + i++;
+      return i <= 3;
+    };
+  };
+  const Dataset dataset = stream(kId, of_epoch, 3).repeat(2);
+  EXPECT_THAT(order(dataset), ElementsAre(0, 1, 2, 100, 101, 102));
+  EXPECT_THAT(flat(all(dataset.batch(2), {.start = {1, 1}})), ElementsAre(202, 300, 301, 302));
+  EXPECT_THAT(order(dataset), ElementsAre(0, 1, 2, 100, 101, 102));
+}
+
 TEST(StreamSource, APassThatEndsEarlyIsReported) {
   auto iterator = stream(kId, counting(7), 9).batch(4).batches();
   iterator.next();
@@ -411,6 +424,12 @@ TEST(StreamSource, APassThatEndsEarlyIsReported) {
   EXPECT_EQ(stream(kId, counting(7), 5).get_dataset_size(), 5);
   EXPECT_THAT([] { stream(kId, counting(7), 7, {.shuffle = true}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("need random access")));
+}
+
+TEST(Dataset, ASampleThatIsWrittenAsAnotherTypeIsTheCallersMistake) {
+  const auto wrong = [](int64_t, std::span<const TensorView> out) { *out[0].as<float>() = 1; };
+  EXPECT_THAT([&] { generator(kId, 4, wrong).batch(2).batches().next(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("the elements of a view of i64[] are i64, not f32")));
 }
 
 TEST(Dataset, RefusesWhatDoesNotFitByName) {

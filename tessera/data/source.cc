@@ -40,10 +40,10 @@ class Generator : public Source {
 
 class StreamSource : public Source {
  public:
-  StreamSource(std::vector<Column> columns, std::function<Stream()> open, int64_t size)
+  StreamSource(std::vector<Column> columns, std::function<Stream(int64_t)> open, int64_t size)
       : columns_(std::move(columns)), open_(std::move(open)), size_(size) {
     if (size_ >= 0) return;
-    Pass pass{.next = open_()};
+    Pass pass{.next = open_(0)};
     size_ = 0;
     std::vector<Tensor> sample = make_sample();
     std::vector<TensorView> views = views_of(sample);
@@ -98,14 +98,14 @@ class StreamSource : public Source {
       if (pass.last_used < oldest->last_used) oldest = &pass;
     }
     *oldest = Pass{};
-    oldest->next = open_();
+    oldest->next = open_(epoch);
     oldest->epoch = epoch;
     oldest->last_used = ++uses_;
     return *oldest;
   }
 
   std::vector<Column> columns_;
-  std::function<Stream()> open_;
+  std::function<Stream(int64_t)> open_;
   int64_t size_;
   mutable std::mutex mutex_;
   mutable uint64_t uses_ = 0;
@@ -179,7 +179,8 @@ Dataset generator(std::vector<Column> columns, int64_t size,
   return {std::make_shared<Generator>(std::move(columns), size, std::move(read)), options};
 }
 
-Dataset stream(std::vector<Column> columns, std::function<Stream()> open, int64_t size, const SourceOptions& options) {
+Dataset stream(std::vector<Column> columns, std::function<Stream(int64_t)> open, int64_t size,
+               const SourceOptions& options) {
   require_columns("stream", columns);
   if (!open) throw InvalidArgument("stream: needs a function that opens a pass");
   if (options.shuffle || options.num_shards != 1) {

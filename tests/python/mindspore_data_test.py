@@ -80,6 +80,46 @@ def test_a_function_per_batch_sees_its_rows():
         numbers(4).batch(2, per_batch_map=lambda x, y, info: (np.stack(x)[:1], np.stack(y)[:1]))
 
 
+@pytest.mark.parametrize("make", [
+    lambda rows_of: rows_of.concat(rows_of.rename(["x", "y"], ["x", "y"])), lambda rows_of: rows_of.zip(numbers(10).rename(["x", "y"], ["a", "b"])),
+    lambda rows_of: rows_of.filter(lambda x, y: True), lambda rows_of: rows_of.split([4, 6], randomize=False)[1],
+    lambda rows_of: rows_of.batch(2, per_batch_map=lambda x, y, info: ([value + 1000 * info.get_epoch_num() for value in x], y)),
+    lambda rows_of: rows_of.batch(2).batch(2, True),
+], ids=["concat", "zip", "filter", "split", "per_batch_map", "batch of batches"])
+def test_an_epoch_has_its_rows_however_often_one_was_read_before(make):
+    dataset = make(numbers(10, shuffle=True))
+
+    def read(epoch):
+        return [[column.numpy().tolist() for column in row] for row in dataset.native.batches(1, 0, epoch)]
+
+    later, first = read(2), read(0)
+    assert (later == first) == ("split" in make.__code__.co_names)  # whose parts have an order of their own
+    assert read(2) == later and read(0) == first
+    again = make(numbers(10, shuffle=True))
+    assert [[column.numpy().tolist() for column in row] for row in again.native.batches(1, 0, 2)] == later
+
+
+def test_a_function_per_batch_is_told_epochs_from_0():
+    seen = []
+
+    def note(x, y, info):
+        seen.append(info.get_epoch_num())
+        return x, y
+
+    dataset = numbers(4).batch(2, per_batch_map=note)
+    seen.clear()
+    iterator = dataset.create_tuple_iterator(num_epochs=3)
+    for _ in range(3):
+        list(iterator)
+    assert sorted(set(seen)) == [0, 1, 2]
+
+
+def test_a_number_of_samples_is_that_of_a_shard_of_shuffled_rows():
+    first = [row[0] for row in rows(numbers(100, shuffle=True, num_samples=5))]
+    assert len(first) == 5 and max(first) >= 5
+    assert [row[0] for row in rows(numbers(10, num_samples=3, num_shards=2, shard_id=1))] == [1, 3, 5]
+
+
 def test_what_data_sets_lack_refuses_to_be_called():
     data = numbers(4)
     with pytest.raises(NotImplementedError, match="NumpySlicesDataset.bucket_batch_by_length is not available: pad rows in map"):

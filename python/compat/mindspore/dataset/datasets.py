@@ -98,16 +98,15 @@ def _check_settings(who, given, harmless, refused, others):
             raise TypeError(unexpected(f"{who}()", name, [*others, *harmless, *refused]))
 
 
-class _Passes:
-    """Rows of data sets as a stream reads them: each pass is an epoch. rows(iterators) gives the rows from the sets' own."""
+def _passes(natives, rows):
+    """Opens an epoch of data sets' rows. rows(iterators) gives the rows from the sets' own."""
+    return lambda epoch: rows([([column.numpy() for column in row] for row in native.batches(1, 0, epoch)) for native in natives])
 
-    def __init__(self, natives, rows):
-        self._natives, self._rows, self._epoch = natives, rows, 0
 
-    def __call__(self):
-        epoch = self._epoch
-        self._epoch += 1
-        return iter(self._rows([([column.numpy() for column in row] for row in native.batches(1, 0, epoch)) for native in self._natives]))
+def _stream(open_epoch, names, size, num_shards=1):
+    """A data set of the rows that open_epoch(epoch) gives, which are those of this many shards."""
+    native = _data.stream(open_epoch, names, size, 0, config.get_seed(), by_epoch=True)
+    return native.as_part_of(num_shards) if num_shards > 1 else native
 
 
 def _chained(iterators):
@@ -130,8 +129,7 @@ def _of_sets(who, datasets, names, size, rows):
     shards = {dataset.native.num_shards() for dataset in datasets}
     if len(shards) > 1:
         raise RuntimeError(f"{who}: the data sets have {sorted(shards)} shards; they must have as many")
-    native = _data.stream(_Passes([dataset.native for dataset in datasets], rows), names, size, 0, config.get_seed())
-    return Dataset(native.as_part_of(shards.pop()) if shards != {1} else native, datasets[0].num_workers)
+    return Dataset(_stream(_passes([dataset.native for dataset in datasets], rows), names, size, shards.pop()), datasets[0].num_workers)
 
 
 class BatchInfo:
@@ -153,15 +151,10 @@ class _RowsByBatch:
     """The rows of batches that a function has made."""
 
     def __init__(self, native, function, inputs, outputs):
-        self._native, self._function, self._epoch = native, function, 0
+        self._native, self._function = native, function
         self._inputs, self._outputs = inputs, outputs
 
-    def __call__(self):
-        epoch = self._epoch
-        self._epoch += 1
-        return self._rows(epoch)
-
-    def _rows(self, epoch):
+    def __call__(self, epoch):
         names = self._native.column_names()
         for number, batch in enumerate(self._native.batches(1, 0, epoch)):
             columns = {name: column.numpy() for name, column in zip(names, batch)}
@@ -311,8 +304,7 @@ class Dataset:
         def chosen(iterators):
             return (row for place, row in enumerate(iterators[0]) if place in places)
 
-        native = _data.stream(_Passes([ordered], chosen), ordered.column_names(), len(places), 0, config.get_seed())
-        native = native.as_part_of(ordered.num_shards()) if ordered.num_shards() > 1 else native
+        native = _stream(_passes([ordered], chosen), ordered.column_names(), len(places), ordered.num_shards())
         return Dataset(native.shuffle(len(places)) if randomize and len(places) > 1 else native, self.num_workers, native)
 
     def __getattr__(self, name):
@@ -368,8 +360,7 @@ class Dataset:
         kept = [name for name in names if name not in inputs]
         size = len(self) // batch_size * batch_size if drop_remainder else len(self)
         rows = _RowsByBatch(self.native.batch(batch_size, drop_remainder), per_batch_map, inputs, outputs)
-        native = _data.stream(rows, outputs + kept, size, 0, config.get_seed())
-        native = native.as_part_of(self.native.num_shards()) if self.native.num_shards() > 1 else native
+        native = _stream(rows, outputs + kept, size, self.native.num_shards())
         order = column_order or (names if outputs == inputs else None)
         return native if order is None else native.project(list(order))
 
@@ -657,8 +648,9 @@ class NumpySlicesDataset(Dataset):
             arrays = data if isinstance(data, tuple) else (data,)
             names = [column_names] if isinstance(column_names, str) else column_names or [f"column_{i}" for i in range(len(arrays))]
             columns = dict(zip(names, arrays, strict=True))
-        columns = {name: np.asarray(array)[:num_samples] for name, array in columns.items()}
-        super().__init__(*_orders(lambda shuffles: _data.tensors(columns, shuffles, shards, shard, config.get_seed()), shuffle, num_parallel_workers))
+        columns = {name: np.asarray(array) for name, array in columns.items()}
+        super().__init__(*_orders(lambda shuffles: _data.tensors(columns, shuffles, shards, shard, config.get_seed(), num_samples or 0), shuffle,
+                                  num_parallel_workers))
         self._sampled(sampler)
 
 
@@ -713,12 +705,12 @@ class _RowsOfBatches:
     """The rows of a data set whose own rows are batches."""
 
     def __init__(self, native):
-        self._native, self._epoch = native, 0
+        self._native = native
 
-    def rows(self):
-        native, epoch, size = self._native, self._epoch, None
-        self._epoch += 1
-        for number, batch in enumerate(native.batches(1, 0, epoch)):
+    def rows(self, epoch):
+        """Those of an epoch."""
+        size = None
+        for number, batch in enumerate(self._native.batches(1, 0, epoch)):
             columns = [column.numpy() for column in batch]
             size = self._size(columns, number, size)
             yield from zip(*columns)
@@ -734,13 +726,8 @@ class _RowsOfBatches:
 
 def _stacked_batches(native):
     """Batches as samples of another batch, all of one size."""
-    epochs = itertools.count()
-
-    def batches():
-        return ([column.numpy() for column in batch] for batch in native.batches(1, 0, next(epochs)))
-
-    made = _data.stream(batches, native.column_names(), native.get_dataset_size(), 0, config.get_seed())
-    return made.as_part_of(native.num_shards()) if native.num_shards() > 1 else made
+    return _stream(lambda epoch: ([column.numpy() for column in batch] for batch in native.batches(1, 0, epoch)), native.column_names(),
+                   native.get_dataset_size(), native.num_shards())
 
 
 def _of_batches(native):
@@ -748,8 +735,7 @@ def _of_batches(native):
     rows = _RowsOfBatches(native)
     shapes = dict(zip(native.column_names(), native.output_shapes()))
     size = rows._size([np.empty(shape, bool) for shape in shapes.values()], 0, None)
-    made = _data.stream(rows.rows, native.column_names(), native.get_dataset_size() * size).batch(size, True)
-    return made.as_part_of(native.num_shards()) if native.num_shards() > 1 else made
+    return _stream(rows.rows, native.column_names(), native.get_dataset_size() * size, native.num_shards()).batch(size, True)
 
 
 def _own_dataset(dataset):
