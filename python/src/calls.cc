@@ -299,8 +299,41 @@ nb::dict compiled_calls(nb::handle self) {
   return nb::borrow<nb::dict>(calls[flags.c_str()]);
 }
 
+// Whether the object's repr() says all that construct() can see of it: no other object has it, and it never changes.
+bool is_constant(nb::handle object) {
+  PyObject* const o = object.ptr();
+  if (object.is_none() || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyComplex_CheckExact(o) ||
+      PyUnicode_CheckExact(o) || PyBytes_CheckExact(o) || o == Py_Ellipsis || nb::isinstance<DType>(object))
+    return true;
+  if (PySlice_Check(o)) {
+    return is_constant(object.attr("start")) && is_constant(object.attr("stop")) && is_constant(object.attr("step"));
+  }
+  if (PyDict_CheckExact(o)) {
+    for (const auto& [key, value] : nb::borrow<nb::dict>(object)) {
+      if (!is_constant(key) || !is_constant(value)) return false;
+    }
+    return true;
+  }
+  if (!PyTuple_CheckExact(o) && !PyList_CheckExact(o)) return false;
+  for (const nb::handle item : object) {
+    if (!is_constant(item)) return false;
+  }
+  return true;
+}
+
+// What calls of the cell are compiled into that are traced each time; nothing where it is traced once for each
+// signature.
+nb::object traced_programs(nb::handle self, bool is_signed) {
+  nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (own.contains("_programs")) return own["_programs"];
+  if (is_signed) return nb::none();
+  if (!own.contains("_unsigned"))
+    own["_unsigned"] = nb::cast(std::make_unique<TracedPrograms>().release(), nb::rv_policy::take_ownership);
+  return own["_unsigned"];
+}
+
 // Inside construct() a call is traced; outside it runs at once, compiled once for each signature of its inputs, or,
-// where the cell has programs for that, for each graph that its trace gives.
+// where these have no signature or the cell has programs for that, for each graph that its trace gives.
 nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
   auto& cell = nb::cast<nn::Cell&>(self);
   if (current_graph() != nullptr) return trace_call(self, cell, args, kwargs);
@@ -311,16 +344,16 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
     inputs.push_back(to_tensor(object));
     return nb::str(fmt::format("{}", inputs.back().type()).c_str());
   };
-  signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(map_tensors(args, note))));
-  signature += fmt::format(" {}", nb::cast<std::string>(nb::repr(map_tensors(kwargs, note))));
-  const nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
-  if (own.contains("_programs")) {
-    const nb::object programs = own["_programs"];
+  const nb::object by_place = map_tensors(args, note), by_name = map_tensors(kwargs, note);
+  const bool is_signed = is_constant(by_place) && is_constant(by_name);
+  if (const nb::object programs = traced_programs(self, is_signed); !programs.is_none()) {
     const Trace traced = trace(self, cell, args, kwargs, inputs);
     const auto program =
         nb::cast<TracedPrograms&>(programs).program_for(traced.graph, traced.form.parameters, traced.spread);
     return traced.form.run(*program, inputs);
   }
+  signature +=
+      fmt::format(" {} {}", nb::cast<std::string>(nb::repr(by_place)), nb::cast<std::string>(nb::repr(by_name)));
   const nb::dict calls = compiled_calls(self);
   if (!calls.contains(signature.c_str())) {
     calls[signature.c_str()] =

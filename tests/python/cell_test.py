@@ -66,6 +66,38 @@ def test_results_may_be_nested_and_arguments_anything():
     assert y.shape == (2, 10) and x.shape == (2, 64)
 
 
+class Options:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+class Scaled(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = tessera.Parameter(np.ones(2, np.float32))
+
+    def construct(self, x, options):
+        return x * self.weight * options.factor
+
+
+def test_an_argument_that_changes_or_follows_another_at_its_address_is_seen_anew():
+    net, x, options = Scaled(), np.ones(2, np.float32), Options(2.0)
+    assert net(x, options).numpy().tolist() == [2, 2]
+    options.factor = 3.0
+    assert net(x, options).numpy().tolist() == [3, 3]
+    for factor in range(4, 24):  # each is made where the one before was
+        assert net(x, Options(float(factor))).numpy().tolist() == [factor, factor]
+
+
+def test_arguments_that_trace_to_the_same_are_compiled_once():
+    net, x = Scaled(), np.ones(2, np.float32)
+    net(x, Options(2.0))
+    before = nn.num_compiled()
+    for _ in range(3):
+        assert net(x, Options(2.0)).numpy().tolist() == [2, 2]
+    assert nn.num_compiled() == before
+
+
 def test_assigning_to_a_parameter_in_construct_is_an_update_of_every_call():
     net = Net()
     for _ in range(3):
