@@ -205,10 +205,11 @@ def _rewrite(function):
     _Mangler(function.__qualname__).visit(definition)
     variables = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
     items = _Items(variables, function.__code__.co_filename, first - 1)
-    body = [items.visit(statement) for statement in definition.body]
+    declared = [node for node in _inner(definition.body) if isinstance(node, (ast.Global, ast.Nonlocal))]
+    body = [_Undeclared().visit(items.visit(statement)) for statement in definition.body]
     if not _is_own(function):
         body = [_Calls().visit(_truths.Rewriter().visit(statement)) for statement in body]
-    definition.body = _Rewriter(function.__code__.co_filename, first - 1).function_body(body)
+    definition.body = declared + _Rewriter(function.__code__.co_filename, first - 1, declared).function_body(body)
     # The names that the function takes from around it are parameters of a function around the new one.
     free = (*function.__code__.co_freevars, _CHOOSE, _UNSET, _SET_ITEM, _CALLED, _truths.NAME)
     outer = ast.FunctionDef(name="outer", args=_arguments(free), body=[definition], decorator_list=[], returns=None)
@@ -241,21 +242,24 @@ def _inner(statements):
             yield from _inner(ast.iter_child_nodes(node))
 
 
-def _assigned(statements):
-    """Names that the statements set, in the order in which they appear."""
+def _assigned(statements, outer):
+    """Variables of the function that the statements set, in the order in which they appear; outer: names that are none of its."""
     names = {}
     for node in _inner(statements):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             names[node.id] = True
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("__tessera"):
             names[node.name] = True
-    return list(names)
+    return [name for name in names if name not in outer]
 
 
-def _targets(statements):
-    """Attributes and items that the statements set, each as (text, expression that reads it, of an item what it is an item of)."""
+def _targets(statements, outer):
+    """Attributes, items and variables of `outer` functions that the statements set, each as (text, expression that reads it, of an item what
+    it is an item of)."""
     found = {}
     for node in _inner(statements):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in outer:
+            found[node.id] = _load(node.id)
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             read = copy.deepcopy(node)
             while isinstance(read, ast.Subscript):
@@ -283,8 +287,10 @@ def _returns(statements):
 
 
 class _Rewriter:
-    def __init__(self, path, first_line):
-        self.path, self.first_line = path, first_line
+    def __init__(self, path, first_line, declared):
+        """declared: the function's global and nonlocal statements, which its branches need too."""
+        self.path, self.first_line, self.declared = path, first_line, declared
+        self.outer = {name for statement in declared for name in statement.names}
         self.count = 0
 
     def function_body(self, statements):
@@ -293,7 +299,7 @@ class _Rewriter:
         for i, statement in enumerate(statements):
             if isinstance(statement, ast.If) and _returns([statement]) and not _leaves_loop([statement]) and not self.is_nested_return(statement):
                 rest = statements[i + 1:]
-                targets = _targets([statement, *rest])
+                targets = _targets([statement, *rest], self.outer)
                 body = self.function_body(self.ended(statement.body, rest))
                 other = self.function_body(self.ended(statement.orelse, rest))
                 return made + self.returning_choice(statement, body, other, targets)
@@ -318,7 +324,7 @@ class _Rewriter:
         """The statements that take its place."""
         if isinstance(statement, _SCOPES):
             return [statement]
-        targets = _targets([statement])
+        targets = _targets([statement], self.outer)
         for field in ("body", "orelse", "finalbody"):
             inner = getattr(statement, field, None)
             if isinstance(inner, list):
@@ -336,7 +342,7 @@ class _Rewriter:
     def branches(self, body, other, variables):
         self.count += 1
         names = f"__tessera_body_{self.count}", f"__tessera_other_{self.count}"
-        return names, [ast.FunctionDef(name=name, args=_arguments(variables), body=statements, decorator_list=[], returns=None)
+        return names, [ast.FunctionDef(name=name, args=_arguments(variables), body=copy.deepcopy(self.declared) + statements, decorator_list=[], returns=None)
                        for name, statements in zip(names, (body, other))]
 
     def call(self, node, test, body, other, variables, targets=()):
@@ -349,7 +355,7 @@ class _Rewriter:
                                                    ast.Tuple(elts=sets, ctx=ast.Load())], keywords=[])
 
     def choice(self, node, targets):
-        variables = _assigned(node.body + node.orelse)
+        variables = _assigned(node.body + node.orelse, self.outer)
         result = ast.Return(value=ast.Tuple(elts=[_load(name) for name in variables], ctx=ast.Load()))
         names, functions = self.branches(node.body + [result], node.orelse + [copy.deepcopy(result)], variables)
         call = self.call(node, node.test, _load(names[0]), _load(names[1]), variables, targets)
@@ -360,7 +366,7 @@ class _Rewriter:
 
     def returning_choice(self, node, body, other, targets):
         test = _Expressions(self).visit(node.test)
-        variables = _assigned(body + other)
+        variables = _assigned(body + other, self.outer)
         names, functions = self.branches(body, other, variables)
         call = self.call(node, test, _load(names[0]), _load(names[1]), variables, targets)
         return self.placed(node, functions + [ast.Return(value=call)])
@@ -370,6 +376,18 @@ class _Rewriter:
             ast.copy_location(statement, node)
             ast.fix_missing_locations(statement)
         return statements
+
+
+class _Undeclared(ast.NodeTransformer):
+    """Without the global and nonlocal statements, which stand where the function begins."""
+
+    def visit(self, node):
+        return node if isinstance(node, _SCOPES) else super().visit(node)
+
+    def visit_Global(self, node):
+        return ast.copy_location(ast.Pass(), node)
+
+    visit_Nonlocal = visit_Global
 
 
 class _Expressions(ast.NodeTransformer):

@@ -231,6 +231,34 @@ def test_names_from_around_construct_and_private_ones_stay():
     assert Private()(tessera.Tensor(2.0)).item() == 13
 
 
+CALLS = 0
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_branch_sets_variables_from_around_construct_when_it_is_taken(counts):
+    calls = 0
+
+    def construct(self, x):
+        if counts:
+            global CALLS
+            nonlocal calls
+            CALLS, calls = CALLS + 1, calls + 1
+        else:
+            x = -x
+        return x + CALLS - CALLS
+
+    before = CALLS
+    assert run(construct, 2)[0].item() == (2 if counts else -2)
+    assert (CALLS - before, calls) == (counts, counts)
+
+
+def sets_a_global(self, x):
+    if x > 0:  # here
+        global CALLS
+        CALLS = 7
+    return x
+
+
 def line_of(construct, text):
     import inspect
     lines, first = inspect.getsourcelines(construct)
@@ -287,7 +315,7 @@ def returns_nothing(self, x):
 @pytest.mark.parametrize("construct, message", [
     (loops, "a value has no truth"), (asks_a_parameter, "a value has no truth"), (counts, "a value has no number"), (leaves, "a value has no truth"),
     (wide, "needs one truth, the condition has the shape"), (keeps, "self.kept is set in an `if` on a value"),
-    (differs, "give a Value and a str"), (returns_nothing, "give a Value and nothing"),
+    (sets_a_global, "CALLS is set in an `if` on a value"), (differs, "give a Value and a str"), (returns_nothing, "give a Value and nothing"),
 ])
 def test_what_no_branch_can_be_is_refused_with_its_line(construct, message):
     with pytest.raises(TypeError, match=message) as error:
