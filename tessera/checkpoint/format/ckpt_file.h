@@ -3,8 +3,10 @@
 // read it (ckpt_reader.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -18,6 +20,10 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{512} << 20;
 
 // The file's word for a dtype: "Float32", "BFloat16", "UInt8", "Bool".
 const char* ckpt_type_name(DType dtype);
+
+// Bytes of a file as elements of type bool: 1 where a byte is not 0. As they stand, others than 0 and 1 would be
+// undefined.
+void make_truths(std::span<std::byte> bytes);
 
 // One value to be saved: a tensor or a text.
 struct Entry {

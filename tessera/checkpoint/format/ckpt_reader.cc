@@ -321,8 +321,9 @@ void StoredEntry::read_into(const TensorView& to) const {
   auto* at = static_cast<std::byte*>(to.data);
   std::vector<ViewCopy> copies;
   for (const auto piece : pieces) {
-    if (dtype == DType::kBool) {  // any other byte would be undefined as a bool
-      std::transform(piece.begin(), piece.end(), at, [](std::byte b) { return std::byte{b != std::byte{0}}; });
+    if (dtype == DType::kBool) {
+      std::copy(piece.begin(), piece.end(), at);
+      make_truths({at, piece.size()});
     } else {
       const Type bytes{DType::kU8, {std::ssize(piece)}};
       copies.push_back({{const_cast<std::byte*>(piece.data()), bytes}, {at, bytes}});

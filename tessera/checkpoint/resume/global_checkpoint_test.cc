@@ -480,5 +480,24 @@ TEST(GlobalCheckpoint, AFileWithoutAManifestLoadsWithAWarning) {
   EXPECT_TRUE(bit_equal(checkpoint.read_whole("w"), counting({DType::kF32, {4, 2}})));
 }
 
+// As a program of another kind may have written it.
+TEST(GlobalCheckpoint, ByteOtherThanZeroIsTrue) {
+  MemoryFileSystem files;
+  save(files, {.path = "x.ckpt"}, std::vector<Entry>{{"mask", Tensor::of<bool>({4}, {true, false, true, true})}}, {});
+  files.remove("x.ckpt.manifest");
+  auto text = files.read_text("x.ckpt");
+  const auto content = SourceFile::open_all(files, "x.ckpt")[0].find("mask")->pieces[0];
+  text[static_cast<size_t>(content.offset)] = 2;
+  overwrite(files, "x.ckpt", text);
+  const auto expected = Tensor::of<uint8_t>({4}, {1, 0, 1, 1});
+  const auto checkpoint = GlobalCheckpoint::open(files, "x.ckpt");
+  for (const DType dtype : {DType::kBool, DType::kU8}) {
+    Tensor found(dtype, {4});
+    const GlobalCheckpoint::Wanted wanted{"mask", Box::whole(found.shape()), found.view()};
+    checkpoint.read({&wanted, 1});
+    EXPECT_TRUE(std::ranges::equal(found.bytes(), expected.bytes())) << to_string(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::checkpoint

@@ -13,6 +13,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
 #include "tessera/checkpoint/convert/box_reader.h"
+#include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
@@ -381,6 +382,7 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
         const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
         sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
       });
+      if (is_wanted && dtype == DType::kBool) make_truths(content);
       if (in_place || !is_wanted) return;
       copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
     });
