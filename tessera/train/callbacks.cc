@@ -271,7 +271,10 @@ std::string ModelCheckpoint::save_before_end(RunContext& run) {
 }
 
 void ModelCheckpoint::end(RunContext& run) {
-  const auto held = std::exchange(lock_, nullptr);  // to here, whatever fails
+  const struct LetGo {  // whatever fails
+    std::shared_ptr<checkpoint::DirectoryLock>& lock;
+    ~LetGo() { lock.reset(); }
+  } let_go{lock_};
   if (!run.has_failed && trigger_->is_due_at_end(run.step)) save(run);
   run.model.finish_saves();
 }
@@ -303,6 +306,10 @@ SaveCheckpointOptions ModelCheckpoint::save_options(const checkpoint::Checkpoint
           .integrated = config_.integrated_save,
           .async = config_.async_save,
           .encryption = {config_.enc_key, config_.enc_mode},
+          .before_write =
+              [lock = lock_] {
+                if (lock) lock->keep();
+              },
           .after_commit = [retention = retention_] { retention->tidy(); }};
 }
 

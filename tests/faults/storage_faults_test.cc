@@ -332,7 +332,8 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
     const DirectoryLock shared(files, "d", "job-a");  // of the same process
     EXPECT_EQ(shared.generation(), 1);
     // As a process in another container may see it: the same host, the same number, but not this process.
-    auto text = files.read_text(directory_lock_path("d"));
+    const auto written = files.read_text(directory_lock_path("d"));
+    auto text = written;
     const auto at = text.find("\"process_id\":\"") + 14;
     overwrite(files, directory_lock_path("d"), text.replace(at, 32, std::string(32, '0')));
     EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
@@ -346,6 +347,7 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
     EXPECT_THAT(message_of([&] { const DirectoryLock second(files, "d", "job-b"); }),
                 AllOf(HasSubstr("d: another job, whose lock does not say which, writes checkpoints here"),
                       HasSubstr("give each job a directory of its own")));
+    overwrite(files, directory_lock_path("d"), written);
   }
   EXPECT_FALSE(files.exists(directory_lock_path("d"))) << "a holder that ends in good order leaves nothing";
   // What a dead one left is taken over.
@@ -354,6 +356,22 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
   EXPECT_EQ(next.generation(), 4);
   ASSERT_TRUE(next.taken_over_from());
   EXPECT_EQ(next.taken_over_from()->job_id, "job-a");
+}
+
+TEST_F(OnDisk, F39_ALockThatSomebodyRemovesIsTakenAgainOrAnotherJobsIsSeen) {
+  const auto path = directory_lock_path(directory);
+  auto first = std::make_unique<DirectoryLock>(disk, directory, "job-a");
+  first->keep();
+  disk.remove_directory_tree(directory);
+  first->keep();
+  EXPECT_THAT(message_of([&] { const DirectoryLock second(disk, directory, "job-b"); }), HasSubstr("job \"job-a\""));
+  disk.remove(path);
+  const DirectoryLock second(disk, directory, "job-b");
+  EXPECT_THAT(message_of([&] { first->keep(); }),
+              AllOf(HasSubstr(directory + ": job \"job-b\""), HasSubstr("writes checkpoints here; this one cannot")));
+  first.reset();
+  EXPECT_TRUE(disk.exists(path)) << "it is the other job's";
+  second.keep();
 }
 
 TEST_F(OnDisk, F39_OnlyWritersOfADirectoryCanOpenItsLock) {

@@ -32,6 +32,15 @@ std::string named(const std::string& job_id) {
   return job_id.empty() ? "another job" : fmt::format("job \"{}\"", job_id);
 }
 
+std::string named_process(const LockHolder& holder) {
+  return fmt::format("{} (process {} on {})", named(holder.job_id), holder.pid, holder.host);
+}
+
+[[noreturn]] void refuse(const std::string& directory, const std::optional<LockHolder>& holder) {
+  throw InvalidArgument("{}: {} writes checkpoints here; this one cannot: give each job a directory of its own",
+                        directory, holder ? named_process(*holder) : "another job, whose lock does not say which,");
+}
+
 std::string to_text(const LockHolder& holder) {
   return nlohmann::ordered_json{{"job_id", holder.job_id},
                                 {"host", holder.host},
@@ -69,35 +78,42 @@ void write_holder(FileSystem& files, const std::string& path, const LockHolder& 
 std::string directory_lock_path(const std::string& directory) { return join_path(directory, ".tessera-lock"); }
 
 DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id)
-    : files_(files), path_(directory_lock_path(directory)) {
+    : files_(files),
+      directory_(directory),
+      path_(directory_lock_path(directory)),
+      self_{.job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1, .process_id = this_process()} {
   files_.create_directories(directory);
   lock_ = files_.try_lock(path_);
-  LockHolder self{
-      .job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1, .process_id = this_process()};
   const auto holder = read_holder(files_, path_);
   if (lock_ == nullptr) {
-    if (!holder || !is_this_job(*holder, self)) {
-      const auto who = holder ? fmt::format("{} (process {} on {})", named(holder->job_id), holder->pid, holder->host)
-                              : "another job, whose lock does not say which,";
-      throw InvalidArgument("{}: {} writes checkpoints here; this one cannot: give each job a directory of its own",
-                            directory, who);
-    }
-    generation_ = holder->generation;
+    if (!holder || !is_this_job(*holder, self_)) refuse(directory, holder);
+    self_.generation = holder->generation;
     return;
   }
   if (holder) {
-    self.generation = generation_ = holder->generation + 1;
+    self_.generation = holder->generation + 1;
     taken_over_from_ = holder;
-    log_warning("{}: {} (process {} on {}) ended without letting go of it; taken over, generation {}", directory,
-                named(holder->job_id), holder->pid, holder->host, generation_);
+    log_warning("{}: {} ended without letting go of it; taken over, generation {}", directory, named_process(*holder),
+                self_.generation);
   }
-  write_holder(files_, path_, self);
+  write_holder(files_, path_, self_);
+}
+
+void DirectoryLock::keep() {
+  if (const auto holder = read_holder(files_, path_); holder && is_this_job(*holder, self_)) return;
+  files_.create_directories(directory_);
+  auto lock = files_.try_lock(path_);
+  if (lock == nullptr) refuse(directory_, read_holder(files_, path_));
+  log_warning("{}: somebody has removed the lock of this job, {}; taken again", directory_, path_);
+  lock_ = std::move(lock);
+  write_holder(files_, path_, self_);
 }
 
 DirectoryLock::~DirectoryLock() {
   if (lock_ == nullptr) return;
   try {
-    files_.remove(path_);
+    // Where somebody has removed the file, one of this name is another job's.
+    if (const auto holder = read_holder(files_, path_); holder && is_this_job(*holder, self_)) files_.remove(path_);
   } catch (const Error& error) {  // the next holder will take it for one that died
     log_warning("{}", error.what());
   }

@@ -35,16 +35,21 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
+  // Takes the lock again where somebody has removed its file, or the whole directory. Throws InvalidArgument naming the
+  // other job, process and host where one has come in since.
+  void keep();
+
   // 1, and one more than the dead holder's where it was taken over.
-  int64_t generation() const { return generation_; }
+  int64_t generation() const { return self_.generation; }
   // The dead holder that it was taken over from.
   const std::optional<LockHolder>& taken_over_from() const { return taken_over_from_; }
 
  private:
   FileSystem& files_;
+  std::string directory_;
   std::string path_;
+  LockHolder self_;
   std::unique_ptr<FileLock> lock_;  // null: another lock of this job and process holds it
-  int64_t generation_ = 1;
   std::optional<LockHolder> taken_over_from_;
 };
 

@@ -30,6 +30,9 @@ struct SaveCheckpointOptions {
   // way at a time: the next one waits for it, and throws its error.
   bool async = false;
   checkpoint::Encryption encryption = {};
+  // Called before anything is written, on the first rank of each directory, by the thread that writes; where it throws,
+  // no rank writes.
+  std::function<void()> before_write = {};
   // Called when the checkpoint is committed, before the save counts as done; on the first rank of each directory, by
   // the thread that wrote.
   std::function<void()> after_commit = {};

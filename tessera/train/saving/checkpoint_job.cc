@@ -150,11 +150,19 @@ void CheckpointJob::take_snapshot(Snapshot& snapshot, std::span<const TensorView
 std::string CheckpointJob::run() {
   if (snapshot_ != nullptr) snapshot_->finish_in_background();
   if (form == SaveForm::kAlone) {
+    if (before_write) before_write();
     auto saved = save_own_values();
     if (after_commit) after_commit();
     return saved;
   }
   RankBarrier barrier(*group);
+  const auto on_first = [&](const std::function<void()>& step) {
+    checkpoint::run_together(barrier, "cannot save", [&] {
+      if (step && is_first_in_directory()) step();
+      return std::string();
+    });
+  };
+  on_first(before_write);
   std::string saved;
   switch (form) {
     case SaveForm::kAlone: break;
@@ -164,10 +172,7 @@ std::string CheckpointJob::run() {
     case SaveForm::kWhole: saved = save_whole(); break;
     case SaveForm::kSlices: saved = save_own_slices(); break;
   }
-  checkpoint::run_together(barrier, "cannot save", [&] {
-    if (after_commit && is_first_in_directory()) after_commit();
-    return std::string();
-  });
+  on_first(after_commit);
   return saved;
 }
 

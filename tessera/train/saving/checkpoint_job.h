@@ -38,7 +38,8 @@ class CheckpointJob {
   checkpoint::Encryption encryption;
   std::vector<Value> values;
   std::vector<int> together;           // the ranks that see the directory, ascending
-  std::function<void()> after_commit;  // may be empty
+  std::function<void()> before_write;  // may be empty, and so may the next one
+  std::function<void()> after_commit;
 
   // Replaces the pieces that this rank will need by copies in the snapshot's memory, which it begins to make and run()
   // goes on with; those of values that will change first are made first, in the order of `updated`. What is appended is

@@ -99,6 +99,7 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
   job.path = path;
   job.append_info = options.append_info;
   job.encryption = options.encryption;
+  job.before_write = options.before_write;
   job.after_commit = options.after_commit;
   job.info = {.saved_at_ms = context.clock().wall_ms(),
               .job_id = context.job_id(),
