@@ -38,42 +38,38 @@ struct KeptMemory::Head {
 KeptMemory::KeptMemory(const std::string& path) {
   static_assert(sizeof(Head) <= kPage && std::atomic<uint64_t>::is_always_lock_free);
   make_file_size_limit_an_error();
-  fd_ = path.empty() ? memfd_create("tessera-kept", MFD_CLOEXEC) : open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd_ < 0) throw IoError("cannot open the memory that outlives a process: {}", std::strerror(errno));
+  file_.fd = path.empty() ? memfd_create("tessera-kept", MFD_CLOEXEC) : open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file_.fd < 0) throw IoError("cannot open the memory that outlives a process: {}", std::strerror(errno));
   struct stat status {};
-  fstat(fd_, &status);
+  fstat(file_.fd, &status);
   const auto size = static_cast<size_t>(status.st_size);
   if (size >= kPage) {
     map(size);
     // What another program has left is nothing of ours.
     if (head().magic == kMagic && head().capacity % kPage == 0 && head().capacity <= (size - kPage) / 2) return;
-    munmap(memory_, mapped_bytes_);
   }
-  if (ftruncate(fd_, 0) != 0 || posix_fallocate(fd_, 0, static_cast<off_t>(kPage)) != 0) {
-    close(fd_);
+  if (ftruncate(file_.fd, 0) != 0 || posix_fallocate(file_.fd, 0, static_cast<off_t>(kPage)) != 0) {
     throw IoError("cannot have memory that outlives this process: {}", limits_text());
   }
   map(kPage);
   head().magic = kMagic;
 }
 
-KeptMemory::~KeptMemory() {
-  munmap(memory_, mapped_bytes_);
-  close(fd_);
+KeptMemory::Mapped::~Mapped() {
+  if (memory != nullptr) munmap(memory, size_bytes);
+  if (fd >= 0) close(fd);
 }
 
 void KeptMemory::map(size_t size_bytes) {
-  memory_ = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (memory_ == MAP_FAILED) {
-    const int reason = errno;
-    close(fd_);
-    throw IoError("cannot see the memory that outlives this process: {}", std::strerror(reason));
-  }
-  mapped_bytes_ = size_bytes;
+  void* const memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.fd, 0);
+  if (memory == MAP_FAILED) throw IoError("cannot see the memory that outlives this process: {}", std::strerror(errno));
+  if (file_.memory != nullptr) munmap(file_.memory, file_.size_bytes);
+  file_.memory = memory;
+  file_.size_bytes = size_bytes;
 }
 
 std::byte* KeptMemory::place(size_t slot) const {
-  return static_cast<std::byte*>(memory_) + kPage + slot * head().capacity;
+  return static_cast<std::byte*>(file_.memory) + kPage + slot * head().capacity;
 }
 
 std::vector<std::span<const std::byte>> KeptMemory::versions() const {
@@ -92,11 +88,10 @@ std::span<std::byte> KeptMemory::begin(size_t size_bytes) {
   if (size_bytes > head().capacity) {
     const size_t capacity = in_pages(size_bytes);
     const size_t whole = kPage + 2 * capacity;
-    if (const int reason = posix_fallocate(fd_, 0, static_cast<off_t>(whole)); reason != 0) {
+    if (const int reason = posix_fallocate(file_.fd, 0, static_cast<off_t>(whole)); reason != 0) {
       throw IoError("cannot have {} bytes of memory that outlives this process: {}; {}", whole, std::strerror(reason),
                     limits_text());
     }
-    munmap(memory_, mapped_bytes_);
     map(whole);
     for (auto& slot : head().slots) slot.number.store(0);
     head().capacity = capacity;

@@ -17,7 +17,6 @@ class KeptMemory {
  public:
   // The memory that is open at `path`, or, where that is "", memory of its own. Throws IoError where there is none.
   explicit KeptMemory(const std::string& path = "");
-  ~KeptMemory();
   KeptMemory(const KeptMemory&) = delete;
   KeptMemory& operator=(const KeptMemory&) = delete;
 
@@ -29,18 +28,27 @@ class KeptMemory {
   // What has been written since begin() is a version.
   void commit();
 
-  int fd() const { return fd_; }
+  int fd() const { return file_.fd; }
 
  private:
   struct Head;
+  struct Mapped {
+    int fd = -1;
+    void* memory = nullptr;
+    size_t size_bytes = 0;  // of the mapping
 
+    Mapped() = default;
+    Mapped(const Mapped&) = delete;
+    Mapped& operator=(const Mapped&) = delete;
+    ~Mapped();
+  };
+
+  // In place of what is mapped now, which stays where this throws.
   void map(size_t size_bytes);
-  Head& head() const { return *static_cast<Head*>(memory_); }
+  Head& head() const { return *static_cast<Head*>(file_.memory); }
   std::byte* place(size_t slot) const;
 
-  int fd_ = -1;
-  void* memory_ = nullptr;
-  size_t mapped_bytes_ = 0;
+  Mapped file_;
   size_t written_ = 0;  // the slot that begin() gave
 };
 
