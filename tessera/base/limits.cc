@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,6 +48,21 @@ AddressSpace address_space() {
   int64_t count = 0;
   if (pages >> count) space.used = count * sysconf(_SC_PAGESIZE);
   return space;
+}
+
+int64_t memory_of_machine() {
+  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream group(path);
+    int64_t limit = 0;  // the word "max" where there is none
+    if (group >> limit && limit > 0) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
+
+int64_t swap_space_of_machine() {
+  struct sysinfo found {};
+  return sysinfo(&found) == 0 ? static_cast<int64_t>(found.totalswap) * found.mem_unit : 0;
 }
 
 int64_t file_size_limit() { return limit_of(RLIMIT_FSIZE); }

@@ -16,6 +16,11 @@ struct AddressSpace {
 };
 AddressSpace address_space();
 
+// Bytes of memory that the processes of this machine, or of this one's control group, have together; and of its swap
+// space.
+int64_t memory_of_machine();
+int64_t swap_space_of_machine();
+
 // The most bytes of a file that this process writes (`ulimit -f`), and of shared memory that it makes, which is a file
 // to the system; -1: no limit.
 int64_t file_size_limit();

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
 #include "tessera/tensor/strided_copy.h"
 
@@ -94,11 +95,18 @@ class NoMemory : public std::bad_alloc {
 
 }  // namespace
 
+void TensorView::refuse_elements(DType asked) const {
+  throw InvalidArgument("the elements of a view of {} are {}, not {}", type(), dtype, asked);
+}
+
 Tensor::Tensor(const Type& type) : type_(type) {
   const auto bytes = static_cast<size_t>(type.size_bytes());
   const size_t rounded = (bytes + 63) / 64 * 64;
   if (rounded == 0) return;
-  void* memory = std::aligned_alloc(64, rounded);
+  // Some systems promise memory that no process can have, and kill the process later.
+  constexpr size_t kLarge = size_t{1} << 30;
+  const bool can_be = rounded < kLarge || type.size_bytes() - swap_space_of_machine() <= memory_of_machine();
+  void* const memory = can_be ? std::aligned_alloc(64, rounded) : nullptr;
   if (memory == nullptr) throw NoMemory(type);
   ask_for_huge_pages(memory, rounded);
   storage_ = std::shared_ptr<void>(memory, std::free);

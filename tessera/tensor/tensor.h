@@ -31,11 +31,15 @@ struct TensorView {
   int64_t size_bytes() const { return num_elements() * static_cast<int64_t>(tessera::size_bytes(dtype)); }
   Type type() const { return {dtype, shape}; }
   bool is_dense() const { return tessera::is_dense(shape, strides); }
+  // Throws InvalidArgument where T is not the type of the elements.
   template <typename T>
   T* as() const {
-    check_equal(std::string_view(to_string(dtype)), std::string_view(to_string(dtype_of<T>)), "view's element type");
+    if (dtype != dtype_of<T>) refuse_elements(dtype_of<T>);
     return static_cast<T*>(data);
   }
+
+ private:
+  [[noreturn]] void refuse_elements(DType asked) const;
 };
 
 class Tensor {

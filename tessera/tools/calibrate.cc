@@ -1,10 +1,7 @@
 #include "tessera/tools/calibrate.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <thread>
 
@@ -74,20 +71,6 @@ compiler::Link link_among(int num_ranks) {
     return comm::measure_speed(timer.context().world(), kOptions);
   });
   return session::link_of(speed, num_ranks);
-}
-
-// What this process may use: of the machine, or of its control group.
-int64_t memory_of_machine() {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    if (!FileSystem::local().exists(path)) continue;
-    const auto text = FileSystem::local().read_text(path);
-    int64_t limit = 0;
-    // "max" where there is no limit.
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), limit);
-    if (parsed.ec == std::errc() && limit > 0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
 }
 
 }  // namespace
