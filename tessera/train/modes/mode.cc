@@ -51,11 +51,13 @@ void warn_of_stages(const ModeParts& parts) {
 std::unique_ptr<Mode> make_mode(const ModeParts& parts) {
   warn_of_stages(parts);
   if (parts.context.size() == 1) return make_stand_alone(parts);
+  const auto mode = working_mode(parts.options);
+  if (mode == ParallelMode::kPipeline && parts.options.servers > 0) return make_servers(parts);
   // By ParallelMode.
   constexpr auto kMakers = std::to_array(
       {make_stand_alone, make_data_parallel, make_hybrid, make_semi_automatic, make_automatic, make_pipeline});
   static_assert(kMakers.size() == kNumParallelModes);
-  return kMakers[static_cast<size_t>(working_mode(parts.options))](parts);
+  return kMakers[static_cast<size_t>(mode)](parts);
 }
 
 }  // namespace tessera::train

@@ -142,5 +142,7 @@ std::unique_ptr<Mode> make_hybrid(const ModeParts& parts);
 std::unique_ptr<Mode> make_semi_automatic(const ModeParts& parts);
 std::unique_ptr<Mode> make_automatic(const ModeParts& parts);
 std::unique_ptr<Mode> make_pipeline(const ModeParts& parts);
+// Of data parallel, where the options say that some ranks keep parameters.
+std::unique_ptr<Mode> make_servers(const ModeParts& parts);
 
 }  // namespace tessera::train

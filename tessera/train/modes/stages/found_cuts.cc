@@ -1,4 +1,4 @@
-#include "tessera/train/modes/found_cuts.h"
+#include "tessera/train/modes/stages/found_cuts.h"
 
 #include <fmt/ranges.h>
 

@@ -1,0 +1,92 @@
+#include <set>
+#include <string>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/compiler/stages/shared_parameters.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/train/modes/stages/staged.h"
+
+namespace tessera::train {
+namespace {
+
+mesh::StageRanks ranks_of_servers(const ModelOptions& options, int num_ranks) {
+  if (options.servers < num_ranks) return mesh::StageRanks({options.servers, num_ranks - options.servers});
+  throw InvalidArgument(
+      "servers: {} of {} ranks are to keep parameters, which leaves none to train: use fewer servers, or more ranks",
+      options.servers, num_ranks);
+}
+
+// The first ranks keep parameters and update them, as the first stage of two; the others train.
+class Servers final : public Staged {
+ public:
+  explicit Servers(const ModeParts& parts) : Staged(parts, ranks_of_servers(parts.options, parts.context.size())) {
+    if (options_.parallel_mode != ParallelMode::kDataParallel) {
+      throw InvalidArgument("servers are there in data_parallel, got {}: a pipeline's stages keep their parameters",
+                            to_string(options_.parallel_mode));
+    }
+    if (options_.pipeline.micro_batches != 0) {
+      compiler::require_micro_batches({.num_stages = 1}, static_cast<int>(options_.pipeline.micro_batches));
+    }
+  }
+
+ private:
+  int64_t micro_batches() const override {
+    return options_.pipeline.micro_batches != 0 ? options_.pipeline.micro_batches : 1;
+  }
+  void place(ir::Graph& graph) const override { compiler::place_for_servers(graph, served()); }
+  std::set<std::string> served() const override {
+    std::set<std::string> names;
+    for (const auto* parameter : cells_.trainable_parameters()) {
+      if (parameter->on_servers) names.insert(parameter->full_name());
+    }
+    if (names.empty()) {
+      throw InvalidArgument(
+          "servers: {} ranks are to keep parameters, but no parameter is set_on_servers(): call it on a cell that has "
+          "some, or use no servers",
+          options_.servers);
+    }
+    return names;
+  }
+
+  // Servers share the rows of what they keep. Where the workers are as many, one plan is for both: they share them,
+  // too.
+  void adapt(compiler::WithinStage& within, int size) const override {
+    if (size != ranks_.count(0)) return;
+    const bool are_servers_only = size != ranks_.count(1);
+    const auto& mesh = within.mesh;
+    if (are_servers_only) {
+      for (auto& [name, layout] : within.hints)
+        layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
+    }
+    const auto trainable = cells_.trainable_parameters();
+    const auto accumulators = nn::gradient_accumulators(trainable);
+    for (size_t i = 0; i < trainable.size(); ++i) {
+      const auto& shape = trainable[i]->type.shape;
+      if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
+      auto rows = mesh::Sharding::replicated(shape.ndim());
+      rows.dims[0] = {0};
+      within.hints[trainable[i]->full_name()] = {mesh, rows};
+      if (!are_servers_only) continue;
+      // What workers have added up comes as it is to lie.
+      within.hints[accumulators[i].full_name()] = {mesh, rows};
+      within.plan.partial_states.erase(accumulators[i].full_name());
+    }
+  }
+
+  session::PipelinedOptions pipelined(const ir::Graph&) const override {
+    return {.micro_batches = static_cast<int>(micro_batches()),
+            .schedule = micro_batches() < num_stages() ? "auto" : options_.pipeline.schedule,
+            .receive_ahead = options_.pipeline.receive_ahead,
+            .profile = options_.pipeline.profile.value_or(compiler::example_profile())};
+  }
+  void say(const session::PipelinedStep&, const std::string&) const override {
+    log_info("{} servers keep {} parameters, {} ranks train", options_.servers, served().size(), ranks_.count(1));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Mode> make_servers(const ModeParts& parts) { return std::make_unique<Servers>(parts); }
+
+}  // namespace tessera::train
