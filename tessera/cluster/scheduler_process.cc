@@ -13,6 +13,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
@@ -64,8 +65,11 @@ class EndOfScheduler {
   Socket done_;
 };
 
+// A line that peers may have had a part in is no other line than one of the scheduler's.
 void say_line(int fd, const std::string& line) {
-  const std::string text = "tessera scheduler: " + line + "\n";
+  std::string text = "tessera scheduler: ";
+  for (const char c : printable(line)) text += c == '\n' ? std::string("\n  ") : std::string(1, c);
+  text += '\n';
   [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
 }
 
@@ -108,7 +112,9 @@ int run_scheduler_from_environment(const SchedulerOfJob& job) {
   }
   const SchedulerPlace place = scheduler_place_from_environment();
   EndOfScheduler end;
-  rendezvous::RendezvousServer server(server_options(job, place), FileSystem::local(), Clock::system());
+  auto options = server_options(job, place);
+  options.on_news = [fd = job.err_fd](const std::string& line) { say_line(fd, line); };
+  rendezvous::RendezvousServer server(options, FileSystem::local(), Clock::system());
   say_line(job.err_fd, fmt::format("listening at {} for {} worker{}", server.address().text(), job.num_workers,
                                    job.num_workers == 1 ? "" : "s"));
   rendezvous::JobPhase phase = rendezvous::JobPhase::kWaiting;

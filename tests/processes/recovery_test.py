@@ -288,6 +288,17 @@ class Scheduled(Recovery):
         self.ends_well(straight)
         self.assertRegex(self.said(), "rank 2: killed by signal SIGKILL; the job goes on")
 
+    def test_the_scheduler_says_who_is_lost_and_when_the_job_goes_on(self):
+        self.start_job("--steps", 20)
+        self.after_step(5)
+        os.kill(ranks_of(self.processes["left"])[1], signal.SIGKILL)
+        for name in ("scheduler", "left", "right"):
+            self.assertEqual(self.processes[name].wait(timeout=LIMIT_S), 0, self.said())
+        said = [line for line in Path(self.outs[0].name).read_text().splitlines() if "tessera scheduler: " in line]
+        for words in ("generation 1 begins: 4 ranks at 1 host", "(rank 1 at ", "is lost: ", "generation 1 has ended (1 of 100 losses that the job survives)",
+                      "generation 2 begins: 4 ranks at 1 host", "all workers have ended"):
+            self.assertTrue(any(words in line for line in said), f"{words}: {said}")
+
     def test_the_status_tells_how_far_the_ranks_are(self):
         self.options = {"scheduler": ["--node_timeout", 2]}
         self.start_job("--steps", 10, "--epochs", 100)

@@ -163,6 +163,9 @@ struct RendezvousServer::Impl {
   // Saves what must be known before anybody is told of it.
   void tell_peers() {
     save();
+    for (const std::string& line : scheduler.take_news()) {
+      if (options.on_news) options.on_news(line);
+    }
     for (const ToPeer& told : scheduler.take_messages()) {
       const auto found = entries.find(told.peer);
       if (found == entries.end()) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,9 @@ struct ServerOptions {
   SchedulerOptions scheduler;
   StrangerLimits strangers;
   std::string state_path;  // where the scheduler's state is kept; empty: nowhere
+  // Is told what happens to the job, a line at a time, by the thread that serves. What a peer has said in it may hold
+  // any characters.
+  std::function<void(const std::string& line)> on_news = {};
 };
 
 class RendezvousServer {

@@ -179,6 +179,10 @@ void JobScheduler::begin_generation() {
   ++state_.generation;
   phase_ = JobPhase::kRunning;
   record();
+  std::set<std::string> hosts;
+  for (const auto& [id, node] : nodes_) hosts.insert(node.host);
+  news_.push_back(fmt::format("generation {} begins: {} rank{} at {} host{}", state_.generation, nodes_.size(),
+                              nodes_.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s"));
   const bool one_host = is_one_host();
   for (auto& [id, peer] : peers_) {
     if (peer.role) tell_ranks(peer, one_host);

@@ -177,6 +177,7 @@ void JobScheduler::lose(Node& node, const std::string& reason, bool is_silent) {
     return may_lose_another() ? end_generation(id, /*is_lost=*/true, reason) : end_job(/*failed=*/true, id, reason);
   }
   if (!node.rank) return static_cast<void>(nodes_.erase(entry));
+  if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
   // While others come back: who starts it must know.
   tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, reason});
 }
@@ -202,6 +203,10 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
     node.has_left = false;
   }
   record();
+  news_.push_back(is_lost
+                      ? fmt::format("{} is lost: {}; generation {} has ended ({} of {} losses that the job survives)",
+                                    named(node_id), reason, state_.generation, state_.num_losses, options_.max_restarts)
+                      : fmt::format("{} has ended generation {}: {}", named(node_id), state_.generation, reason));
   tell_members(GenerationEnded{node_id, rank_of(node_id), is_lost, reason});
 }
 
@@ -210,6 +215,13 @@ void JobScheduler::end_job(bool failed, const std::string& node_id, const std::s
   failure_ = !failed ? "" : node_id.empty() ? reason : fmt::format("node {} failed: {}", node_id, reason);
   record();
   tell_members(JobEnded{failed, node_id, rank_of(node_id), reason}, /*ends=*/true);
+}
+
+std::string JobScheduler::named(const std::string& node_id) const {
+  const auto found = nodes_.find(node_id);
+  if (found == nodes_.end()) return fmt::format("node {}", node_id);
+  const std::string rank = found->second.rank ? fmt::format("rank {}", *found->second.rank) : "no rank yet";
+  return fmt::format("node {} ({} at {})", node_id, rank, found->second.host);
 }
 
 int32_t JobScheduler::rank_of(const std::string& node_id) const {
@@ -246,6 +258,8 @@ void JobScheduler::refuse(const Peer& peer, const std::string& reason) {
 std::vector<ToPeer> JobScheduler::take_messages() { return std::exchange(messages_, {}); }
 
 bool JobScheduler::take_is_dirty() { return std::exchange(is_dirty_, false); }
+
+std::vector<std::string> JobScheduler::take_news() { return std::exchange(news_, {}); }
 
 bool JobScheduler::is_member(PeerId peer) const {
   const auto found = peers_.find(peer);

@@ -75,6 +75,8 @@ class JobScheduler {
   // take_is_dirty() is true.
   std::vector<ToPeer> take_messages();
   bool take_is_dirty();
+  // What has happened to the job, for people, a line each; empty afterwards.
+  std::vector<std::string> take_news();
   const SchedulerState& state() const { return state_; }
   uint64_t generation() const { return state_.generation; }
 
@@ -124,6 +126,8 @@ class JobScheduler {
   void refuse(const Peer& peer, const std::string& reason);
   size_t num_present() const;
   int32_t rank_of(const std::string& node_id) const;
+  // "node a (rank 1 at 10.0.0.2)", for people.
+  std::string named(const std::string& node_id) const;
   void record();
   int64_t now_ms() const { return clock_.monotonic_ns() / 1'000'000; }
 
@@ -148,6 +152,7 @@ class JobScheduler {
   size_t stored_bytes_ = 0;
   std::map<std::string, std::set<PeerId>> wanted_;  // who waits for a name
   std::vector<ToPeer> messages_;
+  std::vector<std::string> news_;
 };
 
 }  // namespace tessera::cluster::rendezvous

@@ -15,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 // A scheduler with peers that are numbers. What it says is kept by peer.
 class Job {
@@ -285,6 +286,26 @@ TEST(JobScheduler, F11_WithRecoveryARestartedNodeIsTakenAtOnceWithItsRankInANewG
   EXPECT_EQ(job.rank_of(newer), 1);
   EXPECT_EQ(job.rank_of(anew), 0);
   EXPECT_EQ(job.heard[anew].back().generation, 2U);
+}
+
+TEST(JobScheduler, TellsItsOperatorWhoIsLostWhyAndWhenTheJobGoesOn) {
+  Job job({.num_workers = 3, .max_restarts = 9, .reconnect_ms = 500});
+  job.join("a", 1);
+  const PeerId b = job.join("b", 1);
+  EXPECT_THAT(job.scheduler.take_news(), IsEmpty());
+  const PeerId c = job.join("c", 1, "right");
+  EXPECT_THAT(job.scheduler.take_news(), ElementsAre("generation 1 begins: 3 ranks at 2 hosts"));
+  job.say(b, Leave{.node_id = "b", .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_THAT(job.scheduler.take_news(),
+              ElementsAre("node b (rank 1 at left) is lost: killed by SIGKILL; generation 1 has "
+                          "ended (1 of 9 losses that the job survives)"));
+  job.scheduler.disconnect(c);
+  job.pass(600);
+  EXPECT_THAT(job.scheduler.take_news(), ElementsAre(HasSubstr("node c (rank 2 at right) is lost, too: ")));
+  job.begin("a", 7);
+  job.join("b", 2);
+  job.join("c", 2, "right");
+  EXPECT_THAT(job.scheduler.take_news(), ElementsAre("generation 2 begins: 3 ranks at 2 hosts"));
 }
 
 TEST(JobScheduler, ANewNodeTakesTheRankOfALostOneOnly) {
