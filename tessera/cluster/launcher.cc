@@ -23,9 +23,11 @@
 #include "tessera/base/strings.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
+#include "tessera/cluster/launcher/failure_report.h"
 #include "tessera/cluster/launcher/guard.h"
 #include "tessera/cluster/launcher/launcher_output.h"
-#include "tessera/cluster/launcher/rank_output.h"
+#include "tessera/cluster/launcher/rank_child.h"
+#include "tessera/cluster/launcher/rank_environment.h"
 #include "tessera/cluster/launcher/rank_process.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
@@ -49,30 +51,6 @@ int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-std::string signal_name(int number) {
-  const char* name = sigabbrev_np(number);
-  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal SIG{}", name);
-}
-
-// A rank with its guard.
-struct Child {
-  pid_t guard = -1;
-  Socket guard_fd;  // readable when the guard, and so the rank, has ended
-  bool is_running = false;
-  int status = 0;  // of the rank
-  RankOutput out;
-  RankOutput err;
-  std::string log_path;
-  std::deque<std::string> last_lines;
-  Socket kept;              // memory that its processes share, one after the other
-  int num_restarts = 0;     // so far
-  uint64_t after = 0;       // the generation that had ended when its latest process started; 0: none had
-  int num_idle = 0;         // processes that have ended before they were of a generation, in a row
-  bool is_awaited = false;  // it has failed, and the job may go on with another process
-  int64_t ended_ms = 0;     // when it did
-  int64_t restart_ms = 0;   // when another process is started; 0: nobody has said that the job goes on
-};
 
 class Launcher {
  public:
@@ -106,11 +84,11 @@ class Launcher {
       }
     } catch (...) {
       kill_all(SIGKILL);
-      for (Child& child : children_) wait_for(child);
+      for (RankChild& child : children_) wait_for(child);
       throw;
     }
     while (num_running_ > 0 || is_any_awaited()) step(/*may_wait=*/true);
-    for (Child& child : children_) {
+    for (RankChild& child : children_) {
       pass_on_rest(child.out);
       pass_on_rest(child.err);
     }
@@ -119,7 +97,7 @@ class Launcher {
     if (end_signal_ == 0 && first_failed_ >= 0) {
       code = report();
     } else {
-      for (Child& child : children_) child.err.release();
+      for (RankChild& child : children_) child.err.release();
     }
     take_output_error();
     while (out_.has_pending() || err().has_pending()) wait_for_readers();
@@ -190,7 +168,7 @@ class Launcher {
   }
   // What a rank keeps there outlives it, not the launcher.
   void keep_memory() {
-    for (Child& child : children_) child.kept = make_kept_memory();
+    for (RankChild& child : children_) child.kept = make_kept_memory();
   }
   static uint64_t random_incarnation() {
     uint64_t number = 0;
@@ -214,7 +192,7 @@ class Launcher {
     recovers_ = false;
     is_finished_ = end.kind == Kind::kJobFinished;
     for (int place = 0; place < num_children(); ++place) {
-      Child& child = children_[static_cast<size_t>(place)];
+      RankChild& child = children_[static_cast<size_t>(place)];
       if (std::exchange(child.is_awaited, false) && !is_finished_) note_failure(rank_of(place));
     }
     if (num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0) return;
@@ -226,7 +204,7 @@ class Launcher {
   void take_end_of_generation(const rendezvous::RendezvousEnd& end) {
     if (is_ending()) return;
     for (int place = 0; place < num_children(); ++place) {
-      Child& child = children_[static_cast<size_t>(place)];
+      RankChild& child = children_[static_cast<size_t>(place)];
       const bool is_named = end.is_lost && end.node_id == node_id_of(place);
       if (child.is_running && is_named) {
         say(fmt::format("rank {} is lost: {}; killing it", rank_of(place), end.reason));
@@ -243,18 +221,18 @@ class Launcher {
   }
   bool is_ending() const { return end_signal_ != 0 || output_error_ != 0 || next_kill_ms_ != 0 || is_finished_; }
   // Longer and longer where processes end before they have joined.
-  static int64_t pause_before_start(const Child& child) {
+  static int64_t pause_before_start(const RankChild& child) {
     constexpr int64_t kFirstPauseMs = 100;
     constexpr int kMostDoublings = 6;
     return child.num_idle == 0 ? 0 : kFirstPauseMs << std::min(child.num_idle - 1, kMostDoublings);
   }
   bool is_any_awaited() const {
-    return std::ranges::any_of(children_, [](const Child& child) { return child.is_awaited; });
+    return std::ranges::any_of(children_, [](const RankChild& child) { return child.is_awaited; });
   }
   // When the next process is to be started; -1: none is.
   int64_t next_start_ms() const {
     int64_t first = -1;
-    for (const Child& child : children_) {
+    for (const RankChild& child : children_) {
       if (child.restart_ms != 0 && (first < 0 || child.restart_ms < first)) first = child.restart_ms;
     }
     return first;
@@ -262,7 +240,7 @@ class Launcher {
   // For a scheduler that does not come back, and where the job ends.
   void give_up_waiting() {
     for (int place = 0; place < num_children(); ++place) {
-      Child& child = children_[static_cast<size_t>(place)];
+      RankChild& child = children_[static_cast<size_t>(place)];
       const bool is_late = child.is_awaited && child.restart_ms == 0 && !is_ending() &&
                            now_ms() - child.ended_ms > scheduler_.join_timeout_ms;
       if (!is_late && !is_ending()) continue;
@@ -273,7 +251,7 @@ class Launcher {
   }
   void start_again() {
     for (int place = 0; place < num_children(); ++place) {
-      Child& child = children_[static_cast<size_t>(place)];
+      RankChild& child = children_[static_cast<size_t>(place)];
       if (child.restart_ms == 0 || now_ms() < child.restart_ms) continue;
       pass_on_rest(child.out);
       pass_on_rest(child.err);
@@ -287,63 +265,30 @@ class Launcher {
     }
   }
 
-  // By which a rank that has lost the one that it inherited opens it again.
-  static std::string own_descriptor(const Socket& socket) {
-    return fmt::format("/proc/{}/fd/{}", getpid(), socket.fd());
-  }
-
-  std::vector<std::string> environment_of(int place, const std::string& job_id) const {
-    const int cores = num_cores();
-    const int threads =
-        options_.num_compute_threads > 0 ? options_.num_compute_threads : std::max(1, cores / num_own_ranks());
-    std::map<std::string, std::string> settings = {
-        {"TESSERA_JOB_ID", job_id},
-        {"TESSERA_NUM_THREADS", std::to_string(threads)},
-        {"TESSERA_STATUS_FD", std::to_string(status_write_.fd())},
-        {"TESSERA_STATUS_FILE", own_descriptor(status_write_)},
-    };
-    if (options_.num_servers > 0) {
-      settings["TESSERA_NUM_SERVERS"] = std::to_string(options_.num_servers);
-      if (!is_threads_) settings["TESSERA_ROLE"] = place < options_.num_servers ? "server" : "worker";
-    }
-    if (is_threads_) {
-      settings["TESSERA_THREAD_RANKS"] = std::to_string(options_.num_thread_ranks);
-    } else {
-      const std::string rank = std::to_string(rank_of(place));
-      settings["TESSERA_RANK"] = rank;
-      settings["TESSERA_SIZE"] = std::to_string(num_ranks());
-      // What published scripts read of their place.
-      settings["RANK_ID"] = rank;
-      settings["DEVICE_ID"] = std::to_string(place);
-      settings["RANK_SIZE"] = std::to_string(num_ranks());
-      if (secret_) {
-        settings["TESSERA_SECRET_FD"] = std::to_string(secret_.fd());
-        settings["TESSERA_SECRET_FILE"] = own_descriptor(secret_);
-      }
-      if (link_) {
-        settings["TESSERA_SCHEDULER"] = scheduler_.address;
-        if (const Socket& kept = children_[static_cast<size_t>(place)].kept) {
-          settings["TESSERA_KEPT_FILE"] = own_descriptor(kept);
-        }
-        settings["TESSERA_NODE_ID"] = node_id_of(place);
-        settings["TESSERA_INCARNATION"] = std::to_string(scheduler_.incarnation);
-        if (password_) settings["TESSERA_TLS_PASSWORD_FILE"] = own_descriptor(password_);
-      } else {
-        settings["TESSERA_STORE"] = fmt::format("unix:tessera-{}-{}", geteuid(), job_id);
-      }
-    }
-    if (!options_.transport.empty()) settings["TESSERA_TRANSPORT"] = options_.transport;
-    if (!options_.interface.empty()) settings["TESSERA_INTERFACE"] = options_.interface;
-    if (options_.timeout_ms > 0) settings["TESSERA_TIMEOUT_MS"] = std::to_string(options_.timeout_ms);
-    std::map<std::string, std::string> defaults = {{"OMP_NUM_THREADS", std::to_string(threads)}};
-    // An idle OpenMP thread spins for its next work, on a core that another rank needs.
-    if (threads * num_own_ranks() > cores) defaults["OMP_WAIT_POLICY"] = "passive";
-    return child_environment(settings, defaults);
+  RankEnvironment environment_of(int place, const std::string& job_id) const {
+    return {.is_threads = is_threads_,
+            .place = place,
+            .rank = rank_of(place),
+            .num_ranks = num_ranks(),
+            .num_own_ranks = num_own_ranks(),
+            .num_servers = options_.num_servers,
+            .num_compute_threads = options_.num_compute_threads,
+            .transport = options_.transport,
+            .interface = options_.interface,
+            .timeout_ms = options_.timeout_ms,
+            .job_id = job_id,
+            .scheduler = link_ ? scheduler_.address : "",
+            .node_id = link_ ? node_id_of(place) : "",
+            .incarnation = scheduler_.incarnation,
+            .status = status_write_,
+            .secret = secret_,
+            .password = password_,
+            .kept = children_[static_cast<size_t>(place)].kept};
   }
 
   void start(int place, const std::string& job_id) {
     const int rank = rank_of(place);
-    Child& child = children_[static_cast<size_t>(place)];
+    RankChild& child = children_[static_cast<size_t>(place)];
     Socket out_read, out_write, err_read, err_write;
     if (options_.log_directory.empty()) {
       std::tie(out_read, out_write) = make_pipe();
@@ -355,7 +300,7 @@ class Launcher {
       err_write = Socket(fcntl(out_write.fd(), F_DUPFD_CLOEXEC, 3));
     }
     // Everything that allocates happens before the fork: afterwards the child may only make system calls.
-    const std::vector<std::string> environment = environment_of(place, job_id);
+    const std::vector<std::string> environment = entries_of(environment_of(place, job_id));
     std::vector<char*> environment_pointers, argument_pointers;
     for (const std::string& entry : environment) environment_pointers.push_back(const_cast<char*>(entry.c_str()));
     environment_pointers.push_back(nullptr);
@@ -400,7 +345,7 @@ class Launcher {
                                  {err().fd_to_wait_for(), POLLOUT, 0},
                                  {end_.fd(), POLLIN, 0}};
     const size_t num_own = waits.size();
-    for (const Child& child : children_) {
+    for (const RankChild& child : children_) {
       waits.push_back({child.is_running ? child.guard_fd.fd() : -1, POLLIN, 0});
       waits.push_back({child.out.fd_to_wait_for(), POLLIN, 0});
       waits.push_back({child.err.fd_to_wait_for(), POLLIN, 0});
@@ -418,13 +363,14 @@ class Launcher {
     if (waits[2].revents != 0) out_.flush();
     if (waits[3].revents != 0) err().flush();
     for (size_t i = 0; i < children_.size(); ++i) {
-      Child& child = children_[i];
+      RankChild& child = children_[i];
       const pollfd* of_child = &waits[num_own + 3 * i];
       if (of_child[1].revents != 0) child.out.drain();
       if (of_child[2].revents != 0) child.err.drain();
       if (of_child[0].revents != 0) {
         wait_for(child);
-        child.is_awaited = recovers_ && child.status != 0 && !is_ending() && !(own_scheduler_ && is_usage(child));
+        child.is_awaited =
+            recovers_ && child.status != 0 && !is_ending() && !(own_scheduler_ && is_usage_error(child.status));
         child.ended_ms = now_ms();
         tell_scheduler(static_cast<int>(i));
         if (child.status != 0 && !child.is_awaited && !is_finished_) note_failure(rank_of(static_cast<int>(i)));
@@ -513,7 +459,7 @@ class Launcher {
   // One line of the launcher's own.
   void say(const std::string& line) { err().write(fmt::format("tessera run: {}\n", line)); }
 
-  void wait_for(Child& child) {
+  void wait_for(RankChild& child) {
     if (!child.is_running) return;
     GuardReport& report = reports_[static_cast<size_t>(&child - children_.data())];
     int status = 0;
@@ -530,16 +476,11 @@ class Launcher {
     --num_running_;
   }
 
-  // Its command line is wrong, and stays so.
-  static bool is_usage(const Child& child) {
-    return WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitUsage;
-  }
-
   // What the scheduler cannot see: how a process has ended.
   void tell_scheduler(int place) {
     if (!link_) return;
     const size_t index = static_cast<size_t>(place);
-    const Child& child = children_[index];
+    const RankChild& child = children_[index];
     const bool failed = child.status != 0;
     // The last word waits for those before it, too.
     constexpr int64_t kLastWordMs = 2000;
@@ -547,14 +488,8 @@ class Launcher {
                           num_running_ == 0 ? kLastWordMs : 0);
   }
 
-  // In words.
   std::string how_ended(size_t place) {
-    if (const int reason = reports_[place].start_error; reason != 0) {
-      return fmt::format("it cannot be started: {}; {}", std::strerror(reason), limits_text());
-    }
-    const int status = children_[place].status;
-    return WIFSIGNALED(status) ? fmt::format("killed by {}", signal_name(WTERMSIG(status)))
-                               : fmt::format("exit code {}", WEXITSTATUS(status));
+    return tessera::cluster::how_ended(reports_[place].start_error, children_[place].status);
   }
 
   void note_failure(int rank) {
@@ -577,7 +512,7 @@ class Launcher {
 
   // A guard passes it on to its rank, or kills all that its rank has started.
   void kill_all(int number) {
-    for (const Child& child : children_) {
+    for (const RankChild& child : children_) {
       if (!child.is_running) continue;
       kill(child.guard, number == SIGKILL ? kEndAllSignal : number);
       if (number == SIGKILL) kill(child.guard, SIGCONT);
@@ -616,81 +551,21 @@ class Launcher {
     return first_failed_;
   }
 
-  // Says each error once, then which rank failed and how. Returns the exit code.
+  // Returns the exit code.
   int report() {
-    const RankErrors errors = print_errors();
     // Where it began on another host, the first one here stands for it.
     const int rank = is_threads_ || place_of(origin()) ? origin() : first_failed_;
-    const size_t index = is_threads_ ? 0 : static_cast<size_t>(*place_of(rank));
-    Child& child = children_[index];
-    const std::string how = how_ended(index);
-    const RankErrors::Entry* printed = errors.of_rank(rank);
-    const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{rank};
-    std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, num_ranks()), how);
-    if (!child.log_path.empty()) read_last_lines(child);
-    if (printed != nullptr) {
-      text += "\n";
-    } else if (!child.last_lines.empty()) {
-      text += "; its last lines";
-      if (!child.log_path.empty()) text += fmt::format(" in {}", child.log_path);
-      text += ":\n";
-      for (const std::string& line : child.last_lines) text += fmt::format("    {}\n", line);
-    } else {
-      text += "; it wrote nothing\n";
-    }
-    err().write(text);
-    return is_usage(child) ? kExitUsage : kExitFailure;
-  }
-
-  // What was held back, the origin's first; whoever stopped because of it says only where.
-  RankErrors print_errors() {
-    RankErrors errors(num_ranks());
-    if (is_threads_) return errors;
-    const int first = place_of(origin()) ? origin() : first_failed_;
-    const std::string cause = own_words(first);
-    const auto add = [&](int rank) {
-      std::string text = own_words(rank);
-      if (text.empty()) return;
-      const std::string because = fmt::format(" because rank {} failed", first);
-      const std::string message = cause.starts_with("error: ") ? cause.substr(7) : "";
-      if (rank != first && !message.empty() && text.ends_with(because + ": " + message)) {
-        text = text.substr(0, text.size() - message.size() - 2) + "\n";
-      }
-      errors.add(rank, text);
-    };
-    add(first);
-    for (int place = 0; place < num_children(); ++place) {
-      if (rank_of(place) != first) add(rank_of(place));
-    }
-    for (const RankErrors::Entry& entry : errors.entries()) {
-      const std::string prefix = fmt::format("[{}] ", number_ranks(entry.ranks));
-      std::string text = entry.text.starts_with("error: ") ? name_ranks(entry.ranks, num_ranks()) + ": " : "";
-      text += entry.text;
-      if (text.ends_with('\n')) text.pop_back();
-      for (const std::string_view line : split(text, '\n')) {
-        err().write(prefix + std::string(line) + "\n");
-      }
-    }
-    return errors;
-  }
-
-  // The report of an error that a rank has written, without its name, so that those of several can be equal.
-  std::string own_words(int rank) const {
-    const std::string& text = children_[static_cast<size_t>(*place_of(rank))].err.held();
-    const std::string name = fmt::format("rank {}: ", rank);
-    return text.starts_with(name) ? text.substr(name.size()) : text;
-  }
-
-  static void read_last_lines(Child& child) {
-    const auto file = FileSystem::local().open(child.log_path);
-    const auto bytes = file->bytes();
-    const size_t length = std::min<size_t>(bytes.size(), 8192);
-    const std::string_view tail(reinterpret_cast<const char*>(bytes.data()) + bytes.size() - length, length);
-    for (const std::string_view line : split(tail, '\n')) {
-      if (trim(line).empty()) continue;
-      child.last_lines.emplace_back(trim(line));
-      if (child.last_lines.size() > kLastLines) child.last_lines.pop_front();
-    }
+    const int place = is_threads_ ? 0 : *place_of(rank);
+    const bool has_errors = !is_threads_;
+    std::vector<int> ranks;
+    for (int i = 0; has_errors && i < num_children(); ++i) ranks.push_back(rank_of(i));
+    return report_failure({.children = children_,
+                           .ranks = ranks,
+                           .num_ranks = num_ranks(),
+                           .failed_rank = rank,
+                           .failed_place = place,
+                           .how = how_ended(static_cast<size_t>(place))},
+                          err());
   }
 
   const LaunchOptions& options_;
@@ -719,7 +594,7 @@ class Launcher {
   Socket status_;
   Socket status_write_;  // the launcher's own, so that the pipe does not end where a rank has closed its
   std::string status_text_;
-  std::vector<Child> children_;
+  std::vector<RankChild> children_;
   int num_running_ = 0;
   int first_failed_ = -1;
   int end_signal_ = 0;

@@ -12,15 +12,11 @@
 #include <vector>
 
 #include "tessera/cluster/ranks/context.h"
+#include "tessera/cluster/ranks/exit_codes.h"
 
 namespace tessera::cluster {
 
 using Arguments = std::vector<std::string>;  // without the program's name
-
-// What programs and the command `tessera` end with; a process that a signal ends has 128 + its number in a shell.
-inline constexpr int kExitSuccess = 0;
-inline constexpr int kExitFailure = 1;
-inline constexpr int kExitUsage = 2;  // the command line was wrong, nothing was begun
 
 // Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned, or kExitFailure
 // after an exception; of several ranks that of the one that failed first. An exception is printed as `rank R: error:

@@ -1,0 +1,103 @@
+#include "tessera/cluster/launcher/failure_report.h"
+
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "tessera/base/files/file_system.h"
+#include "tessera/base/limits.h"
+#include "tessera/base/strings.h"
+#include "tessera/cluster/ranks/exit_codes.h"
+#include "tessera/cluster/ranks/rank_words.h"
+
+namespace tessera::cluster {
+namespace {
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal SIG{}", name);
+}
+
+// The report of an error that a rank has written, without its name, so that those of several can be equal.
+std::string own_words(const RankChild& child, int rank) {
+  const std::string& text = child.err.held();
+  const std::string name = fmt::format("rank {}: ", rank);
+  return text.starts_with(name) ? text.substr(name.size()) : text;
+}
+
+RankErrors print_errors(const FailedJob& job, LauncherOutput& err) {
+  RankErrors errors(job.num_ranks);
+  if (job.ranks.empty()) return errors;
+  const auto place = static_cast<size_t>(job.failed_place);
+  const std::string cause = own_words(job.children[place], job.failed_rank);
+  const std::string because = fmt::format(" because rank {} failed", job.failed_rank);
+  const std::string message = cause.starts_with("error: ") ? cause.substr(7) : "";
+  const auto add = [&](size_t i) {
+    std::string text = own_words(job.children[i], job.ranks[i]);
+    if (text.empty()) return;
+    if (i != place && !message.empty() && text.ends_with(because + ": " + message)) {
+      text = text.substr(0, text.size() - message.size() - 2) + "\n";
+    }
+    errors.add(job.ranks[i], text);
+  };
+  add(place);
+  for (size_t i = 0; i < job.ranks.size(); ++i) {
+    if (i != place) add(i);
+  }
+  for (const RankErrors::Entry& entry : errors.entries()) {
+    const std::string prefix = fmt::format("[{}] ", number_ranks(entry.ranks));
+    std::string text = entry.text.starts_with("error: ") ? name_ranks(entry.ranks, job.num_ranks) + ": " : "";
+    text += entry.text;
+    if (text.ends_with('\n')) text.pop_back();
+    for (const std::string_view line : split(text, '\n')) err.write(prefix + std::string(line) + "\n");
+  }
+  return errors;
+}
+
+void read_last_lines(RankChild& child) {
+  const auto file = FileSystem::local().open(child.log_path);
+  const auto bytes = file->bytes();
+  const size_t length = std::min<size_t>(bytes.size(), 8192);
+  const std::string_view tail(reinterpret_cast<const char*>(bytes.data()) + bytes.size() - length, length);
+  for (const std::string_view line : split(tail, '\n')) {
+    if (trim(line).empty()) continue;
+    child.last_lines.emplace_back(trim(line));
+    if (child.last_lines.size() > kLastLines) child.last_lines.pop_front();
+  }
+}
+
+}  // namespace
+
+std::string how_ended(int start_error, int status) {
+  if (start_error != 0) return fmt::format("it cannot be started: {}; {}", strerror(start_error), limits_text());
+  return WIFSIGNALED(status) ? fmt::format("killed by {}", signal_name(WTERMSIG(status)))
+                             : fmt::format("exit code {}", WEXITSTATUS(status));
+}
+
+bool is_usage_error(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage; }
+
+int report_failure(const FailedJob& job, LauncherOutput& err) {
+  const RankErrors errors = print_errors(job, err);
+  RankChild& child = job.children[static_cast<size_t>(job.failed_place)];
+  const RankErrors::Entry* printed = errors.of_rank(job.failed_rank);
+  const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{job.failed_rank};
+  std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, job.num_ranks), job.how);
+  if (!child.log_path.empty()) read_last_lines(child);
+  if (printed != nullptr) {
+    text += "\n";
+  } else if (!child.last_lines.empty()) {
+    text += "; its last lines";
+    if (!child.log_path.empty()) text += fmt::format(" in {}", child.log_path);
+    text += ":\n";
+    for (const std::string& line : child.last_lines) text += fmt::format("    {}\n", line);
+  } else {
+    text += "; it wrote nothing\n";
+  }
+  err.write(text);
+  return is_usage_error(child.status) ? kExitUsage : kExitFailure;
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,33 @@
+// A rank's process with its guard, as its launcher sees it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/launcher/rank_output.h"
+
+namespace tessera::cluster {
+
+struct RankChild {
+  pid_t guard = -1;
+  Socket guard_fd;  // readable when the guard, and so the rank, has ended
+  bool is_running = false;
+  int status = 0;  // of the rank
+  RankOutput out;
+  RankOutput err;
+  std::string log_path;
+  std::deque<std::string> last_lines;
+  Socket kept;              // memory that its processes share, one after the other
+  int num_restarts = 0;     // so far
+  uint64_t after = 0;       // the generation that had ended when its latest process started; 0: none had
+  int num_idle = 0;         // processes that have ended before they were of a generation, in a row
+  bool is_awaited = false;  // it has failed, and the job may go on with another process
+  int64_t ended_ms = 0;     // when it did
+  int64_t restart_ms = 0;   // when another process is started; 0: nobody has said that the job goes on
+};
+
+}  // namespace tessera::cluster
