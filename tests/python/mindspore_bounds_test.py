@@ -1,5 +1,7 @@
 """What functions of `mindspore` do at the borders of their arguments: indices out of range, numbers without an opposite, settings that would be
 ignored, and transforms that draw."""
+import math
+
 import numpy as np
 import pytest
 import mindspore as ms
@@ -107,3 +109,31 @@ def test_large_whole_numbers_are_divided_exactly(dtype):
     assert ops.truncate_div(x, y).asnumpy().tolist() == [10000000, -10000000, 16777217]
     assert ops.trunc(x).asnumpy().tolist() == x.asnumpy().tolist()
     assert (x % y).dtype == dtype and ops.truncate_div(x, y).dtype == dtype
+
+
+def double(values):
+    return ms.Tensor(np.asarray(values, np.float64))
+
+
+@pytest.mark.parametrize("name, wanted, values", [
+    ("atan", math.atan, [*np.linspace(-5, 5, 401), -1e300, 1e-300, 0.0, 2.414213562373095, 0.66]),
+    ("asin", math.asin, np.linspace(-1, 1, 401)), ("acos", math.acos, np.linspace(-1, 1, 401)),
+    ("erf", math.erf, np.linspace(-7, 7, 401)), ("erfc", math.erfc, [*np.linspace(-7, 7, 401), *np.linspace(7, 26, 191)]),
+])
+def test_of_doubles_functions_are_right_to_their_precision(name, wanted, values):
+    found = getattr(ops, name)(double(values)).asnumpy()
+    np.testing.assert_allclose(found, [wanted(value) for value in values], rtol=1e-13, atol=1e-15)
+
+
+def test_the_angle_of_doubles_is_right_to_their_precision():
+    y, x = np.meshgrid(np.linspace(-3, 3, 25), np.linspace(-3, 3, 25))
+    np.testing.assert_allclose(ops.atan2(double(y), double(x)).asnumpy(), np.arctan2(y, x), rtol=1e-14, atol=1e-15)
+
+
+def test_a_range_keeps_to_its_most_numbers():
+    assert ops.range(1, 7, 2, maxlen=3).asnumpy().tolist() == [1, 3, 5]
+    for call, error, message in [(lambda: ops.range(1, 7, 2, maxlen=2), ValueError, "has 3 numbers, 'maxlen' allows 2"),
+                                 (lambda: ops.Range(2)(1, 7, 2), ValueError, "'maxlen' allows 2"), (lambda: ops.range(1, 7, 2, 0), ValueError, "positive"),
+                                 (lambda: ops.range(1, 7, 2, 2.0), TypeError, "must be int")]:
+        with pytest.raises(error, match=message):
+            call()

@@ -103,17 +103,20 @@ def atanh(input):
 
 def atan(input):
     """The inverse of tan, between -pi/2 and pi/2."""
-    # Moshier, "Methods and programs for mathematical functions" (1989): tan(pi / 8) and tan(3 pi / 8) part three ranges,
-    # each of which is brought to |x| <= tan(pi / 8).
+    # Moshier, "Methods and programs for mathematical functions" (1989): 0.66 and tan(3 pi / 8) part three ranges, each of
+    # which is brought to |x| <= 0.66.
     size = _ops.abs(_floating(input))
-    is_large, is_small = _ops.greater(size, 2.414213562373095), _ops.less_equal(size, 0.41421356237309503)
+    is_large, is_small = _ops.greater(size, 2.414213562373095), _ops.less_equal(size, 0.66)
     safe = _ops.maximum(size, 0.1)
     reduced = _ops.select(is_large, -1.0 / safe, _ops.select(is_small, size, (size - 1.0) / (size + 1.0)))
     start = _ops.select(is_large, _ops.ones_like(size) * (_math.pi / 2), _ops.select(is_small, _ops.zeros_like(size), _ops.ones_like(size) * (_math.pi / 4)))
     square = reduced * reduced
-    series = _horner(square, (1 / 17, -1 / 15, 1 / 13, -1 / 11, 1 / 9, -1 / 7, 1 / 5, -1 / 3, 1.0))
+    series = square * _horner(square, (-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1, -1.228866684490136173410e2,
+                                       -6.485021904942025371773e1)) / _horner(
+        square, (1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2, 4.853903996359136964868e2, 1.945506571482613964425e2))
+    angle = start + (reduced + reduced * series)
     # sign(0) is 0 and has no gradient: atan is odd.
-    return _ops.select(_ops.less(input, 0.0), -(start + reduced * series), start + reduced * series)
+    return _ops.select(_ops.less(input, 0.0), -angle, angle)
 
 
 def asin(input):
@@ -163,12 +166,17 @@ def _near_erf(x):
 
 
 def _far_erfc(x):
-    """erfc for 0.46875 <= x <= 4 by the same, and for what is above, where it is below 1.6e-8 of 1, by its limit."""
+    """erfc for x >= 0.46875 by the same, in two ranges that meet at 4."""
     near = _horner(x, (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e1, 2.98635138197400131e2,
                        8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3)) / _horner(
         x, (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3, 3.29079923573345963e3,
             4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3))
-    return _ops.exp(-x * x) * near
+    inverse = 1.0 / (x * x)
+    far = (1.0 / _math.sqrt(_math.pi) - inverse * _horner(inverse, (
+        1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1, 1.60837851487422766e-2, 6.58749161529837803e-4)) /
+           _horner(inverse, (1.0, 2.56852019228982242e0, 1.87295284992346047e0, 5.27905102951428412e-1, 6.05183413124413191e-2,
+                             2.33520497626869185e-3))) / x
+    return _ops.exp(-x * x) * _ops.select(_ops.less(x, 4.0), near, far)
 
 
 def erf(input):
@@ -183,13 +191,13 @@ def erf(input):
 
 
 def erfc(input):
-    """1 - erf(x), exact for large x."""
+    """1 - erf(x), to the precision of the type for large x, too."""
     dtype = input.dtype
     x = _ops.cast(input, _tessera.float32) if dtype in (_tessera.float16, _tessera.bfloat16) else input
     size = _ops.abs(x)
     is_near = _ops.less(size, 0.5)
     near = 1.0 - _near_erf(_ops.select(is_near, x, _ops.zeros_like(x)))
-    far = _far_erfc(_ops.minimum(_ops.select(is_near, _ops.ones_like(size), size), 9.0))
+    far = _far_erfc(_ops.minimum(_ops.select(is_near, _ops.ones_like(size), size), 27.0))
     return _ops.cast(_ops.select(is_near, near, _ops.select(_ops.less(x, 0.0), 2.0 - far, far)), dtype)
 
 

@@ -49,8 +49,15 @@ def arange(start=0, end=None, step=1, *, dtype=None):
 
 
 def range(start, end, step, maxlen=1000000):
-    """start, start + step, ... before end."""
-    return arange(start, end, step)
+    """start, start + step, ... before end, at most maxlen numbers."""
+    if isinstance(maxlen, bool) or not isinstance(maxlen, int):
+        raise TypeError(f"For 'Range', the 'maxlen' must be int, but got {type(maxlen).__name__}.")
+    if maxlen < 1:
+        raise ValueError(f"For 'Range', the 'maxlen' must be positive, but got {maxlen}.")
+    made = arange(start, end, step)
+    if made.size > maxlen:
+        raise ValueError(f"For 'Range', [{start}, {end}) by {step} has {made.size} numbers, 'maxlen' allows {maxlen}.")
+    return made
 
 
 def linspace(start, end, steps):

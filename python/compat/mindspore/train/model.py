@@ -304,7 +304,8 @@ class Model:
 
     def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1):
         """Compiles without running. In semi-automatic parallel the network's parameters then have the shapes of this rank's slices.
-        epoch: what train() will be given for this data set."""
+        epoch: what train() will be given for this data set; sink_size changes nothing of what is compiled."""
+        _check_sink_size("Model.build", sink_size)
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset

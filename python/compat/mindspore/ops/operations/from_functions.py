@@ -35,7 +35,7 @@ _PLAIN = {
 _CENTERS = {"align_corners": False, "half_pixel_centers": False}
 # With settings: (function, what __init__ takes with its defaults); the call's arguments come first.
 _WITH_SETTINGS = {
-    "Range": (lambda start, end, step, maxlen: _array.range(start, end, step), {"maxlen": 1000000}),
+    "Range": (lambda start, end, step, maxlen: _array.range(start, end, step, maxlen), {"maxlen": 1000000}),
     "L2Normalize": (_neural._l2_normalize, {"axis": 0, "epsilon": 1e-4}),
     "CumProd": (lambda x, axis, exclusive, reverse: _cumprod(x, axis, exclusive, reverse), {"exclusive": False, "reverse": False}),
     "ReduceStd": (lambda x, axis, unbiased, keep_dims: (_arithmetic.std(x, axis or None, unbiased, keep_dims), _ops.reduce_mean(x, axis, keep_dims)),
