@@ -259,6 +259,8 @@ function("ops.pixel_shuffle", lambda f, x: f(x, 2), floats(2, 8, 3, 3))
 function("ops.pixel_unshuffle", lambda f, x: f(x, 2), floats(2, 2, 4, 4))
 function("ops.channel_shuffle", lambda f, x: f(x, 2), floats(2, 4, 3, 3))
 function("ops.dropout evaluation", lambda f, x: f(x, 0.5, False), floats(3, 4))
+for name, shape in {"dropout1d": (3, 4), "dropout2d": (2, 3, 4, 4), "dropout3d": (2, 3, 4, 4, 4)}.items():
+    function(f"ops.{name} evaluation", lambda f, x: f(x, 0.5, False), floats(*shape))
 for name, call in {"rand": lambda: ops.rand(3, 4), "randn": lambda: ops.randn(3, 4), "rand_like": lambda: ops.rand_like(Tensor(np.ones((3, 4)), ms.float32)),
                    "randn_like": lambda: ops.randn_like(Tensor(np.ones((3, 4)), ms.float32)), "randint": lambda: ops.randint(0, 5, (3, 4)),
                    "randint_like": lambda: ops.randint_like(Tensor(np.ones((3, 4)), ms.int32), 0, 5), "randperm": lambda: ops.randperm(5),
@@ -266,7 +268,12 @@ for name, call in {"rand": lambda: ops.rand(3, 4), "randn": lambda: ops.randn(3,
                    "normal": lambda: ops.normal((3, 4), Tensor(0.0, ms.float32), Tensor(1.0, ms.float32)),
                    "standard_normal": lambda: ops.standard_normal((3, 4)), "bernoulli": lambda: ops.bernoulli(Tensor(np.ones((3, 4)), ms.float32)),
                    "shuffle": lambda: ops.shuffle(Tensor(np.ones((3, 4)), ms.float32)),
-                   "multinomial": lambda: ops.multinomial(Tensor([1.0, 2.0, 3.0], ms.float32), 2)}.items():
+                   "multinomial": lambda: ops.multinomial(Tensor([1.0, 2.0, 3.0], ms.float32), 2),
+                   "StandardNormal": lambda: ops.StandardNormal(3)((3, 4)), "UniformReal": lambda: ops.UniformReal(3)((3, 4)),
+                   "UniformInt": lambda: ops.UniformInt(3)((3, 4), Tensor(1, ms.int32), Tensor(5, ms.int32)),
+                   "dropout1d": lambda: ops.dropout1d(Tensor(np.ones((3, 4)), ms.float32)), "dropout2d": lambda: ops.dropout2d(Tensor(np.ones((2, 3, 4, 4)), ms.float32)),
+                   "dropout3d": lambda: ops.dropout3d(Tensor(np.ones((2, 3, 4, 4, 4)), ms.float32)),
+                   "gumbel_softmax": lambda: ops.gumbel_softmax(Tensor(np.ones((3, 4)), ms.float32), hard=True)}.items():
     # Drawn: only the shape and the dtype are the same.
     value(f"ops.{name}", lambda call=call: ops.zeros_like(call()))
 
