@@ -7,15 +7,17 @@ A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.t
   lint               layers, clang-format, clang-tidy
 Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
 
-Suites that need a build of their own come last: with a cold cache of compiled objects such a build takes longer than all tests.
-Where time is limited (--minutes), what is not begun in time is named as skipped. The suites that need a build of their own share what
-is left of it; of one whose build is cut short, the programs that are compiled by then run, and the others are named as skipped.
+Where time is limited (--minutes), what is not begun in time is named as skipped, and what takes longest comes late: the suites
+LONG in an order that the commit draws, then those that need a build of their own, for which with a cold cache of compiled objects
+all that time would not do. To these a part of it is kept, which they share; each compiles its programs in an order that the commit
+draws, too, until its share is over. What is compiled by then runs, and the others are named as skipped.
 """
 
 import argparse
 import difflib
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -38,6 +40,11 @@ ONLY_TARGET = {("fast",): "suite_fast"}
 # Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
 # run that takes too long, and then nothing of it counts.
 CI_MINUTES = 62
+LONG = ("cuda-build", "mutants", "parity", "tutorials")
+# The part of limited time that only suites with a build of their own have.
+KEPT_SHARE = 0.2
+# So many programs are asked for at once, where a build may be cut short.
+PROGRAMS_AT_ONCE = 6
 # What a test of very many cases says of them at its end.
 SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
            r"|^\d+ names work, \d+ are refused$")
@@ -94,8 +101,8 @@ def configure(preset, options=()):
 
 # Ninja writes its one changing line to a terminal; elsewhere only what went wrong is worth reading. Returns None where the
 # build was not done by `deadline`: what it has compiled is kept.
-def build(preset, target, deadline):
-    command = ["cmake", "--build", "--preset", preset, "--target", target, "--", "-k", "0"]
+def build(preset, targets, deadline):
+    command = ["cmake", "--build", "--preset", preset, "--target", *targets, "--", "-k", "0"]
     log = ROOT / "build" / f"{preset}.build.log"
     with open(log, "w") as out:
         streams = {} if sys.stdout.isatty() else {"stdout": out, "stderr": subprocess.STDOUT}
@@ -113,6 +120,21 @@ def build(preset, target, deadline):
         print("\n".join([line for line in lines if not re.match(r"\[\d+/\d+\] (Building|Linking)", line)][-200:]))
     print(f"{preset}: " + (lines[-1] if lines else "nothing to build"), flush=True)
     return status == 0
+
+
+def build_in_groups(preset, programs, deadline):
+    """As build(), so that where it is cut short, some programs are whole."""
+    groups = [programs[i:i + PROGRAMS_AT_ONCE] for i in range(0, len(programs), PROGRAMS_AT_ONCE)]
+    for group in groups:
+        if (built := build(preset, group, deadline)) is not True:
+            return built
+    return True
+
+
+def drawn_order(names):
+    """The names in an order that the commit draws."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return random.Random(head.stdout.strip()).sample(sorted(names), len(names))
 
 
 @dataclass
@@ -226,18 +248,26 @@ class Runner:
         if (preset, target) not in self.built:
             name = f"build {preset}" + ("" if target == "all" else f" {target}")
             print(f"== {name}", flush=True)
-            self.built[preset, target] = self.timed(name, lambda: configure(preset) and build(preset, target, self.share))
+            self.built[preset, target] = self.timed(name, lambda: configure(preset) and self.build(preset, target))
         return self.built[preset, target]
 
-    # `waiting`: how many suites, this one among them, want a share of the time that is left.
-    def run(self, suite, waiting):
+    def build(self, preset, target):
+        if preset not in SANITIZERS or target != "all" or self.deadline is None:
+            return build(preset, [target], self.share)
+        programs = {test.program.name for test in tests_of(preset).values()
+                    if test.program and SANITIZER_LABEL[preset] in test.labels and "no-sanitizer" not in test.labels}
+        return build_in_groups(preset, drawn_order(programs), self.share)
+
+    # `waiting`: how many suites with a build of their own, this one among them, want a share of the time that is left; 0: this is
+    # none. `deadline`: until when such a suite may begin.
+    def run(self, suite, waiting, deadline):
         if self.deadline is not None:
             now = time.monotonic()
-            self.share = now + max(self.deadline - now, 0) / waiting
+            self.share = deadline if waiting == 0 else now + max(deadline - now, 0) / waiting
         preset, target = OTHER_BUILD.get(suite, (suite, "all") if suite in SANITIZERS else ("release", self.release_target))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
-        is_over = self.deadline is not None and time.monotonic() > self.deadline
+        is_over = deadline is not None and time.monotonic() > deadline
         if built is None and suite in SANITIZERS:
             count = self.timed(suite, lambda: self.run_compiled(suite))
             built = True
@@ -295,7 +325,8 @@ def main():
         return 1
     tests = tests_of("release")
     labels = {label for test in tests.values() for label in test.labels} - NO_SUITE
-    suites = sorted(labels - set(OTHER_BUILD), key=lambda label: (label != "fast", label)) + ["lint", *OTHER_BUILD, *SANITIZERS]
+    suites = [*sorted(labels - {*OTHER_BUILD, *LONG}, key=lambda label: (label != "fast", label)), "lint", *drawn_order(labels & set(LONG)),
+              *OTHER_BUILD, *SANITIZERS]
     if arguments.list:
         for suite in suites:
             size = sum(1 for test in tests.values() if suite in test.labels)
@@ -313,8 +344,10 @@ def main():
 
     runner = Runner(chosen, arguments.full, deadline)
     with_builds = [suite for suite in chosen if suite in OTHER_BUILD or suite in SANITIZERS]
+    begin_by = None if deadline is None else deadline - 60 * arguments.minutes * (KEPT_SHARE if with_builds else 0)
     for suite in chosen:
-        runner.run(suite, len(with_builds) - with_builds.index(suite) if suite in with_builds else 1)
+        is_built = suite in with_builds
+        runner.run(suite, len(with_builds) - with_builds.index(suite) if is_built else 0, deadline if is_built else begin_by)
     runner.print_table()
     counts = [count for _, _, count in runner.parts if count]
     return 1 if any(count.failed for count in counts) or not any(count.passed for count in counts) else 0
