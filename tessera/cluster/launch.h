@@ -30,17 +30,18 @@ struct SchedulerPlace {
   std::string address;       // TESSERA_SCHEDULER: HOST:PORT; empty: the job has none
   std::string node_id;       // TESSERA_NODE_ID: this rank's place, over its restarts; empty: one that is drawn
   uint64_t incarnation = 0;  // TESSERA_INCARNATION: set by `tessera run`, whose ranks are the nodes it has registered
-  // TESSERA_TOKEN and TESSERA_KEPT_FILE, of a process that begins anew: what the scheduler knows it by, and memory that
-  // it has kept. `tessera run` names memory of its own by the latter.
+  // TESSERA_TOKEN: by what the scheduler knows a process that has begun anew. TESSERA_KEPT_FILE: the memory that
+  // outlives this process, which `tessera run` holds or the process before has handed on.
   uint64_t token = 0;
   std::string kept_file;
   int64_t keep_steps = 1;  // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide
   int num_workers = 0;     // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
-  // So many of this process's nodes, the first ones, keep parameters: of a rank 1 where TESSERA_ROLE is "server".
+  // How many of this process's nodes, the first ones, keep parameters. A rank has one node: 1 where TESSERA_ROLE is
+  // "server".
   int num_servers = 0;
   int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
-  // As of JobOptions; where there is none and no certificates either, that of this user, a file of 32 random bytes in
-  // the folder of caches.
+  // The secret as in JobOptions. Where there is neither a secret nor certificates, it is this user's: a file of 32
+  // random bytes in the folder of caches.
   comm::Secret secret;
   std::string tls_config;  // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
   // The first line of the file TESSERA_TLS_PASSWORD_FILE, else TESSERA_TLS_PASSWORD, which is wiped when it is read.
@@ -48,7 +49,8 @@ struct SchedulerPlace {
   bool is_password_of_environment = false;
 };
 
-// What the environment says of it; an address only where it names one. Throws InvalidArgument naming the variable.
+// What the environment says of the scheduler's place, which has an address only where the environment names one. Throws
+// InvalidArgument naming the variable.
 SchedulerPlace scheduler_place_from_environment();
 
 // What the environment says about this process. By default it is a job of one rank.
@@ -84,7 +86,7 @@ JobOptions job_from_environment();
 // -1: there is no launcher.
 void report_failure(int status_fd, int rank, int origin);
 
-// How many processes the launcher, if there is one, has started as ranks; 1 where it is none, or says nonsense.
+// How many processes the launcher has started as ranks; 1 where there is no launcher, or where it says nonsense.
 int num_processes_from_environment();
 // Whether the launcher has said something that a process which trains alone must not pass over: that some of its ranks
 // keep parameters, or that ranks are threads of this process.

@@ -19,22 +19,24 @@ namespace tessera::cluster {
 using Arguments = std::vector<std::string>;  // without the program's name
 
 // Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned, or kExitFailure
-// after an exception; of several ranks that of the one that failed first. An exception is printed as `rank R: error:
-// ...`. It, and a code other than 0, end the other ranks' waits at once, so that these end with kExitFailure. Where
-// ranks are threads, equal errors are printed once; a rank that goes on for seconds after another has failed, or for
-// the job's timeout where that is shorter, is named with what it waits in, and the process ends. A program that is a
-// job by itself says which signal ends it (say_end_signals). Never throws.
+// after an exception. Where ranks are threads of this process, it is the code of the rank that failed first. An
+// exception is printed as `rank R: error: ...`. An exception, or a code other than 0, ends the other ranks' waits at
+// once, so that they end with kExitFailure. Where ranks are threads, equal errors are printed once. There the process
+// ends if a rank still goes on some seconds after another has failed, or the job's timeout after where that is shorter;
+// that rank is named with what it waits in. A program that is a job by itself says which signal ends it
+// (say_end_signals). Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
 
 // Ends this rank's part of its job as its process ends with `code`: another code than 0 is a failure, of which the
-// other ranks hear. With 0 it waits for their ends, and where one of them fails instead says so as `rank R: error:
-// ...`. Returns what the process must end with: `code`, or kExitFailure. run_program does it; for programs that start
-// in another way. Never throws.
+// other ranks hear. With 0 it waits until the other ranks have ended, and if one of them fails instead, prints that as
+// `rank R: error: ...`. Returns what the process must end with: `code`, or kExitFailure. run_program calls it; programs
+// that start in another way call it themselves. Never throws.
 int end_rank(Context& context, int code);
 
-// Where another rank is lost or says nothing any more, which the error comes of, and the job goes on when it is back:
-// starts this process's program again in its place, for the job's next generation. Returns where that is not so, with
-// why ("" where the error is this rank's own, or a loss the job's end).
+// Starts this process's program again in its place, for the job's next generation, if `error` comes of another rank
+// that is lost or silent and the job goes on after a loss. Then it does not return. Else it returns the reason why the
+// program cannot be started again, or "" where nobody would want that: the error is this rank's own, or a loss is the
+// end of the job.
 std::string begin_anew_after(Context& context, const std::exception& error);
 
 // Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].

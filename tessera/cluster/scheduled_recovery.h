@@ -13,7 +13,7 @@ namespace tessera::cluster {
 
 class ScheduledRecovery final : public Recovery {
  public:
-  // `place`: with the node id that the process has registered. `job`: of the generation.
+  // `place` has the node id that the process has registered. `job` is the state of this generation.
   ScheduledRecovery(std::shared_ptr<SchedulerLink> link, SchedulerPlace place, uint64_t generation,
                     std::shared_ptr<comm::JobState> job);
 

@@ -1,5 +1,6 @@
-// SchedulerLink: a process's way to the scheduler of its job: of a rank, or of a launcher that speaks for the ranks
-// that it starts. What the scheduler says of an end reaches the job's state, and so every wait of the process.
+// SchedulerLink: the connection of a process to the scheduler of its job. The process is a rank, or a launcher that
+// speaks for the ranks that it starts. What the scheduler says of an end reaches the job's state, and so every wait of
+// the process.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +35,14 @@ class SchedulerLink {
 
   // The ranks of the nodes; nullopt where they have none within `limit_ms`. Throws IoError when they will have none.
   std::optional<rendezvous::Generation> find_generation(int64_t limit_ms);
-  // Waits for them. Throws IoError naming who has not come.
+  // Waits until the nodes have ranks. Throws IoError naming who has not come.
   rendezvous::Generation wait_for_generation() { return client_.wait_for_generation(); }
   // From now on, an end that the scheduler tells of is a failure in `job`; one that it has told of before, too.
   void watch(std::shared_ptr<comm::JobState> job, int own_rank);
-  // Called for each end that the scheduler tells of, of a generation, of the job, or of this process's part in it, and
-  // for one that it has told of before; from another thread.
+  // From now on `ended` is called, from another thread, for each end that the scheduler tells of: of a generation, of
+  // the job, or of this process's part in it. For an end that it has told of before, `ended` is called at once.
   void on_end(std::function<void(const rendezvous::RendezvousEnd&)> ended);
-  // The newest; nullopt where there is none. That of the job stays.
+  // The newest end that the scheduler has told of; nullopt where there is none. No later one replaces the job's.
   std::optional<rendezvous::RendezvousEnd> end() const;
   // Why this process cannot take part in another generation; "" where it can.
   std::string why_over() const;
@@ -59,7 +60,7 @@ class SchedulerLink {
   rendezvous::RendezvousClient client_;
 };
 
-// Tells the scheduler of this rank's steps and end, beside the ranks.
+// ScheduledMembership tells the scheduler of this rank's steps and of its end, of which the other ranks hear, too.
 class ScheduledMembership final : public Membership {
  public:
   // `recovery`: null where a loss is the job's end.

@@ -29,7 +29,7 @@ int run_scheduler_from_environment(const SchedulerOfJob& job);
 struct SchedulerPlace;
 
 // Serves a job in this process, in a thread of its own, at a free port of this host alone. Who joins shows the secret
-// of `place`. Threads that start later must not get the signals of those before: make it after they are blocked.
+// of `place`. Make it after the process has blocked the signals that end it: the thread must not get them.
 class SchedulerInside {
  public:
   SchedulerInside(const SchedulerOfJob& job, const SchedulerPlace& place);

@@ -1,5 +1,5 @@
-// SIGTERM as a request: who trains saves what would be lost before the process ends, as a machine does that is taken
-// away.
+// SIGTERM as a request, as it comes when a machine is taken away: a training saves what would be lost, and then the
+// process ends.
 #pragma once
 
 #include <csignal>
@@ -8,8 +8,8 @@
 
 namespace tessera::cluster {
 
-// What was asked to end has saved what it had, and ends. A rank's process ends with kExitTerminated then, as if the
-// signal had ended it.
+// Terminated is thrown by what was asked to end, once it has saved what it had. The rank's process then ends with
+// kExitTerminated, as if the signal had ended it.
 class Terminated : public Error {
  public:
   using Error::Error;
@@ -17,9 +17,9 @@ class Terminated : public Error {
 
 inline constexpr int kExitTerminated = 128 + SIGTERM;
 
-// While one lives, the first SIGTERM of the process is noted and does nothing else; a second one does what the first
-// would have done. A program that handles SIGTERM itself, or ignores it, goes on to do so, and nothing is noted.
-// Several may live, in any threads; all of them hear of it.
+// While a TerminationWatch lives, the first SIGTERM of the process is noted and does nothing else; a second one does
+// what the first would have done. A program that handles SIGTERM itself, or ignores it, goes on to do so, and nothing
+// is noted. Several may live, in any threads; all of them hear of the signal.
 class TerminationWatch {
  public:
   TerminationWatch();
@@ -28,8 +28,8 @@ class TerminationWatch {
   TerminationWatch& operator=(const TerminationWatch&) = delete;
 
   bool has_come() const;
-  // The process ends because of it. A signal that has come and that nobody answers does, once the last of these is
-  // gone, what it would have done without them.
+  // Says that the process ends because of the signal. A signal that nobody has answered when the last watch goes then
+  // does what it would have done without a watch.
   void answer();
 };
 

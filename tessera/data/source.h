@@ -44,7 +44,7 @@ class Source {
   virtual Tensor read_any_size(const SampleRef& sample, size_t column) const;
   // Where the sample is from, for messages.
   virtual std::string sample_name(const SampleRef& sample) const;
-  // What it is, for messages and for the data set's text form: "cifar10 \"dir\" train".
+  // What it is, for messages and for the data set's text form: "cifar10 train".
   virtual std::string to_string() const = 0;
   // Of the samples that lie in memory, or of some of them where they are many: equal for equal samples in one order. 0
   // where samples are read.

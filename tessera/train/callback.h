@@ -19,8 +19,8 @@ struct RunContext {
   int64_t step_in_epoch = 0;
   int64_t steps_per_epoch = 0;
   int64_t step = 0;  // since the beginning of training, resumed steps included
-  // The step before the first one of this call of train(), also where another process of the job has begun it
-  // (cluster/recovery), and the number of that call in its process; 0 where the job does not recover.
+  // The step before the first one of this call of train(), whichever process of the job has begun the call
+  // (cluster/recovery); and the number of the call among those of its process, 0 where the job does not recover.
   int64_t first_step = 0;
   int64_t number = 0;
   double loss = 0;  // the loss of the last step; its mean where the loss is a vector
@@ -40,14 +40,15 @@ class Callback {
   virtual void step_begin(RunContext&) {}
   virtual void step_end(RunContext&) {}
   virtual void epoch_end(RunContext&) {}
-  // Called of each callback whose begin() has returned, where an exception ends the training, too. Then has_failed is
-  // set, and it must do nothing that ranks do together: others may be elsewhere, or gone.
+  // Called for each callback whose begin() has returned, also where an exception ends the training. Then has_failed is
+  // set, and the callback must do nothing that ranks do together: other ranks may be elsewhere, or gone.
   virtual void end(RunContext&) {}
-  // Called before begin(), of a training that another process of the job had begun, where nothing is left of that but
-  // files: loads the newest that the callback has saved of it, and returns whether there was one. Every rank calls it.
+  // Called before begin() in a training that an earlier process of the job had begun, where only files are left of
+  // that: loads the newest checkpoint that the callback has saved of it, and returns whether there was one. Every rank
+  // calls it.
   virtual bool load_latest(RunContext&) { return false; }
-  // Whether it saves what is trained. Where one does, a process that is sent SIGTERM ends its step, has
-  // save_before_end() called and ends.
+  // Whether the callback saves what is trained. Where one does, a process that is sent SIGTERM ends its step, calls
+  // save_before_end() and ends.
   virtual bool saves() const { return false; }
   // Called after a step, in place of what else would follow, where the training is about to end for such a signal:
   // saves the step, unless it is saved, and returns its path. Every rank calls it.

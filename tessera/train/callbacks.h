@@ -108,8 +108,8 @@ class ModelCheckpoint : public Callback {
   void begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void end(RunContext& run) override;
-  // Takes the newest that all ranks hold, of this training as its job began it. Throws InvalidArgument with what each
-  // rank has where some have checkpoints, and no one can be used by all. Nothing is deleted.
+  // Takes the newest checkpoint of this training that all ranks hold. Where ranks have checkpoints, but none that all
+  // of them can use, it throws InvalidArgument saying what each rank has. Nothing is deleted.
   bool load_latest(RunContext& run) override;
   bool saves() const override { return true; }
   std::string save_before_end(RunContext& run) override;

@@ -1,6 +1,6 @@
-// CompiledSteps: a model's network as it runs: traced, planned and compiled for inputs of some types when these come
-// first, kept until the network is said to have changed and turns out to compute something else. The plan of the first
-// training step says where parameters and states lie.
+// CompiledSteps: what a model's network is compiled into. A step is traced, planned and compiled when inputs of its
+// types come first. It is kept until the network is said to have changed and turns out to compute something else. The
+// plan of the first training step says where parameters and states lie.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ namespace tessera::train {
 
 class CompiledSteps {
  public:
-  // What is compiled finishes the copy of what it changes before it changes it.
+  // A compiled step has the snapshot finish its copy of a value before it changes the value.
   CompiledSteps(ModelCore& core, TrainingIdentity& identity, Snapshot& snapshot)
       : core_(core), identity_(identity), snapshot_(snapshot) {}
 
@@ -28,8 +28,8 @@ class CompiledSteps {
   session::Executable& prediction(const InputSpecs& inputs);
   // Compiles a prediction, with values where strategies want them if they lie whole until now.
   void build_prediction(const InputSpecs& inputs);
-  // What training() has compiled for these inputs, as it was before the network changed where it is doubted; nullptr:
-  // nothing.
+  // What training() has compiled for these inputs, though it may be in doubt (doubt()); nullptr where it has compiled
+  // nothing for them.
   session::Executable* known_training(const InputSpecs& inputs, session::StepPart part) const;
   // The logical graph of the training step, with its update.
   ir::Graph trace_training(const InputSpecs& inputs) { return trace_training(inputs, updating_part()); }
@@ -38,7 +38,7 @@ class CompiledSteps {
   // The network may compute something else from here on: what was compiled is traced again before it is returned next,
   // and compiled again where its graph is another one. Executables that were returned before live until then.
   void doubt();
-  // How often that was called: who keeps an executable asks for it again where this is another number.
+  // How often doubt() was called. Who keeps an executable asks for it again when this number has changed.
   int64_t num_doubts() const { return num_doubts_; }
 
  private:

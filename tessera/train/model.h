@@ -107,7 +107,7 @@ class Model {
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
   // are left out. Every rank calls it, in hybrid parallel with a file of its own.
   void load_parameters(const std::string& path, const checkpoint::Encryption& decryption = {});
-  // What the latest of these two read.
+  // What the latest load_checkpoint() or load_parameters() read.
   const checkpoint::GlobalCheckpoint::Report& load_report() const;
 
   // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.
@@ -125,7 +125,8 @@ class Model {
   int64_t step() const;
   const data::Position& position() const;
   cluster::Context& context();
-  // Whose values the caller may change: a copy of them that is being made for a save is finished first.
+  // The session with the model's values, which the caller may change. A copy that is being made for a save is finished
+  // first.
   session::Session& session();
   const session::Session& session() const;
   const ModelOptions& options() const;

@@ -59,17 +59,17 @@ class Training {
   std::vector<session::StepPart> parts() const;
   // Throws InvalidArgument for a data set that does not make whole steps.
   int64_t steps_per_epoch(const data::Dataset& dataset) const;
-  // So that the progress counts batches of the data set. Throws InvalidArgument where a step is not whole there.
+  // Has the progress count batches of the data set. Throws InvalidArgument where a step is not whole there.
   void find_place_in(const data::Dataset& dataset, int64_t full_rows);
   // Says once that a table of learning rates ends before the training, which goes on to this step.
   void say_short_rates(int64_t last_step);
   // Calls the callbacks' end(), waits for saves and ends the progress; then throws what failed first.
   void end(RunContext& run, const Callbacks& callbacks);
-  // The same after an exception, while it is handled: end() of the first so many callbacks. What fails is logged, and
-  // the progress stays as it is, for who saves it.
+  // Does the same while an exception is handled, for the first `num_begun` callbacks. What fails is logged, and the
+  // progress stays as it is, for who saves it.
   void fail(RunContext& run, const Callbacks& callbacks, size_t num_begun);
-  // What a training that failed has left, but for the values: its progress, and micro-batches of a step that was not
-  // done.
+  // Drops what a training that failed has left beside the values: its progress, and the micro-batches of a step that
+  // was not done.
   void leave_failed();
   void run_batch(session::Executable& executable, const RunContext& run);
   // Runs it and notes whether it was skipped.

@@ -75,15 +75,16 @@ CALLED_OTHERWISE = {
     ("PythonCell::construct", "PythonCallback"): "by the loop, as any callback",
     ("Snapshot::begin", "run_task"): "by a step that runs beside the copy",
     ("RecordWriter::add", "create_local_file"): "by FileSystem::create, before the first record",
+    ("receive", "SchedulerLink::hear"): "as the client's on_end, which the link gives it",
     ("rename", "Retention::tidy"): "as the job's after_commit, which the callback gives it",
 }
 
 
 class Calls(unittest.TestCase):
-    """The pages that follow one batch, one save and one Model.train have no gap between two functions."""
+    """The pages that follow one batch, one save, one lost rank and one Model.train have no gap between two functions."""
 
     def test_each_function_is_called_by_one_above_it(self):
-        found = {(above, own): place for page in ("docs/a_batch.md", "docs/a_save.md", "docs/a_mindspore_train.md")
+        found = {(above, own): place for page in ("docs/a_batch.md", "docs/a_save.md", "docs/a_loss.md", "docs/a_mindspore_train.md")
                  for place, above, own in documents.uncalled(ROOT, page)}
         self.assertEqual({gap: place for gap, place in found.items() if gap not in CALLED_OTHERWISE}, {},
                          "no row above calls the second: add the row between them, or say in CALLED_OTHERWISE who calls it")
@@ -134,6 +135,9 @@ class Names(unittest.TestCase):
 
     def test_each_function_that_a_save_passes_is_in_its_file(self):
         self.assertEqual(documents.absent_names(ROOT, "docs/a_save.md", 0, 1), [])
+
+    def test_each_function_that_a_lost_rank_passes_is_in_its_file(self):
+        self.assertEqual(documents.absent_names(ROOT, "docs/a_loss.md", 0, 1), [])
 
     def test_each_function_that_a_script_of_mindspore_passes_is_in_its_file(self):
         self.assertEqual(documents.absent_names(ROOT, "docs/a_mindspore_train.md", 0, 1), [])

@@ -4,9 +4,9 @@
 // A parameter that both placements list is cut anew. One that a strategy file does not list is copied as it is from the
 // source rank of equal number within its stage, modulo their number: learning rates, counters. Without a strategy file
 // a side has one rank that holds everything whole; where source files say by their manifests that they hold parts,
-// these are the source's placement. Where ranks saved together, they always are, whatever strategy file was given: then
-// no file is a rank's, so that nothing is left out, and what the destination's strategy file does not list is whole on
-// each of its ranks.
+// these are the source's placement. Where ranks saved together, the manifests always are the source's placement,
+// whatever strategy file was given. Then no file belongs to one rank: nothing is left out, and what the destination's
+// strategy file does not list is whole on each of its ranks.
 #pragma once
 
 #include <cstdint>

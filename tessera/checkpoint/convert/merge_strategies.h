@@ -12,9 +12,9 @@
 
 namespace tessera::checkpoint {
 
-// One strategy file of those of all pipeline stages: the files of `directory` that end in .ckpt or .json (all in one
-// form), any number of equal ones per stage. Parameters are named STAGE-NAME. Throws InvalidArgument for a missing
-// directory, an empty file, a stage that is missing or has two different files, and for what ParameterPlacement
+// Merges the strategy files of all pipeline stages into one: the files of `directory` that end in .ckpt or .json (all
+// in one form), any number of equal ones per stage. Parameters are named STAGE-NAME. Throws InvalidArgument for a
+// missing directory, an empty file, a stage that is missing or has two different files, and for what ParameterPlacement
 // refuses.
 void merge_pipeline_strategys(FileSystem& files, const std::string& directory, const std::string& dst_strategy_file);
 

@@ -27,7 +27,7 @@ SourceFiles open_checkpoint(FileSystem& files, const std::string& path);
 // InvalidArgument when there is none.
 SourceFiles open_sources(FileSystem& files, const std::string& directory);
 
-// The files of these paths, by rank; where ranks saved together, with those of them that are not named.
+// The files of these paths, by rank; where ranks saved together, also their files that no path names.
 SourceFiles open_files_of_ranks(FileSystem& files, const std::map<int64_t, std::string>& paths);
 
 // Whether the files of several ranks lie in one directory under one manifest. It says where in which tensor the slices

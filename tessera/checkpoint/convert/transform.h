@@ -31,8 +31,8 @@ struct TransformOptions {
   int num_threads = 0;
   // Compare the values that are read with the checksums in the source's manifests, where there are any.
   bool verify = true;
-  // Refuse sources of which ranks that hold the same slice have different values, by their manifests. Where this is
-  // off, the rank that would be read anyway is right.
+  // Refuse sources in which ranks that hold the same slice have different values, as their manifests say. Where this is
+  // off, the values of the rank that would be read anyway count.
   bool check_replicas = true;
   // Called now and then, by one thread at a time.
   std::function<void(const TransformProgress&)> progress;

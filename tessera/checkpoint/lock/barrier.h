@@ -36,7 +36,7 @@ int find_writer(FileSystem& files, Barrier& barrier, const std::string& director
 // When it throws on any rank, nobody goes on: throws this rank's own error where it has one, else IoError naming the
 // first rank that failed, what it could not do ("cannot save") and its reason.
 std::vector<std::string> run_together(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part);
-// The same of a part that uses the barrier itself.
+// Does the same with a part that uses the barrier itself.
 std::vector<std::string> share_outcome(Barrier& barrier, const char* what_fails, FunctionRef<std::string()> part);
 
 }  // namespace tessera::checkpoint

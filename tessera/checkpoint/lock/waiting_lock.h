@@ -1,5 +1,5 @@
-// WaitingLock: what one process, or one thread of it, does at a time; the others wait their turn. The lock is the
-// system's, on a file, so it ends with its holder, also by kill -9: what the holder left is there then. Internal to
+// WaitingLock: a lock that one process, or one thread of it, holds at a time; the others wait their turn. The lock is
+// the system's, on a file, so it ends with its holder, also by kill -9: what the holder left is there then. Internal to
 // checkpoint/.
 #pragma once
 

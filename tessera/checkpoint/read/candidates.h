@@ -44,10 +44,10 @@ class Candidates {
       });
   // The one that could be used.
   const DirectoryEntry& chosen() const { return list_[present_].entry; }
-  // Newer ones that could not be used, or have no manifest where the chosen one has one, newest first; all that were
-  // tried where none was chosen.
+  // The checkpoints that were passed over for the chosen one, newest first: they could not be used, or have no manifest
+  // where the chosen one has one. Where none was chosen, all that were tried.
   std::vector<SkippedCheckpoint> skipped() const;
-  // Says which these are, and why, now that the chosen one is taken.
+  // Logs which checkpoints were passed over, and why, now that the chosen one is taken.
   void warn() const;
   // Throws NoUsableCheckpoint with the reasons; IoError with them where the disk did not give one of them.
   [[noreturn]] void give_up() const;

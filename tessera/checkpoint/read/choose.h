@@ -38,8 +38,8 @@ std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const st
 // wanted.
 std::string without_manifest(const std::string& path);
 
-// There are checkpoints, but none can be used: each is damaged, of another training, or does not fit. That there is
-// none at all is another error, or none.
+// NoUsableCheckpoint says that there are checkpoints, but none can be used: each is damaged, of another training, or
+// does not fit. It is not thrown where there is no checkpoint at all.
 class NoUsableCheckpoint : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;

@@ -15,8 +15,8 @@ namespace tessera::checkpoint {
 // Whether files with these manifests are of one save: of one step, number of ranks and job.
 bool is_same_save(const CheckpointInfo& a, const CheckpointInfo& b);
 
-// Where the checkpoints of a directory are looked for: of its folders rank_N that hold any in that of the lowest rank,
-// else in itself. Where rank_0 is not that folder, what is found there may lack rank 0's part.
+// Where the checkpoints of a directory are looked for: in the lowest of its folders rank_N that hold any, or else in
+// the directory itself. Where rank_0 is not that folder, what is found there may lack rank 0's part.
 std::string folder_of_checkpoints(FileSystem& files, const std::string& directory);
 
 // "tr" of "tr1.ckpt" in the folder of rank 1; nullopt where the name does not end in that number, or `rank` is nullopt.

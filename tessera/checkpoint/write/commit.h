@@ -43,8 +43,8 @@ void stage_manifest(FileSystem& files, const std::string& path, const Manifest& 
 void publish(FileSystem& files, const std::string& path);
 // The manifest takes its name.
 void finish_commit(FileSystem& files, const std::string& path);
-// Instead, as long as nothing is published: removes the temporary files. Does not throw: what made the save fail is the
-// error that counts.
+// Gives up a commit of which nothing is published yet: removes the temporary files. Does not throw: what made the save
+// fail is the error that counts.
 void abandon_commit(FileSystem& files, const std::string& path);
 void remove_if_there(FileSystem& files, const std::string& path);
 

@@ -60,7 +60,7 @@ class SaveTrigger {
 
 // Whose checkpoints are counted together: of one training, however often it was started again, and so under whatever
 // successor of a prefix (CKP, CKP_1, ...). Trainings are told apart by CheckpointInfo::job_name where both have one,
-// else by CheckpointInfo::training_id. What is of no known training is of none but its own prefix.
+// else by CheckpointInfo::training_id. A checkpoint of no known training counts with its own prefix only.
 struct RetainedTraining {
   // That the user gave: "CKP" where the present one is "CKP_2"; "": only the present one counts.
   std::string base_prefix = {};
@@ -75,11 +75,11 @@ class Retention {
   // `config` is validated. `prefix` is that of the present run.
   Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
             RetainedTraining training = {});
-  // Verifies what it has not seen yet; removes the oldest verified checkpoints
-  // beyond keep_checkpoint_max, or all but the oldest of each window and the newest; those of earlier runs are older
-  // than those of the present one. What is damaged or has no manifest is neither counted nor removed, but what a crash
-  // left of a save that was never committed is, and of a removal. Files of other trainings are left alone. Returns the
-  // names removed, oldest first. Throws IoError where some could not be removed, when the others are.
+  // Verifies what it has not seen yet; removes the oldest verified checkpoints beyond keep_checkpoint_max, or all but
+  // the oldest of each window and the newest; those of earlier runs are older than those of the present one. A
+  // checkpoint that is damaged or has no manifest is neither counted nor removed; what a crash has left of a removal,
+  // or of a save that was never committed, is removed. Files of other trainings are left alone. Returns the names
+  // removed, oldest first. Throws IoError where some could not be removed, when the others are.
   std::vector<std::string> apply();
   // The saver calls this after a commit: apply(), but what cannot be removed is a warning. The save has succeeded.
   void tidy();

@@ -25,8 +25,8 @@ struct HeldValue {
 
 // What a rank holds of the value; nullopt where that is no element.
 std::optional<Box> held_box(const HeldValue& value, int rank);
-// The boxes that ranks of `among` hold, each with those ranks in their order. Of copies that are split otherwise than
-// the first one that these ranks have nothing is counted.
+// The boxes that ranks of `among` hold, each with those ranks in their order. Copies that are split in another way than
+// the first one that these ranks have do not count.
 struct Holders {
   Box box;
   std::vector<int> ranks;

@@ -56,7 +56,7 @@ class FrameReader {
   bool next(Frame& frame);
   // Frames that have not been taken yet are sealed by `key`.
   void seal(const comm::Secret& key);
-  // That wait for the rest of their frame.
+  // How many bytes wait for the rest of their frame.
   size_t waiting_bytes() const { return bytes_.size() - begin_; }
 
  private:

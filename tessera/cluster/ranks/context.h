@@ -26,7 +26,7 @@ class Context {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
-  // So many of the first ranks keep parameters, as the launcher says; 0 where it says nothing.
+  // How many ranks, the job's first ones, keep parameters, as the launcher says; 0 where it says nothing.
   virtual int num_servers() const { return 0; }
   // What the launcher calls the job, the same on all ranks; "" where there was no launcher.
   virtual std::string job_id() const { return ""; }
@@ -47,8 +47,8 @@ class Context {
   virtual comm::Communicator& group(const std::string& name) = 0;
   virtual bool has_group(const std::string& name) const = 0;
   // A name for a group that one part of the program makes beside others: `wanted` at the first call for it, `wanted #2`
-  // at the second; never one again, nor one that a group has. Ranks that ask for the same names in the same order get
-  // the same, whenever they end their groups.
+  // at the second. No name is given twice, and none that a group has. Ranks that ask for the same names in the same
+  // order get the same, whenever they end their groups.
   virtual std::string new_group_name(const std::string& wanted) = 0;
   // Both throw InvalidArgument when the rank is not in the group.
   int world_rank_of(const std::string& group_name, int group_rank);
@@ -66,7 +66,7 @@ class Context {
   // Returns the same memory, or where there is none memory of this process alone. Good for gradients and parameters.
   std::shared_ptr<void> allocate_communication_memory(size_t size_bytes);
 
-  // What this rank has where its job goes on when a rank is lost; nullptr where that is the end.
+  // What this rank has where its job goes on when a rank is lost; nullptr where a loss is the end of the job.
   virtual Recovery* recovery() { return nullptr; }
   // For those who look at the job: the training step that this rank has finished. Costs a few nanoseconds.
   virtual void report_step(int64_t /*step*/) {}

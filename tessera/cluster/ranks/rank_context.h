@@ -29,7 +29,8 @@ struct RankPlace {
   std::string job_id = {};
 };
 
-// How this rank's failure or end reaches the others. Theirs arrive in the job's JobState.
+// Membership says how this rank's failure or end reaches the other ranks. What they say of theirs arrives in the job's
+// JobState.
 class Membership {
  public:
   virtual ~Membership() = default;

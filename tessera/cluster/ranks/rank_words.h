@@ -37,7 +37,7 @@ class RankErrors {
   };
   const std::vector<Entry>& entries() const { return entries_; }
   int size() const { return size_; }
-  // The one that this rank's error is in, or null.
+  // The entry that has this rank's error, or null.
   const Entry* of_rank(int rank) const;
 
  private:

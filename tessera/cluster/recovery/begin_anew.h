@@ -7,9 +7,10 @@
 
 namespace tessera::cluster {
 
-// The program, its arguments, its environment and its directory are those that it began with; `settings` are variables
-// beside. Descriptors that are open stay so, but sockets and what is closed on exec; of those that are, `inherited`
-// stay open. Threads end, memory goes, buffers of C are written out. Throws IoError where the system refuses.
+// Runs the program with the arguments, the environment and the directory that it began with, and with the variables of
+// `settings`. Open descriptors stay open, except sockets and those that are closed on exec; of the latter, those of
+// `inherited` stay open, too. Threads end, memory goes, buffers of C are written out. Throws IoError where the system
+// refuses.
 [[noreturn]] void begin_anew(const std::map<std::string, std::string>& settings, const std::vector<int>& inherited);
 
 }  // namespace tessera::cluster

@@ -1,5 +1,5 @@
-// Recovery: what a rank has whose job goes on when a rank is lost: memory that outlives its process, and the way into
-// the next generation, in which its program begins anew.
+// Recovery: what each rank has in a job that goes on when a rank is lost: memory that outlives its process, and a way
+// into the next generation, in which its program begins anew.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ class Recovery {
  public:
   virtual ~Recovery() = default;
 
-  // That this rank is in, from 1; the same on all ranks.
+  // The generation that this rank is in, counted from 1; the same on all ranks.
   virtual uint64_t generation() const = 0;
-  // Whether it has ended, as far as this rank has heard.
+  // Whether the generation has ended, as far as this rank has heard.
   virtual bool has_ended() const = 0;
   virtual KeptMemory& memory() = 0;
-  // What is to be kept of each training: the values after so many steps, and again after as many.
+  // The values of a training are kept every so many steps; 1: after each step.
   virtual int64_t keep_steps() const = 0;
   // Ends this process's part in its generation and starts its program again in its place, with the arguments and the
-  // environment that it began with. Returns only where that cannot be: the job is over, or another process has taken
-  // this one's place; and then says why.
+  // environment that it began with. Returns only where that is impossible, and says why: the job is over, another
+  // process has taken this one's place, or the system refuses.
   virtual std::string begin_anew(const std::string& why) = 0;
 
   // A text of the job that outlives its generations; nullopt where nobody has set it. `name` is one that the scheduler
   // keeps (find_blob_rules()). Throws IoError where the scheduler does not answer in time.
   virtual std::optional<std::string> find_state(const std::string& name) = 0;
-  // One rank sets it, of those that replace one another the newest counts.
+  // One rank sets it. Of some states the newest counts, of others the first (BlobRules::is_replaced).
   virtual void set_state(const std::string& name, const std::string& text) = 0;
 
-  // 1, 2, ...: of the things of a kind that this process makes, in the order in which its program makes them.
+  // Counts the things of a kind that this process makes: returns 1 for the first one, 2 for the second, and so on.
   int64_t next_number(const std::string& kind) { return ++numbers_[kind]; }
 
  private:

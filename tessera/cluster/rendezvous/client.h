@@ -77,8 +77,8 @@ class RendezvousClient final : public comm::Store {
   std::string get(const std::string& name, int64_t timeout_ms) override;
   std::optional<std::string> find(const std::string& name, int64_t limit_ms) override;
 
-  // Gives the job its state `name` (find_blob_rules()), and returns the one that it has: the first that was given.
-  // Throws IoError after `timeout_ms`.
+  // Gives the job its state `name` (find_blob_rules()), and returns the one that it has then: this one, or the first
+  // that was given where a state is not replaced. Throws IoError after `timeout_ms`.
   std::string set_state(const std::string& name, const std::string& bytes, int64_t timeout_ms);
   // The job's state; nullopt where nobody has given it.
   std::optional<std::string> find_state(const std::string& name, int64_t timeout_ms);

@@ -243,8 +243,8 @@ class Partitioner {
     return found;
   }
 
-  // Which collectives later ones depend on. By the logical graph, since ranks differ in what they make of a node: one
-  // may contribute to a sum what the others do not have.
+  // Finds the collectives on whose results later collectives depend. It goes by the logical graph, since ranks differ
+  // in what they make of a node: one may contribute to a sum what the others do not have.
   void find_awaited() {
     std::vector<bool> leads_on(static_cast<size_t>(graph_.num_values()));
     for (const auto& [use, way] : redistributed_) {

@@ -32,7 +32,7 @@ class ModelValues {
   int64_t accumulated_batches() const;
   void set_accumulated_batches(int64_t done);
 
-  // Makes them again as they were at first. Of data that the user gave each rank takes its own.
+  // Makes the values again as they were at first. Where the user gave data, each rank takes its own.
   void initialize();
   // Whether nobody has trained, set or loaded any since.
   bool are_initial() const { return are_initial_; }
@@ -43,13 +43,13 @@ class ModelValues {
   std::set<std::string> take_assigned() { return std::exchange(assigned_, {}); }
   // Whether every rank is to have this value as it is here.
   bool is_copy(const std::string& name) const { return !session_.is_split(name) && !own_.contains(name); }
-  // This rank's were set by hand.
+  // Notes that values of this rank were set by hand.
   void set_by_hand() {
     set_changed();
     has_new_ = true;
   }
-  // Warns where values that are to be equal on all ranks are not: of the first step, and, compare_new(), of each call
-  // for which a rank has new ones. Collective.
+  // Warn where values differ between ranks that should have them alike: compare_replicas() before the first step,
+  // compare_new() in each call for which a rank has values that were set by hand. Collective.
   void compare_replicas();
   void compare_new();
   void compare_again() { is_compared_ = false; }
@@ -65,7 +65,7 @@ class ModelValues {
   void take_from_first(const std::string& name, const std::string& who);
   void warn_of_other_values(size_t odd_rank);
   bool is_state(const std::string& name) const;
-  // Those that all ranks are to have alike.
+  // The names of the values that all ranks are to have alike.
   std::vector<std::string> replicated_names() const;
 
   cluster::Context& context_;

@@ -1,6 +1,6 @@
 // Mode: how the ranks of a context share one training: what they agree on, how values and batches lie on them, how
-// their losses become one, and who saves what. A file of this folder for each parallel mode; whoever trains asks the
-// mode, never which one it is. What is said here of a mode that has nothing to share is that of stand-alone training.
+// their losses become one, and who saves what. Each parallel mode has a file in this folder; whoever trains asks the
+// mode, never which one it is. The answers in this header are those of stand-alone training, which shares nothing.
 //
 // A model's mode belongs to that model, and looks at its context, its cells and its options as long as it lives. Every
 // rank makes the same calls; which of them communicate is said.
@@ -135,7 +135,7 @@ class Mode {
 // options' files throws.
 std::unique_ptr<Mode> make_mode(const ModeParts& parts);
 
-// Those that make_mode() chooses from.
+// The modes that make_mode() chooses from.
 std::unique_ptr<Mode> make_stand_alone(const ModeParts& parts);
 std::unique_ptr<Mode> make_data_parallel(const ModeParts& parts);
 std::unique_ptr<Mode> make_hybrid(const ModeParts& parts);

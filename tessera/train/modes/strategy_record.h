@@ -22,7 +22,7 @@ checkpoint::StrategyFile record_strategies(const ir::Graph& graph, const compile
 
 // The layouts alone.
 std::vector<checkpoint::ParameterLayout> record_layouts(const ir::Graph& graph, const compiler::Plan& plan);
-// Those of a graph that updates parameters, which the operators of another graph read.
+// The layouts of a graph that updates parameters, whose values the operators of another graph read.
 std::vector<checkpoint::ParameterLayout> record_layouts_of_update(const ir::Graph& update, const compiler::Plan& plan,
                                                                   const ir::Graph& readers,
                                                                   const compiler::Plan& plan_of_readers);
@@ -30,7 +30,7 @@ std::vector<checkpoint::ParameterLayout> record_layouts_of_update(const ir::Grap
 // Gives the operators the file's strategies. Throws InvalidArgument naming `path` and each name of the file that the
 // graph lacks, or whose shape or number of operands is another.
 void apply_strategies(ir::Graph& graph, const checkpoint::StrategyFile& file, const std::string& path);
-// The same where the graph has these operators; for graphs that are part of the one that the file is of.
+// Does the same for the operators that the graph has. It is for graphs that are a part of the one whose file this is.
 void apply_known_strategies(ir::Graph& graph, const checkpoint::StrategyFile& file);
 
 // The parameters whose rows the replicas share, for the optimizer's sake.

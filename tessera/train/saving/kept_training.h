@@ -1,6 +1,6 @@
 // KeptTraining: a training's values and where it stands, in memory that outlives the process (cluster/recovery): after
-// a rank was lost the training goes on from there. A rank whose memory is gone with it gets what another rank has,
-// where all ranks are to have that alike.
+// a rank was lost the training goes on from there. A rank whose memory is gone, too, gets the values of another rank,
+// where all ranks are to have the same values.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ class KeptTraining {
     kMiddle,   // values and progress are those after a step of this training
     kDone,     // this training, or a later one of the model, was over: values and progress are those of its end
   };
-  // A training begins, whose values lie where they are to be: what was kept of it is taken. Where nothing was, and
-  // another process of this job had begun before, `load` is called, which may load a checkpoint; it returns whether it
-  // did. Every rank calls it.
+  // Begins a training whose values lie where its plan wants them: takes what was kept of it. Where nothing was kept,
+  // and this is not the job's first generation, it calls `load`, which may load a checkpoint and returns whether it
+  // has. Every rank calls it.
   Found begin(const std::function<bool()>& load);
-  // A step is done, and so is what follows on it. Copies the values, where this step is one that is kept.
+  // Called when a step is done, and what follows on it: copies the values if this step is one that is kept.
   void keep(bool is_done = false);
   // The step of the model before the first one of this training, whichever process began it.
   int64_t first_step() const { return first_step_; }
-  // Of the trainings of this process, from 1; 0 where the job does not recover.
+  // The number of this training among those of the process, from 1; 0 where the job does not recover.
   int64_t number() const { return number_; }
 
  private:

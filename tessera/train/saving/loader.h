@@ -19,7 +19,8 @@ class Loader {
  public:
   Loader(ModelCore& core, TrainingIdentity& identity) : core_(core), identity_(identity) {}
 
-  // As Model::load_checkpoint, but for where training stands, which is the caller's. No save may be under way.
+  // Does what Model::load_checkpoint says, except that the caller takes over where training stood. No save may be under
+  // way.
   checkpoint::CheckpointInfo load_training(const std::string& path, const LoadCheckpointOptions& options);
   // As Model::load_parameters. No save may be under way.
   void load_parameters(const std::string& path, const checkpoint::Encryption& decryption);

@@ -36,7 +36,7 @@ class Saver {
  private:
   bool says_nothing(const std::string& name);
   std::vector<CheckpointJob::Value> held_values();
-  // All of a save but its copy of the values. Collective.
+  // Makes a save that is ready to run, but for a copy of the values. Collective.
   CheckpointJob make_job(const std::string& path, const SaveCheckpointOptions& options);
   void require_own_directory(const std::string& directory, bool is_shared);
   comm::Communicator& group();

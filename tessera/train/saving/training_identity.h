@@ -17,13 +17,13 @@ class TrainingIdentity {
 
   // A random one, or that of the checkpoint that was loaded to go on from. Collective.
   const std::string& id();
-  // The same where it is known; else "".
+  // The id where it is known; else "".
   const std::string& known_id() const { return id_; }
   // Goes on as the training of that id, unless it is "".
   void go_on_as(const std::string& id) { id_ = id; }
   // "" where the model has no optimizer.
   std::string optimizer() const;
-  // Once the training step is traced.
+  // What the network computes; known once the training step is traced.
   const NetworkIdentity& network() const { return network_; }
   // Takes that of a step that was traced. Throws InvalidArgument where a checkpoint that was loaded before is of
   // another network.

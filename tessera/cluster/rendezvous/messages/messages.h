@@ -50,8 +50,8 @@ struct GetValue {
   std::string name;
 };
 
-// Gives the job one of its states (find_blob_rules() in scheduler_state.h); the first that is given stays. Answered by
-// BlobAnswer.
+// Gives the job one of its states; find_blob_rules() in scheduler_state.h says whether it replaces an earlier one, or
+// the first stays. Answered by BlobAnswer.
 struct SetBlob {
   std::string name;
   std::string bytes;
@@ -112,7 +112,7 @@ struct BlobAnswer {
   std::string bytes;
 };
 
-// Ends the generation of the frame. Whoever is still there registers again for the next one.
+// Ends the generation of the frame. A worker that is still there begins anew, and registers for the next one.
 struct GenerationEnded {
   std::string node_id;   // with which it ended
   int32_t rank = -1;     // that node's
