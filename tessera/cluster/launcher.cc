@@ -66,7 +66,7 @@ class Launcher {
   }
 
   int run() {
-    // A job that is cut down while it starts must not leave those behind that have started.
+    // A job whose start, or the start of a rank that was lost, fails must not leave those behind that have started.
     try {
       std::tie(status_, status_write_) = make_pipe();
       fcntl(status_.fd(), F_SETFL, fcntl(status_.fd(), F_GETFL) | O_NONBLOCK);
@@ -82,12 +82,12 @@ class Launcher {
         take_signal();
         if (place % kStartsPerLook == kStartsPerLook - 1) step(/*may_wait=*/false);
       }
+      while (num_running_ > 0 || is_any_awaited()) step(/*may_wait=*/true);
     } catch (...) {
       kill_all(SIGKILL);
       for (RankChild& child : children_) wait_for(child);
       throw;
     }
-    while (num_running_ > 0 || is_any_awaited()) step(/*may_wait=*/true);
     for (RankChild& child : children_) {
       pass_on_rest(child.out);
       pass_on_rest(child.err);

@@ -118,6 +118,10 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   try {
     code = f(*context, arguments);
   } catch (const Terminated&) {
+    if (context->recovery() != nullptr) {  // the job goes on without it, for now
+      context->abort("it was told to end, by SIGTERM");
+      return kExitTerminated;
+    }
     const bool all_end = end_rank(*context, kExitSuccess) == kExitSuccess;
     return all_end ? kExitTerminated : kExitFailure;
   } catch (...) {

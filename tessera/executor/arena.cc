@@ -72,6 +72,7 @@ Arena::~Arena() {
 }
 
 void Arena::grow_to(int64_t size_bytes) {
+  if (device_ == nullptr && size_bytes > size_bytes_) require_memory_of_machine(size_bytes);
   if (size_bytes > capacity_bytes_) {
     const AddressSpace space = address_space();
     throw InvalidArgument("arena: {} are needed, {} are reserved{}", format_bytes(size_bytes),
@@ -82,7 +83,6 @@ void Arena::grow_to(int64_t size_bytes) {
                                             format_bytes(space.limit))
                               : std::string());
   }
-  if (device_ == nullptr) require_memory_of_machine(size_bytes);
   size_bytes_ = std::max(size_bytes_, size_bytes);
   if (device_ != nullptr) return device_memory_->resize(size_bytes_);
   if (shared_ != nullptr) back_shared(size_bytes_);

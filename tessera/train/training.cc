@@ -124,7 +124,7 @@ class Training::TrainCall {
   // What is compiled for the next batch, which is in its inputs.
   session::Executable& read_batch();
   void compile_full();
-  // After a step. Throws cluster::Terminated, once it is saved, where a rank was told to end.
+  // After a step. Where a rank was told to end, all save; who ends throws cluster::Terminated then.
   void end_if_told(const Callbacks& callbacks);
 
   Training& t_;
@@ -242,7 +242,7 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
 
 void Training::TrainCall::end_if_told(const Callbacks& callbacks) {
   const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
-  if (!end_ || is_last || context_.stop_requested || !end_->is_over()) return;
+  if (!end_ || is_last || context_.stop_requested || !end_->is_time_to_save()) return;
   std::string saved;
   for (const auto& callback : callbacks) {
     const auto path = callback->save_before_end(context_);
@@ -250,9 +250,19 @@ void Training::TrainCall::end_if_told(const Callbacks& callbacks) {
   }
   // Whose process ends tells the others so: all must have saved by then.
   if (mode_.is_shared()) t_.core_.context.world().barrier("end of training");
+  const bool ends = end_->ends();
+  const bool speaks = t_.core_.context.rank() == 0 || !mode_.is_shared();
+  if (!ends) {
+    if (speaks) {
+      log_warning(
+          "a rank ends by SIGTERM after epoch {}, step {}, which is saved as {}; the training goes on when it is back",
+          context_.epoch, context_.step_in_epoch, saved);
+    }
+    return;
+  }
   const auto message = fmt::format("SIGTERM ends the training after epoch {}, step {}: it is saved as {}",
                                    context_.epoch, context_.step_in_epoch, saved);
-  if (t_.core_.context.rank() == 0 || !mode_.is_shared()) log_warning("{}", message);
+  if (speaks) log_warning("{}", message);
   throw cluster::Terminated(message);
 }
 

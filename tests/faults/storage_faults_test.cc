@@ -366,7 +366,7 @@ TEST_F(OnDisk, F39_ALockThatSomebodyRemovesIsTakenAgainOrAnotherJobsIsSeen) {
   first->keep();
   EXPECT_THAT(message_of([&] { const DirectoryLock second(disk, directory, "job-b"); }), HasSubstr("job \"job-a\""));
   disk.remove(path);
-  const DirectoryLock second(disk, directory, "job-b");
+  DirectoryLock second(disk, directory, "job-b");
   EXPECT_THAT(message_of([&] { first->keep(); }),
               AllOf(HasSubstr(directory + ": job \"job-b\""), HasSubstr("writes checkpoints here; this one cannot")));
   first.reset();

@@ -177,6 +177,18 @@ class OnOneHost(Recovery):
         self.assertEqual(len(set(seeds)), 2, out)
         self.assertEqual(result(out), self.undisturbed(2, "--steps", 8, "--seed", seeds[0]), out)
 
+    def test_what_a_search_has_found_is_not_searched_for_again(self):
+        for arguments, found in (("--automatic",), "auto_parallel: "), (("--automatic", "--stages", 2), "cut into 2 stages"):
+            with self.subTest(arguments):
+                code, straight = run([TESSERA, "run", "-n", 2, *self.job("--steps", 8, *arguments)])
+                self.assertEqual(code, 0, straight)
+                code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2,
+                                 *self.job("--steps", 8, *arguments, "--kill_rank", 1, "--kill_step", 4, "--kill_once", self.once())], TESSERA_LOG_LEVEL="info")
+                self.assertEqual(code, 0, out)
+                self.assertIn("the job goes on", out)
+                self.assertEqual(out.count(found), 1, out)
+                self.assertEqual(result(out), result(straight), out)
+
     def test_one_rank_goes_on_as_well(self):
         self.goes_on(1, "--steps", 8, killed=(0, 5))
 
@@ -216,6 +228,24 @@ class OnOneHost(Recovery):
                 self.assertEqual(code, 0, out)
                 self.assertIn("the job goes on", out)
                 self.assertEqual(result(out), straight, out)
+
+    def test_a_rank_that_is_told_to_end_saves_with_the_others_leaves_and_is_started_again(self):
+        arguments = ("--steps", 10, "--epochs", 40)
+        straight = self.undisturbed(3, *arguments)
+        saved = self.once()
+        launcher = start([TESSERA, "run", "-n", 3, "--max_restarts", 5, *self.job(*arguments, "--checkpoint_dir", saved, "--save_steps", 100000)])
+        self.addCleanup(launcher.kill)
+        ranks = eventually(lambda: len(found := ranks_of(launcher)) == 3 and found, "the ranks run")
+        first = [launcher.stdout.readline() for _ in range(20)]
+        os.kill(ranks[1], signal.SIGTERM)
+        first += [launcher.stdout.readline() for _ in range(60)]
+        checkpoints = [path.name for path in saved.glob("*.ckpt")]
+        out = "".join(first) + rest_of(launcher)
+        self.assertEqual(launcher.returncode, 0, out)
+        self.assertRegex(out, r"a rank ends by SIGTERM after epoch \d+, step \d+, which is saved as \S+\.ckpt; the training goes on when it is back")
+        self.assertRegex(out, r"rank 1: exit code 143; the job goes on, starting it again")
+        self.assertEqual(len(checkpoints), 1, out)
+        self.assertEqual(result(out), straight)
 
     def test_without_restarts_a_loss_is_the_end(self):
         code, out = run([TESSERA, "run", "-n", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3)])

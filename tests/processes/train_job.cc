@@ -38,6 +38,7 @@ struct Options {
   std::string kill_once;
   int64_t stop_after = 0;
   std::string stop_file;
+  bool automatic = false;
   int stages = 0;
   int64_t micro_batches = 4;
 };
@@ -119,9 +120,11 @@ int run(cluster::Context& context, const Options& o) {
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = o.learning_rate, .momentum = 0.9, .weight_decay = 1e-4});
   train::Model model(context, *network, &loss, &optimizer,
-                     {.parallel_mode = o.stages > 0         ? train::ParallelMode::kPipeline
+                     {.parallel_mode = o.automatic          ? train::ParallelMode::kAutomatic
+                                       : o.stages > 0       ? train::ParallelMode::kPipeline
                                        : context.size() > 1 ? train::ParallelMode::kDataParallel
                                                             : train::ParallelMode::kStandAlone,
+                      .automatic = {.profile = o.automatic ? std::optional(compiler::example_profile()) : std::nullopt},
                       .pipeline = {.stages = o.stages,
                                    .micro_batches = o.stages > 0 ? o.micro_batches : 0,
                                    .schedule = "1f1b",
@@ -180,6 +183,7 @@ int main(int argc, char** argv) {
   app.add_option("--kill_once", o.kill_once);
   app.add_option("--stop_after", o.stop_after);
   app.add_option("--stop_file", o.stop_file);  // once there is one
+  app.add_flag("--automatic", o.automatic);  // by a profile that is always the same
   app.add_option("--stages", o.stages);
   app.add_option("--micro_batches", o.micro_batches);
   CLI11_PARSE(app, argc, argv);

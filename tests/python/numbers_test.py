@@ -58,3 +58,10 @@ def test_threads_beyond_all_machines_are_refused(tmp_path):
                           env=os.environ | {"TESSERA_NUM_THREADS": "100000"})
     assert done.returncode == 1
     assert re.search("TESSERA_NUM_THREADS.*4096", done.stderr), done.stderr
+
+
+def test_memory_that_the_machine_does_not_have_is_refused():
+    rows = 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 // 1024 + 2**28
+    for make in (lambda: nn.Dense(1024, rows)(np.zeros((1, 1024), np.float32)), lambda: ops.fill((rows, 1024), 1.0, tessera.float32)):
+        with pytest.raises(tessera.InvalidArgument, match="this machine or control group has .* of memory"):
+            make()

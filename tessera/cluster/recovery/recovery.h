@@ -30,7 +30,7 @@ class Recovery {
   // A text of the job that outlives its generations; nullopt where nobody has set it. `name` is one that the scheduler
   // keeps (find_blob_rules()). Throws IoError where the scheduler does not answer in time.
   virtual std::optional<std::string> find_state(const std::string& name) = 0;
-  // One rank sets it. Of some states the newest counts, of others the first (BlobRules::is_replaced).
+  // Replaces it; one rank does.
   virtual void set_state(const std::string& name, const std::string& text) = 0;
 
   // Counts the things of a kind that this process makes: returns 1 for the first one, 2 for the second, and so on.

@@ -99,8 +99,8 @@ TEST(RendezvousServer, MembersGetRanksTellEachOtherValuesAndLeave) {
   EXPECT_EQ(b.client.find("where", 1), std::nullopt);
   a.client.set("where", std::string(1 << 20, 'w'));
   EXPECT_EQ(b.client.get("where", 20000).size(), size_t{1} << 20);
-  EXPECT_EQ(a.client.set_state("plan", "1", 20000), "1");
-  EXPECT_EQ(b.client.set_state("plan", "2", 20000), "1");
+  EXPECT_EQ(a.client.set_state("decisions", "1", 20000), "1");
+  EXPECT_EQ(b.client.set_state("decisions", "2", 20000), "2");
   EXPECT_EQ(b.client.find_state("kernel table", 20000), std::nullopt);
   const JobStatus status = running.status();
   EXPECT_EQ(status.phase, JobPhase::kRunning);
@@ -140,14 +140,14 @@ TEST(RendezvousServer, F03_MembersComeBackToASchedulerThatHasDied) {
   a.client.wait_for_generation();
   b.client.wait_for_generation();
   a.client.set("before", "1");
-  a.client.set_state("plan", "the plan", 20000);
+  a.client.set_state("decisions", "the plan", 20000);
   running.reset();
   a.client.set("meanwhile", "2");
   EXPECT_EQ(b.client.find("meanwhile", 50), std::nullopt);
   running = std::make_unique<Running>(options);
   EXPECT_EQ(b.client.get("meanwhile", 20000), "2");
   EXPECT_EQ(b.client.get("before", 20000), "1");
-  EXPECT_EQ(b.client.find_state("plan", 20000), "the plan");
+  EXPECT_EQ(b.client.find_state("decisions", 20000), "the plan");
   const JobStatus status = running->status();
   EXPECT_EQ(status.phase, JobPhase::kRunning);
   EXPECT_EQ(status.nodes[1].rank, 1U);

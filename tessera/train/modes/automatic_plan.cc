@@ -9,21 +9,14 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/compiler/choose_plan.h"
+#include "tessera/train/modes/decisions.h"
 #include "tessera/train/modes/measured_profile.h"
 
 namespace tessera::train {
 namespace {
-
-// Rank 0's text on all ranks.
-std::string broadcast(cluster::Context& context, std::string text, const char* what) {
-  auto size = static_cast<int64_t>(text.size());
-  context.world().broadcast(&size, 1, DType::kI64, 0, what);
-  text.resize(static_cast<size_t>(size));
-  if (size > 0) context.world().broadcast(text.data(), size, DType::kU8, 0, what);
-  return text;
-}
 
 // Rank 0 runs it, however long it takes; the others hear from it meanwhile, so that none gives it up.
 void run_while_others_wait(cluster::Context& context, const std::function<void()>& run) {
@@ -71,18 +64,12 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
   return json;
 }
 
-// The job's state of that name: a line with the hash of the graph, and the plan.
-constexpr const char* kPlan = "plan";
-
-// The plan that the job has found for this graph; "" where it has none.
-std::string plan_of_job(cluster::Context& context, const std::string& graph_hash) {
-  if (context.recovery() == nullptr) return "";
-  std::string json;
-  if (context.rank() == 0) {
-    const std::string known = context.recovery()->find_state(kPlan).value_or("");
-    if (known.starts_with(graph_hash + "\n")) json = known.substr(graph_hash.size() + 1);
-  }
-  return broadcast(context, json, "taking the job's plan");
+// What a search decides of: the step, and how it is searched for.
+std::string subject_of(const ir::Graph& graph, const AutomaticPlanOptions& options) {
+  const auto& search = options.search;
+  return fmt::format("plan of {} by {} within {}, {} rounds, {} s, profile {}", compiler::hash_of(graph),
+                     static_cast<int>(search.algorithm), search.memory_limit_bytes, search.rounds,
+                     search.timeout_seconds, printable(options.profile ? options.profile->name : ""));
 }
 
 }  // namespace
@@ -91,8 +78,9 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
                                                                const AutomaticPlanOptions& options) {
   const bool is_given = options.planner || !options.load_file.empty();
   const ir::Graph simplified = compiler::simplify(graph);
-  // A plan that was measured is the job's: another measurement might choose another one.
-  std::string json = options.profile || is_given ? "" : plan_of_job(context, compiler::hash_of(simplified));
+  // Another measurement, or a search in limited time, might choose another one.
+  const std::string subject = subject_of(simplified, options);
+  std::string json = is_given ? "" : find_decision(context, subject);
   const bool is_known = !json.empty();
   const auto profile = options.profile || is_given || is_known ? options.profile.value_or(compiler::example_profile())
                                                                : measure_briefly(context, graph);
@@ -106,17 +94,14 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
     }
   };
   run_while_others_wait(context, search);
-  failure = broadcast(context, failure, "taking rank 0's plan");
+  failure = broadcast_text(context, failure, "taking rank 0's plan");
   if (!failure.empty()) throw InvalidArgument("auto_parallel: {}", failure);
-  json = broadcast(context, json, "taking rank 0's plan");
-  const bool is_measured = !is_known && !options.profile && !is_given;
-  if (is_measured && context.recovery() != nullptr && context.rank() == 0) {
-    context.recovery()->set_state(kPlan, compiler::hash_of(simplified) + "\n" + json);
-  }
+  json = broadcast_text(context, json, "taking rank 0's plan");
+  if (!is_known && !is_given) keep_decision(context, subject, json);
   auto record = std::make_shared<const compiler::PlanRecord>(compiler::parse_plan_record(json, "rank 0's plan"));
   // A rank with another network would wait for ever.
   const std::string hash = compiler::hash_of(simplified);
-  const std::string first = broadcast(context, hash, "comparing the ranks' graphs");
+  const std::string first = broadcast_text(context, hash, "comparing the ranks' graphs");
   int64_t differs = hash == first ? context.size() : context.rank();
   context.world().all_reduce(&differs, 1, DType::kI64, comm::ReduceOp::kMin, "comparing the ranks' graphs");
   if (differs < context.size()) {

@@ -15,13 +15,13 @@ constexpr int64_t kMostSteps = 1 << 20;
 EndAgreement::EndAgreement(cluster::Context& context, bool together)
     : context_(context), together_(together && context.size() > 1), asked_ns_(context.clock().monotonic_ns()) {}
 
-bool EndAgreement::is_over() {
-  const bool is_over = ask();
-  if (is_over) watch_.answer();
-  return is_over;
+bool EndAgreement::ends() {
+  if (context_.recovery() != nullptr && !watch_.has_come()) return false;
+  watch_.answer();
+  return true;
 }
 
-bool EndAgreement::ask() {
+bool EndAgreement::is_time_to_save() {
   if (!together_) return watch_.has_come();
   if (--steps_left_ > 0) return false;
   const int64_t now_ns = context_.clock().monotonic_ns();

@@ -60,7 +60,10 @@ void KeptTraining::measure() {
   size_bytes_ = place_bytes(sizeof(Head));
   for (const auto& name : session.names()) {
     const Type& type = session.values().type(name);
-    text += fmt::format("{} {}\n", name, type);
+    text += fmt::format("{} {}", name, type);
+    // Two pieces of equal types are not the same where a value is split in another way.
+    for (const auto& layout : session.layouts(name)) text += " " + layout.to_string();
+    text += "\n";
     size_bytes_ += place_bytes(static_cast<size_t>(type.size_bytes()));
   }
   fingerprint_ = hash_name(text);
@@ -68,7 +71,13 @@ void KeptTraining::measure() {
 
 std::vector<KeptTraining::Version> KeptTraining::own_versions() {
   std::vector<Version> found;
-  for (const auto bytes : recovery_->memory().versions()) {
+  std::vector<std::span<const std::byte>> kept;
+  try {
+    kept = recovery_->memory().versions();
+  } catch (const IoError& error) {
+    log_warning("{}; this rank takes what others have kept, or a checkpoint", error.what());
+  }
+  for (const auto bytes : kept) {
     if (bytes.size() < sizeof(Head)) continue;
     Version version;
     std::memcpy(&version.head, bytes.data(), sizeof(Head));

@@ -520,21 +520,25 @@ TEST(JobScheduler, AMillionSmallValuesMeetTheQuotaByTheirNames) {
   EXPECT_THAT(job.refusal_of(a), HasSubstr("its values have more than"));
 }
 
-TEST(JobScheduler, TheFirstStateOfAJobStays) {
+TEST(JobScheduler, TheNewestStateOfAJobCounts) {
   Job job({.num_workers = 2});
   const PeerId a = job.join("a");
   const PeerId b = job.join("b");
   job.scheduler.take_is_dirty();
-  job.say(b, GetBlob{"plan"});
+  job.say(b, GetBlob{"decisions"});
   EXPECT_FALSE(job.last_of<BlobAnswer>(b)->is_there);
-  job.say(a, SetBlob{"plan", "1"});
+  job.say(a, SetBlob{"decisions", "1"});
   EXPECT_TRUE(job.scheduler.take_is_dirty());
-  job.say(b, SetBlob{"plan", "2"});
-  EXPECT_EQ(job.last_of<BlobAnswer>(b)->bytes, "1");
+  job.say(b, SetBlob{"decisions", "1"});
+  EXPECT_FALSE(job.scheduler.take_is_dirty());
+  job.say(b, SetBlob{"decisions", "2"});
+  EXPECT_TRUE(job.scheduler.take_is_dirty());
+  job.say(a, GetBlob{"decisions"});
+  EXPECT_EQ(job.last_of<BlobAnswer>(a)->bytes, "2");
   job.say(b, SetBlob{"weights", "w"});
   EXPECT_EQ(job.refusal_of(b), "the job has no state of that name");
-  job.say(a, SetBlob{"plan", std::string(kMaxBlobBytes + 1, '1')});
-  EXPECT_EQ(job.refusal_of(a), "the job's plan has at most 8388608 bytes");
+  job.say(a, SetBlob{"decisions", std::string(kMaxBlobBytes + 1, '1')});
+  EXPECT_EQ(job.refusal_of(a), "the job's state \"decisions\" has at most 8388608 bytes");
 }
 
 TEST(JobScheduler, F70_WhatIsSaidOutOfTurnIsRefused) {

@@ -52,14 +52,14 @@ void JobScheduler::take(Peer& peer, const GetValue& message) {
 void JobScheduler::take(Peer& peer, const SetBlob& message) {
   const BlobRules* rules = find_blob_rules(message.name);
   if (rules == nullptr || message.bytes.size() > rules->max_bytes) {
-    return refuse(peer, rules == nullptr
-                            ? "the job has no state of that name"
-                            : fmt::format("the job's {} has at most {} bytes", rules->name, rules->max_bytes));
+    return refuse(peer, rules == nullptr ? "the job has no state of that name"
+                                         : fmt::format("the job's state \"{}\" has at most {} bytes", rules->name,
+                                                       rules->max_bytes));
   }
   const auto [blob, is_new] = state_.blobs.emplace(message.name, message.bytes);
-  const bool is_replaced = !is_new && rules->is_replaced && blob->second != message.bytes;
-  if (is_replaced) blob->second = message.bytes;
-  is_dirty_ = is_dirty_ || is_new || is_replaced;
+  const bool is_changed = blob->second != message.bytes;
+  if (is_changed) blob->second = message.bytes;
+  is_dirty_ = is_dirty_ || is_new || is_changed;
   tell(peer.id, BlobAnswer{message.name, true, state_.blobs.at(message.name)});
 }
 

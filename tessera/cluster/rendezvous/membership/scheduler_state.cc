@@ -12,16 +12,16 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS3";
+constexpr std::string_view kStateMagic = "TRS4";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
-// A plan has a line for each node of a graph; a kernel table, which grows, one for each kind of operator. Each model
-// has a seed, and the checkpoints of each training have a name.
-constexpr std::array<BlobRules, 4> kBlobRules = {{{"seed", 4096, true},
-                                                  {"plan", kMaxBlobBytes, false},
-                                                  {"kernel table", size_t{4} << 20, true},
-                                                  {"checkpoints", size_t{64} << 10, true}}};
+// Decisions are plans, which have a line for each node of a graph, and the like; a kernel table has one for each kind
+// of operator. Each model has a seed, and the checkpoints of each training have a name.
+constexpr std::array<BlobRules, 4> kBlobRules = {{{"seed", 4096},
+                                                  {"decisions", kMaxBlobBytes},
+                                                  {"kernel table", size_t{4} << 20},
+                                                  {"checkpoints", size_t{64} << 10}}};
 
 template <typename Fields>
 void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<std::string, std::string>>& blobs) {

@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
 // kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS3", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS4", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,6 @@ struct SchedulerState {
 struct BlobRules {
   std::string_view name;
   size_t max_bytes;
-  bool is_replaced;  // by what is given later; else the first stays
 };
 // The rules of a state; nullptr for a name that is none.
 const BlobRules* find_blob_rules(std::string_view name);

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 
@@ -57,6 +58,32 @@ void say_found(const compiler::PlannedStages& planned, const compiler::MachinePr
 }
 
 }  // namespace
+
+// A line for each cell, whose name comes last.
+std::string print_cuts(const FoundCuts& found) {
+  std::string text = fmt::format("{} {}\n", found.micro_batches, fmt::join(found.ranks.counts(), " "));
+  for (const auto& [name, at] : found.cells) text += fmt::format("{} {} {}\n", at.stage, at.segment, name);
+  return text;
+}
+
+FoundCuts parse_cuts(const std::string& text) {
+  constexpr const char* kWhat = "the job's stages";
+  const auto number = [&](std::string_view word) { return static_cast<int>(parse_int(word, kWhat)); };
+  auto lines = split(text, '\n');
+  check(lines.size() > 1, kWhat);
+  std::vector<int> numbers;
+  for (const auto word : split(lines[0], ' ')) numbers.push_back(number(word));
+  check(numbers.size() > 1, kWhat);
+  FoundCuts found{.ranks = mesh::StageRanks({numbers.begin() + 1, numbers.end()}), .micro_batches = numbers[0]};
+  for (size_t i = 1; i + 1 < lines.size(); ++i) {
+    const auto stage_end = lines[i].find(' ');
+    const auto end = lines[i].find(' ', stage_end + 1);
+    check(end != std::string_view::npos, kWhat);
+    found.cells[std::string(lines[i].substr(end + 1))] = {number(lines[i].substr(0, stage_end)),
+                                                          number(lines[i].substr(stage_end + 1, end - stage_end - 1))};
+  }
+  return found;
+}
 
 FoundCuts find_cuts(cluster::Context& context, int64_t rows,
                     const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,

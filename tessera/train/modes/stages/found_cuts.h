@@ -26,4 +26,8 @@ FoundCuts find_cuts(cluster::Context& context, int64_t rows,
                     const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
                     const ModelOptions& options, const compiler::MachineProfile& profile);
 
+// What is kept of it as text, and read again.
+std::string print_cuts(const FoundCuts& found);
+FoundCuts parse_cuts(const std::string& text);
+
 }  // namespace tessera::train

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/pipeline/schedule_text.h"
+#include "tessera/train/modes/decisions.h"
 #include "tessera/train/modes/measured_profile.h"
 #include "tessera/train/modes/mode_options.h"
 #include "tessera/train/modes/stages/found_cuts.h"
@@ -74,8 +75,14 @@ class Pipeline final : public Staged {
       if (it != traced_.end()) return it->second;
       return traced_.emplace(count, step_graphs(micro_inputs(inputs, count), count)).first->second;
     };
-    const auto& measured = profile(graphs_of(micro_batches()).micro);
-    auto found = find_cuts(context_, inputs.at(0).type.shape[0], graphs_of, options_, measured);
+    const auto& micro = graphs_of(micro_batches()).micro;
+    const std::string subject =
+        fmt::format("stages of {} by {} {} {} {}", compiler::hash_of(compiler::simplify(micro)), num_stages(),
+                    options_.pipeline.segments, options_.pipeline.schedule, options_.session.memory_limit_bytes);
+    const std::string known = find_decision(context_, subject);
+    auto found = !known.empty() ? parse_cuts(known)
+                                : find_cuts(context_, inputs.at(0).type.shape[0], graphs_of, options_, profile(micro));
+    if (known.empty()) keep_decision(context_, subject, print_cuts(found));
     cuts_ = std::move(found.cells);
     ranks_ = found.ranks;
     found_micro_batches_ = found.micro_batches;

@@ -24,6 +24,7 @@
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
+#include "tessera/train/modes/stages/found_cuts.h"
 
 namespace tessera::train {
 namespace {
@@ -331,6 +332,17 @@ TEST_F(UnequalStages, AreRefusedWhereRanksOrStrategiesDoNotFit) {
       refusal(4, {.ranks = {3, 1}}, {{1, 1}, {2, 1}}),
       HasSubstr("cell \"last\" on stage 1: strategy ((1,1),(2,1)) shares its matmul among 2 ranks, but the stage "
                 "has 1: give the stage a multiple of 2 ranks, or the cell another stage or strategy"));
+}
+
+TEST(FoundCuts, AreReadAsTheyWereKept) {
+  const FoundCuts found{.cells = {{"", {0, 0}}, {"a cell.with spaces", {2, 1}}, {"b", {1, 3}}},
+                        .ranks = mesh::StageRanks({3, 1, 2}),
+                        .micro_batches = 8};
+  const auto read = parse_cuts(print_cuts(found));
+  EXPECT_EQ(read.cells, found.cells);
+  EXPECT_EQ(read.ranks, found.ranks);
+  EXPECT_EQ(read.micro_batches, 8);
+  EXPECT_TRUE(parse_cuts(print_cuts({.ranks = mesh::StageRanks({4})})).cells.empty());
 }
 
 }  // namespace
