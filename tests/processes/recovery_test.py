@@ -178,7 +178,7 @@ class OnOneHost(Recovery):
         self.assertEqual(result(out), self.undisturbed(2, "--steps", 8, "--seed", seeds[0]), out)
 
     def test_what_a_search_has_found_is_not_searched_for_again(self):
-        for arguments, found in (("--automatic",), "auto_parallel: "), (("--automatic", "--stages", 2), "cut into 2 stages"):
+        for arguments, found in (("--automatic",), "] auto_parallel: "), (("--automatic", "--stages", 2), "cut into 2 stages"):
             with self.subTest(arguments):
                 code, straight = run([TESSERA, "run", "-n", 2, *self.job("--steps", 8, *arguments)])
                 self.assertEqual(code, 0, straight)
@@ -243,7 +243,8 @@ class OnOneHost(Recovery):
         out = "".join(first) + rest_of(launcher)
         self.assertEqual(launcher.returncode, 0, out)
         self.assertRegex(out, r"a rank ends by SIGTERM after epoch \d+, step \d+, which is saved as \S+\.ckpt; the training goes on when it is back")
-        self.assertRegex(out, r"rank 1: exit code 143; the job goes on, starting it again")
+        self.assertRegex(out, r"rank 1: (exit code 143|killed by signal SIGKILL); the job goes on, starting it again")
+        self.assertIn("it was told to end, by SIGTERM", out)
         self.assertEqual(len(checkpoints), 1, out)
         self.assertEqual(result(out), straight)
 
