@@ -6,10 +6,13 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/files/text_file.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/tensor/tensor.h"
 
-// Where a job's scheduler is.
+// Where a job's scheduler is, and what this host is to others.
+#include "tessera/cluster/network.h"
+#include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/rendezvous/host_port.h"
 
 // Files of checkpoints: reading, writing, converting, comparing.
@@ -57,6 +60,7 @@
 #include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/machine_speed.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"

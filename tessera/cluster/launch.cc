@@ -186,8 +186,8 @@ JobOptions job_from_environment() {
   options.secret = read_secret();
   options.store = read_text("TESSERA_STORE");
   options.job_id = read_text("TESSERA_JOB_ID");
-  options.host_id = read_text("TESSERA_HOST_ID");
-  options.interface = read_text("TESSERA_INTERFACE");
+  options.host_id = host_id_from_environment();
+  options.interface = interface_from_environment();
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");
   if (!transport.empty()) options.transport = parse_transport_kind(transport);
@@ -215,6 +215,9 @@ JobOptions job_from_environment() {
   }
   return options;
 }
+
+std::string interface_from_environment() { return read_text("TESSERA_INTERFACE"); }
+std::string host_id_from_environment() { return read_text("TESSERA_HOST_ID"); }
 
 int num_processes_from_environment() {
   try {

@@ -86,6 +86,10 @@ JobOptions job_from_environment();
 // -1: there is no launcher.
 void report_failure(int status_fd, int rank, int origin);
 
+// What JobOptions have of the same names, for who looks at a host and not at a job.
+std::string interface_from_environment();
+std::string host_id_from_environment();
+
 // How many processes the launcher has started as ranks; 1 where there is no launcher, or where it says nonsense.
 int num_processes_from_environment();
 // Whether the launcher has said something that a process which trains alone must not pass over: that some of its ranks

@@ -1,18 +1,34 @@
 #include "tessera/cluster/network.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <string_view>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 
 namespace tessera::cluster {
+namespace {
+
+std::string first_line(const char* path) {
+  char buffer[256];
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  const ssize_t length = read(fd, buffer, sizeof(buffer));
+  close(fd);
+  return length > 0 ? std::string(trim(std::string_view(buffer, static_cast<size_t>(length)))) : "";
+}
+
+}  // namespace
 
 std::string host_ip(const std::string& interface) {
   ifaddrs* list = nullptr;
@@ -38,6 +54,14 @@ std::string host_ip(const std::string& interface) {
   if (interface.empty()) return "127.0.0.1";
   if (names.contains(interface)) throw InvalidArgument("network interface \"{}\" has no address", interface);
   throw InvalidArgument("no network interface \"{}\"; this host has {}", interface, fmt::join(names, ", "));
+}
+
+std::string host_identity(const std::string& id) {
+  char space[256] = {};
+  char name[256] = {};
+  [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+  gethostname(name, sizeof(name) - 1);
+  return fmt::format("{} {} {} {} {}", name, first_line("/proc/sys/kernel/random/boot_id"), space, geteuid(), id);
 }
 
 }  // namespace tessera::cluster

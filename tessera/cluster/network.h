@@ -1,4 +1,4 @@
-// Which address this host has on its network interfaces.
+// What this host is to others, and which address it has on its network interfaces.
 #pragma once
 
 #include <string>
@@ -8,5 +8,8 @@ namespace tessera::cluster {
 // The address of `interface` ("eth0"; IPv4 where it has one); when empty, of the first interface that is up and no
 // loopback, else 127.0.0.1. Throws InvalidArgument naming the interfaces that exist.
 std::string host_ip(const std::string& interface);
+
+// Equal for processes that can share memory: of the same boot of a machine, PID namespace, user and `id`.
+std::string host_identity(const std::string& id);
 
 }  // namespace tessera::cluster

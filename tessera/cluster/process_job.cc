@@ -1,5 +1,4 @@
 // A process takes its place in a job: meets the others at the hub, learns who shares its host, and opens a transport.
-#include <fcntl.h>
 #include <omp.h>
 #include <sched.h>
 #include <unistd.h>
@@ -33,24 +32,6 @@
 
 namespace tessera::cluster {
 namespace {
-
-std::string first_line(const char* path) {
-  char buffer[256];
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const ssize_t length = read(fd, buffer, sizeof(buffer));
-  close(fd);
-  return length > 0 ? std::string(trim(std::string_view(buffer, static_cast<size_t>(length)))) : "";
-}
-
-// Equal for processes that can share memory: same boot of the same machine, same PID namespace, same user, same id.
-std::string host_name(const std::string& id) {
-  char space[256] = {};
-  char name[256] = {};
-  [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-  gethostname(name, sizeof(name) - 1);
-  return fmt::format("{} {} {} {} {}", name, first_line("/proc/sys/kernel/random/boot_id"), space, geteuid(), id);
-}
 
 // The cores that this process may use, as text that is equal for equal sets.
 std::string core_set() {
@@ -279,7 +260,7 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
 std::unique_ptr<Context> join_ranks(
     const JobOptions& options, Meeting meeting, std::shared_ptr<comm::JobState> job,
     const std::function<std::unique_ptr<Membership>(std::unique_ptr<Membership>)>& wrap = {}) {
-  const std::string host = host_name(options.host_id);
+  const std::string host = host_identity(options.host_id);
   auto membership =
       std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), std::move(job));
 

@@ -1,9 +1,13 @@
 #include "tessera/tools/cluster_command.h"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 #include "tessera/tools/arguments/usage.h"
+#include "tessera/tools/check/check_text.h"
+#include "tessera/tools/check/measure.h"
 
 namespace tessera::tools {
 namespace {
@@ -102,13 +106,53 @@ void add_make_certificates(CLI::App& parent) {
   make->callback([] { cluster::make_certificates_from_environment(directory, nodes, days, revoke); });
 }
 
+// A process that a launcher has started as a rank asks the other ranks; by itself it tells of this host.
+void add_check(CLI::App& parent, int& exit_code) {
+  static MeasureOptions options{.version = TESSERA_VERSION};
+  static std::string rank_table;
+  static int64_t mib = 16;
+  static bool json = false;
+  auto* check =
+      parent.add_subcommand("check", "look whether the hosts of a job are fit to train together, before they do");
+  check->footer(
+      "Is started as a training would be, by any launcher. Compares versions, CPUs, cores, interfaces, MTU, clocks "
+      "and\n"
+      "names of the hosts, and measures latency and bandwidth between each two of them.\n"
+      "Examples:\n"
+      "  tessera run -n 4 tessera cluster check\n"
+      "  tessera run --join 10.0.0.1:6667 -n 4 tessera cluster check          # on each host, beside a scheduler\n"
+      "  mpirun --hostfile hosts -n 8 tessera cluster check --rank_table rank_table_8pcs.json\n"
+      "Exit codes: 0 where nothing keeps the hosts from training, 1 for a fault, 2 for a wrong command line.");
+  check->add_option("--rank_table", rank_table,
+                    "a rank table that the job is to go by: its servers are compared with the hosts");
+  check->add_option("--mib", mib, "MiB of a message whose time is taken")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  check->add_flag("--json", json, "print one JSON object");
+  check->callback([&exit_code] {
+    options.bytes = mib << 20;
+    const std::string table = rank_table.empty() ? "" : read_settings(FileSystem::local(), rank_table, "rank table");
+    std::string program = "tessera";
+    char* arguments[] = {program.data(), nullptr};
+    exit_code = cluster::run(1, arguments, [&](cluster::Context& context) {
+      const ClusterFacts facts = measure_cluster(context, options);
+      const auto findings = find_faults(facts, table, rank_table);
+      const bool is_fit =
+          std::ranges::none_of(findings, [](const Finding& one) { return one.severity == Severity::kFault; });
+      if (context.rank() == 0) std::fputs((json ? check_json : check_text)(facts, findings).c_str(), stdout);
+      return is_fit ? cluster::kExitSuccess : cluster::kExitFailure;
+    });
+  });
+}
+
 }  // namespace
 
 void add_cluster_commands(CLI::App& app, int& exit_code) {
   add_scheduler(app, exit_code);
-  auto* cluster = app.add_subcommand("cluster", "look at a job's scheduler, make certificates");
+  auto* cluster = app.add_subcommand("cluster", "look at a job's scheduler and hosts, make certificates");
   cluster->require_subcommand(1);
   add_status(*cluster);
+  add_check(*cluster, exit_code);
   add_make_certificates(*cluster);
 }
 

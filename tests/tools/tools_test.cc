@@ -1,5 +1,6 @@
 // Runs the golden files of this folder: a case's input is the file INPUT of its commands. `tools_test --update`
 // rewrites the files with what the command gives now: read the difference before you keep it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -350,6 +351,29 @@ Refusal refused_with_code(const std::string& shell_command) {
   const int status = pclose(pipe);
   refusal.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return refusal;
+}
+
+TEST(ClusterCheck, RanksAskEachOther) {
+  const auto json =
+      nlohmann::json::parse(replaced(run_tool("run -n 3 " + kCommand + "cluster check --mib 1 --json"), "[0] ", ""));
+  ASSERT_EQ(json["hosts"].size(), 1);
+  EXPECT_EQ(json["hosts"][0]["ranks"], (std::vector{0, 1, 2}));
+  ASSERT_EQ(json["pairs"].size(), 1);
+  EXPECT_GT(json["pairs"][0]["latency_s"], 0);
+  EXPECT_GT(json["pairs"][0]["bytes_per_second"], 1e6);
+  EXPECT_THAT(run_tool("cluster check"), testing::HasSubstr("1 rank on 1 host\n"));
+}
+
+TEST(ClusterCheck, AFaultIsAnExitCode) {
+  const auto file = scratch("rank_table.json");
+  std::ofstream(file) << R"({"server_list": [{"server_id": "192.0.2.77", "device": [{"rank_id": "0"}]}]})";
+  try {
+    run_tool("cluster check --rank_table " + file.string());
+    FAIL() << "a table of another host";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("rank 0 is at 192.0.2.77 there, but on"),
+                                             testing::HasSubstr("1 fault to be mended")));
+  }
 }
 
 TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {

@@ -1,0 +1,270 @@
+#include "tessera/tools/check/measure.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <span>
+
+#include "tessera/engine.h"
+#include "tessera/tools/info.h"
+
+namespace tessera::tools {
+namespace {
+
+constexpr const char* kWho = "cluster check";
+constexpr int kClockQuestions = 20;
+
+double seconds_now() { return static_cast<double>(Clock::system().monotonic_ns()) / 1e9; }
+// What a clock on the wall shows, to a millisecond.
+double time_of_day() { return static_cast<double>(Clock::system().wall_ms()) / 1e3; }
+
+int64_t number_in(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  return file >> number ? std::max<int64_t>(number, 0) : 0;
+}
+
+std::string text_of(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = nullptr;
+  if (address->sa_family == AF_INET) bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  if (address->sa_family == AF_INET6) bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  if (bytes == nullptr || inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr) return "";
+  return text.data();
+}
+
+// Those that are up.
+std::vector<InterfaceFacts> own_interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  std::vector<InterfaceFacts> found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if ((entry->ifa_flags & IFF_UP) == 0 || entry->ifa_addr == nullptr) continue;
+    const auto address = text_of(entry->ifa_addr);
+    if (address.empty()) continue;
+    auto known = std::ranges::find(found, entry->ifa_name, &InterfaceFacts::name);
+    if (known == found.end()) {
+      const auto folder = fmt::format("/sys/class/net/{}/", entry->ifa_name);
+      known = found.insert(
+          known,
+          {.name = entry->ifa_name, .mtu = number_in(folder + "mtu"), .speed_mbits = number_in(folder + "speed")});
+    }
+    known->addresses.push_back(address);
+  }
+  return found;
+}
+
+// "" where the name has no address.
+std::string resolve(const std::string& name) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(name.c_str(), nullptr, &wanted, &list) != 0) return "";
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  return text_of(list->ai_addr);
+}
+
+HostFacts own_facts(cluster::Context& context, const MeasureOptions& options) {
+  utsname system{};
+  uname(&system);
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  HostFacts host{.id = cluster::host_identity(cluster::host_id_from_environment()),
+                 .name = system.nodename,
+                 .ranks = {context.rank()},
+                 .version = options.version,
+                 .kernel = fmt::format("{} {}", system.sysname, system.release),
+                 .cpu = kernels::cpu_model(),
+                 .cpu_features = cpu_features(),
+                 .cores = cluster::num_cores(),
+                 .memory_bytes = memory_of_machine(),
+                 .open_files = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, INT64_MAX)),
+                 .interfaces = own_interfaces()};
+  host.address = cluster::host_ip(cluster::interface_from_environment());
+  return host;
+}
+
+// The ranks' facts by host, in the order of the hosts' lowest ranks.
+std::vector<HostFacts> by_host(const std::vector<std::string>& of_ranks) {
+  std::vector<HostFacts> hosts;
+  for (const auto& text : of_ranks) {
+    HostFacts one = parse_host(text);
+    const auto known = std::ranges::find(hosts, one.id, &HostFacts::id);
+    if (known == hosts.end()) {
+      hosts.push_back(std::move(one));
+    } else {
+      known->ranks.insert(known->ranks.end(), one.ranks.begin(), one.ranks.end());
+    }
+  }
+  return hosts;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+// Hosts of one name, as containers may be, are told apart by their addresses.
+void name_apart(std::vector<HostFacts>& hosts) {
+  std::map<std::string, int> count;
+  for (const HostFacts& host : hosts) ++count[host.name];
+  for (HostFacts& host : hosts) {
+    if (count[host.name] > 1) host.name += " at " + host.address;
+  }
+}
+
+// Between two ranks of a job, of which this is one.
+class Between {
+ public:
+  Between(comm::Communicator& world, int peer) : world_(world), peer_(peer), begins_(world.rank() < peer) {}
+
+  // Half of a way there and back of an empty message, on the one that begins; 0 on the other.
+  double latency(int count) {
+    std::vector<double> times;
+    for (int i = 0; i < count; ++i) {
+      char byte = 0;
+      const double begin = seconds_now();
+      pass(&byte, 1);
+      times.push_back((seconds_now() - begin) / 2);
+    }
+    return begins_ ? median(times) : 0;
+  }
+  // Of the slower direction, on the one that begins.
+  double bytes_per_second(std::span<std::byte> bytes, int count) {
+    std::vector<double> there, back;
+    for (int i = 0; i < count; ++i) {
+      for (std::vector<double>* times : {&there, &back}) {
+        const bool sends = begins_ == (times == &there);
+        const double begin = seconds_now();
+        char done = 0;
+        if (sends) {
+          world_.send(bytes.data(), std::ssize(bytes), DType::kU8, peer_, kWho);
+          world_.receive(&done, 1, DType::kU8, peer_, kWho);
+        } else {
+          world_.receive(bytes.data(), std::ssize(bytes), DType::kU8, peer_, kWho);
+          world_.send(&done, 1, DType::kU8, peer_, kWho);
+        }
+        times->push_back(seconds_now() - begin);
+      }
+    }
+    return begins_ ? static_cast<double>(bytes.size()) / std::max(median(there), median(back)) : 0;
+  }
+  // By how much the other one's clock is ahead, on the one that begins: by the exchange that was fastest.
+  double clock_offset(int count) {
+    double fastest = INFINITY, offset = 0;
+    for (int i = 0; i < count; ++i) {
+      char byte = 0;
+      double there = 0;
+      if (begins_) {
+        const double begin = time_of_day();
+        world_.send(&byte, 1, DType::kU8, peer_, kWho);
+        world_.receive(&there, 1, DType::kF64, peer_, kWho);
+        const double end = time_of_day();
+        if (end - begin < fastest) {
+          fastest = end - begin;
+          offset = there - (begin + end) / 2;
+        }
+      } else {
+        world_.receive(&byte, 1, DType::kU8, peer_, kWho);
+        there = time_of_day();
+        world_.send(&there, 1, DType::kF64, peer_, kWho);
+      }
+    }
+    return offset;
+  }
+
+ private:
+  void pass(void* data, int64_t count) {
+    if (begins_) world_.send(data, count, DType::kU8, peer_, kWho);
+    world_.receive(data, count, DType::kU8, peer_, kWho);
+    if (!begins_) world_.send(data, count, DType::kU8, peer_, kWho);
+  }
+
+  comm::Communicator& world_;
+  int peer_;
+  bool begins_;
+};
+
+// Rounds in which each of so many is in one pair at most, and all pairs together.
+std::vector<std::vector<std::pair<size_t, size_t>>> rounds_of(size_t count) {
+  const size_t even = count + count % 2;  // the last one is nobody where the number is odd
+  std::vector<size_t> circle(even);
+  for (size_t i = 0; i < even; ++i) circle[i] = i;
+  std::vector<std::vector<std::pair<size_t, size_t>>> rounds;
+  for (size_t round = 0; round + 1 < even; ++round) {
+    auto& pairs = rounds.emplace_back();
+    for (size_t i = 0; i < even / 2; ++i) {
+      const auto [low, high] = std::minmax(circle[i], circle[even - 1 - i]);
+      if (high < count) pairs.emplace_back(low, high);
+    }
+    std::rotate(circle.begin() + 1, circle.end() - 1, circle.end());
+  }
+  return rounds;
+}
+
+// Each pair's figures are known to the one that begins, and then to all.
+std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vector<int>& ranks,
+                                     const MeasureOptions& options) {
+  std::vector<std::byte> bytes(static_cast<size_t>(options.bytes));
+  std::vector<PairFacts> pairs;
+  constexpr int kShortOnes = 10;
+  for (const auto& round : rounds_of(ranks.size())) {
+    for (const auto& [first, second] : round) {
+      pairs.push_back({.first = first, .second = second});
+      if (world.rank() != ranks[first] && world.rank() != ranks[second]) continue;
+      Between between(world, world.rank() == ranks[first] ? ranks[second] : ranks[first]);
+      between.latency(kShortOnes);  // what is made at the first message is no part of its time
+      pairs.back().latency_s = between.latency(kShortOnes * options.num_messages);
+      pairs.back().bytes_per_second = between.bytes_per_second(bytes, options.num_messages);
+    }
+    world.barrier(kWho);
+  }
+  for (PairFacts& pair : pairs) {
+    std::array figures{pair.latency_s, pair.bytes_per_second};
+    world.broadcast(figures.data(), std::ssize(figures), DType::kF64, ranks[pair.first], kWho);
+    pair.latency_s = figures[0];
+    pair.bytes_per_second = figures[1];
+  }
+  return pairs;
+}
+
+}  // namespace
+
+ClusterFacts measure_cluster(cluster::Context& context, const MeasureOptions& options) {
+  comm::Communicator& world = context.world();
+  HostFacts own = own_facts(context, options);
+  auto hosts = by_host(session::gather_texts(world, print_host(own), kWho));
+  for (const HostFacts& host : hosts) own.resolved[host.name] = resolve(host.name);
+  std::vector<double> offsets(hosts.size());
+  for (size_t i = 1; i < hosts.size(); ++i) {
+    const int asked = hosts[i].ranks.front();
+    if (world.rank() == 0) offsets[i] = Between(world, asked).clock_offset(kClockQuestions);
+    if (world.rank() == asked) Between(world, 0).clock_offset(kClockQuestions);
+    world.barrier(kWho);
+  }
+  world.broadcast(offsets.data(), std::ssize(offsets), DType::kF64, 0, kWho);
+  hosts = by_host(session::gather_texts(world, print_host(own), kWho));
+  std::vector<int> ranks;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i].clock_offset_s = offsets[i];
+    ranks.push_back(hosts[i].ranks.front());
+  }
+  name_apart(hosts);
+  if (hosts.size() == 1 && world.size() > 1) ranks.push_back(1);
+  return {.transport = context.transport(), .hosts = std::move(hosts), .pairs = measure_pairs(world, ranks, options)};
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,168 @@
+// What `tessera cluster check` finds, of hosts that are made up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/tools/check/check_text.h"
+#include "tessera/tools/check/facts.h"
+#include "tessera/tools/check/findings.h"
+
+namespace tessera::tools {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+HostFacts host(int number) {
+  const auto name = "node" + std::to_string(number);
+  const auto address = "10.0.0." + std::to_string(number + 1);
+  return {.id = name,
+          .name = name,
+          .ranks = {2 * number, 2 * number + 1},
+          .version = "0.1.0",
+          .kernel = "Linux 6.1",
+          .cpu = "a CPU",
+          .cpu_features = {"avx2", "fma"},
+          .cores = 16,
+          .memory_bytes = int64_t{64} << 30,
+          .open_files = 1 << 20,
+          .address = address,
+          .interfaces = {{"lo", {"127.0.0.1"}, 65536, 0}, {"eth0", {address, "fe80::1"}, 1500, 10000}}};
+}
+
+// Hosts that are all alike, each pair of them as fast as the next.
+ClusterFacts cluster_of(size_t count) {
+  ClusterFacts facts{.transport = "shared memory and gloo"};
+  for (size_t i = 0; i < count; ++i) facts.hosts.push_back(host(static_cast<int>(i)));
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = i + 1; j < count; ++j) facts.pairs.push_back({i, j, 50e-6, 1e9});
+  }
+  return facts;
+}
+
+// What is found beside what is always said of several hosts.
+std::vector<std::string> found(const ClusterFacts& facts, const std::string& table = "") {
+  std::vector<std::string> texts;
+  for (const auto& one : find_faults(facts, table, "table.json")) {
+    EXPECT_FALSE(one.remedy.empty());
+    if (one.what.find("not encrypted") == std::string::npos)
+      texts.push_back(std::string(to_string(one.severity)) + ": " + one.what);
+  }
+  return texts;
+}
+
+TEST(ClusterCheck, NothingIsFoundOfHostsThatAreAlike) {
+  EXPECT_THAT(found(cluster_of(1)), ElementsAre());
+  EXPECT_THAT(found(cluster_of(4)), ElementsAre());
+}
+
+TEST(ClusterCheck, HostsThatDifferAreNamedWithWhatTheyHave) {
+  auto facts = cluster_of(3);
+  facts.hosts[1].version = "0.2.0";
+  facts.hosts[1].cpu_features = {"avx2", "fma", "amx_bf16"};
+  facts.hosts[2].cores = 8;
+  facts.hosts[2].interfaces[1].mtu = 9000;
+  EXPECT_THAT(
+      found(facts),
+      ElementsAre("fault: hosts have different versions of Tessera: 0.1.0 (node0, node2); 0.2.0 (node1)",
+                  AllOf(HasSubstr("warning: hosts have CPUs with different features"), HasSubstr("amx_bf16 (node1)")),
+                  HasSubstr("16 cores for 2 ranks (node0, node1); 8 cores for 2 ranks (node2)"),
+                  HasSubstr("(MTU): 1500 (node0, node1); 9000 (node2)")));
+}
+
+TEST(ClusterCheck, ClocksAreComparedWithTheFirstHosts) {
+  auto facts = cluster_of(3);
+  facts.hosts[1].clock_offset_s = -0.5;
+  facts.hosts[2].clock_offset_s = 90;
+  EXPECT_THAT(found(facts),
+              ElementsAre(AllOf(HasSubstr("fault: node2: its clock is "), HasSubstr(" ahead of that of node0")),
+                          AllOf(HasSubstr("warning: node1: its clock is "), HasSubstr(" behind that of node0"))));
+}
+
+TEST(ClusterCheck, APairThatIsSlowerThanMostIsNamed) {
+  auto facts = cluster_of(4);
+  facts.pairs[2].bytes_per_second = 1e8;
+  facts.pairs[3].latency_s = 1e-3;
+  EXPECT_THAT(found(facts), ElementsAre(HasSubstr("warning: node0 and node3: 95.4 MiB/s between them"),
+                                        HasSubstr("warning: node1 and node2: a message takes 1.00 ms")));
+}
+
+TEST(ClusterCheck, NamesAndAddressesThatLeadElsewhereAreFaults) {
+  auto facts = cluster_of(2);
+  facts.hosts[0].resolved = {{"node0", "127.0.1.1"}, {"node1", "10.0.0.9"}};
+  facts.hosts[1].resolved = {{"node0", ""}, {"node1", "10.0.0.2"}};
+  facts.hosts[1].address = "127.0.0.1";
+  facts.hosts[1].open_files = 256;
+  EXPECT_THAT(found(facts),
+              ElementsAre(HasSubstr("fault: node0: the name node1 is 10.0.0.9 there, which is no address of that host"),
+                          HasSubstr("fault: node1: other hosts cannot reach its address 127.0.0.1"),
+                          HasSubstr("packets have different sizes"),
+                          HasSubstr("warning: node0: it resolves its own name to 127.0.1.1"),
+                          HasSubstr("warning: node1: a process may have 256 open files"),
+                          HasSubstr("warning: node1: the name node0 has no address there")));
+}
+
+std::string table_of(const std::string& first, const std::string& second, const std::string& last_rank = "3") {
+  return R"({"version": "1.0", "server_count": "2", "server_list": [{"server_id": ")" + first +
+         R"(", "device": [{"device_id": "0", "device_ip": "10.0.0.1", "rank_id": "0"}, {"device_id": "1", "device_ip": "192.1.1.2", "rank_id": "1"}]},
+           {"server_id": ")" +
+         second + R"(", "device": [{"device_id": "0", "rank_id": "2"}, {"device_id": "1", "rank_id": ")" + last_rank +
+         R"("},]}], "status": "completed"})";
+}
+
+TEST(ClusterCheck, ARankTableIsComparedWithTheHosts) {
+  const auto facts = cluster_of(2);
+  EXPECT_THAT(
+      found(facts, table_of("10.0.0.1", "node1")),
+      ElementsAre(
+          "warning: table.json: device_ip 192.1.1.2 of rank 1 is no address of node0 (127.0.0.1, 10.0.0.1, fe80::1)"));
+  EXPECT_THAT(
+      found(facts, table_of("10.0.0.2", "10.0.0.1")),
+      AllOf(testing::SizeIs(3),
+            testing::Contains(HasSubstr("fault: table.json: ranks 2, 3 are at 10.0.0.1 there, but on node1 ("))));
+  EXPECT_THAT(found(facts, table_of("10.0.0.1", "node1", "7")),
+              testing::Contains("fault: table.json: it has a rank 7 of 4"));
+  EXPECT_THAT(found(facts, table_of("10.0.0.1", "node1", "2")),
+              testing::Contains("fault: table.json: it has 3 ranks, this job 4"));
+  const char* old =
+      R"({"group_list": [{"instance_list": [{"devices": [{"device_id": "0", "device_ip": "10.0.0.1"}], "rank_id": "0", "server_id": "10.0.0.8"}]}]})";
+  EXPECT_THAT(found(cluster_of(1), old), ElementsAre("fault: table.json: it has 1 ranks, this job 2",
+                                                     HasSubstr("rank 0 is at 10.0.0.8 there, but on node0 (")));
+  for (const char* wrong : {"{", "[]", R"({"server_list": 3})", R"({"server_list": [{"device": [{"rank_id": "x"}]}]})",
+                            R"({"server_list": [{"server_id": 3, "device": [{"rank_id": "0"}]}]})"}) {
+    EXPECT_THAT(found(facts, wrong), testing::Contains(testing::StartsWith("fault: table.json: "))) << wrong;
+  }
+}
+
+TEST(ClusterCheck, FactsAreReadAsTheyWereSaid) {
+  auto one = host(3);
+  one.name = "a \"name\"\n";
+  one.resolved = {{"node0", "10.0.0.1"}, {"x", ""}};
+  one.clock_offset_s = -0.25;
+  EXPECT_EQ(parse_host(print_host(one)), one);
+  for (const char* text : {"", "{", "{}", "[1]", R"({"id": 3})"})
+    EXPECT_THROW(parse_host(text), InvalidArgument) << text;
+}
+
+TEST(ClusterCheck, TheTextHasEachHostAndPairAndAVerdict) {
+  auto facts = cluster_of(3);
+  const auto text = check_text(facts, find_faults(facts));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("6 ranks on 3 hosts, by shared memory and gloo\n"),
+                    HasSubstr("node1  2-3    10.0.0.2  eth0       1500  10 Gb/s  16     64.0 GiB  0      a CPU\n"),
+                    HasSubstr("node0 and node2  50.0 us  953.7 MiB/s\n"),
+                    HasSubstr("nothing keeps these hosts from training\n")));
+  facts.hosts[2].version = "9";
+  EXPECT_THAT(check_text(facts, find_faults(facts)),
+              HasSubstr("1 fault to be mended before these hosts train together\n"));
+  EXPECT_THAT(check_json(facts, find_faults(facts)), HasSubstr("\"severity\": \"fault\""));
+  auto alone = cluster_of(1);
+  alone.pairs = {{0, 1, 1e-6, 1e10}};
+  EXPECT_THAT(check_text(alone, find_faults(alone)),
+              AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("nothing keeps this host from training")));
+}
+
+}  // namespace
+}  // namespace tessera::tools
