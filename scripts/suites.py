@@ -10,7 +10,7 @@ Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, 
 Where time is limited (--minutes), what is not begun in time is named as skipped, and what takes longest comes late: the suites
 LONG in an order that the commit draws, then those that need a build of their own, for which with a cold cache of compiled objects
 all that time would not do. To these a part of it is kept, which they share; each compiles its programs in an order that the commit
-draws, too, until its share is over. What is compiled by then runs, and the others are named as skipped.
+draws, too, until half of its share is over. What is compiled by then runs in the other half, and the others are named as skipped.
 """
 
 import argparse
@@ -99,6 +99,17 @@ def configure(preset, options=()):
     return status == 0
 
 
+def end_group(child, patience_s=20):
+    """Ends a process with all of its group; what ninja was compiling is no file then."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        os.killpg(child.pid, number)
+        try:
+            child.wait(patience_s)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+
+
 # Ninja writes its one changing line to a terminal; elsewhere only what went wrong is worth reading. Returns None where the
 # build was not done by `deadline`: what it has compiled is kept.
 def build(preset, targets, deadline):
@@ -106,12 +117,12 @@ def build(preset, targets, deadline):
     log = ROOT / "build" / f"{preset}.build.log"
     with open(log, "w") as out:
         streams = {} if sys.stdout.isatty() else {"stdout": out, "stderr": subprocess.STDOUT}
-        child = subprocess.Popen(command, cwd=ROOT, **streams)
+        # Where it may be cut short, cmake and the ninja that it starts are a group, so that both hear of it.
+        child = subprocess.Popen(command, cwd=ROOT, start_new_session=deadline is not None, **streams)
         try:
             status = child.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGINT)
-            child.wait()
+            end_group(child)
             return None
     if sys.stdout.isatty():
         return status == 0
@@ -129,6 +140,18 @@ def build_in_groups(preset, programs, deadline):
         if (built := build(preset, group, deadline)) is not True:
             return built
     return True
+
+
+def targets_of(preset):
+    """What may be asked of a preset's build, by name."""
+    listing = subprocess.run(["ninja", "-C", ROOT / "build" / preset, "-t", "targets", "all"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return set(re.findall(r"^([^/\s:]+): phony$", listing, re.M))
+
+
+def stale_targets(preset):
+    """The programs that a build would still link, by name."""
+    plan = subprocess.run(["ninja", "-C", ROOT / "build" / preset, "-n"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return {Path(path).name for path in re.findall(r"Linking CXX executable (\S+)", plan.stdout)}
 
 
 def drawn_order(names):
@@ -155,13 +178,14 @@ def tests_of(preset):
     return tests
 
 
-def compiled_since(preset, label, start):
-    """The tests of a label by whether their program was linked after `start`, of time.time(): (those that were, the others)."""
+def compiled_tests(preset, label):
+    """The tests of a label by whether their program is there and what it is made of is no newer: (those of which it is so, the others)."""
+    stale = stale_targets(preset)
     compiled, missing = [], []
     for name, test in tests_of(preset).items():
         if label in test.labels and "no-sanitizer" not in test.labels:
-            is_new = test.program is not None and test.program.exists() and test.program.stat().st_mtime >= start
-            (compiled if is_new else missing).append(name)
+            is_there = test.program is not None and test.program.exists() and test.program.name not in stale
+            (compiled if is_there else missing).append(name)
     return compiled, missing
 
 
@@ -235,8 +259,8 @@ class Runner:
         self.deadline = deadline  # of time.monotonic(), or None
         self.parts = []  # (name, seconds, Count or None)
         self.built = {}  # (preset, target) -> whether its build worked; None: it was cut short
-        self.begun = time.time()
-        self.share = deadline  # until when the next build may take
+        self.share = deadline  # until when the next suite may take
+        self.build_by = deadline  # until when its build may
 
     def timed(self, name, function):
         start = time.monotonic()
@@ -253,10 +277,11 @@ class Runner:
 
     def build(self, preset, target):
         if preset not in SANITIZERS or target != "all" or self.deadline is None:
-            return build(preset, [target], self.share)
-        programs = {test.program.name for test in tests_of(preset).values()
-                    if test.program and SANITIZER_LABEL[preset] in test.labels and "no-sanitizer" not in test.labels}
-        return build_in_groups(preset, drawn_order(programs), self.share)
+            return build(preset, [target], self.build_by)
+        # ctest knows no program of a test that was never built; its name is that of its target.
+        programs = targets_of(preset) & {name for name, test in tests_of(preset).items()
+                                         if SANITIZER_LABEL[preset] in test.labels and "no-sanitizer" not in test.labels}
+        return build_in_groups(preset, drawn_order(programs), self.build_by)
 
     # `waiting`: how many suites with a build of their own, this one among them, want a share of the time that is left; 0: this is
     # none. `deadline`: until when such a suite may begin.
@@ -264,11 +289,12 @@ class Runner:
         if self.deadline is not None:
             now = time.monotonic()
             self.share = deadline if waiting == 0 else now + max(deadline - now, 0) / waiting
+            self.build_by = deadline if waiting == 0 else (now + self.share) / 2
         preset, target = OTHER_BUILD.get(suite, (suite, "all") if suite in SANITIZERS else ("release", self.release_target))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
         is_over = deadline is not None and time.monotonic() > deadline
-        if built is None and suite in SANITIZERS:
+        if suite in SANITIZERS and self.deadline is not None and built is not False:
             count = self.timed(suite, lambda: self.run_compiled(suite))
             built = True
         elif built is None or is_over:
@@ -287,10 +313,17 @@ class Runner:
         print(count.line(), flush=True)
 
     def run_compiled(self, suite):
-        """The tests of a suite whose build was cut short, as far as they are compiled."""
-        compiled, missing = compiled_since(suite, SANITIZER_LABEL[suite], self.begun)
-        count = run_tests(suite, SANITIZER_LABEL[suite], self.full, compiled) if compiled else Count()
-        count.skipped += [f"{name}: its program was not compiled in time" for name in missing]
+        """The tests of a suite that has limited time, as far as they are compiled and it lasts."""
+        compiled, missing = compiled_tests(suite, SANITIZER_LABEL[suite])
+        count = Count(skipped=[f"{name}: its program was not compiled in time" for name in missing])
+        compiled = drawn_order(compiled)
+        for at in range(0, len(compiled), JOBS):
+            group = compiled[at:at + JOBS]
+            if time.monotonic() > self.share:
+                count.skipped += [f"{name}: the time was over" for name in compiled[at:]]
+                break
+            part = run_tests(suite, SANITIZER_LABEL[suite], self.full, group)
+            count.passed, count.failed, count.skipped = count.passed + part.passed, count.failed + part.failed, count.skipped + part.skipped
         return count
 
     def run_lint(self):

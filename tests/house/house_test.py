@@ -193,17 +193,16 @@ class Counting(unittest.TestCase):
     def test_a_crash_after_the_last_case_is_a_failure(self):
         self.assertEqual(self.counted("[  PASSED  ] 3 tests.\n", False), (3, 1, []))
 
-    def test_of_a_build_that_was_cut_short_only_new_programs_count(self):
+    def test_of_a_build_that_was_cut_short_only_programs_that_are_up_to_date_count(self):
         with tempfile.TemporaryDirectory() as folder:
             old, new = Path(folder, "old"), Path(folder, "new")
-            for program, seconds in ((old, 10), (new, 30)):
-                program.touch()
-                os.utime(program, (seconds, seconds))
+            old.touch()
+            new.touch()
             listed = {"old": suites.Test({"threads"}, old), "new": suites.Test({"fast", "threads"}, new),
                       "absent": suites.Test({"threads"}, Path(folder, "absent")), "unnamed": suites.Test({"threads"}, None),
                       "other": suites.Test({"fast"}, new), "excluded": suites.Test({"threads", "no-sanitizer"}, new)}
-            with mock.patch.object(suites, "tests_of", lambda preset: listed):
-                self.assertEqual(suites.compiled_since("tsan", "threads", 20), (["new"], ["old", "absent", "unnamed"]))
+            with mock.patch.object(suites, "tests_of", lambda preset: listed), mock.patch.object(suites, "stale_targets", lambda preset: {"old"}):
+                self.assertEqual(suites.compiled_tests("tsan", "threads"), (["new"], ["old", "absent", "unnamed"]))
 
 
 if __name__ == "__main__":
