@@ -79,6 +79,8 @@ class Cluster:
         refusals, after_s = [], None
         for action in plan:
             if isinstance(action, actions.Create):
+                if refusals and action.resource == "pods":
+                    continue  # it would be refused, too, and the next plan knows why
                 refusal = self._create(body, action)
                 refusals += [refusal] if refusal else []
             elif isinstance(action, actions.DeletePod):

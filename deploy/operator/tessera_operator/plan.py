@@ -260,7 +260,8 @@ class _Planner:
         self._forget_pods()
         new["formation"] = wanted
         kept = {name for name, _, _ in job.members()}
-        new["members"] = {name: member for name, member in self.status.members.items() if name in kept}
+        # Of who is no member any more the number of its attempts stays: it goes on counting where the job grows again.
+        new["members"] = {name: member for name, member in self.status.members.items() if name in kept or member["attempt"] > 0}
         return True
 
     def _end(self, is_success, reason, message):
@@ -393,10 +394,11 @@ class _Planner:
         if left > 0:
             self.waiting.append((name, f"attempt {member['attempt']} begins at {member['notBefore']}"))
             return self.look_again(left)
-        refusal = next((refusal for refusal in self.observed.refusals if refusal.name == name), None)
-        if refusal:
-            self.waiting.append((name, f"the API server takes no such pod now ({refusal.code}): {refusal.message}"))
-            self.tell("PodRefused", f"pod {name}: {refusal.message}", refusal.message, is_warning=True)
+        if self.observed.refusals:
+            # As of a quota: what is refused once would be refused of all others, too.
+            refusal = self.observed.refusals[0]
+            self.waiting.append((name, f"the API server takes no pod {refusal.name} now ({refusal.code}): {refusal.message}"))
+            self.tell("PodRefused", f"pod {refusal.name}: {refusal.message}", refusal.message, is_warning=True)
             return self.look_again(WAIT_S)
         self.waiting.append((name, "its pod is made"))
         self.creations.append(Create("pods", pods.make_pod(self.job, role, index, member["attempt"])))
@@ -465,10 +467,14 @@ class _Planner:
         else:
             status.set("Running", True, "PodsRun", f"all {total} pods run, or have ended well")
             status.set("Restarting", False, "PodsRun", f"all {total} pods run, or have ended well")
-        made = [pod for pod in self.own if pod["metadata"]["name"] in status.members]
-        if not status.is_true("Created"):
-            message = f"{total} pods, and what they need"
-            status.set("Created", True, "Created", message if not self.waiting or len(made) == total else f"{message}: {self.waiting[0][0]}: {self.waiting[0][1]}")
+        if status.is_true("Created"):
+            return
+        missing = [name for name, member in status.members.items() if member["attempt"] == 0 and "uid" not in member]
+        if missing:
+            why = dict(self.waiting).get(missing[0], "its pod is made")
+            status.set("Created", False, "PodsAreMade", f"{total - len(missing)} of {total} pods are made: {missing[0]}: {why}", is_said=True)
+        else:
+            status.set("Created", True, "Created", f"all {total} pods are made, and what they need")
             self.tell("Created", f"the job has {total} pods", self.job.formation)
 
 
