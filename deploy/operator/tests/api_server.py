@@ -19,11 +19,20 @@ from api_store import ApiError, Store
 BOOKMARK_S = 5.0
 
 
+def with_quantities(item, name=""):
+    """Quantities that are numbers as texts, as the client's types want them."""
+    if isinstance(item, dict):
+        return {key: with_quantities(value, name if name in ("limits", "requests") else key) for key, value in item.items()}
+    if isinstance(item, list):
+        return [with_quantities(value) for value in item]
+    return str(item) if name in ("limits", "requests", "sizeLimit") and isinstance(item, (int, float)) else item
+
+
 def check_pod(body, is_strict):
     """As the API server's own types do: unknown fields where it is strict, and wrong types; and a little of its validation."""
     faults = []
     try:
-        kubernetes.client.V1Pod.model_validate(body)
+        kubernetes.client.V1Pod.model_validate(with_quantities(body))
     except pydantic.ValidationError as failure:
         for error in failure.errors():
             path = ".".join(str(part) for part in error["loc"])

@@ -44,6 +44,7 @@ class Kubelet:
         self._is_over = False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.started = []  # (name, uid) in their order
+        self.failures = []
 
     def __enter__(self):
         self.store.listen(self._tell)
@@ -57,6 +58,8 @@ class Kubelet:
         self.store.unlisten(self._tell)
         for pod in self._pods.values():
             self._kill(pod)
+        if self.failures:
+            raise AssertionError(f"the kubelet has failed: {self.failures}")
 
     def _tell(self, *_):
         self._wake.set()
@@ -82,6 +85,9 @@ class Kubelet:
                     self._look(item)
                 except api_store.ApiError:
                     pass  # changed meanwhile: the next round sees it
+                except Exception as failure:
+                    self.failures.append(failure)
+                    raise
 
     def _look(self, item):
         metadata = item["metadata"]
@@ -235,21 +241,19 @@ class Kubelet:
                     pass  # what was mounted stays
 
     def _translate(self, pod, container, text):
-        """Where the container's paths are here. The longest first, as one lies in another."""
-        for mount in sorted(container.get("volumeMounts") or [], key=lambda mount: -len(mount["mountPath"])):
-            text = re.sub(re.escape(mount["mountPath"]) + r"(?=/|$|\W)", str(pod.volumes[mount["name"]]), text)
-        # A folder of which only parts are mounted: /var/run/tessera/source.
-        for parent in {str(Path(mount["mountPath"]).parent) for mount in container.get("volumeMounts") or []}:
-            if parent in text and parent != "/":
-                place = pod.folder / "tree" / container["name"] / parent.strip("/")
-                place.mkdir(parents=True, exist_ok=True)
-                for mount in container["volumeMounts"]:
-                    link = pod.folder / "tree" / container["name"] / mount["mountPath"].strip("/")
-                    if not link.is_symlink():
-                        link.parent.mkdir(parents=True, exist_ok=True)
-                        link.symlink_to(pod.volumes[mount["name"]])
-                text = re.sub(re.escape(parent) + r"(?=/|$|\W)", str(place), text)
-        return text
+        """Where the container's paths are here. A folder of which only parts are mounted has links to them."""
+        places = {mount["mountPath"]: pod.volumes[mount["name"]] for mount in container.get("volumeMounts") or []}
+        tree = pod.folder / "tree" / container["name"]
+        for path in list(places):
+            link, parent = tree / path.strip("/"), str(Path(path).parent)
+            if not link.is_symlink():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(places[path])
+            places.setdefault(parent, link.parent)
+        if not places:
+            return text
+        known = "|".join(re.escape(path) for path in sorted(places, key=len, reverse=True))
+        return re.sub(rf"(?<![\w/.-])({known})(?![\w.-])", lambda match: str(places[match.group(1)]), text)
 
     def _environment(self, pod, container):
         environment = {"PATH": os.environ["PATH"], "HOSTNAME": pod.item["spec"].get("hostname", pod.item["metadata"]["name"]), "HOME": str(pod.folder),
