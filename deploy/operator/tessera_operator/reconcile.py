@@ -2,9 +2,10 @@
 
 import time
 
+from tessera_operator import names
 from tessera_operator.cluster import Conflict
 from tessera_operator.job import InvalidJob, read
-from tessera_operator.plan import plan
+from tessera_operator.plan import Observed, is_going, plan
 
 RESYNC_S = 300.0  # a job is looked at so often even where nothing seems to happen
 RETRY_S = 1.0
@@ -21,7 +22,9 @@ def reconcile(cluster, key, refusals=(), clock=time.time):
         job = read(body)
     except InvalidJob:
         job = None  # the plan says so in the job's status
-    steps = plan(body, cluster.observe(body, job, refusals), clock())
+    # Of a job that is new there is nothing to observe yet: its finalizer comes first.
+    is_new = not is_going(body) and names.FINALIZER not in (body["metadata"].get("finalizers") or [])
+    steps = plan(body, Observed() if is_new else cluster.observe(body, job, refusals), clock())
     try:
         refused, after_s = cluster.apply(body, steps)
     except Conflict:

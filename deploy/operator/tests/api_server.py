@@ -218,6 +218,8 @@ class ApiServer:
             entry.code = 200
             return await self._watch(request, resource, namespace)
         body = json.loads(text) if (text := await request.text()) else None
+        if verb == "create" and isinstance(body, dict):
+            entry.name = body.get("metadata", {}).get("name")
         content_type = request.headers.get("Content-Type", "").split(";")[0]
         is_strict = query.get("fieldValidation") == "Strict"
         writes = verb not in ("get", "list")

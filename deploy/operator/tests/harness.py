@@ -67,7 +67,7 @@ def job(name, kind="MSJob", workers=2, servers=0, port=None, arguments=(), sched
     return {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-def wait_for(what, found, timeout_s=10.0):
+def wait_for(what, found, timeout_s=60.0):
     """Returns what `found()` gives, once it is true."""
     end = time.monotonic() + timeout_s
     while True:
