@@ -169,11 +169,11 @@ SAMPLES = sorted((CONFIG / "samples").glob("*.yaml"))
 
 
 def documented():
-    """The manifests that the page shows, each a block of lines that begins with apiVersion; what is cut out (...) is none."""
+    """The manifests that the page shows, each a block of lines that begins with apiVersion."""
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE.read_text(), re.M)
     found = []
     for block in blocks:
-        text = re.sub(r"^    ", "", block, flags=re.M)
+        text = re.sub(r"^    ", "", block, flags=re.M).strip("\n")
         if re.match(r"(#.*\n)*apiVersion:", text):
             found += [item for item in yaml.safe_load_all(text) if item]
     return found
