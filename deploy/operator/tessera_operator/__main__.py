@@ -6,8 +6,9 @@ import logging
 import sys
 
 import kopf
+import kubernetes.config
 
-from tessera_operator.handlers import register
+from tessera_operator.handlers import load_access, register
 
 
 def main(arguments=None):
@@ -22,6 +23,11 @@ def main(arguments=None):
     logging.basicConfig(level=logging.DEBUG if options.verbose else logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("kopf.objects", "kubernetes.client.rest", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.DEBUG if options.verbose else logging.WARNING)
+    try:
+        load_access()
+    except kubernetes.config.ConfigException as failure:
+        print(f"tessera-operator: {failure}", file=sys.stderr)
+        return 1
     registry = register(kopf.OperatorRegistry(), options.threads)
     asyncio.run(kopf.operator(registry=registry, standalone=True, clusterwide=not options.namespace, namespaces=options.namespace or [],
                               liveness_endpoint=options.liveness))

@@ -10,15 +10,21 @@ from tessera_operator.looks import Looks
 
 
 def load_access():
-    """A pod's service account, else the user's kubeconfig."""
+    """A pod's service account, else the user's kubeconfig. Throws ConfigException where there is neither."""
     try:
         kubernetes.config.load_incluster_config()
-    except kubernetes.config.ConfigException:
+        return
+    except kubernetes.config.ConfigException as failure:
+        no_pod = failure
+    try:
         kubernetes.config.load_kube_config()
+    except (kubernetes.config.ConfigException, OSError) as failure:
+        raise kubernetes.config.ConfigException(f"there is neither a pod's service account nor a kubeconfig: {no_pod} {failure} Name a kubeconfig by "
+                                                "KUBECONFIG, or run where a service account is mounted.") from failure
 
 
 def register(registry, num_threads=4):
-    """Handlers in a registry of kopf's, for one operator of this process."""
+    """Handlers in a registry of kopf's, for one operator of this process, after load_access()."""
     looks = []
 
     @kopf.on.login(registry=registry)
@@ -27,7 +33,6 @@ def register(registry, num_threads=4):
 
     @kopf.on.startup(registry=registry)
     def start(settings, **_):
-        load_access()
         settings.posting.enabled = False  # the operator tells its own events
         settings.scanning.disabled = True  # so that it needs no rights to namespaces and CRDs
         settings.watching.label_selectors["pods"] = names.JOB_LABEL

@@ -10,6 +10,10 @@ TLS_KEYS = {"Scheduler": ("config.json", "ca.crt", "server.p12", "password"), "W
 SOURCE_FOLDER = f"{names.FOLDER}/source"
 NOBODY = 65532
 
+# For so long members wait for one another where a template does not say: when a pod finds a place is the cluster's matter, and is said by
+# the job's conditions, so that it is no failure of those that wait.
+JOIN_TIMEOUT_S = 86400
+
 # Copies what is mounted to where only this user reads it, and again when it was exchanged: `..data` leads elsewhere then.
 COPY_SCRIPT = """umask 077
 trap 'exit 0' TERM INT
@@ -100,12 +104,24 @@ def environment(job, role, index, attempt):
             variables["TESSERA_SECRET_FILE"] = f"{names.SECRET_FOLDER}/{names.SECRET_KEY}"
         if job.recovery:
             variables |= {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{names.RECOVERY_FOLDER}/{job.uid}.{job.formation}"}
+    return _as_list(variables)
+
+
+def _patience(job, role):
+    if not job.has_scheduler:
+        return []
+    seconds = {"MS_TOPO_TIMEOUT": str(JOIN_TIMEOUT_S)}
+    return _as_list(seconds if role.name == "Scheduler" else seconds | {"TESSERA_JOIN_TIMEOUT_MS": str(1000 * JOIN_TIMEOUT_S)})
+
+
+def _as_list(variables):
     return [{"name": name, "valueFrom": value} if isinstance(value, dict) else {"name": name, "value": value}
             for name, value in sorted(variables.items())]
 
 
 def _scheduler_command(job):
-    command = ["tessera", "scheduler", "--workers", str(job.num_workers + job.num_servers), "--port", str(job.port), "--host", "$(MS_SCHED_HOST)"]
+    command = ["tessera", "scheduler", "--workers", str(job.num_workers + job.num_servers), "--port", str(job.port), "--host", "$(MS_SCHED_HOST)",
+               "--timeout", str(JOIN_TIMEOUT_S)]
     if job.roles["Worker"].restart_policy != "Never":
         command += ["--max_restarts", ANY_NUMBER]
     if job.recovery:
@@ -178,10 +194,11 @@ def _gang(job, metadata, pod):
 def make_pod(job, role, index, attempt):
     """The pod of one member of a job. The operator starts it anew itself, as a new attempt, so the kubelet does not."""
     template = copy.deepcopy(role.template)
-    given, pod = template.get("metadata") or {}, template["spec"]
+    above = template.get("metadata") or {}
+    pod = template["spec"]
     name = names.pod_name(job.name, role.name, index)
-    metadata = {"name": name, "namespace": job.namespace, "annotations": dict(given.get("annotations") or {}), "ownerReferences": [owner_of(job)],
-                "labels": (given.get("labels") or {}) | labels_of(job) | {
+    metadata = {"name": name, "namespace": job.namespace, "annotations": dict(above.get("annotations") or {}), "ownerReferences": [owner_of(job)],
+                "labels": (above.get("labels") or {}) | labels_of(job) | {
                     names.ROLE_LABEL: names.SLUGS[role.name], names.INDEX_LABEL: str(index), names.ATTEMPT_LABEL: str(attempt),
                     names.FORMATION_LABEL: job.formation}}
     pod |= {"restartPolicy": "Never", "hostname": name, "enableServiceLinks": False}
@@ -193,7 +210,9 @@ def make_pod(job, role, index, attempt):
             container["ports"] = (container.get("ports") or []) + [{"name": names.PORT_NAME, "containerPort": job.port, "protocol": "TCP"}]
         if role.name == "Scheduler" and job.kind == "TesseraJob" and not container.get("command") and not container.get("args"):
             container["command"] = _scheduler_command(job)
-    container["env"] = _add_by_name(container.get("env"), environment(job, role, index, attempt))
+    given = {variable["name"] for variable in container.get("env") or []}
+    container["env"] = _add_by_name(container.get("env"), [variable for variable in _patience(job, role) if variable["name"] not in given]
+                                    + environment(job, role, index, attempt))
     volumes = _secret_volumes(job, role, index)
     if volumes:
         _give_secrets(job, pod, container, volumes)

@@ -96,6 +96,8 @@ class ApiServer:
         self.users = users or {}
         self.requests = []
         self.on_write = None
+        self.is_away = False  # every request is answered by 503, and watches end
+        self.turned_away = 0
         self.url = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -127,8 +129,7 @@ class ApiServer:
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         self._ready.set()
         await self._stop.wait()
-        for queue, _ in list(self._watchers):
-            queue.put_nowait(None)
+        self._end_watches()
         await runner.cleanup()
 
     def client(self, token=None):
@@ -145,6 +146,13 @@ class ApiServer:
                                     "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}]}))
         path.chmod(0o600)
 
+    def end_watches(self):
+        self._loop.call_soon_threadsafe(self._end_watches)
+
+    def _end_watches(self):
+        for queue, _ in list(self._watchers):
+            queue.put_nowait(None)
+
     # Under the store's lock, from any thread.
     def _tell(self, version, kind, resource, item):
         for queue, of in list(self._watchers):
@@ -153,6 +161,10 @@ class ApiServer:
 
     async def _handle(self, request):
         try:
+            if self.is_away:
+                self.turned_away += 1
+                self._end_watches()
+                raise ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
             return await self._answer(request)
         except ApiError as error:
             return web.json_response(error.body(), status=error.code)

@@ -4,7 +4,7 @@ import copy
 import random
 
 import pytest
-from harness import FULL, job, names, role, trainee
+from harness import FULL, job, names, role
 from tessera_operator import actions
 from tessera_operator.plan import Observed, plan
 from tessera_operator.status import text_of
@@ -519,5 +519,5 @@ def test_a_scheduler_of_ones_own_template_without_a_command_is_that_of_tessera()
     body["spec"]["msReplicaSpecs"]["Scheduler"] = role([], policy="OnFailure")
     del body["spec"]["msReplicaSpecs"]["Scheduler"]["template"]["spec"]["containers"][0]["command"]
     command = World(body).settle().pods["a-scheduler-0"]["spec"]["containers"][0]["command"]
-    assert command == ["tessera", "scheduler", "--workers", "3", "--port", "2222", "--host", "$(MS_SCHED_HOST)", "--max_restarts", "1000000"]
-    assert trainee()[-1].endswith("trainee.py")
+    assert command == ["tessera", "scheduler", "--workers", "3", "--port", "2222", "--host", "$(MS_SCHED_HOST)", "--timeout", "86400",
+                       "--max_restarts", "1000000"]

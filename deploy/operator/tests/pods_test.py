@@ -38,7 +38,7 @@ def test_a_worker_is_told_who_it_is_and_where_its_scheduler_is():
     assert variables(pod_of(parsed, index=2, attempt=4)) == {
         "MS_ROLE": "MS_WORKER", "MS_SCHED_HOST": "a-scheduler.default.svc", "MS_SCHED_PORT": "6667", "MS_WORKER_NUM": "3", "MS_SERVER_NUM": "2",
         "MS_NODE_ID": "worker_2", "TESSERA_SCHEDULER": "a-scheduler.default.svc:6667", "TESSERA_NODE_ID": "worker_2", "TESSERA_NUM_WORKERS": "5",
-        "TESSERA_ROLE": "worker", "TESSERA_ATTEMPT": "4", "TESSERA_SECRET_FILE": "/var/run/tessera/secret/secret"}
+        "TESSERA_ROLE": "worker", "TESSERA_ATTEMPT": "4", "MS_TOPO_TIMEOUT": "86400", "TESSERA_JOIN_TIMEOUT_MS": "86400000", "TESSERA_SECRET_FILE": "/var/run/tessera/secret/secret"}
     server = variables(pod_of(parsed, "PS"))
     assert (server["MS_ROLE"], server["TESSERA_ROLE"], server["MS_NODE_ID"]) == ("MS_PSERVER", "server", "server_0")
 
@@ -58,6 +58,14 @@ def test_what_a_template_says_of_the_job_itself_gives_way_and_the_rest_stays():
     assert variables(pod)["MS_ROLE"] == "MS_WORKER" and variables(pod)["DATA"] == "/data"
     assert pod["spec"]["nodeSelector"] == {"gpu": "h100"} and pod["spec"]["restartPolicy"] == "Never"
     assert [entry["name"] for entry in pod["spec"]["containers"][0]["env"]].count("MS_ROLE") == 1
+
+
+def test_members_wait_for_one_another_as_long_as_the_template_says_or_a_day():
+    body = job("a")
+    body["metadata"]["uid"] = "1"
+    body["spec"]["msReplicaSpecs"]["Worker"] = role(trainee(), 2, env=[{"name": "MS_TOPO_TIMEOUT", "value": "60"}])
+    assert variables(pod_of(read(body)))["MS_TOPO_TIMEOUT"] == "60"
+    assert variables(pod_of(read(body), "Scheduler"))["MS_TOPO_TIMEOUT"] == "86400"
 
 
 def test_a_pod_belongs_to_its_job_and_says_which_start_it_is():
