@@ -7,7 +7,10 @@ import sys
 
 import kopf
 import kubernetes.config
+import urllib3.exceptions
+from kubernetes.client.exceptions import ApiException
 
+from tessera_operator.cluster import Cluster
 from tessera_operator.handlers import load_access, register
 
 
@@ -25,8 +28,12 @@ def main(arguments=None):
         logging.getLogger(noisy).setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     try:
         load_access()
-    except kubernetes.config.ConfigException as failure:
+        missing = Cluster().missing_kinds()
+    except (kubernetes.config.ConfigException, ApiException, urllib3.exceptions.HTTPError) as failure:
         print(f"tessera-operator: {failure}", file=sys.stderr)
+        return 1
+    if missing:
+        print(f"tessera-operator: the API server has no {' and no '.join(missing)}: kubectl apply --server-side -f deploy/operator/config/crd", file=sys.stderr)
         return 1
     registry = register(kopf.OperatorRegistry(), options.threads)
     asyncio.run(kopf.operator(registry=registry, standalone=True, clusterwide=not options.namespace, namespaces=options.namespace or [],

@@ -63,6 +63,15 @@ class Cluster:
                 return None
             raise
 
+    def missing_kinds(self):
+        """Names of the CRDs that this API server does not have."""
+        found = []
+        for group, version, plural in names.KINDS.values():
+            listed = self._get(f"/apis/{group}/{version}") or {"resources": []}
+            if plural not in [resource["name"] for resource in listed["resources"]]:
+                found.append(f"{plural}.{group}")
+        return found
+
     def job(self, kind, namespace, name):
         """The object, or None where there is none."""
         return self._get(_path_of_job(kind, namespace, name))

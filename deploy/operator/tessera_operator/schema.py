@@ -19,7 +19,8 @@ def _template():
     """A pod's template. The API server checks a pod itself when it is made, and the operator asks it to refuse unknown fields; what is
     written here is what the operator reads of it."""
     port = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "required": ["containerPort"],
-            "properties": {"name": {"type": "string", "maxLength": 15}, "containerPort": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535}}}
+            "properties": {"name": {"type": "string", "maxLength": 15},
+                           "containerPort": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535}}}
     container = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "required": ["name", "image"],
                  "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 63}, "image": {"type": "string", "minLength": 1, "maxLength": 1024},
                                 "command": {"type": "array", "items": {"type": "string"}}, "args": {"type": "array", "items": {"type": "string"}},
@@ -63,7 +64,8 @@ def _run_policy(is_msjob):
              "activeDeadlineSeconds": SECONDS | {"description": "The job has failed when it has run for so long."}}
     if is_msjob:
         found |= {"ttlSecondsAfterFinished": SECONDS | {"description": "The job is deleted so long after its end."},
-                  "backoffLimit": SECONDS | {"default": DEFAULT_MAX_RESTARTS, "maximum": 1000000, "description": "So many failures may be answered by a restart."},
+                  "backoffLimit": SECONDS | {"default": DEFAULT_MAX_RESTARTS, "maximum": 1000000,
+                                             "description": "So many failures may be answered by a restart."},
                   "suspend": {"type": "boolean", "default": False, "description": "true: the job has no pods until it is false."}}
     return {"type": "object", "default": {}, "description": "How the job begins and ends.", "properties": found}
 
@@ -140,13 +142,10 @@ def _status():
 
 def crd(kind):
     group, version, plural = names.KINDS[kind]
-    name_rule = _rule(f"size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-                      f"metadata.name must have at most {MAX_NAME} characters, small letters, digits and '-', a letter first: pods, hosts and a Service "
-                      "are named by it")
+    name = {"type": "string", "maxLength": MAX_NAME, "pattern": r"^[a-z]([-a-z0-9]*[a-z0-9])?$", "description": "Pods, hosts and a Service are named by it."}
     schema = {"type": "object", "description": "A job of Tessera's. docs/kubernetes.md says how it runs.", "required": ["spec"],
-              "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}, "spec": _spec(kind),
-                             "status": _status()},
-              "x-kubernetes-validations": [name_rule]}
+              "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object", "properties": {"name": name}},
+                             "spec": _spec(kind), "status": _status()}}
     columns = [("State", "string", ".status.state", 0), ("Workers", "integer", ".spec.msReplicaSpecs.Worker.replicas", 0),
                ("Active", "integer", ".status.replicas", 0), ("Restarts", "integer", ".status.restarts", 0),
                ("Why", "string", ".status.conditions[-1:].message", 1), ("Age", "date", ".metadata.creationTimestamp", 0)]

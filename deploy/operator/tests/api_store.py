@@ -277,7 +277,7 @@ class Store:
                     raise ApiError(422, "Invalid", f'Secret "{name}" is invalid: data: Forbidden: field is immutable when `immutable` is set')
                 if resource.plural == "pods" and new.get("spec") != old.get("spec"):
                     new_spec, old_spec = new.get("spec") or {}, old["spec"]
-                    if {key: value for key, value in new_spec.items() if key != "nodeName"} != {key: value for key, value in old_spec.items() if key != "nodeName"}:
+                    if new_spec | {"nodeName": ""} != old_spec | {"nodeName": ""}:
                         raise ApiError(422, "Invalid", f'Pod "{name}" is invalid: spec: Forbidden: pod updates may not change fields other than nodeName')
                 if "deletionTimestamp" in old["metadata"] and set(new["metadata"].get("finalizers") or []) - set(old["metadata"].get("finalizers") or []):
                     raise ApiError(422, "Invalid", "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted")

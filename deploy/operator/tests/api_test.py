@@ -64,8 +64,8 @@ REPLICAS = "spec.msReplicaSpecs"
      f"{REPLICAS}.Worker.template.spec.containers[0].image", "Required value"),
     ("type", lambda spec: spec["msReplicaSpecs"]["Worker"]["template"]["spec"].update(terminationGracePeriodSeconds="long"),
      f"{REPLICAS}.Worker.template.spec.terminationGracePeriodSeconds", "long"),
-    ("my_job", lambda spec: None, "", "metadata.name must have at most 48 characters"),
-    ("x" * 49, lambda spec: None, "", "metadata.name must have at most 48 characters"),
+    ("my_job", lambda spec: None, "metadata.name", "does not match"), ("1st", lambda spec: None, "metadata.name", "does not match"),
+    ("x" * 49, lambda spec: None, "metadata.name", "too long"),
 ])
 def test_f77_a_job_that_cannot_be_is_refused_with_the_path_of_its_field(jobs, name, change, field, words):
     failure = refused(jobs, bad(name, change))

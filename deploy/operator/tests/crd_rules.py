@@ -62,7 +62,8 @@ def _validate(schema, item):
             missing = next(name for name in error.validator_value if name not in error.instance)
             found.append({"reason": "FieldValueRequired", "field": _path([*parts, missing]), "message": "Required value"})
         else:
-            words = {"minimum": f"should be greater than or equal to {error.validator_value}", "maximum": f"should be less than or equal to {error.validator_value}",
+            words = {"minimum": f"should be greater than or equal to {error.validator_value}",
+                     "maximum": f"should be less than or equal to {error.validator_value}",
                      "enum": f"supported values: {error.validator_value}"}.get(error.validator, error.message)
             found.append({"reason": "FieldValueInvalid", "field": _path(parts), "message": f"Invalid value: {error.instance!r}: {words}"})
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import kubernetes.client
 import pytest
-from harness import OperatorProcesses, View, job, names, new_server, port_named, role, trainee, wait_for
+from harness import OperatorProcesses, View, job, names, new_server, port_named, role, wait_for
 from kubelet import Kubelet
 
 
@@ -141,8 +141,8 @@ def test_f79_pods_are_cleaned_up_and_no_scheduler_survives(cluster, policy, left
     """One worker's end is the job's; the other one and the scheduler would go on for ever."""
     name = f"f79-{policy.lower()}"
     body = job(name, port=free_port(), arguments=("--until", cluster.done_file(name)), run_policy={"cleanPodPolicy": policy}, successPolicy="")
-    command = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"]
-    body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", 'test "$MS_NODE_ID" = worker_0 || exec "$@"', "sh", *command]
+    container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["command"] = ["sh", "-c", 'test "$MS_NODE_ID" = worker_0 || exec "$@"', "sh", *container["command"]]
     cluster.apply(body)
     cluster.wait_until(name, "Succeeded")
     if left is None:
@@ -203,7 +203,7 @@ def test_f81_new_certificates_reach_a_pod_that_runs_and_nothing_is_started_again
         if context:
             spec["template"]["spec"]["containers"][0]["securityContext"] = context
     cluster.apply(body)
-    wait_for("it says that the Secret is missing", lambda: "spec.tls.secretName" in ((cluster.condition(name, "Created", "tesserajobs") or {}).get("message") or ""))
+    wait_for("it says that the Secret is missing", lambda: "spec.tls.secretName" in (cluster.condition(name, "Created", "tesserajobs") or {}).get("message", ""))
     cluster.apply(certificates(name, b"the first one"))
     cluster.patch("tesserajobs", name, {"metadata": {"annotations": {"look": "again"}}})
     cluster.wait_until(name, "Running", "tesserajobs")

@@ -8,6 +8,7 @@ import tomllib
 
 import api_store
 import crd_rules
+import kubernetes.client
 import pytest
 import yaml
 from harness import OPERATOR, ROOT, View, manifests, names, new_server, operator_rules
@@ -85,6 +86,21 @@ def test_everything_that_is_installed_is_an_object_of_its_kind():
         api_store.apply(store, item)
 
 
+TYPES = {"Namespace": "V1Namespace", "ServiceAccount": "V1ServiceAccount", "ClusterRole": "V1ClusterRole", "ClusterRoleBinding": "V1ClusterRoleBinding",
+         "Role": "V1Role", "RoleBinding": "V1RoleBinding", "Deployment": "V1Deployment", "NetworkPolicy": "V1NetworkPolicy",
+         "CustomResourceDefinition": "V1CustomResourceDefinition"}
+
+
+def test_every_object_has_fields_of_the_official_clients_types_only():
+    chart = Chart(OPERATOR / "chart")
+    for item in base() + chart.objects() + chart.objects(namespaces=["a"], imagePullSecrets=[{"name": "pull"}], tolerations=[{"operator": "Exists"}]):
+        getattr(kubernetes.client, TYPES[item["kind"]]).model_validate(item)
+    wrong = base()[-1]
+    wrong["spec"]["podSelectors"] = {}
+    with pytest.raises(ValueError, match="podSelectors"):
+        kubernetes.client.V1NetworkPolicy.model_validate(wrong)
+
+
 def test_the_operator_runs_with_no_more_than_it_needs():
     pod = by_name(base())["Deployment", "tessera-system", "tessera-operator"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -152,7 +168,8 @@ def test_versions_are_one():
     version = tomllib.loads((OPERATOR / "pyproject.toml").read_text())["project"]["version"]
     chart = Chart(OPERATOR / "chart").about
     assert {version} == {str(chart["version"]), str(chart["appVersion"]), yaml.safe_load((CONFIG / "kustomization.yaml").read_text())["images"][0]["newTag"]}
-    assert f"tessera-operator:{version}" in (CONFIG / "manager/deployment.yaml").read_text() and f"tessera-operator:{version}" in (OPERATOR / "Containerfile").read_text()
+    for path in (CONFIG / "manager/deployment.yaml", OPERATOR / "Containerfile", PAGE):
+        assert set(re.findall(r"tessera-operator:([\d.]+)", path.read_text())) == {version}, path
 
 
 def test_the_package_wants_what_the_tests_run_with():

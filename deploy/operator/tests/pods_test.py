@@ -38,7 +38,8 @@ def test_a_worker_is_told_who_it_is_and_where_its_scheduler_is():
     assert variables(pod_of(parsed, index=2, attempt=4)) == {
         "MS_ROLE": "MS_WORKER", "MS_SCHED_HOST": "a-scheduler.default.svc", "MS_SCHED_PORT": "6667", "MS_WORKER_NUM": "3", "MS_SERVER_NUM": "2",
         "MS_NODE_ID": "worker_2", "TESSERA_SCHEDULER": "a-scheduler.default.svc:6667", "TESSERA_NODE_ID": "worker_2", "TESSERA_NUM_WORKERS": "5",
-        "TESSERA_ROLE": "worker", "TESSERA_ATTEMPT": "4", "MS_TOPO_TIMEOUT": "86400", "TESSERA_JOIN_TIMEOUT_MS": "86400000", "TESSERA_SECRET_FILE": "/var/run/tessera/secret/secret"}
+        "TESSERA_ROLE": "worker", "TESSERA_ATTEMPT": "4", "MS_TOPO_TIMEOUT": "86400", "TESSERA_JOIN_TIMEOUT_MS": "86400000",
+        "TESSERA_SECRET_FILE": "/var/run/tessera/secret/secret"}
     server = variables(pod_of(parsed, "PS"))
     assert (server["MS_ROLE"], server["TESSERA_ROLE"], server["MS_NODE_ID"]) == ("MS_PSERVER", "server", "server_0")
 

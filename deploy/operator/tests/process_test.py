@@ -1,12 +1,14 @@
 """Claims about the operator's process: its options, its probe, an API server that is away for a while, one that forgets what it told."""
 
 import collections
+import shutil
 import socket
 import subprocess
 import sys
 import urllib.request
 
 import pytest
+from api_server import ApiServer
 from harness import OPERATOR, TOKEN, OperatorProcesses, View, job, new_server, wait_for
 
 
@@ -65,6 +67,29 @@ def test_without_access_it_ends_with_an_error():
     done = subprocess.run([sys.executable, "-B", "-m", "tessera_operator"], cwd=OPERATOR, capture_output=True, text=True, timeout=60,
                           env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere", "KUBECONFIG": "/nowhere/config"})
     assert done.returncode == 1 and "neither a pod's service account nor a kubeconfig" in done.stderr
+
+
+def test_without_the_crds_or_an_api_server_it_ends_with_an_error(tmp_path):
+    with ApiServer() as server:
+        server.write_kubeconfig(tmp_path / "kubeconfig")
+    with ApiServer() as bare:
+        for place, words in ((server, "Connection refused"), (bare, "has no msjobs.mindspore.gitee.com and no tesserajobs.tessera.dev: kubectl apply")):
+            place.write_kubeconfig(tmp_path / "kubeconfig")
+            done = subprocess.run([sys.executable, "-B", "-m", "tessera_operator"], cwd=OPERATOR, capture_output=True, text=True, timeout=60,
+                                  env={"PATH": "/usr/bin:/bin", "KUBECONFIG": str(tmp_path / "kubeconfig")})
+            assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+def test_it_is_installed_as_the_image_does(tmp_path):
+    """By pip, without its requirements, which are here already."""
+    shutil.copytree(OPERATOR / "tessera_operator", tmp_path / "source/tessera_operator", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(OPERATOR / "pyproject.toml", tmp_path / "source")
+    made = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
+                           "--target", tmp_path / "there", tmp_path / "source"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([sys.executable, tmp_path / "there/bin/tessera-operator", "--help"], capture_output=True, text=True,
+                          env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "there")})
+    assert done.returncode == 0 and "Runs the MSJobs and TesseraJobs" in done.stdout
 
 
 def test_while_the_api_server_is_away_it_waits_and_then_goes_on(server, operators):
