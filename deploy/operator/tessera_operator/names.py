@@ -9,6 +9,7 @@ ROLE_LABEL = f"{GROUP}/role"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 FORMATION_LABEL = f"{GROUP}/formation"
+TLS_ANNOTATION = f"{GROUP}/tls-config"
 FINALIZER = f"{GROUP}/pods-end-first"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tessera-operator"}
 

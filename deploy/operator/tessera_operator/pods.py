@@ -1,12 +1,14 @@
 """The objects that a job is made of: its pods, the Service by which they find the scheduler, the Secret that they prove."""
 
 import copy
+import json
 
 from tessera_operator import names
 from tessera_operator.job import container_of
 
 ANY_NUMBER = "1000000"  # so often a scheduler lets workers come again: the operator counts them
-TLS_KEYS = {"Scheduler": ("config.json", "ca.crt", "server.p12", "password"), "Worker": ("config.json", "ca.crt", "client.p12", "password")}
+# Of the certificates' Secret what each side gets.
+TLS_KEYS = {"Scheduler": ("ca.crt", "server.p12", "password"), "Worker": ("ca.crt", "client.p12", "password")}
 SOURCE_FOLDER = f"{names.FOLDER}/source"
 NOBODY = 65532
 
@@ -63,7 +65,8 @@ def needed_keys(job):
     if job.tls:
         workers = {names.node_id(role.name, index) + ".p12" for _, role, index in job.members() if role.name != "Scheduler"}
         clients = workers if job.tls.get("perNode") else {"client.p12"}
-        return {job.tls["secretName"]: ("spec.tls.secretName", sorted({"config.json", "ca.crt", "server.p12", "password"} | clients))}
+        lists = {"crl.pem"} if job.tls.get("revocationList") else set()
+        return {job.tls["secretName"]: ("spec.tls.secretName", sorted({"ca.crt", "server.p12", "password"} | clients | lists))}
     if job.secret:
         return {job.secret: ("spec.secretName", [names.SECRET_KEY])}
     return {}
@@ -138,9 +141,18 @@ def _secret_volumes(job, role, index):
     side = "Scheduler" if role.name == "Scheduler" else "Worker"
     of_node = names.node_id(role.name, index) + ".p12" if side == "Worker" and job.tls.get("perNode") else None
     items = [{"key": of_node if of_node and key == "client.p12" else key, "path": key} for key in TLS_KEYS[side]]
-    source = {"name": job.tls["secretName"]}
+    items += [{"key": "crl.pem", "path": "crl.pem"}] if job.tls.get("revocationList") else []
+    config = {"path": "config.json", "fieldRef": {"fieldPath": f"metadata.annotations['{names.TLS_ANNOTATION}']"}}
     return {"tls": {"projected": {"defaultMode": 0o400, "sources": [
-        {"secret": source | {"items": items}}, {"secret": source | {"items": [{"key": "crl.pem", "path": "crl.pem"}], "optional": True}}]}}}
+        {"secret": {"name": job.tls["secretName"], "items": items}}, {"downwardAPI": {"items": [config]}}]}}}
+
+
+def tls_config(job):
+    """Where certificates are, as TESSERA_TLS_CONFIG has it: beside it. It is no secret, and comes into the pod as an annotation."""
+    config = {"server_cert_path": "server.p12", "client_cert_path": "client.p12", "ca_cert_path": "ca.crt"}
+    if job.tls.get("revocationList"):
+        config["crl_path"] = "crl.pem"
+    return json.dumps(config | {"cipher_list": job.tls.get("cipherList", ""), "cert_expire_warning_time_in_day": 90})
 
 
 def _give_secrets(job, pod, container, volumes):
@@ -215,6 +227,8 @@ def make_pod(job, role, index, attempt):
                                     + environment(job, role, index, attempt))
     volumes = _secret_volumes(job, role, index)
     if volumes:
+        if job.tls:
+            metadata["annotations"][names.TLS_ANNOTATION] = tls_config(job)
         _give_secrets(job, pod, container, volumes)
     if job.recovery and job.has_scheduler:
         pod["volumes"] = _add_by_name(pod.get("volumes"), [{"name": "tessera-recovery", "persistentVolumeClaim": {"claimName": job.recovery["claimName"]}}])

@@ -95,8 +95,10 @@ def _spec(kind):
         "secretDelivery": {"type": "string", "enum": ["Auto", "Mount", "Copy"], "default": "Auto", "description":
                            "How secrets come into a pod: mounted, as root can read them, or copied by a container beside the program's for another user."},
         "tls": {"type": "object", "required": ["secretName"], "description": "Certificates take the secret's place.",
-                "properties": {"secretName": SECRET_NAME | {"description": "A Secret with config.json, ca.crt, server.p12, client.p12 and password; crl.pem "
-                                                            "where config.json names it."},
+                "properties": {"secretName": SECRET_NAME | {"description": "A Secret with ca.crt, server.p12, client.p12 and password."},
+                               "revocationList": {"type": "boolean", "default": False, "description": "true: who is on the list crl.pem of the Secret is "
+                                                  "turned away."},
+                               "cipherList": {"type": "string", "maxLength": 4096, "description": "Names of ciphers, with colons between them; none: all."},
                                "perNode": {"type": "boolean", "default": False, "description": "true: a worker's certificate is worker_N.p12, a server's "
                                            "server_N.p12, instead of client.p12."}}},
         "recovery": {"type": "object", "required": ["claimName"], "description": "Where the scheduler keeps the job's state, so that it may be lost, too.",

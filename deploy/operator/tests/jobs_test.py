@@ -11,7 +11,7 @@ from pathlib import Path
 
 import kubernetes.client
 import pytest
-from harness import OperatorProcesses, View, job, names, new_server, port_named, role, wait_for
+from harness import ROOT, OperatorProcesses, View, job, names, new_server, port_named, role, wait_for
 from kubelet import Kubelet
 
 
@@ -187,7 +187,7 @@ def test_f80_an_eviction_does_not_count(cluster):
 
 
 def certificates(name, content):
-    data = {"config.json": b"{}", "ca.crt": b"ca", "server.p12": b"server", "client.p12": content, "password": b"word"}
+    data = {"ca.crt": b"ca", "server.p12": b"server", "client.p12": content, "password": b"word"}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
             "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
 
@@ -303,6 +303,35 @@ def test_a_misspelled_field_of_a_template_fails_the_job_with_its_path(cluster):
     assert "comand" in cluster.condition("misspelled", "Failed")["message"]
 
 
+@pytest.fixture
+def programs(monkeypatch):
+    """The folder that TESSERA_BIN names, where it has the real programs; in it `tessera` is found."""
+    folder = Path(os.environ.get("TESSERA_BIN") or ROOT / "build/release/bin").resolve()
+    missing = [name for name in ("tessera", "train_job", "resnet50_cifar10") if not (folder / name).exists()]
+    if missing:
+        pytest.skip(f"TESSERA_BIN names no folder with {', '.join(missing)}")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def real(cluster, programs):
+    """Applies a TesseraJob of two real ranks. Its scheduler is `tessera scheduler`, as of a job that names none."""
+    data = cluster.folder / "cifar"
+    if not data.exists():
+        subprocess.run([programs / "resnet50_cifar10", "--make_data", data, "--train_records", "320", "--test_records", "40"], check=True,
+                       stdout=subprocess.PIPE)
+
+    def apply(name, *arguments, **spec):
+        env = [{"name": "TESSERA_NUM_THREADS", "value": "1"}, {"name": "OMP_WAIT_POLICY", "value": "PASSIVE"}]
+        body = job(name, kind="TesseraJob", workers=2, recovery={"claimName": name}, **spec)
+        body["spec"]["msReplicaSpecs"] = {"Worker": role([str(programs / "train_job"), "--data_path", str(data), *arguments], 2,
+                                                         ports=port_named(free_port()), env=env)}
+        cluster.apply(body)
+
+    return apply
+
+
 def losses_of(text):
     """Loss by step; a step that was repeated has repeated its bits."""
     found = {}
@@ -311,33 +340,60 @@ def losses_of(text):
     return found
 
 
-def test_real_ranks_that_are_killed_come_again_and_lose_no_bit(cluster, monkeypatch):
-    """The scheduler is `tessera scheduler`, as of a job that names none. Where TESSERA_BIN is a folder with the programs."""
-    programs = Path(os.environ.get("TESSERA_BIN") or "build/release/bin").resolve()
-    missing = [name for name in ("tessera", "train_job", "resnet50_cifar10") if not (programs / name).exists()]
-    if missing:
-        pytest.skip(f"TESSERA_BIN names no folder with {', '.join(missing)}")
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    data = cluster.folder / "cifar"
-    subprocess.run([programs / "resnet50_cifar10", "--make_data", data, "--train_records", "320", "--test_records", "40"], check=True, stdout=subprocess.PIPE)
+def losses_of_job(cluster, name):
+    cluster.wait_until(name, "Succeeded", "tesserajobs")
+    return losses_of("".join(cluster.kubelet.log(f"{name}-worker-{index}") for index in range(2)))
 
-    def run(name, *arguments):
-        env = [{"name": "TESSERA_NUM_THREADS", "value": "1"}, {"name": "OMP_WAIT_POLICY", "value": "PASSIVE"}]
-        body = job(name, kind="TesseraJob", workers=2, recovery={"claimName": name})
-        body["spec"]["msReplicaSpecs"] = {"Worker": role([str(programs / "train_job"), "--data_path", str(data), "--steps", "8", *arguments], 2,
-                                                         ports=port_named(free_port()), env=env)}
-        cluster.apply(body)
-        try:
-            wait_for(f"{name} has ended", lambda: cluster.is_true(name, "Succeeded", "tesserajobs"), 90)
-        except AssertionError as late:
-            raise AssertionError(f"{late}: " + "".join(f"--- {pod}\n{cluster.kubelet.log(pod)}" for pod in cluster.pods(name))) from late
-        return losses_of("".join(cluster.kubelet.log(f"{name}-worker-{index}") for index in range(2)))
 
-    straight = run("straight")
+def test_real_ranks_that_are_killed_come_again_and_lose_no_bit(cluster, real):
+    real("straight", "--steps", "8")
+    straight = losses_of_job(cluster, "straight")
     assert len(straight) == 8
-    assert run("struck", "--kill_rank", "1", "--kill_step", "5", "--kill_once", str(cluster.folder / "struck.once")) == straight
+    real("struck", "--steps", "8", "--kill_rank", "1", "--kill_step", "5", "--kill_once", str(cluster.folder / "struck.once"))
+    assert losses_of_job(cluster, "struck") == straight
     assert cluster.status("struck", "tesserajobs")["restarts"] == 1
     assert sorted(member["attempt"] for member in cluster.status("struck", "tesserajobs")["members"].values()) == [0, 0, 1]
+
+
+def test_f75_real_ranks_train_on_while_their_scheduler_is_replaced(cluster, real):
+    stop = cluster.folder / "on.stop"
+    real("on", "--steps", "10", "--epochs", "100000", "--stop_file", str(stop))
+    cluster.wait_until("on", "Running", "tesserajobs")
+    cluster.wait_for_words("on-worker-0", "loss 20 ")
+    workers, old = {name: cluster.uid(name) for name in ("on-worker-0", "on-worker-1")}, cluster.uid("on-scheduler-0")
+    cluster.delete("pods", "on-scheduler-0")
+    cluster.wait_for_new("on-scheduler-0", old)
+    steps = len(losses_of(cluster.kubelet.log("on-worker-0")))
+    cluster.wait_for_words("on-worker-0", f"loss {steps + 100} ")
+    stop.touch()
+    losses = losses_of_job(cluster, "on")
+    assert len(losses) >= steps + 100 and workers == {name: cluster.uid(name) for name in workers}
+    assert cluster.status("on", "tesserajobs")["restarts"] == 0
+    assert cluster.get("pods", "on-scheduler-0")["metadata"]["labels"][names.ATTEMPT_LABEL] == "1"
+
+
+def test_f81_a_real_scheduler_turns_away_who_is_revoked_meanwhile_and_nothing_is_started_again_for_it(cluster, programs, real):
+    """The Secret is made as docs/kubernetes.md says; its list of revoked certificates is exchanged while the job runs."""
+    password = cluster.folder / "password"
+    password.write_text("a word of this test\n")
+    password.chmod(0o600)
+
+    def make(*arguments):
+        subprocess.run([programs / "tessera", "cluster", "make-certificates", cluster.folder / "tls", *arguments], check=True, stdout=subprocess.PIPE,
+                       env=os.environ | {"TESSERA_TLS_PASSWORD_FILE": str(password)})
+        files = [path for path in (cluster.folder / "tls").iterdir() if path.suffix in (".crt", ".p12", ".pem")] + [password]
+        return {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
+
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "real-tls"}, "data": make("--nodes", "worker_0", "worker_1")})
+    real("tls", "--steps", "10", "--epochs", "100000", tls={"secretName": "real-tls", "perNode": True, "revocationList": True})
+    cluster.wait_until("tls", "Running", "tesserajobs")
+    cluster.wait_for_words("tls-worker-0", "loss 20 ")
+    scheduler, pid = cluster.uid("tls-scheduler-0"), cluster.kubelet.pid("default", "tls-scheduler-0")
+    cluster.patch("secrets", "real-tls", {"data": {"crl.pem": make("--revoke", "worker_1")["crl.pem"]}})
+    cluster.wait_for_words("tls-scheduler-0", "revoked")
+    assert cluster.uid("tls-scheduler-0") == scheduler and cluster.kubelet.pid("default", "tls-scheduler-0") == pid
+    cluster.delete("tesserajobs", "tls")
+    wait_for("the job is gone", lambda: not cluster.find("tesserajobs", "tls"))
 
 
 def test_a_pod_in_the_way_is_named(cluster):

@@ -162,7 +162,7 @@ class Kubelet:
     def _start_sidecar(self, pod, container):
         pod.sidecars.append(self._start(pod, container, self._environment(pod, container)))
         probe = [self._translate(pod, container, word) for word in container["startupProbe"]["exec"]["command"]]
-        for _ in range(200):
+        for _ in range(3000):
             if subprocess.run(probe).returncode == 0:
                 return
             time.sleep(0.02)
@@ -205,6 +205,11 @@ class Kubelet:
             mode |= 0o440
         files = {}
         for source in sources:
+            for item in source.get("downwardAPI", {}).get("items", []):
+                annotation = re.fullmatch(r"metadata\.annotations\['(.+)'\]", item["fieldRef"]["fieldPath"]).group(1)
+                files[item["path"]] = pod.item["metadata"]["annotations"][annotation].encode()
+            if "secret" not in source:
+                continue
             secret, namespace = source["secret"], pod.item["metadata"]["namespace"]
             try:
                 data = self.store.get(self._secrets, namespace, secret["name"])["data"]

@@ -211,7 +211,7 @@ def try_manifests(items):
                 world = World(made)
                 secret = (made["spec"].get("tls") or {}).get("secretName") or made["spec"].get("secretName")
                 if secret:
-                    keys = ["config.json", "ca.crt", "server.p12", "client.p12", "password", "secret"] + [f"worker_{index}.p12" for index in range(99)]
+                    keys = ["ca.crt", "crl.pem", "server.p12", "client.p12", "password", "secret"] + [f"worker_{index}.p12" for index in range(99)]
                     world.secrets[secret] = {"data": dict.fromkeys(keys, "eA==")}
                 world.body["spec"]["suspend"] = False
                 world.settle()

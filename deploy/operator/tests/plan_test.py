@@ -376,7 +376,7 @@ class TestSecrets:
         w = self.with_tls().settle()
         assert not w.pods and w.condition("Created")["status"] == "False"
         assert w.condition("Created")["message"].startswith('spec.tls.secretName: there is no Secret "certificates" in namespace default')
-        w.secrets["certificates"] = {"data": dict.fromkeys(("config.json", "ca.crt", "server.p12", "password"), "eA==")}
+        w.secrets["certificates"] = {"data": dict.fromkeys(("ca.crt", "server.p12", "password"), "eA==")}
         w.settle()
         assert w.condition("Created")["message"] == 'spec.tls.secretName: the Secret "certificates" has no key client.p12'
         w.secrets["certificates"]["data"]["client.p12"] = "eA=="
@@ -385,9 +385,12 @@ class TestSecrets:
     def test_certificates_of_nodes_are_asked_for_by_their_names(self):
         assert "worker_0.p12, worker_1.p12" in self.with_tls(perNode=True).settle().condition("Created")["message"]
 
+    def test_a_list_of_revoked_certificates_is_asked_for_where_it_is_to_be_used(self):
+        assert "ca.crt, client.p12, crl.pem, password, server.p12" in self.with_tls(revocationList=True).settle().condition("Created")["message"]
+
     def test_another_content_of_a_secret_changes_nothing(self):
         w = self.with_tls()
-        w.secrets["certificates"] = {"data": dict.fromkeys(("config.json", "ca.crt", "server.p12", "client.p12", "password"), "eA==")}
+        w.secrets["certificates"] = {"data": dict.fromkeys(("ca.crt", "server.p12", "client.p12", "password"), "eA==")}
         w.go_on()
         w.secrets["certificates"]["data"]["client.p12"] = "eQ=="
         assert not w.look()

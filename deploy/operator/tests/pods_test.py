@@ -115,16 +115,28 @@ def test_for_another_user_than_root_the_secret_is_copied_beside_the_program(cont
 
 
 def test_a_pod_gets_only_the_certificates_of_its_side():
-    parsed = read_job(kind="TesseraJob", tls={"secretName": "certificates", "perNode": True})
+    parsed = read_job(kind="TesseraJob", tls={"secretName": "certificates", "perNode": True, "revocationList": True})
     paths = {}
     for role_name in ("Scheduler", "Worker"):
         pod = pod_of(parsed, role_name, 0)
         volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "tessera-tls")["projected"]
         assert volume["defaultMode"] == 0o400
-        paths[role_name] = {item["path"]: item["key"] for source in volume["sources"] for item in source["secret"]["items"]}
+        paths[role_name] = {item["path"]: item["key"] for source in volume["sources"] if "secret" in source for item in source["secret"]["items"]}
         assert variables(pod)["TESSERA_TLS_CONFIG"] == "/var/run/tessera/tls/config.json" and "TESSERA_SECRET_FILE" not in variables(pod)
     assert "client.p12" not in paths["Scheduler"] and "server.p12" not in paths["Worker"]
     assert paths["Worker"]["client.p12"] == "worker_0.p12" and "crl.pem" in paths["Worker"]
+
+
+@pytest.mark.parametrize("revocation", [False, True])
+def test_where_certificates_are_is_said_beside_them(revocation):
+    parsed = read_job(kind="TesseraJob", tls={"secretName": "certificates", "revocationList": revocation, "cipherList": "TLS_AES_256_GCM_SHA384"})
+    pod = pod_of(parsed)
+    config = json.loads(pod["metadata"]["annotations"][names.TLS_ANNOTATION])
+    assert config["client_cert_path"] == "client.p12" and config["cipher_list"] == "TLS_AES_256_GCM_SHA384"
+    assert ("crl_path" in config) == revocation
+    volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "tessera-tls")["projected"]
+    assert volume["sources"][1]["downwardAPI"]["items"][0] == {
+        "path": "config.json", "fieldRef": {"fieldPath": "metadata.annotations['tessera.dev/tls-config']"}}
 
 
 def test_a_pod_is_given_no_rights_and_no_variables_of_other_services():
