@@ -216,7 +216,12 @@ class _Planner:
         return self.done()
 
     def _forget_pods(self):
-        """What is made next are new attempts, which nobody has lost."""
+        """What is made next are new attempts, and the pods that are there are nobody's loss: the operator itself deletes them, and is to
+        know that also where its reason is gone before they are."""
+        for pod in self.own:
+            member = self.status.member(pod["metadata"]["name"])
+            member["attempt"] = max(member["attempt"], attempt_of(pod) + 1)
+            member.pop("uid", None)
         for member in self.status.members.values():
             if member.pop("uid", None):
                 member["attempt"] += 1
@@ -233,8 +238,7 @@ class _Planner:
         status.set("Suspended", True, "Suspended", f"{len(self.own)} pods are still ending" if self.own else "the job has no pods, until suspend is false")
         for kind in ("Running", "Restarting"):
             status.set(kind, False, "Suspended", "the job is suspended")
-        if not self.own:
-            self._forget_pods()
+        self._forget_pods()
         return self.done()
 
     def _has_formation(self):
@@ -251,6 +255,7 @@ class _Planner:
             self.status.set("Restarting", True, "NewFormation", message)
             self.status.set("Running", False, "NewFormation", message)
             self.tell("NewFormation", message, job.formation)
+            self._forget_pods()
             return False
         if before and before["generation"] != job.generation:
             for key in ("members", "restarts", "lastRestartTime", "completionTime", "startTime"):

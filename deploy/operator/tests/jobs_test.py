@@ -372,6 +372,30 @@ def test_f75_real_ranks_train_on_while_their_scheduler_is_replaced(cluster, real
     assert cluster.get("pods", "on-scheduler-0")["metadata"]["labels"][names.ATTEMPT_LABEL] == "1"
 
 
+def test_real_ranks_of_another_number_go_on_from_what_those_before_have_saved(cluster, programs, real):
+    """They are told to end, save the step that they are in, and the next formation begins after it."""
+    saved, stop = cluster.folder / "wide", cluster.folder / "wide.stop"
+    saved.mkdir()
+    real("wide")
+    job_now = cluster.job("wide", "tesserajobs")
+    (container,) = job_now["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    script = f'test -n "$(ls {saved})" && set -- "$@" --resume {saved}; exec "$@"'
+    container["command"] = ["sh", "-c", script, "sh", *container["command"], "--steps", "10", "--epochs", "100000", "--stop_file", str(stop),
+                            "--checkpoint_dir", str(saved), "--save_steps", "1000000"]
+    cluster.patch("tesserajobs", "wide", {"spec": {"generation": 2, "msReplicaSpecs": job_now["spec"]["msReplicaSpecs"]}})
+    cluster.wait_for_words("wide-worker-1", "loss 20 ")
+    cluster.patch("tesserajobs", "wide", {"spec": {"msReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    wait_for("one worker trains", lambda: sorted(cluster.pods("wide")) == ["wide-scheduler-0", "wide-worker-0"]
+             and cluster.get("pods", "wide-worker-0")["metadata"]["labels"][names.FORMATION_LABEL] == "2.1.0"
+             and cluster.get("pods", "wide-worker-0")["status"]["phase"] == "Running")
+    alone = cluster.kubelet.folder / f"wide-worker-0.{cluster.uid('wide-worker-0')[:8]}" / "log"
+    wait_for("it has trained", lambda: len(re.findall(r"loss \d+", alone.read_text())) > 5)
+    print(alone.read_text()[:600], cluster.kubelet.log("wide-worker-1")[-600:])
+    stop.touch()
+    cluster.wait_until("wide", "Succeeded", "tesserajobs")
+    assert cluster.status("wide", "tesserajobs")["restarts"] == 0
+
+
 def test_f81_a_real_scheduler_turns_away_who_is_revoked_meanwhile_and_nothing_is_started_again_for_it(cluster, programs, real):
     """The Secret is made as docs/kubernetes.md says; its list of revoked certificates is exchanged while the job runs."""
     password = cluster.folder / "password"

@@ -303,6 +303,22 @@ class TestSuspension:
         w.go_on()
         assert {w.attempt(name) for name in ALL} == {1} and w.status()["restarts"] == 0
 
+    @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+    def test_who_changes_his_mind_loses_no_pod_by_it(self, policy):
+        """What the operator itself has deleted is no loss, also where its reason is gone before the pod is."""
+        def workers(number):
+            return lambda spec: spec["msReplicaSpecs"]["Worker"].update(replicas=number)
+
+        for there, back in ((lambda spec: spec.update(suspend=True), lambda spec: spec.update(suspend=False)), (workers(3), workers(2))):
+            w = tessera_job(policy=policy, countDisruptions=True, maxRestarts=0)
+            w.edit(there)
+            w.look()
+            assert "deletionTimestamp" in w.pods["a-worker-0"]["metadata"]
+            w.edit(back)
+            w.go_on()
+            assert w.is_true("Running") and not w.is_true("Failed") and w.status()["restarts"] == 0
+            assert w.attempt("a-worker-0") == 1
+
     def test_a_deadline_does_not_count_what_was_suspended(self):
         w = tessera_job(run_policy={"activeDeadlineSeconds": 60})
         w.wait(50)
