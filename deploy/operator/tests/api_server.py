@@ -65,6 +65,7 @@ class Request:
     resource: str  # "pods", "msjobs/status"
     namespace: str | None
     name: str | None
+    selector: str | None = None
     code: int = 0
 
 
@@ -220,7 +221,8 @@ class ApiServer:
         verb = {"GET": "get" if name else "watch" if is_watch else "list", "POST": "create", "PUT": "update", "PATCH": "patch",
                 "DELETE": "delete"}[request.method]
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        entry = Request(time.monotonic(), token, verb, resource.group, resource.plural + (f"/{subresource}" if subresource else ""), namespace, name)
+        entry = Request(time.monotonic(), token, verb, resource.group, resource.plural + (f"/{subresource}" if subresource else ""), namespace, name,
+                        query.get("labelSelector"))
         self.requests.append(entry)
         if token and not (token in self.users and self.users[token].allows(entry.group, entry.resource, verb)):
             entry.code = 403

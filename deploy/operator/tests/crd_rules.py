@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 
 import celpy
 import jsonschema
@@ -114,9 +115,10 @@ def check(resource, item, old, is_strict):
         raise error(422, "Invalid", f'{resource.kind}.{resource.group} "{item["metadata"].get("name")}" is invalid: {words}', causes)
 
 
-def structural_faults(schema, path="openAPIV3Schema", is_bounded=True):
+def structural_faults(schema, path="openAPIV3Schema", rules="", name=""):
     """What an API server refuses of a schema itself: each level has a type, properties and additionalProperties exclude each other, no
-    `additionalProperties: false`; and what makes a rule's cost unbounded: lists, maps and texts below one without a limit."""
+    `additionalProperties: false`; and what makes a rule's cost unbounded: a list or map without a limit that has rules below it, or is
+    named by one above. `rules`: those above that reach it."""
     faults = []
     if "type" not in schema and not schema.get("x-kubernetes-int-or-string"):
         faults.append(f"{path}: it has no type")
@@ -124,21 +126,24 @@ def structural_faults(schema, path="openAPIV3Schema", is_bounded=True):
         faults.append(f"{path}: additionalProperties must not be false")
     if "properties" in schema and "additionalProperties" in schema:
         faults.append(f"{path}: properties and additionalProperties exclude each other")
-    for rule in schema.get("x-kubernetes-validations") or []:
+    own = schema.get("x-kubernetes-validations") or []
+    for rule in own:
         _program(rule["rule"])  # it compiles
         if not rule.get("message"):
             faults.append(f"{path}: a rule has no message: {rule['rule']}")
         field = rule.get("fieldPath", "").strip(".").split(".")[0]
         if field and field not in schema.get("properties", {}):
             faults.append(f"{path}: fieldPath {rule['fieldPath']} is none of its properties")
-    for name, sub in (schema.get("properties") or {}).items():
-        faults += structural_faults(sub, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
+    is_named = bool(name) and re.search(rf"\.{name}\b", rules) is not None
+    # A rule above reaches what is below only by a name that it has.
+    rules = (rules if is_named or not name else "") + "".join(rule["rule"] for rule in own)
+    for below, sub in (schema.get("properties") or {}).items():
+        faults += structural_faults(sub, f"{path}.{below}", rules, below)
+    for key, limit in (("items", "maxItems"), ("additionalProperties", "maxProperties")):
         if isinstance(schema.get(key), dict):
-            has_rules = "x-kubernetes-validations" in str(schema[key]) or "x-kubernetes-validations" in schema
-            if has_rules and ("maxItems" if key == "items" else "maxProperties") not in schema:
-                faults.append(f"{path}: rules below it need a limit of its length")
-            faults += structural_faults(schema[key], f"{path}.{key}")
+            if (is_named or own or "x-kubernetes-validations" in str(schema[key])) and limit not in schema:
+                faults.append(f"{path}: rules need a limit of its length, {limit}")
+            faults += structural_faults(schema[key], f"{path}.{key}", rules)
     return faults
 
 

@@ -203,7 +203,8 @@ def test_f81_new_certificates_reach_a_pod_that_runs_and_nothing_is_started_again
         if context:
             spec["template"]["spec"]["containers"][0]["securityContext"] = context
     cluster.apply(body)
-    wait_for("it says that the Secret is missing", lambda: "spec.tls.secretName" in (cluster.condition(name, "Created", "tesserajobs") or {}).get("message", ""))
+    wait_for("the Secret is said to be missing",
+             lambda: "spec.tls.secretName" in (cluster.condition(name, "Created", "tesserajobs") or {}).get("message", ""))
     cluster.apply(certificates(name, b"the first one"))
     cluster.patch("tesserajobs", name, {"metadata": {"annotations": {"look": "again"}}})
     cluster.wait_until(name, "Running", "tesserajobs")

@@ -53,7 +53,10 @@ def test_a_structural_fault_is_noticed():
     faults = crd_rules.structural_faults({"type": "object", "properties": {"a": {}}, "additionalProperties": False})
     assert len(faults) == 3
     unbounded = {"type": "array", "items": {"type": "object", "x-kubernetes-validations": [{"rule": "true", "message": "m"}]}}
-    assert "need a limit" in crd_rules.structural_faults(unbounded)[0]
+    assert "maxItems" in crd_rules.structural_faults(unbounded)[0]
+    above = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}},
+             "x-kubernetes-validations": [{"rule": "self.a.all(x, x != '')", "message": "m"}]}
+    assert "openAPIV3Schema.a" in crd_rules.structural_faults(above)[0]
 
 
 def test_every_field_of_ours_says_what_it_is():

@@ -392,6 +392,8 @@ class TestSecrets:
         w = self.with_tls().settle()
         assert not w.pods and w.condition("Created")["status"] == "False"
         assert w.condition("Created")["message"].startswith('spec.tls.secretName: there is no Secret "certificates" in namespace default')
+        w.wait(10).look()
+        assert [type(step) for step in w.last_plan] == [actions.LookAgain]  # it was said, and is not said again
         w.secrets["certificates"] = {"data": dict.fromkeys(("ca.crt", "server.p12", "password"), "eA==")}
         w.settle()
         assert w.condition("Created")["message"] == 'spec.tls.secretName: the Secret "certificates" has no key client.p12'

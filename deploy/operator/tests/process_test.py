@@ -42,6 +42,14 @@ def test_it_serves_the_namespaces_that_it_is_told_of_alone(server, operators):
     assert operators.stop(pid) == 0
 
 
+def test_it_hears_of_pods_of_jobs_alone(server, operators):
+    """Not of all pods of a cluster."""
+    pid = operators.start()
+    asked = wait_for("it watches", lambda: len(found := [request for request in server.requests if request.resource == "pods" and request.user]) == 2 and found)
+    assert {(request.verb, request.selector) for request in asked} == {("list", "tessera.dev/job"), ("watch", "tessera.dev/job")}
+    assert operators.stop(pid) == 0
+
+
 def test_its_probe_answers(operators):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
