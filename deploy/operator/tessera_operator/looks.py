@@ -1,0 +1,91 @@
+"""Which jobs are to be looked at, and when: each by one thread at a time, however often it is asked for."""
+
+import heapq
+import logging
+import threading
+import time
+
+from tessera_operator.reconcile import reconcile
+
+logger = logging.getLogger("tessera_operator")
+SETTLE_S = 0.05  # events come in crowds: one look sees all of them
+MAX_PAUSE_S = 60.0
+
+
+class Looks:
+    """Threads that look at jobs. ask() is called from any thread."""
+
+    def __init__(self, cluster, num_threads=4):
+        self._cluster = cluster
+        self._lock = threading.Condition()
+        self._due = {}  # key -> when
+        self._heap = []  # (when, key), some of them outdated
+        self._busy = {}  # key -> when it was asked for meanwhile, or None
+        self._refusals = {}
+        self._failures = {}
+        self._is_over = False
+        self._threads = [threading.Thread(target=self._work, name=f"looks-{number}", daemon=True) for number in range(num_threads)]
+
+    def start(self):
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self):
+        """Returns when no look is under way any more."""
+        with self._lock:
+            self._is_over = True
+            self._lock.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def ask(self, key, after_s=SETTLE_S):
+        with self._lock:
+            self._put(key, time.monotonic() + after_s)
+
+    def _put(self, key, when):
+        if key in self._busy:
+            before = self._busy[key]
+            self._busy[key] = when if before is None else min(before, when)
+        elif key not in self._due or when < self._due[key]:
+            self._due[key] = when
+            heapq.heappush(self._heap, (when, key))
+            self._lock.notify()
+
+    def _next(self):
+        """The key that is due, once there is one; None at the end."""
+        with self._lock:
+            while not self._is_over:
+                while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+                    heapq.heappop(self._heap)
+                left = self._heap[0][0] - time.monotonic() if self._heap else None
+                if left is not None and left <= 0:
+                    key = heapq.heappop(self._heap)[1]
+                    del self._due[key]
+                    self._busy[key] = None
+                    return key
+                self._lock.wait(left)
+        return None
+
+    def _work(self):
+        while (key := self._next()) is not None:
+            after_s = self._look(key)
+            with self._lock:
+                asked = self._busy.pop(key)
+                if after_s is not None:
+                    self._put(key, time.monotonic() + after_s)
+                if asked is not None:
+                    self._put(key, asked)
+
+    def _look(self, key):
+        try:
+            after_s, refusals = reconcile(self._cluster, key, self._refusals.get(key, ()))
+        except Exception as failure:  # whatever it was, the other jobs go on
+            count = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = min(2.0 ** (count - 1), MAX_PAUSE_S)
+            logger.error("%s %s/%s: %s: %s; again in %.0f s", *key, type(failure).__name__, str(failure).replace("\n", " ")[:500], pause)
+            return pause
+        self._failures.pop(key, None)
+        self._refusals[key] = refusals
+        if after_s is None:
+            self._refusals.pop(key, None)
+        return after_s
