@@ -49,6 +49,7 @@ struct RendezvousClient::Impl {
   Impl(const ClientOptions& client_options, std::function<void(const RendezvousEnd&)> on_end)
       : options(client_options),
         ended(std::move(on_end)),
+        stamp(stamp_of_files(options.tls)),
         tls(make_tls_context(options.tls, TlsSide::kClient, std::time(nullptr))),
         connector(loop, options.scheduler, tls),
         timer(loop),
@@ -111,8 +112,24 @@ struct RendezvousClient::Impl {
     return generation.number;
   }
 
+  // A certificate that was renewed while the job runs is shown at the next connection.
+  void reread_files() {
+    const std::string found = stamp_of_files(options.tls);
+    if (found == stamp) return;
+    stamp = found;
+    try {
+      tls = make_tls_context(options.tls, TlsSide::kClient, std::time(nullptr));
+    } catch (const Error& e) {
+      log_warning("the certificate of before is used again: {}", e.what());
+      return;
+    }
+    connector.use(tls);
+    for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
+  }
+
   void connect() {
     is_connecting = true;
+    reread_files();
     connector.connect(kWelcomeMs, [this](std::shared_ptr<Connection> made, const std::string& reason) {
       is_connecting = false;
       if (!made) return pause(reason);
@@ -300,6 +317,7 @@ struct RendezvousClient::Impl {
 
   ClientOptions options;
   std::function<void(const RendezvousEnd&)> ended;
+  std::string stamp;  // of the files that `tls` is made of
   std::shared_ptr<const TlsContext> tls;
 
   // Of the client's thread.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tessera/cluster/rendezvous/connection.h"
 #include "tessera/cluster/rendezvous/host_port.h"
@@ -24,6 +25,8 @@ class Connector {
   // Gives `done` a connection that is not started, or none and why.
   using Done = std::function<void(std::shared_ptr<Connection> made, const std::string& reason)>;
   void connect(int64_t timeout_ms, Done done);
+  // Connections from now on are made with it.
+  void use(std::shared_ptr<const TlsContext> tls) { tls_ = std::move(tls); }
   // Drops what is under way.
   void cancel();
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/client.h"
 #include "tessera/cluster/rendezvous/server.h"
 #include "tessera/cluster/rendezvous/test_peer.h"
 #include "tessera/cluster/tls/make_certificates.h"
@@ -47,7 +48,7 @@ class MadeCertificates : public testing::Test {
  protected:
   MadeCertificates() {
     std::filesystem::remove_all(folder);
-    make_certificates({.directory = folder, .password = Password("pass"), .node_ids = {}}, std::time(nullptr));
+    make_certificates({.directory = folder, .password = Password("pass"), .node_ids = {"a"}}, std::time(nullptr));
   }
   ~MadeCertificates() override { std::filesystem::remove_all(folder); }
 
@@ -67,6 +68,29 @@ TEST_F(MadeCertificates, WhoIsRevokedDuringTheHandshakeIsNotLetIn) {
     EXPECT_FALSE(early.enroll("any"));
     EXPECT_TRUE(early.is_hung_up());
   }
+}
+
+TEST_F(MadeCertificates, AMemberShowsItsRenewedCertificateWhenItsOldOneIsRevoked) {
+  using std::filesystem::copy_options;
+  const std::string other = folder + "_other";
+  std::filesystem::remove_all(other);
+  std::filesystem::create_directories(other);
+  const auto put = [&](const std::string& name) {
+    std::filesystem::copy_file(folder + "/" + name + ".p12", other + "/mine.p12", copy_options::overwrite_existing);
+  };
+  put("client");
+  const RunningServer server({.tls = certificates_of(folder, "server"), .scheduler = {.num_workers = 1}},
+                             FileSystem::local(), Clock::system());
+  auto tls = certificates_of(folder, "client");
+  tls.certificates->identity_path = other + "/mine.p12";
+  RendezvousClient client({.scheduler = {"127.0.0.1", server.port()}, .tls = tls, .host = "here", .node_ids = {"a"}},
+                          [](const RendezvousEnd&) {});
+  EXPECT_EQ(client.wait_for_generation().number, 1U);
+  put("a");
+  revoke_certificate(folder, "client", Password("pass"), std::time(nullptr));
+  std::this_thread::sleep_for(milliseconds(1200));  // the server reads them again every 500 ms
+  EXPECT_EQ(client.set_state("seed", "7", 20000), "7");
+  std::filesystem::remove_all(other);
 }
 
 // Every file that is begun fails.
