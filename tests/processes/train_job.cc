@@ -183,7 +183,7 @@ int main(int argc, char** argv) {
   app.add_option("--kill_once", o.kill_once);
   app.add_option("--stop_after", o.stop_after);
   app.add_option("--stop_file", o.stop_file);  // once there is one
-  app.add_flag("--automatic", o.automatic);  // by a profile that is always the same
+  app.add_flag("--automatic", o.automatic);    // by a profile that is always the same
   app.add_option("--stages", o.stages);
   app.add_option("--micro_batches", o.micro_batches);
   CLI11_PARSE(app, argc, argv);

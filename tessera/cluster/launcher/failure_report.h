@@ -19,7 +19,8 @@ struct FailedJob {
   std::string how;         // it has ended
 };
 
-// Says how a process has ended. `start_error`: errno of a program that could not be started, or 0; `status`: as waitpid() gives it.
+// Says how a process has ended. `start_error`: errno of a program that could not be started, or 0; `status`: as
+// waitpid() gives it.
 std::string how_ended(int start_error, int status);
 // Its command line is wrong, and stays so.
 bool is_usage_error(int status);
