@@ -136,6 +136,19 @@ TEST(ClusterCheck, ARankTableIsComparedWithTheHosts) {
   }
 }
 
+TEST(ClusterCheck, ARankTableIsNotTrusted) {
+  const auto facts = cluster_of(2);
+  const auto wide = table_of("10.0.0.1", "node1,]") + std::string(1 << 20, ' ');
+  EXPECT_THAT(found(facts, wide), testing::Contains(HasSubstr("at node1,] there")));
+  const auto apart = "[1," + std::string(1 << 20, ' ') + "]";
+  EXPECT_THAT(found(facts, apart), ElementsAre(testing::StartsWith("fault: table.json: ")));
+  for (const char* rank : {"4294967296", "-1", "99999999999999999999"}) {
+    EXPECT_THAT(found(facts, table_of("10.0.0.1", "node1", rank)),
+                testing::Contains(HasSubstr("fault: table.json: rank_id")))
+        << rank;
+  }
+}
+
 TEST(ClusterCheck, FactsAreReadAsTheyWereSaid) {
   auto one = host(3);
   one.name = "a \"name\"\n";

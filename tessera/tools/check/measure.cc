@@ -218,7 +218,8 @@ std::vector<std::vector<std::pair<size_t, size_t>>> rounds_of(size_t count) {
 // Each pair's figures are known to the one that begins, and then to all.
 std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vector<int>& ranks,
                                      const MeasureOptions& options) {
-  std::vector<std::byte> bytes(static_cast<size_t>(options.bytes));
+  const bool measures = std::ranges::count(ranks, world.rank()) > 0;
+  std::vector<std::byte> bytes(measures ? static_cast<size_t>(options.bytes) : 0);
   std::vector<PairFacts> pairs;
   constexpr int kShortOnes = 10;
   for (const auto& round : rounds_of(ranks.size())) {
