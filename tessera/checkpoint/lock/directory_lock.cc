@@ -100,7 +100,9 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
 }
 
 void DirectoryLock::keep() {
-  if (const auto holder = read_holder(files_, path_); holder && is_this_job(*holder, self_)) return;
+  // A file that is there and says nothing is this job's: another one would have written who it is.
+  const auto holder = read_holder(files_, path_);
+  if (holder ? is_this_job(*holder, self_) : files_.exists(path_)) return;
   files_.create_directories(directory_);
   auto lock = files_.try_lock(path_);
   if (lock == nullptr) refuse(directory_, read_holder(files_, path_));
