@@ -65,9 +65,9 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
 }
 
 // What a search decides of: the step, and how it is searched for.
-std::string subject_of(const ir::Graph& graph, const AutomaticPlanOptions& options) {
+std::string subject_of(const std::string& graph_hash, const AutomaticPlanOptions& options) {
   const auto& search = options.search;
-  return fmt::format("plan of {} by {} within {}, {} rounds, {} s, profile {}", compiler::hash_of(graph),
+  return fmt::format("plan of {} by {} within {}, {} rounds, {} s, profile {}", graph_hash,
                      static_cast<int>(search.algorithm), search.memory_limit_bytes, search.rounds,
                      search.timeout_seconds, printable(options.profile ? options.profile->name : ""));
 }
@@ -79,7 +79,8 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
   const bool is_given = options.planner || !options.load_file.empty();
   const ir::Graph simplified = compiler::simplify(graph);
   // Another measurement, or a search in limited time, might choose another one.
-  const std::string subject = subject_of(simplified, options);
+  const std::string hash = compiler::hash_of(simplified);
+  const std::string subject = subject_of(hash, options);
   std::string json = is_given ? "" : find_decision(context, subject);
   const bool is_known = !json.empty();
   const auto profile = options.profile || is_given || is_known ? options.profile.value_or(compiler::example_profile())
@@ -100,7 +101,6 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
   if (!is_known && !is_given) keep_decision(context, subject, json);
   auto record = std::make_shared<const compiler::PlanRecord>(compiler::parse_plan_record(json, "rank 0's plan"));
   // A rank with another network would wait for ever.
-  const std::string hash = compiler::hash_of(simplified);
   const std::string first = broadcast_text(context, hash, "comparing the ranks' graphs");
   int64_t differs = hash == first ? context.size() : context.rank();
   context.world().all_reduce(&differs, 1, DType::kI64, comm::ReduceOp::kMin, "comparing the ranks' graphs");
