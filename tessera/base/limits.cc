@@ -65,6 +65,8 @@ int64_t swap_space_of_machine() {
   return sysinfo(&found) == 0 ? static_cast<int64_t>(found.totalswap) * found.mem_unit : 0;
 }
 
+bool can_machine_hold(int64_t size_bytes) { return size_bytes - swap_space_of_machine() <= memory_of_machine(); }
+
 int64_t file_size_limit() { return limit_of(RLIMIT_FSIZE); }
 
 void make_file_size_limit_an_error() {

@@ -20,6 +20,8 @@ AddressSpace address_space();
 // space.
 int64_t memory_of_machine();
 int64_t swap_space_of_machine();
+// Whether both together are so many bytes. Some systems promise more, and kill the process when it uses them.
+bool can_machine_hold(int64_t size_bytes);
 
 // The most bytes of a file that this process writes (`ulimit -f`), and of shared memory that it makes, which is a file
 // to the system; -1: no limit.

@@ -27,16 +27,14 @@ int64_t bytes_of_line(const std::string& line, const char* name) {
   return std::strtoll(line.c_str() + std::strlen(name), nullptr, 10) * 1024;
 }
 
-// What no process of this machine can have, the system would promise all the same, and kill the process later.
 void require_memory_of_machine(int64_t size_bytes) {
-  const int64_t memory = memory_of_machine();
+  if (can_machine_hold(size_bytes)) return;
   const int64_t swap = swap_space_of_machine();
-  if (size_bytes - swap <= memory) return;
   throw InvalidArgument(
       "arena: a rank's step needs {}, this machine or control group has {} of memory{}: use more ranks on other hosts, "
-      "a "
-      "smaller batch, or memory_limit for a plan that needs less",
-      format_bytes(size_bytes), format_bytes(memory), swap > 0 ? " and " + format_bytes(swap) + " of swap space" : "");
+      "a smaller batch, or memory_limit for a plan that needs less",
+      format_bytes(size_bytes), format_bytes(memory_of_machine()),
+      swap > 0 ? " and " + format_bytes(swap) + " of swap space" : "");
 }
 
 }  // namespace

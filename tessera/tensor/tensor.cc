@@ -103,9 +103,8 @@ Tensor::Tensor(const Type& type) : type_(type) {
   const auto bytes = static_cast<size_t>(type.size_bytes());
   const size_t rounded = (bytes + 63) / 64 * 64;
   if (rounded == 0) return;
-  // Some systems promise memory that no process can have, and kill the process later.
   constexpr size_t kLarge = size_t{1} << 30;
-  const bool can_be = rounded < kLarge || type.size_bytes() - swap_space_of_machine() <= memory_of_machine();
+  const bool can_be = rounded < kLarge || can_machine_hold(type.size_bytes());
   void* const memory = can_be ? std::aligned_alloc(64, rounded) : nullptr;
   if (memory == nullptr) throw NoMemory(type);
   ask_for_huge_pages(memory, rounded);
