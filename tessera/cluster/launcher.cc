@@ -191,6 +191,8 @@ class Launcher {
     if (end.kind == Kind::kGenerationEnded && recovers_) return take_end_of_generation(end);
     recovers_ = false;
     is_finished_ = end.kind == Kind::kJobFinished;
+    const std::optional<int> lost = end.kind == Kind::kJobFailed ? place_of(end.rank) : std::nullopt;
+    if (lost && children_[static_cast<size_t>(*lost)].is_awaited) note_failure(end.rank);
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (std::exchange(child.is_awaited, false) && !is_finished_) note_failure(rank_of(place));

@@ -293,7 +293,10 @@ struct RendezvousClient::Impl {
                        : end->kind == Kind::kRefused     ? "was refused by the scheduler"
                        : end->kind == Kind::kJobFinished ? "has a job that is over"
                                                          : "has a job that failed";
-    throw IoError("{}: node {} {}: {}", doing, options.node_ids.front(), what, end ? end->reason : last_reason);
+    const std::string why =
+        fmt::format("{}: node {} {}: {}", doing, options.node_ids.front(), what, end ? end->reason : last_reason);
+    if (end && end->kind == Kind::kJobFailed && end->rank >= 0) throw comm::PeerFailure(end->rank, why);
+    throw IoError("{}", why);
   }
 
   std::string ask_state(const std::string& name, const Message& question, int64_t timeout, bool& is_there) {

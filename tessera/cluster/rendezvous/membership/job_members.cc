@@ -11,6 +11,8 @@
 namespace tessera::cluster::rendezvous {
 
 void JobScheduler::take(Peer& peer, const Register& message) {
+  // A rank that began anew when the job failed must know whose failure it was.
+  if (phase_ == JobPhase::kFailed) return tell(peer.id, ended_, /*ends=*/true);
   if (std::string reason = why_not(peer, message); !reason.empty()) return refuse(peer, reason);
   for (const std::string& id : message.node_ids) {
     const auto found = nodes_.find(id);

@@ -213,8 +213,9 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
 void JobScheduler::end_job(bool failed, const std::string& node_id, const std::string& reason) {
   phase_ = failed ? JobPhase::kFailed : JobPhase::kFinished;
   failure_ = !failed ? "" : node_id.empty() ? reason : fmt::format("node {} failed: {}", node_id, reason);
+  ended_ = {failed, node_id, rank_of(node_id), reason};
   record();
-  tell_members(JobEnded{failed, node_id, rank_of(node_id), reason}, /*ends=*/true);
+  tell_members(ended_, /*ends=*/true);
 }
 
 std::string JobScheduler::named(const std::string& node_id) const {

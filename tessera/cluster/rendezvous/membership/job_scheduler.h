@@ -138,6 +138,7 @@ class JobScheduler {
   bool is_dirty_ = false;
   JobPhase phase_ = JobPhase::kWaiting;
   std::string failure_;
+  JobEnded ended_;  // what its members were told when it was over
   int64_t started_ms_ = 0;
   int64_t waiting_since_ms_ = 0;
   int64_t ticked_ms_ = 0;

@@ -87,6 +87,22 @@ class Job {
   std::vector<PeerId> ended;
 };
 
+TEST(JobScheduler, WhoComesAfterTheFailureHearsWhoseItWas) {
+  Job job({.num_workers = 2});
+  job.join("a");
+  const PeerId b = job.join("b");
+  job.say(b, Leave{.node_id = "b", .failed = true, .reason = "killed by SIGKILL"});
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  const PeerId late = job.join("a", 2);
+  const auto* heard = job.last_of<JobEnded>(late);
+  ASSERT_NE(heard, nullptr);
+  EXPECT_TRUE(heard->failed);
+  EXPECT_EQ(heard->node_id, "b");
+  EXPECT_EQ(heard->rank, 1);
+  EXPECT_EQ(heard->reason, "killed by SIGKILL");
+  EXPECT_EQ(job.refusal_of(late), "");
+}
+
 TEST(JobScheduler, RanksFollowHostAndNodeIdNotTheOrderOfComing) {
   Job job({.num_workers = 5});
   const PeerId w10 = job.join("worker_10", 1, "left");
