@@ -133,7 +133,9 @@ def test_the_angle_of_doubles_is_right_to_their_precision():
 def test_a_range_keeps_to_its_most_numbers():
     assert ops.range(1, 7, 2, maxlen=3).asnumpy().tolist() == [1, 3, 5]
     for call, error, message in [(lambda: ops.range(1, 7, 2, maxlen=2), ValueError, "has 3 numbers, 'maxlen' allows 2"),
-                                 (lambda: ops.Range(2)(1, 7, 2), ValueError, "'maxlen' allows 2"), (lambda: ops.range(1, 7, 2, 0), ValueError, "positive"),
+                                 (lambda: ops.Range(2)(1, 7, 2), ValueError, "'maxlen' allows 2"),
+                                 (lambda: ops.range(0, 10**13, 1), ValueError, "has 10000000000000 numbers, 'maxlen' allows 1000000"),
+                                 (lambda: ops.range(1, 7, 2, 0), ValueError, "positive"),
                                  (lambda: ops.range(1, 7, 2, 2.0), TypeError, "must be int")]:
         with pytest.raises(error, match=message):
             call()

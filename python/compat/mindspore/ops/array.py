@@ -54,9 +54,13 @@ def range(start, end, step, maxlen=1000000):
         raise TypeError(f"For 'Range', the 'maxlen' must be int, but got {type(maxlen).__name__}.")
     if maxlen < 1:
         raise ValueError(f"For 'Range', the 'maxlen' must be positive, but got {maxlen}.")
-    made = arange(start, end, step)
-    if made.size > maxlen:
-        raise ValueError(f"For 'Range', [{start}, {end}) by {step} has {made.size} numbers, 'maxlen' allows {maxlen}.")
+    first, last, by = [float(x.item() if isinstance(x, _tessera.Tensor) else x) for x in (start, end, step)]
+    count = (last - first) / by if by and all(map(_math.isfinite, (first, last, by))) else 0
+    # Far too many are not made first.
+    made = arange(start, end, step) if count <= maxlen + 1 else None
+    count = _math.ceil(count) if made is None else made.size
+    if count > maxlen:
+        raise ValueError(f"For 'Range', [{start}, {end}) by {step} has {count} numbers, 'maxlen' allows {maxlen}.")
     return made
 
 
