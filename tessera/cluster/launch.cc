@@ -271,7 +271,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
         name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
         name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
         name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" ||
-        name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE") {
+        name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" ||
+        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

@@ -88,6 +88,10 @@ class Launcher {
       for (RankChild& child : children_) wait_for(child);
       throw;
     }
+    for (RankOutput& stream : earlier_) {
+      pass_on_rest(stream);
+      stream.release();
+    }
     for (RankChild& child : children_) {
       pass_on_rest(child.out);
       pass_on_rest(child.err);
@@ -205,13 +209,16 @@ class Launcher {
   // Ranks that live begin anew by themselves.
   void take_end_of_generation(const rendezvous::RendezvousEnd& end) {
     if (is_ending()) return;
+    num_losses_ = end.num_losses;
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
       const bool is_named = end.is_lost && end.node_id == node_id_of(place);
-      if (child.is_running && is_named) {
+      // Who says itself that it fails has more to write, and ends.
+      if (child.is_running && is_named && end.ends_by_itself) {
+        child.kill_ms = now_ms() + options_.grace_ms;
+      } else if (child.is_running && is_named) {
         say(fmt::format("rank {} is lost: {}; killing it", rank_of(place), end.reason));
-        kill(child.guard, kEndAllSignal);
-        kill(child.guard, SIGCONT);
+        kill_at_once(child);
       }
       if (!child.is_running && child.restart_ms == 0) {
         child.is_awaited = true;
@@ -219,6 +226,21 @@ class Launcher {
         child.after = end.generation;
         child.restart_ms = now_ms() + pause_before_start(child);
       }
+    }
+  }
+  // A guard that has been stopped goes on for it.
+  static void kill_at_once(const RankChild& child) {
+    kill(child.guard, kEndAllSignal);
+    kill(child.guard, SIGCONT);
+  }
+  void kill_late() {
+    for (int place = 0; place < num_children(); ++place) {
+      RankChild& child = children_[static_cast<size_t>(place)];
+      if (!child.is_running || child.kill_ms == 0 || now_ms() < child.kill_ms) continue;
+      child.kill_ms = 0;
+      say(fmt::format("rank {} has said that it fails and has not ended within {} ms; killing it", rank_of(place),
+                      options_.grace_ms));
+      kill_at_once(child);
     }
   }
   bool is_ending() const { return end_signal_ != 0 || output_error_ != 0 || next_kill_ms_ != 0 || is_finished_; }
@@ -231,11 +253,13 @@ class Launcher {
   bool is_any_awaited() const {
     return std::ranges::any_of(children_, [](const RankChild& child) { return child.is_awaited; });
   }
-  // When the next process is to be started; -1: none is.
-  int64_t next_start_ms() const {
+  // When the next process is to be started or killed; -1: none is.
+  int64_t next_change_ms() const {
     int64_t first = -1;
     for (const RankChild& child : children_) {
-      if (child.restart_ms != 0 && (first < 0 || child.restart_ms < first)) first = child.restart_ms;
+      for (const int64_t at_ms : {child.restart_ms, child.is_running ? child.kill_ms : 0}) {
+        if (at_ms != 0 && (first < 0 || at_ms < first)) first = at_ms;
+      }
     }
     return first;
   }
@@ -255,11 +279,13 @@ class Launcher {
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (child.restart_ms == 0 || now_ms() < child.restart_ms) continue;
-      pass_on_rest(child.out);
-      pass_on_rest(child.err);
-      child.err.release();
-      say(fmt::format("rank {}: {}; the job goes on, starting it again ({}.)", rank_of(place),
-                      how_ended(static_cast<size_t>(place)), ++child.num_restarts));
+      // What nobody takes now waits beside that of the next process.
+      for (RankOutput* stream : {&child.out, &child.err}) {
+        if (!has_passed_on(*stream)) earlier_.push_back(std::move(*stream));
+      }
+      say(fmt::format("rank {}: {}; the job goes on, starting it again (loss {} of {})", rank_of(place),
+                      how_ended(static_cast<size_t>(place)), num_losses_, link_->client().max_restarts()));
+      ++child.num_restarts;
       child.restart_ms = 0;
       child.is_awaited = false;
       status_text_.clear();
@@ -329,6 +355,7 @@ class Launcher {
     if (guard == 0) guard_rank(launcher, report, exec_rank, &rank_start);
     child.guard = guard;
     child.is_running = true;
+    child.kill_ms = 0;
     ++num_running_;
     child.guard_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, guard, 0)));
     if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
@@ -353,7 +380,7 @@ class Launcher {
       waits.push_back({child.err.fd_to_wait_for(), POLLIN, 0});
     }
     int64_t limit = -1;
-    for (const int64_t at_ms : {next_kill_ms_ == 0 ? -1 : next_kill_ms_, next_start_ms()}) {
+    for (const int64_t at_ms : {next_kill_ms_ == 0 ? -1 : next_kill_ms_, next_change_ms()}) {
       if (at_ms < 0) continue;
       const int64_t rest = std::max<int64_t>(0, at_ms - now_ms());
       limit = limit < 0 ? rest : std::min(limit, rest);
@@ -364,6 +391,7 @@ class Launcher {
     poll(waits.data(), waits.size(), static_cast<int>(limit));
     if (waits[2].revents != 0) out_.flush();
     if (waits[3].revents != 0) err().flush();
+    while (!earlier_.empty() && has_passed_on(earlier_.front())) earlier_.pop_front();
     for (size_t i = 0; i < children_.size(); ++i) {
       RankChild& child = children_[i];
       const pollfd* of_child = &waits[num_own + 3 * i];
@@ -383,6 +411,7 @@ class Launcher {
     take_signal();
     take_output_error();
     give_up_waiting();
+    kill_late();
     start_again();
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
       if (was_told_) name_killed();
@@ -391,7 +420,16 @@ class Launcher {
     }
   }
 
-  // What a rank has written before its end, as fast as it is read.
+  // Passes on what a process has written before its end, as far as it is taken now. Returns whether that is all.
+  static bool has_passed_on(RankOutput& stream) {
+    while (!stream.drain()) {
+      if (stream.is_held_up()) return false;
+    }
+    stream.finish();
+    stream.release();
+    return true;
+  }
+  // The same to the end, as fast as it is read.
   void pass_on_rest(RankOutput& stream) {
     while (!stream.drain()) {
       if (stream.is_held_up()) wait_for_readers();
@@ -516,8 +554,11 @@ class Launcher {
   void kill_all(int number) {
     for (const RankChild& child : children_) {
       if (!child.is_running) continue;
-      kill(child.guard, number == SIGKILL ? kEndAllSignal : number);
-      if (number == SIGKILL) kill(child.guard, SIGCONT);
+      if (number == SIGKILL) {
+        kill_at_once(child);
+      } else {
+        kill(child.guard, number);
+      }
     }
   }
 
@@ -586,6 +627,7 @@ class Launcher {
   std::optional<rendezvous::Generation> generation_;
   std::vector<int> ranks_;    // by place, where a scheduler has given them
   bool recovers_ = false;     // a rank that is lost is started again
+  uint64_t num_losses_ = 0;   // of the job, as the scheduler counts them
   bool is_finished_ = false;  // the scheduler says so
   Socket end_;                // readable when the scheduler has ended the job or a generation
   Socket end_write_;
@@ -597,6 +639,7 @@ class Launcher {
   Socket status_write_;  // the launcher's own, so that the pipe does not end where a rank has closed its
   std::string status_text_;
   std::vector<RankChild> children_;
+  std::deque<RankOutput> earlier_;  // of processes that have been replaced, while nobody takes it
   int num_running_ = 0;
   int first_failed_ = -1;
   int end_signal_ = 0;

@@ -354,7 +354,9 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
     const auto end = link->end();
     const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
     if (link->client().max_restarts() > 0 && (has_ended || job->failed() || is_of_other_rank(e))) {
-      ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
+      const std::string why = ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
+      link->client().leave(node_id, /*failed=*/true, e.what());
+      throw IoError("{}; {}", e.what(), why);
     }
     link->client().leave(node_id, /*failed=*/true, e.what());
     throw;

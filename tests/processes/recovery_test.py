@@ -135,7 +135,7 @@ class Recovery(unittest.TestCase):
 
 
 class OnOneHost(Recovery):
-    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(1\.\)"):
+    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(loss 1 of \d+\)"):
         straight = self.undisturbed(ranks, *arguments)
         code, out = run([TESSERA, "run", "-n", ranks, "--max_restarts", restarts,
                          *self.job(*arguments, "--kill_rank", killed[0], "--kill_step", killed[1], "--kill_once", self.once())])
@@ -201,6 +201,29 @@ class OnOneHost(Recovery):
         self.assertEqual(len(re.findall(r"starting it again", out)), 2, out)
         self.assertRegex(out, "tessera run: rank 1 failed: killed by signal SIGKILL")
 
+    def test_a_rank_that_fails_by_itself_says_why_and_is_one_loss(self):
+        out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1; the job goes on, starting it again \(loss 1 of 1\)")
+        self.assertIn("error: the step was told to fail", out)
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3, "--throws")])
+        self.assertEqual(code, 1, out)
+        self.assertEqual(len(re.findall(r"starting it again", out)), 2, out)
+        self.assertIn("tessera run: rank 1 failed: exit code 1", out)
+
+    def test_who_reads_no_more_holds_up_neither_the_restart_nor_the_end(self):
+        starts = self.once()
+        starts.mkdir()
+        # As much as the pipes and the launcher take.
+        program = f"yes | head -c 170000; touch {starts}/$$; exec sleep 1000"
+        launcher = start([TESSERA, "run", "-n", 1, "--max_restarts", 3, "sh", "-c", program])
+        self.addCleanup(launcher.kill)
+        eventually(lambda: len(list(starts.iterdir())) == 1, "the rank has written")
+        os.kill(ranks_of(launcher)[0], signal.SIGKILL)
+        another = eventually(lambda: (found := ranks_of(launcher)) and str(found[0]) not in [p.name for p in starts.iterdir()] and found[0], "another process", 20)
+        launcher.send_signal(signal.SIGTERM)
+        self.assertEqual(launcher.wait(20), 143)
+        self.assertFalse(Path(f"/proc/{another}").exists())
+        launcher.stdout.close()
+
     def test_what_the_command_line_says_wrongly_is_not_tried_again(self):
         code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2, "python3", "-c", "import sys; sys.exit(2)"])
         self.assertEqual(code, 2, out)
@@ -243,7 +266,7 @@ class OnOneHost(Recovery):
         out = "".join(first) + rest_of(launcher)
         self.assertEqual(launcher.returncode, 0, out)
         self.assertRegex(out, r"a rank ends by SIGTERM after epoch \d+, step \d+, which is saved as \S+\.ckpt; the training goes on when it is back")
-        self.assertRegex(out, r"rank 1: (exit code 143|killed by signal SIGKILL); the job goes on, starting it again")
+        self.assertRegex(out, r"rank 1: exit code 143; the job goes on, starting it again")
         self.assertIn("it was told to end, by SIGTERM", out)
         self.assertEqual(len(checkpoints), 1, out)
         self.assertEqual(result(out), straight)

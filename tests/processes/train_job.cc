@@ -36,6 +36,7 @@ struct Options {
   int kill_rank = -1;
   int64_t kill_step = 0;
   std::string kill_once;
+  bool throws = false;
   int64_t stop_after = 0;
   std::string stop_file;
   bool automatic = false;
@@ -81,6 +82,7 @@ class Watch : public train::Callback {
   explicit Watch(const Options& options) : options_(options) {}
   void step_begin(train::RunContext& run) override {
     if (run.model.context().rank() == options_.kill_rank && run.step + 1 == options_.kill_step && is_to_be_killed()) {
+      if (options_.throws) throw InvalidArgument("the step was told to fail");
       ::kill(::getpid(), SIGKILL);
     }
   }
@@ -181,6 +183,7 @@ int main(int argc, char** argv) {
   app.add_option("--kill_rank", o.kill_rank);
   app.add_option("--kill_step", o.kill_step);
   app.add_option("--kill_once", o.kill_once);
+  app.add_flag("--throws", o.throws);  // instead of being killed
   app.add_option("--stop_after", o.stop_after);
   app.add_option("--stop_file", o.stop_file);  // once there is one
   app.add_flag("--automatic", o.automatic);    // by a profile that is always the same

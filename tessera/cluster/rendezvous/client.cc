@@ -235,24 +235,32 @@ struct RendezvousClient::Impl {
       asked_states.erase(blob->name);
     } else if (const auto* over = std::get_if<GenerationEnded>(&message)) {
       if (generation.number == 0 || of_generation < generation.number) return std::nullopt;
-      return RendezvousEnd{Kind::kGenerationEnded,  over->rank,   over->node_id, over->is_lost,
-                           printable(over->reason), of_generation};
+      return RendezvousEnd{.kind = Kind::kGenerationEnded,
+                           .rank = over->rank,
+                           .node_id = over->node_id,
+                           .is_lost = over->is_lost,
+                           .ends_by_itself = over->ends_by_itself,
+                           .num_losses = over->num_losses,
+                           .reason = printable(over->reason),
+                           .generation = of_generation};
     } else if (const auto* fenced = std::get_if<Fenced>(&message)) {
-      return RendezvousEnd{Kind::kFenced, -1, "", false, printable(fenced->reason)};
+      return RendezvousEnd{.kind = Kind::kFenced, .reason = printable(fenced->reason)};
     } else if (const auto* refused = std::get_if<Refused>(&message)) {
-      return RendezvousEnd{Kind::kRefused, -1, "", false, printable(refused->reason)};
+      return RendezvousEnd{.kind = Kind::kRefused, .reason = printable(refused->reason)};
     } else if (const auto* ended_job = std::get_if<JobEnded>(&message)) {
       const std::string who = ended_job->node_id.empty() ? "" : fmt::format("node {}: ", printable(ended_job->node_id));
-      return RendezvousEnd{ended_job->failed ? Kind::kJobFailed : Kind::kJobFinished, ended_job->rank,
-                           ended_job->node_id, false, who + printable(ended_job->reason)};
+      return RendezvousEnd{.kind = ended_job->failed ? Kind::kJobFailed : Kind::kJobFinished,
+                           .rank = ended_job->rank,
+                           .node_id = ended_job->node_id,
+                           .reason = who + printable(ended_job->reason)};
     }
     return std::nullopt;
   }
 
   std::optional<RendezvousEnd> take_ranks(uint64_t number, const Assigned& assigned) {
     if (const std::string why = why_impossible(assigned, options.node_ids); !why.empty()) {
-      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "", false,
-                           "the scheduler has told what cannot be: " + why};
+      return RendezvousEnd{.kind = RendezvousEnd::Kind::kRefused,
+                           .reason = "the scheduler has told what cannot be: " + why};
     }
     Generation told{.number = number,
                     .size = static_cast<int>(assigned.size),
@@ -262,11 +270,12 @@ struct RendezvousClient::Impl {
     for (const NodeRank& node : assigned.nodes) told.ranks[node.node_id] = static_cast<int>(node.rank);
     const bool is_first = generation.number == 0;
     if (!is_first && number != generation.number && options.role == PeerRole::kWorker) {
-      return RendezvousEnd{RendezvousEnd::Kind::kGenerationEnded, -1, "", false, "another generation has begun"};
+      return RendezvousEnd{.kind = RendezvousEnd::Kind::kGenerationEnded, .reason = "another generation has begun"};
     }
     if (!is_first && told.ranks != generation.ranks) {
-      return RendezvousEnd{RendezvousEnd::Kind::kRefused, -1, "", false,
-                           "the scheduler has other ranks for this process: it was started without its state"};
+      return RendezvousEnd{
+          .kind = RendezvousEnd::Kind::kRefused,
+          .reason = "the scheduler has other ranks for this process: it was started without its state"};
     }
     if (end && end->kind == RendezvousEnd::Kind::kGenerationEnded) end.reset();  // a launcher's: the next one has begun
     generation = std::move(told);
@@ -374,10 +383,12 @@ std::optional<Generation> RendezvousClient::find_generation(int64_t limit_ms) {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
                           [&] { return impl_->generation.number > 0 || impl_->end; });
-  if (impl_->end) {
+  // A generation that has begun and ended meanwhile is joined: there the process hears of its end and begins anew.
+  const bool has_begun = impl_->generation.number > 0;
+  if (impl_->end && !(has_begun && impl_->end->kind == RendezvousEnd::Kind::kGenerationEnded)) {
     impl_->throw_end(fmt::format("joining the job of the scheduler at {}", impl_->options.scheduler.text()));
   }
-  return impl_->generation.number > 0 ? std::optional(impl_->generation) : std::nullopt;
+  return has_begun ? std::optional(impl_->generation) : std::nullopt;
 }
 
 Generation RendezvousClient::wait_for_generation() {

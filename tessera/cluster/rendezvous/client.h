@@ -45,9 +45,11 @@ struct Generation {
 struct RendezvousEnd {
   enum class Kind : uint8_t { kGenerationEnded, kFenced, kJobFailed, kJobFinished, kRefused };
   Kind kind = Kind::kGenerationEnded;
-  int rank = -1;         // with whose failure it ended; -1: not known
-  std::string node_id;   // its node; "": not known
-  bool is_lost = false;  // that node
+  int rank = -1;                // with whose failure it ended; -1: not known
+  std::string node_id;          // its node; "": not known
+  bool is_lost = false;         // that node
+  bool ends_by_itself = false;  // its process, which has said itself that it fails
+  uint64_t num_losses = 0;      // of the job so far
   std::string reason;
   uint64_t generation = 0;  // that has ended
 };

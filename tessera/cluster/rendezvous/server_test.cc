@@ -181,6 +181,18 @@ TEST(RendezvousServer, AFailedMemberEndsTheOthersWithItsRankAndWords) {
   EXPECT_EQ(running.server->failure(), "node b failed: the shape is wrong");
 }
 
+TEST(RendezvousServer, AGenerationThatEndedBeforeAMemberLookedIsTheOneItIsIn) {
+  Running running(ServerOptions{.scheduler = {.num_workers = 2, .max_restarts = 9}});
+  Member a(running.client("a"));
+  Member b(running.client("b"));
+  b.client.wait_for_generation();
+  b.client.leave("b", true, "the shape is wrong");
+  ASSERT_TRUE(eventually([&] { return a.heard().has_value(); }));
+  ASSERT_EQ(a.heard()->kind, RendezvousEnd::Kind::kGenerationEnded);
+  EXPECT_EQ(a.heard()->num_losses, 1U);
+  EXPECT_EQ(a.client.wait_for_generation().ranks.at("a"), 0);
+}
+
 TEST(RendezvousServer, AWrongSecretIsRefusedAndTheClientSaysSo) {
   Running running(1);
   ClientOptions options = running.client("a");
@@ -267,11 +279,11 @@ TEST(RendezvousServer, F64_ARecordedHandshakeProvesNothing) {
 TEST(RendezvousServer, F69_F70_AMemberThatGoesWrongLosesItsConnectionAndNothingElse) {
   Running running(2);
   Member good(running.client("good"));
-  const std::string huge = std::string("TR\x02\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
+  const std::string huge = std::string("TR\x03\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
   const std::vector<std::string> words = {
       huge,
       std::string("TR\x01\x01", 4),
-      std::string("TR\x02\x63", 4),
+      std::string("TR\x03\x63", 4),
       "garbage",
       print_message(Welcome{}, 0),
       print_frame(FrameType::kHeartbeat, 0, "x"),

@@ -41,6 +41,7 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                         .max_restarts = static_cast<uint64_t>(options_.max_restarts)});
   if (message.role == PeerRole::kWorker && is_of_ended_generation(peer)) {
     return tell(peer.id, GenerationEnded{message.node_ids.front(), rank_of(message.node_ids.front()), /*is_lost=*/false,
+                                         /*ends_by_itself=*/false, state_.num_losses,
                                          "it ended while this process was not connected"});
   }
   if (phase_ == JobPhase::kRunning) {
@@ -123,7 +124,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
       if (old != 0 && old != peer.id) fence(old, reason);
     }
     if (phase_ == JobPhase::kRunning && node.rank) {
-      if (!may_lose_another()) return end_job(/*failed=*/true, id, "a newer process has taken its place");
+      if (!count_loss()) return end_job(/*failed=*/true, id, "a newer process has taken its place");
       end_generation(id, /*is_lost=*/false, "a newer process has taken its place");
     }
     node.worker = node.launcher = 0;
@@ -152,7 +153,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
   // A launcher is ready for nodes that it will start; a process that has started is for itself.
   if (message.role == PeerRole::kWorker ? !is_of_ended_generation(peer) : !node.is_started) {
     node.is_ready = true;
-    node.is_lost = node.is_silent = false;
+    node.is_lost = node.is_end_awaited = false;
   }
   node.heard_ms = now_ms();
   node.deadline_ms = now_ms() + options_.node_timeout_ms;

@@ -22,7 +22,7 @@ struct JobScheduler::Node {
   bool is_started = false;
   bool is_ready = false;  // it has registered for the next generation, or is in this one
   bool is_lost = false;
-  bool is_silent = false;  // so it was lost, and nobody has said yet that its process has ended
+  bool is_end_awaited = false;  // it was lost while its process lived: that the process has ended is no news
   bool has_left = false;
   bool is_server = false;     // it keeps parameters
   bool has_finished = false;  // its own process has said so

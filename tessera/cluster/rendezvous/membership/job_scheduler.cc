@@ -98,13 +98,16 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   const bool is_own_word = !message.failed && node.worker == peer.id && state_.generation > 0;
   if (!is_own_word && (message.failed || is_waiting)) {
     const std::string reason = message.reason.empty() ? "it has left before the job began" : message.reason;
-    // That of a silent one, which its launcher has ended, is known, and so is what is said again.
-    const bool is_news = message.at_ns > node.ended_ns && !node.is_silent;
+    // One process is one loss: what is said again is known, and so is the end of a process that was silent, or that has
+    // said itself that it fails.
+    const bool is_later = message.at_ns > node.ended_ns;
+    const bool is_news = is_later && !node.is_end_awaited;
+    const LostBy by = is_later && node.worker == peer.id ? LostBy::kOwnWord : LostBy::kEnd;
     node.ended_ns = std::max(node.ended_ns, message.at_ns);
-    if (is_waiting && node.rank && is_news && !may_lose_another()) {
+    if (is_waiting && node.rank && is_news && !count_loss()) {
       return end_job(/*failed=*/true, message.node_id, reason);
     }
-    return lose(node, reason);
+    return lose(node, reason, by);
   }
   node.has_left = true;
   node.has_finished = is_own_word;
@@ -126,7 +129,9 @@ void JobScheduler::disconnect(PeerId id) {
     if (node.worker != id && node.launcher != id) continue;
     if (node.worker == id) node.worker = 0;
     if (node.launcher == id) node.launcher = 0;
-    if (!node.is_connected()) node.deadline_ms = std::min(node.deadline_ms, now_ms() + options_.reconnect_ms);
+    // A launcher says when a process has ended: one that is not connected is about to be, after it has begun anew.
+    const bool is_watched = node.is_connected() || node.launcher != 0;
+    if (!is_watched) node.deadline_ms = std::min(node.deadline_ms, now_ms() + options_.reconnect_ms);
   }
   for (auto wanted = wanted_.begin(); wanted != wanted_.end();) {
     wanted->second.erase(id);
@@ -155,14 +160,14 @@ void JobScheduler::tick() {
          found->second.is_connected()
              ? fmt::format("it has said nothing for {} ms", silent_ms)
              : fmt::format("its connection has ended and it has not come back; it was heard {} ms ago", silent_ms),
-         /*is_silent=*/true);
+         LostBy::kSilence);
   }
   if (phase_ == JobPhase::kWaiting && now - waiting_since_ms_ >= options_.join_timeout_ms) {
     end_job(/*failed=*/true, "", fmt::format("{} within {} ms", who_is_missing(), options_.join_timeout_ms));
   }
 }
 
-void JobScheduler::lose(Node& node, const std::string& reason, bool is_silent) {
+void JobScheduler::lose(Node& node, const std::string& reason, LostBy by) {
   const auto entry = std::ranges::find_if(nodes_, [&](const auto& other) { return &other.second == &node; });
   const std::string id = entry->first;
   // A process says that it leaves when all ranks have finished: what is lost then had nothing left to do.
@@ -172,17 +177,17 @@ void JobScheduler::lose(Node& node, const std::string& reason, bool is_silent) {
   }
   const bool was_lost = std::exchange(node.is_lost, true);
   node.is_ready = false;
-  node.is_silent = is_silent;
+  node.is_end_awaited = by != LostBy::kEnd;
   if (phase_ == JobPhase::kRunning) {
-    return may_lose_another() ? end_generation(id, /*is_lost=*/true, reason) : end_job(/*failed=*/true, id, reason);
+    return count_loss() ? end_generation(id, /*is_lost=*/true, reason, by) : end_job(/*failed=*/true, id, reason);
   }
   if (!node.rank) return static_cast<void>(nodes_.erase(entry));
   if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
   // While others come back: who starts it must know.
-  tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, reason});
+  tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, by == LostBy::kOwnWord, state_.num_losses, reason});
 }
 
-bool JobScheduler::may_lose_another() {
+bool JobScheduler::count_loss() {
   ++state_.num_losses;
   return state_.num_losses <= static_cast<uint64_t>(options_.max_restarts);
 }
@@ -193,7 +198,7 @@ void JobScheduler::end_if_all_left() {
   if (all_left) end_job(/*failed=*/false, "", "");
 }
 
-void JobScheduler::end_generation(const std::string& node_id, bool is_lost, const std::string& reason) {
+void JobScheduler::end_generation(const std::string& node_id, bool is_lost, const std::string& reason, LostBy by) {
   phase_ = JobPhase::kWaiting;
   waiting_since_ms_ = now_ms();
   forget_values();
@@ -201,13 +206,15 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
     node.is_ready = false;
     node.is_lost = node.is_lost || node.has_left;  // that has ended with exit code 0 before the others had
     node.has_left = false;
+    // Its process begins anew, which its launcher watches.
+    if (!node.is_lost && node.launcher != 0) node.deadline_ms = now_ms() + options_.node_timeout_ms;
   }
   record();
   news_.push_back(is_lost
                       ? fmt::format("{} is lost: {}; generation {} has ended ({} of {} losses that the job survives)",
                                     named(node_id), reason, state_.generation, state_.num_losses, options_.max_restarts)
                       : fmt::format("{} has ended generation {}: {}", named(node_id), state_.generation, reason));
-  tell_members(GenerationEnded{node_id, rank_of(node_id), is_lost, reason});
+  tell_members(GenerationEnded{node_id, rank_of(node_id), is_lost, by == LostBy::kOwnWord, state_.num_losses, reason});
 }
 
 void JobScheduler::end_job(bool failed, const std::string& node_id, const std::string& reason) {

@@ -90,6 +90,8 @@ class JobScheduler {
   std::string who_is_missing() const;
 
  private:
+  // How it is known that a node is lost: its process has ended, says nothing, or has said itself that it fails.
+  enum class LostBy : uint8_t { kEnd, kSilence, kOwnWord };
   struct Node;
   struct Peer;
 
@@ -115,11 +117,12 @@ class JobScheduler {
   // Whether all nodes are on one host, as far as their addresses are known.
   bool is_one_host() const;
   void tell_ranks(Peer& peer, bool is_one_host);
-  void lose(Node& node, const std::string& reason, bool is_silent = false);
-  bool may_lose_another();
+  void lose(Node& node, const std::string& reason, LostBy by);
+  // One more. Returns whether the job survives it.
+  bool count_loss();
   void end_if_all_left();
   bool is_of_ended_generation(const Peer& peer) const;
-  void end_generation(const std::string& node_id, bool is_lost, const std::string& reason);
+  void end_generation(const std::string& node_id, bool is_lost, const std::string& reason, LostBy by = LostBy::kEnd);
   void end_job(bool failed, const std::string& node_id, const std::string& reason);
   void tell(PeerId peer, Message message, bool ends = false);
   void tell_members(const Message& message, bool ends = false);

@@ -44,6 +44,12 @@ class Job {
     say(peer, Register{.incarnation = 1, .started_ns = started_ns, .host = "left", .node_ids = {node_id}}, generation);
     return peer;
   }
+  // Connects and registers what starts these nodes.
+  PeerId launch(const std::vector<std::string>& node_ids) {
+    const PeerId peer = connect();
+    say(peer, Register{.role = PeerRole::kLauncher, .incarnation = 1, .host = "left", .node_ids = node_ids}, 0);
+    return peer;
+  }
   void pass(int64_t ms) {
     for (; ms > 0; ms -= 100) {
       clock.sleep_ms(std::min<int64_t>(ms, 100));
@@ -396,18 +402,68 @@ TEST(JobScheduler, F13_OneLossMoreThanItMayHaveEndsTheJob) {
   EXPECT_EQ(job.scheduler.failure(), "node b failed: killed by SIGSEGV");
 }
 
+TEST(JobScheduler, OneProcessIsOneLossWhoeverSaysThatItEnds) {
+  Job job({.num_workers = 2, .max_restarts = 2});
+  const PeerId launcher = job.launch({"a", "b"});
+  job.begin("a", 1);
+  const PeerId b = job.begin("b", 1);
+  ASSERT_EQ(job.scheduler.generation(), 1U);
+  job.say(b, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "the loss is not finite"});
+  EXPECT_TRUE(job.last_of<GenerationEnded>(launcher)->ends_by_itself) << "it has more to say";
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 3, .failed = true, .reason = "exit code 1"});
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 4, .failed = true, .reason = "exit code 1"});
+  EXPECT_EQ(job.scheduler.state().num_losses, 2U) << "the next process has ended before it registered";
+  job.begin("a", 5);
+  job.begin("b", 5);
+  ASSERT_EQ(job.scheduler.generation(), 2U);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 6, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+}
+
+TEST(JobScheduler, ASilentProcessThatItsLauncherKillsIsOneLoss) {
+  Job job({.num_workers = 2, .max_restarts = 9, .node_timeout_ms = 1000});
+  const PeerId launcher = job.launch({"a", "b"});
+  const PeerId a = job.begin("a", 1);
+  job.begin("b", 1);
+  for (int i = 0; i < 11; ++i) {
+    job.beat({launcher, a});
+    job.pass(100);
+  }
+  ASSERT_NE(job.last_of<GenerationEnded>(launcher), nullptr);
+  EXPECT_FALSE(job.last_of<GenerationEnded>(launcher)->ends_by_itself);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 3, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+}
+
+TEST(JobScheduler, WhoBeginsAnewHasTheTimeOfAnyNodeWhileItsLauncherWatchesIt) {
+  Job job({.num_workers = 2, .max_restarts = 9, .reconnect_ms = 500, .node_timeout_ms = 3000});
+  const PeerId launcher = job.launch({"a", "b"});
+  const PeerId a = job.begin("a", 1);
+  job.begin("b", 1);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  job.scheduler.disconnect(a);  // its program starts again, which may import much
+  job.begin("b", 3);
+  for (int i = 0; i < 25; ++i) {
+    job.beat({launcher});
+    job.pass(100);
+  }
+  EXPECT_EQ(job.scheduler.status().nodes[0].state, NodeState::kSilent) << "not lost";
+  const PeerId again = job.begin("a", 4);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(job.rank_of(again), 0);
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+}
+
 TEST(JobScheduler, ALauncherThatComesAgainSpeaksForNoProcessThatHasBegun) {
   Job job({.num_workers = 1, .max_restarts = 9});
-  const Register launches{.role = PeerRole::kLauncher, .incarnation = 1, .host = "left", .node_ids = {"a"}};
-  PeerId launcher = job.connect();
-  job.say(launcher, launches, 0);
+  PeerId launcher = job.launch({"a"});
   ASSERT_EQ(job.scheduler.generation(), 1U) << "it will start the process";
   job.begin("a", 1);
   job.say(launcher, Leave{.node_id = "a", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
   ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
   job.scheduler.disconnect(launcher);
-  launcher = job.connect();
-  job.say(launcher, launches, 1);
+  launcher = job.launch({"a"});
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "the process is not there yet";
   job.say(launcher, Leave{.node_id = "a", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});  // said again
   const PeerId restarted = job.begin("a", 3);

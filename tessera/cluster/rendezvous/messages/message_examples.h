@@ -30,7 +30,7 @@ inline std::vector<Message> message_examples() {
       HeartbeatAnswer{},
       ValueAnswer{"segment/1/1", "/proc/17/fd/5"},
       BlobAnswer{"seed", true, "42"},
-      GenerationEnded{"left-1/0", 2, true, "it has said nothing for 30000 ms"},
+      GenerationEnded{"left-1/0", 2, true, false, 3, "it has said nothing for 30000 ms"},
       Fenced{"a newer process is node left-1/0 now"},
       Refused{"the job has 4 workers, and all places are taken"},
       JobEnded{true, "left-1/0", 2, "the shape is wrong"},

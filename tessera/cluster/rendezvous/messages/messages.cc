@@ -103,6 +103,8 @@ void visit_fields(Fields& fields, GenerationEnded& message) {
   fields.text(message.node_id, kMaxNodeId);
   fields.number(message.rank);
   fields.flag(message.is_lost);
+  fields.flag(message.ends_by_itself);
+  fields.number(message.num_losses);
   fields.text(message.reason, kMaxReason);
 }
 

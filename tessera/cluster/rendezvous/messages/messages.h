@@ -114,9 +114,11 @@ struct BlobAnswer {
 
 // Ends the generation of the frame. A worker that is still there begins anew, and registers for the next one.
 struct GenerationEnded {
-  std::string node_id;   // with which it ended
-  int32_t rank = -1;     // that node's
-  bool is_lost = false;  // that node: who has started its process starts it again
+  std::string node_id;          // with which it ended
+  int32_t rank = -1;            // that node's
+  bool is_lost = false;         // that node: who has started its process starts it again
+  bool ends_by_itself = false;  // that process, which has said that it fails: it need not be killed
+  uint64_t num_losses = 0;      // of the job, this one counted
   std::string reason;
 };
 
