@@ -13,18 +13,20 @@ import unittest
 from pathlib import Path
 
 BIN = Path(sys.argv.pop(1))
-RANKS, STAGES = 4, 2
+RANKS = 4
+EQUAL, UNEQUAL = (2, 2), (3, 1)
 LIMIT_S = 2
 
 
 class Ranks:
     """The processes of a job, each started by itself: no launcher ends them."""
 
-    def __init__(self, data, transport):
+    def __init__(self, data, transport, stage_ranks):
         # Sockets of this name are the machine's: no other test has it.
         store = f"unix:tessera-lost-stage-{os.getpid()}-{transport}-{time.monotonic_ns()}"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("TESSERA_", "OMPI_", "PMIX_"))}
-        command = [BIN / "train_job", "--data_path", data, "--network", "small_in_stages", "--stages", str(STAGES), "--epochs", "100000"]
+        command = [BIN / "train_job", "--data_path", data, "--network", "small_in_stages", "--stage_ranks", ",".join(map(str, stage_ranks)),
+                   "--epochs", "100000"]
         self.steps = 0
         self.stepped = threading.Condition()
         self.errors = [b""] * RANKS
@@ -75,8 +77,8 @@ class LostStage(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
-    def lose(self, lost, transport):
-        ranks = Ranks(self.folder, transport)
+    def lose(self, lost, transport, stage_ranks):
+        ranks = Ranks(self.folder, transport, stage_ranks)
         try:
             self.assertTrue(ranks.wait_for_step(3), b"\n".join(process.stderr.read() for process in ranks.processes if process.poll() is not None))
             killed_at = time.monotonic()
@@ -92,7 +94,7 @@ class LostStage(unittest.TestCase):
                 self.assertEqual(ranks.processes[rank].returncode, 1, said)
                 self.assertLess(ranks.ended_at[rank] - killed_at, LIMIT_S, said)
             slowest = max(at for rank, at in enumerate(ranks.ended_at) if rank != lost) - killed_at
-            print(f"{transport}: rank {lost} of stage {lost * STAGES // RANKS} killed, the last of the others ended after {slowest:.2f} s")
+            print(f"{transport}: rank {lost} of stage {int(lost >= stage_ranks[0])} killed, the last of the others ended after {slowest:.2f} s")
         finally:
             ranks.end()
 
@@ -101,7 +103,12 @@ class LostStage(unittest.TestCase):
             # Of each stage its first rank and another; rank 0 is the one by which ranks find each other.
             for lost in range(RANKS):
                 with self.subTest(transport=transport, lost=lost):
-                    self.lose(lost, transport)
+                    self.lose(lost, transport, EQUAL)
+
+    def test_of_unequal_stages_too(self):
+        for lost in (0, 2, 3):
+            with self.subTest(lost=lost):
+                self.lose(lost, "shm", UNEQUAL)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,11 @@ class OnOneHost(Recovery):
                 self.assertEqual(out.count(found), 1, out)
                 self.assertEqual(result(out), result(straight), out)
 
+    def test_a_rank_of_unequal_stages_comes_back(self):
+        arguments = ("--network", "small_in_stages", "--steps", 8, "--stage_ranks", "3,1")
+        self.goes_on(4, *arguments, killed=(1, 4))
+        self.goes_on(4, *arguments, killed=(3, 6))
+
     def test_one_rank_goes_on_as_well(self):
         self.goes_on(1, "--steps", 8, killed=(0, 5))
 

@@ -41,6 +41,7 @@ struct Options {
   std::string stop_file;
   bool automatic = false;
   int stages = 0;
+  std::vector<int> stage_ranks;
   int64_t micro_batches = 4;
 };
 
@@ -121,14 +122,16 @@ int run(cluster::Context& context, const Options& o) {
   for (nn::Parameter* p : network->parameters()) p->type.dtype = dtype;
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = o.learning_rate, .momentum = 0.9, .weight_decay = 1e-4});
+  const bool is_pipeline = o.stages > 0 || !o.stage_ranks.empty();
   train::Model model(context, *network, &loss, &optimizer,
                      {.parallel_mode = o.automatic          ? train::ParallelMode::kAutomatic
-                                       : o.stages > 0       ? train::ParallelMode::kPipeline
+                                       : is_pipeline        ? train::ParallelMode::kPipeline
                                        : context.size() > 1 ? train::ParallelMode::kDataParallel
                                                             : train::ParallelMode::kStandAlone,
                       .automatic = {.profile = o.automatic ? std::optional(compiler::example_profile()) : std::nullopt},
                       .pipeline = {.stages = o.stages,
-                                   .micro_batches = o.stages > 0 ? o.micro_batches : 0,
+                                   .ranks = o.stage_ranks,
+                                   .micro_batches = is_pipeline ? o.micro_batches : 0,
                                    .schedule = "1f1b",
                                    .profile = compiler::example_profile()},
                       .parallel_optimizer = o.shards,
@@ -188,6 +191,7 @@ int main(int argc, char** argv) {
   app.add_option("--stop_file", o.stop_file);  // once there is one
   app.add_flag("--automatic", o.automatic);    // by a profile that is always the same
   app.add_option("--stages", o.stages);
+  app.add_option("--stage_ranks", o.stage_ranks)->delimiter(',');
   app.add_option("--micro_batches", o.micro_batches);
   CLI11_PARSE(app, argc, argv);
   if (o.draws_seed) o.seed = static_cast<uint64_t>(getpid());
