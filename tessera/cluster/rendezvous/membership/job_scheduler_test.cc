@@ -437,7 +437,7 @@ TEST(JobScheduler, ASilentProcessThatItsLauncherKillsIsOneLoss) {
 }
 
 TEST(JobScheduler, WhoBeginsAnewHasTheTimeOfAnyNodeWhileItsLauncherWatchesIt) {
-  Job job({.num_workers = 2, .max_restarts = 9, .reconnect_ms = 500, .node_timeout_ms = 3000});
+  Job job({.num_workers = 2, .max_restarts = 9, .node_timeout_ms = 3000, .reconnect_ms = 500});
   const PeerId launcher = job.launch({"a", "b"});
   const PeerId a = job.begin("a", 1);
   job.begin("b", 1);
