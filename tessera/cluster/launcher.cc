@@ -283,8 +283,9 @@ class Launcher {
       for (RankOutput* stream : {&child.out, &child.err}) {
         if (!has_passed_on(*stream)) earlier_.push_back(std::move(*stream));
       }
-      say(fmt::format("rank {}: {}; the job goes on, starting it again (loss {} of {})", rank_of(place),
-                      how_ended(static_cast<size_t>(place)), num_losses_, link_->client().max_restarts()));
+      say(fmt::format("rank {}: {}; the job goes on, starting it again ({} of {} losses that it survives)",
+                      rank_of(place), how_ended(static_cast<size_t>(place)), num_losses_,
+                      link_->client().max_restarts()));
       ++child.num_restarts;
       child.restart_ms = 0;
       child.is_awaited = false;

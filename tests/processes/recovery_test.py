@@ -135,7 +135,7 @@ class Recovery(unittest.TestCase):
 
 
 class OnOneHost(Recovery):
-    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(loss 1 of \d+\)"):
+    def goes_on(self, ranks, *arguments, killed=(1, 4), restarts=1, says=r"rank \d: killed by signal SIGKILL; the job goes on, starting it again \(1 of \d+ losses"):
         straight = self.undisturbed(ranks, *arguments)
         code, out = run([TESSERA, "run", "-n", ranks, "--max_restarts", restarts,
                          *self.job(*arguments, "--kill_rank", killed[0], "--kill_step", killed[1], "--kill_once", self.once())])
@@ -207,7 +207,7 @@ class OnOneHost(Recovery):
         self.assertRegex(out, "tessera run: rank 1 failed: killed by signal SIGKILL")
 
     def test_a_rank_that_fails_by_itself_says_why_and_is_one_loss(self):
-        out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1; the job goes on, starting it again \(loss 1 of 1\)")
+        out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1; the job goes on, starting it again \(1 of 1 losses")
         self.assertIn("error: the step was told to fail", out)
         code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3, "--throws")])
         self.assertEqual(code, 1, out)
@@ -218,7 +218,7 @@ class OnOneHost(Recovery):
         starts = self.once()
         starts.mkdir()
         # As much as the pipes and the launcher take.
-        program = f"yes | head -c 170000; touch {starts}/$$; exec sleep 1000"
+        program = f"head -c 170000 /dev/zero | tr '\\0' y | fold -w 1000; touch {starts}/$$; exec sleep 1000"
         launcher = start([TESSERA, "run", "-n", 1, "--max_restarts", 3, "sh", "-c", program])
         self.addCleanup(launcher.kill)
         eventually(lambda: len(list(starts.iterdir())) == 1, "the rank has written")
