@@ -1,5 +1,6 @@
 """Claims about the pages: every link leads somewhere, docs/README.md leads to every page, and names are those of the code."""
 
+import itertools
 import re
 import sys
 import tempfile
@@ -127,6 +128,42 @@ class Shares(unittest.TestCase):
                     said[f"{page.name}: {sentence.strip()}"] = [float(n) for n in re.findall(r"([\d.]+) %", sentence)]
         self.assertGreaterEqual(len(said), 2, "planning.md and decisions.md say by how much a plan must be faster")
         self.assertEqual({where: shares for where, shares in said.items() if shares != [share]}, {})
+
+
+class Faults(unittest.TestCase):
+    """The numbers of the form F34, by which pages and tests speak of a fault."""
+
+    @staticmethod
+    def numbers(cell):
+        """Those that a row begins with: "F54 to F56" are three."""
+        found = set()
+        for first, last in re.findall(r"\bF(\d\d)\b(?: to F(\d\d)\b)?", cell):
+            found |= set(range(int(first), int(last or first) + 1))
+        return found
+
+    def tables(self):
+        """By page and heading, where a table has any."""
+        found = {}
+        for page in ("docs/faults.md", "docs/kubernetes.md"):
+            for part in (ROOT / page).read_text().split("\n## "):
+                if numbers := set().union(*(self.numbers(cells[0]) for _, cells in documents.rows(part))):
+                    found[page, part.splitlines()[0]] = numbers
+        return found
+
+    def test_a_number_is_that_of_one_table(self):
+        tables = self.tables()
+        self.assertEqual(len(tables), 3)
+        self.assertEqual([(one, other, both) for (one, of_one), (other, of_other) in itertools.combinations(tables.items(), 2)
+                          if (both := of_one & of_other)], [])
+
+    def test_a_number_that_a_test_carries_is_in_a_table(self):
+        known = set().union(*self.tables().values())
+        name = re.compile(r"(?:\bTEST(?:_[FP])?\(\w+, |\bdef test_)((?:F\d\d_)+)")
+        carried = {(path.relative_to(ROOT).as_posix(), int(number)) for folder in ("tessera", "tests", "deploy")
+                   for path in (ROOT / folder).rglob("*_test.*") for numbers in name.findall(path.read_text())
+                   for number in re.findall(r"\d\d", numbers)}
+        self.assertGreater(len(carried), 40)
+        self.assertEqual({(file, number) for file, number in carried if number not in known}, set())
 
 
 class Names(unittest.TestCase):

@@ -208,7 +208,7 @@ TEST(RendezvousServer, AWrongSecretIsRefusedAndTheClientSaysSo) {
   EXPECT_EQ(running.status().nodes.size(), 0U);
 }
 
-TEST(RendezvousServer, AStrangerLearnsNothing) {
+TEST(RendezvousServer, F63_AStrangerLearnsNothing) {
   Running running(2);
   Member a(running.client("the-name-of-a-node"));
   const std::string secret(32, 's');
