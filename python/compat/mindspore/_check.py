@@ -76,5 +76,5 @@ def place(who, role, rank_id):
     size = tessera.cluster.size() if tessera.cluster.is_initialized() else 1
     if role != "MS_WORKER" or rank_id != 0 or size != 1:
         raise RuntimeError(f"{who}.place({role!r}, {rank_id}) is not available: in a job of {size} process{'es' if size > 1 else ''} operators run where the "
-                           "plan has them, and other roles wait for the parameter server; a strategy of shard() or a rank's own network in "
+                           "plan has them, and servers keep what set_param_ps() names; a strategy of shard() or a rank's own network in "
                            "hybrid_parallel says where operators run")

@@ -311,7 +311,7 @@ class Cell(tessera.nn.Cell):
         self.prefix_parameters(prefix, recurse)
 
     def place(self, role, rank_id):
-        """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place: there is no parameter server."""
+        """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place: operators run where the plan has them."""
         _check.place("Cell", role, rank_id)
 
     def offload(self, backward_prefetch="Auto"):
