@@ -1,0 +1,46 @@
+"""Claims about rounds of the benchmarks' peers in Python: they are as long as those of the programs that they take turns with."""
+
+import re
+import sys
+import unittest
+from pathlib import Path
+
+from claims import main
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+import rounds  # noqa: E402
+
+
+class Round(unittest.TestCase):
+    """The cases of benchmarks/protocol_test.cc."""
+
+    def of_steps(self, *told):
+        """What a step takes, and how many are run, where steps take as long as they are told; the last duration holds for all that follow."""
+        num_run = 0
+
+        def step():
+            nonlocal num_run
+            num_run += 1
+            return told[min(num_run, len(told)) - 1]
+
+        return rounds.seconds_of_step_in_round(step), num_run
+
+    def test_it_lasts_two_seconds_without_its_first_step(self):
+        seconds, num_run = self.of_steps(10, 0.4)
+        self.assertAlmostEqual(seconds, 0.4)
+        self.assertEqual(num_run, 1 + 5)
+
+    def test_of_long_steps_it_counts_one(self):
+        self.assertEqual(self.of_steps(0.1, 3, 9), (3, 1 + 1))
+
+    def test_it_gives_the_mean_of_the_steps_that_count(self):
+        self.assertEqual(self.of_steps(10, 0.5, 1, 1.5), (1, 1 + 3))
+
+    def test_it_is_as_long_as_that_of_the_programs(self):
+        header = (ROOT / "benchmarks/protocol.h").read_text()
+        self.assertEqual(rounds.ROUND_SECONDS, float(re.search(r"kRoundSeconds = ([\d.]+);", header)[1]))
+
+
+if __name__ == "__main__":
+    main()
