@@ -239,6 +239,21 @@ TEST(Encryption, BlocksOfTheReferenceNoticeNoExchangeAndSaySo) {
                 "exchanged or are gone"));
 }
 
+TEST(Encryption, CbcIsReadWithAWarningThatNamesFileAndForm) {
+  MemoryFileSystem files;
+  const Encryption cbc{kKey, "AES-CBC"};
+  save_with(files, cbc);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load(files, kPath, cbc).find("note")->read_text(), "a text");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("d/CKP-1_1.ckpt: is encrypted in the form AES-CBC, which notices hardly any change by itself; "
+                        "what is saved with \"AES-GCM\" notices every change"));
+  save_with(files, {kKey});
+  testing::internal::CaptureStderr();
+  load(files, kPath, cbc);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "of what has no such form";
+}
+
 TEST(Encryption, CbcIsOnlyRead) {
   MemoryFileSystem files;
   EXPECT_EQ(
