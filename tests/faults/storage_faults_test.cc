@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/convert/sources.h"
@@ -393,20 +394,51 @@ TEST_F(OnDisk, F39_OnlyWritersOfADirectoryCanOpenItsLock) {
   }
 }
 
+// What the action throws in a process whose files may have so many bytes (ulimit -f), or "no error".
+std::string message_within(rlim_t file_bytes, const std::function<void()>& action) {
+  rlimit before{};
+  EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{file_bytes, before.rlim_max};
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto text = message_of(action);
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  return text;
+}
+
 TEST_F(OnDisk, F30_AFileBeyondTheLimitOfItsProcessFailsTheSave) {
   save_step(disk, 1, directory);
-  const auto message = [&] {
-    rlimit before{};
-    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-    const rlimit small{100, before.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-    const auto text = message_of([&] { save_step(disk, 2, directory); });
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-    return text;
-  }();
+  const auto message = message_within(100, [&] { save_step(disk, 2, directory); });
   EXPECT_EQ(message, path_of_step(2, directory) + ".tmp: cannot write: File too large");
   EXPECT_THAT(names(), ElementsAre("CKP-1_1.ckpt", "CKP-1_1.ckpt.manifest"));
   EXPECT_EQ(recovered_step(disk, directory), 1);
+}
+
+// The checkpoint's lock, on which the next save would wait for ever, and the directory's, which would refuse the job.
+TEST_F(OnDisk, F30_AFileBeyondTheLimitOfItsProcessHoldsNoLock) {
+  const std::function<void(int64_t)> saves[] = {
+      [&](int64_t step) { save_step(disk, step, directory); },
+      [&](int64_t step) { save_step_in_slices(disk, step, 3, path_of_step(step, directory)); }};
+  for (const auto& save : saves) {
+    disk.remove_directory_tree(directory);
+    const auto message = message_within(200, [&] {
+      const DirectoryLock lock(disk, directory, "job-a");
+      save(1);
+    });
+    EXPECT_THAT(message, HasSubstr("cannot write: File too large"));
+    EXPECT_THAT(names(), ElementsAre());
+    const DirectoryLock lock(disk, directory, "job-b");
+    EXPECT_FALSE(lock.taken_over_from());
+    save(1);
+    EXPECT_EQ(recovered_step(disk, directory), 1);
+  }
+}
+
+// It ends before it has said who it is.
+TEST_F(OnDisk, F30_ALockBeyondTheLimitOfItsProcessIsNotHeld) {
+  const auto message = message_within(20, [&] { const DirectoryLock lock(disk, directory, "job-a"); });
+  EXPECT_EQ(message, directory_lock_path(directory) + ": cannot write: File too large");
+  EXPECT_EQ(message_of([&] { const DirectoryLock lock(disk, directory, "job-b"); }), "no error");
+  EXPECT_THAT(names(), ElementsAre());
 }
 
 TEST_F(OnDisk, FilesAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
