@@ -377,6 +377,12 @@ TEST_F(OnDisk, F39_ALockThatSomebodyRemovesIsTakenAgainOrAnotherJobsIsSeen) {
   second.keep();
 }
 
+unsigned mode_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 0777;
+}
+
 TEST_F(OnDisk, F39_OnlyWritersOfADirectoryCanOpenItsLock) {
   disk.create_directories(directory);
   struct Case {
@@ -388,9 +394,7 @@ TEST_F(OnDisk, F39_OnlyWritersOfADirectoryCanOpenItsLock) {
     const auto path = directory_lock_path(directory);
     disk.create(path, 0644);  // left by an earlier version
     const DirectoryLock lock(disk, directory, "job");
-    struct stat status {};
-    ASSERT_EQ(::stat(path.c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, expected);
+    EXPECT_EQ(mode_of(path), expected);
   }
 }
 
@@ -442,11 +446,6 @@ TEST_F(OnDisk, F30_ALockBeyondTheLimitOfItsProcessIsNotHeld) {
 }
 
 TEST_F(OnDisk, FilesAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
-  const auto mode_of = [&](const std::string& path) {
-    struct stat status {};
-    EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
-    return status.st_mode & 0777;
-  };
   for (const auto& [umask, expected] : {std::pair{0002U, 0664U}, {0022U, 0644U}, {0077U, 0600U}}) {
     const auto before = ::umask(umask);
     const auto path = save_step(disk, 1, directory);
@@ -455,6 +454,27 @@ TEST_F(OnDisk, FilesAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
     for (const auto& file : {path, manifest_path(path)}) EXPECT_EQ(mode_of(file), expected) << file;
     const auto encrypted = path_of_step(2, directory);
     for (const auto& file : {encrypted, manifest_path(encrypted)}) EXPECT_EQ(mode_of(file), 0600U) << file;
+  }
+}
+
+TEST_F(OnDisk, FilesOfSeveralRanksAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
+  const auto save_encrypted = [&](Barrier& barrier) {
+    const auto row = Tensor::full({DType::kF32, {1}}, 2);
+    const std::vector<Slice> slices = {{"w", {DType::kF32, {3}}, Box{{barrier.rank()}, {1}}, row.view()}};
+    save_slices(disk, barrier,
+                {.path = path_of_step(2, directory), .together = {0, 1, 2}, .encryption = {.key = "0123456789abcdef"}},
+                slices, info_of_step(2));
+  };
+  for (const auto& [umask, expected] : {std::pair{0002U, 0664U}, {0022U, 0644U}, {0077U, 0600U}}) {
+    const auto before = ::umask(umask);
+    save_step_in_slices(disk, 1, 3, path_of_step(1, directory));
+    const auto messages = ThreadBarrier::run(3, save_encrypted);
+    ::umask(before);
+    EXPECT_THAT(messages, Each("no error"));
+    EXPECT_EQ(names().size(), 2 * 4U) << "of each: the checkpoint, two ranks' slices and the manifest";
+    for (const auto& name : names()) {
+      EXPECT_EQ(mode_of(join_path(directory, name)), name.starts_with("CKP-1_2.") ? 0600U : expected) << name;
+    }
   }
 }
 
