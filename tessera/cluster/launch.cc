@@ -95,18 +95,6 @@ comm::Secret secret_of_user() {
   return comm::Secret::from_file(path, "this user's key");
 }
 
-// The password, which nobody finds in this process's environment afterwards.
-std::shared_ptr<const Password> read_tls_password() {
-  const std::string path = read_text("TESSERA_TLS_PASSWORD_FILE");
-  if (!path.empty()) return std::make_shared<Password>(Password::from_file(path, "TESSERA_TLS_PASSWORD_FILE"));
-  char* const text = std::getenv("TESSERA_TLS_PASSWORD");
-  if (text == nullptr) return nullptr;
-  auto password = std::make_shared<Password>(text);
-  OPENSSL_cleanse(text, std::strlen(text));
-  unsetenv("TESSERA_TLS_PASSWORD");
-  return password;
-}
-
 // The process is a rank that `tessera run` started, or something that sets the same variables.
 void read_own_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
@@ -151,6 +139,17 @@ TransportKind parse_transport_kind(std::string_view text) {
   throw InvalidArgument("unknown transport \"{}\"; the known ones are threads, shm, gloo, mpi", text);
 }
 
+std::shared_ptr<const Password> tls_password_from_environment() {
+  const std::string path = read_text("TESSERA_TLS_PASSWORD_FILE");
+  if (!path.empty()) return std::make_shared<Password>(Password::from_file(path, "TESSERA_TLS_PASSWORD_FILE"));
+  char* const text = std::getenv("TESSERA_TLS_PASSWORD");
+  if (text == nullptr) return nullptr;
+  auto password = std::make_shared<Password>(text);
+  OPENSSL_cleanse(text, std::strlen(text));
+  unsetenv("TESSERA_TLS_PASSWORD");
+  return password;
+}
+
 SchedulerPlace scheduler_place_from_environment() {
   SchedulerPlace place;
   place.address = read_text("TESSERA_SCHEDULER");
@@ -169,7 +168,7 @@ SchedulerPlace scheduler_place_from_environment() {
   place.num_servers = role == "server" ? 1 : 0;
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
   place.tls_config = read_text("TESSERA_TLS_CONFIG");
-  place.tls_password = read_tls_password();
+  place.tls_password = tls_password_from_environment();
   place.is_password_of_environment = place.tls_password && read_text("TESSERA_TLS_PASSWORD_FILE").empty();
   place.secret = read_secret();
   if (!place.secret && place.tls_config.empty()) place.secret = secret_of_user();

@@ -44,10 +44,13 @@ struct SchedulerPlace {
   // random bytes in the folder of caches.
   comm::Secret secret;
   std::string tls_config;  // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
-  // The first line of the file TESSERA_TLS_PASSWORD_FILE, else TESSERA_TLS_PASSWORD, which is wiped when it is read.
   std::shared_ptr<const Password> tls_password;
   bool is_password_of_environment = false;
 };
+
+// The first line of the file TESSERA_TLS_PASSWORD_FILE, else TESSERA_TLS_PASSWORD, which nobody finds in this process's
+// environment afterwards; null where neither is set.
+std::shared_ptr<const Password> tls_password_from_environment();
 
 // What the environment says of the scheduler's place, which has an address only where the environment names one. Throws
 // InvalidArgument naming the variable.

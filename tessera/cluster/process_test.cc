@@ -30,6 +30,7 @@
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/launcher_output.h"
+#include "tessera/cluster/scheduler_process.h"
 #include "tessera/cluster/test_job.h"
 
 namespace tessera {
@@ -998,6 +999,31 @@ TEST(Environment, ReadsTheSecretFromADescriptorOrAFileThatOthersCannotRead) {
   FileSystem::local().write_atomically(path, "sixteen bytes it has", 0644);
   EXPECT_THAT([] { cluster::job_from_environment(); }, ThrowsMessage<InvalidArgument>(HasSubstr("chmod 600")));
   FileSystem::local().remove(path);
+}
+
+// What makes certificates joins no job: it needs no secret, nor a home where that of a user lies.
+TEST(Environment, CertificatesAreMadeWithoutAHomeByTheirPassword) {
+  const std::string folder = testing::TempDir() + "tessera_certificates_" + std::to_string(getpid());
+  const ScopedVariable home("HOME", nullptr);
+  const ScopedVariable cache("XDG_CACHE_HOME", nullptr);
+  const ScopedVariable file("TESSERA_TLS_PASSWORD_FILE", nullptr);
+  const auto make = [&](const std::string& revoke) {
+    cluster::make_certificates_from_environment(folder, {}, /*days=*/1, revoke);
+  };
+  {
+    const ScopedVariable none("TESSERA_TLS_PASSWORD", nullptr);
+    EXPECT_THAT([&] { make(""); }, ThrowsMessage<InvalidArgument>(HasSubstr("the files get a password")));
+  }
+  for (const char* revoke : {"", "client"}) {
+    const ScopedVariable password("TESSERA_TLS_PASSWORD", "pass");
+    make(revoke);
+    EXPECT_EQ(getenv("TESSERA_TLS_PASSWORD"), nullptr);
+  }
+  EXPECT_TRUE(FileSystem::local().exists(folder + "/client.p12"));
+  EXPECT_THAT([] { cluster::scheduler_place_from_environment(); },
+              ThrowsMessage<InvalidArgument>("neither HOME nor XDG_CACHE_HOME is set: name the job's secret by "
+                                             "TESSERA_SECRET_FILE"));
+  FileSystem::local().remove_directory_tree(folder);
 }
 
 TEST(Launch, HandsTheSecretDownBesideTheEnvironment) {

@@ -144,16 +144,15 @@ std::string scheduler_status_from_environment(const std::string& address, bool j
 
 void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
                                         int days, const std::string& revoke) {
-  const SchedulerPlace place = scheduler_place_from_environment();
-  if (!place.tls_password || place.tls_password->text().empty()) {
+  const auto password = tls_password_from_environment();
+  if (!password || password->text().empty()) {
     throw InvalidArgument(
         "the files get a password: write it into a file that only you may read and name that by "
         "TESSERA_TLS_PASSWORD_FILE, or set TESSERA_TLS_PASSWORD");
   }
   const int64_t now_s = std::time(nullptr);
-  if (!revoke.empty()) return revoke_certificate(directory, revoke, *place.tls_password, now_s);
-  make_certificates({.directory = directory, .password = *place.tls_password, .node_ids = node_ids, .days = days},
-                    now_s);
+  if (!revoke.empty()) return revoke_certificate(directory, revoke, *password, now_s);
+  make_certificates({.directory = directory, .password = *password, .node_ids = node_ids, .days = days}, now_s);
 }
 
 }  // namespace tessera::cluster
