@@ -671,13 +671,20 @@ TEST(LauncherOutput, SaysWhenItKeepsSoMuchThatTheRanksMustWait) {
 }
 
 TEST(Program, SaysWhichSignalEndsIt) {
-  FILE* pipe = popen((rank_program() + " wait 2>&1").c_str(), "r");
-  char line[64] = {};
-  ASSERT_NE(fgets(line, sizeof(line), pipe), nullptr);
-  kill(static_cast<pid_t>(std::stol(line + 4)), SIGTERM);  // "pid 123"
-  EXPECT_NE(fgets(line, sizeof(line), pipe), nullptr);
-  EXPECT_STREQ(line, "ended by SIGTERM\n");
-  EXPECT_NE(pclose(pipe), 0);
+  for (const auto& [number, words] :
+       {std::pair{SIGTERM, "ended by SIGTERM\n"}, {SIGINT, "ended by SIGINT\n"}, {SIGHUP, "ended by SIGHUP\n"}}) {
+    const auto before = signal(number, SIG_DFL);  // a shell's background job and its children ignore SIGINT
+    FILE* pipe = popen(("exec " + rank_program() + " wait 2>&1").c_str(), "r");
+    signal(number, before);
+    char line[64] = {};
+    ASSERT_NE(fgets(line, sizeof(line), pipe), nullptr);
+    kill(static_cast<pid_t>(std::stol(line + 4)), number);  // "pid 123"
+    EXPECT_NE(fgets(line, sizeof(line), pipe), nullptr);
+    EXPECT_STREQ(line, words);
+    const int status = pclose(pipe);
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+    EXPECT_EQ(WTERMSIG(status), number);
+  }
 }
 
 TEST(Program, HasRoomOnTheStacksOfItsThreadsWhateverTheLimit) {
