@@ -164,20 +164,6 @@ TEST(Simulate, TheTraceHoldsEveryStepOnItsLane) {
   EXPECT_NEAR(compute_end, simulated.at("step_seconds").get<double>() * 1e6, 1e-6);
 }
 
-TEST(Plan, WhatLivesAtThePeakComesToIt) {
-  for (const char* arguments :
-       {"lenet5", "lenet5 --ranks 3 --rank 2", "resnet50 --batch_size 16 --recompute auto --memory_limit 1GiB"}) {
-    const auto json = nlohmann::json::parse(run_tool(std::string("plan --memory --json ") + arguments));
-    int64_t bytes = 0;
-    for (const auto& value : json.at("at_peak")) bytes += value.at("bytes").get<int64_t>();
-    EXPECT_EQ(bytes, json.at("peak_bytes")) << arguments;
-    const auto alive = json.at("alive_bytes").get<std::vector<int64_t>>();
-    EXPECT_EQ(*std::max_element(alive.begin(), alive.end()), bytes) << arguments;
-    EXPECT_EQ(alive.at(json.at("peak_step").get<size_t>()), bytes) << arguments;
-    EXPECT_GE(json.at("planned_bytes").get<int64_t>(), bytes) << arguments;
-  }
-}
-
 // The failing command's text.
 std::string refusal_of(const std::string& arguments) {
   try {
