@@ -117,6 +117,19 @@ std::vector<RankClass> all_ranks(Compiled planned) {
   return all;
 }
 
+// What it is chosen by are predictions; here every rank of both plans is compiled and simulated.
+TEST(ChoosePlan, OfALanguageModelIsNoSlowerThanDataParallel) {
+  const ir::Graph graph = whole_step("gpt2_small", 8);
+  const auto hints = split_batch(graph, 8);
+  const auto seconds_of = [&](const PlanChoices& choices) {
+    return simulate(all_ranks(planned_as(graph, choices)), example_profile()).step_seconds;
+  };
+  const auto chosen = choose_plan(graph, first_ranks(8), example_profile(), {.hints = hints});
+  const auto plain = data_parallel_choices(graph, first_ranks(8), hints, false);
+  EXPECT_FALSE(chosen.is_data_parallel_ruled_out);
+  EXPECT_LE(seconds_of(chosen.taken().choices), seconds_of(plain) * (1 + 1e-9)) << chosen.taken().origin;
+}
+
 // Where values lie on several ranks each, which share in sending them: what a rank sends and receives tells, not where
 // it stands.
 TEST(RankClasses, OfExchangesBetweenReplicasAreThoseThatExchangeAlike) {
