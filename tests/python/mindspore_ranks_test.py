@@ -364,6 +364,35 @@ def test_ranks_that_save_to_one_path_each_succeed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.ckpt", "all.ckpt.manifest", "all.safetensors", "savers.py"]
 
 
+CONVERTERS = TOGETHER + """
+for turn in range(4):
+    value = Tensor(np.arange(256 * 256, dtype=np.float32).reshape(256, 256) + turn)
+    if rank == 0:
+        ms.save_checkpoint([{"name": "w", "data": value}], f"src{turn}/rank_0/net-1_1.ckpt")
+    tessera.cluster.barrier()
+    folder = f"dst{turn // 2}"  # that of every second turn has files already
+    ms.transform_checkpoints(f"src{turn}", folder, "net", None, "strategy.json")
+    for part in range(4):  # whoever comes back finds them all
+        kept = ms.load_checkpoint(f"{folder}/rank_{part}/net{part}.ckpt")["w"].asnumpy()
+        assert (kept == value.asnumpy()[64 * part:64 * part + 64]).all(), (turn, part)
+    tessera.cluster.barrier()
+"""
+
+
+def test_ranks_that_convert_into_one_folder_each_succeed(tmp_path):
+    layout = {"dev_matrix": [4], "tensor_map": [0, -1], "tensor_shape": [256, 256], "field": 0, "opt_weight_shard_step": 0, "opt_weight_shard_size": 0}
+    item = {"stage": 0, "parallel_strategy": [[1, 1], [1, 1]]}
+    (tmp_path / "strategy.json").write_text(json.dumps({"current_stage": 1, "parallel_strategy_item": {"MatMul_w": item}, "parallel_layout_item": {"w": layout}}))
+    for turn in range(4):
+        (tmp_path / f"src{turn}" / "rank_0").mkdir(parents=True)
+    (tmp_path / "converters.py").write_text(CONVERTERS)
+    run([*MPIRUN, "-n", 4, sys.executable, "converters.py"], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["converters.py", "dst0", "dst1", "src0", "src1", "src2", "src3", "strategy.json"]
+    for folder in ("dst0", "dst1"):
+        files = {str(path.relative_to(tmp_path / folder)) for path in (tmp_path / folder).rglob("*") if path.is_file()}
+        assert files == {".conversion"} | {f"rank_{part}/net{part}.ckpt{suffix}" for part in range(4) for suffix in ("", ".manifest")}
+
+
 BACKUP = TOGETHER + """
 ms.set_auto_parallel_context(parallel_mode=sys.argv[1], gradients_mean=True)
 ms.set_seed(1)
