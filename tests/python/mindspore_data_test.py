@@ -5,6 +5,7 @@ import mindspore.dataset.transforms as transforms
 import mindspore.dataset.vision as vision
 import numpy as np
 import pytest
+from mindspore import nn
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (6, 7, 3)).astype(np.uint8)
 
@@ -206,6 +207,21 @@ def test_rows_of_different_sizes_become_of_one_before_they_are_batched(source):
     assert made(rows.map(lambda ids: ids[:1], "ids").map(lambda label: label * 2, "label").batch(4)) == [[[[0]] * 4, [0, 2, 4, 6]]]
     with pytest.raises(NotImplementedError, match='the size of "ids" must be given'):
         rows.padded_batch(2, pad_info={"ids": ([None], 9)})
+
+
+def test_a_shard_of_rows_that_are_batches_has_whole_ones():
+    batches = [(np.full((6, 1), i, np.float32), np.full((6, 1), i + 1, np.float32)) for i in range(6)]
+    data = ds.GeneratorDataset(batches, ["x", "y"], shuffle=False, num_shards=3, shard_id=1)
+    assert [row[0].tolist() for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)] == [batches[i][0].tolist() for i in (1, 4)]
+    seen = []
+
+    class Seen(nn.Cell):
+        def construct(self, x):
+            seen.append(x.shape)
+            return x
+
+    assert ms.Model(Seen(), nn.MSELoss(), metrics={"mae"}).eval(data, dataset_sink_mode=False) == {"mae": 1.0}
+    assert set(seen) == {(6, 1)}
 
 
 class Backwards(ds.Sampler):

@@ -22,8 +22,8 @@ X = rng.rand(4, 12, 4).astype(np.float32)
 Y = X.sum(2, keepdims=True)
 
 
-def part(rows):
-    return rows[rank * len(rows) // size:(rank + 1) * len(rows) // size]
+def part(rows, number=rank):
+    return rows[number * len(rows) // size:(number + 1) * len(rows) // size]
 
 
 def say(*words):
@@ -183,16 +183,17 @@ class Losses(ms.Callback):
 ms.set_auto_parallel_context(parallel_mode=MODE)
 set_algo_parameters(fully_use_devices=True)
 net = Strategies()
-rows = [(part(x), part(y)) for x, y in zip(X, Y)]
-data = ds.GeneratorDataset(rows, ["x", "y"], shuffle=False)  # rows are batches
+# Rows are batches: this rank's own, or those of all ranks, of which it takes its shard.
+rows = [(part(x, number), part(y, number)) for x, y in zip(X, Y) for number in (range(size) if SHARDED else [rank])]
+data = ds.GeneratorDataset(rows, ["x", "y"], shuffle=False, **(dict(num_shards=size, shard_id=rank) if SHARDED else {}))
 ms.Model(net, optimizer=nn.Momentum(net.trainable_params(), 0.02, 0.9)).train(1, data, Losses(), dataset_sink_mode=False)
 """
 
 
-@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
-def test_strategies_of_numbers_and_rows_that_are_batches_train_as_one_device(tmp_path, mode):
-    alone, _ = said(tmp_path, TRAININGS, 1, MODE="stand_alone")
-    spread, _ = said(tmp_path, TRAININGS, 2, MODE=mode)
+@pytest.mark.parametrize("mode, sharded", [("semi_auto_parallel", False), ("semi_auto_parallel", True), ("auto_parallel", False)])
+def test_strategies_of_numbers_and_rows_that_are_batches_train_as_one_device(tmp_path, mode, sharded):
+    alone, _ = said(tmp_path, TRAININGS, 1, MODE="stand_alone", SHARDED=False)
+    spread, _ = said(tmp_path, TRAININGS, 2, MODE=mode, SHARDED=sharded)
     assert len(alone) == 4 and len(spread) == 8
     for (loss,) in alone:
         assert len([other for (other,) in spread if float(other) == pytest.approx(float(loss), rel=1e-4)]) == 2, (alone, spread)
