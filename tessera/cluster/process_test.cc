@@ -848,6 +848,42 @@ TEST(Hub, TellsAllRanksWhatOneSets) {
   other.join();
 }
 
+// While it lives, no thread can be started: none has room for such a stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_t huge;
+    pthread_getattr_default_np(&huge);
+    pthread_attr_getstacksize(&huge, &before_);
+    pthread_attr_setstacksize(&huge, size_t{1} << 46);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_attr_t usual;
+    pthread_attr_init(&usual);
+    pthread_attr_setstacksize(&usual, before_);
+    pthread_setattr_default_np(&usual);
+    pthread_attr_destroy(&usual);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  size_t before_ = 0;
+};
+
+TEST(Hub, AClientWithoutAThreadLeavesNothingAtItsJob) {
+  const cluster::HubServer server(hub_options("tcp:127.0.0.1:0"));
+  const auto job = std::make_shared<comm::JobState>(2);
+  {
+    const NoThreads none;
+    EXPECT_THAT([&] { cluster::HubClient(hub_options(server.address()), 1, "host", job); },
+                ThrowsMessage<IoError>(HasSubstr("cannot start a thread for the connection to the hub")));
+  }
+  job->wake();  // whom it still called would not be there any more
+}
+
 TEST(Hub, NamesTheRanksThatDidNotJoin) {
   cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
   options.size = 4;

@@ -166,4 +166,18 @@ class JobState {
   std::atomic<bool> ended_{false};
 };
 
+// Calls a function as add_listener() says, as long as this lives.
+class JobListener {
+ public:
+  JobListener(JobState& job, std::function<void()> listener)
+      : job_(job), number_(job.add_listener(std::move(listener))) {}
+  ~JobListener() { job_.remove_listener(number_); }
+  JobListener(const JobListener&) = delete;
+  JobListener& operator=(const JobListener&) = delete;
+
+ private:
+  JobState& job_;
+  int number_;
+};
+
 }  // namespace tessera::comm

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -42,7 +43,7 @@ struct HubClient::Impl {
       : options(hub_options), rank(own_rank), job(std::move(job_state)) {
     connect_proven();
     // A failure may be told by others than the hub.
-    listener = job->add_listener([this] { changed.notify_all(); });
+    listener.emplace(*job, [this] { changed.notify_all(); });
     thread = start_thread("the connection to the hub", [this] { listen(); });
   }
 
@@ -51,7 +52,7 @@ struct HubClient::Impl {
   void close() {
     ::shutdown(socket.fd(), SHUT_RDWR);
     if (thread.joinable()) thread.join();
-    job->remove_listener(std::exchange(listener, 0));
+    listener.reset();
   }
 
   // Connects to a hub that knows the secret. Somebody else at its address may go away again.
@@ -240,7 +241,7 @@ struct HubClient::Impl {
   bool all_ended = false;
   bool is_closed = false;
   bool failure_heard = false;
-  int listener = 0;  // at the job
+  std::optional<comm::JobListener> listener;
   std::thread thread;
 };
 
