@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "tessera/cluster/collective_script.h"
+#include "tessera/testing/collective_script.h"
 #include "tessera/testing/run_ranks.h"
 
 namespace tessera {

@@ -30,7 +30,7 @@ MAY_NAME_COLLECTIVES = {
     "tessera/mesh/redistribution/redistribution.h": "a comment's example of it",
     "tessera/comm/transport.cc": "what the calls of a communicator are called, below the operators",
     "tessera/comm/group_calls.cc": "what a message without an operator is called in errors",
-    "tessera/cluster/collective_script.cc": "what the calls of a job's test are called in errors",
+    "tessera/testing/collective_script.cc": "what the calls of a job's test are called in errors",
     "tessera/ir/program.cc": "the phases of a pipeline's program: a stage sends and receives values, not operators",
     "python/src/operators.cc": "the names that Python knows them by",
 }

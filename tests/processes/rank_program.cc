@@ -9,10 +9,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/cluster/collective_script.h"
 #include "tessera/cluster/run.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/job_state.h"
+#include "tessera/testing/collective_script.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/cluster/collective_script.h"
+#include "tessera/testing/collective_script.h"
 
 #include <algorithm>
 #include <numeric>
