@@ -175,7 +175,7 @@ std::string begin_anew_after(Context& context, const std::exception& error) {
   // Whatever a rank meets when its generation has ended comes of that, or comes again. While it lasts, ranks tell each
   // other of errors after which all go on.
   const bool is_silence = dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
-  return is_silence || recovery->has_ended() ? recovery->begin_anew(error.what()) : "";
+  return is_silence || recovery->has_failed() ? recovery->begin_anew(error.what()) : "";
 }
 
 int end_rank(Context& context, int code) {

@@ -18,7 +18,7 @@ class ScheduledRecovery final : public Recovery {
                     std::shared_ptr<comm::JobState> job);
 
   uint64_t generation() const override { return generation_; }
-  bool has_ended() const override { return job_->failed(); }
+  bool has_failed() const override { return job_->failed(); }
   KeptMemory& memory() override;
   int64_t keep_steps() const override { return place_.keep_steps; }
   std::string begin_anew(const std::string& why) override;

@@ -237,7 +237,7 @@ bool ModelCheckpoint::load_latest(RunContext& run) {
       if (context.rank() == 0) log_info("the training goes on from {}", join_path(directory_, std::string(name)));
       return true;
     } catch (const Error& error) {  // on all ranks, unless one is lost
-      if (context.recovery()->has_ended()) throw;
+      if (context.recovery()->has_failed()) throw;
       faults.emplace_back(error.what());
     }
   }

@@ -17,8 +17,8 @@ class Recovery {
 
   // The generation that this rank is in, counted from 1; the same on all ranks.
   virtual uint64_t generation() const = 0;
-  // Whether the generation has ended, as far as this rank has heard.
-  virtual bool has_ended() const = 0;
+  // Whether the generation has failed, as far as this rank has heard: a rank of it was lost, or has begun anew.
+  virtual bool has_failed() const = 0;
   virtual KeptMemory& memory() = 0;
   // The values of a training are kept every so many steps; 1: after each step.
   virtual int64_t keep_steps() const = 0;

@@ -132,7 +132,7 @@ struct RendezvousServer::Impl {
   }
 
   void add(asio::ip::tcp::socket socket) {
-    if (tls == nullptr) return turn_away(PeerId{0}, kNoFiles);
+    if (tls == nullptr) return say_turned_away(PeerId{0}, kNoFiles);
     const PeerId id = ++last_id;
     auto connection = std::make_shared<Connection>(std::move(socket), tls, Sender::kPeer);
     const auto crowded_out = strangers.add(id, connection->address(), now_ms());
@@ -170,7 +170,7 @@ struct RendezvousServer::Impl {
       const auto found = entries.find(told.peer);
       if (found == entries.end()) continue;
       const std::shared_ptr<Connection> connection = found->second.connection;
-      if (const auto* refusal = std::get_if<Refused>(&told.message)) turn_away(told.peer, refusal->reason);
+      if (const auto* refusal = std::get_if<Refused>(&told.message)) say_turned_away(told.peer, refusal->reason);
       connection->send(told.message, told.generation);
       if (told.ends) connection->end_when_sent();
     }
@@ -196,7 +196,7 @@ struct RendezvousServer::Impl {
     const auto found = entries.find(id);
     if (found == entries.end()) return;
     const bool was_stranger = strangers.remove(id);
-    if (was_stranger) turn_away(id, reason);
+    if (was_stranger) say_turned_away(id, reason);
     const std::shared_ptr<Connection> connection = found->second.connection;
     entries.erase(found);
     scheduler.disconnect(id);
@@ -211,7 +211,7 @@ struct RendezvousServer::Impl {
   }
 
   // Logs why, but not so often that it fills a disk.
-  void turn_away(PeerId id, const std::string& reason) {
+  void say_turned_away(PeerId id, const std::string& reason) {
     ++num_turned_away;
     const int64_t now = now_ms();
     if (reason.empty() || reason == "its connection has ended" || now < turned_away_again_ms) return;
@@ -277,7 +277,7 @@ struct RendezvousServer::Impl {
       if (entry.connection->is_open() && !reason.empty()) lost.emplace_back(id, reason);
     }
     for (const auto& [id, reason] : lost) {
-      turn_away(id, reason);
+      say_turned_away(id, reason);
       end(id, reason);
     }
   }
