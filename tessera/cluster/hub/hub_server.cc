@@ -1,6 +1,5 @@
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -17,22 +15,16 @@
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_frame.h"
 #include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/hub/strangers.h"
 
 namespace tessera::cluster {
 namespace {
 
 // A connection joins within this time or is closed.
 constexpr int64_t kJoinLimitMs = 5000;
-// So many may be about to prove the secret, or a fourth of the descriptors that the process may have; the rest wait to
-// be accepted. One that has had its time of grace makes room: ranks that start together are through within it.
-constexpr size_t kMostStrangers = 256;
-constexpr size_t kFewestStrangers = 16;
-constexpr int64_t kGraceMs = 250;
-// Where more than twice so many had to make room, somebody floods the hub. Connections wait no more then, since a rank
-// would wait with them: each that comes takes the place of one drawn of those whose host has most. A rank answers at
-// once, and one that was unlucky comes again. So many come before those that are there are heard again.
-constexpr size_t kMostAtOnce = 16;
-// While strangers hold all descriptors that the system gives.
+// Then those that are there are heard again.
+constexpr int kMostAtOnce = 16;
+// While there is no descriptor or memory for one more connection.
 constexpr int64_t kAcceptPauseMs = 100;
 // What a rank may leave unread, and keep in the store: gloo's addresses are 136 bytes for each pair of ranks, the paths
 // of shared memory 30 for each piece.
@@ -44,11 +36,6 @@ constexpr size_t kMaxWanted = 4096;
 // At the end, for ranks that have not taken the last words.
 constexpr int64_t kLastWordsMs = 1000;
 
-size_t descriptor_limit() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
-}
-
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -58,13 +45,11 @@ int64_t now_ms() {
 
 struct HubServer::Impl {
   struct Peer {
-    Peer(Socket accepted, const comm::Secret& secret)
-        : socket(std::move(accepted)), host(host_of(socket)), handshake(std::in_place, secret) {}
+    Peer(uint64_t number, Socket accepted, const comm::Secret& secret)
+        : id(number), socket(std::move(accepted)), handshake(std::in_place, secret) {}
 
-    bool is_stranger() const { return handshake && !is_gone; }
-
+    uint64_t id;
     Socket socket;
-    std::string host;
     FrameReader reader;
     FrameWriter writer;
     std::optional<HubHandshake> handshake;  // until the secret is proven
@@ -111,19 +96,16 @@ struct HubServer::Impl {
       }
       if (waits[1].revents != 0 && listener) accept_peers();
       check_joining();
-      std::erase_if(peers, [](const auto& peer) { return peer->is_gone; });
+      std::erase_if(peers, [this](const auto& peer) {
+        if (peer->is_gone) strangers.remove(peer->id);
+        return peer->is_gone;
+      });
       if (waits[0].revents != 0) return say_last_words();
       check_joined();
     }
   }
 
   bool all_joined() const { return num_joined == options.size; }
-
-  // Those that have not proven the secret.
-  size_t num_strangers() const {
-    return static_cast<size_t>(std::ranges::count_if(peers, [](const auto& peer) { return peer->is_stranger(); }));
-  }
-  bool is_flooded() const { return num_crowded_out > 2 * most_strangers; }
 
   // Whether something must happen although nothing arrives.
   bool is_waiting() const {
@@ -134,13 +116,11 @@ struct HubServer::Impl {
   bool may_accept() {
     if (now_ms() < accept_again_ms) return false;
     accept_again_ms = 0;
-    return listener && (is_flooded() || num_strangers() < most_strangers);
+    return listener && strangers.has_room(now_ms());
   }
 
   void accept_peers() {
-    const size_t present = num_strangers();
-    const size_t room = present < most_strangers ? most_strangers - present : 0;
-    for (size_t left = is_flooded() ? kMostAtOnce : room; left > 0; --left) {
+    for (int i = 0; i < kMostAtOnce && strangers.has_room(now_ms()); ++i) {
       Socket socket = accept_from(listener);
       if (!socket) {
         if (errno != EAGAIN && errno != EINTR) accept_again_ms = now_ms() + kAcceptPauseMs;
@@ -148,9 +128,7 @@ struct HubServer::Impl {
       }
       if (!is_same_user(socket)) continue;
       try {
-        peers.push_back(std::make_unique<Peer>(std::move(socket), options.secret));
-        if (is_flooded()) make_room();
-        tell(*peers.back(), FrameKind::kChallenge, peers.back()->handshake->challenge());
+        add(std::move(socket));
       } catch (const std::exception&) {  // no memory or no random numbers for one more
         accept_again_ms = now_ms() + kAcceptPauseMs;
         return;
@@ -158,39 +136,29 @@ struct HubServer::Impl {
     }
   }
 
-  // Turns away those that are too many, for the newest.
-  void make_room() {
-    for (size_t present = num_strangers(); present > most_strangers; --present, ++num_crowded_out) {
-      std::map<std::string_view, std::vector<Peer*>> by_host;
-      for (const auto& peer : peers) {
-        if (peer->is_stranger() && peer != peers.back()) by_host[peer->host].push_back(peer.get());
-      }
-      size_t most = 0;
-      for (const auto& [host, of_host] : by_host) most = std::max(most, of_host.size());
-      std::vector<Peer*> too_many;  // of all hosts that have as many
-      for (const auto& [host, of_host] : by_host) {
-        if (of_host.size() == most) too_many.insert(too_many.end(), of_host.begin(), of_host.end());
-      }
-      turn_away(*too_many[std::uniform_int_distribution<size_t>(0, too_many.size() - 1)(draws)]);
+  void add(Socket socket) {
+    const std::string host = host_of(socket);
+    peers.push_back(std::make_unique<Peer>(++last_id, std::move(socket), options.secret));
+    Peer& peer = *peers.back();
+    const auto crowded_out = strangers.add(peer.id, host, now_ms());
+    for (const auto& other : peers) {
+      if (crowded_out == other->id) turn_away(*other);
     }
+    tell(peer, FrameKind::kChallenge, peer.handshake->challenge());
   }
 
-  // Closes connections that do not join: when their time is over, and for others that wait.
+  // Closes connections that have not joined in time.
   void check_joining() {
-    const bool is_full = num_strangers() >= most_strangers;
     const int64_t now = now_ms();
     for (const auto& peer : peers) {
-      if (peer->rank >= 0 || peer->is_gone) continue;
-      const int64_t age = now - peer->accepted_ms;
-      const bool is_crowded_out = is_full && peer->is_stranger() && age >= kGraceMs;
-      if (is_crowded_out) ++num_crowded_out;
-      if (is_crowded_out || age >= kJoinLimitMs) turn_away(*peer);
+      if (peer->rank < 0 && !peer->is_gone && now - peer->accepted_ms >= kJoinLimitMs) turn_away(*peer);
     }
   }
 
   void turn_away(Peer& peer) {
     if (!peer.is_gone) ++num_turned_away;
     peer.is_gone = true;
+    strangers.remove(peer.id);
   }
 
   void read_from(Peer& peer) {
@@ -269,6 +237,7 @@ struct HubServer::Impl {
     peer.reader.seal(keys.to_hub);
     peer.writer.seal(keys.to_rank);
     peer.handshake.reset();
+    strangers.remove(peer.id);
   }
 
   void join(Peer& peer, const Frame& frame) {
@@ -385,9 +354,8 @@ struct HubServer::Impl {
   int num_joined = 0;
   int num_ended = 0;
   int64_t num_turned_away = 0;
-  const size_t most_strangers = std::clamp(descriptor_limit() / 4, kFewestStrangers, kMostStrangers);
-  size_t num_crowded_out = 0;  // strangers that made room for others
-  std::minstd_rand draws{std::random_device()()};
+  uint64_t last_id = 0;
+  Strangers strangers;
   int64_t accept_again_ms = 0;  // 0: now
   bool failed = false;
   std::string failure;

@@ -9,9 +9,9 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/cluster/hub/strangers.h"
 #include "tessera/cluster/rendezvous/host_port.h"
 #include "tessera/cluster/rendezvous/membership/job_scheduler.h"
-#include "tessera/cluster/rendezvous/strangers.h"
 #include "tessera/cluster/tls/tls_options.h"
 
 namespace tessera::cluster::rendezvous {

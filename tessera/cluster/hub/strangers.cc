@@ -1,10 +1,10 @@
-#include "tessera/cluster/rendezvous/strangers.h"
+#include "tessera/cluster/hub/strangers.h"
 
 #include <sys/resource.h>
 
 #include <algorithm>
 
-namespace tessera::cluster::rendezvous {
+namespace tessera::cluster {
 namespace {
 
 constexpr size_t kMostStrangersAtOnce = 256;
@@ -66,4 +66,4 @@ std::vector<uint64_t> Strangers::overdue(int64_t now_ms) const {
   return ids;
 }
 
-}  // namespace tessera::cluster::rendezvous
+}  // namespace tessera::cluster

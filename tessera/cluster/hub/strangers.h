@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::cluster::rendezvous {
+namespace tessera::cluster {
 
 struct StrangerLimits {
   size_t most = 0;             // 0: 256, or a fourth of the descriptors that the process may have
@@ -48,4 +48,4 @@ class Strangers {
   std::minstd_rand draws_{std::random_device()()};
 };
 
-}  // namespace tessera::cluster::rendezvous
+}  // namespace tessera::cluster
