@@ -164,6 +164,11 @@ TEST(SharedMemory, GivesTheBitsOfThreadsWhereAFileMayBeSmall) {
   EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(3) + " rank 2 of 3 local 2 of 3 over shared memory\n"));
 }
 
+TEST(SharedMemory, IsReservedAnewAsOftenAsOneLikes) {
+  const Outcome outcome = run_job({"reserve"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 TEST(SharedMemory, NamesTheLimitThatIsTooSmallForAnyOfIt) {
   const FileSizeLimit limit(16 << 10);
   const Outcome outcome = run_job({"script"}, {.num_processes = 2});
@@ -846,6 +851,51 @@ TEST(Hub, TellsAllRanksWhatOneSets) {
   EXPECT_EQ(client.get("large", 5000), large);
   client.finish();
   other.join();
+}
+
+TEST(Hub, ARankKeepsNoMoreThanItHasNotTakenBack) {
+  cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
+  const cluster::HubServer server(options);
+  options.address = server.address();
+  const std::string large(1 << 20, 'x');
+  constexpr int kCount = 20;  // more than it may keep
+  std::thread other([&] {
+    cluster::HubClient client(options, 1, "b", std::make_shared<comm::JobState>(2));
+    for (int i = 0; i < kCount; ++i) {
+      client.set(fmt::format("{}", i), large);
+      client.get(fmt::format("read {}", i), 5000);
+      client.forget(fmt::format("{}", i));
+      client.set("the newest", large);
+    }
+    client.finish();
+  });
+  cluster::HubClient client(options, 0, "a", std::make_shared<comm::JobState>(2));
+  for (int i = 0; i < kCount; ++i) {
+    EXPECT_EQ(client.get(fmt::format("{}", i), 5000).size(), large.size());
+    client.set(fmt::format("read {}", i), "");
+  }
+  client.forget("0");  // another one's: this rank only asks for it no more
+  client.finish();
+  other.join();
+}
+
+TEST(Hub, AValueIsItsRanksAlone) {
+  cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
+  const cluster::HubServer server(options);
+  options.address = server.address();
+  const auto job = std::make_shared<comm::JobState>(2);
+  std::thread other([&] {
+    cluster::HubClient client(options, 1, "b", job);
+    client.set("where", "here");
+    EXPECT_THROW(client.finish(), comm::PeerFailure);
+  });
+  cluster::HubClient client(options, 0, "a", std::make_shared<comm::JobState>(2));
+  EXPECT_EQ(client.get("where", 5000), "here");
+  client.set("where", "there");
+  EXPECT_THROW(client.finish(), comm::PeerFailure);
+  other.join();
+  EXPECT_EQ(job->failed_rank(), 0);
+  EXPECT_THAT(job->message(), HasSubstr("it sets a value that another one has set"));
 }
 
 // While it lives, no thread can be started: none has room for such a stack.

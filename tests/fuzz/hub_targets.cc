@@ -33,6 +33,8 @@ std::string parse_body(const cluster::Frame& frame) {
       const auto value = cluster::parse_named_value(frame.body);
       return cluster::join_fields({value.name, value.value});
     }
+    case FrameKind::kGet:
+    case FrameKind::kForget: return cluster::parse_name(frame.body);
     case FrameKind::kAsk:
     case FrameKind::kAnswer:
     case FrameKind::kFail: {
@@ -93,17 +95,17 @@ std::string mutate_frames(const std::string& bytes, Draws& draws) {
 }  // namespace
 
 std::vector<Target> hub_targets() {
-  const std::string example = print_frame(FrameKind::kChallenge, "tessera hub 4" + std::string(32, 'n')) +
-                              print_frame(FrameKind::kProof, std::string(64, 'p')) +
-                              print_frame(FrameKind::kJoin, cluster::print_join({"job", 1, kSize, "host 0|0,1,"})) +
-                              print_frame(FrameKind::kAllJoined, cluster::join_fields({"a", "b", "c", "d"})) +
-                              print_frame(FrameKind::kSet, cluster::join_fields({"segment/1/1", "/proc/17/fd/5"})) +
-                              print_frame(FrameKind::kGet, "segment/1/1") +
-                              print_frame(FrameKind::kValue, cluster::join_fields({"segment/1/1", "/proc/17/fd/5"})) +
-                              print_frame(FrameKind::kFail, cluster::join_fields({"3", "the shape is wrong"})) +
-                              print_frame(FrameKind::kEnd, "2") +
-                              print_frame(FrameKind::kRefused, "rank 1 has joined already") +
-                              print_frame(FrameKind::kAllEnded, "");
+  const std::string example =
+      print_frame(FrameKind::kChallenge, "tessera hub 5" + std::string(32, 'n')) +
+      print_frame(FrameKind::kProof, std::string(64, 'p')) +
+      print_frame(FrameKind::kJoin, cluster::print_join({"job", 1, kSize, "host 0|0,1,"})) +
+      print_frame(FrameKind::kAllJoined, cluster::join_fields({"a", "b", "c", "d"})) +
+      print_frame(FrameKind::kSet, cluster::join_fields({"segment/1/1", "/proc/17/fd/5"})) +
+      print_frame(FrameKind::kGet, "segment/1/1") + print_frame(FrameKind::kForget, "segment/1/1") +
+      print_frame(FrameKind::kValue, cluster::join_fields({"segment/1/1", "/proc/17/fd/5"})) +
+      print_frame(FrameKind::kFail, cluster::join_fields({"3", "the shape is wrong"})) +
+      print_frame(FrameKind::kEnd, "2") + print_frame(FrameKind::kRefused, "rank 1 has joined already") +
+      print_frame(FrameKind::kAllEnded, "");
   return {{"hub", {example}, mutate_frames, frames_parse}};
 }
 

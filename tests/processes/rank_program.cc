@@ -117,6 +117,12 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     }
     return 0;
   }
+  if (mode == "reserve") {
+    constexpr int kTimes = 100'000;
+    for (int i = 0; i < kTimes; ++i) context.reserve_shared_memory(1);
+    context.world().barrier("after the last");
+    return 0;
+  }
   if (mode == "stack") {
     use_stack();
     std::thread(use_stack).join();

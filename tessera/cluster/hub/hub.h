@@ -64,6 +64,7 @@ class HubClient final : public comm::Store, public Membership {
   void set(const std::string& name, const std::string& value) override;
   std::string get(const std::string& name, int64_t timeout_ms) override;
   std::optional<std::string> find(const std::string& name, int64_t limit_ms) override;
+  void forget(const std::string& name) override;
   // Asks these ranks what they do, for one that waits in `place`. Returns by rank what doing_of() says there; ranks
   // that do not answer within `limit_ms` are left out.
   std::map<int, std::string> ask(const std::vector<int>& ranks, const std::string& place, int64_t limit_ms);

@@ -173,7 +173,7 @@ struct HubClient::Impl {
         return;
       case FrameKind::kValue: {
         NamedValue value = parse_named_value(frame.body);
-        values[value.name] = std::move(value.value);
+        if (asked_for.contains(value.name)) values[value.name] = std::move(value.value);
         return;
       }
       case FrameKind::kFail: {
@@ -234,6 +234,7 @@ struct HubClient::Impl {
   std::condition_variable changed;
   std::map<std::string, std::string> values;
   std::set<std::string> asked_for;
+  std::set<std::string> own_names;     // that this rank has set
   std::map<int, std::string> answers;  // by rank
   std::vector<std::string> hosts;
   std::string refusal;
@@ -268,7 +269,21 @@ std::string HubClient::local_ip() const {
 
 void HubClient::set(const std::string& name, const std::string& value) {
   check(name.size() <= kMaxName && value.size() <= kMaxValue, "what the ranks tell each other at the hub is small");
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->own_names.insert(name);
+  }
   impl_->send(FrameKind::kSet, join_fields({name, value}));
+}
+
+void HubClient::forget(const std::string& name) {
+  const bool is_own = [&] {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->asked_for.erase(name);
+    impl_->values.erase(name);
+    return impl_->own_names.erase(name) > 0;
+  }();
+  if (is_own) impl_->send(FrameKind::kForget, name);
 }
 
 std::string HubClient::get(const std::string& name, int64_t timeout_ms) {

@@ -13,7 +13,7 @@ namespace tessera::cluster {
 namespace {
 
 constexpr size_t kHeadBytes = 5;  // length and kind
-constexpr std::string_view kProtocol = "tessera hub 4";
+constexpr std::string_view kProtocol = "tessera hub 5";
 
 std::string seal_of(const comm::Secret& key, uint64_t number, FrameKind kind, std::string_view body) {
   const char kind_byte = static_cast<char>(kind);
@@ -153,14 +153,21 @@ JoinBody parse_join(std::string_view body) {
   return join;
 }
 
+std::string parse_name(std::string_view body) {
+  if (body.size() > kMaxName) {
+    throw IoError("the name of a value has {} bytes, at most {} may come", body.size(), kMaxName);
+  }
+  return std::string(body);
+}
+
 NamedValue parse_named_value(std::string_view body) {
   const size_t end = body.find('\0');
   if (end == std::string_view::npos) throw IoError("a value without a name");
-  if (end > kMaxName) throw IoError("the name of a value has {} bytes, at most {} may come", end, kMaxName);
+  std::string name = parse_name(body.substr(0, end));
   if (body.size() - end - 1 > kMaxValue) {
     throw IoError("a value has {} bytes, at most {} may come", body.size() - end - 1, kMaxValue);
   }
-  return {std::string(body.substr(0, end)), std::string(body.substr(end + 1))};
+  return {std::move(name), std::string(body.substr(end + 1))};
 }
 
 RankText parse_rank_text(std::string_view body, int size) {

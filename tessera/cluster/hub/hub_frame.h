@@ -25,6 +25,7 @@ enum class FrameKind : char {
   kJoin = 'J',       // rank: JoinBody
   kSet = 'S',        // rank: NamedValue
   kGet = 'G',        // rank: name
+  kForget = 'X',     // rank: name of a value that it has set
   kFail = 'F',       // RankText: the rank with whose failure it began, and what is said of it
   kEnd = 'E',        // rank: nothing; hub: rank
   kRefused = 'R',    // hub: reason; unsealed it has none
@@ -107,6 +108,7 @@ struct NamedValue {
   std::string value;
 };
 NamedValue parse_named_value(std::string_view body);
+std::string parse_name(std::string_view body);
 
 struct RankText {
   int rank = 0;

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <map>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -15,6 +15,7 @@
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_frame.h"
 #include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/hub/stored_values.h"
 #include "tessera/cluster/hub/strangers.h"
 
 namespace tessera::cluster {
@@ -26,13 +27,8 @@ constexpr int64_t kJoinLimitMs = 5000;
 constexpr int kMostAtOnce = 16;
 // While there is no descriptor or memory for one more connection.
 constexpr int64_t kAcceptPauseMs = 100;
-// What a rank may leave unread, and keep in the store: gloo's addresses are 136 bytes for each pair of ranks, the paths
-// of shared memory 30 for each piece.
+// What a rank may leave unread.
 constexpr size_t kMaxUnread = size_t{16} << 20;
-constexpr size_t kMaxStoredOfRank = size_t{8} << 20;
-constexpr size_t kMaxStored = size_t{256} << 20;
-constexpr size_t kEntryBytes = 64;
-constexpr size_t kMaxWanted = 4096;
 // At the end, for ranks that have not taken the last words.
 constexpr int64_t kLastWordsMs = 1000;
 
@@ -57,8 +53,6 @@ struct HubServer::Impl {
     int rank = -1;  // until it joins
     bool has_ended = false;
     bool is_gone = false;
-    std::vector<std::string> wanted;  // names it waits for
-    size_t stored_bytes = 0;
   };
 
   explicit Impl(const HubOptions& hub_options) : options(hub_options), address(hub_options.address) {
@@ -189,15 +183,8 @@ struct HubServer::Impl {
     if (peer.rank < 0) return join(peer, frame);
     switch (frame.kind) {
       case FrameKind::kSet: return set(peer, frame.body);
-      case FrameKind::kGet:
-        if (const auto found = values.find(frame.body); found != values.end()) {
-          tell(peer, FrameKind::kValue, found->second);
-        } else if (frame.body.size() > kMaxName || peer.wanted.size() >= kMaxWanted) {
-          throw IoError("it waits for more names than {}, or for too long a one", kMaxWanted);
-        } else {
-          peer.wanted.push_back(frame.body);
-        }
-        return;
+      case FrameKind::kGet: return get(peer, frame.body);
+      case FrameKind::kForget: return values.forget(std::to_string(peer.rank), parse_name(frame.body));
       case FrameKind::kFail: {
         const bool is_first = !failed;
         const RankText said = parse_rank_text(frame.body, options.size);
@@ -267,19 +254,25 @@ struct HubServer::Impl {
     broadcast(FrameKind::kAllJoined, join_fields(hosts));
   }
 
-  void set(Peer& peer, const std::string& body) {
-    const NamedValue value = parse_named_value(body);
-    const size_t bytes = body.size() + kEntryBytes;
-    if (peer.stored_bytes + bytes > kMaxStoredOfRank) {
-      throw IoError("its values have more than {} bytes", kMaxStoredOfRank);
-    }
-    if (stored_bytes + bytes > kMaxStored) throw IoError("the job's values have more than {} bytes", kMaxStored);
-    peer.stored_bytes += bytes;
-    stored_bytes += bytes;
+  void set(const Peer& peer, const std::string& body) {
+    const std::string name = parse_named_value(body).name;
     const auto frame = std::make_shared<const std::string>(body);
-    values[value.name] = frame;
+    if (const std::string why = values.set(std::to_string(peer.rank), name, frame); !why.empty()) {
+      throw IoError("{}", why);
+    }
+    const std::set<uint64_t> waiters = values.take_waiters(name);
     for (const auto& other : peers) {
-      if (std::erase(other->wanted, value.name) > 0) tell(*other, FrameKind::kValue, frame);
+      if (other->rank >= 0 && waiters.contains(static_cast<uint64_t>(other->rank))) {
+        tell(*other, FrameKind::kValue, frame);
+      }
+    }
+  }
+
+  void get(Peer& peer, const std::string& body) {
+    const std::string name = parse_name(body);
+    if (auto found = values.find(name)) return tell(peer, FrameKind::kValue, std::move(found));
+    if (const std::string why = values.wait(static_cast<uint64_t>(peer.rank), name); !why.empty()) {
+      throw IoError("{}", why);
     }
   }
 
@@ -347,8 +340,7 @@ struct HubServer::Impl {
   Socket listener;
   Socket wake;
   std::vector<std::unique_ptr<Peer>> peers;
-  std::map<std::string, std::shared_ptr<const std::string>> values;  // whole bodies by name
-  size_t stored_bytes = 0;
+  StoredValues values;             // whole bodies
   std::vector<std::string> hosts;  // by rank
   std::vector<bool> has_joined;    // by rank
   int num_joined = 0;

@@ -279,6 +279,7 @@ struct RendezvousClient::Impl {
     }
     if (end && end->kind == RendezvousEnd::Kind::kGenerationEnded) end.reset();  // a launcher's: the next one has begun
     generation = std::move(told);
+    for (const std::string& name : std::exchange(forgotten, {})) unsaid.emplace_back(ForgetValue{name});
     // A scheduler that has died has forgotten what was stored and asked for.
     for (const auto& [name, value] : stored) unsaid.emplace_back(SetValue{name, value});
     for (const std::string& name : asked_for) {
@@ -365,6 +366,7 @@ struct RendezvousClient::Impl {
   std::string last_reason = "nobody has answered yet";
   std::string own_address;
   std::map<std::string, std::string> stored;  // by this peer
+  std::set<std::string> forgotten;            // of those, and the scheduler has not been told
   std::map<std::string, std::string> values;
   std::set<std::string> asked_for;
   std::map<std::string, std::optional<std::string>> states;
@@ -424,6 +426,7 @@ void RendezvousClient::set(const std::string& name, const std::string& value) {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stored[name] = value;
+    impl_->forgotten.erase(name);
   }
   impl_->post([impl = impl_.get(), name, value] {
     if (impl->connection && impl->is_welcome) impl->connection->send(SetValue{name, value}, impl->number());
@@ -448,6 +451,24 @@ std::optional<std::string> RendezvousClient::find(const std::string& name, int64
   if (const auto found = impl_->values.find(name); found != impl_->values.end()) return found->second;
   if (impl_->end) impl_->throw_end("the rendezvous");
   return std::nullopt;
+}
+
+void RendezvousClient::forget(const std::string& name) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->asked_for.erase(name);
+    impl_->values.erase(name);
+    if (impl_->stored.erase(name) == 0) return;
+    impl_->forgotten.insert(name);
+  }
+  impl_->post([impl = impl_.get(), name] {
+    if (!impl->connection || !impl->is_welcome) return;
+    const auto was_unsaid = [&] {
+      const std::lock_guard lock(impl->mutex);
+      return impl->forgotten.erase(name) > 0;
+    }();
+    if (was_unsaid) impl->connection->send(ForgetValue{name}, impl->number());
+  });
 }
 
 std::string RendezvousClient::set_state(const std::string& name, const std::string& bytes, int64_t timeout_ms) {

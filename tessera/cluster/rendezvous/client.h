@@ -78,6 +78,7 @@ class RendezvousClient final : public comm::Store {
   void set(const std::string& name, const std::string& value) override;
   std::string get(const std::string& name, int64_t timeout_ms) override;
   std::optional<std::string> find(const std::string& name, int64_t limit_ms) override;
+  void forget(const std::string& name) override;
 
   // Gives the job its state `name` (find_blob_rules()), and returns the one that it has then: this one, or the first
   // that was given where a state is not replaced. Throws IoError after `timeout_ms`.

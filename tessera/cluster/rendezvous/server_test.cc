@@ -167,6 +167,42 @@ TEST(RendezvousServer, ASchedulerWithoutItsStateIsNotJoinedAgain) {
   EXPECT_THAT(a.heard()->reason, HasSubstr("was the scheduler started without its state?"));
 }
 
+TEST(RendezvousServer, ValuesThatMembersForgetStayForgotten) {
+  const std::string folder = testing::TempDir() + "rendezvous_forgotten";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  ServerOptions options{.scheduler = {.num_workers = 2}, .state_path = folder + "/job"};
+  auto running = std::make_unique<Running>(options);
+  options.address = running->server->address();
+  Member b(running->client("b"));
+  Member a(running->client("a"));
+  a.client.wait_for_generation();
+  b.client.wait_for_generation();
+  const std::string large(1 << 20, 'l');
+  for (int i = 0; i < 20; ++i) {  // more than a member may keep
+    const std::string name = std::to_string(i);
+    a.client.set(name, large);
+    EXPECT_EQ(b.client.get(name, 20000).size(), large.size());
+    a.client.forget(name);
+    b.client.forget(name);
+  }
+  a.client.set("after the last", "");
+  b.client.get("after the last", 20000);
+  EXPECT_EQ(b.client.find("19", 50), std::nullopt);
+  // Nor does it come back when the scheduler does.
+  a.client.set("kept", "1");
+  EXPECT_EQ(b.client.get("kept", 20000), "1");
+  running.reset();
+  a.client.forget("kept");
+  b.client.forget("kept");
+  running = std::make_unique<Running>(options);
+  a.client.set("new", "2");
+  EXPECT_EQ(b.client.get("new", 20000), "2");
+  EXPECT_EQ(b.client.find("kept", 50), std::nullopt);
+  EXPECT_EQ(a.heard(), std::nullopt);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(RendezvousServer, AFailedMemberEndsTheOthersWithItsRankAndWords) {
   Running running(2);
   Member a(running.client("a"));
@@ -279,11 +315,11 @@ TEST(RendezvousServer, F64_ARecordedHandshakeProvesNothing) {
 TEST(RendezvousServer, F69_F70_AMemberThatGoesWrongLosesItsConnectionAndNothingElse) {
   Running running(2);
   Member good(running.client("good"));
-  const std::string huge = std::string("TR\x03\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
+  const std::string huge = std::string("TR\x04\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
   const std::vector<std::string> words = {
       huge,
       std::string("TR\x01\x01", 4),
-      std::string("TR\x03\x63", 4),
+      std::string("TR\x04\x63", 4),
       "garbage",
       print_message(Welcome{}, 0),
       print_frame(FrameType::kHeartbeat, 0, "x"),

@@ -143,7 +143,13 @@ std::shared_ptr<void> map_shared(const Descriptor& fd, size_t bytes) {
 // Thread-safe.
 class SegmentSpace final : public PeerAddresses {
  public:
-  SegmentSpace(Store& store, int rank, int64_t timeout_ms) : store_(store), rank_(rank), timeout_ms_(timeout_ms) {}
+  SegmentSpace(Store& store, int rank, int64_t timeout_ms) : store_(&store), rank_(rank), timeout_ms_(timeout_ms) {}
+
+  // Nothing is set, asked for and forgotten at the store from here on.
+  void detach() {
+    const std::lock_guard lock(mutex_);
+    store_ = nullptr;
+  }
 
   // The caller keeps the space alive as long as the memory.
   void* allocate(size_t bytes) {
@@ -152,18 +158,25 @@ class SegmentSpace final : public PeerAddresses {
     segment->bytes = bytes;
     const std::lock_guard lock(mutex_);
     segment->number = ++last_number_;
-    store_.set(key(rank_, segment->number), path_of(segment->fd));
+    check(store_ != nullptr, "shared memory is reserved while its transport lives");
+    store_->set(key(rank_, segment->number), path_of(segment->fd));
     void* memory = segment->memory.get();
     own_[static_cast<const std::byte*>(memory)] = std::move(segment);
     return memory;
   }
 
-  void release(void* memory) {
+  void release(void* memory) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = own_.find(static_cast<const std::byte*>(memory));
     // Peers may keep their mapping; its pages go now.
     [[maybe_unused]] const int result = ftruncate(found->second->fd.get(), 0);
+    const uint64_t number = found->second->number;
     own_.erase(found);
+    if (store_ == nullptr) return;
+    try {
+      store_->forget(key(rank_, number));
+    } catch (const std::exception&) {  // no memory to say so in: its path stays there
+    }
   }
 
   std::optional<uint64_t> publish(const void* data, int64_t bytes) override {
@@ -184,7 +197,10 @@ class SegmentSpace final : public PeerAddresses {
     if (found != peers_.end()) return static_cast<std::byte*>(found->second->memory.get()) + offset;
     // Segments that their owner has given up have no bytes any more.
     std::erase_if(peers_, [](const auto& entry) { return size_of(entry.second->fd) == 0; });
-    auto segment = std::make_unique<Segment>(open_memory(store_.get(key(peer, number), timeout_ms_), peer));
+    check(store_ != nullptr, "ranks reach each other's memory while their transports live");
+    const std::string name = key(peer, number);
+    auto segment = std::make_unique<Segment>(open_memory(store_->get(name, timeout_ms_), peer));
+    store_->forget(name);
     const size_t bytes = size_of(segment->fd);
     if (offset >= bytes) {
       throw IoError("the shared memory of rank {} ends at byte {}, before the one that it names", peer, bytes);
@@ -206,7 +222,7 @@ class SegmentSpace final : public PeerAddresses {
 
   static std::string key(int rank, uint64_t number) { return fmt::format("segment/{}/{}", rank, number); }
 
-  Store& store_;
+  Store* store_;  // null: the transport has gone
   int rank_;
   int64_t timeout_ms_;
   std::mutex mutex_;
@@ -238,6 +254,8 @@ class SharedMemoryTransport final : public Transport {
                  .link = {},
                  .slot_bytes = options.slot_bytes,
                  .message_bytes = options.message_bytes} {}
+
+  ~SharedMemoryTransport() override { segments_->detach(); }
 
   std::string name() const override { return "shared memory"; }
 
@@ -271,6 +289,7 @@ class SharedMemoryTransport final : public Transport {
     auto board = std::make_unique<Board>(group, place, std::move(memory), segments_, job_, options);
     // The creator's descriptor closes when this function returns: all must have opened it by then.
     meet(group, *board);
+    store_.forget(key);
     return make_board_communicator(group, std::move(board));
   }
 

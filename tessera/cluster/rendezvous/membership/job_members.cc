@@ -178,7 +178,7 @@ size_t JobScheduler::num_present() const {
 
 void JobScheduler::begin_generation() {
   give_ranks();
-  forget_values();
+  values_.clear();
   ++state_.generation;
   phase_ = JobPhase::kRunning;
   record();

@@ -40,7 +40,6 @@ struct JobScheduler::Peer {
   PeerIdentity identity;
   std::optional<PeerRole> role;  // once it has registered
   std::vector<std::string> node_ids;
-  size_t num_wanted = 0;
   uint64_t generation = 0;  // that it knew when it said its last message
 };
 

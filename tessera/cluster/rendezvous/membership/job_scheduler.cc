@@ -16,7 +16,7 @@ constexpr int64_t kOwnPauseMs = 1000;
 
 JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const SchedulerState& saved,
                            const Quotas& quotas)
-    : options_(options), quotas_(quotas), clock_(clock), state_(saved) {
+    : options_(options), clock_(clock), state_(saved), values_(quotas) {
   const auto num_workers = static_cast<uint32_t>(options.num_workers);
   if (saved.num_workers != 0 && saved.num_workers != num_workers) {
     throw InvalidArgument("the scheduler's state is of a job with {} workers, this one has {}", saved.num_workers,
@@ -59,7 +59,9 @@ void JobScheduler::receive(PeerId id, uint64_t generation, const Message& messag
   const bool may_come_first = std::holds_alternative<Register>(message) || std::holds_alternative<AskStatus>(message);
   if (!peer.role && !may_come_first) return refuse(peer, "it has not registered");
   // Values belong to a generation. What was on its way when one ended is of no use.
-  const bool is_of_generation = std::holds_alternative<SetValue>(message) || std::holds_alternative<GetValue>(message);
+  const bool is_of_generation = std::holds_alternative<SetValue>(message) ||
+                                std::holds_alternative<GetValue>(message) ||
+                                std::holds_alternative<ForgetValue>(message);
   if (is_of_generation && (generation < state_.generation || phase_ != JobPhase::kRunning)) return;
   peer.generation = generation;
   std::visit([&](const auto& body) { take(peer, body); }, message);
@@ -133,10 +135,7 @@ void JobScheduler::disconnect(PeerId id) {
     const bool is_watched = node.is_connected() || node.launcher != 0;
     if (!is_watched) node.deadline_ms = std::min(node.deadline_ms, now_ms() + options_.reconnect_ms);
   }
-  for (auto wanted = wanted_.begin(); wanted != wanted_.end();) {
-    wanted->second.erase(id);
-    wanted = wanted->second.empty() ? wanted_.erase(wanted) : std::next(wanted);
-  }
+  values_.remove_waiter(id);
   peers_.erase(found);
 }
 
@@ -201,7 +200,7 @@ void JobScheduler::end_if_all_left() {
 void JobScheduler::end_generation(const std::string& node_id, bool is_lost, const std::string& reason, LostBy by) {
   phase_ = JobPhase::kWaiting;
   waiting_since_ms_ = now_ms();
-  forget_values();
+  values_.clear();
   for (auto& [id, node] : nodes_) {
     node.is_ready = false;
     node.is_lost = node.is_lost || node.has_left;  // that has ended with exit code 0 before the others had

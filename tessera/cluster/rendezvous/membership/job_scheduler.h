@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/base/clock.h"
+#include "tessera/cluster/hub/stored_values.h"
 #include "tessera/cluster/rendezvous/membership/scheduler_state.h"
 #include "tessera/cluster/rendezvous/messages/messages.h"
 #include "tessera/cluster/tls/peer_identity.h"
@@ -35,14 +36,6 @@ struct SchedulerOptions {
   int64_t reconnect_ms = 5000;       // so is one whose connection has ended, after this
 
   bool recovers() const { return max_restarts > 0; }
-};
-
-// What one peer may keep here, and all of them.
-struct Quotas {
-  size_t stored_bytes_of_peer = size_t{8} << 20;
-  size_t stored_bytes = size_t{256} << 20;
-  size_t wanted_names_of_peer = 4096;
-  size_t entry_bytes = 64;  // each value counts so much beside its bytes
 };
 
 using PeerId = uint64_t;
@@ -103,6 +96,7 @@ class JobScheduler {
   void take(Peer& peer, const GetBlob& message);
   void take(Peer& peer, const Leave& message);
   void take(Peer& peer, const AskStatus& message);
+  void take(Peer& peer, const ForgetValue& message);
   template <typename OfScheduler>
   void take(Peer& peer, const OfScheduler& message);
 
@@ -113,7 +107,6 @@ class JobScheduler {
   void drop_lost_for(size_t num_new);
   void begin_generation();
   void give_ranks();
-  void forget_values();
   // Whether all nodes are on one host, as far as their addresses are known.
   bool is_one_host() const;
   void tell_ranks(Peer& peer, bool is_one_host);
@@ -135,7 +128,6 @@ class JobScheduler {
   int64_t now_ms() const { return clock_.monotonic_ns() / 1'000'000; }
 
   SchedulerOptions options_;
-  Quotas quotas_;
   Clock& clock_;
   SchedulerState state_;
   bool is_dirty_ = false;
@@ -147,14 +139,7 @@ class JobScheduler {
   int64_t ticked_ms_ = 0;
   std::map<std::string, Node> nodes_;
   std::map<PeerId, Peer> peers_;
-  struct StoredValue {
-    std::string value;
-    std::string owner;  // a node id
-  };
-  std::map<std::string, StoredValue> values_;
-  std::map<std::string, size_t> stored_of_;  // bytes by node id
-  size_t stored_bytes_ = 0;
-  std::map<std::string, std::set<PeerId>> wanted_;  // who waits for a name
+  StoredValues values_;  // a node's
   std::vector<ToPeer> messages_;
   std::vector<std::string> news_;
 };

@@ -562,7 +562,25 @@ TEST(JobScheduler, ValuesAreAnsweredWhenTheyAreThere) {
   EXPECT_EQ(job.last_of<ValueAnswer>(a)->value, "here");
   job.say(a, SetValue{"where", "there"});  // its own it may set anew
   job.say(b, SetValue{"where", "nowhere"});
-  EXPECT_EQ(job.refusal_of(b), "the value \"where\" is another node's");
+  EXPECT_EQ(job.refusal_of(b), "it sets a value that another one has set");
+}
+
+TEST(JobScheduler, AValueThatItsNodeTakesBackMakesRoom) {
+  Job job({.num_workers = 2}, {}, {.stored_bytes_of_peer = 1000});
+  const PeerId a = job.join("a");
+  const PeerId b = job.join("b");
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = std::to_string(i);
+    job.say(a, SetValue{name, std::string(900, 'v')});
+    job.say(b, ForgetValue{name});  // it is not this one's
+    job.say(b, GetValue{name});
+    EXPECT_EQ(job.last_of<ValueAnswer>(b)->name, name);
+    job.say(a, ForgetValue{name});
+  }
+  EXPECT_EQ(job.refusal_of(a), "");
+  job.heard.clear();
+  job.say(b, GetValue{"19"});
+  EXPECT_EQ(job.last_of<ValueAnswer>(b), nullptr);
 }
 
 TEST(JobScheduler, F71_QuotasHoldForEachPeerAndForAll) {

@@ -14,7 +14,7 @@ constexpr size_t kSmall = 64;
 // A text and the numbers beside it.
 constexpr size_t kWithReason = kMaxReason + 256;
 
-constexpr std::array<FrameRules, 18> kRules = {{
+constexpr std::array<FrameRules, 19> kRules = {{
     {FrameType::kRegister, "register", Sender::kPeer, 512 + kMaxNodesOfLauncher*(kMaxNodeId + 2)},
     {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kSmall},
     {FrameType::kSetValue, "set value", Sender::kPeer, kSmall + kMaxValueName + kMaxValueBytes},
@@ -23,6 +23,7 @@ constexpr std::array<FrameRules, 18> kRules = {{
     {FrameType::kGetBlob, "get blob", Sender::kPeer, kSmall + kMaxValueName},
     {FrameType::kLeave, "leave", Sender::kPeer, kWithReason},
     {FrameType::kAskStatus, "ask status", Sender::kPeer, 0},
+    {FrameType::kForgetValue, "forget value", Sender::kPeer, kSmall + kMaxValueName},
     {FrameType::kWelcome, "welcome", Sender::kScheduler, kSmall},
     {FrameType::kAssigned, "assigned", Sender::kScheduler, 512 + kMaxNodesOfLauncher*(kMaxNodeId + 6)},
     {FrameType::kHeartbeatAnswer, "heartbeat answer", Sender::kScheduler, kSmall},
@@ -46,7 +47,7 @@ Number read_little(std::string_view bytes) {
 
 }  // namespace
 
-const std::array<FrameRules, 18>& all_rules() { return kRules; }
+const std::array<FrameRules, 19>& all_rules() { return kRules; }
 
 const FrameRules* find_rules(uint8_t type) {
   const auto found = std::ranges::find(kRules, static_cast<FrameType>(type), &FrameRules::type);

@@ -16,7 +16,7 @@
 namespace tessera::cluster::rendezvous {
 
 inline constexpr size_t kHeaderBytes = 16;
-inline constexpr uint8_t kProtocolVersion = 3;
+inline constexpr uint8_t kProtocolVersion = 4;
 
 enum class FrameType : uint8_t {
   // of ranks, launchers and those who look on
@@ -28,6 +28,7 @@ enum class FrameType : uint8_t {
   kGetBlob = 6,
   kLeave = 7,
   kAskStatus = 8,
+  kForgetValue = 9,
   // of the scheduler
   kWelcome = 33,
   kAssigned = 34,
@@ -65,7 +66,7 @@ inline constexpr size_t kMaxNodes = 16384;
 // The rules of a type; nullptr for a byte that is none.
 const FrameRules* find_rules(uint8_t type);
 // All types, in the order of their bytes.
-const std::array<FrameRules, 18>& all_rules();
+const std::array<FrameRules, 19>& all_rules();
 
 // A frame whose body nobody has read yet.
 struct RawFrame {

@@ -76,9 +76,9 @@ TEST(Frame, ALengthBeyondItsTypesIsRefusedByTheHeaderAlone) {
 TEST(Frame, WhatIsNoFrameIsRefusedByItsFirstWrongByte) {
   EXPECT_EQ(error_of("G"), "what arrives is no frame of the rendezvous");
   EXPECT_EQ(error_of("T\xff"), "what arrives is no frame of the rendezvous");
-  EXPECT_EQ(error_of(std::string("TR\x01", 3)), "a frame of version 1, where version 3 is spoken");
-  EXPECT_EQ(error_of(std::string("TR\x03\x63", 4)), "a frame of unknown type 99");
-  EXPECT_EQ(error_of(std::string("TR\x03\x00", 4)), "a frame of unknown type 0");
+  EXPECT_EQ(error_of(std::string("TR\x01", 3)), "a frame of version 1, where version 4 is spoken");
+  EXPECT_EQ(error_of(std::string("TR\x04\x63", 4)), "a frame of unknown type 99");
+  EXPECT_EQ(error_of(std::string("TR\x04\x00", 4)), "a frame of unknown type 0");
 }
 
 TEST(Frame, OneInTheWrongDirectionIsRefused) {

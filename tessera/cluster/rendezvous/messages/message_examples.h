@@ -25,6 +25,7 @@ inline std::vector<Message> message_examples() {
       GetBlob{"plan"},
       Leave{"left-1/0", 7, true, "the shape is wrong"},
       AskStatus{},
+      ForgetValue{"segment/1/1"},
       Welcome{.token = 3, .heartbeat_ms = 3000, .timeout_ms = 30000, .max_restarts = 9},
       Assigned{.size = 4, .is_one_host = true, .nodes = {{"left-1/0", 0}, {"left-1/1", 3}}, .num_servers = 1},
       HeartbeatAnswer{},

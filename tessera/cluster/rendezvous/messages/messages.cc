@@ -64,6 +64,11 @@ template <typename Fields>
 void visit_fields(Fields& /*fields*/, AskStatus& /*message*/) {}
 
 template <typename Fields>
+void visit_fields(Fields& fields, ForgetValue& message) {
+  fields.text(message.name, kMaxValueName);
+}
+
+template <typename Fields>
 void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.token);
   fields.number(message.heartbeat_ms);

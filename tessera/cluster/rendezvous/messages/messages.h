@@ -73,6 +73,11 @@ struct Leave {
 // Asks for Status.
 struct AskStatus {};
 
+// Takes a value of the peer's node back: nobody asks for it any more.
+struct ForgetValue {
+  std::string name;
+};
+
 // Answers Register.
 struct Welcome {
   uint64_t token = 0;
@@ -173,9 +178,9 @@ struct JobStatus {
 };
 
 // In the order of all_rules().
-using Message =
-    std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, Welcome, Assigned,
-                 HeartbeatAnswer, ValueAnswer, BlobAnswer, GenerationEnded, Fenced, Refused, JobEnded, JobStatus>;
+using Message = std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, ForgetValue,
+                             Welcome, Assigned, HeartbeatAnswer, ValueAnswer, BlobAnswer, GenerationEnded, Fenced,
+                             Refused, JobEnded, JobStatus>;
 
 FrameType type_of(const Message& message);
 // The frame of a message. Texts that are longer than their field are cut.
