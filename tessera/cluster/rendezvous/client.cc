@@ -1,10 +1,7 @@
 #include "tessera/cluster/rendezvous/client.h"
 
 #include <algorithm>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <asio/post.hpp>
-#include <asio/steady_timer.hpp>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -23,12 +20,12 @@
 #include "tessera/cluster/rendezvous/connection.h"
 #include "tessera/cluster/rendezvous/connector.h"
 #include "tessera/cluster/rendezvous/membership/scheduler_state.h"
+#include "tessera/cluster/rendezvous/ticking_loop.h"
 #include "tessera/comm/job_state.h"
 
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::chrono::milliseconds kClientTick{50};
 // From the connection to Welcome; a scheduler answers at once, unless strangers stand before this peer.
 constexpr int64_t kWelcomeMs = 10000;
 constexpr int64_t kFirstPauseMs = 25;
@@ -51,16 +48,16 @@ struct RendezvousClient::Impl {
         ended(std::move(on_end)),
         stamp(stamp_of_files(options.tls)),
         tls(make_tls_context(options.tls, TlsSide::kClient, std::time(nullptr))),
-        connector(loop, options.scheduler, tls),
-        timer(loop),
+        connector(loop.context(), options.scheduler, tls),
         join_deadline_ms(monotonic_ms() + options.join_timeout_ms) {
     // It passes through the environment as a positive number.
     if (options.incarnation == 0) options.incarnation = draws() >> 1U | 1U;
     if (options.role == PeerRole::kWorker) started_ns = host_time_ns();
     token = options.token;
     for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
-    asio::post(loop, [this] { tick(); });
-    thread = start_thread("the connection to the scheduler", [this] { run(); });
+    thread = start_thread("the connection to the scheduler", [this] {
+      loop.run("the connection to the scheduler", [this] { must_stop.load() ? finish() : tick(); });
+    });
   }
 
   ~Impl() { close(); }
@@ -70,24 +67,13 @@ struct RendezvousClient::Impl {
     if (thread.joinable()) thread.join();
   }
 
-  void run() {
-    while (true) {
-      try {
-        loop.run();
-        return;
-      } catch (const std::exception& e) {  // no memory: the connection that it hit has ended
-        log_warning("the connection to the scheduler goes on after: {}", e.what());
-      }
-    }
+  void finish() {
+    loop.stop();
+    connector.cancel();
+    if (connection) std::exchange(connection, nullptr)->close("this process ends");
   }
 
   void tick() {
-    if (must_stop.load()) {
-      connector.cancel();
-      if (connection) std::exchange(connection, nullptr)->close("this process ends");
-      loop.stop();
-      return;
-    }
     const int64_t now = monotonic_ms();
     if (connection) connection->tick(now);
     if (connection && !is_welcome && now - connected_ms >= kWelcomeMs) connection->close("it says nothing");
@@ -97,10 +83,6 @@ struct RendezvousClient::Impl {
       connection->send(Heartbeat{step.load()}, number());
     }
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
-    timer.expires_after(kClientTick);
-    timer.async_wait([this](const asio::error_code& failure) {
-      if (!failure) tick();
-    });
   }
 
   bool is_over() {
@@ -128,7 +110,6 @@ struct RendezvousClient::Impl {
   }
 
   void connect() {
-    is_connecting = true;
     reread_files();
     connector.connect(kWelcomeMs, [this](std::shared_ptr<Connection> made, const std::string& reason) {
       is_connecting = false;
@@ -144,6 +125,7 @@ struct RendezvousClient::Impl {
                                pause(why);
                              }});
     });
+    is_connecting = true;
   }
 
   // After a fault: longer and longer, and each client otherwise, so that thousands do not come at one time.
@@ -289,7 +271,7 @@ struct RendezvousClient::Impl {
   }
 
   // `work` runs in the client's thread, where connections are used.
-  void post(std::function<void()> work) { asio::post(loop, std::move(work)); }
+  void post(std::function<void()> work) { asio::post(loop.context(), std::move(work)); }
 
   void say_leaves() {
     for (const auto& [id, leave] : leaves) unsaid.emplace_back(leave);
@@ -334,9 +316,8 @@ struct RendezvousClient::Impl {
   std::shared_ptr<const TlsContext> tls;
 
   // Of the client's thread.
-  asio::io_context loop{1};
+  TickingLoop loop;
   Connector connector;
-  asio::steady_timer timer;
   std::shared_ptr<Connection> connection;
   bool is_connecting = false;
   bool is_welcome = false;

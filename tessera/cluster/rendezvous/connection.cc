@@ -51,21 +51,24 @@ void Connection::read() {
   // Waits without a buffer: who is silent costs a socket.
   socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](const asio::error_code& failure) {
     if (self->has_ended_) return;
-    if (failure) return self->close(failure.message());
-    std::array<char, 1 << 14> buffer;
-    asio::error_code error;
-    const size_t count = self->socket_.read_some(asio::buffer(buffer), error);
-    if (error == asio::error::would_block || error == asio::error::try_again) return self->read();
-    if (error == asio::error::eof) return self->close(self->ends_when_sent_ ? "" : "its connection has ended");
-    if (error) return self->close(error.message());
     try {
-      // What comes behind the last words is read for the peer's sake alone: it would not hear them otherwise.
-      if (!self->ends_when_sent_) self->take({buffer.data(), count});
+      failure ? self->close(failure.message()) : self->read_some();
+      if (!self->has_ended_) self->read();
     } catch (const std::exception& e) {  // no memory for it
       self->close(e.what());
     }
-    if (!self->has_ended_) self->read();
   });
+}
+
+void Connection::read_some() {
+  std::array<char, 1 << 14> buffer;
+  asio::error_code error;
+  const size_t count = socket_.read_some(asio::buffer(buffer), error);
+  if (error == asio::error::would_block || error == asio::error::try_again) return;
+  if (error == asio::error::eof) return close(ends_when_sent_ ? "" : "its connection has ended");
+  if (error) return close(error.message());
+  // What comes behind the last words is read for the peer's sake alone: it would not hear them otherwise.
+  if (!ends_when_sent_) take({buffer.data(), count});
 }
 
 void Connection::take(std::string_view arrived) {
@@ -118,7 +121,6 @@ void Connection::flush() {
 
 void Connection::write() {
   if (is_writing_ || has_ended_ || unsent_.empty()) return;
-  is_writing_ = true;
   asio::async_write(socket_, asio::buffer(unsent_.front()),
                     [self = shared_from_this()](const asio::error_code& failure, size_t /*count*/) {
                       self->is_writing_ = false;
@@ -129,6 +131,7 @@ void Connection::write() {
                       if (self->unsent_.empty() && self->ends_when_sent_) return self->end_sending();
                       self->write();
                     });
+  is_writing_ = true;
 }
 
 void Connection::end_when_sent() {
@@ -146,8 +149,7 @@ void Connection::end_sending() {
 
 void Connection::close(const std::string& reason) {
   if (std::exchange(has_ended_, true)) return;
-  // One of the events may be what calls this, or may let go of this: both stay until it has returned.
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->events_ = {}; });
+  const auto self = shared_from_this();  // the events may let go of this
   // What fits into the socket's buffer still goes: an alert, a reason.
   asio::error_code ignored;
   if (!is_writing_) {
@@ -156,6 +158,8 @@ void Connection::close(const std::string& reason) {
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
   if (events_.end) events_.end(reason);
+  // One of the events may be what calls this: they stay until it has returned.
+  asio::post(socket_.get_executor(), [self] { self->events_ = {}; });
 }
 
 void Connection::tick(int64_t now_ms) {

@@ -48,6 +48,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   void read();
+  void read_some();
   void take(std::string_view arrived);
   void take_frames();
   void flush();

@@ -3,12 +3,8 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
-#include <asio/post.hpp>
-#include <asio/steady_timer.hpp>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <random>
 #include <utility>
@@ -19,12 +15,11 @@
 #include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/connection.h"
 #include "tessera/cluster/rendezvous/connector.h"
+#include "tessera/cluster/rendezvous/ticking_loop.h"
 
 namespace tessera::cluster::rendezvous {
 namespace {
 
-// How often time-outs, files of certificates and ends of connections are looked at.
-constexpr std::chrono::milliseconds kTick{50};
 constexpr int64_t kFilesMs = 500;
 // One who has shown who it is registers, or asks, within this time.
 constexpr int64_t kIdleMs = 5000;
@@ -56,11 +51,10 @@ struct RendezvousServer::Impl {
         stamp(stamp_of_files(options.tls)),
         scheduler(options.scheduler, clock,
                   options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
-        acceptor(loop),
-        timer(loop),
+        acceptor(loop.context()),
         strangers(options.strangers) {
     say_warnings();
-    const auto endpoint = resolve_one(loop, options.address);
+    const auto endpoint = resolve_one(loop.context(), options.address);
     if (endpoint.address().is_unspecified()) {
       throw InvalidArgument("a scheduler listens at one interface's address, not at all of them ({}): give this host's",
                             options.address.text());
@@ -88,26 +82,17 @@ struct RendezvousServer::Impl {
   int64_t now_s() const { return clock.wall_ms() / 1000; }
 
   JobPhase run() {
-    wait_for_peers();
-    wait_for_tick();
-    while (!is_done) {
-      try {
-        loop.run();
-        break;
-      } catch (const std::exception& e) {  // no memory: whom it hit has lost its connection
-        log_warning("the scheduler goes on after: {}", e.what());
-      }
-    }
+    loop.run("the scheduler", [this] { must_stop.load() ? finish() : tick(); });
     return scheduler.phase();
   }
 
   void wait_for_peers() {
     if (is_waiting_for_peers || is_done) return;
-    is_waiting_for_peers = true;
     acceptor.async_wait(asio::ip::tcp::acceptor::wait_read, [this](const asio::error_code& failure) {
       is_waiting_for_peers = false;
       if (!failure) accept_peers();
     });
+    is_waiting_for_peers = true;
   }
 
   void accept_peers() {
@@ -222,16 +207,7 @@ struct RendezvousServer::Impl {
                 num_turned_away);
   }
 
-  void wait_for_tick() {
-    timer.expires_after(kTick);
-    timer.async_wait([this](const asio::error_code& failure) {
-      if (failure) return;
-      if (must_stop.load()) return finish();
-      tick();
-      if (!is_done) wait_for_tick();
-    });
-  }
-
+  // Looks at time-outs, files of certificates and ends of connections.
   void tick() {
     const int64_t now = now_ms();
     scheduler.tick();
@@ -288,12 +264,12 @@ struct RendezvousServer::Impl {
 
   void finish() {
     is_done = true;
+    loop.stop();
     asio::error_code ignored;
     acceptor.close(ignored);
     std::vector<PeerId> ids;
     for (const auto& [id, entry] : entries) ids.push_back(id);
     for (const PeerId id : ids) end(id, "the scheduler ends");
-    loop.stop();
   }
 
   ServerOptions options;
@@ -302,9 +278,8 @@ struct RendezvousServer::Impl {
   std::shared_ptr<const TlsContext> tls;  // none while the files cannot be used
   std::string stamp;
   JobScheduler scheduler;
-  asio::io_context loop{1};
+  TickingLoop loop;
   asio::ip::tcp::acceptor acceptor;
-  asio::steady_timer timer;
   HostPort address;
   std::map<PeerId, Entry> entries;
   Strangers strangers;

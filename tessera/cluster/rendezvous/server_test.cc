@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "tessera/cluster/rendezvous/client.h"
 #include "tessera/cluster/rendezvous/server.h"
 #include "tessera/cluster/rendezvous/test_peer.h"
+#include "tessera/cluster/rendezvous/ticking_loop.h"
 
 namespace tessera::cluster::rendezvous {
 namespace {
@@ -201,6 +204,45 @@ TEST(RendezvousServer, ValuesThatMembersForgetStayForgotten) {
   EXPECT_EQ(b.client.find("kept", 50), std::nullopt);
   EXPECT_EQ(a.heard(), std::nullopt);
   std::filesystem::remove_all(folder);
+}
+
+TEST(TickingLoop, TicksOnAfterTicksThatThrow) {
+  TickingLoop loop;
+  int count = 0;
+  loop.run("the test's loop", [&] {
+    if (++count < 4) throw std::bad_alloc();
+    loop.stop();
+  });
+  EXPECT_EQ(count, 4);
+}
+
+TEST(TickingLoop, EndsByATickThatStopsItAndThrows) {
+  TickingLoop loop;
+  int count = 0;
+  loop.run("the test's loop", [&] {
+    ++count;
+    loop.stop();
+    throw std::bad_alloc();
+  });
+  EXPECT_EQ(count, 1);
+}
+
+TEST(RendezvousServer, GoesOnAfterATickThatThrows) {
+  std::atomic<int> num_thrown = 0;
+  ServerOptions options{.scheduler = {.num_workers = 2, .max_restarts = 9, .reconnect_ms = 1},
+                        .on_news = [&](const std::string& line) {
+                          if (line.find("is lost") == std::string::npos) return;
+                          ++num_thrown;
+                          throw std::bad_alloc();
+                        }};
+  Running running(options);
+  Member a(running.client("a"));
+  {
+    Member b(running.client("b"));
+    b.client.wait_for_generation();
+  }
+  EXPECT_TRUE(eventually([&] { return a.heard().has_value(); }));
+  EXPECT_EQ(num_thrown, 1);
 }
 
 TEST(RendezvousServer, AFailedMemberEndsTheOthersWithItsRankAndWords) {
