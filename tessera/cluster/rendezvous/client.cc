@@ -130,10 +130,11 @@ struct RendezvousClient::Impl {
 
   // After a fault: longer and longer, and each client otherwise, so that thousands do not come at one time.
   void pause(const std::string& reason) {
-    is_welcome = false;
+    const bool is_lost = std::exchange(is_welcome, false);
     const std::lock_guard lock(mutex);
     is_registered = false;
     if (!reason.empty()) last_reason = reason;
+    if (is_lost) word_ms = monotonic_ms() + options.quiet_ms;
     say_who_is_sought();
     pause_ms = std::min(std::max(2 * pause_ms, kFirstPauseMs), kLongestPauseMs);
     next_try_ms = monotonic_ms() + std::uniform_int_distribution<int64_t>(pause_ms / 2, pause_ms)(draws);
@@ -142,13 +143,12 @@ struct RendezvousClient::Impl {
 
   // Where nobody answers for long; the lock is held.
   void say_who_is_sought() {
-    constexpr int64_t kFirstWordMs = 5000;
     constexpr int64_t kBetweenWordsMs = 60000;
     const int64_t now = monotonic_ms();
-    if (last_reason.empty() || now < word_ms + (word_ms == started_ms ? kFirstWordMs : kBetweenWordsMs)) return;
-    word_ms = now;
-    log_warning("has not reached the scheduler at {} yet: {}; it is tried again", options.scheduler.text(),
-                last_reason);
+    if (last_reason.empty() || now < word_ms) return;
+    word_ms = now + kBetweenWordsMs;
+    const char* what = was_welcome ? "has lost the scheduler" : "has not yet reached the scheduler";
+    log_warning("{} at {}: {}; it is tried again", what, options.scheduler.text(), last_reason);
   }
 
   void enroll() {
@@ -203,7 +203,7 @@ struct RendezvousClient::Impl {
       heartbeat_ms = std::max<int64_t>(welcome->heartbeat_ms, 1);
       timeout_ms = std::max<int64_t>(welcome->timeout_ms, 1);
       max_restarts = welcome->max_restarts;
-      is_welcome = is_registered = true;
+      is_welcome = was_welcome = is_registered = true;
       pause_ms = 0;
       next_heartbeat_ms = 0;
       say_leaves();
@@ -280,11 +280,12 @@ struct RendezvousClient::Impl {
 
   [[noreturn]] void throw_end(const std::string& doing) const {
     using Kind = RendezvousEnd::Kind;
-    const char* what = !end                              ? "has no scheduler"
-                       : end->kind == Kind::kFenced      ? "was fenced"
-                       : end->kind == Kind::kRefused     ? "was refused by the scheduler"
-                       : end->kind == Kind::kJobFinished ? "has a job that is over"
-                                                         : "has a job that failed";
+    const char* what = !end                                  ? "has no scheduler"
+                       : end->kind == Kind::kFenced          ? "was fenced"
+                       : end->kind == Kind::kRefused         ? "was refused by the scheduler"
+                       : end->kind == Kind::kGenerationEnded ? "is of a generation that has ended"
+                       : end->kind == Kind::kJobFinished     ? "has a job that is over"
+                                                             : "has a job that failed";
     const std::string why =
         fmt::format("{}: node {} {}: {}", doing, options.node_ids.front(), what, end ? end->reason : last_reason);
     if (end && end->kind == Kind::kJobFailed && end->rank >= 0) throw comm::PeerFailure(end->rank, why);
@@ -327,8 +328,8 @@ struct RendezvousClient::Impl {
   int64_t timeout_ms = 30000;
   int64_t heard_ms = 0;
   int64_t next_try_ms = 0;
-  const int64_t started_ms = monotonic_ms();
-  int64_t word_ms = started_ms;  // when it was last said that the scheduler is not reached
+  bool was_welcome = false;
+  int64_t word_ms = monotonic_ms() + options.quiet_ms;  // when it is said that the scheduler is not reached
   int64_t pause_ms = 0;
   std::mt19937_64 draws{std::random_device()()};
 

@@ -30,6 +30,7 @@ struct ClientOptions {
   int num_workers = 0;                // 0: the scheduler knows
   int num_servers = 0;                // so many of the nodes, the first ones, keep parameters
   int64_t join_timeout_ms = 600000;   // until the first generation begins
+  int64_t quiet_ms = 5000;            // a scheduler that is sought for longer is spoken of in the log
 };
 
 // A generation, as a peer is told of it.
@@ -80,8 +81,8 @@ class RendezvousClient final : public comm::Store {
   std::optional<std::string> find(const std::string& name, int64_t limit_ms) override;
   void forget(const std::string& name) override;
 
-  // Gives the job its state `name` (find_blob_rules()), and returns the one that it has then: this one, or the first
-  // that was given where a state is not replaced. Throws IoError after `timeout_ms`.
+  // Gives the job its state `name` (find_blob_rules()), in place of an earlier one, and returns what the scheduler has
+  // then. Throws IoError after `timeout_ms`.
   std::string set_state(const std::string& name, const std::string& bytes, int64_t timeout_ms);
   // The job's state; nullopt where nobody has given it.
   std::optional<std::string> find_state(const std::string& name, int64_t timeout_ms);

@@ -245,6 +245,41 @@ TEST(RendezvousServer, GoesOnAfterATickThatThrows) {
   EXPECT_EQ(num_thrown, 1);
 }
 
+TEST(RendezvousClient, SaysThatItsGenerationHasEnded) {
+  Running running(ServerOptions{.scheduler = {.num_workers = 2, .max_restarts = 9, .reconnect_ms = 1}});
+  Member a(running.client("a"));
+  {
+    Member b(running.client("b"));
+    b.client.wait_for_generation();
+  }
+  ASSERT_TRUE(eventually([&] { return a.heard().has_value(); }));
+  EXPECT_EQ(a.heard()->kind, RendezvousEnd::Kind::kGenerationEnded);
+  try {
+    a.client.get("a value that nobody sets", 20000);
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("node a is of a generation that has ended: "));
+  }
+}
+
+TEST(RendezvousClient, SaysWhetherItSeeksASchedulerOrHasLostIt) {
+  const auto heard_of = [](bool loses) {
+    auto running = std::make_unique<Running>(1);
+    ClientOptions options = running->client("a");
+    options.quiet_ms = 0;
+    if (!loses) running.reset();
+    Member a(options);
+    if (loses) a.client.wait_for_generation();
+    testing::internal::CaptureStderr();
+    running.reset();
+    a.client.find("a value that nobody sets", 300);
+    a.client.close();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(heard_of(true), HasSubstr("has lost the scheduler at 127.0.0.1:"));
+  EXPECT_THAT(heard_of(false), HasSubstr("has not yet reached the scheduler at 127.0.0.1:"));
+}
+
 TEST(RendezvousServer, AFailedMemberEndsTheOthersWithItsRankAndWords) {
   Running running(2);
   Member a(running.client("a"));

@@ -50,8 +50,8 @@ struct GetValue {
   std::string name;
 };
 
-// Gives the job one of its states; find_blob_rules() in scheduler_state.h says whether it replaces an earlier one, or
-// the first stays. Answered by BlobAnswer.
+// Gives the job one of its states, those of find_blob_rules() in scheduler_state.h, in place of an earlier one.
+// Answered by BlobAnswer.
 struct SetBlob {
   std::string name;
   std::string bytes;
