@@ -13,6 +13,7 @@
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/write/save_slices.h"
+#include "tessera/train/core/job_lines.h"
 #include "tessera/train/model.h"
 #include "tessera/train/saving/rank_barrier.h"
 
@@ -195,11 +196,8 @@ std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
   if (run.number == 0 || !run.model.is_shared() || context.recovery()->generation() == 1) return "";
   std::string found;
   if (context.rank() == 0) {
-    const std::string key = record_key(run, given_prefix_, directory_);
     const std::string record = context.recovery()->find_state(kRecord).value_or("");
-    for (const auto line : split(record, '\n')) {
-      if (line.starts_with(key)) found = line.substr(key.size());
-    }
+    found = find_line(record, record_key(run, given_prefix_, directory_)).value_or("");
   }
   return RankBarrier(context.world()).exchange(found)[0];
 }
@@ -207,8 +205,8 @@ std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
 void ModelCheckpoint::record_prefix(RunContext& run) const {
   auto& context = run.model.context();
   if (run.number == 0 || !run.model.is_shared() || context.rank() != 0) return;
-  context.recovery()->set_state(kRecord, context.recovery()->find_state(kRecord).value_or("") +
-                                             record_key(run, given_prefix_, directory_) + prefix_ + "\n");
+  const std::string record = context.recovery()->find_state(kRecord).value_or("");
+  context.recovery()->set_state(kRecord, with_line(record, record_key(run, given_prefix_, directory_), prefix_));
 }
 
 bool ModelCheckpoint::load_latest(RunContext& run) {

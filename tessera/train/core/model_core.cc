@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/train/core/job_lines.h"
 #include "tessera/train/modes/mode_options.h"
 #include "tessera/train/options/precision.h"
 
@@ -40,15 +41,10 @@ ModelOptions with_servers(const cluster::Context& context, ModelOptions options)
 uint64_t seed_of_job(cluster::Recovery& recovery, uint64_t own) {
   static constexpr const char* kName = "seed";  // of the job's state: a line for each model of a process
   const int64_t number = recovery.next_number("model with a seed");
+  const std::string key = fmt::format("{} ", number);
   const std::string known = recovery.find_state(kName).value_or("");
-  const auto lines = split(known, '\n');
-  for (const auto line : lines) {
-    const auto words = split(line, ' ');
-    if (words.size() == 2 && parse_int(words[0], kName) == number) {
-      return static_cast<uint64_t>(parse_int(words[1], kName));
-    }
-  }
-  recovery.set_state(kName, known + fmt::format("{} {}\n", number, static_cast<int64_t>(own)));
+  if (const auto seed = find_line(known, key)) return static_cast<uint64_t>(parse_int(*seed, kName));
+  recovery.set_state(kName, with_line(known, key, std::to_string(static_cast<int64_t>(own))));
   return own;
 }
 

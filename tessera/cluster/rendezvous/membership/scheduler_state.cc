@@ -17,11 +17,12 @@ constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
 // Decisions are plans, which have a line for each node of a graph, and the like; a kernel table has one for each kind
-// of operator. Each model has a seed, and the checkpoints of each training have a name.
-constexpr std::array<BlobRules, 4> kBlobRules = {{{"seed", 4096},
+// of operator. Each model that a script makes has a seed, in 23 bytes, and the checkpoints of each of its trainings
+// have a name: a search may make thousands of both.
+constexpr std::array<BlobRules, 4> kBlobRules = {{{"seed", kMaxBlobBytes},
                                                   {"decisions", kMaxBlobBytes},
                                                   {"kernel table", size_t{4} << 20},
-                                                  {"checkpoints", size_t{64} << 10}}};
+                                                  {"checkpoints", kMaxBlobBytes}}};
 
 template <typename Fields>
 void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<std::string, std::string>>& blobs) {

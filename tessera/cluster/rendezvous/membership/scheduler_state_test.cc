@@ -36,6 +36,20 @@ TEST(SchedulerStateFile, ComesBackAndOnlyItsOwnerReadsIt) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(SchedulerStateFile, HasRoomForAScriptThatMakesThousandsOfModels) {
+  constexpr size_t kLineOfSeed = 23;
+  constexpr size_t kLineOfTraining = 200;
+  EXPECT_GE(find_blob_rules("seed")->max_bytes, 100'000 * kLineOfSeed);
+  EXPECT_GE(find_blob_rules("checkpoints")->max_bytes, 10'000 * kLineOfTraining);
+  SchedulerState state = example_state();
+  for (const char* name : {"seed", "decisions", "kernel table", "checkpoints"}) {
+    state.blobs[name] = std::string(find_blob_rules(name)->max_bytes, 'x');
+  }
+  MemoryFileSystem files;
+  save_scheduler_state(files, "job", state);
+  EXPECT_EQ(load_scheduler_state(files, "job").blobs, state.blobs);
+}
+
 TEST(SchedulerStateFile, IsEmptyWhereThereIsNone) {
   MemoryFileSystem files;
   EXPECT_EQ(load_scheduler_state(files, "job").generation, 0U);
