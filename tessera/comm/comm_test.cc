@@ -6,16 +6,24 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <thread>
+#include <tuple>
 #include <type_traits>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/comm/speed.h"
 #include "tessera/comm/transport.h"
+#include "tessera/comm/wire/wire.h"
 #include "tessera/testing/allocation_count.h"
 #include "tessera/testing/run_ranks.h"
 
@@ -566,6 +574,162 @@ TEST(Failure, LeavesTheCommunicatorBroken) {
         });
       },
       ThrowsMessage<IoError>("rank 1: gone"));
+}
+
+// What a wire's ranks send each other within this process, matched by sender, receiver and tag.
+class Letters {
+ public:
+  using Way = std::tuple<int, int, int>;  // from, to, tag
+
+  void send(const Way& way, const void* data, int64_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    const std::lock_guard lock(mutex_);
+    sent_[way].emplace_back(begin, begin + bytes);
+    changed_.notify_all();
+  }
+  // The number of the letter that is received next on this way.
+  size_t expect(const Way& way) {
+    const std::lock_guard lock(mutex_);
+    return num_expected_[way]++;
+  }
+  // Null where it does not come in time.
+  const Bytes* take(const Way& way, size_t number, int64_t timeout_ms) {
+    std::unique_lock lock(mutex_);
+    const bool is_there =
+        changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return sent_[way].size() > number; });
+    return is_there ? &sent_[way][number] : nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Way, std::deque<Bytes>> sent_;
+  std::map<Way, size_t> num_expected_;
+};
+
+class LetterWire final : public comm::Wire {
+ public:
+  LetterWire(Letters& letters, int rank, int max_tag) : letters_(letters), rank_(rank), max_tag_(max_tag) {}
+  std::string name() const override { return "letters"; }
+  int max_tag() const override { return max_tag_; }
+  std::unique_ptr<Operation> make_operation() override { return std::make_unique<Letter>(*this); }
+
+ private:
+  class Letter final : public Operation {
+   public:
+    explicit Letter(LetterWire& wire) : wire_(wire) {}
+    void send(const void* data, int64_t bytes, int peer, int tag) override {
+      EXPECT_LE(tag, wire_.max_tag_);
+      wire_.letters_.send({wire_.rank_, peer, tag}, data, bytes);
+      into_ = nullptr;
+    }
+    void receive(void* data, int64_t bytes, int peer, int tag) override {
+      into_ = data;
+      bytes_ = bytes;
+      way_ = {peer, wire_.rank_, tag};
+      number_ = wire_.letters_.expect(way_);
+    }
+    comm::Wire::End wait(int64_t timeout_ms, comm::WatchedWait& /*watch*/) override {
+      if (into_ == nullptr) return comm::Wire::End::kDone;
+      const Bytes* letter = wire_.letters_.take(way_, number_, timeout_ms);
+      if (letter == nullptr) return comm::Wire::End::kLate;
+      if (std::ssize(*letter) != bytes_) return comm::Wire::End::kLost;
+      std::memcpy(into_, letter->data(), letter->size());
+      return comm::Wire::End::kDone;
+    }
+
+   private:
+    LetterWire& wire_;
+    void* into_ = nullptr;
+    int64_t bytes_ = 0;
+    Letters::Way way_;
+    size_t number_ = 0;
+  };
+
+  Letters& letters_;
+  int rank_;
+  int max_tag_;
+};
+
+// Two ranks of a wire, which make the groups of both by number. What they throw is returned by rank.
+class WireRank {
+ public:
+  using Body = std::function<void(WireRank& rank)>;
+
+  static std::vector<std::string> run(int max_tag, const Body& body) {
+    Letters letters;
+    comm::JobState job(2);
+    std::vector<std::string> errors(2, "none");
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          WireRank rank(r, make_wire_transport(std::make_shared<LetterWire>(letters, r, max_tag), job, {}));
+          body(rank);
+        } catch (const std::exception& e) {
+          errors[static_cast<size_t>(r)] = e.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+  }
+
+  int id() const { return id_; }
+  std::unique_ptr<Communicator> make_group(int number) {
+    return transport_->create_communicator(
+        {.name = fmt::format("group {}", number), .number = number, .rank = id_, .ranks = {0, 1}});
+  }
+  // Rank 0 sends in the first group first, rank 1 receives in the second one first.
+  void cross(Communicator& first, Communicator& second) {
+    std::pair letters(17, 42);
+    if (id_ == 0) {
+      first.send(&letters.first, 1, DType::kI32, 1, "first");
+      second.send(&letters.second, 1, DType::kI32, 1, "second");
+    } else {
+      letters = {};
+      second.receive(&letters.second, 1, DType::kI32, 0, "second");
+      first.receive(&letters.first, 1, DType::kI32, 0, "first");
+    }
+    EXPECT_EQ(letters, std::pair(17, 42));
+  }
+
+ private:
+  WireRank(int id, std::unique_ptr<comm::Transport> transport) : id_(id), transport_(std::move(transport)) {}
+
+  int id_;
+  std::unique_ptr<comm::Transport> transport_;
+};
+
+TEST(Wire, GroupsHaveTagsOfTheirOwnHoweverManyThereWere) {
+  const auto errors = WireRank::run(std::numeric_limits<int>::max(), [](WireRank& rank) {
+    const auto first = rank.make_group(5);
+    for (const int later : {8192, 16384, 1 << 20}) rank.cross(*first, *rank.make_group(5 + later));
+  });
+  EXPECT_THAT(errors, testing::Each("none"));
+}
+
+TEST(Wire, GroupsTakeTheTagsOfThoseThatNoRankHoldsAnyMore) {
+  const auto errors = WireRank::run(15, [](WireRank& rank) {  // three groups at a time, and the meeting of ranks
+    const auto kept = rank.make_group(0);
+    std::unique_ptr<Communicator> last;
+    for (int number = 1; number < 50; ++number) {
+      if (rank.id() == number % 2) last.reset();  // the other one holds it until it has made the next
+      auto next = rank.make_group(number);
+      rank.cross(*kept, *next);
+      last = std::move(next);
+    }
+  });
+  EXPECT_THAT(errors, testing::Each("none"));
+}
+
+TEST(Wire, MoreGroupsThanThereAreTagsForAreRefused) {
+  const auto errors = WireRank::run(15, [](WireRank& rank) {
+    std::vector<std::unique_ptr<Communicator>> kept;
+    for (int number = 0; number < 4; ++number) kept.push_back(rank.make_group(number));
+  });
+  EXPECT_THAT(errors, testing::Each("group \"group 3\": letters has tags for 3 groups at a time, and they are taken: "
+                                    "destroy groups that are done"));
 }
 
 }  // namespace

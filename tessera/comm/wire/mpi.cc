@@ -19,7 +19,8 @@ namespace {
 constexpr int kSpins = 200;
 constexpr int kYields = 200;
 constexpr std::chrono::microseconds kNap{50};
-constexpr int kBroadcastTag = 32767;
+constexpr int kMaxTag = 32767;          // MPI promises no larger one
+constexpr int kBroadcastTag = kMaxTag;  // before there are groups
 constexpr int64_t kMaxText = 1024;
 
 std::vector<std::string> plugin_places(const std::string& directory) {
@@ -111,6 +112,7 @@ class MpiWire final : public Wire {
       : mpi_(std::move(mpi)), job_(job), spin_(wait.spin) {}
   std::string name() const override { return "mpi"; }
   std::unique_ptr<Operation> make_operation() override { return std::make_unique<MpiOperation>(mpi_, job_, spin_); }
+  int max_tag() const override { return kMaxTag; }
 
  private:
   std::shared_ptr<Mpi> mpi_;

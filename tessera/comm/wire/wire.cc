@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -20,10 +22,10 @@ constexpr int64_t kSliceBytes = int64_t{1} << 20;
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 28;
 // After a connection broke, the hub tells within this time which rank failed.
 constexpr int64_t kHubDelayMs = 1000;
-// MPI promises no larger tag.
-constexpr int kMaxTag = 32767;
 
-enum Purpose { kHeaderTag = 0, kPartTag = 1, kMessageHeaderTag = 2, kMessageTag = 3 };
+enum Purpose { kHeaderTag = 0, kPartTag = 1, kMessageHeaderTag = 2, kMessageTag = 3, kNumPurposes = 4 };
+// A group's tags are those of a slot. This one is for ranks that agree on another.
+constexpr int kMeetingSlot = 0;
 
 struct Envelope {
   CallHeader header;
@@ -33,8 +35,15 @@ struct Envelope {
 
 class WireChannel final : public Channel {
  public:
-  WireChannel(const GroupInfo& group, std::shared_ptr<Wire> wire, JobState& job, const WaitOptions& wait)
-      : group_(group), wire_(std::move(wire)), job_(job), wait_(wait), peers_(group.ranks.size()) {
+  // `slot` stays this channel's until it ends; null: the one for meetings.
+  WireChannel(const GroupInfo& group, std::shared_ptr<const int> slot, std::shared_ptr<Wire> wire, JobState& job,
+              const WaitOptions& wait)
+      : group_(group),
+        slot_(std::move(slot)),
+        wire_(std::move(wire)),
+        job_(job),
+        wait_(wait),
+        peers_(group.ranks.size()) {
     for (Peer& peer : peers_) {
       peer.send_header = wire_->make_operation();
       peer.send_part = wire_->make_operation();
@@ -145,8 +154,7 @@ class WireChannel final : public Channel {
 
   int size() const { return static_cast<int>(group_.ranks.size()); }
   int world(int rank) const { return group_.ranks[as_index(rank)]; }
-  // Groups that share a tag are told apart by their headers.
-  int tag(Purpose purpose) const { return (group_.number * 4 + purpose) % (kMaxTag + 1); }
+  int tag(Purpose purpose) const { return (slot_ ? *slot_ : kMeetingSlot) * kNumPurposes + purpose; }
 
   static void fill(Envelope& envelope, const CallHeader& header, const void* data, int64_t bytes) {
     envelope.header = header;
@@ -193,6 +201,7 @@ class WireChannel final : public Channel {
   }
 
   GroupInfo group_;
+  std::shared_ptr<const int> slot_;
   std::shared_ptr<Wire> wire_;
   JobState& job_;
   WaitOptions wait_;
@@ -201,19 +210,73 @@ class WireChannel final : public Channel {
   std::vector<Peer> peers_;
 };
 
+// The slots that the groups of a rank have. Thread-safe.
+class Slots {
+ public:
+  // Holds the slot until the last copy of what it returns goes.
+  static std::shared_ptr<const int> hold(const std::shared_ptr<Slots>& slots, int slot) {
+    const std::lock_guard lock(slots->mutex_);
+    const auto place = slots->held_.insert(slot);
+    return {&*place, [slots, place](const int*) {
+              const std::lock_guard lock(slots->mutex_);
+              slots->held_.erase(place);
+            }};
+  }
+  // Of the first `count` slots those that are held are 1.
+  std::vector<uint8_t> held(int count) const {
+    std::vector<uint8_t> held(static_cast<size_t>(count));
+    const std::lock_guard lock(mutex_);
+    for (const int slot : held_) {
+      if (slot < count) held[as_index(slot)] = 1;
+    }
+    return held;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::multiset<int> held_;  // parts of a group may share one
+};
+
 class WireTransport final : public Transport {
  public:
   WireTransport(std::shared_ptr<Wire> wire, JobState& job, const WaitOptions& wait)
       : wire_(std::move(wire)), job_(job), wait_(wait) {}
   std::string name() const override { return wire_->name(); }
   std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) override {
-    return make_wire_communicator(group, std::make_unique<WireChannel>(group, wire_, job_, wait_));
+    return make_wire_communicator(group, make_channel(group, Slots::hold(slots_, choose_slot(group))));
   }
 
  private:
+  // The most slots that ranks look through for a free one.
+  static constexpr int kMaxSearched = 8192;
+
+  std::unique_ptr<Channel> make_channel(const GroupInfo& group, std::shared_ptr<const int> slot) {
+    return std::make_unique<WireChannel>(group, std::move(slot), wire_, job_, wait_);
+  }
+
+  // The first groups have slots by their numbers. Once those are used up, the members agree on one that none of them
+  // holds: ranks end groups at different times, so they may hold different ones.
+  int choose_slot(const GroupInfo& group) {
+    const int num_slots = wire_->max_tag() / kNumPurposes + (wire_->max_tag() % kNumPurposes == kNumPurposes - 1);
+    if (group.number < num_slots - 1) return 1 + group.number;
+    const int num_searched = std::min(num_slots, kMaxSearched);
+    std::vector<uint8_t> held = slots_->held(num_searched);
+    make_wire_communicator(group, make_channel(group, nullptr))
+        ->all_reduce(held.data(), num_searched, DType::kU8, ReduceOp::kMax, "create_group");
+    // The one that was free for longest, as far as numbers tell.
+    const int num_free = num_searched - 1;
+    for (int i = 0; i < num_free; ++i) {
+      const int slot = 1 + (group.number + i) % num_free;
+      if (held[as_index(slot)] == 0) return slot;
+    }
+    throw IoError("group \"{}\": {} has tags for {} groups at a time, and they are taken: destroy groups that are done",
+                  group.name, wire_->name(), num_free);
+  }
+
   std::shared_ptr<Wire> wire_;
   JobState& job_;
   WaitOptions wait_;
+  std::shared_ptr<Slots> slots_ = std::make_shared<Slots>();
 };
 
 }  // namespace

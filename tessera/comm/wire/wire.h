@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -39,6 +40,8 @@ class Wire {
   virtual ~Wire() = default;
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Operation> make_operation() = 0;
+  // Tags go from 0 up to here. A group takes four of them as long as it lives.
+  virtual int max_tag() const { return std::numeric_limits<int>::max(); }
 };
 
 // `job` outlives the transport.
