@@ -359,6 +359,14 @@ TEST(Faults, F39_TwoJobsInOneDirectory) {
   EXPECT_EQ(next.taken_over_from()->job_id, "job-a");
 }
 
+TEST_F(OnDisk, F39_ALockThatAnotherJobHasTakenAndNotYetWrittenIsSeen) {
+  const auto path = directory_lock_path(directory);
+  DirectoryLock first(disk, directory, "job-a");
+  disk.remove(path);
+  const auto other = disk.try_lock(path);  // as a second job does before it writes who it is
+  EXPECT_THAT(message_of([&] { first.keep(); }), HasSubstr("another job, whose lock does not say which,"));
+}
+
 TEST_F(OnDisk, F39_ALockThatSomebodyRemovesIsTakenAgainOrAnotherJobsIsSeen) {
   const auto path = directory_lock_path(directory);
   auto first = std::make_unique<DirectoryLock>(disk, directory, "job-a");

@@ -64,6 +64,13 @@ class LocalFileLock : public FileLock {
   LocalFileLock(const LocalFileLock&) = delete;
   LocalFileLock& operator=(const LocalFileLock&) = delete;
 
+  bool is_at(const std::string& path) const override {
+    struct stat locked {};
+    struct stat named {};
+    if (::fstat(fd_, &locked) != 0) refused_call("look at the lock", path);
+    return ::stat(path.c_str(), &named) == 0 && named.st_ino == locked.st_ino && named.st_dev == locked.st_dev;
+  }
+
  private:
   int fd_;
 };
@@ -172,12 +179,7 @@ class LocalFileSystem : public FileSystem {
         log_warning("{}: this file system has no locks: two jobs that write here would not notice each other", path);
       }
       // Whoever held it may have removed the file in between: then it is another one that counts.
-      struct stat locked {};
-      struct stat named {};
-      if (::fstat(fd, &locked) != 0) refused_call("lock", path);
-      if (::stat(path.c_str(), &named) == 0 && named.st_ino == locked.st_ino && named.st_dev == locked.st_dev) {
-        return lock;
-      }
+      if (lock->is_at(path)) return lock;
     }
   }
 };
@@ -352,18 +354,20 @@ void MemoryFileSystem::remove_directory_tree(const std::string& path) {
 std::unique_ptr<FileLock> MemoryFileSystem::try_lock(const std::string& path) {
   class Handle : public FileLock {
    public:
-    explicit Handle(std::shared_ptr<FileLock> held) : held_(std::move(held)) {}
+    Handle(std::string path, std::shared_ptr<void> held) : path_(std::move(path)), held_(std::move(held)) {}
+    bool is_at(const std::string& path) const override { return path == path_; }
 
    private:
-    std::shared_ptr<FileLock> held_;
+    std::string path_;
+    std::shared_ptr<void> held_;
   };
   const std::lock_guard lock(mutex_);
   auto& held = locks_[path];
   if (!held.expired()) return nullptr;
   if (!files_.contains(path)) files_[path] = std::make_shared<std::vector<std::byte>>();
-  const auto made = std::make_shared<FileLock>();
+  const auto made = std::make_shared<char>();
   held = made;
-  return std::make_unique<Handle>(made);
+  return std::make_unique<Handle>(path, made);
 }
 
 std::string join_path(const std::string& directory, const std::string& name) {

@@ -49,6 +49,8 @@ class ReadableFile {
 class FileLock {
  public:
   virtual ~FileLock() = default;
+  // Whether the file at `path` is the one that is locked.
+  virtual bool is_at(const std::string& path) const = 0;
 };
 
 class FileSystem {
@@ -110,7 +112,7 @@ class MemoryFileSystem : public FileSystem {
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<std::vector<std::byte>>> files_;
   std::map<std::string, bool> directories_;
-  std::map<std::string, std::weak_ptr<FileLock>> locks_;
+  std::map<std::string, std::weak_ptr<void>> locks_;  // while they are held
 };
 
 // "a/b" + "c" -> "a/b/c"; an absolute `name` wins.

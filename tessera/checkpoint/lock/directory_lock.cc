@@ -100,12 +100,17 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
 }
 
 void DirectoryLock::keep() {
-  // A file that is there and says nothing is this job's: another one would have written who it is.
+  // A file that says nothing may have lost its text, or be another job's that is about to write its own.
   const auto holder = read_holder(files_, path_);
-  if (holder ? is_this_job(*holder, self_) : files_.exists(path_)) return;
+  if (holder ? is_this_job(*holder, self_) : lock_ != nullptr && lock_->is_at(path_)) return;
   files_.create_directories(directory_);
   auto lock = files_.try_lock(path_);
-  if (lock == nullptr) refuse(directory_, read_holder(files_, path_));
+  if (lock == nullptr) {
+    const auto other = read_holder(files_, path_);
+    // Where another lock of this process holds the file, that one finds out whose it is.
+    if (lock_ == nullptr && (!other || is_this_job(*other, self_))) return;
+    refuse(directory_, other);
+  }
   log_warning("{}: somebody has removed the lock of this job, {}; taken again", directory_, path_);
   lock_ = std::move(lock);
   write_holder(files_, path_, self_);
