@@ -6,6 +6,7 @@
 #include "tessera/tools/check/check_text.h"
 #include "tessera/tools/check/facts.h"
 #include "tessera/tools/check/findings.h"
+#include "tessera/tools/check/packet_end.h"
 
 namespace tessera::tools {
 namespace {
@@ -37,7 +38,7 @@ ClusterFacts cluster_of(size_t count) {
   ClusterFacts facts{.transport = "shared memory and gloo"};
   for (size_t i = 0; i < count; ++i) facts.hosts.push_back(host(static_cast<int>(i)));
   for (size_t i = 0; i < count; ++i) {
-    for (size_t j = i + 1; j < count; ++j) facts.pairs.push_back({i, j, 50e-6, 1e9});
+    for (size_t j = i + 1; j < count; ++j) facts.pairs.push_back({i, j, 50e-6, 1e9, 1500});
   }
   return facts;
 }
@@ -87,6 +88,45 @@ TEST(ClusterCheck, APairThatIsSlowerThanMostIsNamed) {
   facts.pairs[3].latency_s = 1e-3;
   EXPECT_THAT(found(facts), ElementsAre(HasSubstr("warning: node0 and node3: 95.4 MiB/s between them"),
                                         HasSubstr("warning: node1 and node2: a message takes 1.00 ms")));
+}
+
+TEST(ClusterCheck, AWayThatTakesSmallerPacketsThanBothInterfacesIsNamed) {
+  auto facts = cluster_of(3);
+  for (int i : {0, 2}) facts.hosts[static_cast<size_t>(i)].interfaces[1].mtu = 9000;
+  facts.pairs[1].path_mtu = 8950;
+  facts.pairs[2].path_mtu = 0;  // it is not known
+  EXPECT_THAT(found(facts),
+              ElementsAre(HasSubstr("packets have different sizes (MTU)"),
+                          "warning: node0 and node2: packets of more than 8950 bytes do not pass between them, their "
+                          "interfaces send 9000"));
+  EXPECT_THAT(check_text(facts, {}), AllOf(HasSubstr("node0 and node2  50.0 us  953.7 MiB/s  8950\n"),
+                                           HasSubstr("node1 and node2  50.0 us  953.7 MiB/s  -\n")));
+}
+
+TEST(PacketEnd, ReceivesThePacketsThatCanPass) {
+  PacketEnd first("127.0.0.1"), second("127.0.0.1");
+  first.connect("127.0.0.1", second.port());
+  second.connect("127.0.0.1", first.port());
+  for (const int64_t size : {576, 1500, 65535}) {
+    first.send(size);
+    EXPECT_TRUE(second.receives(size, 10000)) << size;
+  }
+  first.send(1500);
+  EXPECT_FALSE(second.receives(1499, 10));
+  EXPECT_THROW(PacketEnd("203.0.113.1"), IoError);  // of no host
+}
+
+TEST(PacketEnd, TheLargestPacketIsFoundByTheFewThatAreTried) {
+  for (const int64_t largest : {576, 577, 1280, 1499, 1500, 8999, 9000}) {
+    int num_tried = 0;
+    const auto passes = [&](int64_t size) {
+      ++num_tried;
+      return size <= largest;
+    };
+    EXPECT_EQ(largest_that(576, 9000, passes), largest);
+    EXPECT_LE(num_tried, 16);
+  }
+  EXPECT_EQ(largest_that(576, 1500, [](int64_t) { return false; }), 0);
 }
 
 TEST(ClusterCheck, NamesAndAddressesThatLeadElsewhereAreFaults) {
@@ -165,7 +205,8 @@ TEST(ClusterCheck, TheTextHasEachHostAndPairAndAVerdict) {
   EXPECT_THAT(text,
               AllOf(HasSubstr("6 ranks on 3 hosts, by shared memory and gloo\n"),
                     HasSubstr("node1  2-3    10.0.0.2  eth0       1500  10 Gb/s  16     64.0 GiB  0      a CPU\n"),
-                    HasSubstr("node0 and node2  50.0 us  953.7 MiB/s\n"),
+                    HasSubstr("between          latency  bandwidth    path MTU\n"),
+                    HasSubstr("node0 and node2  50.0 us  953.7 MiB/s  1500\n"),
                     HasSubstr("nothing keeps these hosts from training\n")));
   facts.hosts[2].version = "9";
   EXPECT_THAT(check_text(facts, find_faults(facts)),

@@ -350,6 +350,19 @@ TEST(ClusterCheck, RanksAskEachOther) {
   EXPECT_THAT(run_tool("cluster check"), testing::HasSubstr("1 rank on 1 host\n"));
 }
 
+TEST(ClusterCheck, HostsFindHowLargePacketsMayBe) {
+  const auto text = run_tool(
+      fmt::format("run -n 2 -- sh -c 'TESSERA_HOST_ID=$TESSERA_RANK {} cluster check --mib 1 --json'", kCommand));
+  const auto json = nlohmann::json::parse(replaced(text, "[0] ", ""));
+  ASSERT_EQ(json["hosts"].size(), 2);
+  for (const auto& interface : json["hosts"][0]["interfaces"]) {
+    for (const auto& address : interface["addresses"]) {
+      if (address != json["hosts"][0]["address"]) continue;
+      EXPECT_EQ(json["pairs"][0]["path_mtu"], std::min(interface["mtu"].get<int64_t>(), int64_t{65535}));
+    }
+  }
+}
+
 TEST(ClusterCheck, AFaultIsAnExitCode) {
   const auto file = scratch("rank_table.json");
   std::ofstream(file) << R"({"server_list": [{"server_id": "192.0.2.77", "device": [{"rank_id": "0"}]}]})";

@@ -39,13 +39,6 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-const InterfaceFacts* interface_of(const HostFacts& host) {
-  for (const auto& one : host.interfaces) {
-    if (std::ranges::count(one.addresses, host.address) > 0) return &one;
-  }
-  return nullptr;
-}
-
 std::string speed_text(int64_t mbits) {
   if (mbits <= 0) return "-";
   return mbits % 1000 == 0 ? fmt::format("{} Gb/s", mbits / 1000) : fmt::format("{} Mb/s", mbits);
@@ -91,9 +84,11 @@ std::string check_text(const ClusterFacts& facts, const std::vector<Finding>& fi
   text += table(hosts);
   if (!facts.pairs.empty()) {
     std::vector<Row> pairs{{"between", "latency", "bandwidth"}};
+    if (facts.hosts.size() > 1) pairs.front().emplace_back("path MTU");
     for (const PairFacts& pair : facts.pairs) {
       pairs.push_back({pair_name(facts, pair), format_seconds(pair.latency_s),
                        format_bytes(static_cast<int64_t>(pair.bytes_per_second)) + "/s"});
+      if (facts.hosts.size() > 1) pairs.back().push_back(pair.path_mtu > 0 ? std::to_string(pair.path_mtu) : "-");
     }
     text += "\n" + table(pairs);
   }
@@ -115,7 +110,8 @@ std::string check_json(const ClusterFacts& facts, const std::vector<Finding>& fi
   for (const PairFacts& pair : facts.pairs) {
     json["pairs"].push_back({{"between", pair_name(facts, pair)},
                              {"latency_s", pair.latency_s},
-                             {"bytes_per_second", pair.bytes_per_second}});
+                             {"bytes_per_second", pair.bytes_per_second},
+                             {"path_mtu", pair.path_mtu}});
   }
   json["findings"] = nlohmann::ordered_json::array();
   for (const Finding& finding : findings) {

@@ -19,6 +19,18 @@ const HostFacts* ClusterFacts::host_of(int rank) const {
   return nullptr;
 }
 
+const InterfaceFacts* interface_of(const HostFacts& host) {
+  for (const auto& one : host.interfaces) {
+    if (std::ranges::count(one.addresses, host.address) > 0) return &one;
+  }
+  return nullptr;
+}
+
+int64_t mtu_of(const HostFacts& host) {
+  const InterfaceFacts* interface = interface_of(host);
+  return interface == nullptr ? 0 : interface->mtu;
+}
+
 std::string print_host(const HostFacts& host) {
   nlohmann::ordered_json interfaces = nlohmann::ordered_json::array();
   for (const InterfaceFacts& one : host.interfaces) {

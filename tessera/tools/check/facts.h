@@ -43,6 +43,7 @@ struct PairFacts {
   size_t second = 0;
   double latency_s = 0;         // from one to the other: half of a way there and back, the median
   double bytes_per_second = 0;  // in the slower direction
+  int64_t path_mtu = 0;         // bytes of the largest packet that comes through whole; 0: it is not known
 };
 
 struct ClusterFacts {
@@ -54,6 +55,11 @@ struct ClusterFacts {
   // The host of a rank; null where there is no such rank.
   const HostFacts* host_of(int rank) const;
 };
+
+// The interface that has the host's address; null where none has.
+const InterfaceFacts* interface_of(const HostFacts& host);
+// Of that interface; 0 where there is none.
+int64_t mtu_of(const HostFacts& host);
 
 std::string print_host(const HostFacts& host);
 // Throws InvalidArgument where the text is none that print_host() has made.

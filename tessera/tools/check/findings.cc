@@ -123,6 +123,22 @@ class Findings {
     }
   }
 
+  // Packets that the interfaces of both hosts take, but not what lies between them.
+  void check_paths() {
+    if (facts_.hosts.size() < 2) return;
+    for (const PairFacts& pair : facts_.pairs) {
+      const HostFacts& first = facts_.hosts[pair.first];
+      const HostFacts& second = facts_.hosts[pair.second];
+      const int64_t sent = std::min(mtu_of(first), mtu_of(second));
+      if (pair.path_mtu == 0 || pair.path_mtu >= sent) continue;
+      add(Severity::kWarning,
+          fmt::format("{} and {}: packets of more than {} bytes do not pass between them, their interfaces send {}",
+                      first.name, second.name, pair.path_mtu, sent),
+          "raise the MTU of what lies between them (a tunnel, a switch), or set that of both interfaces to what "
+          "passes");
+    }
+  }
+
   void compare_pairs() {
     if (facts_.pairs.size() < 3) return;
     const double bandwidth = median(&PairFacts::bytes_per_second);
@@ -177,13 +193,6 @@ class Findings {
     return std::ranges::count(addresses_of(host), address) > 0;
   }
   static bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
-  // Of the interface that has the host's address.
-  static int64_t mtu_of(const HostFacts& host) {
-    for (const auto& one : host.interfaces) {
-      if (std::ranges::count(one.addresses, host.address) > 0) return one.mtu;
-    }
-    return 0;
-  }
   static std::string bytes(double number) { return format_bytes(static_cast<int64_t>(number)); }
 
   double median(double PairFacts::*figure) const {
@@ -277,6 +286,7 @@ std::vector<Finding> find_faults(const ClusterFacts& facts, const std::string& r
                                  const std::string& rank_table_name) {
   Findings findings(facts);
   findings.compare_hosts();
+  findings.check_paths();
   findings.compare_pairs();
   findings.check_transport();
   if (!rank_table.empty()) findings.check_rank_table(rank_table, rank_table_name);

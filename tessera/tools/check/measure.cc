@@ -14,9 +14,11 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "tessera/engine.h"
+#include "tessera/tools/check/packet_end.h"
 #include "tessera/tools/info.h"
 
 namespace tessera::tools {
@@ -126,6 +128,13 @@ void name_apart(std::vector<HostFacts>& hosts) {
   }
 }
 
+// What is lost on a way that takes a packet of this size does not come thrice.
+constexpr int kSameSize = 3;
+constexpr int kArrivalMs = 100;
+// IP lets everybody send as much, and has no larger packets than the second.
+constexpr int64_t kLeastPacket = 576;
+constexpr int64_t kMostPacket = 65535;
+
 // Between two ranks of a job, of which this is one.
 class Between {
  public:
@@ -162,6 +171,23 @@ class Between {
     }
     return begins_ ? static_cast<double>(bytes.size()) / std::max(median(there), median(back)) : 0;
   }
+  // The largest packet that comes through whole, both there and back, of up to `most` bytes; 0 where none does.
+  int64_t path_mtu(const std::string& own_address, const std::string& peer_address, int64_t most) {
+    std::optional<PacketEnd> end;
+    try {
+      end.emplace(own_address);
+    } catch (const IoError& error) {
+      log_warning("packets between hosts are not measured: {}", error.what());
+    }
+    const int64_t own_port = end ? end->port() : 0;
+    const int64_t port = exchange(own_port);
+    if (own_port == 0 || port == 0) return 0;
+    end->connect(peer_address, static_cast<uint16_t>(port));
+    exchange(0);  // both hear only each other from here on
+    const int64_t there = largest_packet(*end, begins_, most);
+    const int64_t back = largest_packet(*end, !begins_, most);
+    return std::min(there, back);
+  }
   // By how much the other one's clock is ahead, on the one that begins: by the exchange that was fastest.
   double clock_offset(int count) {
     double fastest = INFINITY, offset = 0;
@@ -187,6 +213,36 @@ class Between {
   }
 
  private:
+  // Gives the other one a number for its own.
+  int64_t exchange(int64_t own) {
+    int64_t other = 0;
+    if (begins_) world_.send(&own, 1, DType::kI64, peer_, kWho);
+    world_.receive(&other, 1, DType::kI64, peer_, kWho);
+    if (!begins_) world_.send(&own, 1, DType::kI64, peer_, kWho);
+    return other;
+  }
+  // In one direction; both get the same.
+  int64_t largest_packet(PacketEnd& end, bool sends, int64_t most) {
+    int64_t size = 0;
+    char has_come = 0;
+    if (sends) {
+      const int64_t largest = largest_that(kLeastPacket, most, [&](int64_t tried) {
+        for (int i = 0; i < kSameSize; ++i) end.send(tried);
+        world_.send(&tried, 1, DType::kI64, peer_, kWho);
+        world_.receive(&has_come, 1, DType::kU8, peer_, kWho);
+        return has_come != 0;
+      });
+      size = -largest;  // no more are tried
+      world_.send(&size, 1, DType::kI64, peer_, kWho);
+      return largest;
+    }
+    while (true) {
+      world_.receive(&size, 1, DType::kI64, peer_, kWho);
+      if (size <= 0) return -size;
+      has_come = end.receives(size, kArrivalMs) ? 1 : 0;
+      world_.send(&has_come, 1, DType::kU8, peer_, kWho);
+    }
+  }
   void pass(void* data, int64_t count) {
     if (begins_) world_.send(data, count, DType::kU8, peer_, kWho);
     world_.receive(data, count, DType::kU8, peer_, kWho);
@@ -216,8 +272,8 @@ std::vector<std::vector<std::pair<size_t, size_t>>> rounds_of(size_t count) {
 }
 
 // Each pair's figures are known to the one that begins, and then to all.
-std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vector<int>& ranks,
-                                     const MeasureOptions& options) {
+std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vector<HostFacts>& hosts,
+                                     const std::vector<int>& ranks, const MeasureOptions& options) {
   const bool measures = std::ranges::count(ranks, world.rank()) > 0;
   std::vector<std::byte> bytes(measures ? static_cast<size_t>(options.bytes) : 0);
   std::vector<PairFacts> pairs;
@@ -226,7 +282,14 @@ std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vecto
     for (const auto& [first, second] : round) {
       pairs.push_back({.first = first, .second = second});
       if (world.rank() != ranks[first] && world.rank() != ranks[second]) continue;
-      Between between(world, world.rank() == ranks[first] ? ranks[second] : ranks[first]);
+      const bool is_first = world.rank() == ranks[first];
+      Between between(world, is_first ? ranks[second] : ranks[first]);
+      if (hosts.size() > 1) {
+        const HostFacts& own = hosts[is_first ? first : second];
+        const HostFacts& other = hosts[is_first ? second : first];
+        const int64_t most = std::min({mtu_of(own), mtu_of(other), kMostPacket});
+        if (most > kLeastPacket) pairs.back().path_mtu = between.path_mtu(own.address, other.address, most);
+      }
       between.latency(kShortOnes);  // what is made at the first message is no part of its time
       pairs.back().latency_s = between.latency(kShortOnes * options.num_messages);
       pairs.back().bytes_per_second = between.bytes_per_second(bytes, options.num_messages);
@@ -234,10 +297,11 @@ std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vecto
     world.barrier(kWho);
   }
   for (PairFacts& pair : pairs) {
-    std::array figures{pair.latency_s, pair.bytes_per_second};
+    std::array figures{pair.latency_s, pair.bytes_per_second, static_cast<double>(pair.path_mtu)};
     world.broadcast(figures.data(), std::ssize(figures), DType::kF64, ranks[pair.first], kWho);
     pair.latency_s = figures[0];
     pair.bytes_per_second = figures[1];
+    pair.path_mtu = static_cast<int64_t>(figures[2]);
   }
   return pairs;
 }
@@ -265,7 +329,8 @@ ClusterFacts measure_cluster(cluster::Context& context, const MeasureOptions& op
   }
   name_apart(hosts);
   if (hosts.size() == 1 && world.size() > 1) ranks.push_back(1);
-  return {.transport = context.transport(), .hosts = std::move(hosts), .pairs = measure_pairs(world, ranks, options)};
+  auto pairs = measure_pairs(world, hosts, ranks, options);
+  return {.transport = context.transport(), .hosts = std::move(hosts), .pairs = std::move(pairs)};
 }
 
 }  // namespace tessera::tools
