@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -16,6 +17,12 @@ class DeadlineOver : public Error {
   using Error::Error;
 };
 
+// Thrown by what was told to stop: nobody waits for its answer any more.
+class Stopped : public Error {
+ public:
+  Stopped() : Error("stopped: nobody waits for the answer any more") {}
+};
+
 class Deadline {
  public:
   // This deadline is never over.
@@ -28,8 +35,22 @@ class Deadline {
     return timeout_seconds > 0 ? Deadline(clock, timeout_seconds) : Deadline();
   }
 
-  bool is_over() const { return clock_ != nullptr && clock_->monotonic_ns() > at_ns_; }
+  // The same, and over as soon as `*stop` is true, which any thread may make it; null: only time counts.
+  Deadline until(const std::atomic<bool>* stop) const {
+    Deadline made = *this;
+    made.stop_ = stop;
+    return made;
+  }
+  // Over only when it is stopped.
+  Deadline without_time() const { return Deadline().until(stop_); }
+
+  bool is_over() const { return is_stopped() || (clock_ != nullptr && clock_->monotonic_ns() > at_ns_); }
+  bool is_stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
+  void throw_if_stopped() const {
+    if (is_stopped()) throw Stopped();
+  }
   void throw_if_over() const {
+    throw_if_stopped();
     if (is_over()) throw DeadlineOver("the time that was given is over");
   }
   // Infinity where there is none; negative once it is over.
@@ -46,6 +67,7 @@ class Deadline {
   }
 
   const Clock* clock_ = nullptr;
+  const std::atomic<bool>* stop_ = nullptr;
   int64_t at_ns_ = std::numeric_limits<int64_t>::max();
 };
 inline const Deadline kNoDeadline;

@@ -107,7 +107,7 @@ class Chooser {
         profile_(profile),
         options_(options),
         searching_(options),
-        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds)) {
+        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds).until(options.stop)) {
     searching_.memory_limit_bytes = 0;
     searching_.num_others = kOtherGrids;
   }
@@ -214,8 +214,9 @@ class Chooser {
       return;
     }
     data_parallel_record_ = to_json(record_plan(graph_, *data_parallel_));
-    data_parallel_prediction_ = predict(graph_, *data_parallel_, profile_, options_,
-                                        {.fitting = deadline_, .on_class_done = telling(kDataParallel)});
+    data_parallel_prediction_ =
+        predict(graph_, *data_parallel_, profile_, options_,
+                {.first = deadline_.without_time(), .fitting = deadline_, .on_class_done = telling(kDataParallel)});
   }
 
   // What the strategies say on their own.

@@ -7,16 +7,16 @@
 
 namespace tessera::solver {
 
-Solution solve_by_elimination(const Problem& problem, const Clock& clock) {
+Solution solve_by_elimination(const Problem& problem, const Clock& clock, const Deadline& stop) {
   const int64_t begin_ns = clock.monotonic_ns();
   validate(problem);
-  ReducedProblem reduced = reduce(problem);
+  ReducedProblem reduced = reduce(problem, stop);
   Solution solution;
   if (reduced.infeasible) {
     solution.status = Status::kInfeasible;
     return solution;
   }
-  const FreeNodes nodes = take_out_all_nodes(std::move(reduced.problem));
+  const FreeNodes nodes = take_out_all_nodes(std::move(reduced.problem), stop);
   auto choices = reduced.original(nodes.original({}));
   const Evaluation evaluation = evaluate(problem, choices);
   solution.seconds = 1e-9 * static_cast<double>(clock.monotonic_ns() - begin_ns);

@@ -4,13 +4,15 @@
 #pragma once
 
 #include "tessera/base/clock.h"
+#include "tessera/base/deadline.h"
 #include "tessera/solver/solve.h"
 
 namespace tessera::solver {
 
 // Fast, and exact where nodes need not be fixed: then the solution is optimal and its cost is the bound. Does not look
 // at usage: a solution that breaks the limit is none. One thread; equal problems have equal solutions. `clock` tells
-// Solution::seconds.
-Solution solve_by_elimination(const Problem& problem, const Clock& clock = Clock::system());
+// Solution::seconds. Throws Stopped where it is.
+Solution solve_by_elimination(const Problem& problem, const Clock& clock = Clock::system(),
+                              const Deadline& stop = kNoDeadline);
 
 }  // namespace tessera::solver

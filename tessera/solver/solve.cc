@@ -194,8 +194,7 @@ double Solution::gap() const {
 
 Solution solve(const Problem& problem, const SolveOptions& options) {
   const Stopwatch watch(*options.clock);
-  const Deadline deadline =
-      options.timeout_seconds > 0 ? Deadline(*options.clock, options.timeout_seconds) : Deadline();
+  const Deadline deadline = Deadline::of_timeout(*options.clock, options.timeout_seconds).until(options.stop);
   validate(problem);
   Solution solution;
   if (problem.nodes.empty()) return {.status = Status::kOptimal, .choices = {}, .cost = 0, .bound = 0};

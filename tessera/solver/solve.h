@@ -2,6 +2,7 @@
 // the cost of everything.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct SolveOptions {
   // machine.
   double timeout_seconds = 0;
   const Clock* clock = &Clock::system();
+  // Ends, too, soon after it becomes true, with whatever was found.
+  const std::atomic<bool>* stop = nullptr;
   // Ends when (cost - bound) <= gap * |cost|.
   double gap = 0;
   // Ends when the bound is not below this: what costs as much is not wanted.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 #include "tessera/base/error.h"
@@ -148,6 +149,16 @@ TEST(Solve, StopsAtOnceWhereNoTimeIsLeft) {
 }
 
 TEST(Solve, ATimeoutBeyondWhatAClockCountsIsNone) {
+TEST(Solve, EndsSoonAfterItIsStoppedWithWhatWasFound) {
+  const Problem problem = testing::contest_problem(2000, 1);
+  std::atomic<bool> stop = false;
+  SolveOptions options{.rounds = 1 << 30, .stop = &stop};
+  options.on_progress = [&](const Progress& progress) { stop = progress.round == 2; };
+  const Solution solution = solve(problem, options);
+  EXPECT_EQ(solution.rounds, 2);
+  EXPECT_TRUE(evaluate(problem, solution.choices).feasible);
+}
+
   const Problem problem = testing::contest_problem(50, 1);
   const Solution without = solve(problem, {.rounds = 5});
   for (const double seconds : {4e9, 1e10, 1e300, std::numeric_limits<double>::infinity()}) {

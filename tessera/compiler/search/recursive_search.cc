@@ -24,7 +24,8 @@ std::string use_of(const NodeChoice& choice, int axis) {
 
 class RecursiveSearch {
  public:
-  RecursiveSearch(const ir::Graph& graph, const SearchProblem& problem) : graph_(graph), problem_(problem) {
+  RecursiveSearch(const ir::Graph& graph, const SearchProblem& problem, const Deadline& stop)
+      : graph_(graph), problem_(problem), stop_(stop) {
     const auto nodes = static_cast<size_t>(graph.num_nodes());
     taken_.assign(nodes, 0);
     readers_.resize(nodes);
@@ -47,6 +48,7 @@ class RecursiveSearch {
     for (int axis = 0; axis < num_axes; ++axis) {
       decided_.assign(taken_.size(), false);
       for (const NodeId n : order_) {
+        stop_.throw_if_stopped();
         decide(n, axis);
         decided_[static_cast<size_t>(n)] = true;
       }
@@ -127,11 +129,12 @@ class RecursiveSearch {
       }
     }
     rest.usage_limit = solver::kNoLimit;
-    return solver::solve_by_elimination(rest).choices;
+    return solver::solve_by_elimination(rest, Clock::system(), stop_).choices;
   }
 
   const ir::Graph& graph_;
   const SearchProblem& problem_;
+  const Deadline& stop_;
   std::vector<size_t> taken_;  // by operator: its choice
   std::vector<bool> decided_;  // in this round
   std::vector<NodeId> order_;
@@ -140,10 +143,11 @@ class RecursiveSearch {
 
 }  // namespace
 
-solver::Solution search_recursively(const ir::Graph& graph, const SearchProblem& problem, const Clock& clock) {
+solver::Solution search_recursively(const ir::Graph& graph, const SearchProblem& problem, const Clock& clock,
+                                    const Deadline& stop) {
   const int64_t begin_ns = clock.monotonic_ns();
   solver::Solution solution;
-  auto choices = RecursiveSearch(graph, problem).run();
+  auto choices = RecursiveSearch(graph, problem, stop).run();
   solution.seconds = 1e-9 * static_cast<double>(clock.monotonic_ns() - begin_ns);
   if (choices.empty()) return solution;
   const auto evaluation = solver::evaluate(problem.problem(), choices);

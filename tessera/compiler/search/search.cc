@@ -47,7 +47,8 @@ struct Candidate {
                         .slice_align_size = options.slice_align_size,
                         .whole_results = options.whole_results,
                         .memory_limit_bytes = options.memory_limit_bytes,
-                        .prices = options.prices},
+                        .prices = options.prices,
+                        .stop = Deadline().until(options.stop)},
         problem(graph, costs, problem_options),
         outcome{.mesh = mesh} {
     if (graph.num_nodes() > options.fold_above && options.memory_limit_bytes == 0 &&
@@ -78,7 +79,7 @@ class Search {
         ranks_(ranks),
         profile_(profile),
         options_(options),
-        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds)) {}
+        deadline_(Deadline::of_timeout(*options.clock, options.timeout_seconds).until(options.stop)) {}
 
   SearchResult run() {
     make_candidates();
@@ -115,6 +116,7 @@ class Search {
 
   void add_candidates(const std::vector<Mesh>& meshes) {
     for (const Mesh& mesh : meshes) {
+      deadline_.throw_if_stopped();
       if (!holds_strategies(mesh, graph_)) continue;
       auto hints = restated(options_.hints, mesh);
       if (!hints) continue;
@@ -134,8 +136,12 @@ class Search {
     const auto& problem = candidate.solved();
     solver::Solution found;
     if (options_.algorithm == SearchAlgorithm::kCertified) {
-      solver::SolveOptions solving{
-          .rounds = rounds, .clock = options_.clock, .gap = options_.gap, .cutoff = best_cost(), .seed = options_.seed};
+      solver::SolveOptions solving{.rounds = rounds,
+                                   .clock = options_.clock,
+                                   .stop = options_.stop,
+                                   .gap = options_.gap,
+                                   .cutoff = best_cost(),
+                                   .seed = options_.seed};
       if (options_.timeout_seconds > 0) solving.timeout_seconds = std::max(deadline_.seconds_left(), 1e-3);
       if (options_.on_progress) {
         solving.on_progress = [&](const solver::Progress& progress) {
@@ -145,10 +151,11 @@ class Search {
       }
       found = solver::solve(problem, solving);
     } else if (options_.algorithm == SearchAlgorithm::kDynamicProgramming) {
-      found = solver::solve_by_elimination(problem, *options_.clock);
+      found = solver::solve_by_elimination(problem, *options_.clock, deadline_.without_time());
     } else {
-      found = search_recursively(graph_, candidate.problem, *options_.clock);
+      found = search_recursively(graph_, candidate.problem, *options_.clock, deadline_);
     }
+    deadline_.throw_if_stopped();
     auto& outcome = candidate.outcome;
     outcome.solve_seconds += seconds_since(begin_ns);
     outcome.bound = std::max(outcome.bound, found.bound);
@@ -245,7 +252,8 @@ class Search {
     int64_t reached = 0;
     // What takes least over all time is not what takes least at its peak: the limit is pulled down from there.
     for (int attempt = 0; attempt < 6; ++attempt) {
-      const auto found = solver::solve(problem, {.rounds = 2, .clock = options_.clock});
+      const auto found = solver::solve(problem, {.rounds = 2, .clock = options_.clock, .stop = options_.stop});
+      deadline_.throw_if_stopped();
       if (found.choices.empty()) break;
       reached = solver::evaluate(problem, found.choices).peak_usage;
       problem.usage_limit = reached - std::max<int64_t>(reached / 50, 1);

@@ -3,6 +3,7 @@
 // less than the bound. Costs are those of cost_model.h; docs/planning.md.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -67,6 +68,8 @@ struct SearchOptions {
   // is proven. Making the problem of one mesh is not interrupted.
   double timeout_seconds = 0;
   const Clock* clock = &Clock::system();
+  // Once it is true, which any thread may make it, search() and choose_plan() throw Stopped within a tenth of a second.
+  const std::atomic<bool>* stop = nullptr;
   double gap = 1e-3;
   uint64_t seed = 0;
   std::function<void(const SearchProgress&)> on_progress = {};

@@ -98,6 +98,7 @@ void SearchProblem::add_inputs() {
 
 void SearchProblem::add_operators() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    options_given_.stop.throw_if_stopped();
     const ir::Node& operation = graph_.node(n);
     const NodeOptions& options = *options_.emplace_back(&costs_.options_of(graph_, n));
     // From its first reader on it lives as what the readers take.
@@ -190,6 +191,7 @@ void SearchProblem::add_values() {
   for (ValueId v = 0; v < graph_.num_values(); ++v) {
     const auto& readers = readers_[static_cast<size_t>(v)];
     if (readers.empty()) continue;
+    options_given_.stop.throw_if_stopped();
     Source source = source_of(v);
     if (readers.size() > 1 || options_given_.memory_limit_bytes > 0) source = add_copy(v, source, readers);
     for (const Reader& reader : readers) {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/base/deadline.h"
 #include "tessera/compiler/search/cost_model.h"
 #include "tessera/solver/problem/problem.h"
 
@@ -49,6 +50,8 @@ struct SearchProblemOptions {
   // The most bytes of values on a rank; 0: no limit.
   int64_t memory_limit_bytes = 0;
   LanePrices prices = {};
+  // Asked for each operator and each value: the constructor throws Stopped where it is stopped. Time does not count.
+  Deadline stop = {};
 };
 
 class SearchProblem {

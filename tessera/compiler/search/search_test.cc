@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -335,6 +336,31 @@ TEST(ChoosePlan, EndsWhenTimeIsUpWhereverItIs) {
     num_cut += chosen.left_out.empty() ? 0 : 1;
   }
   EXPECT_GE(num_cut, 1);
+}
+
+// Whoever stops it does so while a grid is searched or a plan is simulated: neither goes on.
+TEST(ChoosePlan, ThrowsWhenItIsStoppedWhereverItIs) {
+  const ir::Graph graph = deep_network(4);
+  for (const auto algorithm :
+       {SearchAlgorithm::kCertified, SearchAlgorithm::kDynamicProgramming, SearchAlgorithm::kRecursiveProgramming}) {
+    int num_words = 0;
+    int stops_at = 0;
+    std::atomic<bool> stop = false;
+    SearchOptions options{.algorithm = algorithm, .rounds = 8, .stop = &stop};
+    const auto hear = [&] { stop = ++num_words == stops_at; };
+    options.on_progress = [&](const SearchProgress&) { hear(); };
+    options.on_simulation = [&](const SimulationProgress&) { hear(); };
+    choose_plan(graph, ranks(6), profile(), options);
+    const int num_all = num_words;
+    ASSERT_GE(num_all, 3);
+    for (stops_at = 1; stops_at < num_all; ++stops_at) {
+      num_words = 0;
+      EXPECT_THROW(choose_plan(graph, ranks(6), profile(), options), Stopped) << stops_at << " of " << num_all;
+      EXPECT_EQ(num_words, stops_at) << to_string(algorithm);
+    }
+    stop = true;
+    EXPECT_THROW(search(graph, ranks(6), profile(), options), Stopped);
+  }
 }
 
 TEST(RankClasses, AreGivenUpWhenTimeIsUp) {

@@ -38,8 +38,9 @@ class Eliminator {
     }
   }
 
-  void take_out_all() {
-    for (take_out_free();; take_out_free()) {
+  void take_out_all(const Deadline& stop) {
+    for (take_out_free(stop);; take_out_free(stop)) {
+      stop.throw_if_stopped();
       int most = -1;
       for (size_t n = 0; n < is_left_.size(); ++n) {
         if (!is_left_[n]) continue;
@@ -211,11 +212,11 @@ FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline) {
   return result;
 }
 
-FreeNodes take_out_all_nodes(Problem problem) {
+FreeNodes take_out_all_nodes(Problem problem, const Deadline& stop) {
   problem.usage_limit = kNoLimit;
   FreeNodes result;
   for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
-  Eliminator(problem, result, std::numeric_limits<size_t>::max()).take_out_all();
+  Eliminator(problem, result, std::numeric_limits<size_t>::max()).take_out_all(stop);
   return result;
 }
 

@@ -27,7 +27,7 @@ struct FreeNodes {
 
  private:
   friend FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline);
-  friend FreeNodes take_out_all_nodes(Problem problem);
+  friend FreeNodes take_out_all_nodes(Problem problem, const Deadline& stop);
   std::vector<int> num_choices_;  // the numbers of choices of the original's nodes
 };
 
@@ -37,7 +37,7 @@ struct FreeNodes {
 FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline = kNoDeadline);
 
 // Takes out nodes as if there were no limit, until no node is left: where none has at most two neighbours, the one with
-// most is fixed, to what is best beside the least that each neighbour can cost.
-FreeNodes take_out_all_nodes(Problem problem);
+// most is fixed, to what is best beside the least that each neighbour can cost. Throws Stopped where it is.
+FreeNodes take_out_all_nodes(Problem problem, const Deadline& stop = kNoDeadline);
 
 }  // namespace tessera::solver
