@@ -1,5 +1,6 @@
 #include "tessera/train/modes/automatic_plan.h"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -18,13 +19,19 @@
 namespace tessera::train {
 namespace {
 
-// Rank 0 runs it, however long it takes; the others hear from it meanwhile, so that none gives it up.
-void run_while_others_wait(cluster::Context& context, const std::function<void()>& run) {
+// Rank 0 runs it, however long it takes; the others hear from it meanwhile, so that none gives it up. Where a rank is
+// lost meanwhile, `run` is told to stop.
+void run_while_others_wait(cluster::Context& context, const std::function<void(const std::atomic<bool>& stop)>& run) {
   constexpr auto kInterval = std::chrono::milliseconds(200);
-  std::future<void> running;
+  std::atomic<bool> stop = false;
+  std::future<void> running;  // its end is waited for when it goes
+  struct AtTheEnd {
+    std::atomic<bool>& stop;
+    ~AtTheEnd() { stop = true; }
+  } const at_the_end{stop};
   if (context.rank() == 0) {
     try {
-      running = std::async(std::launch::async, run);
+      running = std::async(std::launch::async, [&] { run(stop); });
     } catch (const std::system_error& reason) {
       throw_no_thread("the search for a plan", reason);
     }
@@ -86,10 +93,12 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
   const auto profile = options.profile || is_given || is_known ? options.profile.value_or(compiler::example_profile())
                                                                : measure_briefly(context, graph);
   std::string failure;
-  const auto search = [&] {
+  const auto search = [&](const std::atomic<bool>& stop) {
     try {
       if (is_known) return;
-      json = search_for_plan(context, simplified, options, profile);
+      AutomaticPlanOptions stoppable = options;
+      stoppable.search.stop = &stop;
+      json = search_for_plan(context, simplified, stoppable, profile);
     } catch (const std::exception& error) {
       failure = error.what();
     }

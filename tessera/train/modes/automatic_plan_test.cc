@@ -1,0 +1,78 @@
+// Rank 0 searches for a plan while the others wait: what each of them sees when a rank is lost meanwhile.
+#include "tessera/train/modes/automatic_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <limits>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/job_state.h"
+#include "tessera/compiler/autodiff.h"
+#include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/compile.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/testing/run_ranks.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// A step of gradient descent of layers that are wider and wider.
+ir::Graph training_step(int layers) {
+  ir::Graph graph("step");
+  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {64, 128}});
+  std::vector<ir::Value> weights;
+  for (int i = 0; i < layers; ++i) {
+    const Shape shape{128 + 32 * i, 128 + 32 * (i + 1)};
+    weights.push_back(graph.add_input(ir::InputKind::kParameter, fmt::format("weight{}", i), {DType::kF32, shape}));
+    x = ops::relu(ops::matmul(x, weights.back()));
+  }
+  const auto loss = ops::reduce_mean(ops::mul(x, x));
+  const auto gradients = compiler::gradients(loss, weights);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    graph.assign(fmt::format("weight{}", i), ops::sub(weights[i], gradients[i]));
+  }
+  graph.add_output("loss", loss);
+  graph.finish_assignments();
+  return graph;
+}
+
+AutomaticPlanOptions with_profile() {
+  AutomaticPlanOptions options;
+  options.profile = compiler::example_profile();
+  return options;
+}
+
+TEST(AutomaticPlan, ARankThatIsLostEndsASearchWithoutAnEnd) {
+  const ir::Graph graph = training_step(12);
+  const auto step = compiler::simplify(graph);
+  AutomaticPlanOptions options = with_profile();
+  // Half of what data parallel takes is left to each rank: of plans within that no search proves one to be the best.
+  options.search.memory_limit_bytes =
+      compiler::predict(step, compiler::data_parallel_choices(step, {0, 1}, {}, false), *options.profile)
+          .peak_unlimited_bytes /
+      2;
+  options.search.rounds = std::numeric_limits<int>::max();
+  options.search.gap = 0;
+  std::latch searches(1);
+  std::once_flag begun;
+  options.search.on_progress = [&](const compiler::SearchProgress&) {
+    std::call_once(begun, [&] { searches.count_down(); });
+  };
+  const auto job = [&](cluster::Context& context) {
+    if (context.rank() == 1) {
+      searches.wait();
+      throw IoError("lost");
+    }
+    EXPECT_THROW(plan_automatically(context, graph, options), comm::PeerFailure);
+  };
+  EXPECT_THAT([&] { run_ranks(2, job); }, ThrowsMessage<IoError>(HasSubstr("rank 1: lost")));
+}
+
+}  // namespace
+}  // namespace tessera::train
