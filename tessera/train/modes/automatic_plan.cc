@@ -43,6 +43,22 @@ void run_while_others_wait(cluster::Context& context, const std::function<void(c
   }
 }
 
+// An error as the ranks tell it each other: its kind and its words; "" for none.
+std::string error_as_text(const std::exception& error) {
+  const char kind = dynamic_cast<const InvalidArgument*>(&error) != nullptr ? 'a'
+                    : dynamic_cast<const IoError*>(&error) != nullptr       ? 'i'
+                                                                            : 'e';
+  return kind + std::string(error.what());
+}
+
+void throw_error_of(const std::string& text) {
+  if (text.empty()) return;
+  const auto words = fmt::format("auto_parallel: {}", text.substr(1));
+  if (text[0] == 'a') throw InvalidArgument(words);
+  if (text[0] == 'i') throw IoError(words);
+  throw Error(words);
+}
+
 std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, const AutomaticPlanOptions& options,
                             const compiler::MachineProfile& profile) {
   FileSystem& files = context.file_system();
@@ -100,12 +116,11 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
       stoppable.search.stop = &stop;
       json = search_for_plan(context, simplified, stoppable, profile);
     } catch (const std::exception& error) {
-      failure = error.what();
+      failure = error_as_text(error);
     }
   };
   run_while_others_wait(context, search);
-  failure = broadcast_text(context, failure, "taking rank 0's plan");
-  if (!failure.empty()) throw InvalidArgument("auto_parallel: {}", failure);
+  throw_error_of(broadcast_text(context, failure, "taking rank 0's plan"));
   json = broadcast_text(context, json, "taking rank 0's plan");
   if (!is_known && !is_given) keep_decision(context, subject, json);
   auto record = std::make_shared<const compiler::PlanRecord>(compiler::parse_plan_record(json, "rank 0's plan"));

@@ -1,9 +1,11 @@
-// Rank 0 searches for a plan while the others wait: what each of them sees when a rank is lost meanwhile.
+// Rank 0 searches for a plan while the others wait: what each of them sees when a rank is lost meanwhile, or the search
+// fails.
 #include "tessera/train/modes/automatic_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <latch>
 #include <limits>
 #include <mutex>
@@ -72,6 +74,22 @@ TEST(AutomaticPlan, ARankThatIsLostEndsASearchWithoutAnEnd) {
     EXPECT_THROW(plan_automatically(context, graph, options), comm::PeerFailure);
   };
   EXPECT_THAT([&] { run_ranks(2, job); }, ThrowsMessage<IoError>(HasSubstr("rank 1: lost")));
+}
+
+TEST(AutomaticPlan, AnErrorOfRank0IsOfItsKindOnAllRanks) {
+  const ir::Graph graph = training_step(1);
+  const std::string file = testing::TempDir() + "automatic_plan_test_file";
+  std::ofstream(file) << "no plan";
+  run_ranks(2, [&](cluster::Context& context) {
+    AutomaticPlanOptions unwritable = with_profile();
+    unwritable.save_file = file + "/plan.json";  // where there is no folder
+    EXPECT_THAT([&] { plan_automatically(context, graph, unwritable); },
+                ThrowsMessage<IoError>(testing::AllOf(HasSubstr("auto_parallel: "), HasSubstr(file))));
+    AutomaticPlanOptions unreadable = with_profile();
+    unreadable.load_file = file;
+    EXPECT_THAT([&] { plan_automatically(context, graph, unreadable); },
+                ThrowsMessage<InvalidArgument>(testing::AllOf(HasSubstr("auto_parallel: "), HasSubstr(file))));
+  });
 }
 
 }  // namespace
