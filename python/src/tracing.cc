@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -156,19 +157,25 @@ bool& numbers_promote() {
 bool has_context() { return job != nullptr; }
 
 cluster::Context& context() {
-  if (job == nullptr) {
-    const auto options = cluster::job_from_environment();
-    if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
-    std::unique_ptr<cluster::Context> made;
-    {
-      const WithoutGil computing;
-      made = cluster::join_job(options);
-    }
-    job = std::move(made);
-    process_of_job = getpid();
-    if (job->size() > 1) on_exit(end_job, nullptr);
-    if (job->size() > 1) set_log_rank(job->rank());
+  if (job != nullptr) return *job;
+  static std::mutex joining;  // whoever waits for it lets go of the GIL, for whoever has it will ask for the GIL
+  std::unique_lock lock(joining, std::defer_lock);
+  {
+    const WithoutGil waiting;
+    lock.lock();
   }
+  if (job != nullptr) return *job;  // another thread has joined meanwhile
+  const auto options = cluster::job_from_environment();
+  if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
+  std::unique_ptr<cluster::Context> made;
+  {
+    const WithoutGil computing;
+    made = cluster::join_job(options);
+  }
+  job = std::move(made);
+  process_of_job = getpid();
+  if (job->size() > 1) on_exit(end_job, nullptr);
+  if (job->size() > 1) set_log_rank(job->rank());
   return *job;
 }
 

@@ -151,6 +151,33 @@ def test_threads_trace_and_run_beside_each_other():
     assert results == [[3.0] * 40, [5.0] * 40, [n + 1.0 for n in range(400)], [1.0 - n for n in range(400)]]
 
 
+JOINS = """
+import os, threading, time
+import tessera
+if os.environ["TESSERA_RANK"] == "1":
+    time.sleep(1)  # so long rank 0 joins
+both, found = threading.Barrier(2), []
+def use():
+    both.wait()
+    found.append(tessera.cluster.rank())
+threads = [threading.Thread(target=use) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+tessera.cluster.barrier()
+print(found)
+"""
+
+
+def test_threads_that_need_the_job_at_once_join_it_once(tmp_path):
+    (tmp_path / "script.py").write_text(JOINS)
+    tool = os.path.join(os.environ["TESSERA_BUILD"], "bin", "tessera")
+    done = subprocess.run([tool, "run", "-n", "2", sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] [0, 0]", "[1] [1, 1]"], done.stderr
+
+
 SCRIPT = """
 import os, sys, threading
 import numpy as np
