@@ -45,14 +45,26 @@ bool run_when_cores_are_idle() {
   return false;
 }
 
+bool runs_when_cores_are_idle() { return sched_getscheduler(0) == SCHED_IDLE; }
+
+void run_as_usual() {
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_OTHER, &none);
+}
+
 void stop_waiting_for_idle_cores() {
-  if (sched_getscheduler(0) == SCHED_IDLE) return;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
-       it.increment(error)) {
-    const auto thread = static_cast<pid_t>(std::atoi(it->path().filename().c_str()));
-    const sched_param none{};
-    if (sched_getscheduler(thread) == SCHED_IDLE) sched_setscheduler(thread, SCHED_OTHER, &none);
+  if (runs_when_cores_are_idle()) return;
+  // Once more where any was raised: it may have started another one while the list was read.
+  for (bool any = true; any;) {
+    any = false;
+    std::error_code error;
+    for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
+         it.increment(error)) {
+      const auto thread = static_cast<pid_t>(std::atoi(it->path().filename().c_str()));
+      const sched_param none{};
+      if (sched_getscheduler(thread) != SCHED_IDLE) continue;
+      any = sched_setscheduler(thread, SCHED_OTHER, &none) == 0 || any;
+    }
   }
 }
 

@@ -71,6 +71,11 @@ void with_room_on_stack(const std::function<void()>& f);
 // Returns false where the system refuses; then they have the lowest priority that it grants.
 bool run_when_cores_are_idle();
 
+// Whether the calling thread runs so.
+bool runs_when_cores_are_idle();
+// Gives the calling thread, which runs so, the usual priority again, where the process may raise priorities.
+void run_as_usual();
+
 // Gives the threads of this process that run only on idle cores the usual priority again: someone waits for them. Does
 // nothing where the caller is such a thread, as all are when the whole process was started so. A process that may not
 // raise priorities (RLIMIT_NICE, CAP_SYS_NICE) leaves them as they are; they run while the caller waits and nobody else

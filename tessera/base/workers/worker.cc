@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -20,8 +21,12 @@ struct Worker::Shared {
   bool has_task = false;       // until it is done
   bool stops = false;
   std::exception_ptr error;
+  // Since someone waits for the present task. Outside of the mutex: a thread that waits for idle cores while it holds
+  // the mutex would keep whoever is about to raise it.
+  std::atomic<bool> is_awaited = false;
 
   void work(bool on_idle_cores) {
+    on_idle_cores = on_idle_cores && !runs_when_cores_are_idle();  // the whole process may
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [&] { return has_task || stops; });
@@ -29,7 +34,11 @@ struct Worker::Shared {
       auto taken = std::exchange(task, nullptr);
       lock.unlock();
       std::exception_ptr thrown;
-      if (on_idle_cores) run_when_cores_are_idle();  // whoever has waited for the task before has ended that
+      if (on_idle_cores && !is_awaited) {
+        run_when_cores_are_idle();  // whoever has waited for the task before has ended that
+        // Whoever waits by now may have looked for threads on idle cores before this was one.
+        if (is_awaited) run_as_usual();
+      }
       try {
         taken();
       } catch (...) {
@@ -95,6 +104,7 @@ void Worker::give(std::function<void()> task) {
     const std::lock_guard lock(shared_->mutex);
     shared_->task = std::move(task);
     shared_->has_task = true;
+    shared_->is_awaited = false;
   }
   is_working_ = true;
   shared_->changed.notify_all();
@@ -102,7 +112,10 @@ void Worker::give(std::function<void()> task) {
 
 void Worker::wait() {
   if (!is_working_) return;
-  if (options_.on_idle_cores) stop_waiting_for_idle_cores();
+  if (options_.on_idle_cores) {
+    shared_->is_awaited = true;
+    stop_waiting_for_idle_cores();
+  }
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock, [&] { return !shared_->has_task; });
   is_working_ = false;

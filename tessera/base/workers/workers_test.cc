@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/thread.h"
 #include "tessera/base/workers/in_threads.h"
 #include "tessera/base/workers/worker.h"
 #include "tessera/testing/no_threads.h"
@@ -123,6 +124,32 @@ TEST(Worker, OneThatWaitsForIdleCoresIsWaitedFor) {
     worker.start([&] { done = i; });
     worker.finish();
     EXPECT_EQ(done, i);
+  }
+}
+
+// Whether this process may raise a thread that waits for idle cores.
+bool may_raise() {
+  bool may = false;
+  std::thread([&] {
+    run_when_cores_are_idle();
+    run_as_usual();
+    may = !runs_when_cores_are_idle();
+  }).join();
+  return may;
+}
+
+// Whoever waits at once may do so before the thread lowers itself, while it does and after.
+TEST(Worker, OneThatIsAwaitedDoesNotGoOnWaitingForIdleCores) {
+  if (!may_raise()) GTEST_SKIP() << "this process may not raise the priority of its threads";
+  constexpr int kLooks = 20'000;
+  for (int round = 0; round < 300; ++round) {
+    Worker worker({.on_idle_cores = true});
+    int looks = 0;
+    worker.start([&] {
+      for (; looks < kLooks && runs_when_cores_are_idle(); ++looks) std::this_thread::yield();
+    });
+    worker.finish();
+    ASSERT_LT(looks, kLooks) << round;
   }
 }
 
