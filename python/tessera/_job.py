@@ -17,10 +17,11 @@ def _note_failure(kind, value, traceback):
     _previous_hook(kind, value, traceback)
 
 
-def _finish_saves():
+def finish_saves(finish):
+    """Calls finish(), which waits for saves that are under way as the process ends: what it raises is the process's failure."""
     global _failure, _failed_rank
     try:
-        _tessera._finish_all_saves()
+        finish()
     except Exception as error:
         words = f"{type(error).__name__}: a checkpoint was not saved before the process ended: {error}"
         print(words, file=sys.stderr, flush=True)
@@ -39,7 +40,7 @@ def _end():
     stopped = is_child or _tessera._end_threads(_TIMEOUT_MS)
     if stopped and not is_child:
         _tessera._stop_batches()
-    _finish_saves()
+    finish_saves(_tessera._finish_all_saves)
     if not stopped:
         # Python would end the thread in C++, which ends the process by SIGABRT.
         print(f"a thread still computes {_TIMEOUT_MS} ms after the script has ended: join threads before the end", file=sys.stderr, flush=True)

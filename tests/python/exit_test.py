@@ -239,3 +239,22 @@ def test_a_save_that_fails_as_the_process_ends_is_its_failure(tmp_path, launcher
     done = run([*launcher, sys.executable, script, tmp_path])
     assert done.returncode == 1, done.stderr
     assert re.search("IoError: a checkpoint was not saved before the process ended: .*1.ckpt", done.stderr), done.stderr
+
+
+MINDSPORE_ASYNC_SAVE = """
+import sys
+import mindspore as ms
+if sys.argv[2] == "job":
+    ms.communication.init()
+ms.save_checkpoint([{"name": "w", "data": ms.Tensor([1.0])}], f"{sys.argv[1]}/w.ckpt", async_save=True)
+"""
+
+
+@pytest.mark.parametrize("launcher, place", [([], "alone"), ([*TESSERA_RUN, "-n", 2], "job")], ids=["alone", "tessera run"])
+def test_an_async_save_checkpoint_that_fails_last_is_the_failure_of_the_process(tmp_path, launcher, place):
+    (tmp_path / "w.ckpt.tmp").mkdir()  # where a file must be
+    script = tmp_path / "script.py"
+    script.write_text(MINDSPORE_ASYNC_SAVE)
+    done = run([*launcher, sys.executable, script, tmp_path, place])
+    assert done.returncode == 1, done.stderr
+    assert re.search("a checkpoint was not saved before the process ended: .*w.ckpt", done.stderr), done.stderr

@@ -4,6 +4,7 @@ import os
 import threading
 
 import tessera
+from tessera._job import finish_saves
 
 from mindspore import context
 from mindspore._missing import missing
@@ -25,7 +26,7 @@ class _Writing:
 
     def __init__(self):
         self._thread, self._error = None, None
-        atexit.register(self.wait)
+        atexit.register(finish_saves, self.wait)
 
     def start(self, write):
         """Begins write(), once the last one is done."""
