@@ -30,8 +30,17 @@ def finish_saves(finish):
             _failure, _failed_rank = words, getattr(error, "failed_rank", None)
 
 
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # None, broken or closed
+            pass
+
+
 def _leave():
     if _failure and cluster.is_initialized():
+        _flush()  # once a job has failed its launcher may end this process at any time
         cluster.leave(_failure, _failed_rank)
 
 
@@ -46,7 +55,7 @@ def _end():
         print(f"a thread still computes {_TIMEOUT_MS} ms after the script has ended: join threads before the end", file=sys.stderr, flush=True)
     _leave()
     if not stopped:
-        sys.stdout.flush()
+        _flush()
         os._exit(1)
 
 

@@ -193,6 +193,32 @@ def test_an_exception_is_told_with_its_words(tmp_path):
     done = run([*TESSERA_RUN, "-n", 2, sys.executable, script])
     assert done.returncode == 1
     assert "because rank 1 failed: KeyError: 'on purpose'" in done.stderr
+
+
+# What was registered before tessera's own comes after it at the end of the process.
+LAST_WORDS = """
+import atexit, os, signal
+if os.environ["TESSERA_RANK"] == "1":
+    atexit.register(signal.pause)
+""" + TESSERA + """
+meet()
+if rank == 1:
+    print("last words")
+    raise KeyError("on purpose")
+meet()
+"""
+
+
+# Python flushes what a script has printed when the script ends, but not what another way of running it has.
+@pytest.mark.parametrize("way", ["-c", "-m"])
+def test_a_failing_rank_has_said_everything_when_the_job_ends_it(tmp_path, way):
+    (tmp_path / "script.py").write_text(LAST_WORDS)
+    path = f"{os.environ['PYTHONPATH']}:{tmp_path}"
+    done = run([*TESSERA_RUN, "-n", 2, sys.executable, way, LAST_WORDS if way == "-c" else "script"], PYTHONPATH=path, PYTHONUNBUFFERED="")
+    assert done.returncode == 1
+    assert "[1] last words\n" in done.stdout, done.stdout + done.stderr
+
+
 ASYNC_SAVE = """
 import os, sys
 import numpy as np
