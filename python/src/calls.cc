@@ -93,13 +93,47 @@ struct CallForm {
   }
 };
 
+// What is found by a text, as far as it was used lately.
+template <typename Item>
+class Latest {
+ public:
+  explicit Latest(size_t most) : most_(most) {}
+
+  // Null where it is not known, or no longer. What is found counts as used.
+  std::shared_ptr<Item> find(const std::string& key) {
+    const auto known = std::find_if(items_.begin(), items_.end(), [&](const auto& one) { return one.first == key; });
+    if (known == items_.end()) return nullptr;
+    items_.splice(items_.begin(), items_, known);
+    return items_.front().second;
+  }
+  void add(std::string key, std::shared_ptr<Item> item) {
+    items_.emplace_front(std::move(key), std::move(item));
+    if (items_.size() > most_) items_.pop_back();
+  }
+
+ private:
+  size_t most_;
+  std::list<std::pair<std::string, std::shared_ptr<Item>>> items_;  // the latest first
+};
+
 // What a cell was compiled into for one signature of its inputs.
 struct CompiledCall {
   CallForm form;
   std::shared_ptr<Program> program;
 };
 
-// What calls that are traced each time were compiled into, by their graph and how it is spread: the latest of them.
+// What calls that are traced once for each signature were compiled into, by signature.
+class CompiledCalls {
+ public:
+  Latest<CompiledCall>& latest() { return calls_; }
+
+ private:
+  // On several ranks each has a file descriptor, of which a process has 1024, and address space of 64 GiB.
+  static constexpr size_t kMaxCalls = 256;
+  Latest<CompiledCall> calls_{kMaxCalls};
+};
+
+// What calls that are traced each time were compiled into, by their graph and how it is spread.
 class TracedPrograms {
  public:
   TracedPrograms() = default;
@@ -109,27 +143,21 @@ class TracedPrograms {
   // Compiles unless it has done so. With a spread every rank calls it.
   std::shared_ptr<Program> program_for(const ir::Graph& graph, const Program::Parameters& parameters,
                                        const std::optional<Spread>& spread) {
-    const auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(graph));
-    const auto known =
-        std::find_if(programs_.begin(), programs_.end(), [&](const auto& one) { return one.key == key; });
-    if (known != programs_.end()) {
-      programs_.splice(programs_.begin(), programs_, known);
-      known->program->agree_on(parameters);
+    auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(graph));
+    auto program = programs_.find(key);
+    if (program != nullptr) {
+      program->agree_on(parameters);
     } else {
-      programs_.push_front({key, std::make_shared<Program>(graph, parameters, spread)});
-      if (programs_.size() > kMaxPrograms) programs_.pop_back();
+      program = std::make_shared<Program>(graph, parameters, spread);
+      programs_.add(std::move(key), program);
     }
-    return programs_.front().program;
+    return program;
   }
 
  private:
   // A training step has few forms: full and short batches, micro-batches.
   static constexpr size_t kMaxPrograms = 16;
-  struct Known {
-    std::string key;
-    std::shared_ptr<Program> program;
-  };
-  std::list<Known> programs_;  // the latest first
+  Latest<Program> programs_{kMaxPrograms};
 };
 
 void find_values(nb::handle object, std::vector<ir::Value>& values) {
@@ -259,12 +287,12 @@ Trace trace(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwa
   return spread ? std::move(*spread) : *trace_spread(self, cell, args, kwargs, inputs, std::nullopt);
 }
 
-std::unique_ptr<CompiledCall> compile_call(Trace traced) {
+std::shared_ptr<CompiledCall> compile_call(Trace traced) {
   // Cells without parameters are often made anew for each call.
   auto program = traced.form.parameters.empty() && !traced.spread
                      ? program_of(traced.graph)
                      : std::make_shared<Program>(traced.graph, traced.form.parameters, traced.spread);
-  return std::make_unique<CompiledCall>(std::move(traced.form), std::move(program));
+  return std::make_shared<CompiledCall>(std::move(traced.form), std::move(program));
 }
 
 // Whether any cell has flags, attributes that are part of the key of what is compiled.
@@ -278,25 +306,26 @@ void append_flags(nb::handle self, std::string& key) {
   }
 }
 
-// The calls compiled so far. A phase that a script has named stands for what it was compiled as at first; else all is
-// compiled anew after an attribute has changed.
-nb::dict compiled_calls(nb::handle self) {
+nb::object new_compiled_calls() {
+  return nb::cast(std::make_unique<CompiledCalls>().release(), nb::rv_policy::take_ownership);
+}
+
+// The calls compiled so far, and in the signature what else tells them apart. A phase that a script has named stands
+// for what it was compiled as at first; else all is compiled anew after an attribute has changed.
+nb::object compiled_calls(nb::handle self, std::string& signature) {
   nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
   if (own.contains("_phase") && nb::len(nb::handle(own["_phase"])) > 0) {
     if (!own.contains("_phases")) own["_phases"] = nb::dict();
     nb::dict phases = nb::borrow<nb::dict>(own["_phases"]);
-    if (!phases.contains(own["_phase"])) phases[own["_phase"]] = nb::dict();
-    return nb::borrow<nb::dict>(phases[own["_phase"]]);
+    if (!phases.contains(own["_phase"])) phases[own["_phase"]] = new_compiled_calls();
+    return phases[own["_phase"]];
   }
   if (!own.contains("_calls") || nb::cast<uint64_t>(own["_changes"]) != changes) {
-    own["_calls"] = nb::dict();
+    own["_calls"] = new_compiled_calls();
     own["_changes"] = changes;
   }
-  std::string flags;
-  if (flags_are_used) append_flags(self, flags);
-  nb::dict calls = nb::borrow<nb::dict>(own["_calls"]);
-  if (!calls.contains(flags.c_str())) calls[flags.c_str()] = nb::dict();
-  return nb::borrow<nb::dict>(calls[flags.c_str()]);
+  if (flags_are_used) append_flags(self, signature);
+  return own["_calls"];
 }
 
 // Whether the object's repr() says all that construct() can see of it: no other object has it, and it never changes.
@@ -354,15 +383,14 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   }
   signature +=
       fmt::format(" {} {}", nb::cast<std::string>(nb::repr(by_place)), nb::cast<std::string>(nb::repr(by_name)));
-  const nb::dict calls = compiled_calls(self);
-  if (!calls.contains(signature.c_str())) {
-    calls[signature.c_str()] =
-        nb::cast(compile_call(trace(self, cell, args, kwargs, inputs)).release(), nb::rv_policy::take_ownership);
+  const nb::object compiled = compiled_calls(self, signature);  // of this thread: another one may compile the cell anew
+  auto& calls = nb::cast<CompiledCalls&>(compiled).latest();
+  auto call = calls.find(signature);
+  if (call == nullptr) {
+    call = compile_call(trace(self, cell, args, kwargs, inputs));
+    calls.add(signature, call);
   }
-  // Another thread may compile the cell anew while this one runs.
-  const nb::object compiled = calls[signature.c_str()];
-  const auto& call = nb::cast<CompiledCall&>(compiled);
-  return call.form.run(*call.program, inputs);
+  return call->form.run(*call->program, inputs);
 }
 
 // The name of a graph's input among the values, "x" for a data set's column "x"; "" for what the network has computed.
@@ -478,7 +506,7 @@ void note_change() { ++changes; }
 uint64_t num_changes() { return changes; }
 
 void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
-  nb::class_<CompiledCall>(m, "_CompiledCall");
+  nb::class_<CompiledCalls>(m, "_CompiledCalls");
   nb::class_<TracedPrograms>(m, "TracedPrograms",
                              R"(What calls of cells that are traced at each call were compiled into, by their graphs.
 

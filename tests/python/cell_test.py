@@ -98,6 +98,19 @@ def test_arguments_that_trace_to_the_same_are_compiled_once():
     assert nn.num_compiled() == before
 
 
+def test_calls_with_the_latest_shapes_are_compiled_once_and_with_older_ones_again():
+    net, x = Mlp(), np.ones((400, 64), np.float32)
+
+    def num_compiled_by(rows):
+        before = nn.num_compiled()
+        net(x[:rows])
+        return nn.num_compiled() - before
+
+    assert [num_compiled_by(rows) for rows in range(1, 301) for _ in range(2)] == [1, 0] * 300
+    assert [num_compiled_by(rows) for rows in (300, 200, 100)] == [0, 0, 0]
+    assert num_compiled_by(1) == 1
+
+
 def test_assigning_to_a_parameter_in_construct_is_an_update_of_every_call():
     net = Net()
     for _ in range(3):

@@ -65,6 +65,16 @@ except tessera.InvalidArgument as error:
     print(rank, "refused")
 """
 
+SHAPES = """
+import resource
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+net, many = nn.Dense(4, 3), np.ones((500, 4), np.float32)
+for n in range(1, 500):
+    net(many[:n])
+print(rank, "done")
+"""
+
 
 def lines(script, tmp_path):
     (tmp_path / "script.py").write_text(HEAD + script)
@@ -80,6 +90,11 @@ def test_ranks_count_the_replicas_of_a_parameter_that_is_dealt_unevenly(tmp_path
 def test_a_value_that_could_not_be_gathered_is_not_the_old_one_afterwards(tmp_path):
     said, everything = lines(LOST, tmp_path)
     assert said == ["refused", "refused"], everything
+
+
+def test_a_cell_is_called_with_more_shapes_than_a_process_may_have_files(tmp_path):
+    said, everything = lines(SHAPES, tmp_path)
+    assert said == ["0 done", "1 done"], everything
 
 
 def test_a_strategy_that_is_set_after_training_is_looked_at(tmp_path):
