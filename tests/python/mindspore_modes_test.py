@@ -106,6 +106,26 @@ def test_gradients_are_the_mean_or_the_sum_over_ranks(tmp_path, mode, mean, lite
 
 STATISTICS = """
 context.set_auto_parallel_context(parallel_mode=MODE)
+AS_MADE = """
+context.set_auto_parallel_context(parallel_mode=MODE, full_batch=WHOLE, gradients_mean=True)
+net = nn.Dense(4, 1, weight_init="ones", has_bias=False)
+model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01))
+context.reset_auto_parallel_context()
+rows = x if WHOLE else x[4 * rank:4 * rank + 4]
+data = ms.dataset.NumpySlicesDataset({"x": rows, "y": np.zeros((len(rows), 1), np.float32)}, shuffle=False).batch(len(rows))
+model.train(1, data, dataset_sink_mode=False)
+show(net.weight.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("mode, whole", [("data_parallel", False), ("semi_auto_parallel", False), ("semi_auto_parallel", True)])
+def test_a_model_reads_its_data_for_the_mode_in_which_it_was_made(tmp_path, mode, whole):
+    shown, _ = on_ranks(tmp_path, AS_MADE.replace("MODE", repr(mode)).replace("WHOLE", str(whole)))
+    x = np.random.RandomState(1).rand(8, 4)
+    for own in shown:
+        np.testing.assert_allclose(own, (1 - 0.01 * 2 * (x @ np.ones((4, 1))).T @ x / 8)[0], rtol=1e-5)
+
+
 
 
 class Net(nn.Cell):

@@ -1,4 +1,5 @@
 """Data sets, each a value: map, shuffle, batch and repeat give new ones. `native` is tessera's."""
+import enum
 import inspect
 import itertools
 import os
@@ -654,27 +655,39 @@ class NumpySlicesDataset(Dataset):
         self._sampled(sampler)
 
 
-def native_dataset(dataset, trains=True):
+class RowsOfRanks(enum.Enum):
+    """What the ranks of a job read of the data sets that they train on."""
+    OWN = "each what its data set gives"
+    PARTS = "rows of its own of each batch"
+    WHOLE = "all the same rows"
+
+
+def rows_of_ranks():
+    """What the context says of it now."""
+    setting = context.get_auto_parallel_context
+    if setting("parallel_mode") in (context.ParallelMode.STAND_ALONE, context.ParallelMode.HYBRID_PARALLEL):
+        return RowsOfRanks.OWN
+    has_strategy = not isinstance(setting("dataset_strategy"), str)
+    return RowsOfRanks.WHOLE if setting("full_batch") or has_strategy else RowsOfRanks.PARTS
+
+
+def native_dataset(dataset, rows=RowsOfRanks.OWN):
     """tessera's data set of a Dataset, or of an object of one's own with get_dataset_size and create_tuple_iterator (or
-    __iter__), whose rows are batches; and how many workers it wants."""
+    __iter__), whose rows are batches; and how many workers it wants. rows: of a data set to train on rows_of_ranks()."""
     if isinstance(dataset, Dataset):
         native, num_workers = dataset.native, dataset.num_workers or config.get_num_parallel_workers()
         if not dataset.is_batched:
             native = _of_batches(native)
     else:
         native, num_workers = dataset if isinstance(dataset, _data.Dataset) else _own_dataset(dataset), 1
-    return _of_this_rank(native) if trains else native, num_workers
+    return _of_this_rank(native, rows), num_workers
 
 
-def _of_this_rank(native):
-    """What a script trains on are rows of its rank's own, whether its source was sharded or not; or, with full_batch or a
-    dataset_strategy, the rows that all ranks read."""
-    setting = context.get_auto_parallel_context
-    mode = setting("parallel_mode")
-    if mode in (context.ParallelMode.STAND_ALONE, context.ParallelMode.HYBRID_PARALLEL):
+def _of_this_rank(native, rows):
+    """What this rank trains on, whether its source was sharded or not."""
+    if rows is RowsOfRanks.OWN:
         return native
-    has_strategy = not isinstance(setting("dataset_strategy"), str)
-    if not setting("full_batch") and not has_strategy:
+    if rows is RowsOfRanks.PARTS:
         return native.as_part_of(tessera.cluster.size())
     if native.num_shards() > 1:
         context.warn_once(f"full_batch and dataset_strategy mean that all ranks read the same rows; with num_shards={native.num_shards()} "

@@ -4,7 +4,6 @@ import zlib
 import tessera
 
 from mindspore.context import warn_once
-from mindspore.dataset.datasets import native_dataset
 from mindspore.train.callback import RunContext, _CallbackManager, entered
 
 
@@ -39,9 +38,8 @@ class _Watch:
         self._before = []
 
 
-def train_by_cell(step, epoch, dataset, callbacks, params, sink_size, initial_epoch=0):
-    """Calls step(*batch) for every batch. sink_size: callbacks of steps stand around so many; 1: around each."""
-    native, num_workers = native_dataset(dataset)
+def train_by_cell(step, epoch, native, num_workers, callbacks, params, sink_size, initial_epoch=0):
+    """Calls step(*batch) for every batch of tessera's data set. sink_size: callbacks of steps stand around so many; 1: around each."""
     batches = native.get_dataset_size()
     params.update(epoch_num=epoch - initial_epoch, batch_num=batches, cur_epoch_num=0, cur_step_num=0)
     step.set_train()

@@ -1,6 +1,6 @@
 """DatasetHelper: the rows that a training loop of one's own reads."""
 from mindspore._missing import missing
-from mindspore.dataset.datasets import native_dataset
+from mindspore.dataset.datasets import native_dataset, rows_of_ranks
 
 
 class DatasetHelper:
@@ -12,7 +12,7 @@ class DatasetHelper:
             raise TypeError(f"For 'DatasetHelper', the argument 'dataset_sink_mode' must be bool, but got {type(dataset_sink_mode).__name__}.")
         if dataset_sink_mode:
             raise RuntimeError("For 'DatasetHelper', data sinking is not available: pass dataset_sink_mode=False, the steps are the same")
-        self._dataset, self._num_workers = native_dataset(dataset)
+        self._dataset, self._num_workers = native_dataset(dataset, rows_of_ranks())
         self._epochs = None
         self._epoch_num = epoch_num
 

@@ -9,7 +9,7 @@ from mindspore import _check, context
 from mindspore._missing import missing
 from mindspore._parallel_options import agree_on_values, parallel_options, session_options
 from mindspore.context import ParallelMode  # noqa: F401
-from mindspore.dataset.datasets import native_dataset
+from mindspore.dataset.datasets import RowsOfRanks, native_dataset, rows_of_ranks
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
@@ -88,7 +88,7 @@ class Model:
         self._metrics = Metrics(metrics, all_own=eval_network is not None)
         self._options = parallel_options()
         self._traced = _in_stages(network, self._options, trains=optimizer is not None)
-        self._parallel_mode = context.get_auto_parallel_context("parallel_mode")
+        self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
         self._native, self._native_is_frozen = None, False
         self._built_for = (None, None)  # data set and epochs of build()
 
@@ -193,7 +193,7 @@ class Model:
         if evaluations is None:
             return [], []
         valid_dataset, frequency = evaluations
-        dataset, num_workers = native_dataset(valid_dataset, trains=False)
+        dataset, num_workers = native_dataset(valid_dataset)
         own = [callback for callback in callbacks
                if not isinstance(callback, (LossMonitor, ModelCheckpoint)) and type(callback) not in (History, LearningRateScheduler)]
 
@@ -224,12 +224,12 @@ class Model:
         if initial_epoch >= epoch:
             raise ValueError("For 'Model.train', the parameter 'epoch' must bigger than parameter 'initial_epoch', but got the parameter 'epoch' is "
                              f"{epoch}, 'initial_epoch' is {initial_epoch}.")
-        dataset, num_workers = native_dataset(train_dataset)
+        dataset, num_workers = native_dataset(train_dataset, self._rows)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
         if self._optimizer is None and self._loss_fn is None:
             steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
-            train_by_cell(self._network, epoch, train_dataset, callbacks, params, steps, initial_epoch)
+            train_by_cell(self._network, epoch, dataset, num_workers, callbacks, params, steps, initial_epoch)
             return
         native = self._model(dataset)
         with entered(callbacks) as callbacks:
@@ -268,7 +268,7 @@ class Model:
         if not self._metrics:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")
-        dataset, num_workers = native_dataset(valid_dataset, trains=False)
+        dataset, num_workers = native_dataset(valid_dataset)
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
         if self._evaluation is not None:
@@ -298,9 +298,8 @@ class Model:
 
     def _gives_own_rows(self):
         """Whether what a rank predicts from is its part of the batch."""
-        setting = context.get_auto_parallel_context
         return (self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL) and tessera.cluster.size() > 1
-                and not setting("full_batch") and isinstance(setting("dataset_strategy"), str))
+                and self._rows is RowsOfRanks.PARTS)
 
     def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1):
         """Compiles without running. In semi-automatic parallel the network's parameters then have the shapes of this rank's slices.
@@ -309,9 +308,9 @@ class Model:
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset
-        dataset = native_dataset(train_dataset)[0]
+        dataset = native_dataset(train_dataset, self._rows)[0]
         with self._one_graph():
-            self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset, trains=False)[0])
+            self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset)[0])
         self._built_for = (train_dataset, epoch)
         self._note_layouts()
 
@@ -345,7 +344,7 @@ class Model:
         if not dataset_sink_mode:
             raise ValueError("For 'Model.infer_train_layout', the argument 'dataset_sink_mode' must be True.")
         _check_sink_size("Model.infer_train_layout", sink_size)
-        dataset = native_dataset(train_dataset)[0]
+        dataset = native_dataset(train_dataset, self._rows)[0]
         self._model(dataset).build(dataset)
         return self._note_layouts()
 
