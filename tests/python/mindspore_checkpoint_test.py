@@ -339,6 +339,42 @@ def test_an_exception_leaves_a_breakpoint(tmp_path):
     assert found["epoch_num"].asnumpy() == 2 and {"weight", "bias", "moments.weight"} <= set(found)
 
 
+class FailsInEpoch(ms.Callback):
+    """Raises an error of another rank after the first step of an epoch."""
+
+    def __init__(self, epoch):
+        self._epoch = epoch
+
+    def step_end(self, run_context):
+        if run_context.original_args().cur_epoch_num == self._epoch:
+            error = KeyError("on purpose")
+            error.failed_rank = 7
+            raise error
+
+
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("epochs, initial_epoch, fails_in, name", [(2, 0, 2, "net-2_{}_breakpoint.ckpt"), (4, 2, 4, "net-4_{}_breakpoint.ckpt")])
+def test_a_breakpoint_of_a_later_training_counts_its_own_epochs(tmp_path, epochs, initial_epoch, fails_in, name, sinks):
+    model, data = trainer()
+    model.train(2, data, dataset_sink_mode=sinks)
+    saver = ms.ModelCheckpoint("net", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=100, append_info=["epoch_num"], exception_save=True))
+    with pytest.raises(KeyError, match="on purpose"):
+        model.train(epochs, data, [saver, FailsInEpoch(fails_in)], dataset_sink_mode=sinks, initial_epoch=initial_epoch)
+    (saved,) = tmp_path.glob("*.ckpt")
+    assert saved.name == name.format(2 if sinks else 1)
+    assert ms.load_checkpoint(str(saved))["epoch_num"].asnumpy() == fails_in
+
+
+def test_a_breakpoint_that_cannot_be_saved_leaves_the_error_as_it_is(tmp_path, capfd):
+    model, data = trainer()
+    (tmp_path / "net-1_1_breakpoint.ckpt.tmp").mkdir()  # where a file must be
+    saver = ms.ModelCheckpoint("net", str(tmp_path), ms.CheckpointConfig(save_checkpoint_steps=100, exception_save=True))
+    with pytest.raises(KeyError, match="on purpose") as raised:
+        model.train(1, data, [saver, FailsInEpoch(1)], dataset_sink_mode=False)
+    assert raised.value.failed_rank == 7
+    assert "net-1_1_breakpoint.ckpt was not saved" in capfd.readouterr().err
+
+
 def test_layouts_are_those_of_split_networks():
     model = ms.Model(nn.Dense(6, 2))
     with pytest.raises(RuntimeError, match="only supports semi auto parallel"):

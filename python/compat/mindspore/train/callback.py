@@ -270,16 +270,37 @@ class ModelCheckpoint(Callback):
         """The path of the newest one."""
         return self.native.latest
 
-    def save_breakpoint(self, model, steps_per_epoch, initial_epoch=0):
-        """With exception_save: writes what this rank holds, without asking the others, who may be gone."""
-        if not self._config.exception_save or model.step == 0:
-            return
-        epoch, step = (model.step - 1) // steps_per_epoch + 1 + initial_epoch, (model.step - 1) % steps_per_epoch + 1
+    @property
+    def saves_breakpoints(self):
+        """Whether an exception that ends training leaves a file."""
+        return self._config.exception_save
+
+    def save_breakpoint(self, model, epoch, step):
+        """Writes what this rank holds after a step of an epoch, without asking the others, who may be gone. Where that fails it says so: what
+        has ended the training is the error to be raised."""
         rank = f"_rank_{tessera.cluster.rank()}" if tessera.cluster.is_initialized() and tessera.cluster.size() > 1 else ""
-        numbers = {"epoch_num": epoch, "step_num": model.step}
-        appended = {name: tessera.Tensor(numbers[name]) for name in self._config.append_info} | self._config.append_dict
         path = os.path.join(self._directory, f"{self._prefix}-{epoch}_{step}{rank}_breakpoint.ckpt")
-        tessera.checkpoint.save(path, {name: model.local_value(name) for name in model.names()}, appended, **self._config.encryption)
+        numbers = {"epoch_num": epoch, "step_num": model.step}
+        try:
+            appended = {name: tessera.Tensor(numbers[name]) for name in self._config.append_info} | self._config.append_dict
+            tessera.checkpoint.save(path, {name: model.local_value(name) for name in model.names()}, appended, **self._config.encryption)
+        except Exception as error:
+            print(f"[WARNING] {path} was not saved: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+class Whereabouts(tessera.Callback):
+    """Where a training stands, for what ends in an exception."""
+
+    def __init__(self, initial_epoch):
+        super().__init__()
+        self._epoch, self._step_in_epoch, self._step = initial_epoch + 1, 0, None
+
+    def step_begin(self, run):
+        self._epoch, self._step_in_epoch, self._step = run.epoch, run.step_in_epoch - 1, run.step
+
+    def at(self, step):
+        """(epoch, step in it) of a step since training began, one of the latest loop of steps."""
+        return self._epoch, self._step_in_epoch + (0 if self._step is None else step - self._step)
 
 
 class CountsOn(tessera.Callback):

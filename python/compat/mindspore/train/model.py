@@ -14,7 +14,7 @@ from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
 from mindspore.train.amp import check_level
-from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, _InternalCallbackParam, entered
+from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
 from mindspore.train.layouts import layout_dict, whole_layouts
@@ -234,16 +234,17 @@ class Model:
         native = self._model(dataset)
         with entered(callbacks) as callbacks:
             self._check_all_ranks_save(callbacks)
+            leave_breakpoints = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.saves_breakpoints]
+            whereabouts = [Whereabouts(initial_epoch)] if leave_breakpoints else []
             try:
                 first, last = self._evaluations(evaluations, callbacks, params)
-                first = [CountsOn(initial_epoch), *first] if initial_epoch else first
+                first = [*([CountsOn(initial_epoch)] if initial_epoch else []), *whereabouts, *first]
                 with self._one_graph():
                     native.train(epoch - initial_epoch, dataset, [*first, *_callbacks(callbacks, params, initial_epoch), *last], sinks, sink_size,
                                  num_workers)
             except Exception:
-                for callback in callbacks:
-                    if isinstance(callback, ModelCheckpoint):
-                        callback.save_breakpoint(native, dataset.get_dataset_size(), initial_epoch)
+                for callback in leave_breakpoints if native.step > 0 else []:
+                    callback.save_breakpoint(native, *whereabouts[0].at(native.step))
                 raise
         self._note_layouts()
 
