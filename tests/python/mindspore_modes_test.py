@@ -59,14 +59,17 @@ class Net(nn.Cell):
 
 net = Net()
 data = ms.dataset.NumpySlicesDataset({"x": x, "y": np.zeros((8, 1), np.float32)}, shuffle=False).batch(8)
-ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01)).train(1, data, dataset_sink_mode=False)
+model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01), metrics={"loss"})
+BEFORE
+model.train(1, data, dataset_sink_mode=False)
+del model  # then parameters are whole
 show(net.split.asnumpy(), net.whole.asnumpy())
 """
 
 
-@pytest.mark.parametrize("literal", [False, True])
-def test_gradients_mean_divides_by_a_parameters_group_only_where_asked(tmp_path, literal):
-    shown, said = on_ranks(tmp_path, SPLIT, TESSERA_LITERAL_GRADIENTS_MEAN=str(int(literal)))
+@pytest.mark.parametrize("literal, before", [(False, ""), (True, ""), (True, "model.predict(Tensor(x))"), (True, "model.eval(data)")])
+def test_gradients_mean_divides_by_a_parameters_group_only_where_asked(tmp_path, literal, before):
+    shown, said = on_ranks(tmp_path, SPLIT.replace("BEFORE", before), TESSERA_LITERAL_GRADIENTS_MEAN=str(int(literal)))
     x = np.random.RandomState(1).rand(8, 4)
     hidden = x @ np.ones((4, 2))
     error = 2 * hidden @ np.ones((2, 1)) / 8
@@ -104,8 +107,6 @@ def test_gradients_are_the_mean_or_the_sum_over_ranks(tmp_path, mode, mean, lite
         np.testing.assert_allclose(own, (1 - 0.01 * gradient)[0], rtol=1e-5)
 
 
-STATISTICS = """
-context.set_auto_parallel_context(parallel_mode=MODE)
 AS_MADE = """
 context.set_auto_parallel_context(parallel_mode=MODE, full_batch=WHOLE, gradients_mean=True)
 net = nn.Dense(4, 1, weight_init="ones", has_bias=False)
@@ -126,6 +127,8 @@ def test_a_model_reads_its_data_for_the_mode_in_which_it_was_made(tmp_path, mode
         np.testing.assert_allclose(own, (1 - 0.01 * 2 * (x @ np.ones((4, 1))).T @ x / 8)[0], rtol=1e-5)
 
 
+STATISTICS = """
+context.set_auto_parallel_context(parallel_mode=MODE)
 
 
 class Net(nn.Cell):

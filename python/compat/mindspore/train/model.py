@@ -89,14 +89,14 @@ class Model:
         self._options = parallel_options()
         self._traced = _in_stages(network, self._options, trains=optimizer is not None)
         self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
-        self._native, self._native_is_frozen = None, False
+        self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
         self._built_for = (None, None)  # data set and epochs of build()
 
     def _model(self, dataset=None):
         """tessera's model; dataset: that of a training."""
         if dataset is not None:
             self._check_something_is_trained()
-            if self._native_is_frozen:
+            if self._native_is_frozen or self._native_lacks_factors:
                 self._native = None
         if self._native is None:
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
@@ -104,6 +104,8 @@ class Model:
             # Without anything to train there is nothing to optimize, until a script sets requires_grad again and trains.
             self._native_is_frozen = self._optimizer is not None and not any(cell.trainable_parameters() for cell in self._trained())
             updates = self._optimizer is not None and not self._native_is_frozen
+            # Which ranks have a parameter's gradient is known once a training step is compiled.
+            self._native_lacks_factors = updates and dataset is None and context.is_literal_gradients_mean(self._parallel_mode)
             states = {"states": self._optimizer.state_parameters()} if updates else {}
             self._native = self._make(self._native_optimizer(dataset) if updates else None, self._options | states)
         return self._native
