@@ -73,6 +73,30 @@ def test_settings_hold_until_they_are_reset():
     assert context.get_auto_parallel_context("device_num") == 1
 
 
+def test_settings_of_which_one_is_wrong_leave_all_as_they_were():
+    with pytest.raises(ValueError, match="wrong"):
+        context.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, search_mode="wrong")
+    assert context.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    assert context.get_auto_parallel_context("gradients_mean") is False and not context.was_set("gradients_mean")
+    with pytest.raises(ValueError, match="max_device_memory"):
+        context.set_context(mode=context.PYNATIVE_MODE, max_device_memory="much")
+    assert context.get_context("mode") == context.GRAPH_MODE
+
+
+def test_settings_that_are_dicts_and_lists_are_handed_out_as_copies():
+    given = {"parallel_optimizer_threshold": 3}
+    context.set_auto_parallel_context(parallel_optimizer_config=given)
+    given["parallel_optimizer_threshold"] = 4
+    assert context.get_auto_parallel_context("parallel_optimizer_config") == {"parallel_optimizer_threshold": 3}
+    context.reset_auto_parallel_context()
+    for key in ("parallel_optimizer_config", "pipeline_config", "strategy_ckpt_config"):
+        before = dict(context.get_auto_parallel_context(key))
+        context.get_auto_parallel_context(key)["more"] = 1
+        assert context.get_auto_parallel_context(key) == before
+    context.get_auto_parallel_context("all_reduce_fusion_config").append(1)
+    assert context.get_auto_parallel_context("all_reduce_fusion_config") == []
+
+
 def test_tensors():
     x = Tensor(np.array([[1, 2]], np.float32))
     assert isinstance(x, Tensor) and x.shape == (1, 2) and x.dtype == ms.float32

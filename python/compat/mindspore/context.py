@@ -1,5 +1,6 @@
 """The context of a script: device and mode, and how it is spread over ranks."""
 import contextlib
+import copy
 import difflib
 import os
 import re
@@ -66,7 +67,7 @@ def _check_type(who, key, value, default):
         raise TypeError(f"For '{who}', the argument '{key}' must be {type(default).__name__}, but got {type(value).__name__}.")
 
 
-def _set_device(target):
+def _check_device(target):
     _check_type("set_context", "device_target", target, "CPU")
     if target not in _DEVICES:
         raise ValueError(f"For 'context.set_context', the argument 'device_target' must be one of {list(_DEVICES)}, but got {target}.")
@@ -87,27 +88,31 @@ def _near(key, known):
     return f" Did you mean {near[0]}?" if near else ""
 
 
+def _check_context(key, value):
+    if key not in _DEFAULTS:
+        raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized!{_near(key, _DEFAULTS)} "
+                         "For detailed usage of 'set_context', please refer to help(mindspore.set_context).")
+    _check_type("set_context", key, value, _DEFAULTS[key])
+    if key == "max_device_memory" and not re.fullmatch(r"(?!0*(\.0*)?GB)[0-9]+(\.[0-9]*)?GB", value):
+        raise ValueError(f"For 'context.set_context', the argument 'max_device_memory' must be a positive number and \"GB\", but got {value}.")
+    if key == "memory_offload" and value not in ("ON", "OFF"):
+        raise ValueError(f"For 'context.set_context', the argument 'memory_offload' must be \"ON\" or \"OFF\", but got {value}.")
+    if key == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
+        raise ValueError(f"For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
+                         f"context.PYNATIVE_MODE (1), but got {value}.")
+    if key == "device_id" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 4095):
+        raise ValueError(f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}.")
+
+
 def set_context(**kwargs):
-    """Sets mode, device_target, device_id and so on; ValueError for a key that does not exist."""
+    """Sets mode, device_target, device_id and so on; ValueError for a key that does not exist. Where it raises it sets nothing."""
     if "device_target" in kwargs:
-        _set_device(kwargs["device_target"])
+        _check_device(kwargs["device_target"])
     for key, value in kwargs.items():
-        if key not in _DEFAULTS:
-            raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized!{_near(key, _DEFAULTS)} "
-                             "For detailed usage of 'set_context', please refer to help(mindspore.set_context).")
-        _check_type("set_context", key, value, _DEFAULTS[key])
-        if key == "max_device_memory" and not re.fullmatch(r"(?!0*(\.0*)?GB)[0-9]+(\.[0-9]*)?GB", value):
-            raise ValueError(f"For 'context.set_context', the argument 'max_device_memory' must be a positive number and \"GB\", but got {value}.")
-        if key == "memory_offload" and value not in ("ON", "OFF"):
-            raise ValueError(f"For 'context.set_context', the argument 'memory_offload' must be \"ON\" or \"OFF\", but got {value}.")
-        if key == "memory_offload" and value == "ON":
-            warn_once("memory_offload has no effect: all memory is the host's already; max_device_memory limits it")
-        if key == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
-            raise ValueError(f"For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
-                             f"context.PYNATIVE_MODE (1), but got {value}.")
-        if key == "device_id" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 4095):
-            raise ValueError(f"For 'context.set_context', the argument 'device_id' must be in range [0, 4095], but got {value}.")
-        _context[key] = value
+        _check_context(key, value)
+    if kwargs.get("memory_offload") == "ON":
+        warn_once("memory_offload has no effect: all memory is the host's already; max_device_memory limits it")
+    _context.update(kwargs)
     tessera.nn.retrace()
 
 
@@ -186,48 +191,27 @@ def _check_fusion_indices(key, indices):
         raise ValueError(f"For 'set_auto_parallel_context', '{key}' must not be empty, and its elements must rise from at least 0, but got {indices}.")
 
 
-def _check_strategy_config(config):
-    who = "For 'set_auto_parallel_context', the"
-    if not isinstance(config, dict):
-        raise TypeError(f"{who} argument 'strategy_ckpt_config' must be dict, but got {type(config).__name__}.")
-    for key, value in config.items():
-        if key not in _STRATEGY_CONFIG:
-            raise ValueError(f"{who} 'strategy_ckpt_config' has the keys {list(_STRATEGY_CONFIG)}, not {key}.")
-        if not isinstance(value, type(_STRATEGY_CONFIG[key])):
-            raise TypeError(f"{who} '{key}' must be {type(_STRATEGY_CONFIG[key]).__name__}, but got {type(value).__name__}.")
-
-
-def _check_optimizer_config(config):
-    who = "For 'set_auto_parallel_context', the"
-    if not isinstance(config, dict):
-        raise TypeError(f"{who} argument 'parallel_optimizer_config' must be dict, but got {type(config).__name__}.")
-    for key, value in config.items():
-        if key not in ("gradient_accumulation_shard", "parallel_optimizer_threshold"):
-            raise ValueError(f"{who} 'parallel_optimizer_config' has the keys 'gradient_accumulation_shard' and 'parallel_optimizer_threshold', not {key}.")
-        if key == "gradient_accumulation_shard" and not isinstance(value, bool):
-            raise TypeError(f"{who} '{key}' must be bool, but got {type(value).__name__}.")
-        if key == "parallel_optimizer_threshold" and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{who} '{key}' must be int, but got {type(value).__name__}.")
-        if key == "parallel_optimizer_threshold" and value < 0:
-            raise ValueError(f"{who} '{key}' must be at least 0, but got {value}.")
-
-
+_DICT_ENTRIES = {
+    "strategy_ckpt_config": {"load_file": str, "save_file": str, "only_trainable_params": bool},
+    "parallel_optimizer_config": {"gradient_accumulation_shard": bool, "parallel_optimizer_threshold": int},
+    "pipeline_config": {"pipeline_interleave": bool, "pipeline_scheduler": str},
+}
 _SCHEDULERS = ("1f1b", "gpipe", "zero_bubble_v")
 
 
-def _check_pipeline_config(config):
-    who = "For 'set_auto_parallel_context', the"
+def _check_dict(key, config):
+    who, entries = "For 'set_auto_parallel_context', the", _DICT_ENTRIES[key]
     if not isinstance(config, dict):
-        raise TypeError(f"{who} argument 'pipeline_config' must be dict, but got {type(config).__name__}.")
-    for key, value in config.items():
-        if key not in ("pipeline_interleave", "pipeline_scheduler"):
-            raise ValueError(f"{who} 'pipeline_config' has the keys 'pipeline_interleave' and 'pipeline_scheduler', not {key}.")
-        if key == "pipeline_interleave" and not isinstance(value, bool):
-            raise TypeError(f"{who} '{key}' must be bool, but got {type(value).__name__}.")
-        if key == "pipeline_scheduler" and not isinstance(value, str):
-            raise TypeError(f"{who} '{key}' must be str, but got {type(value).__name__}.")
-        if key == "pipeline_scheduler" and value not in _SCHEDULERS:
-            raise ValueError(f"{who} '{key}' must be one of {_SCHEDULERS}, but got {value}.")
+        raise TypeError(f"{who} argument '{key}' must be dict, but got {type(config).__name__}.")
+    for name, value in config.items():
+        if name not in entries:
+            raise ValueError(f"{who} '{key}' has the keys {list(entries)}, not {name}.")
+        if not isinstance(value, entries[name]) or isinstance(value, bool) and entries[name] is not bool:
+            raise TypeError(f"{who} '{name}' must be {entries[name].__name__}, but got {type(value).__name__}.")
+    if config.get("parallel_optimizer_threshold", 0) < 0:
+        raise ValueError(f"{who} 'parallel_optimizer_threshold' must be at least 0, but got {config['parallel_optimizer_threshold']}.")
+    if config.get("pipeline_scheduler", _SCHEDULERS[0]) not in _SCHEDULERS:
+        raise ValueError(f"{who} 'pipeline_scheduler' must be one of {_SCHEDULERS}, but got {config['pipeline_scheduler']}.")
 
 
 def _check_dataset_strategy(value):
@@ -264,28 +248,29 @@ def _check_parallel(key, value):
         _check_comm_fusion(value)
     if key == "all_reduce_fusion_config":
         _check_fusion_indices(key, value)
-    if key == "strategy_ckpt_config":
-        _check_strategy_config(value)
+    if key in _DICT_ENTRIES:
+        _check_dict(key, value)
     if key == "dataset_strategy":
         _check_dataset_strategy(value)
-    if key == "parallel_optimizer_config":
-        _check_optimizer_config(value)
-    if key == "pipeline_config":
-        _check_pipeline_config(value)
+
+
+def _parallel_key(given):
+    """The present name of a key of set_auto_parallel_context()."""
+    key = "search_mode" if given == "auto_parallel_search_mode" else _OLD_NAMES.get(given, given)
+    if key not in _PARALLEL_DEFAULTS:
+        raise ValueError(f"For 'set_auto_parallel_context', the keyword argument {key} is not recognized!{_near(key, _PARALLEL_DEFAULTS)} "
+                         "For detailed usage of 'set_auto_parallel_context', please refer to "
+                         "help(mindspore.set_auto_parallel_context).")
+    return key
 
 
 def set_auto_parallel_context(**kwargs):
     """How training is spread over ranks. ValueError for a key that does not exist or a value out of range, TypeError for
-    one of another type. To be called before the network is made."""
-    for key, value in kwargs.items():
-        key = _OLD_NAMES.get(key, key)
-        if key == "auto_parallel_search_mode":
-            key = "search_mode"
-        if key not in _PARALLEL_DEFAULTS:
-            raise ValueError(f"For 'set_auto_parallel_context', the keyword argument {key} is not recognized!{_near(key, _PARALLEL_DEFAULTS)} "
-                             "For detailed usage of 'set_auto_parallel_context', please refer to "
-                             "help(mindspore.set_auto_parallel_context).")
+    one of another type: then nothing is set. To be called before the network is made."""
+    settings = [(_parallel_key(given), value) for given, value in kwargs.items()]
+    for key, value in settings:
         _check_parallel(key, value)
+    for key, value in settings:
         if key == "search_mode":
             _parallel["auto_parallel_search_mode"] = value
         if key == "strategy_ckpt_config":
@@ -293,7 +278,7 @@ def set_auto_parallel_context(**kwargs):
             _parallel.update(strategy_ckpt_load_file=value["load_file"], strategy_ckpt_save_file=value["save_file"])
         if key == "dataset_strategy" and isinstance(value, str):
             _parallel["full_batch"] = value == "full_batch"
-        _parallel[key] = value
+        _parallel[key] = copy.deepcopy(value)
         _set_keys.add(key)
     tessera.nn.retrace()
 
@@ -307,7 +292,7 @@ def get_auto_parallel_context(attr_key):
                          "help(mindspore.set_auto_parallel_context).")
     if key in ("device_num", "global_rank") and key not in _set_keys and tessera.cluster.is_initialized():
         return tessera.cluster.size() if key == "device_num" else tessera.cluster.rank()
-    return _parallel[key]
+    return copy.deepcopy(_parallel[key])
 
 
 def reset_auto_parallel_context():
