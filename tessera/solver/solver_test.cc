@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
@@ -148,7 +149,6 @@ TEST(Solve, StopsAtOnceWhereNoTimeIsLeft) {
   EXPECT_LT(clock.num_questions(), 100);
 }
 
-TEST(Solve, ATimeoutBeyondWhatAClockCountsIsNone) {
 TEST(Solve, EndsSoonAfterItIsStoppedWithWhatWasFound) {
   const Problem problem = testing::contest_problem(2000, 1);
   std::atomic<bool> stop = false;
@@ -159,6 +159,7 @@ TEST(Solve, EndsSoonAfterItIsStoppedWithWhatWasFound) {
   EXPECT_TRUE(evaluate(problem, solution.choices).feasible);
 }
 
+TEST(Solve, ATimeoutBeyondWhatAClockCountsIsNone) {
   const Problem problem = testing::contest_problem(50, 1);
   const Solution without = solve(problem, {.rounds = 5});
   for (const double seconds : {4e9, 1e10, 1e300, std::numeric_limits<double>::infinity()}) {
@@ -533,8 +534,10 @@ TEST(ProblemJson, FaultsAreNamed) {
               ThrowsMessage<InvalidArgument>(HasSubstr("nested deeper than 8")));
 }
 
-TEST(ProblemJson, DamagedTextIsReadOrRefused) {
+TEST(ProblemJson, DamagedTextIsRefusedByNameOrReadAsASoundProblem) {
   const std::string text = kExample;
+  int num_read = 0;
+  int num_refused = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     Draws draws(seed);
     std::string damaged = text;
@@ -542,11 +545,20 @@ TEST(ProblemJson, DamagedTextIsReadOrRefused) {
       damaged[static_cast<size_t>(draws.below(static_cast<int64_t>(text.size())))] =
           static_cast<char>("0123456789[]{},:-\"e."[draws.below(20)]);
     }
+    std::optional<Problem> read;
     try {
-      parse_problem(damaged, "damaged");
-    } catch (const InvalidArgument&) {
+      read = parse_problem(damaged, "damaged");
+      ++num_read;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), ::testing::StartsWith("damaged: ")) << damaged;
+      ++num_refused;
+    }
+    if (read) {
+      EXPECT_NO_THROW(validate(*read)) << damaged;
     }
   }
+  EXPECT_GT(num_read, 100);
+  EXPECT_GT(num_refused, 1000);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 """Models of the package tessera on two ranks: what scripts see of values that are split."""
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 RUN = [str(Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera"), "run", "-n", "2"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
@@ -75,10 +78,20 @@ for n in range(1, 500):
 print(rank, "done")
 """
 
+SEARCH = """
+net = dense(None)
+model = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="auto_parallel", search=SEARCH)
+try:
+    model.train(1, rows)
+    print("trained", np.isfinite(net.weight.numpy()).all())
+except OSError as error:
+    print("refused:", error)
+"""
 
-def lines(script, tmp_path):
+
+def lines(script, tmp_path, **environment):
     (tmp_path / "script.py").write_text(HEAD + script)
-    done = subprocess.run([*RUN, sys.executable, "script.py"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=CLEAN)
+    done = subprocess.run([*RUN, sys.executable, "script.py"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=CLEAN | environment)
     return sorted(line.removeprefix("[0] ").removeprefix("[1] ") for line in done.stdout.splitlines()), done.stdout + done.stderr
 
 
@@ -100,3 +113,25 @@ def test_a_cell_is_called_with_more_shapes_than_a_process_may_have_files(tmp_pat
 def test_a_strategy_that_is_set_after_training_is_looked_at(tmp_path):
     said, everything = lines(LATE, tmp_path)
     assert said == ["0 refused", "1 refused"], everything
+
+
+@pytest.mark.parametrize("timeout, is_cut", [("1e-9", True), ("1e10", False), ("float('inf')", False)])
+def test_a_search_ends_when_its_time_is_up_and_never_where_that_is_beyond_any_clock(tmp_path, timeout, is_cut):
+    said, everything = lines(SEARCH.replace("SEARCH", f"{{'timeout': {timeout}}}"), tmp_path, TESSERA_LOG_LEVEL="info")
+    assert said == ["trained True"] * 2, everything
+    assert ("left out because time was up" in everything) == is_cut, everything
+
+
+@pytest.mark.parametrize("algorithm", ["certified", "dynamic_programming", "recursive_programming"])
+def test_with_options_of_the_search_within_their_ranges_a_step_is_planned_and_trained(tmp_path, algorithm):
+    search = {"timeout": 60, "rounds": 1, "max_axes": 1, "slice_align_size": 1, "fully_use_devices": True, "algorithm": algorithm, "save": "plan.json"}
+    said, everything = lines(SEARCH.replace("SEARCH", repr(search)), tmp_path)
+    assert said == ["trained True"] * 2, everything
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["mesh"] == [["x", 2]] and set(plan["inputs"]) == {"x", "label"}
+
+
+def test_a_plan_that_cannot_be_written_is_an_error_of_the_system_on_all_ranks(tmp_path):
+    (tmp_path / "file").write_text("")
+    said, everything = lines(SEARCH.replace("SEARCH", "{'save': 'file/plan.json'}"), tmp_path)
+    assert len(said) == 2 and all("refused: auto_parallel: " in line and "file/plan.json" in line for line in said), everything

@@ -320,11 +320,6 @@ def test_a_search_refuses_a_timeout_that_is_no_time(timeout):
         tessera.Model(nn.Dense(4, 1), nn.MSELoss(), parallel_mode="auto_parallel", search={"timeout": timeout})
 
 
-def test_a_search_without_an_end_takes_any_time():
-    for timeout in (1e10, float("inf")):
-        tessera.Model(nn.Dense(4, 1), nn.MSELoss(), parallel_mode="auto_parallel", search={"timeout": timeout})
-
-
 def test_a_checkpoint_resumes_exactly(tmp_path):
     dataset = data.tensors(regression()).batch(16)
     whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
@@ -414,11 +409,6 @@ def test_values_outlive_a_model_whose_network_became_part_of_another_cell():
 def test_options_of_the_search_are_refused_by_name(search, words):
     with pytest.raises(tessera.InvalidArgument, match=re.escape(words)):
         tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), parallel_mode="auto_parallel", search=search)
-
-
-def test_options_of_the_search_within_their_ranges_are_taken():
-    search = {"timeout": 60, "rounds": 1, "max_axes": 1, "slice_align_size": 1, "fully_use_devices": True, "algorithm": "certified"}
-    tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), parallel_mode="auto_parallel", search=search)
 
 
 def test_an_optimizer_for_some_parameters_leaves_the_others():

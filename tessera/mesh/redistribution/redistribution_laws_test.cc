@@ -193,6 +193,7 @@ TEST(Redistribution, DistanceToTheLowerBound) {
         const Layout b{mesh, to};
         const auto found = redistribute(shape, kElementBytes, a, b, options);
         const int64_t bound = lower_bound_bytes(shape, kElementBytes, a, b);
+        ASSERT_GE(found.bytes, bound) << describe(shape, a, b, options);
         ++num_pairs;
         num_tight += found.bytes == bound ? 1 : 0;
         if (found.bytes == bound) continue;
