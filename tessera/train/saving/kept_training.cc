@@ -178,8 +178,23 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   return Found::kNothing;
 }
 
-void KeptTraining::take(const Version& version) {
-  const Head& head = version.head;
+KeptTraining::Head KeptTraining::head(bool is_done) const {
+  Head made{.model = model_,
+            .training = number_,
+            .step = progress_.step,
+            .first_step = first_step_,
+            .is_done = is_done ? 1 : 0,
+            .epoch = progress_.epoch,
+            .step_in_epoch = progress_.step_in_epoch,
+            .epoch_of_data = progress_.position.epoch,
+            .batch = progress_.position.batch,
+            .rows_per_batch = progress_.rows_per_batch,
+            .fingerprint = fingerprint_};
+  std::strncpy(made.id, identity_.known_id().c_str(), kMaxId - 1);
+  return made;
+}
+
+void KeptTraining::go_on_as(const Head& head) {
   progress_ = {.step = head.step,
                .epoch = head.epoch,
                .step_in_epoch = head.step_in_epoch,
@@ -187,6 +202,10 @@ void KeptTraining::take(const Version& version) {
                .rows_per_batch = head.rows_per_batch};
   first_step_ = head.first_step;
   identity_.go_on_as(head.id);
+}
+
+void KeptTraining::take(const Version& version) {
+  go_on_as(version.head);
   session::Values& values = core_.session().values();
   size_t at = place_bytes(sizeof(Head));
   for (const auto& name : core_.session().names()) {
@@ -200,23 +219,9 @@ void KeptTraining::take(const Version& version) {
 void KeptTraining::take_from(size_t holder, bool is_here) {
   comm::Communicator& world = core_.context.world();
   const auto root = static_cast<int>(holder);
-  Head head{.model = model_, .training = number_, .step = progress_.step, .first_step = first_step_};
-  head.epoch = progress_.epoch;
-  head.step_in_epoch = progress_.step_in_epoch;
-  head.epoch_of_data = progress_.position.epoch;
-  head.batch = progress_.position.batch;
-  head.rows_per_batch = progress_.rows_per_batch;
-  std::strncpy(head.id, identity_.known_id().c_str(), kMaxId - 1);
-  world.broadcast(&head, sizeof(head), DType::kU8, root, kWho);
-  if (!is_here) {
-    progress_ = {.step = head.step,
-                 .epoch = head.epoch,
-                 .step_in_epoch = head.step_in_epoch,
-                 .position = {.epoch = head.epoch_of_data, .batch = head.batch},
-                 .rows_per_batch = head.rows_per_batch};
-    first_step_ = head.first_step;
-    identity_.go_on_as(head.id);
-  }
+  Head of_holder = head(/*is_done=*/false);
+  world.broadcast(&of_holder, sizeof(of_holder), DType::kU8, root, kWho);
+  if (!is_here) go_on_as(of_holder);
   session::Session& session = core_.session();
   for (const auto& name : session.names()) {
     // The sums of micro-batches are zeros between two steps.
@@ -241,19 +246,8 @@ void KeptTraining::keep(bool is_done) {
     log_warning("{}; a job that loses a rank goes on from a checkpoint", error.what());
     return;
   }
-  Head head{.model = model_,
-            .training = number_,
-            .step = progress_.step,
-            .first_step = first_step_,
-            .is_done = is_done ? 1 : 0,
-            .epoch = progress_.epoch,
-            .step_in_epoch = progress_.step_in_epoch,
-            .epoch_of_data = progress_.position.epoch,
-            .batch = progress_.position.batch,
-            .rows_per_batch = progress_.rows_per_batch,
-            .fingerprint = fingerprint_};
-  std::strncpy(head.id, identity_.known_id().c_str(), kMaxId - 1);
-  std::memcpy(to.data(), &head, sizeof(head));
+  const Head own = head(is_done);
+  std::memcpy(to.data(), &own, sizeof(own));
   size_t at = place_bytes(sizeof(Head));
   for (const auto& name : session.names()) {
     const session::ValuePlace place = session.values().place(name);

@@ -45,6 +45,9 @@ class KeptTraining {
   std::vector<Version> own_versions();
   std::optional<int64_t> choose(const std::vector<std::string>& of_ranks, size_t& holder) const;
   void measure();
+  // The head of what is kept now.
+  Head head(bool is_done) const;
+  void go_on_as(const Head& head);
   void take(const Version& version);
   void take_from(size_t holder, bool is_here);
   bool are_copies() const;
