@@ -2,7 +2,7 @@
 // Hutter, ICLR 2019); and AdamWeightDecay, that without bias correction.
 #pragma once
 
-#include "tessera/nn/optimizers/base_optimizer.h"
+#include "tessera/nn/optimizers/moment_optimizer.h"
 
 namespace tessera::nn {
 
@@ -20,20 +20,20 @@ struct AdamOptions {
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p -= lr sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(v) + eps)
 // States: beta1_power f32[1], beta2_power f32[1], moment1.<parameter>, moment2.<parameter>.
-class Adam : public BaseOptimizer {
+class Adam : public MomentOptimizer {
  public:
   // Throws InvalidArgument unless both betas are in (0,1) and eps > 0.
-  explicit Adam(const AdamOptions& options = {});
+  explicit Adam(const AdamOptions& options = {})
+      : MomentOptimizer("Adam", options), use_nesterov_(options.use_nesterov) {}
 
  private:
-  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar); }
   std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
-  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
-  void add_update(const Update& update) const override;
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
+    return advance(graph, powers(scalar));
+  }
+  void add_update(const Update& update) const override { add_operator("adam", update, {{"nesterov", use_nesterov_}}); }
 
-  double beta1_;
-  double beta2_;
-  double eps_;
   bool use_nesterov_;
 };
 
@@ -50,20 +50,18 @@ struct AdaMaxOptions {
 // AdaMax divides by the largest of the decayed gradients where Adam takes their mean square:
 //   m = beta1 m + (1 - beta1) g;  v = max(beta2 v, |g|);  p -= lr / (1 - beta1^t) m / (v + eps)
 // States: beta1_power f32[1], moment1.<parameter>, moment2.<parameter>.
-class AdaMax : public BaseOptimizer {
+class AdaMax : public MomentOptimizer {
  public:
   // Throws as Adam does.
-  explicit AdaMax(const AdaMaxOptions& options = {});
+  explicit AdaMax(const AdaMaxOptions& options = {}) : MomentOptimizer("AdaMax", options) {}
 
  private:
-  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar, /*both=*/false); }
   std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
-  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
+    return advance(graph, shared_states(scalar));
+  }
   void add_update(const Update& update) const override;
-
-  double beta1_;
-  double beta2_;
-  double eps_;
 };
 
 struct AdamWOptions {
@@ -78,20 +76,18 @@ struct AdamWOptions {
 
 //   p -= lr weight_decay p;  m, v as above;  p -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 // States as Adam.
-class AdamW : public BaseOptimizer {
+class AdamW : public MomentOptimizer {
  public:
   // Throws as Adam does.
-  explicit AdamW(const AdamWOptions& options = {});
+  explicit AdamW(const AdamWOptions& options = {}) : MomentOptimizer("AdamW", options) {}
 
  private:
-  std::vector<Parameter> shared_states(DType scalar) const override;
+  std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar); }
   std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
-  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
-  void add_update(const Update& update) const override;
-
-  double beta1_;
-  double beta2_;
-  double eps_;
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
+    return advance(graph, powers(scalar));
+  }
+  void add_update(const Update& update) const override { add_operator("adamw", update); }
 };
 
 struct AdamWeightDecayOptions {
@@ -106,20 +102,16 @@ struct AdamWeightDecayOptions {
 
 //   m, v as above;  p -= lr (m / (sqrt(v) + eps) + weight_decay p)
 // States: adam_m.<parameter>, adam_v.<parameter>.
-class AdamWeightDecay : public BaseOptimizer {
+class AdamWeightDecay : public MomentOptimizer {
  public:
   // Throws as Adam does.
-  explicit AdamWeightDecay(const AdamWeightDecayOptions& options = {});
+  explicit AdamWeightDecay(const AdamWeightDecayOptions& options = {}) : MomentOptimizer("AdamWeightDecay", options) {}
 
  private:
   std::vector<Parameter> shared_states(DType) const override { return {}; }
   std::vector<std::string> slots() const override { return {"adam_m", "adam_v"}; }
   std::vector<ir::Value> begin_step(ir::Graph&, DType) const override { return {}; }
-  void add_update(const Update& update) const override;
-
-  double beta1_;
-  double beta2_;
-  double eps_;
+  void add_update(const Update& update) const override { add_operator("adam_weight_decay", update); }
 };
 
 }  // namespace tessera::nn

@@ -1,6 +1,5 @@
 #include "tessera/nn/optimizers/lamb.h"
 
-#include "tessera/base/error.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -9,17 +8,6 @@ namespace {
 ir::Value norm(ir::Value x) { return ops::sqrt(ops::reduce_sum(ops::square(x), {}, /*keep_dims=*/false)); }
 
 }  // namespace
-
-Lamb::Lamb(const LambOptions& options)
-    : BaseOptimizer("Lamb", {options.learning_rate, options.weight_decay, options.loss_scale, options.groups}),
-      beta1_(options.beta1),
-      beta2_(options.beta2),
-      eps_(options.eps) {
-  if (!(beta1_ > 0 && beta1_ < 1 && beta2_ > 0 && beta2_ < 1)) {
-    throw InvalidArgument("Lamb: beta1 and beta2 must be in (0,1), got {} and {}", beta1_, beta2_);
-  }
-  if (!(eps_ > 0)) throw InvalidArgument("Lamb: eps must be positive, got {}", eps_);
-}
 
 // What the moments are divided by at this step, because they start from 0.
 std::vector<ir::Value> Lamb::begin_step(ir::Graph& graph, DType scalar) const {

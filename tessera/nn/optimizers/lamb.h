@@ -2,7 +2,7 @@
 // et al., ICLR 2020.
 #pragma once
 
-#include "tessera/nn/optimizers/base_optimizer.h"
+#include "tessera/nn/optimizers/moment_optimizer.h"
 
 namespace tessera::nn {
 
@@ -20,20 +20,16 @@ struct LambOptions {
 //   r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p
 //   p -= lr |p| / |r| r, without the factor where one of the norms is 0
 // States: lamb_m.<parameter>, lamb_v.<parameter>.
-class Lamb : public BaseOptimizer {
+class Lamb : public MomentOptimizer {
  public:
   // Throws InvalidArgument unless both betas are in (0,1) and eps > 0.
-  explicit Lamb(const LambOptions& options = {});
+  explicit Lamb(const LambOptions& options = {}) : MomentOptimizer("Lamb", options) {}
 
  private:
   std::vector<Parameter> shared_states(DType) const override { return {}; }
   std::vector<std::string> slots() const override { return {"lamb_m", "lamb_v"}; }
   std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
   void add_update(const Update& update) const override;
-
-  double beta1_;
-  double beta2_;
-  double eps_;
 };
 
 }  // namespace tessera::nn

@@ -1,0 +1,50 @@
+#include "tessera/nn/optimizers/moment_optimizer.h"
+
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/functions/functions.h"
+
+namespace tessera::nn {
+
+void MomentOptimizer::check_options() const {
+  if (!(beta1_ > 0 && beta1_ < 1 && beta2_ > 0 && beta2_ < 1)) {
+    throw InvalidArgument("{}: beta1 and beta2 must be in (0,1), got {} and {}", name(), beta1_, beta2_);
+  }
+  if (!(eps_ > 0)) throw InvalidArgument("{}: eps must be positive, got {}", name(), eps_);
+}
+
+std::vector<Parameter> MomentOptimizer::powers(DType scalar, bool both) const {
+  std::vector<Parameter> states{state("beta1_power", {scalar, {1}}, 1)};
+  if (both) states.push_back(state("beta2_power", {scalar, {1}}, 1));
+  return states;
+}
+
+std::vector<ir::Value> MomentOptimizer::advance(ir::Graph& graph, const std::vector<Parameter>& powers) const {
+  std::vector<ir::Value> scalars;
+  for (size_t i = 0; i < powers.size(); ++i) {
+    const ir::Value next = ops::mul(powers[i].in(graph), i == 0 ? beta1_ : beta2_);
+    powers[i].assign(next);
+    scalars.push_back(ops::reshape(next, {}));
+  }
+  return scalars;
+}
+
+void MomentOptimizer::add_operator(const std::string& op, const Update& update, Attributes more) const {
+  ir::Graph& graph = update.value.graph();
+  const Parameter m = slot_of(update.parameter, slots()[0]);
+  const Parameter v = slot_of(update.parameter, slots()[1]);
+  std::vector<ir::Value> inputs{update.value, m.in(graph), v.in(graph), update.gradient, update.learning_rate};
+  for (const ir::Value& scalar : update.shared) inputs.push_back(scalar_for(update.parameter, scalar));
+  more.set("beta1", beta1_);
+  more.set("beta2", beta2_);
+  more.set("eps", eps_);
+  more.set("weight_decay", update.weight_decay);
+  more.set("loss_scale", update.loss_scale);
+  const auto results = ops::apply(graph, op, inputs, std::move(more));
+  update.parameter.assign(results[0]);
+  m.assign(results[1]);
+  v.assign(results[2]);
+}
+
+}  // namespace tessera::nn
