@@ -345,13 +345,7 @@ void MatmulConvolution::unpack_weight(const TensorView& weight, const KernelArgs
 }  // namespace
 
 void add_matmul_convolution(KernelRegistry& registry) {
-  for (const auto& [op, pass] : {std::pair{"conv2d", Pass::kForward},
-                                 {"conv2d_grad_input", Pass::kGradInput},
-                                 {"conv2d_grad_weight", Pass::kGradWeight}}) {
-    registry.add_candidates(op, [pass = pass](const KernelRequest& request) {
-      return candidates_of_variants<MatmulConvolution>("matmul", pass, request, kVariants);
-    });
-  }
+  add_variants<MatmulConvolution>("matmul", kVariants, registry);
 }
 
 }  // namespace tessera::kernels::cpu

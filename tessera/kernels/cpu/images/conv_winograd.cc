@@ -289,13 +289,7 @@ void WinogradConvolution::finish_weight(const KernelArgs& args) {
 }  // namespace
 
 void add_winograd_convolution(KernelRegistry& registry) {
-  for (const auto& [op, pass] : {std::pair{"conv2d", Pass::kForward},
-                                 {"conv2d_grad_input", Pass::kGradInput},
-                                 {"conv2d_grad_weight", Pass::kGradWeight}}) {
-    registry.add_candidates(op, [pass = pass](const KernelRequest& request) {
-      return candidates_of_variants<WinogradConvolution>("winograd", pass, request, kVariants);
-    });
-  }
+  add_variants<WinogradConvolution>("winograd", kVariants, registry);
 }
 
 }  // namespace tessera::kernels::cpu

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/tensor/kernel.h"
@@ -10,6 +11,9 @@
 namespace tessera::kernels::cpu {
 
 enum class Pass { kForward, kGradInput, kGradWeight };
+// The operator of each.
+inline constexpr std::pair<const char*, Pass> kConvolutionOps[] = {
+    {"conv2d", Pass::kForward}, {"conv2d_grad_input", Pass::kGradInput}, {"conv2d_grad_weight", Pass::kGradWeight}};
 
 // Which of the node's values is the image that the convolution reads, the image that it makes, and the weight.
 struct Role {
@@ -55,6 +59,15 @@ std::vector<KernelCandidate> candidates_of_variants(const std::string& family, P
                      }});
   }
   return found;
+}
+// Registers them for each operator. The variants must outlive the registry.
+template <typename Kernel, typename Variants>
+void add_variants(const std::string& family, const Variants& variants, KernelRegistry& registry) {
+  for (const auto& [op, pass] : kConvolutionOps) {
+    registry.add_candidates(op, [family, pass = pass, &variants](const KernelRequest& request) {
+      return candidates_of_variants<Kernel>(family, pass, request, variants);
+    });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

@@ -275,9 +275,7 @@ std::vector<KernelCandidate> further_implementations(Pass pass, const KernelRequ
 }  // namespace
 
 void add_convolution(KernelRegistry& registry) {
-  for (const auto& [op, pass] : {std::pair{"conv2d", Pass::kForward},
-                                 {"conv2d_grad_input", Pass::kGradInput},
-                                 {"conv2d_grad_weight", Pass::kGradWeight}}) {
+  for (const auto& [op, pass] : kConvolutionOps) {
     registry.add(op, [pass = pass](const KernelRequest& request) { return prepare(pass, request); });
     registry.add_candidates(
         op, [pass = pass](const KernelRequest& request) { return further_implementations(pass, request); });
