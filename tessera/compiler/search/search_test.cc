@@ -21,7 +21,10 @@
 namespace tessera::compiler {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 std::vector<int> ranks(int count) {
   std::vector<int> all(static_cast<size_t>(count));
@@ -189,14 +192,14 @@ TEST(Search, SameResultEachTime) {
 }
 
 // Equal layers in a list of cells, whose update reads like an optimizer's.
-ir::Graph deep_network(int layers) {
+ir::Graph deep_network(int layers, int64_t rows = 64, int64_t width = 128) {
   ir::Graph graph("deep");
-  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {64, 128}});
+  auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {rows, width}});
   std::vector<std::string> names;
   for (int i = 0; i < layers; ++i) {
     const ir::SourceScope scope(graph, fmt::format("layers.{}", i));
     names.push_back(fmt::format("layers.{}.weight", i));
-    x = ops::relu(ops::matmul(x, parameter(graph, names.back(), {128, 128})));
+    x = ops::relu(ops::matmul(x, parameter(graph, names.back(), {width, width})));
   }
   add_update(graph, ops::reduce_mean(ops::mul(x, x)), names);
   return simplify(graph);
@@ -295,7 +298,7 @@ TEST(ChoosePlan, WithoutTimeTakesDataParallelAndSaysWhatIsLeftOut) {
   EXPECT_TRUE(chosen.is_data_parallel);
   EXPECT_NE(chosen.taken().prediction.simulated, nullptr);
   EXPECT_EQ(chosen.simulated_seconds, chosen.data_parallel_seconds);
-  EXPECT_THAT(chosen.left_out_text(), testing::StartsWith("left out because time was up: simulating \"search\""));
+  EXPECT_THAT(chosen.left_out_text(), StartsWith("left out because time was up: simulating \"search\""));
   EXPECT_THAT(chosen.reason(), HasSubstr("nothing else was simulated in time"));
   EXPECT_THAT(chosen.summary(graph), HasSubstr("left out because time was up"));
   EXPECT_THAT(choose_plan(graph, ranks(4), profile(), {.max_axes = 1}).left_out, testing::IsEmpty());
@@ -427,6 +430,42 @@ TEST(ChoosePlan, StrategiesThatAreGivenHoldInEveryPlanThatIsCompared) {
   }
   EXPECT_THAT(chosen.reason(), HasSubstr("what is given rules data parallel out"));
   EXPECT_THAT(chosen.summary(graph), HasSubstr("what is given rules data parallel out"));
+}
+
+// Links so slow that it matters how much of what ranks exchange is hidden behind computing.
+TEST(ChoosePlan, SearchesWithPricesImproveThePlanAndSettle) {
+  auto machine = profile();
+  machine.intra_host.bytes_per_second /= 100;
+  const ir::Graph graph = deep_network(4, 1 << 15, 2048);
+  const auto chosen = choose_plan(graph, ranks(4), machine, {.max_axes = 2});
+  int num_priced = 0;
+  for (const auto& candidate : chosen.candidates) {
+    if (candidate.origin.starts_with("priced search ")) {
+      ++num_priced;
+    } else {
+      EXPECT_LT(chosen.simulated_seconds, 0.95 * candidate.prediction.step_seconds) << candidate.origin;
+    }
+  }
+  EXPECT_THAT(chosen.taken().origin, StartsWith("priced search "));
+  EXPECT_LT(num_priced, 3) << "the third one still found another plan";
+}
+
+// Its batch over the ranks and the rest as the strategies say, without a search.
+TEST(ChoosePlan, ComparesWithWhatGivenStrategiesSayOnTheirOwn) {
+  const auto origins = [](const ChosenPlan& chosen) {
+    std::vector<std::string> all;
+    for (const auto& candidate : chosen.candidates) all.push_back(candidate.origin);
+    return all;
+  };
+  ir::Graph graph = deep_network(4);
+  EXPECT_THAT(origins(choose_plan(graph, ranks(4), profile(), {.max_axes = 1})), Not(Contains("given strategies")));
+  graph.mutable_node(first(graph, "matmul")).strategy = {{1, 1}, {1, 4}};
+  const auto chosen = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});
+  const auto all = origins(chosen);
+  ASSERT_THAT(all, Contains("given strategies"));
+  const auto& given = chosen.candidates[static_cast<size_t>(std::ranges::find(all, "given strategies") - all.begin())];
+  EXPECT_LE(chosen.simulated_seconds, given.prediction.step_seconds);
+  EXPECT_EQ(given.prediction.step_seconds, predict(graph, given.choices, profile()).step_seconds);
 }
 
 TEST(ChoosePlan, ComparesWithDataParallelWhereStrategiesAreThoseOfDataParallel) {
