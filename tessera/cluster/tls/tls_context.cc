@@ -2,25 +2,44 @@
 
 #include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/x509v3.h>
 
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 #include "tessera/cluster/tls/cipher_list.h"
 
 namespace tessera::cluster {
 namespace {
 
-// Everybody may know it: which key is meant. The key is made of the secret for this use alone.
-constexpr std::string_view kKeyName = "tessera rendezvous 1";
+// Which key is meant, which everybody may know, and what the key is made for, of the secret.
+struct KeyOfUse {
+  std::string_view name;
+  std::string_view derived_for;
+};
+constexpr KeyOfUse kKeys[] = {{"tessera rendezvous 1", "rendezvous"}, {"tessera ranks 1", "tensors between ranks"}};
+
+const KeyOfUse& key_of(TlsUse use) { return kKeys[static_cast<size_t>(use)]; }
+
 // Both have SHA-256, with which the key is bound to the handshake.
 constexpr const char* kSuitesOfSecret = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr unsigned char kSuiteOfKey[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
 
+// Tensors are many bytes: the cipher comes first that this processor has instructions for.
+std::string suites_of_ranks() {
+  constexpr const char* kAes = "TLS_AES_128_GCM_SHA256";
+  constexpr const char* kChaCha = "TLS_CHACHA20_POLY1305_SHA256";
+  const bool has_aes = __builtin_cpu_supports("aes") != 0 && __builtin_cpu_supports("pclmul") != 0;
+  return has_aes ? fmt::format("{}:{}", kAes, kChaCha) : fmt::format("{}:{}", kChaCha, kAes);
+}
+
 }  // namespace
 
-TlsContext::TlsContext(TlsSide side)
-    : side_(side), context_(SSL_CTX_new(side == TlsSide::kServer ? TLS_server_method() : TLS_client_method())) {
+TlsContext::TlsContext(TlsSide side, TlsUse use)
+    : side_(side),
+      use_(use),
+      context_(SSL_CTX_new(side == TlsSide::kServer ? TLS_server_method() : TLS_client_method())) {
   SSL_CTX* const context = context_.get();
   check(context != nullptr, "OpenSSL makes a context");
   SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
@@ -41,16 +60,19 @@ TlsContext::TlsContext(TlsSide side)
   // none.
   constexpr unsigned char kUse[] = "tessera";
   if (side == TlsSide::kServer) SSL_CTX_set_session_id_context(context, kUse, sizeof(kUse) - 1);
+  // A worker's certificate is made for clients; between ranks one of two workers answers.
+  if (use == TlsUse::kRanks) SSL_CTX_set_purpose(context, X509_PURPOSE_ANY);
 }
 
 TlsContext::~TlsContext() { OPENSSL_cleanse(key_.data(), key_.size()); }
 
-std::shared_ptr<const TlsContext> TlsContext::with_secret(const comm::Secret& secret, TlsSide side) {
+std::shared_ptr<const TlsContext> TlsContext::with_secret(const comm::Secret& secret, TlsSide side, TlsUse use) {
   if (!secret) throw InvalidArgument("a job whose ranks meet at a scheduler needs a secret or certificates");
-  const std::shared_ptr<TlsContext> made(new TlsContext(side));
-  made->key_ = secret.derive("rendezvous").bytes();
+  const std::shared_ptr<TlsContext> made(new TlsContext(side, use));
+  made->key_ = secret.derive(key_of(use).derived_for).bytes();
   SSL_CTX* const context = made->context_.get();
-  check(SSL_CTX_set_ciphersuites(context, kSuitesOfSecret) == 1, "OpenSSL knows the suites of TLS 1.3");
+  const std::string suites = use == TlsUse::kRanks ? suites_of_ranks() : kSuitesOfSecret;
+  check(SSL_CTX_set_ciphersuites(context, suites.c_str()) == 1, "OpenSSL knows the suites of TLS 1.3");
   if (side == TlsSide::kServer) {
     SSL_CTX_set_psk_find_session_callback(context, &TlsContext::find_secret);
   } else {
@@ -60,13 +82,17 @@ std::shared_ptr<const TlsContext> TlsContext::with_secret(const comm::Secret& se
 }
 
 std::shared_ptr<const TlsContext> TlsContext::with_certificates(const CertificateFiles& files, TlsSide side,
-                                                                int64_t now_s) {
-  const std::shared_ptr<TlsContext> made(new TlsContext(side));
+                                                                int64_t now_s, TlsUse use) {
+  const std::shared_ptr<TlsContext> made(new TlsContext(side, use));
   made->has_certificates_ = true;
   made->certificates_ = read_certificates(files, now_s);
   const Certificates& read = made->certificates_;
   const bool is_scheduler = read.identity.role == CertificateRole::kScheduler;
-  if (is_scheduler != (side == TlsSide::kServer)) {
+  if (use == TlsUse::kRanks && read.identity.role != CertificateRole::kWorker) {
+    throw InvalidArgument("the certificate in \"{}\" is of role {}, with which nobody is a rank: a rank is a worker",
+                          files.identity_path, name_of(read.identity.role));
+  }
+  if (use == TlsUse::kRendezvous && is_scheduler != (side == TlsSide::kServer)) {
     throw InvalidArgument("the certificate in \"{}\" is of role {}, {}", files.identity_path,
                           name_of(read.identity.role),
                           is_scheduler ? "with which nobody joins a job: a worker has one of its own"
@@ -76,7 +102,9 @@ std::shared_ptr<const TlsContext> TlsContext::with_certificates(const Certificat
   made->warnings_ = read.warnings;
   made->warnings_.insert(made->warnings_.end(), ciphers.notes.begin(), ciphers.notes.end());
   SSL_CTX* const context = made->context_.get();
-  const bool is_taken = SSL_CTX_set_ciphersuites(context, ciphers.suites.c_str()) == 1 &&
+  const bool has_choice = use == TlsUse::kRanks && trim(files.ciphers).empty();
+  const std::string suites = has_choice ? suites_of_ranks() : ciphers.suites;
+  const bool is_taken = SSL_CTX_set_ciphersuites(context, suites.c_str()) == 1 &&
                         SSL_CTX_use_certificate(context, read.own.get()) == 1 &&
                         SSL_CTX_use_PrivateKey(context, read.key.get()) == 1;
   if (!is_taken) {
@@ -121,7 +149,7 @@ SSL_SESSION* TlsContext::session_of_secret(SSL* session) const {
 int TlsContext::find_secret(SSL* session, const unsigned char* identity, size_t length, SSL_SESSION** found) {
   const auto* own = static_cast<const TlsContext*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(session)));
   const std::string_view name(reinterpret_cast<const char*>(identity), length);
-  *found = name == kKeyName ? own->session_of_secret(session) : nullptr;
+  *found = name == key_of(own->use_).name ? own->session_of_secret(session) : nullptr;
   return 1;
 }
 
@@ -133,8 +161,9 @@ int TlsContext::use_secret(SSL* session, const EVP_MD* digest, const unsigned ch
   if (digest != nullptr && EVP_MD_get_size(digest) != 32) return 1;
   *used = own->session_of_secret(session);
   if (*used == nullptr) return 0;
-  *identity = reinterpret_cast<const unsigned char*>(kKeyName.data());
-  *length = kKeyName.size();
+  const std::string_view name = key_of(own->use_).name;
+  *identity = reinterpret_cast<const unsigned char*>(name.data());
+  *length = name.size();
   return 1;
 }
 

@@ -18,18 +18,24 @@ namespace tessera::cluster {
 
 enum class TlsSide : uint8_t { kServer, kClient };
 
+// Between whom the connections are: members and the scheduler of their job, or two ranks, which are workers both. What
+// proves somebody in one place proves nothing in the other.
+enum class TlsUse : uint8_t { kRendezvous, kRanks };
+
 class TlsContext {
  public:
   // Throws InvalidArgument for a secret that is none.
-  static std::shared_ptr<const TlsContext> with_secret(const comm::Secret& secret, TlsSide side);
+  static std::shared_ptr<const TlsContext> with_secret(const comm::Secret& secret, TlsSide side,
+                                                       TlsUse use = TlsUse::kRendezvous);
   // Throws InvalidArgument as read_certificates() does, and for a certificate of another role than the side's.
-  static std::shared_ptr<const TlsContext> with_certificates(const CertificateFiles& files, TlsSide side,
-                                                             int64_t now_s);
+  static std::shared_ptr<const TlsContext> with_certificates(const CertificateFiles& files, TlsSide side, int64_t now_s,
+                                                             TlsUse use = TlsUse::kRendezvous);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
   TlsSide side() const { return side_; }
+  TlsUse use() const { return use_; }
   bool has_certificates() const { return has_certificates_; }
   // What is to be logged of the files: certificates that expire soon, ciphers that were dropped.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -39,13 +45,14 @@ class TlsContext {
   std::string why_untrusted(SSL* session, int64_t now_s) const;
 
  private:
-  explicit TlsContext(TlsSide side);
+  TlsContext(TlsSide side, TlsUse use);
   static int find_secret(SSL* session, const unsigned char* identity, size_t length, SSL_SESSION** found);
   static int use_secret(SSL* session, const EVP_MD* digest, const unsigned char** identity, size_t* length,
                         SSL_SESSION** used);
   SSL_SESSION* session_of_secret(SSL* session) const;
 
   TlsSide side_;
+  TlsUse use_;
   bool has_certificates_ = false;
   std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>> context_;
   std::string key_;  // made of the secret

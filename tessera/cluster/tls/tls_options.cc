@@ -5,9 +5,9 @@
 
 namespace tessera::cluster {
 
-std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options, TlsSide side, int64_t now_s) {
-  return options.certificates ? TlsContext::with_certificates(*options.certificates, side, now_s)
-                              : TlsContext::with_secret(options.secret, side);
+std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options, TlsSide side, int64_t now_s, TlsUse use) {
+  return options.certificates ? TlsContext::with_certificates(*options.certificates, side, now_s, use)
+                              : TlsContext::with_secret(options.secret, side, use);
 }
 
 std::string stamp_of_files(const TlsOptions& options) {

@@ -16,7 +16,8 @@ struct TlsOptions {
 };
 
 // Makes the context of a side; throws InvalidArgument as the contexts do.
-std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options, TlsSide side, int64_t now_s);
+std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options, TlsSide side, int64_t now_s,
+                                                   TlsUse use = TlsUse::kRendezvous);
 
 // Reads the files' places: equal texts where no file has changed.
 std::string stamp_of_files(const TlsOptions& options);

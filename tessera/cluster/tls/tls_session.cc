@@ -81,7 +81,8 @@ void TlsSession::fail(int result) {
   } else if (!context_->has_certificates() && context_->side() == TlsSide::kServer) {
     error_ = "it does not know the job's secret";
   } else if (!context_->has_certificates()) {
-    error_ = "it does not know the job's secret, or is no scheduler";
+    error_ = context_->use() == TlsUse::kRanks ? "it does not know the job's secret"
+                                               : "it does not know the job's secret, or is no scheduler";
   } else {
     error_ = kind == SSL_ERROR_SYSCALL ? "its connection has ended" : "";
   }
@@ -98,6 +99,9 @@ std::string TlsSession::why_not_believed() const {
   if (SSL_get_verify_result(ssl_.get()) != X509_V_OK) return "its certificate is not to be trusted";
   const auto identity = identity_of(certificate);
   if (!identity) return "its certificate does not say its role and node id (a URI tessera:ROLE:NODE_ID)";
+  if (context_->use() == TlsUse::kRanks) {
+    return identity->role == CertificateRole::kWorker ? "" : "its certificate is not a worker's";
+  }
   const bool is_scheduler = identity->role == CertificateRole::kScheduler;
   if (is_scheduler == (context_->side() == TlsSide::kServer)) {
     return is_scheduler ? "its certificate is a scheduler's" : "its certificate is not a scheduler's";
@@ -135,6 +139,26 @@ std::string TlsSession::take_output() {
   std::string bytes(BIO_ctrl_pending(out_), '\0');
   if (!bytes.empty()) BIO_read(out_, bytes.data(), static_cast<int>(bytes.size()));
   return bytes;
+}
+
+std::string TlsSession::binding() const {
+  check(state_ == State::kOpen, "only an open session has something that its ends alone have");
+  constexpr std::string_view kLabel = "EXPORTER-Channel-Binding";
+  std::string bytes(32, '\0');
+  const int result = SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(bytes.data()),
+                                                bytes.size(), kLabel.data(), kLabel.size(), nullptr, 0, 0);
+  check(result == 1, "TLS 1.3 exports keys");
+  return bytes;
+}
+
+SslPointer TlsSession::release() {
+  check(state_ == State::kOpen, "only an open session is handed over");
+  check(BIO_ctrl_pending(in_) == 0 && BIO_ctrl_pending(out_) == 0 && SSL_has_pending(ssl_.get()) == 0,
+        "a session is handed over between its words");
+  state_ = State::kEnded;
+  in_ = nullptr;
+  out_ = nullptr;
+  return std::move(ssl_);
 }
 
 std::string TlsSession::why_untrusted(const TlsContext& context, int64_t now_s) const {

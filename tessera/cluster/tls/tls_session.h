@@ -13,6 +13,8 @@
 
 namespace tessera::cluster {
 
+using SslPointer = std::unique_ptr<SSL, OpensslFree<SSL_free>>;
+
 class TlsSession {
  public:
   explicit TlsSession(std::shared_ptr<const TlsContext> context) : context_(std::move(context)) {}
@@ -40,6 +42,12 @@ class TlsSession {
   const std::string& error() const { return error_; }
   // Who the other side is, once kOpen.
   const PeerIdentity& identity() const { return identity_; }
+  // 32 bytes that both ends of this connection have and nobody else does, once kOpen: what is proven of them is proven
+  // here (RFC 9266).
+  std::string binding() const;
+  // Hands over an open connection to who moves its bytes without copies; this object is at its end. All bytes that have
+  // come must have been put in, and none of them said what has not been read.
+  SslPointer release();
   // "" where the other side is still to be trusted by `context`, which has come in place of this session's.
   std::string why_untrusted(const TlsContext& context, int64_t now_s) const;
 
@@ -50,7 +58,7 @@ class TlsSession {
   std::string why_not_believed() const;
 
   std::shared_ptr<const TlsContext> context_;
-  std::unique_ptr<SSL, OpensslFree<SSL_free>> ssl_;
+  SslPointer ssl_;
   BIO* in_ = nullptr;   // the session's
   BIO* out_ = nullptr;  // the session's
   State state_ = State::kHandshake;

@@ -61,7 +61,8 @@ class Certified : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     std::filesystem::remove_all(folder());
-    make_certificates({.directory = folder() + "/a", .password = Password("pass"), .node_ids = {"worker_1"}}, now_s());
+    make_certificates(
+        {.directory = folder() + "/a", .password = Password("pass"), .node_ids = {"worker_1", "worker_2"}}, now_s());
     make_certificates({.directory = folder() + "/b", .password = Password("pass"), .node_ids = {}}, now_s());
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder()); }
@@ -168,6 +169,28 @@ TEST_F(Certified, F60_TheWrongRoleIsRefusedOnBothSides) {
               HasSubstr("is of role scheduler, with which nobody joins a job"));
 }
 
+TEST_F(Certified, TwoWorkersTalkAsRanksAndNobodyElseDoes) {
+  const auto rank = [](const CertificateFiles& of, TlsSide side) {
+    return TlsContext::with_certificates(of, side, now_s(), TlsUse::kRanks);
+  };
+  Talk talk(rank(files("a/worker_1"), TlsSide::kServer), rank(files("a/worker_2"), TlsSide::kClient));
+  ASSERT_TRUE(talk.is_open()) << talk.server.error() << talk.client.error();
+  EXPECT_EQ(talk.client.identity().node_id, "worker_1");
+  for (const TlsSide side : {TlsSide::kServer, TlsSide::kClient}) {
+    EXPECT_THAT(message_of_refusal([&] { rank(files("a/server"), side); }),
+                HasSubstr("is of role scheduler, with which nobody is a rank"));
+    EXPECT_THAT(message_of_refusal([&] { rank(files("a/observer"), side); }),
+                HasSubstr("is of role observer, with which nobody is a rank"));
+  }
+  // Those who joined a scheduler by their certificates, too.
+  Talk with_scheduler(server(files("a/server")), rank(files("a/worker_1"), TlsSide::kClient));
+  EXPECT_EQ(with_scheduler.client.error(), "its certificate is not a worker's");
+  Talk with_observer(rank(files("a/worker_1"), TlsSide::kServer), client(files("a/observer")));
+  EXPECT_FALSE(with_observer.is_open());
+  Talk of_others(rank(files("a/worker_1"), TlsSide::kServer), rank(files("b/client", "b"), TlsSide::kClient));
+  EXPECT_FALSE(of_others.is_open());
+}
+
 TEST_F(Certified, F61_FilesThatCannotBeUsedAreNamedWithoutTheirPassword) {
   EXPECT_THAT(refusal(files("a/server", "a", "wrong")), HasSubstr("the password is wrong"));
   EXPECT_THAT(refusal(files("a/server", "a", "")), HasSubstr("the password is missing"));
@@ -234,6 +257,42 @@ TEST(TlsBySecret, OpensForTheSameSecretOnly) {
   EXPECT_FALSE(other.is_open());
   EXPECT_THAT(other.server.error(), HasSubstr("it does not know the job's secret"));
   EXPECT_THAT(other.client.error(), HasSubstr("it does not know the job's secret, or is no scheduler"));
+}
+
+TEST(TlsBySecret, WhatIsShownForOneUseShowsNothingForAnother) {
+  const comm::Secret secret(std::string(32, 'a'), "the test");
+  constexpr TlsUse kUses[] = {TlsUse::kRendezvous, TlsUse::kRanks};
+  for (const TlsUse of_server : kUses) {
+    for (const TlsUse of_client : kUses) {
+      Talk talk(TlsContext::with_secret(secret, TlsSide::kServer, of_server),
+                TlsContext::with_secret(secret, TlsSide::kClient, of_client));
+      EXPECT_EQ(talk.is_open(), of_server == of_client);
+    }
+  }
+}
+
+TEST(TlsBySecret, EachConnectionHasABindingOfItsOwn) {
+  const comm::Secret secret(std::string(32, 'a'), "the test");
+  const auto of_server = TlsContext::with_secret(secret, TlsSide::kServer);
+  const auto of_client = TlsContext::with_secret(secret, TlsSide::kClient);
+  Talk one(of_server, of_client);
+  Talk other(of_server, of_client);
+  EXPECT_EQ(one.server.binding().size(), 32U);
+  EXPECT_EQ(one.server.binding(), one.client.binding());
+  EXPECT_NE(one.server.binding(), other.server.binding());
+}
+
+TEST(TlsBySecret, AnOpenConnectionIsHandedOverBetweenItsWords) {
+  const comm::Secret secret(std::string(32, 'a'), "the test");
+  Talk talk(TlsContext::with_secret(secret, TlsSide::kServer), TlsContext::with_secret(secret, TlsSide::kClient));
+  talk.client.send("half said");
+  EXPECT_THROW(talk.client.release(), InternalError);
+  const std::string record = talk.client.take_output();
+  EXPECT_NE(talk.client.release(), nullptr);
+  EXPECT_EQ(talk.client.state(), TlsSession::State::kEnded);
+  EXPECT_EQ(talk.client.take_output(), "");
+  talk.server.receive(record, talk.said_to_server);
+  EXPECT_EQ(talk.said_to_server, "half said");
 }
 
 TEST(TlsBySecret, EveryFlippedBitOfAMemberEndsItsConnection) {
