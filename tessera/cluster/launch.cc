@@ -134,9 +134,10 @@ void read_mpirun_place(JobOptions& options) {
 TransportKind parse_transport_kind(std::string_view text) {
   if (text == "threads") return TransportKind::kThreads;
   if (text == "shm") return TransportKind::kSharedMemory;
+  if (text == "tls") return TransportKind::kTls;
   if (text == "gloo") return TransportKind::kGloo;
   if (text == "mpi") return TransportKind::kMpi;
-  throw InvalidArgument("unknown transport \"{}\"; the known ones are threads, shm, gloo, mpi", text);
+  throw InvalidArgument("unknown transport \"{}\"; the known ones are threads, shm, tls, gloo, mpi", text);
 }
 
 std::shared_ptr<const Password> tls_password_from_environment() {
@@ -190,6 +191,14 @@ JobOptions job_from_environment() {
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");
   if (!transport.empty()) options.transport = parse_transport_kind(transport);
+  const bool is_plain = options.transport == TransportKind::kGloo || options.transport == TransportKind::kMpi;
+  if (is_plain && !read_text("TESSERA_TLS_CONFIG").empty()) {
+    throw InvalidArgument(
+        "TESSERA_TRANSPORT={}: what it sends is not encrypted, and TESSERA_TLS_CONFIG asks for TLS; leave the "
+        "transport "
+        "out, or say tls",
+        transport);
+  }
   if (options.thread_ranks > 0) {
     if (options.transport != TransportKind::kAutomatic && options.transport != TransportKind::kThreads) {
       throw InvalidArgument("TESSERA_TRANSPORT={}: ranks that are threads of one process use threads", transport);

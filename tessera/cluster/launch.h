@@ -14,10 +14,11 @@
 
 namespace tessera::cluster {
 
-// Shared memory where all ranks are on one host, else shared memory within hosts and Gloo between them, unless a kind
-// is asked for: that one then goes between hosts, or on one host between all ranks.
-enum class TransportKind { kAutomatic, kThreads, kSharedMemory, kGloo, kMpi };
-// "threads", "shm", "gloo", "mpi"; throws InvalidArgument naming the text and these names.
+// Shared memory where all ranks are on one host, else shared memory within hosts and TLS between them, unless a kind
+// is asked for: that one then goes between hosts, or on one host between all ranks. What Gloo and MPI send is not
+// encrypted.
+enum class TransportKind { kAutomatic, kThreads, kSharedMemory, kTls, kGloo, kMpi };
+// "threads", "shm", "tls", "gloo", "mpi"; throws InvalidArgument naming the text and these names.
 TransportKind parse_transport_kind(std::string_view text);
 
 // The longest deadline of waits for a peer, 24 days.
@@ -71,7 +72,7 @@ struct JobOptions {
   SchedulerPlace scheduler;                             // where it has an address, it says rank and size
   TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
   std::string host_id;    // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
-  std::string interface;  // TESSERA_INTERFACE: network interface that Gloo uses, e.g. "eth0"
+  std::string interface;  // TESSERA_INTERFACE: network interface at which ranks listen for each other, e.g. "eth0"
   int64_t timeout_ms =
       30000;  // TESSERA_TIMEOUT_MS, from 1 to kMaxTimeoutMs: deadline of every wait for a peer, and of the start
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
@@ -82,7 +83,8 @@ struct JobOptions {
   int status_fd = -1;
 };
 
-// Throws InvalidArgument naming the variable whose value cannot be used.
+// Throws InvalidArgument naming the variable whose value cannot be used: also for a transport that does not encrypt
+// where there are certificates (TESSERA_TLS_CONFIG).
 JobOptions job_from_environment();
 
 // Tells the launcher that `rank` fails, and whose failure it is that made it fail. Does nothing where `status_fd` is

@@ -25,6 +25,7 @@
 #include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/cluster/scheduled_recovery.h"
 #include "tessera/cluster/scheduler_link.h"
+#include "tessera/cluster/tls_wire/tls_wire.h"
 #include "tessera/comm/hierarchy.h"
 #include "tessera/comm/memory/shared_memory.h"
 #include "tessera/comm/wire/gloo.h"
@@ -99,6 +100,15 @@ void introduce(Meeting& meeting, const JobOptions& options, bool is_one_host, re
   meeting.hub.secret = comm::Secret(words[0], "rank 0");
   meeting.hub.job_id = words[1];
   meeting.hub.address = words[2];
+}
+
+// The nodes by rank. Each rank says its own at the scheduler, where nobody says another one's.
+std::vector<std::string> exchange_node_ids(const JobOptions& options, rendezvous::RendezvousClient& scheduler) {
+  const auto name = [](int rank) { return fmt::format("node of rank {}", rank); };
+  scheduler.set(name(options.rank), options.scheduler.node_id);
+  std::vector<std::string> node_ids;
+  for (int rank = 0; rank < options.size; ++rank) node_ids.push_back(scheduler.get(name(rank), options.timeout_ms));
+  return node_ids;
 }
 
 Meeting open_meeting(const JobOptions& options) {
@@ -200,8 +210,39 @@ comm::Secret secret_of_wires(const JobOptions& options, ProcessMembership& membe
   return {membership.client().get(kName, options.timeout_ms), "rank 0"};
 }
 
+// What a scheduler's job adds to a wire.
+struct WireExtras {
+  uint64_t generation = 0;
+  // By what ranks show who they are: certificates, where the job has them.
+  std::optional<CertificateFiles> certificates;
+  // Asks which node each rank is; all ranks call it, where there are certificates.
+  std::function<std::vector<std::string>()> node_ids;
+};
+
+std::shared_ptr<comm::Wire> open_tls_wire(const JobOptions& options, const std::string& address,
+                                          const WireExtras& extras, bool spin, ProcessMembership& membership) {
+  MeetingOptions meeting{.rank = options.rank,
+                         .place = {.job_id = membership.job_id(),
+                                   .generation = extras.generation,
+                                   .size = options.size,
+                                   .secret = secret_of_wires(options, membership)},
+                         .address = address,
+                         .tls = {.secret = {}, .certificates = extras.certificates},
+                         .timeout_ms = options.timeout_ms};
+  meeting.tls.secret = meeting.place.secret;
+  if (extras.certificates) meeting.node_ids = extras.node_ids();
+  return make_tls_wire(meeting, spin, membership.client(), membership.job());
+}
+
 std::unique_ptr<comm::Transport> open_wire(TransportKind kind, const JobOptions& options, const RankPlace& place,
-                                           const comm::WaitOptions& wait, ProcessMembership& membership) {
+                                           const WireExtras& extras, const comm::WaitOptions& wait,
+                                           ProcessMembership& membership) {
+  if (kind != TransportKind::kTls && place.rank == 0 && place.local_size < place.size) {
+    log_warning(
+        "TESSERA_TRANSPORT={}: what ranks send each other between hosts is not encrypted; that is for a network "
+        "that is yours",
+        kind == TransportKind::kMpi ? "mpi" : "gloo");
+  }
   if (kind == TransportKind::kMpi) {
     return comm::make_wire_transport(comm::make_mpi_wire(membership.mpi(), membership.job(), wait), membership.job(),
                                      wait);
@@ -214,7 +255,11 @@ std::unique_ptr<comm::Transport> open_wire(TransportKind kind, const JobOptions&
     address = "127.0.0.1";
   } else {
     address = membership.client().local_ip();
-    if (address.empty()) address = host_ip("");
+    if (address.empty()) address = "127.0.0.1";  // they have met at a local socket
+  }
+  if (kind == TransportKind::kTls) {
+    return comm::make_wire_transport(open_tls_wire(options, address, extras, wait.spin, membership), membership.job(),
+                                     wait);
   }
   return comm::make_wire_transport(comm::make_gloo_wire({.rank = place.rank,
                                                          .size = place.size,
@@ -226,20 +271,20 @@ std::unique_ptr<comm::Transport> open_wire(TransportKind kind, const JobOptions&
 }
 
 std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const RankPlace& place,
-                                                const std::vector<int>& host_of, const comm::WaitOptions& wait,
-                                                ProcessMembership& membership) {
+                                                const std::vector<int>& host_of, const WireExtras& extras,
+                                                const comm::WaitOptions& wait, ProcessMembership& membership) {
   const bool is_one_host = place.local_size == place.size;
   TransportKind kind = options.transport;
-  if (kind == TransportKind::kAutomatic) kind = is_one_host ? TransportKind::kSharedMemory : TransportKind::kGloo;
+  if (kind == TransportKind::kAutomatic) kind = is_one_host ? TransportKind::kSharedMemory : TransportKind::kTls;
   const auto open_shared_memory = [&] {
     return comm::make_shared_memory_transport(membership.client(), membership.job(), place.rank, {.wait = wait});
   };
   if (kind == TransportKind::kSharedMemory) {
     if (is_one_host) return open_shared_memory();
-    throw InvalidArgument("TESSERA_TRANSPORT=shm: {} of {} ranks are on this host; use gloo or mpi", place.local_size,
-                          place.size);
+    throw InvalidArgument("TESSERA_TRANSPORT=shm: {} of {} ranks are on this host; use tls, gloo or mpi",
+                          place.local_size, place.size);
   }
-  auto wire = open_wire(kind, options, place, wait, membership);
+  auto wire = open_wire(kind, options, place, extras, wait, membership);
   if (is_one_host) return wire;
   return comm::make_hierarchical_transport(open_shared_memory(), std::move(wire), host_of);
 }
@@ -258,7 +303,7 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
 
 // Meets the others at the hub and opens a transport. `wrap`: adds to the membership among ranks what is beside it.
 std::unique_ptr<Context> join_ranks(
-    const JobOptions& options, Meeting meeting, std::shared_ptr<comm::JobState> job,
+    const JobOptions& options, Meeting meeting, std::shared_ptr<comm::JobState> job, const WireExtras& extras = {},
     const std::function<std::unique_ptr<Membership>(std::unique_ptr<Membership>)>& wrap = {}) {
   const std::string host = host_identity(options.host_id);
   auto membership =
@@ -290,7 +335,7 @@ std::unique_ptr<Context> join_ranks(
 
   std::unique_ptr<comm::Transport> transport;
   try {
-    transport = open_transport(options, place, host_of, wait, *membership);
+    transport = open_transport(options, place, host_of, extras, wait, *membership);
   } catch (const std::exception& e) {
     membership->announce_failure(origin_of(std::current_exception(), options.rank), e.what());
     throw;
@@ -330,7 +375,12 @@ rendezvous::Generation wait_for_generation(SchedulerLink& link) {
 std::unique_ptr<Context> join_scheduled(JobOptions options) {
   if (options.transport == TransportKind::kMpi || options.transport == TransportKind::kThreads) {
     throw InvalidArgument(
-        "TESSERA_TRANSPORT: the ranks of a scheduler's job are processes without mpirun; use shm or gloo");
+        "TESSERA_TRANSPORT: the ranks of a scheduler's job are processes without mpirun; use shm, tls or gloo");
+  }
+  if (options.transport == TransportKind::kGloo && !options.scheduler.tls_config.empty()) {
+    throw InvalidArgument(
+        "TESSERA_TRANSPORT=gloo: what it sends is not encrypted, and this job has certificates; leave the transport "
+        "out, or say tls");
   }
   if (options.scheduler.node_id.empty()) options.scheduler.node_id = random_node_id();
   const std::string& node_id = options.scheduler.node_id;
@@ -347,7 +397,10 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   link->watch(job, options.rank);
   try {
     introduce(meeting, options, generation.is_one_host, link->client());
-    return join_ranks(options, std::move(meeting), job, [&](std::unique_ptr<Membership> among_ranks) {
+    const WireExtras extras{.generation = generation.number,
+                            .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
+                            .node_ids = [&] { return exchange_node_ids(options, link->client()); }};
+    return join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });
   } catch (const std::exception& e) {
@@ -382,7 +435,7 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
   }
   if (options.transport == TransportKind::kThreads) {
     throw InvalidArgument(
-        "TESSERA_TRANSPORT=threads: the ranks of this job are processes; use shm, gloo or mpi, or start "
+        "TESSERA_TRANSPORT=threads: the ranks of this job are processes; use shm, tls, gloo or mpi, or start "
         "the ranks as threads");
   }
 

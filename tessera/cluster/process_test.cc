@@ -719,8 +719,9 @@ TEST(Launch, RefusesWhatItCannotStart) {
               ThrowsMessage<InvalidArgument>("program \"/no/such/program\" does not exist"));
   EXPECT_THAT([] { cluster::launch({.command = {"/etc/passwd"}}); },
               ThrowsMessage<InvalidArgument>("program \"/etc/passwd\" is not executable"));
-  EXPECT_THAT([] { cluster::launch({.command = {"true"}, .transport = "tcp"}); },
-              ThrowsMessage<InvalidArgument>("unknown transport \"tcp\"; the known ones are threads, shm, gloo, mpi"));
+  EXPECT_THAT(
+      [] { cluster::launch({.command = {"true"}, .transport = "tcp"}); },
+      ThrowsMessage<InvalidArgument>("unknown transport \"tcp\"; the known ones are threads, shm, tls, gloo, mpi"));
 }
 
 // The value of an environment variable while this lives; nullptr: unset.

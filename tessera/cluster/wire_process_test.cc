@@ -1,4 +1,4 @@
-// Ranks as real processes over Gloo, and under mpirun over every transport.
+// Ranks as real processes over TLS and Gloo, and under mpirun over every transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,30 +25,36 @@ void expect_checksums(const Outcome& outcome, int size, const std::string& trans
   }
 }
 
-TEST(Gloo, GivesTheBitsOfThreads) {
-  expect_checksums(run_job({"script"}, {.num_processes = 3, .transport = "gloo"}), 3, "gloo");
+// By name: ranks of one host that do not share memory.
+class Sockets : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, Sockets, testing::Values("tls", "gloo"),
+                         [](const auto& transport) { return std::string(transport.param); });
+
+TEST_P(Sockets, GivesTheBitsOfThreads) {
+  expect_checksums(run_job({"script"}, {.num_processes = 3, .transport = GetParam()}), 3, GetParam());
 }
 
-TEST(Gloo, UsesTheInterfaceThatIsAskedFor) {
-  expect_checksums(run_job({"script"}, {.num_processes = 2, .transport = "gloo", .interface = "lo"}), 2, "gloo");
+TEST_P(Sockets, UsesTheInterfaceThatIsAskedFor) {
+  expect_checksums(run_job({"script"}, {.num_processes = 2, .transport = GetParam(), .interface = "lo"}), 2,
+                   GetParam());
 }
 
-TEST(Gloo, AnUnknownInterfaceIsRefusedWithThoseThatExist) {
-  const Outcome outcome = run_job({"script"}, {.num_processes = 2, .transport = "gloo", .interface = "eth99"});
+TEST_P(Sockets, AnUnknownInterfaceIsRefusedWithThoseThatExist) {
+  const Outcome outcome = run_job({"script"}, {.num_processes = 2, .transport = GetParam(), .interface = "eth99"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("no network interface \"eth99\"; this host has"), HasSubstr("lo")));
 }
 
-TEST(Gloo, AKilledRankEndsTheJobAtOnce) {
-  const Outcome outcome = run_job({"die", "1"}, {.num_processes = 3, .transport = "gloo"});
+TEST_P(Sockets, AKilledRankEndsTheJobAtOnce) {
+  const Outcome outcome = run_job({"die", "1"}, {.num_processes = 3, .transport = GetParam()});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 20);
   EXPECT_THAT(outcome.err, HasSubstr("because rank 1 failed: its process has ended without a word"));
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: killed by signal SIGKILL"));
 }
 
-TEST(Gloo, AnErrorReachesThePeersWithItsMessage) {
-  const Outcome outcome = run_job({"throw", "0"}, {.num_processes = 3, .transport = "gloo"});
+TEST_P(Sockets, AnErrorReachesThePeersWithItsMessage) {
+  const Outcome outcome = run_job({"throw", "0"}, {.num_processes = 3, .transport = GetParam()});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 20);
   EXPECT_THAT(outcome.err,
@@ -56,26 +62,26 @@ TEST(Gloo, AnErrorReachesThePeersWithItsMessage) {
                     HasSubstr("because rank 0 failed\n"), HasSubstr("tessera run: rank 0 failed: exit code 1")));
 }
 
-TEST(Gloo, ALateRankIsNamedAtTheDeadline) {
+TEST_P(Sockets, ALateRankIsNamedAtTheDeadline) {
   const Outcome outcome =
-      run_job({"late", "1"}, {.num_processes = 2, .transport = "gloo", .timeout_ms = 700, .grace_ms = 200});
+      run_job({"late", "1"}, {.num_processes = 2, .transport = GetParam(), .timeout_ms = 700, .grace_ms = 200});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 15);
   EXPECT_THAT(outcome.err, HasSubstr("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 heard nothing "
                                      "from rank 1 for 700 ms\n"));
 }
 
-TEST(Gloo, ALateRankIsSpokenOfWhileTheOthersWait) {
+TEST_P(Sockets, ALateRankIsSpokenOfWhileTheOthersWait) {
   const Outcome outcome =
-      run_job({"late", "1"}, {.num_processes = 3, .transport = "gloo", .timeout_ms = 3000, .grace_ms = 200});
+      run_job({"late", "1"}, {.num_processes = 3, .transport = GetParam(), .timeout_ms = 3000, .grace_ms = 200});
   EXPECT_THAT(outcome.err, testing::ContainsRegex("barrier \"too late\" #2 of group \"world\": ranks? .* ha.* waited "
                                                   "[0-9]+ ms for .*rank 1: it waits"));
 }
 
-TEST(Gloo, ARankThatLeavesOrDiffersIsNamed) {
-  EXPECT_THAT(run_job({"leave", "1"}, {.num_processes = 2, .transport = "gloo"}).err,
+TEST_P(Sockets, ARankThatLeavesOrDiffersIsNamed) {
+  EXPECT_THAT(run_job({"leave", "1"}, {.num_processes = 2, .transport = GetParam()}).err,
               HasSubstr("rank 0 waits for rank 1, which has ended without making this call"));
-  EXPECT_THAT(run_job({"mismatch", "1"}, {.num_processes = 2, .transport = "gloo"}).err,
+  EXPECT_THAT(run_job({"mismatch", "1"}, {.num_processes = 2, .transport = GetParam()}).err,
               AllOf(HasSubstr("makes another call than rank"), HasSubstr("broadcast \"weights\" #1")));
 }
 
@@ -84,13 +90,37 @@ std::vector<std::string> on_hosts_of_two() {
   return {"sh", "-c", "TESSERA_HOST_ID=$((TESSERA_RANK / 2)) exec " + rank_program() + " \"$@\"", "sh"};
 }
 
-TEST(Hosts, ShareMemoryWithinAndUseGlooBetween) {
-  const Outcome outcome = run_job({"script"}, {.command = on_hosts_of_two(), .num_processes = 5});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  const std::string expected = checksum_of_threads(5, 2);
-  for (int rank = 0; rank < 5; ++rank) {
-    EXPECT_THAT(outcome.out, HasSubstr(fmt::format("{} rank {} of 5 local {} of {} over shared memory and gloo\n",
-                                                   expected, rank, rank % 2, rank == 4 ? 1 : 2)));
+// The words with which rank 0 says that what goes between hosts is not encrypted.
+constexpr const char* kPlain = "what ranks send each other between hosts is not encrypted";
+
+TEST(Hosts, ShareMemoryWithinAndUseTlsBetween) {
+  for (const std::string transport : {"", "tls", "gloo"}) {
+    const Outcome outcome =
+        run_job({"script"}, {.command = on_hosts_of_two(), .num_processes = 5, .transport = transport});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string expected = checksum_of_threads(5, 2);
+    for (int rank = 0; rank < 5; ++rank) {
+      EXPECT_THAT(outcome.out,
+                  HasSubstr(fmt::format("{} rank {} of 5 local {} of {} over shared memory and {}\n", expected, rank,
+                                        rank % 2, rank == 4 ? 1 : 2, transport.empty() ? "tls" : transport)));
+    }
+    if (transport == "gloo") {
+      EXPECT_THAT(outcome.err, HasSubstr(std::string("TESSERA_TRANSPORT=gloo: ") + kPlain));
+      EXPECT_EQ(outcome.err.find(kPlain), outcome.err.rfind(kPlain)) << outcome.err;
+    } else {
+      EXPECT_THAT(outcome.err, Not(HasSubstr(kPlain)));
+    }
+  }
+}
+
+TEST(Hosts, WhatDoesNotEncryptIsRefusedWhereThereAreCertificates) {
+  for (const std::string transport : {"gloo", "mpi"}) {
+    const Outcome outcome = run_command(
+        "TESSERA_RANK=0 TESSERA_SIZE=2 TESSERA_STORE=unix:x TESSERA_TLS_CONFIG=/x TESSERA_TRANSPORT=" + transport +
+        " " + rank_program());
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_THAT(outcome.out, HasSubstr("TESSERA_TRANSPORT=" + transport +
+                                       ": what it sends is not encrypted, and TESSERA_TLS_CONFIG asks for TLS"));
   }
 }
 
@@ -139,7 +169,8 @@ TEST(Mpirun, StartsRanksOverSharedMemoryByItself) {
   expect_checksums(run_command(mpirun("", "script")), 4, "shared memory");
 }
 
-TEST(Mpirun, GlooAndMpiGiveTheBitsOfThreads) {
+TEST(Mpirun, EveryTransportGivesTheBitsOfThreads) {
+  expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=tls", "script")), 4, "tls");
   expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=gloo", "script")), 4, "gloo");
   expect_checksums(run_command(mpirun("TESSERA_TRANSPORT=mpi", "script")), 4, "mpi");
 }
@@ -160,7 +191,7 @@ TEST(Mpirun, RanksCanMeetThroughMpi) {
 }
 
 TEST(Mpirun, AFailureEndsTheJob) {
-  for (const std::string transport : {"shm", "gloo", "mpi"}) {
+  for (const std::string transport : {"shm", "tls", "gloo", "mpi"}) {
     for (const std::string mode : {"throw 2", "die 2"}) {
       const Outcome outcome = run_command(mpirun("TESSERA_TRANSPORT=" + transport, mode));
       EXPECT_NE(outcome.code, 0) << transport << " " << mode;
@@ -183,7 +214,7 @@ TEST(Mpirun, ALateRankIsSpokenOfWhileTheOthersWait) {
 }
 
 TEST(Mpirun, AnExitCodeOfOneRankEndsTheJob) {
-  for (const std::string transport : {"shm", "gloo", "mpi"}) {
+  for (const std::string transport : {"shm", "tls", "gloo", "mpi"}) {
     const Outcome outcome = run_command(mpirun("TESSERA_TRANSPORT=" + transport, "return 2"));
     EXPECT_NE(outcome.code, 0) << transport;
     EXPECT_LT(outcome.seconds, 25) << transport;

@@ -26,7 +26,7 @@ nlohmann::ordered_json info(const std::string& version) {
   } catch (const IoError& error) {
     result["gpus"].push_back(fmt::format("none: {}", error.what()));
   }
-  result["transports"] = {"threads", "shm", "gloo"};
+  result["transports"] = {"threads", "shm", "tls", "gloo"};
   if (TESSERA_HAS_MPI) result["transports"].push_back("mpi");
   result["onednn"] = kernels::onednn_version();
   result["onednn_isa"] = kernels::onednn_isa();

@@ -70,9 +70,10 @@ void add_run(CLI::App& app, int& exit_code) {
                   "so many further ranks, the first ones, keep the parameters that the program has set on servers")
       ->check(tools::count_from(1));
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
-  run->add_option("--transport", options.transport, "shm, gloo or mpi; default: shared memory on one host")
-      ->check(CLI::IsMember({"shm", "gloo", "mpi", "threads"}));
-  run->add_option("--interface", options.interface, "the network interface that gloo uses, as eth0");
+  run->add_option("--transport", options.transport,
+                  "shm, tls, gloo or mpi; default: shared memory on one host, tls between hosts")
+      ->check(CLI::IsMember({"shm", "tls", "gloo", "mpi", "threads"}));
+  run->add_option("--interface", options.interface, "the network interface that tls and gloo use, as eth0");
   run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)")
       ->check(tools::positive_seconds(kMaxTimeoutS));
   run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
@@ -91,11 +92,13 @@ void add_run(CLI::App& app, int& exit_code) {
     }
     if (options.transport == "mpi" && !options.scheduler.empty()) {
       throw tools::UsageError(
-          "--transport mpi: the ranks of a scheduler's job are started without mpirun; use shm or gloo");
+          "--transport mpi: the ranks of a scheduler's job are started without mpirun; use shm, tls or gloo");
     }
     const char* const inherited = std::getenv("TESSERA_TRANSPORT");
     const std::string transport = options.transport.empty() && inherited != nullptr ? inherited : options.transport;
-    tools::require_effects(*run, {{"--interface", transport == "gloo", "--transport gloo"}});
+    tools::require_effects(*run,
+                           {{"--interface", transport == "tls" || transport == "gloo" || !options.scheduler.empty(),
+                             "--transport tls or gloo, or --join"}});
     exit_code = cluster::launch(options);
   });
 }

@@ -454,12 +454,12 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       "cluster status 127.0.0.1:65536", "cluster status 127.0.0.1:1 --timeout 0", "cluster status 127.0.0.1:1 here",
       "cluster make-certificates", "cluster make-certificates x --days 0",
       "cluster make-certificates x --days 1 --revoke y", "cluster make-certificates x --nodes a --revoke y",
-      "run --transport pigeon true", "run --transport threads true", "run --threads 2 --transport gloo true", "solve",
-      "solve --rounds 0 x", "solve --timeout -1 x", "solve --gap 2 x", "solve --seed -1 x", "info here",
-      "info --kernels --kernel_cache ''", "calibrate --num_threads 0", "calibrate --quiet --num_threads many",
-      "version now", "ckpt", "ckpt ls a b", "ckpt inspect", "ckpt verify", "ckpt newest a b", "ckpt diff a",
-      "ckpt transform a", "ckpt transform a b --threads 257", "ckpt merge-strategies a", "ckpt export a",
-      "ckpt import a", "ckpt inspct a", "no_such_command", "",
+      "run --transport pigeon true", "run --transport threads true", "run --threads 2 --transport gloo true",
+      "run --threads 2 --transport tls true", "solve", "solve --rounds 0 x", "solve --timeout -1 x", "solve --gap 2 x",
+      "solve --seed -1 x", "info here", "info --kernels --kernel_cache ''", "calibrate --num_threads 0",
+      "calibrate --quiet --num_threads many", "version now", "ckpt", "ckpt ls a b", "ckpt inspect", "ckpt verify",
+      "ckpt newest a b", "ckpt diff a", "ckpt transform a", "ckpt transform a b --threads 257",
+      "ckpt merge-strategies a", "ckpt export a", "ckpt import a", "ckpt inspct a", "no_such_command", "",
       // what has no effect beside the rest
       "plan mlp --memory --out x", "graph --batch_size 2 " + damaged.string()};
   for (const auto& arguments : cases) {
@@ -721,7 +721,10 @@ TEST_F(OptionLaw, HoldsForTheOtherCommands) {
   check("info", {"--kernel_cache", "written"}, false);
   check("info --kernels", {"--kernel_cache", "written"}, false);
   EXPECT_TRUE(seen("run --interface lo -n 2 true").is_refused());
-  EXPECT_NE(seen("run --interface lo --transport gloo -n 2 env").text.find("TESSERA_INTERFACE=lo"), std::string::npos);
+  for (const char* transport : {"tls", "gloo"}) {
+    const std::string run = std::string("run --interface lo --transport ") + transport + " -n 2 env";
+    EXPECT_NE(seen(run).text.find("TESSERA_INTERFACE=lo"), std::string::npos);
+  }
   EXPECT_EQ(refused_with_code(kCommand + "run --interface lo -n 2 true").code, 2);
   EXPECT_EQ(refusal_of("graph --batch_size 2 " + in("file.graph")),
             "error: --batch_size has no effect here: it goes with a built-in network; a file has a batch, dtypes and "

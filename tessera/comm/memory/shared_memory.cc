@@ -55,8 +55,8 @@ int create_memory(size_t bytes) {
     if (is_too_large(bytes)) {
       throw IoError(
           "cannot make {} bytes of shared memory: it counts as a file, and a file of this process may have {} bytes "
-          "(ulimit -f): raise that limit (ulimit -f unlimited), or let the ranks talk by sockets (--transport gloo, or "
-          "TESSERA_TRANSPORT=gloo)",
+          "(ulimit -f): raise that limit (ulimit -f unlimited), or let the ranks talk by sockets (--transport tls, or "
+          "TESSERA_TRANSPORT=tls)",
           bytes, file_size_limit());
     }
     throw IoError("cannot make {} bytes of shared memory: {}", bytes, std::strerror(reason));
