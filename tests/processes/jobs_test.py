@@ -101,7 +101,7 @@ class Limits(unittest.TestCase):
     def test_however_few_processes_a_user_may_have_a_job_trains_or_says_what_it_lacks(self):
         """Threads count, too. What stands between is OpenMP's own end of the process, in its words."""
         ended = {}
-        for launcher in (["-n", 2], ["--threads", 2], ["-n", 2, "--transport", "gloo"]):
+        for launcher in (["-n", 2], ["--threads", 2], ["-n", 2, "--transport", "gloo"], ["-n", 2, "--transport", "tls"]):
             for limit in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 40):
                 with self.subTest(launcher=launcher, limit=limit):
                     code, out, err = run([TESSERA, "run", *launcher, "--num_threads", 2, HYBRID_EXAMPLE],
@@ -112,7 +112,7 @@ class Limits(unittest.TestCase):
                     if code == 1:
                         self.assertRegex(err, r"ulimit -u\)|libgomp: Thread creation failed")
         self.assertTrue({0, 1} <= set(ended), ended)
-        self.assertEqual(ended[0].count(40), 3, ended)
+        self.assertEqual(ended[0].count(40), 4, ended)
 
 
 def as_nobody_with(num_processes):
@@ -125,7 +125,7 @@ def as_nobody_with(num_processes):
 class HandWrittenNetworks(unittest.TestCase):
     def test_slices_combined_by_hand_and_by_strategies_equal_one_device(self):
         for count in (2, 4):
-            for launcher in (["--threads", count], ["-n", count], ["-n", count, "--transport", "gloo"]):
+            for launcher in (["--threads", count], ["-n", count], ["-n", count, "--transport", "gloo"], ["-n", count, "--transport", "tls"]):
                 with self.subTest(launcher=launcher):
                     code, out, err = run([TESSERA, "run", *launcher, HYBRID])
                     self.assertEqual(code, 0, out + err)
@@ -155,8 +155,10 @@ class Transports(Jobs):
             self.assertEqual(len(threads[1]), 1, "the ranks end with different values")
             rows = {
                 "tessera run, shared memory": dict(launcher=[TESSERA, "run", "-n", 4]),
+                "tessera run, tls": dict(launcher=[TESSERA, "run", "-n", 4, "--transport", "tls"]),
                 "tessera run, gloo": dict(launcher=[TESSERA, "run", "-n", 4, "--transport", "gloo"]),
                 "mpirun, shared memory": dict(launcher=[*MPIRUN, "-n", 4]),
+                "mpirun, tls": dict(launcher=[*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=tls"]),
                 "mpirun, gloo": dict(launcher=[*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=gloo"]),
                 "mpirun, mpi": dict(launcher=[*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=mpi"]),
             }
@@ -206,6 +208,7 @@ class Resume(Jobs):
         saving = ["--slices", "--async_save", "--save_steps", 1]
         straight = self.job(*common)
         launchers = {"memory": [TESSERA, "run", "-n", 4], "gloo": [TESSERA, "run", "-n", 4, "--transport", "gloo"],
+                     "tls": [TESSERA, "run", "-n", 4, "--transport", "tls"],
                      "mpi": [*MPIRUN, "-n", 4, "-x", "TESSERA_TRANSPORT=mpi"]}
         for name, launcher in launchers.items():
             with self.subTest(transport=name):
@@ -252,7 +255,7 @@ class BadInput(Jobs):
             self.assertFalse(list(folder.glob("*.ckpt")), text)
 
     def test_a_killed_rank_ends_the_job_with_its_name(self):
-        for launcher in ([TESSERA, "run", "-n", 3], [TESSERA, "run", "-n", 3, "--transport", "gloo"]):
+        for launcher in ([TESSERA, "run", "-n", 3], *([TESSERA, "run", "-n", 3, "--transport", transport] for transport in ("tls", "gloo"))):
             self.refused([*launcher, JOB, "--data_path", self.data, "--kill_rank", 1, "--kill_step", 3], "rank 1", "SIGKILL|signal 9|Killed")
 
     def test_world_size_0(self):

@@ -99,7 +99,7 @@ class LostStage(unittest.TestCase):
             ranks.end()
 
     def test_every_other_rank_names_it(self):
-        for transport in ("shm", "gloo"):
+        for transport in ("shm", "tls", "gloo"):
             # Of each stage its first rank and another; rank 0 is the one by which ranks find each other.
             for lost in range(RANKS):
                 with self.subTest(transport=transport, lost=lost):

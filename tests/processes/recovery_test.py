@@ -236,12 +236,14 @@ class OnOneHost(Recovery):
         code, out = run([TESSERA, "run", "--threads", 2, "--max_restarts", 2, *self.job("--steps", 2)])
         self.assertEqual(code, 2, out)
 
-    def test_gloo_connects_the_ranks_of_the_next_generation_as_well(self):
+    def test_sockets_connect_the_ranks_of_the_next_generation_as_well(self):
         straight = self.undisturbed(3, "--steps", 8)
-        code, out = run([TESSERA, "run", "-n", 3, "--max_restarts", 1, "--transport", "gloo",
-                         *self.job("--steps", 8, "--kill_rank", 0, "--kill_step", 5, "--kill_once", self.once())])
-        self.assertEqual(code, 0, out)
-        self.assertEqual(result(out), straight, out)
+        for transport in ("tls", "gloo"):
+            with self.subTest(transport=transport):
+                code, out = run([TESSERA, "run", "-n", 3, "--max_restarts", 1, "--transport", transport,
+                                 *self.job("--steps", 8, "--kill_rank", 0, "--kill_step", 5, "--kill_once", self.once())])
+                self.assertEqual(code, 0, out)
+                self.assertEqual(result(out), straight, out)
 
     def test_a_job_with_servers_goes_on_whoever_is_lost(self):
         arguments = ("--network", "small_on_servers", "--steps", 10)

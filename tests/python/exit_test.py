@@ -100,7 +100,7 @@ def test_a_code_fails_the_job_of_the_launcher(tmp_path, name, way):
 
 
 @pytest.mark.parametrize("name, way, transport", [
-    *[("tessera", way, transport) for way in WAYS for transport in ("shm", "gloo", "mpi")], ("mindspore", "sys.exit", "shm"),
+    *[("tessera", way, transport) for way in WAYS for transport in ("shm", "tls", "gloo", "mpi")], ("mindspore", "sys.exit", "shm"),
     ("training", "sys.exit", "shm"), ("training", "sys.exit", "mpi")])
 def test_a_code_fails_the_job_of_mpirun(tmp_path, name, way, transport):
     done = run([*MPIRUN, "-n", 2, sys.executable, write(tmp_path, name, way)], transport)
@@ -166,8 +166,9 @@ meet()
 
 
 @pytest.mark.parametrize("end", GOOD_ENDS)
-@pytest.mark.parametrize("launcher, transport", [(TESSERA_RUN, "shm"), (TESSERA_RUN, "gloo"), (MPIRUN, "shm"), (MPIRUN, "mpi")],
-                         ids=["tessera run", "tessera run over gloo", "mpirun", "mpirun over MPI"])
+@pytest.mark.parametrize("launcher, transport", [(TESSERA_RUN, "shm"), (TESSERA_RUN, "tls"), (TESSERA_RUN, "gloo"), (MPIRUN, "shm"), (MPIRUN, "tls"),
+                                                 (MPIRUN, "mpi")],
+                         ids=["tessera run", "tessera run over TLS", "tessera run over gloo", "mpirun", "mpirun over TLS", "mpirun over MPI"])
 def test_a_job_whose_ranks_end_well_is_a_success(tmp_path, end, launcher, transport):
     script = tmp_path / "script.py"
     script.write_text(TESSERA + "meet()\nprint('met')\nsys.stdout.flush()\n" + GOOD_ENDS[end])

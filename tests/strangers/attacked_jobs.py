@@ -148,13 +148,14 @@ class Job:
         self.environment = environment
         self.ranks = {}
 
-    def start(self, rank, address=None, **options):
+    def start(self, rank, address=None, is_seen=True, **options):
+        """`is_seen`: what rank 0 listens at is of this network namespace."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_"))}
         env |= {"TESSERA_RANK": str(rank), "TESSERA_SIZE": str(self.size), "TESSERA_STORE": address or self.address, "TESSERA_JOB_ID": JOB_ID,
                 "TESSERA_SECRET_FILE": str(self.secret_file), "TESSERA_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **self.environment}
         self.ranks[rank] = subprocess.Popen([str(word) for word in self.program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                             text=True, **options)
-        if rank == 0:
+        if rank == 0 and is_seen:
             eventually(lambda: self.ranks[0].poll() is not None or listens(self.address), "rank 0 listens")
         return self.ranks[rank]
 

@@ -51,9 +51,16 @@ def is_hub(host, port):
 class BetweenRanks(Strangers):
     """Gloo's connections. A relay keeps the other ranks' words back, so that rank 0 listens for them and none has come yet."""
 
+    transport = "gloo"
+    answers_thieves = True
+
+    def num_ports(self, size):
+        """Gloo has a port for each of the others."""
+        return size - 1
+
     def held(self, size, address=None, **environment):
         """(job, relay, the addresses at which rank 0 listens by port)."""
-        job = self.job(size, TESSERA_TRANSPORT="gloo", TESSERA_TIMEOUT_MS="20000", **environment)
+        job = self.job(size, TESSERA_TRANSPORT=self.transport, TESSERA_TIMEOUT_MS="20000", **environment)
         job.address = address or job.address
         job.start(0)
         relay = wire.Relay("tcp:127.0.0.1:0", job.address)
@@ -62,7 +69,8 @@ class BetweenRanks(Strangers):
         for rank in range(1, size):
             job.start(rank, relay.address)
         self.assertTrue(relay.held.wait(60))
-        ports = eventually(lambda: (found := listening_ports(job.ranks[0].pid)) and len(found) == size - 1 and found, "rank 0 listens for the others")
+        ports = eventually(lambda: (found := listening_ports(job.ranks[0].pid)) and len(found) == self.num_ports(size) and found,
+                           "rank 0 listens for the others")
         return job, relay, ports
 
     def test_a_stolen_connection_is_made_anew(self):
@@ -73,9 +81,10 @@ class BetweenRanks(Strangers):
                 thieves = [thief for port in ports if (thief := wire.steal(port))]
                 relay.go_on()
                 outputs = self.ends_undisturbed(job)
-                self.assertIn(" over gloo\n", outputs[0])
+                self.assertIn(f" over {self.transport}\n", outputs[0])
+                self.assertTrue(thieves, "nobody stood there before the ranks")
                 heard = [heard_by(thief) for thief in thieves]
-                self.assertTrue(any(heard), "no pair was stolen")
+                self.assertTrue(any(heard) or not self.answers_thieves, "no pair was stolen")
                 self.tells_nothing(job, b"".join(heard))
 
     @needs_interface
@@ -92,7 +101,7 @@ class BetweenRanks(Strangers):
     def test_ranks_of_several_hosts_listen_where_rank_0_is_reached(self):
         """Hosts that share no memory are several to them."""
         name, own = interface_beside_loopback()
-        job = self.job(2, TESSERA_TRANSPORT="gloo", TESSERA_TIMEOUT_MS="20000")
+        job = self.job(2, TESSERA_TRANSPORT=self.transport, TESSERA_TIMEOUT_MS="20000")
         job.address = f"tcp:{own}:{free_port()}"
         relay = wire.Relay(f"tcp:{own}:0", job.address)
         self.addCleanup(relay.close)
@@ -106,6 +115,16 @@ class BetweenRanks(Strangers):
         self.assertEqual(set(ports.values()), {own})
         relay.go_on()
         self.ends_undisturbed(job)
+
+
+class BetweenRanksByTls(BetweenRanks):
+    """The same of connections by TLS: all come to one port, and a thief there is nobody's pair."""
+
+    transport = "tls"
+    answers_thieves = False
+
+    def num_ports(self, size):
+        return 1
 
 
 @unittest.skipUnless(shutil.which("mpirun"), "mpirun is absent")
