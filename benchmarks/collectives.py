@@ -1,6 +1,6 @@
 from harness import BIN, Case, Side
 
-DOC = "all_reduce of float32 between processes of one host: against OpenMPI, Gloo, and a plain program over shared buffers"
+DOC = "all_reduce of float32 between processes of one host: against OpenMPI, Gloo, and a plain program over shared buffers; encrypted"
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
 
@@ -10,7 +10,7 @@ def size_name(size):
 
 
 def cases(threads):
-    """Sizes are powers of 4 from 1 KiB to 256 MiB; peers have private buffers in both kinds of case."""
+    """Sizes are powers of 4 from 1 KiB to 256 MiB; peers have private buffers in both kinds of case. Between hosts: what encryption costs."""
     found = []
     for ranks in (2, 4, 8):
         for size in (1 << shift for shift in range(10, 29, 2)):
@@ -23,4 +23,11 @@ def cases(threads):
                     Side("peer", "gloo, halving-doubling", [*program, "--library", "gloo_halving"]),
                     Side("limit", "plain program", [*program, "--library", "plain"]),
                 ]))
+    for ranks in (2, 4):
+        for size in (1 << shift for shift in range(10, 29, 6)):
+            program = [BIN / "collectives_bench", "--ranks", ranks, "--bytes", size, "--on_hosts"]
+            found.append(Case(f"all_reduce {size_name(size)}, {ranks} hosts", unit="GB/s", sides=[
+                Side("ours", "tls", [*program, "--transport", "tls"]),
+                Side("limit", "gloo, not encrypted", [*program, "--transport", "gloo"]),
+            ]))
     return found

@@ -32,6 +32,8 @@ struct Options {
   int num_ranks = 2;
   int64_t bytes = 1 << 20;
   bool arena = false;
+  bool on_hosts = false;
+  std::string transport;
   int64_t count() const { return bytes / static_cast<int64_t>(sizeof(float)); }
 };
 
@@ -43,7 +45,10 @@ struct Common {
 };
 
 void serve_tessera(const Options& options, int rank) {
-  const auto context = cluster::join_job(job_of_processes(rank, options.num_ranks));
+  cluster::JobOptions job = job_of_processes(rank, options.num_ranks);
+  if (options.on_hosts) job.host_id = fmt::format("host {}", rank);
+  if (!options.transport.empty()) job.transport = cluster::parse_transport_kind(options.transport);
+  const auto context = cluster::join_job(job);
   std::vector<float> own(static_cast<size_t>(options.arena ? 0 : options.count()));
   executor::Arena arena(options.bytes, context->reserve_shared_memory(static_cast<size_t>(options.bytes)));
   arena.grow_to(options.bytes);
@@ -165,6 +170,9 @@ int run(int argc, char** argv) {
   app.add_option("--ranks", options.num_ranks)->check(CLI::Range(2, 64));
   app.add_option("--bytes", options.bytes)->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
   app.add_flag("--arena", options.arena, "buffers that peers map");
+  app.add_flag("--on_hosts", options.on_hosts, "ranks pretend to be on a host each, and talk by this one's loopback");
+  app.add_option("--transport", options.transport, "as TESSERA_TRANSPORT; default: automatic")
+      ->check(CLI::IsMember({"shm", "tls", "gloo"}));
   CLI11_PARSE(app, argc, argv);
 
   auto* common = new (map_common(sizeof(Common))) Common;
