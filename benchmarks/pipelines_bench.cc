@@ -10,7 +10,7 @@
 #include "benchmarks/one_core.h"
 #include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
-#include "tessera/compiler/stages/choose_stages.h"
+#include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/engine.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/pipeline/search/find_schedule.h"

@@ -41,7 +41,7 @@ ROOMS = {
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "gradients", "transformer", "models"),
-    "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages"),
+    "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree"),
     "train": ("options", "modes", "core", "saving", ".", "translation"),
     "tools": ("arguments", "plan"),

@@ -43,11 +43,11 @@
 
 // Plans: how a step is split, what that costs, what is best.
 #include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/compiler/search/layer_pattern.h"
 #include "tessera/compiler/search/plan_cost.h"
 #include "tessera/compiler/search/plan_record.h"
 #include "tessera/compiler/search/search.h"
-#include "tessera/compiler/stages/choose_stages.h"
 #include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
 #include "tessera/pipeline/schedule_text.h"

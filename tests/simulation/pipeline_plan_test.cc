@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "tessera/compiler/stages/choose_stages.h"
+#include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"

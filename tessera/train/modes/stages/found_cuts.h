@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tessera/cluster/ranks/context.h"
-#include "tessera/compiler/stages/choose_stages.h"
+#include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/train/options/model_options.h"
 
 namespace tessera::train {

@@ -1,4 +1,4 @@
-#include "tessera/compiler/stages/choose_stages.h"
+#include "tessera/compiler/pipelines/choose_stages.h"
 
 #include <algorithm>
 #include <cmath>
