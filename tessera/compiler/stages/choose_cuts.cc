@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/compiler/stages/piece_sums.h"
 
 namespace tessera::compiler {
 namespace {
@@ -15,22 +16,6 @@ double place_seconds(const CutPlace& at) { return at.forward_seconds + at.backwa
 
 int num_pieces(const CutProblem& problem) { return static_cast<int>(problem.pieces.size()); }
 
-// Sums over the pieces before each, so that a stage's figures take no time.
-struct Sums {
-  explicit Sums(const CutProblem& problem) : seconds(1), persistent(1), kept(1), with_parameters(1) {
-    for (const CutPiece& piece : problem.pieces) {
-      seconds.push_back(seconds.back() + piece.seconds);
-      persistent.push_back(persistent.back() + piece.persistent_bytes);
-      kept.push_back(kept.back() + piece.kept_bytes);
-      with_parameters.push_back(with_parameters.back() + (piece.has_parameters ? 1 : 0));
-    }
-  }
-  std::vector<double> seconds;
-  std::vector<int64_t> persistent;
-  std::vector<int64_t> kept;
-  std::vector<int> with_parameters;
-};
-
 class Cutter {
  public:
   Cutter(const CutProblem& problem, const CutLimits& limits) : problem_(problem), limits_(limits) {
@@ -39,7 +24,7 @@ class Cutter {
 
   StageCuts run() {
     const int pieces = num_pieces(problem_);
-    const int with_parameters = sums_.front().with_parameters.back();
+    const int with_parameters = sums_.front().num_with_parameters(0, pieces);
     if (with_parameters < limits_.num_chunks()) {
       throw InvalidArgument(
           "{} cannot be cut: the network has {} place{} where it can be cut, with {} stretch{} that have parameters; "
@@ -65,18 +50,13 @@ class Cutter {
     std::vector<int> ends;
   };
 
-  const Sums& sums_of(int chunk) const { return sums_[static_cast<size_t>(chunk)]; }
+  const PieceSums& sums_of(int chunk) const { return sums_[static_cast<size_t>(chunk)]; }
 
   double longest_of(int chunk, int begin, int end) const {
-    const double seconds = at(sums_of(chunk).seconds, end) - at(sums_of(chunk).seconds, begin);
+    const double seconds = sums_of(chunk).seconds(begin, end);
     if (begin == 0 || chunk == 0) return seconds;
     const CutPlace place = problem_.place_behind(chunk - 1, begin - 1);
     return std::max({seconds, place.forward_seconds, place.backward_seconds});
-  }
-
-  template <typename T>
-  static T at(const std::vector<T>& sums, int piece) {
-    return sums[static_cast<size_t>(piece)];
   }
 
   std::string what() const {
@@ -85,20 +65,14 @@ class Cutter {
   }
 
   bool may_be(int chunk, int begin, int end, double longest) const {
-    const auto& with_parameters = sums_of(chunk).with_parameters;
-    if (at(with_parameters, end) == at(with_parameters, begin)) return false;
+    if (sums_of(chunk).num_with_parameters(begin, end) == 0) return false;
     if (longest_of(chunk, begin, end) > longest) return false;
     return limits_.memory_limit_bytes == 0 ||
            bytes_of(chunk, begin, end) <= limits_.memory_limit_bytes / limits_.segments;
   }
 
   int64_t bytes_of(int chunk, int begin, int end) const {
-    const Sums& sums = sums_of(chunk);
-    const auto& places = problem_.of_chunk(chunk).places;
-    int64_t slot = at(sums.kept, end) - at(sums.kept, begin);
-    if (begin > 0) slot += places[static_cast<size_t>(begin - 1)].forward_bytes;
-    if (end < num_pieces(problem_)) slot += places[static_cast<size_t>(end - 1)].backward_bytes;
-    return at(sums.persistent, end) - at(sums.persistent, begin) + held_micro_batches(limits_, chunk) * slot;
+    return sums_of(chunk).bytes(begin, end, held_micro_batches(limits_, chunk));
   }
 
   // The least value of a cut into chunks, of which each has `cost`, joined by `join`, none longer than `longest`.
@@ -149,7 +123,7 @@ class Cutter {
 
   const CutProblem& problem_;
   const CutLimits& limits_;
-  std::vector<Sums> sums_;  // by chunk
+  std::vector<PieceSums> sums_;  // by chunk
 };
 
 }  // namespace
