@@ -18,6 +18,7 @@ struct CutPiece {
   int64_t persistent_bytes = 0;  // parameters, their optimizer states and accumulators
   int64_t kept_bytes = 0;        // from forward until backward
   bool has_parameters = false;   // a chunk needs some
+  double sum_seconds = 0;        // once a step: gradients, summed over the ranks of the stage
   bool operator==(const CutPiece&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/cost/collective_time.h"
 #include "tessera/compiler/search/plan_cost.h"
 
 namespace tessera::compiler {
@@ -24,6 +25,7 @@ class PlaceFinder {
         plan_(plan),
         micro_(plan.of_stage(0).micro),
         options_(plan.options),
+        profile_(profile),
         link_(link),
         costs_(cost_of_plan(graph_, micro_, profile)),
         pieces_(static_cast<size_t>(graph_.num_nodes()), kNoPiece) {
@@ -40,7 +42,7 @@ class PlaceFinder {
 
   CutPlaces run(int num_chunks) {
     cut(/*whole_cells=*/true);
-    if (num_with_parameters() < num_chunks) cut(/*whole_cells=*/false);
+    if (result_.num_with_parameters() < num_chunks) cut(/*whole_cells=*/false);
     place_backward();
     add_seconds();
     add_values();
@@ -78,7 +80,7 @@ class PlaceFinder {
   }
 
   void cut(bool whole_cells) {
-    result_ = {};
+    result_ = {.cuts_cells = !whole_cells};
     const auto may_begin = beginnings(whole_cells);
     size_t last_cell = 0;
     for (const auto& [cell, span] : spans_) last_cell = std::max(last_cell, span.second);
@@ -104,12 +106,6 @@ class PlaceFinder {
     for (const auto& [v, at] : first_readers()) {
       if (input_of(v)->kind == ir::InputKind::kParameter) piece(at).has_parameters = true;
     }
-  }
-
-  int num_with_parameters() const {
-    const auto& pieces = result_.problem.pieces;
-    return static_cast<int>(
-        std::count_if(pieces.begin(), pieces.end(), [](const CutPiece& each) { return each.has_parameters; }));
   }
 
   const ir::Input* input_of(ValueId v) const {
@@ -208,6 +204,17 @@ class PlaceFinder {
     }
   }
 
+  // Without latencies: sums travel in buckets.
+  double sum_seconds(const mesh::Layout& layout, int64_t bytes) const {
+    int64_t count = 1;
+    for (const auto& partial : layout.sharding.partial) count *= layout.mesh.axis(partial.axis).size;
+    if (count == 1) return 0;
+    const auto all = layout.mesh.ranks();
+    const std::vector<int> ranks(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
+    const GroupMembers members(ranks, ranks[0], profile_);
+    return members.seconds_of(members.from_all(2 * bytes * (count - 1) / count, /*rounds=*/0));
+  }
+
   // An optimizer has so many bytes for each of the parameters'.
   void add_persistent() {
     const Plan& update = plan_.of_stage(0).update;
@@ -233,6 +240,8 @@ class PlaceFinder {
       const ir::Input* sum = graph_.find_input(accumulator->second);
       if (sum == nullptr) continue;
       piece(at).persistent_bytes += local_bytes(graph_, sum->value, micro_.layout(sum->value));
+      piece(at).sum_seconds +=
+          sum_seconds(micro_.layout(sum->value), local_bytes(graph_, sum->value, micro_.layout(sum->value)));
     }
   }
 
@@ -240,6 +249,7 @@ class PlaceFinder {
   const StagedPlan& plan_;
   const Plan& micro_;
   const StageOptions& options_;
+  const MachineProfile& profile_;
   const Link& link_;
   PlanCost costs_;
   std::vector<NodeId> forward_;                             // that some stage computes, in order
@@ -249,6 +259,11 @@ class PlaceFinder {
 };
 
 }  // namespace
+
+int CutPlaces::num_with_parameters() const {
+  return static_cast<int>(std::count_if(problem.pieces.begin(), problem.pieces.end(),
+                                        [](const CutPiece& piece) { return piece.has_parameters; }));
+}
 
 CutPlaces find_cut_places(const StagedPlan& plan, int num_chunks, const MachineProfile& profile, const Link& link) {
   check_equal(plan.num_stages(), 1, "stages of a plan that is to be cut");

@@ -14,6 +14,9 @@ namespace tessera::compiler {
 struct CutPlaces {
   CutProblem problem;
   std::vector<std::vector<std::string>> cells;  // by piece: those that lie in it, the innermost ones
+  bool cuts_cells = false;                      // whether some cells have operators on both sides of a place
+
+  int num_with_parameters() const;  // pieces
 };
 
 // The places of a step that is planned as one stage, for `num_chunks` chunks. A place is where no cell has operators
