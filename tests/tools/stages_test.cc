@@ -190,6 +190,46 @@ TEST(PlanStages, WhyComparesTheCutWithItsNeighbours) {
   EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 5) << outcome.text;
 }
 
+// A network whose last layer has most parameters: replicas of it cost more than all else.
+std::string uneven_step() {
+  return "mlp --devices 4 --batch_size 96 --num_classes 2000 --algorithm recursive_programming --profile " +
+         slow_profile();
+}
+
+TEST(PlanStages, AutoDealsTheRanksUnequallyWhereThatIsFaster) {
+  const auto json = planned(uneven_step() + " --stages auto");
+  const auto& plan = json.at("pipeline");
+  EXPECT_EQ(plan.at("stage_ranks"), (Json{3, 1}));
+  EXPECT_GE(plan.at("dealt_gap").get<double>(), 0);
+  int num_equal = 0;
+  for (const auto& candidate : json.at("candidates")) {
+    if (!candidate.contains("step_seconds") || candidate.at("stage_ranks") != Json{2, 2}) continue;
+    EXPECT_GT(candidate.at("step_seconds").get<double>(), 2 * plan.at("step_seconds").get<double>());
+    ++num_equal;
+  }
+  EXPECT_GT(num_equal, 2);
+  // What was found is what its ranks come to when they are given.
+  const auto again = planned(fmt::format("{} --stage_ranks 3,1 --micro_batches {}", uneven_step(),
+                                         plan.at("micro_batches").get<int>()))
+                         .at("pipeline");
+  EXPECT_EQ(again.at("step_seconds"), plan.at("step_seconds"));
+  EXPECT_EQ(again.at("cells"), plan.at("cells"));
+  const auto text = run("plan " + uneven_step() + " --stages auto --quiet").text;
+  EXPECT_NE(text.find("2 stages of 3 + 1 ranks, "), std::string::npos) << text;
+  EXPECT_NE(text.find("\nranks     "), std::string::npos) << text;
+}
+
+TEST(PlanStages, WhyRanksSaysWhatOtherNumbersOfRanksCost) {
+  const auto outcome = run("plan " + uneven_step() + " --stages auto --quiet --why ranks --choices 1");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_TRUE(outcome.text.starts_with("ranks 3 + 1: a step of ")) << outcome.text;
+  EXPECT_NE(outcome.text.find("  stage 1: "), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find(" a micro-batch with 1 rank; "), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("\n  ranks 2 each: a step of "), std::string::npos) << outcome.text;
+  const auto of_given = run("plan lenet5 --devices 2 --batch_size 64 --stages 2 --quiet --why ranks");
+  EXPECT_TRUE(of_given.text.starts_with("ranks 1 each: a step of ")) << of_given.text;
+}
+
 TEST(PlanStages, ThePageDrawsEveryPhaseAndAsksForNothing) {
   const auto path = scratch("page.html");
   const std::string step = "lenet5 --devices 2 --batch_size 64 --stages 2 --micro_batches 4 --schedule 1f1b";

@@ -12,29 +12,16 @@
 namespace tessera::compiler {
 namespace {
 
-// So many times as many micro-batches as stages are tried, and taken where nothing is said.
-constexpr int kMostTimes = 8;
+// So many times as many micro-batches as stages are taken where nothing is said.
 constexpr int kUsualTimes = 4;
 // Cuts whose real memory does not fit are made again for so much less.
 constexpr double kTighter = 0.9;
 constexpr int kAttempts = 4;
-// Of pipelines that are estimated so many are simulated at least.
-constexpr int kLeastSimulated = 6;
 
 std::vector<int> first_ranks(int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
-}
-
-// By its longest stage: all micro-batches pass through it, and the first one through all others.
-double estimate_of(const CutProblem& problem, const StageCuts& cuts, int segments, int micro_batches) {
-  double once = 0;
-  for (size_t chunk = 0; chunk < cuts.ends.size(); ++chunk) {
-    const int begin = chunk == 0 ? 0 : cuts.ends[chunk - 1];
-    once += chunk_seconds(problem.of_chunk(static_cast<int>(chunk)), begin, cuts.ends[chunk]);
-  }
-  return once + (micro_batches - 1) * segments * cuts.longest_seconds;
 }
 
 }  // namespace
@@ -104,16 +91,21 @@ const StepGraphs& StagePlanner::graphs(int micro_batches) {
   return it != graphs_.end() ? it->second : graphs_.emplace(micro_batches, graphs_of_(micro_batches)).first->second;
 }
 
+std::vector<StageSplit> StagePlanner::given_insides(int num_ranks) const {
+  std::vector<StageSplit> given = {{num_ranks == 1 ? "one rank" : "data parallel"}};
+  if (num_ranks > 1 && options_.searches_inside && options_.memory_limit_bytes > 0) {
+    given.push_back({.name = "data parallel, optimizer shards", .shards_parameters = true});
+  }
+  return given;
+}
+
 // What is found for the whole batch holds for its micro-batches: gradients are completed once a step in both.
 const std::vector<StageSplit>& StagePlanner::insides(int num_ranks) {
   const auto [it, is_new] = insides_.try_emplace(num_ranks);
   auto& found = it->second;
   if (!is_new) return found;
-  found.push_back({num_ranks == 1 ? "one rank" : "data parallel"});
+  found = given_insides(num_ranks);
   if (num_ranks == 1 || !options_.searches_inside) return found;
-  if (options_.memory_limit_bytes > 0) {
-    found.push_back({.name = "data parallel, optimizer shards", .shards_parameters = true});
-  }
   auto searching = options_.search;
   searching.hints.clear();
   searching.memory_limit_bytes = 0;
@@ -226,26 +218,41 @@ void StagePlanner::require_shares(const mesh::StageRanks& ranks, int micro_batch
   }
 }
 
-// What the pieces are for stages of each size; of a chunk those of its stage.
+std::vector<int> StagePlanner::stages_of_chunks(int num_stages) const {
+  std::vector<int> stages;
+  for (const auto& chunk : chunks(num_stages)) stages.push_back(chunk.stage);
+  return stages;
+}
+
+const CutPlaces& StagePlanner::sized_places(const StageSplit& inside, int num_ranks, int micro_batches, int num_chunks,
+                                            const Link& link) {
+  const bool crosses_hosts = &link == &profile_.inter_host;
+  const auto key = [&](int of_chunks) {
+    return PlacesKey{num_ranks, inside.name, micro_batches, crosses_hosts, of_chunks};
+  };
+  const auto whole = places_.find(key(0));
+  if (whole != places_.end() && whole->second.num_with_parameters() >= num_chunks) return whole->second;
+  const auto known = places_.find(key(num_chunks));
+  if (known != places_.end()) return known->second;
+  const auto plan = stage({{num_ranks, inside}}, mesh::StageRanks::equal(1, num_ranks), micro_batches, {});
+  auto found = find_cut_places(plan, num_chunks, profile_, link);
+  const auto at = key(found.cuts_cells ? num_chunks : 0);
+  return places_.insert_or_assign(at, std::move(found)).first->second;
+}
+
 CutPlaces StagePlanner::places(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches) {
   const Link& link = slowest_link(profile_, ranks);
-  const auto of_chunks = chunks(ranks.num_stages());
-  std::optional<CutPlaces> found;
-  std::map<int, int> kinds;  // by number of ranks
+  DealProblem sized{.stages = stages_of_chunks(ranks.num_stages()), .num_ranks = num_ranks_};
+  CutPlaces found;
   for (const int size : ranks.sizes()) {
-    const auto plan = stage({{size, inside.at(size)}}, mesh::StageRanks::equal(1, size), micro_batches, {});
-    auto places = find_cut_places(plan, static_cast<int>(of_chunks.size()), profile_, link);
-    kinds.emplace(size, static_cast<int>(kinds.size()));
-    if (!found) {
-      found = std::move(places);
-    } else {
-      check_equal(places.problem.pieces.size(), found->problem.pieces.size(), "pieces of a network");
-      found->problem.others.push_back(std::move(places.problem));
-    }
+    const auto& of_size =
+        sized_places(inside.at(size), size, micro_batches, static_cast<int>(sized.stages.size()), link);
+    if (!sized.sizes.empty()) check_equal(of_size.cells.size(), found.cells.size(), "pieces of a network");
+    sized.sizes.emplace(size, of_size.problem);
+    found.cells = of_size.cells;
   }
-  if (ranks.are_equal()) return std::move(*found);
-  for (const auto& chunk : of_chunks) found->problem.kinds.push_back(kinds.at(ranks.count(chunk.stage)));
-  return std::move(*found);
+  found.problem = cut_problem_for(sized, ranks);
+  return found;
 }
 
 std::vector<StagePlanner::Base> StagePlanner::bases(const mesh::StageRanks& ranks, int micro_batches) {
@@ -330,70 +337,6 @@ std::optional<PlannedStages> StagePlanner::plan_with(const PlannedStages& planne
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
-}
-
-StagePlanner::Search StagePlanner::search() {
-  struct Entry {
-    Candidate candidate;
-    std::optional<Base> base;
-  };
-  std::vector<Entry> entries;
-  Search result;
-  for (const int stages : stage_counts(num_ranks_)) {
-    auto counts = micro_batch_counts(rows_, stages);
-    if (options_.micro_batches > 0) counts = {options_.micro_batches};
-    for (const int count : counts) {
-      const auto refused = [&](const InvalidArgument& error) {
-        Candidate candidate{.num_stages = stages, .micro_batches = count, .estimate = solver::kForbidden};
-        candidate.fault = error.what();
-        entries.push_back({std::move(candidate), std::nullopt});
-      };
-      try {
-        for (auto& base : bases(equal_ranks(stages), count)) {
-          try {
-            const auto within = limits(stages, count);
-            const auto cuts = choose_cuts(base.places.problem, within);
-            const double estimate = estimate_of(base.places.problem, cuts, within.segments, count);
-            entries.push_back({{.num_stages = stages, .micro_batches = count, .estimate = estimate}, std::move(base)});
-          } catch (const InvalidArgument& error) {
-            refused(error);
-          }
-        }
-      } catch (const InvalidArgument& error) {
-        refused(error);
-      } catch (const DeadlineOver&) {
-        result.left_out.push_back(fmt::format("{} stages, {} micro-batches", stages, count));
-      }
-    }
-  }
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const auto& a, const auto& b) { return a.candidate.estimate < b.candidate.estimate; });
-  int num_simulated = 0;
-  double fastest = solver::kForbidden;
-  for (auto& [candidate, base] : entries) {
-    if (base && num_simulated >= kLeastSimulated && candidate.estimate > fastest) {
-      ++result.num_hopeless;
-      continue;
-    }
-    if (base) {
-      try {
-        candidate.planned = fitted(*base, equal_ranks(candidate.num_stages), candidate.micro_batches);
-        ++num_simulated;
-      } catch (const InvalidArgument& error) {
-        candidate.fault = error.what();
-      } catch (const DeadlineOver&) {
-        result.left_out.push_back(
-            fmt::format("{} stages, {} micro-batches", candidate.num_stages, candidate.micro_batches));
-        continue;
-      }
-    }
-    if (candidate.planned && candidate.planned->step_seconds() < fastest) {
-      fastest = candidate.planned->step_seconds();
-      result.fastest = result.candidates.size();
-    }
-    result.candidates.push_back(std::move(candidate));
-  }
-  return result;
 }
 
 }  // namespace tessera::compiler

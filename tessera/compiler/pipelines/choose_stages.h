@@ -1,6 +1,7 @@
-// How a training step becomes a pipeline without anybody saying where it is cut: the stages, the split within each, the
-// number of micro-batches and the schedule. What is taken is what simulates fastest within the memory of a rank; where
-// the cuts lie is proven to be best by predicted times (choose_cuts.h), and the schedule has a proven bound.
+// How a training step becomes a pipeline without anybody saying where it is cut: the stages, the ranks of each, the
+// split within each, the number of micro-batches and the schedule. What is taken is what simulates fastest within the
+// memory of a rank; where the cuts lie is proven to be best by predicted times (choose_cuts.h), and the schedule has a
+// proven bound.
 #pragma once
 
 #include <functional>
@@ -8,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/pipelines/deal_ranks.h"
 #include "tessera/compiler/stages/cut_places.h"
 #include "tessera/compiler/stages/simulate_stages.h"
 
@@ -76,11 +79,25 @@ struct PlannedStages {
 
 // Numbers of stages that share so many ranks evenly, from 2 on, ascending.
 std::vector<int> stage_counts(int num_ranks);
-// Numbers of micro-batches that are tried for so many stages: these, twice, four and eight times as many, as far as the
-// batch can be cut so.
+// At most so many times as many micro-batches as stages are tried.
+inline constexpr int kMostTimes = 8;
+// Numbers of micro-batches that are tried for so many stages: as many, twice, four and eight times as many, as far as
+// the batch can be cut so.
 std::vector<int> micro_batch_counts(int64_t rows, int num_stages);
 // The one that is taken where nothing is said. Throws InvalidArgument where the batch cannot be cut so far.
 int usual_micro_batches(int64_t rows, int num_stages);
+
+// "2 stages, 4 micro-batches", "2 stages of 3 + 1 ranks, 4 micro-batches".
+std::string name_of(const mesh::StageRanks& ranks, int micro_batches);
+
+// How close a pipeline's ranks and cuts are to the best ways to deal and cut, by the longest chunk or message, a share
+// of the sums of gradients included.
+struct DealBound {
+  double longest_seconds = 0;  // of the pipeline
+  DealtRanks shortest;
+  // 0 where no way is shorter, but for rounding.
+  double gap() const;
+};
 
 // A StagePlanner finds pipelines for one network's step. Not thread-safe: it remembers what it has made.
 class StagePlanner {
@@ -100,21 +117,43 @@ class StagePlanner {
 
   // One of the pipelines that were compared.
   struct Candidate {
-    int num_stages = 1;
+    mesh::StageRanks ranks;
     int micro_batches = 1;
-    double estimate = 0;  // seconds of a step, by its longest stage
+    // Seconds of a step, by its longest stage; where stages have different numbers of ranks with sums of gradients.
+    double estimate = 0;
     std::optional<PlannedStages> planned;
     std::string fault;  // why not
   };
   struct Search {
-    std::vector<Candidate> candidates;  // by their estimates, the shortest first
+    // By their estimates, the shortest first; those whose stages have equally many ranks before all others.
+    std::vector<Candidate> candidates;
     std::optional<size_t> fastest;      // that was simulated
     std::vector<std::string> left_out;  // because time was up
     int num_hopeless = 0;               // were not simulated: their estimates are longer than what was found
+    int num_unequal = 0;                // ways to deal the ranks unequally that were estimated
+
+    void add(Candidate candidate);
+    // Infinite where nothing fits.
+    double fastest_seconds() const {
+      return fastest ? candidates[*fastest].planned->step_seconds() : solver::kForbidden;
+    }
   };
-  // Over all numbers of stages that share the ranks evenly, and of micro-batches. Nothing is thrown where there is no
-  // pipeline.
+  // Compares pipelines of all numbers of stages, of micro-batches, and of ranks of each stage. Of two that are equally
+  // fast, one whose stages have equally many ranks is taken. Nothing is thrown where there is no pipeline.
   Search search();
+  // Compares of these only the ones whose stages have different numbers of ranks, and are estimated to be faster than
+  // any of equal stages, or nearly so: the few that promise most are simulated.
+  Search search_unequal();
+
+  // Numbers of micro-batches that are tried for so many stages.
+  std::vector<int> micro_batches_for(int num_stages) const;
+  // What the ranks are dealt by, for as many stages and micro-batches as `planned` has: data parallel in stages of
+  // other numbers of ranks than it has. Of one stage there is nothing to deal.
+  DealProblem deal_problem_for(const PlannedStages& planned);
+  // deal_ranks() with sums of gradients, as the search does it, within the limits of such a pipeline.
+  std::vector<DealtRanks> deal_ranks_for(const PlannedStages& planned, const DealProblem& problem) const;
+  // shortest_deal() likewise, beside what was planned. nullopt where there is nothing to deal, or it is not known.
+  std::optional<DealBound> deal_bound(const PlannedStages& planned);
 
  private:
   // A step planned on the ranks of a stage, as one stage.
@@ -122,14 +161,28 @@ class StagePlanner {
     StageSplits inside;
     CutPlaces places;
   };
+  // A way to deal the ranks, with the way within the stages by which it is estimated.
+  struct Unequal {
+    DealtRanks dealt;
+    int micro_batches = 1;
+    size_t way = 0;
+  };
+
+  using PlacesKey = std::tuple<int, std::string, int, bool, int>;
 
   const StepGraphs& graphs(int micro_batches);
+  // Ways to share a stage's work that nobody searches for, and all of them.
+  std::vector<StageSplit> given_insides(int num_ranks) const;
   const std::vector<StageSplit>& insides(int num_ranks);
   std::vector<StageSplits> insides(const mesh::StageRanks& ranks);
   WithinStage within(const StageSplit& inside, const ir::Graph& micro, const StageOptions& stages, int num_ranks) const;
   StagedPlan stage(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches,
                    const CellStages& cells);
+  const CutPlaces& sized_places(const StageSplit& inside, int num_ranks, int micro_batches, int num_chunks,
+                                const Link& link);
   CutPlaces places(const StageSplits& inside, const mesh::StageRanks& ranks, int micro_batches);
+  DealProblem deal_problem(int num_stages, int micro_batches,
+                           const std::function<StageSplit(int num_ranks)>& inside_of);
   std::vector<Base> bases(const mesh::StageRanks& ranks, int micro_batches);
   PlannedStages simulate(const Base& base, const mesh::StageRanks& ranks, int micro_batches, const StageCuts& cuts);
   PlannedStages fitted(const Base& base, const mesh::StageRanks& ranks, int micro_batches);
@@ -139,7 +192,15 @@ class StagePlanner {
   std::vector<CellStage> chunks(int num_stages) const {
     return chunks_of(num_stages, options_.segments, options_.schedule);
   }
+  std::vector<int> stages_of_chunks(int num_stages) const;
   void require_shares(const mesh::StageRanks& ranks, int micro_batches) const;
+
+  // Of the search.
+  Search search_equal();
+  std::vector<Unequal> estimate_unequal(Search& result);
+  void search_inside(Search& result);
+  // Adds it with its plan, or with what speaks against it.
+  void simulate_candidate(Search& result, Candidate candidate, const Base& base);
 
   const ir::Graph& whole_;
   int64_t rows_;
@@ -149,6 +210,9 @@ class StagePlanner {
   const StageSearchOptions& options_;
   std::map<int, StepGraphs> graphs_;
   std::map<int, std::vector<StageSplit>> insides_;
+  // By number of ranks, way within the stage, micro-batches, whether a link between hosts is crossed, and chunks, 0
+  // where no cell is cut.
+  std::map<PlacesKey, CutPlaces> places_;
 };
 
 }  // namespace tessera::compiler

@@ -66,7 +66,8 @@ void add_stage_options(CLI::App& command, StagesCommand& options, const std::str
   command.add_option("--stages", options.stages, stages_help);
   command
       .add_option("--stage_ranks", options.ranks,
-                  "how many ranks each stage has, such as 3,1: stage 0 the first ones; default: equally many")
+                  "how many ranks each stage has, such as 3,1: stage 0 the first ones; default: equally many, or what "
+                  "tessera plan --stages auto finds")
       ->delimiter(',')
       ->check(count_from(1));
   command

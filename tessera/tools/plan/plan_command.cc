@@ -13,6 +13,7 @@
 #include "tessera/tools/plan/plan_why.h"
 #include "tessera/tools/plan/stages_page.h"
 #include "tessera/tools/plan/stages_text.h"
+#include "tessera/tools/plan/stages_why.h"
 
 namespace tessera::tools {
 namespace {
@@ -50,6 +51,7 @@ constexpr const char* kFooter =
     "(docs/pipelines.md)\n"
     "  tessera plan resnet50 --devices 8 --stages auto                       whether one is faster, and which\n"
     "  tessera plan resnet50 --devices 8 --stages 4 --why 0                  what other places for its first cut cost\n"
+    "  tessera plan resnet50 --devices 8 --stages auto --why ranks           what other numbers of ranks cost\n"
     "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
     "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
@@ -160,7 +162,7 @@ int run(Arguments& arguments) {
       const auto page = step->taken ? stages_page(*step, model) : plan_page(*step->one_stage, model);
       FileSystem::local().write_atomically(arguments.html, page);
     }
-    const auto text = !arguments.why.empty() ? why_cut_text(*step, arguments.why, arguments.num_choices)
+    const auto text = !arguments.why.empty() ? why_stages_text(*step, arguments.why, arguments.num_choices)
                       : arguments.json       ? stages_json(*step, model)
                                              : stages_text(*step, model);
     std::fputs(text.c_str(), stdout);
@@ -196,14 +198,15 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   add_search_options(*plan, arguments.plan);
   add_stage_options(*plan, arguments.stages,
                     "cut the network into so many stages of a pipeline, with as many ranks each; auto: as many as make "
-                    "a step shortest, one among them");
+                    "a step shortest, one among them, each with as many ranks as make it so");
   plan->add_option("--rows", arguments.num_rows, "the rows of operators that are printed, those that take longest")
       ->check(count_from(0))
       ->capture_default_str();
-  auto* why =
-      plan->add_option("--why", arguments.why,
-                       "print instead what the next best choices of an operator would cost, as up:matmul or 'gradient "
-                       "up:matmul'; with --stages those of a cut: 0 is the one between stages 0 and 1");
+  auto* why = plan->add_option(
+      "--why", arguments.why,
+      "print instead what the next best choices of an operator would cost, as up:matmul or 'gradient "
+      "up:matmul'; with --stages those of a cut: 0 is the one between stages 0 and 1; or of 'ranks': how many "
+      "each stage has");
   plan->add_option("--choices", arguments.num_choices, "with --why: how many choices are printed")
       ->check(count_from(0))
       ->capture_default_str();

@@ -7,8 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tessera/tools/arguments/usage_error.h"
-#include "tessera/tools/plan/plan_why.h"
+#include "tessera/tools/plan/stages_words.h"
 
 namespace tessera::tools {
 namespace {
@@ -19,29 +18,12 @@ using compiler::PlannedStages;
 // Of a picture: a line of it should fit onto a wide screen.
 constexpr int kPictureWidth = 150;
 
-std::string plural(int64_t count, const std::string& noun) {
-  const char* const ending = count == 1 ? "" : noun.ends_with("batch") ? "es" : "s";
-  return fmt::format("{} {}{}", count, noun, ending);
-}
-
 std::string seconds_or_no_fit(double seconds) { return std::isfinite(seconds) ? format_seconds(seconds) : "no fit"; }
 
 std::string ranks_text(const PlannedStages& planned, int stage) {
   const int first = planned.ranks.first(stage);
   const int count = planned.ranks.count(stage);
   return count == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, first + count - 1);
-}
-
-// "2 ranks", of each stage; "3 + 1 ranks".
-std::string ranks_of_stages(const PlannedStages& planned) {
-  return planned.ranks.are_equal() ? plural(planned.ranks.count(0), "rank") : planned.ranks.to_string() + " ranks";
-}
-
-const compiler::CutPiece& first_piece(const PlannedStages& planned, int chunk) {
-  return planned.places.problem.pieces[static_cast<size_t>(planned.begin_of(chunk))];
-}
-const compiler::CutPiece& last_piece(const PlannedStages& planned, int chunk) {
-  return planned.places.problem.pieces[static_cast<size_t>(planned.end_of(chunk) - 1)];
 }
 
 // What crosses the cut after a chunk, there and back, for a micro-batch, by each rank.
@@ -105,24 +87,33 @@ std::string table_of(const PlannedStages& planned) {
   return text;
 }
 
-// The name that --schedule takes, and what the search came to where that is "auto".
-std::string schedule_of(const PlannedStages& planned, const StagesStep& step) {
-  const auto& name = step.options.schedule;
-  const auto& origin = planned.simulated.found.origin;
-  return name == origin ? name : fmt::format("{} ({})", name, origin);
-}
-
-// "4 stages", or "4 stages of 2 segments".
-std::string stages_name(const PlannedStages& planned) {
-  const auto stages = plural(planned.num_stages, "stage");
-  return planned.num_segments() == 1 ? stages : stages + " of " + plural(planned.num_segments(), "segment");
-}
-
 std::string title_of(const PlannedStages& planned, const StagesStep& step, const std::string& model) {
   return fmt::format("{} on {} as {} of {}, machines \"{}\": {} of {}, within a stage {}, schedule {}\n", model,
-                     plural(step.num_ranks, "rank"), stages_name(planned), ranks_of_stages(planned), step.profile.name,
+                     plural(step.num_ranks, "rank"), stages_name(planned), ranks_name(planned.ranks), step.profile.name,
                      plural(planned.micro_batches, "micro-batch"), plural(step.rows / planned.micro_batches, "row"),
-                     name_of(planned.inside), schedule_of(planned, step));
+                     name_of(planned.inside), schedule_name(planned, step));
+}
+
+// How the ranks are dealt, where that was searched for.
+std::string ranks_of(const StagesStep& step) {
+  const PlannedStages& planned = *step.taken;
+  if (!step.is_auto || planned.num_stages == step.num_ranks) return "";
+  const auto bound = step.planner->deal_bound(planned);
+  if (!bound) return "";
+  const auto sizes = compiler::sizes_of_stages(step.num_ranks);
+  const auto among = static_cast<int>(sizes.size()) == step.num_ranks - 1
+                         ? std::string()
+                         : fmt::format(", each of {} ranks,", fmt::join(sizes, ", "));
+  const auto dealt = fmt::format("of all ways to deal {} to {}{}", plural(step.num_ranks, "rank"),
+                                 plural(planned.num_stages, "stage"), among);
+  const auto what = fmt::format("shorter longest {}, its share of the sums of gradients included",
+                                planned.num_segments() == 1 ? "stage" : "chunk");
+  const double gap = bound->gap();
+  if (gap == 0) return fmt::format("ranks     proven: {} none has a {}\n", dealt, what);
+  const auto& shortest = bound->shortest;
+  const auto who = shortest.ranks == planned.ranks ? "the same, cut otherwise," : shortest.ranks.to_string();
+  return fmt::format("ranks     {} {} has a {} ({} a micro-batch): gap {:.2f} %\n", dealt, who, what,
+                     format_seconds(shortest.cuts.longest_seconds), 100 * gap);
 }
 
 std::string stages_of(const StagesStep& step) {
@@ -142,17 +133,30 @@ std::string stages_of(const StagesStep& step) {
       "micro-batch)\n",
       stages_name(planned), plural(static_cast<int64_t>(planned.places.problem.places.size()), "place"),
       planned.num_segments() == 1 ? "stage" : "chunk", format_seconds(planned.cuts.longest_seconds));
+  text += ranks_of(step);
   text += fmt::format("beside    data parallel on {}: {}\n", plural(step.num_ranks, "rank"),
                       seconds_or_no_fit(step.data_parallel_seconds));
   return text + "\n" + picture_of(planned);
 }
 
+// With the ranks of each stage where these differ.
+std::string candidate_name(const PlannedStages& planned, const StagesStep& step) {
+  const auto of_ranks = planned.ranks.are_equal() ? "" : " of " + ranks_name(planned.ranks);
+  return fmt::format("{}{}, {} micro-batches, {}, {}", stages_name(planned), of_ranks, planned.micro_batches,
+                     name_of(planned.inside), schedule_name(planned, step));
+}
+
 // What --stages auto has compared.
 std::string comparison_of(const StagesStep& step) {
-  auto text = fmt::format("  {:<72}{:>12}{:>12}\n", "simulated", "step", "memory");
+  std::string text;
+  size_t width = 72;
+  for (const auto& candidate : step.search.candidates) {
+    if (candidate.planned) width = std::max(width, candidate_name(*candidate.planned, step).size() + 1);
+  }
   const auto row = [&](const std::string& name, const std::string& seconds, const std::string& bytes, bool is_taken) {
-    text += fmt::format("  {:<72}{:>12}{:>12}{}\n", name, seconds, bytes, is_taken ? "  taken" : "");
+    text += fmt::format("  {:<{}}{:>12}{:>12}{}\n", name, width, seconds, bytes, is_taken ? "  taken" : "");
   };
+  row("simulated", "step", "memory", false);
   if (step.one_stage) {
     const auto& taken = step.one_stage->chosen->taken();
     row("one stage, " + taken.origin, seconds_or_no_fit(step.one_stage_seconds()),
@@ -164,20 +168,24 @@ std::string comparison_of(const StagesStep& step) {
     const auto& candidate = step.search.candidates[i];
     if (!candidate.planned) continue;
     const auto& planned = *candidate.planned;
-    row(fmt::format("{}, {} micro-batches, {}, {}", stages_name(planned), planned.micro_batches,
-                    name_of(planned.inside), schedule_of(planned, step)),
-        format_seconds(planned.step_seconds()), format_bytes(planned.simulated.memory_bytes()),
-        step.taken && step.search.fastest == i);
+    row(candidate_name(planned, step), format_seconds(planned.step_seconds()),
+        format_bytes(planned.simulated.memory_bytes()), step.taken && step.search.fastest == i);
   }
   if (step.search.num_hopeless > 0) {
     text += fmt::format("not simulated, because the sum of their operators' times is longer: {}\n",
                         plural(step.search.num_hopeless, "pipeline"));
   }
+  if (step.search.num_unequal > 0) {
+    const auto num_tried = std::count_if(step.search.candidates.begin(), step.search.candidates.end(),
+                                         [](const auto& candidate) { return !candidate.ranks.are_equal(); });
+    text += fmt::format("stages with different numbers of ranks: {} estimated, {} simulated\n",
+                        plural(step.search.num_unequal, "pipeline"), num_tried);
+  }
   std::map<std::string, std::vector<std::string>> faults;
   for (const auto& candidate : step.search.candidates) {
     if (candidate.fault.empty()) continue;
     auto& who = faults[candidate.fault];
-    auto name = fmt::format("{} stages, {} micro-batches", candidate.num_stages, candidate.micro_batches);
+    auto name = compiler::name_of(candidate.ranks, candidate.micro_batches);
     if (who.empty() || who.back() != name) who.push_back(std::move(name));
   }
   for (const auto& [fault, who] : faults) text += fmt::format("no pipeline of {}: {}\n", fmt::join(who, "; "), fault);
@@ -282,7 +290,9 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
   if (step.is_auto) {
     Json candidates = Json::array();
     for (const auto& candidate : step.search.candidates) {
-      Json entry = {{"num_stages", candidate.num_stages}, {"micro_batches", candidate.micro_batches}};
+      Json entry = {{"num_stages", candidate.ranks.num_stages()},
+                    {"stage_ranks", candidate.ranks.counts()},
+                    {"micro_batches", candidate.micro_batches}};
       if (candidate.planned) {
         entry["inside"] = name_of(candidate.planned->inside);
         entry["step_seconds"] = candidate.planned->step_seconds();
@@ -294,47 +304,16 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
     if (std::isfinite(step.one_stage_seconds())) json["one_stage_seconds"] = step.one_stage_seconds();
     json["candidates"] = candidates;
     json["left_out"] = step.search.left_out;
+    json["unequal_estimated"] = step.search.num_unequal;
     json["chosen_by"] = "simulation";
   }
   json["pipeline"] = step.taken ? json_of(*step.taken, step.options.schedule) : Json();
+  const auto bound = step.is_auto && step.taken ? step.planner->deal_bound(*step.taken) : std::nullopt;
+  if (bound) {
+    json["pipeline"]["shortest_dealt_ranks"] = bound->shortest.ranks.counts();
+    json["pipeline"]["dealt_gap"] = bound->gap();
+  }
   return json.dump(2) + "\n";
-}
-
-std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choices) {
-  if (!step.taken) throw UsageError("--why {}: one stage is taken, which has no cuts", cut);
-  const PlannedStages& planned = *step.taken;
-  const int64_t number = from_command_line([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
-  if (number < 0 || number + 1 >= planned.num_chunks()) {
-    throw UsageError("--why {}: the {} have the cuts 0 to {}", cut, stages_name(planned), planned.num_chunks() - 2);
-  }
-  const int at = static_cast<int>(number);
-  auto text = fmt::format(
-      "cut {} lies between {} and {}: a step of {}, whose longest stage takes {} a micro-batch and which needs {} a "
-      "rank\n",
-      at, last_piece(planned, at).last, first_piece(planned, at + 1).first, format_seconds(planned.step_seconds()),
-      format_seconds(planned.cuts.longest_seconds), format_bytes(planned.simulated.memory_bytes()));
-  for (int i = 1; i <= num_choices; ++i) {
-    // One before, one after, two before, ...
-    const int pieces = (i + 1) / 2 * (i % 2 == 1 ? -1 : 1);
-    const auto moved = compiler::moved_cut(planned.places.problem, planned.cuts, at, pieces);
-    if (!moved) continue;
-    const auto& pieces_of_it = planned.places.problem.pieces;
-    const auto end = static_cast<size_t>(moved->ends[static_cast<size_t>(at)]);
-    text += fmt::format("\n  between {} and {}: ", pieces_of_it[end - 1].last, pieces_of_it[end].first);
-    const auto place = planned.places.problem.place_behind(at, static_cast<int>(end) - 1);
-    const auto other = step.planner->plan_with(planned, *moved);
-    if (!other) {
-      text += "does not fit, or leaves a stage without parameters\n";
-      continue;
-    }
-    text += fmt::format(
-        "a step of {}, {}; longest stage {}, {}; {} there and {} back a micro-batch; {} a rank\n",
-        format_seconds(other->step_seconds()), signed_seconds(other->step_seconds() - planned.step_seconds()),
-        format_seconds(moved->longest_seconds), signed_seconds(moved->longest_seconds - planned.cuts.longest_seconds),
-        format_bytes(place.forward_bytes), format_bytes(place.backward_bytes),
-        format_bytes(other->simulated.memory_bytes()));
-  }
-  return text;
 }
 
 }  // namespace tessera::tools

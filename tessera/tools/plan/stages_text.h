@@ -1,4 +1,4 @@
-// A pipeline that was planned, as a table and a picture for people, or as JSON; why it is cut where it is.
+// A pipeline that was planned, as a table and a picture for people, or as JSON.
 #pragma once
 
 #include <string>
@@ -13,9 +13,5 @@ namespace tessera::tools {
 std::string stages_text(const StagesStep& step, const std::string& model);
 // Returns the same as one JSON object.
 std::string stages_json(const StagesStep& step, const std::string& model);
-
-// What the step would take if the cut between stage `cut` and the next one lay at one of the `num_choices` places
-// around it, each simulated. Throws UsageError for a cut that is not there.
-std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choices);
 
 }  // namespace tessera::tools

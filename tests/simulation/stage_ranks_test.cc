@@ -1,0 +1,252 @@
+// How a search deals the ranks to the stages of a pipeline: against all ways that there are, each planned by itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/random.h"
+#include "tessera/compiler/pipelines/choose_stages.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/momentum.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/session/trace.h"
+
+namespace tessera::compiler {
+namespace {
+
+constexpr int64_t kWidth = 16;
+
+// It cannot be cut: one layer, so many times.
+struct Repeated : nn::Cell {
+  explicit Repeated(int count) : times(count) {}
+  int times;
+  nn::Dense& layer = child<nn::Dense>("layer", kWidth, kWidth);
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    for (int i = 0; i < times; ++i) x = ops::tanh(layer(x));
+    return x;
+  }
+};
+
+// Cells one after the other, which take so long beside each other.
+struct InTurn : nn::Cell {
+  explicit InTurn(const std::vector<int>& times) {
+    for (size_t i = 0; i < times.size(); ++i) cells.push_back(&child<Repeated>(fmt::format("cell{}", i), times[i]));
+  }
+  std::vector<Repeated*> cells;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override {
+    for (Repeated* cell : cells) x = (*cell)(x);
+    return x;
+  }
+};
+
+// Nothing but arithmetic takes long.
+MachineProfile computing() {
+  const Link link{.bytes_per_second = 1e12, .latency_seconds = 1e-9};
+  return {.name = "computing",
+          .flops_per_second = {{DType::kF32, 1e9}},
+          .memory_bytes_per_second = 1e13,
+          .kernel_overhead_seconds = 1e-9,
+          .ranks_per_host = 64,
+          .intra_host = link,
+          .inter_host = link};
+}
+
+// A network's planner, with all that it looks at.
+struct Planning {
+  Planning(const std::vector<int>& times, int num_ranks, int64_t batch_rows, StageSearchOptions search = {},
+           MachineProfile machines = computing())
+      : network(times), rows(batch_rows), profile(std::move(machines)), options(std::move(search)) {
+    options.searches_inside = false;
+    planner = std::make_unique<StagePlanner>(
+        whole, rows, [this](int micro_batches) { return graphs(micro_batches); }, num_ranks, profile, options);
+  }
+
+  StepGraphs graphs(int micro_batches) {
+    const Shape shape = {rows / micro_batches, kWidth};
+    const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}}, {"y", {DType::kF32, shape}}};
+    StepGraphs graphs;
+    graphs.micro = session::trace_train_step(network, &loss, optimizer, inputs, {.training = true},
+                                             {.sens = 1.0 / micro_batches, .part = session::StepPart::kAccumulate});
+    graphs.update = session::trace_update(network, &loss, optimizer, {.training = true});
+    const auto trainable = network.trainable_parameters();
+    const auto accumulators = nn::gradient_accumulators(trainable);
+    for (size_t i = 0; i < trainable.size(); ++i) {
+      graphs.stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+    }
+    return graphs;
+  }
+
+  InTurn network;
+  nn::MSELoss loss;
+  nn::Momentum optimizer{{.learning_rate = 0.1, .momentum = 0.9}};
+  int64_t rows;
+  ir::Graph whole;
+  MachineProfile profile;
+  StageSearchOptions options;
+  std::unique_ptr<StagePlanner> planner;
+};
+
+const PlannedStages& fastest_of(const StagePlanner::Search& search) {
+  return *search.candidates.at(search.fastest.value()).planned;
+}
+
+double fastest_of_equal(const StagePlanner::Search& search) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const auto& candidate : search.candidates) {
+    if (candidate.planned && candidate.ranks.are_equal()) {
+      fastest = std::min(fastest, candidate.planned->step_seconds());
+    }
+  }
+  return fastest;
+}
+
+// All ways to deal so many ranks to so many stages.
+std::vector<std::vector<int>> all_ways(int ranks, int stages) {
+  if (stages == 1) return {{ranks}};
+  std::vector<std::vector<int>> ways;
+  for (int first = 1; first <= ranks - stages + 1; ++first) {
+    for (auto way : all_ways(ranks - first, stages - 1)) {
+      way.insert(way.begin(), first);
+      ways.push_back(std::move(way));
+    }
+  }
+  return ways;
+}
+
+TEST(StageRanks, AHalfThatTakesThreeTimesAsLongHasThreeOfFourRanks) {
+  for (const char* schedule : {"1f1b", "gpipe", "auto"}) {
+    for (const bool is_first : {true, false}) {
+      SCOPED_TRACE(schedule);
+      Planning planning(is_first ? std::vector{12, 4} : std::vector{4, 12}, 4, 48, {.schedule = schedule});
+      const auto search = planning.planner->search();
+      const auto& found = fastest_of(search);
+      EXPECT_EQ(found.ranks, mesh::StageRanks(is_first ? std::vector{3, 1} : std::vector{1, 3}));
+      // Two ranks of each stage leave one of three quarters of the work to half of the ranks.
+      EXPECT_LT(1.2 * found.step_seconds(), fastest_of_equal(search));
+      const auto bound = planning.planner->deal_bound(found);
+      EXPECT_EQ(bound->shortest.ranks, found.ranks);
+      EXPECT_EQ(bound->gap(), 0);
+    }
+  }
+}
+
+TEST(StageRanks, HalvesThatTakeEquallyLongHaveEquallyManyRanks) {
+  Planning planning({6, 6}, 4, 48, {.schedule = "1f1b"});
+  const auto search = planning.planner->search();
+  EXPECT_EQ(fastest_of(search).ranks, mesh::StageRanks({2, 2}));
+  EXPECT_GT(search.num_unequal, 0);
+}
+
+TEST(StageRanks, ThreeRanksAreATwoStagePipelineToo) {
+  Planning planning({8, 4}, 3, 24, {.micro_batches = 4, .schedule = "1f1b"});
+  const auto search = planning.planner->search();
+  EXPECT_EQ(fastest_of(search).ranks, mesh::StageRanks({2, 1}));
+}
+
+TEST(StageRanks, TwoRanksCanBeDealtInOneWay) {
+  Planning planning({8, 4}, 2, 24, {.schedule = "1f1b"});
+  const auto search = planning.planner->search();
+  EXPECT_EQ(search.num_unequal, 0);
+  EXPECT_EQ(fastest_of(search).ranks, mesh::StageRanks({1, 1}));
+}
+
+TEST(StageRanks, WhatIsFoundIsWhatItsRanksSayByHand) {
+  Planning planning({12, 4}, 4, 48, {.schedule = "1f1b"});
+  const auto search = planning.planner->search();
+  const auto& found = fastest_of(search);
+  Planning again({12, 4}, 4, 48, {.schedule = "1f1b"});
+  const auto by_hand = again.planner->plan(found.ranks, found.micro_batches);
+  EXPECT_EQ(by_hand.step_seconds(), found.step_seconds());
+  EXPECT_EQ(by_hand.cuts.ends, found.cuts.ends);
+  EXPECT_EQ(by_hand.cells, found.cells);
+}
+
+TEST(StageRanks, AreTheSameWhoeverSearches) {
+  for (const auto& times : {std::vector{9, 2, 4}, std::vector{3, 3, 3, 7}}) {
+    Planning one(times, 5, 40, {.schedule = "auto"});
+    Planning other(times, 5, 40, {.schedule = "auto"});
+    const auto a = one.planner->search();
+    other.planner->plan(mesh::StageRanks({2, 3}), 4);  // what it remembers changes nothing
+    const auto b = other.planner->search();
+    ASSERT_EQ(a.candidates.size(), b.candidates.size());
+    EXPECT_EQ(a.fastest, b.fastest);
+    for (size_t i = 0; i < a.candidates.size(); ++i) {
+      EXPECT_EQ(a.candidates[i].ranks, b.candidates[i].ranks);
+      EXPECT_EQ(a.candidates[i].micro_batches, b.candidates[i].micro_batches);
+      EXPECT_EQ(a.candidates[i].estimate, b.candidates[i].estimate);
+    }
+    EXPECT_EQ(fastest_of(a).step_seconds(), fastest_of(b).step_seconds());
+  }
+}
+
+// A rank of three has fewer rows, and so keeps less, than one of two.
+TEST(StageRanks, FitWhereEquallyManyDoNot) {
+  Planning unlimited({14, 2}, 4, 48, {.micro_batches = 4, .schedule = "gpipe"});
+  const auto three = unlimited.planner->plan(mesh::StageRanks({3, 1}), 4);
+  const auto two = unlimited.planner->plan(mesh::StageRanks({2, 2}), 4);
+  ASSERT_LT(three.simulated.memory_bytes(), two.simulated.memory_bytes());
+  const auto limit = (three.simulated.memory_bytes() + two.simulated.memory_bytes()) / 2;
+  Planning planning({14, 2}, 4, 48, {.micro_batches = 4, .schedule = "gpipe", .memory_limit_bytes = limit});
+  const auto search = planning.planner->search();
+  EXPECT_EQ(fastest_of(search).ranks, mesh::StageRanks({3, 1}));
+  EXPECT_LE(fastest_of(search).simulated.memory_bytes(), limit);
+  EXPECT_EQ(fastest_of_equal(search), std::numeric_limits<double>::infinity());
+}
+
+TEST(StageRanks, WhereNothingFitsNothingIsFound) {
+  Planning planning({12, 4}, 4, 48, {.schedule = "1f1b", .memory_limit_bytes = 1000});
+  const auto search = planning.planner->search();
+  EXPECT_FALSE(search.fastest);
+  for (const auto& candidate : search.candidates) EXPECT_FALSE(candidate.fault.empty());
+}
+
+// Every way to deal the ranks to every number of stages, with every number of micro-batches, is planned and simulated
+// by itself: what the search finds is not slower than any of equal stages, and close to the best of all.
+TEST(StageRanks, AreNeverWorseThanEqualOnesAndCloseToTheBestOfAll) {
+  int num_unequal = 0;
+  double worst = 1;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    uint64_t next = 0;
+    const auto draw = [&](int64_t below) { return random_below({.seed = seed}, next++, below); };
+    std::vector<int> times(static_cast<size_t>(2 + draw(3)));
+    for (int& each : times) each = static_cast<int>(1 + draw(9));
+    const int ranks = static_cast<int>(3 + draw(3));
+    auto profile = computing();
+    if (seed % 2 == 1) profile.kernel_overhead_seconds = 2e-6;
+    if (seed % 3 == 1) profile.intra_host.bytes_per_second = 1e9;
+    SCOPED_TRACE(fmt::format("seed {}: {} ranks, cells that take {}", seed, ranks, fmt::join(times, ", ")));
+    Planning planning(times, ranks, 120, {.schedule = "1f1b"}, profile);
+    const auto search = planning.planner->search();
+    const auto& found = fastest_of(search);
+    EXPECT_LE(found.step_seconds(), fastest_of_equal(search));
+    num_unequal += found.ranks.are_equal() ? 0 : 1;
+    double best = std::numeric_limits<double>::infinity();
+    for (int stages = 2; stages <= ranks; ++stages) {
+      for (const int count : planning.planner->micro_batches_for(stages)) {
+        for (const auto& way : all_ways(ranks, stages)) {
+          try {
+            const auto planned = planning.planner->plan(mesh::StageRanks(way), count);
+            best = std::min(best, planned.step_seconds());
+          } catch (const InvalidArgument&) {
+            // Too few cells for so many stages.
+          }
+        }
+      }
+    }
+    EXPECT_GE(found.step_seconds(), best);
+    EXPECT_LE(found.step_seconds(), 1.03 * best);
+    worst = std::max(worst, found.step_seconds() / best);
+  }
+  EXPECT_GE(num_unequal, 4);
+  std::cout << fmt::format("{} of 12 have unequal stages; at worst {:.4f} times the best\n", num_unequal, worst);
+}
+
+}  // namespace
+}  // namespace tessera::compiler
