@@ -230,6 +230,33 @@ TEST(PlanStages, WhyRanksSaysWhatOtherNumbersOfRanksCost) {
   EXPECT_TRUE(of_given.text.starts_with("ranks 1 each: a step of ")) << of_given.text;
 }
 
+TEST(PlanStages, DiffSaysWhatTwoPipelinesDoDifferently) {
+  const auto save = [](const std::string& name, const std::string& arguments) {
+    const auto path = scratch(name);
+    std::ofstream(path) << run("plan " + arguments + " --quiet --json").text;
+    return path;
+  };
+  const auto equal = save("equal.json", "lenet5 --devices 4 --batch_size 96 --stages 2 --micro_batches 4");
+  const auto unequal = save("unequal.json", "lenet5 --devices 4 --batch_size 96 --stage_ranks 1,3 --micro_batches 4");
+  const auto outcome = run(fmt::format("plan lenet5 --diff {} {}", equal, unequal));
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find(": 2 stages of 2 + 2 ranks, 4 micro-batches, "), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find(": 2 stages of 1 + 3 ranks, 4 micro-batches, "), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("\nstage 1: 2 ranks, "), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("\ncells on other stages: "), std::string::npos) << outcome.text;
+  EXPECT_NE(run(fmt::format("plan lenet5 --diff {0} {0}", equal)).text.find("cells on other stages: none\n"),
+            std::string::npos);
+  // What cannot be compared.
+  const auto of_one_stage = save("one_stage.json", "mlp --devices 2 --batch_size 64 --stages auto");
+  EXPECT_NE(run(fmt::format("plan lenet5 --diff {} {}", equal, of_one_stage)).text.find("one stage was taken"),
+            std::string::npos);
+  const auto plan = scratch("plan.json");
+  run("plan mlp --devices 2 --batch_size 64 --quiet --out " + plan);
+  EXPECT_NE(run(fmt::format("plan lenet5 --diff {} {}", equal, plan)).text.find("compare two of a kind"),
+            std::string::npos);
+  for (const auto& path : {equal, unequal, of_one_stage, plan}) std::filesystem::remove(path);
+}
+
 TEST(PlanStages, ThePageDrawsEveryPhaseAndAsksForNothing) {
   const auto path = scratch("page.html");
   const std::string step = "lenet5 --devices 2 --batch_size 64 --stages 2 --micro_batches 4 --schedule 1f1b";

@@ -5,12 +5,14 @@
 #include "tessera/tools/arguments/option_use.h"
 #include "tessera/tools/arguments/step_arguments.h"
 #include "tessera/tools/arguments/usage.h"
+#include "tessera/tools/arguments/usage_error.h"
 #include "tessera/tools/plan/plan_budget.h"
 #include "tessera/tools/plan/plan_memory.h"
 #include "tessera/tools/plan/plan_page.h"
 #include "tessera/tools/plan/plan_step.h"
 #include "tessera/tools/plan/plan_text.h"
 #include "tessera/tools/plan/plan_why.h"
+#include "tessera/tools/plan/stages_diff.h"
 #include "tessera/tools/plan/stages_page.h"
 #include "tessera/tools/plan/stages_text.h"
 #include "tessera/tools/plan/stages_why.h"
@@ -141,6 +143,16 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   return uses;
 }
 
+// Of two plans, or of two pipelines.
+std::string difference_of(const PlanCommand& command, const std::string& first, const std::string& second) {
+  const bool is_first = is_stages_file(first);
+  if (is_first != is_stages_file(second)) {
+    throw UsageError("--diff: {} is a pipeline, {} is a plan of one stage: compare two of a kind",
+                     is_first ? first : second, is_first ? second : first);
+  }
+  return is_first ? stages_diff_text(first, second) : diff_text(command, first, second);
+}
+
 // Returns the exit code.
 int run(Arguments& arguments) {
   if (arguments.shows_memory) {
@@ -152,7 +164,7 @@ int run(Arguments& arguments) {
   auto command = arguments.plan;
   command.progress = !arguments.quiet;
   if (!arguments.diff.empty()) {
-    std::fputs(diff_text(command, arguments.diff[0], arguments.diff[1]).c_str(), stdout);
+    std::fputs(difference_of(command, arguments.diff[0], arguments.diff[1]).c_str(), stdout);
     return 0;
   }
   const auto& model = command.step.model;
@@ -211,7 +223,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->check(count_from(0))
       ->capture_default_str();
   auto* diff =
-      plan->add_option("--diff", arguments.diff, "print instead what two plan files for this step do differently")
+      plan->add_option("--diff", arguments.diff,
+                       "print instead what two plan files for this step do differently, or two pipelines that --json "
+                       "has written")
           ->expected(2)
           ->excludes(why);
   plan->add_option(
