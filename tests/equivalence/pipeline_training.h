@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/nn/cell.h"
 #include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/testing/run_ranks.h"
@@ -48,6 +49,8 @@ struct Row {
   std::vector<std::string> recomputed = {};  // cells, by path
   bool finds_cuts = false;                   // automatic parallelism does, in place of `cells`
   int segments = 0;                          // then
+  bool finds_ranks = false;                  // and how many stages there are, and how many ranks each has
+  std::optional<compiler::MachineProfile> profile = std::nullopt;  // by which it does; none: the example
 
   int num_ranks() const;
 };
@@ -55,13 +58,16 @@ struct Row {
 struct Outcome {
   std::vector<double> losses;
   std::map<std::string, std::vector<double>> values;
+  std::map<int, int> ranks = {};  // by stage how many
 };
 
 // As float64 on plain loops, or float32 on fast kernels. `dtype`: of the parameters.
 Outcome train_pipeline(const Row& row, DType dtype, bool reference);
 // On one device that accumulates.
 Outcome train_alone(const Row& row, DType dtype, bool reference);
-// The largest relative deviation of losses and parameters between them.
+// The largest relative deviation of losses and parameters; of a single step that of its loss.
+double deviation_between(const Outcome& one, const Outcome& many);
+// That between these two.
 double deviation_of(const Row& row, DType dtype, bool reference);
 
 // Where cells of the networks are.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "tessera/base/random.h"
@@ -140,6 +141,41 @@ std::vector<Row> unequal_rows() {
 
 INSTANTIATE_TEST_SUITE_P(Matrix, UnequalPipelines, testing::ValuesIn(rows_there(unequal_rows())),
                          [](const auto& info) { return info.param.name; });
+
+// Links on which replicas of many parameters cost more than arithmetic does.
+compiler::MachineProfile slow_links() {
+  const compiler::Link link{.bytes_per_second = 1e8, .latency_seconds = 1e-7};
+  return {.name = "slow links",
+          .flops_per_second = {{DType::kF32, 1e9}},
+          .memory_bytes_per_second = 1e13,
+          .kernel_overhead_seconds = 1e-9,
+          .ranks_per_host = 8,
+          .intra_host = link,
+          .inter_host = link};
+}
+
+// Of four ranks the first cell, which takes three times as long as all others, has three.
+TEST(FoundRanks, OfUnequalStagesGiveLossesAndParametersOfOneDevice) {
+  for (const char* schedule : {"1f1b", "zb_h1", "auto"}) {
+    for (const bool has_shards : {false, true}) {
+      const Row row{.name = fmt::format("{}{}", schedule, has_shards ? ", optimizer shards" : ""),
+                    .network = "uneven",
+                    .schedule = schedule,
+                    .ranks_per_stage = 2,
+                    .rows = 12,
+                    .parallel_optimizer = has_shards,
+                    .clip_norm = has_shards ? 0.1 : 0,
+                    .finds_cuts = true,
+                    .finds_ranks = true,
+                    .profile = slow_links()};
+      SCOPED_TRACE(row.name);
+      const auto exact = train_pipeline(row, DType::kF64, true);
+      EXPECT_EQ(exact.ranks, (std::map<int, int>{{0, 3}, {1, 1}}));
+      EXPECT_LT(deviation_between(train_alone(row, DType::kF64, true), exact), 1e-10);
+      EXPECT_LT(deviation_of(row, DType::kF32, false), 1e-4);
+    }
+  }
+}
 
 // A step whose last micro-batch is not finite leaves no trace on any stage but a smaller scale.
 TEST(UnequalHalfPrecision, SkipsTheStepsThatOneDeviceSkips) {

@@ -48,15 +48,16 @@ void for_each_option(PipelineOptions& options, const Visit& visit) {
   visit(
       OptionInfo{.name = "stages",
                  .doc = "Into how many stages the network is cut; not given: as many as \"ranks\" names; \"auto\", in "
-                        "automatic parallelism: as many as a search finds to be fastest, with so many micro-batches "
-                        "if their number is not given.",
+                        "automatic parallelism: as many as a search finds to be fastest, with so many ranks each, and "
+                        "so many micro-batches if their number is not given.",
                  .member = "pipeline.stages",
                  .least = 1,
                  .most = kMostInt},
       options.stages);
   visit(OptionInfo{.name = "ranks",
                    .doc = "How many ranks each stage has, such as [3, 1]: stage 0 has the first ones, stage 1 those "
-                          "after them. Not given: equally many, so that the stages must divide the ranks.",
+                          "after them. Not given: equally many, so that the stages must divide the ranks, or, where "
+                          "\"stages\" is \"auto\", as many as are found.",
                    .member = "pipeline.ranks",
                    .least = 1,
                    .most = kMostInt},

@@ -11,29 +11,28 @@
 namespace tessera::train {
 namespace {
 
-// Numbers of micro-batches that are looked at for so many stages.
-std::vector<int> counts_for(int num_stages, int64_t rows, const PipelineOptions& options) {
-  if (options.micro_batches > 0) return {static_cast<int>(options.micro_batches)};
-  return num_stages == 1 ? std::vector<int>{1} : compiler::micro_batch_counts(rows, num_stages);
-}
-
 // One stage, as data parallel, counts as a pipeline: it must be left by so much as a plan of its own would be.
-compiler::PlannedStages find_fastest(compiler::StagePlanner& planner, int num_ranks, int64_t rows,
-                                     const PipelineOptions& options) {
+compiler::PlannedStages find_fastest(compiler::StagePlanner& planner, int num_ranks, const PipelineOptions& options) {
   std::optional<compiler::PlannedStages> best;
   std::vector<std::string> faults;
+  const auto offer = [&](compiler::PlannedStages planned) {
+    const double worthwhile = best && best->num_stages == 1 ? 1 - compiler::kWorthwhile : 1;
+    if (!best || planned.step_seconds() < worthwhile * best->step_seconds()) best = std::move(planned);
+  };
   auto stage_counts = compiler::stage_counts(num_ranks);
   stage_counts.insert(stage_counts.begin(), 1);
   for (const int stages : stage_counts) {
-    for (const int count : counts_for(stages, rows, options)) {
+    const bool is_whole = stages == 1 && options.micro_batches == 0;
+    for (const int count : is_whole ? std::vector{1} : planner.micro_batches_for(stages)) {
       try {
-        auto planned = planner.plan(stages, count);
-        const double worthwhile = best && best->num_stages == 1 ? 1 - compiler::kWorthwhile : 1;
-        if (!best || planned.step_seconds() < worthwhile * best->step_seconds()) best = std::move(planned);
+        offer(planner.plan(stages, count));
       } catch (const InvalidArgument& error) {
         faults.push_back(fmt::format("{} stages, {} micro-batches: {}", stages, count, error.what()));
       }
     }
+  }
+  for (auto& candidate : planner.search_unequal().candidates) {
+    if (candidate.planned) offer(std::move(*candidate.planned));
   }
   if (best) return std::move(*best);
   throw InvalidArgument("no number of stages fits:\n  {}", fmt::join(faults, "\n  "));
@@ -52,9 +51,10 @@ void say_found(const compiler::PlannedStages& planned, const compiler::MachinePr
     text += fmt::format("\n  stage {}: {}, {} a rank", stage, fmt::join(parts, " and "),
                         format_bytes(planned.simulated.stages[static_cast<size_t>(stage)].memory_bytes()));
   }
-  log_info("cut into {} stage{}; by the profile \"{}\" a step takes {}, none of these stages less than {}{}",
-           planned.num_stages, planned.num_stages == 1 ? "" : "s", profile.name, format_seconds(planned.step_seconds()),
-           format_seconds(planned.simulated.bound_seconds()), text);
+  const auto of_ranks = planned.ranks.are_equal() ? "" : fmt::format(" of {} ranks", planned.ranks.to_string());
+  log_info("cut into {} stage{}{}; by the profile \"{}\" a step takes {}, none of these stages less than {}{}",
+           planned.num_stages, planned.num_stages == 1 ? "" : "s", of_ranks, profile.name,
+           format_seconds(planned.step_seconds()), format_seconds(planned.simulated.bound_seconds()), text);
 }
 
 }  // namespace
@@ -89,7 +89,8 @@ FoundCuts find_cuts(cluster::Context& context, int64_t rows,
                     const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
                     const ModelOptions& options, const compiler::MachineProfile& profile) {
   // Within a stage as the mode does it: nothing is searched there, so the whole step is not asked for.
-  const compiler::StageSearchOptions search{.schedule = options.pipeline.schedule,
+  const compiler::StageSearchOptions search{.micro_batches = static_cast<int>(options.pipeline.micro_batches),
+                                            .schedule = options.pipeline.schedule,
                                             .segments = options.pipeline.segments,
                                             .receive_ahead = options.pipeline.receive_ahead,
                                             .memory_limit_bytes = options.session.memory_limit_bytes,
@@ -98,7 +99,7 @@ FoundCuts find_cuts(cluster::Context& context, int64_t rows,
   compiler::StagePlanner planner(whole, rows, graphs_of, context.size(), profile, search);
   const auto plan = [&] {
     const auto& pipeline = options.pipeline;
-    if (pipeline.stages.is_automatic()) return find_fastest(planner, context.size(), rows, pipeline);
+    if (pipeline.stages.is_automatic()) return find_fastest(planner, context.size(), pipeline);
     const int count = pipeline.micro_batches > 0 ? static_cast<int>(pipeline.micro_batches) : num_stages(pipeline);
     return planner.plan(stage_ranks(pipeline, context.size()), count);
   };

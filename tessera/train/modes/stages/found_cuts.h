@@ -1,4 +1,4 @@
-// Where automatic parallelism cuts a network into the stages of a pipeline.
+// Where automatic parallelism cuts a network into the stages of a pipeline, and which ranks each stage has.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct FoundCuts {
 };
 
 // The stage of each cell, for a training step of batches of so many rows; `graphs_of` as StagePlanner asks for it.
-// Where the number of stages is to be found, too, it is the one that simulates fastest, one stage included, and so is
-// the number of micro-batches where the options give none. All ranks find the same, from the same options and profile.
-// Rank 0 says in the log what was found. Throws as StagePlanner::plan does.
+// Where the number of stages is to be found, too, it is the one that simulates fastest, one stage included, and so are
+// the ranks of each stage, and the number of micro-batches where the options give none. All ranks find the same, from
+// the same options and profile. Rank 0 says in the log what was found. Throws as StagePlanner::plan does.
 FoundCuts find_cuts(cluster::Context& context, int64_t rows,
                     const std::function<compiler::StepGraphs(int micro_batches)>& graphs_of,
                     const ModelOptions& options, const compiler::MachineProfile& profile);

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "tessera/base/logging.h"
 #include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/read/load.h"
@@ -298,6 +299,74 @@ TEST_F(UnequalStages, AreConvertedByTheirStrategyFiles) {
       EXPECT_EQ(joined.find(value)->read().to_doubles(), trained.values.at(value)) << value;
     }
   }
+}
+
+// Its first cell, which cannot be cut, takes long and has few parameters; the others have many.
+struct Uneven : nn::Cell {
+  struct Repeated : nn::Cell {
+    nn::Dense& layer = child<nn::Dense>("layer", 8, 8);
+    using Cell::construct;
+    ir::Value construct(ir::Value x) override {
+      for (int i = 0; i < 60; ++i) x = ops::tanh(x + layer(x));
+      return x;
+    }
+  };
+  nn::Embedding& words = child<nn::Embedding>("words", 11, 8);
+  Repeated& repeated = child<Repeated>("repeated");
+  nn::Dense& up = child<nn::Dense>("up", 8, 64);
+  nn::Dense& down = child<nn::Dense>("down", 64, 11);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override { return down(ops::tanh(up(repeated(words(ids))))); }
+};
+
+TEST_F(UnequalStages, AreFoundWhereAStretchTakesLongAndTrainAsOneDevice) {
+  const compiler::Link link{.bytes_per_second = 5e7, .latency_seconds = 1e-7};
+  const compiler::MachineProfile profile{.name = "slow links",
+                                         .flops_per_second = {{DType::kF32, 1e9}},
+                                         .memory_bytes_per_second = 1e13,
+                                         .kernel_overhead_seconds = 1e-9,
+                                         .ranks_per_host = 8,
+                                         .intra_host = link,
+                                         .inter_host = link};
+  const auto train_uneven = [&](bool is_searched) {
+    Outcome outcome;
+    std::mutex mutex;
+    run_ranks(is_searched ? 4 : 1, [&](cluster::Context& context) {
+      Uneven network;
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::Adam optimizer({.learning_rate = 0.02});
+      ModelOptions options{.gradient_accumulation_steps = kMicroBatches, .seed = 7};
+      if (is_searched) {
+        options = {.parallel_mode = ParallelMode::kAutomatic,
+                   .pipeline = {.stages = StageCount::automatic(),
+                                .micro_batches = kMicroBatches,
+                                .schedule = "1f1b",
+                                .profile = profile},
+                   .seed = 7};
+      }
+      Model model(context, network, &loss, &optimizer, options);
+      std::vector<double> losses;
+      constexpr int64_t kPart = kRows / kMicroBatches;
+      for (int64_t step = 0; step < 3; ++step) {
+        for (int64_t k = 1; !is_searched && k < kMicroBatches; ++k) train_rows(model, step, (k - 1) * kPart, kPart);
+        losses.push_back(is_searched ? train_rows(model, step, 0, kRows)
+                                     : train_rows(model, step, kRows - kPart, kPart));
+      }
+      const auto predicted = model.predict({words_of(9)[0]}).to_doubles();
+      std::map<std::string, std::vector<double>> values;
+      for (const auto& name : model.names()) values[name] = model.value(name).to_doubles();
+      const std::lock_guard lock(mutex);
+      if (context.rank() == 0) outcome = {losses, predicted, values};
+    });
+    return outcome;
+  };
+  set_log_level(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  const auto many = train_uneven(true);
+  const auto log = testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kWarning);
+  EXPECT_THAT(log, HasSubstr("cut into 2 stages of 3 + 1 ranks; by the profile \"slow links\""));
+  expect_alike(train_uneven(false), many);
 }
 
 std::string refusal(int num_ranks, const PipelineOptions& pipeline, const mesh::Strategy& of_last = {}) {
