@@ -76,9 +76,9 @@ class Pipeline final : public Staged {
       return traced_.emplace(count, step_graphs(micro_inputs(inputs, count), count)).first->second;
     };
     const auto& micro = graphs_of(micro_batches()).micro;
-    const std::string subject =
-        fmt::format("stages of {} by {} {} {} {}", compiler::hash_of(compiler::simplify(micro)), num_stages(),
-                    options_.pipeline.segments, options_.pipeline.schedule, options_.session.memory_limit_bytes);
+    const std::string subject = fmt::format(
+        "stages of {} on {} by {} {} {} {}", compiler::hash_of(compiler::simplify(micro)), context_.size(),
+        num_stages(), options_.pipeline.segments, options_.pipeline.schedule, options_.session.memory_limit_bytes);
     const std::string known = find_decision(context_, subject);
     auto found = !known.empty() ? parse_cuts(known)
                                 : find_cuts(context_, inputs.at(0).type.shape[0], graphs_of, options_, profile(micro));
