@@ -12,12 +12,13 @@ from mindspore.ops import array as _array
 from mindspore.ops import drawing as _drawing
 from mindspore.ops import neural as _neural
 from mindspore.ops.arithmetic import (arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, copysign, deg2rad, exp2, fix, fmod, heaviside, hypot,  # noqa: F401
-                                      isclose, isneginf, isposinf, kron, log2, log10, logaddexp, logaddexp2, negative, rad2deg, remainder, signbit,
-                                      sinc, subtract, tensor_dot as tensordot, true_divide, trunc)
+                                      isclose, isneginf, isposinf, kron, log2, log10, logaddexp, logaddexp2, rad2deg, remainder, signbit,
+                                      sinc, tensor_dot as tensordot, trunc)
 from mindspore.ops.array import atleast_1d, atleast_2d, atleast_3d, column_stack, dstack, fliplr, flipud, hstack, moveaxis, ravel, vstack, where  # noqa: F401
 from mindspore.ops.functional import (ceil, cos, cosh, exp, expm1, floor, isfinite, isinf, isnan, log, log1p, maximum, minimum, not_equal, ones_like,  # noqa: F401
                                       reciprocal, sign, sin, sinh, sqrt, square, stack, tan, tanh, zeros_like)
 from mindspore.ops.functional import abs, equal, greater, greater_equal, less, less_equal, logical_and, logical_not, logical_or, logical_xor, matmul  # noqa: F401
+from mindspore.ops.native import negative, subtract, true_divide  # noqa: F401
 
 pi, e, inf, nan = _math.pi, _math.e, float("inf"), float("nan")
 float_, int_ = float32, int32

@@ -6,26 +6,27 @@ import numpy as np
 import tessera
 from tessera._keywords import explained
 
-from mindspore.ops import arithmetic, array, drawing, functional, neural
+from mindspore.ops import arithmetic, array, drawing, functional, native, neural
 
 _CLASSES = (tessera.Tensor, tessera.Value, tessera.Parameter)
 
 # The function's first argument is the tensor.
 _SAME = {
-    arithmetic: "absolute acos acosh addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos arccosh arcsin arcsinh arctan arctan2 "
+    arithmetic: "acos acosh addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos arccosh arcsin arcsinh arctan arctan2 "
                 "arctanh argmin asin asinh atan atan2 atanh baddbmm bmm clamp clip copysign cosine_similarity count_nonzero cross cumprod deg2rad diff "
-                "dist divide dot eq erf erfc floor_divide fmod frac ge ger gt heaviside hypot inner isclose isneginf isposinf isreal is_complex "
-                "is_floating_point kron le lerp log10 log2 logaddexp logaddexp2 logit logsumexp lt mm multiply mv nan_to_num nansum ne negative norm "
-                "outer positive rad2deg remainder round sgn signbit sinc subtract true_divide trunc vecdot xlogy",
+                "dist dot erf erfc floor_divide fmod frac ger heaviside hypot inner isclose isneginf isposinf isreal is_complex "
+                "is_floating_point kron lerp log10 log2 logaddexp logaddexp2 logit logsumexp mm mv nan_to_num nansum norm "
+                "outer positive rad2deg remainder round sgn signbit sinc trunc vecdot xlogy",
     array: "adjoint argsort argwhere bincount chunk diag diagflat diagonal dsplit expand_as fills flip fliplr flipud gather_elements gather_nd "
            "hsplit index_select masked_fill masked_select median moveaxis movedim msort narrow nonzero ravel repeat_interleave rot90 scatter "
            "searchsorted sort split swapaxes swapdims t take tensor_split top_k topk trace tril triu type_as unbind unique unsqueeze "
            "view_as vsplit",
-    functional: "ceil cos cosh equal expm1 floor greater greater_equal isfinite isinf isnan less less_equal log1p logical_and logical_not logical_or "
-                "logical_xor matmul maximum minimum not_equal pow reciprocal relu rsqrt sigmoid sign sin sinh softmax tan tile broadcast_to "
-                "add sub mul div neg",
+    functional: "broadcast_to ceil cosh expm1 isinf isnan log1p sinh tan",
     drawing: "bernoulli multinomial",
     neural: "hardshrink soft_shrink",
+    native: "absolute add cos div divide eq equal floor ge greater greater_equal gt isfinite le less less_equal logical_and logical_not "
+            "logical_or logical_xor lt matmul maximum minimum mul multiply ne neg negative not_equal pow reciprocal relu rsqrt sigmoid "
+            "sign sin softmax sub subtract tile true_divide",
 }
 
 

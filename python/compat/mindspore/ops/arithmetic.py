@@ -6,6 +6,8 @@ import numpy as _np
 import tessera as _tessera
 from tessera import ops as _ops
 
+from mindspore.ops.native import _named
+
 _FLOATING = (_tessera.float16, _tessera.float32, _tessera.float64, _tessera.bfloat16)
 
 
@@ -225,9 +227,9 @@ def round(input, *, decimals=0):
     return rounded / float(10**decimals) if decimals else rounded
 
 
-def frac(input):
+def frac(x):
     """x - trunc(x)."""
-    return input - trunc(input)
+    return x - trunc(x)
 
 
 def floor_mod(x, y):
@@ -235,7 +237,7 @@ def floor_mod(x, y):
     return x % y
 
 
-remainder = floor_mod
+remainder = _named(floor_mod, input="x", other="y")
 
 
 def fmod(input, other):
@@ -244,7 +246,7 @@ def fmod(input, other):
     return _ops.select(_ops.less(input, 0), -left, left)
 
 
-truncate_mod = fmod
+truncate_mod = _named(fmod, x="input", y="other")
 
 
 def truncate_div(x, y):
@@ -261,14 +263,7 @@ def floor_divide(input, other):
 
 
 # --- elementwise arithmetic under other names
-absolute = _ops.abs
-negative = _ops.neg
-multiply = _ops.mul
-subtract = _ops.sub
-divide = true_divide = _ops.div
-eq, ne, lt, le, gt, ge = _ops.equal, _ops.not_equal, _ops.less, _ops.less_equal, _ops.greater, _ops.greater_equal
 arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh = acos, acosh, asin, asinh, atan, atan2, atanh
-inv = _ops.reciprocal
 
 
 def float_power(input, exponent):

@@ -8,6 +8,7 @@ from tessera import ops as _ops
 
 from mindspore import _check
 from mindspore.ops.arithmetic import _reversed_order
+from mindspore.ops.native import _named
 
 _range, _slice = range, slice
 
@@ -119,7 +120,7 @@ def swapaxes(input, axis0, axis1):
     return _ops.transpose(input, order)
 
 
-swapdims = swapaxes
+swapdims = _named(swapaxes, dim0="axis0", dim1="axis1")
 
 
 def t(input):
@@ -208,7 +209,7 @@ def vstack(inputs):
     return _ops.concat([atleast_2d(item) for item in inputs], 0)
 
 
-row_stack = vstack
+row_stack = _named(vstack, tensors="inputs")
 
 
 def hstack(tensors):
@@ -217,9 +218,9 @@ def hstack(tensors):
     return _ops.concat(items, 0 if items[0].ndim == 1 else 1)
 
 
-def dstack(inputs):
+def dstack(tensors):
     """Tensors behind each other, along the third dim."""
-    return _ops.concat([atleast_3d(item) for item in inputs], 2)
+    return _ops.concat([atleast_3d(item) for item in tensors], 2)
 
 
 def column_stack(tensors):

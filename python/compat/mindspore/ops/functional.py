@@ -3,12 +3,8 @@ import functools as _functools
 
 import numpy as _np
 import tessera as _tessera
-from tessera.ops import (abs, add, bias_add, cast, concat, cos, div, equal, exp, expand_dims, floor, gather, greater,
-                         greater_equal, less, less_equal, log, log_softmax, logical_and, logical_not, logical_or, logical_xor,
-                         matmul, maximum, minimum, mul, neg, not_equal, pow, reciprocal, relu, reshape, rsqrt,
-                         select, sigmoid, sign, sin, softmax, sqrt, square, squeeze, stack, stop_gradient, sub, tanh, tile, transpose)
-from tessera.ops import is_finite as isfinite
-
+from mindspore.ops.native import *
+from mindspore.ops.native import abs, pow
 from mindspore._missing import missing
 
 
@@ -20,14 +16,6 @@ def _number(value):
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1):
     """indices [...] -> [..., depth]: on_value at the index, off_value elsewhere."""
     return _tessera.ops.one_hot(indices, depth, _number(on_value), _number(off_value), axis)
-
-
-tensor_add = add
-tensor_sub = sub
-tensor_mul = mul
-tensor_div = div
-tensor_pow = pow
-tensor_lt, tensor_le, tensor_gt, tensor_ge = less, less_equal, greater, greater_equal
 
 
 def ones_like(input, *, dtype=None):
@@ -52,9 +40,9 @@ def constexpr(fn=None, get_instance=True, name=None, reuse_result=True, check=Tr
     return fn if fn is not None else lambda function: function
 
 
-def shape(x):
-    """The sizes of x's dims, a tuple."""
-    return x.shape
+def shape(input_x):
+    """The sizes of input_x's dims, a tuple."""
+    return input_x.shape
 
 
 def dtype(x):
@@ -62,19 +50,19 @@ def dtype(x):
     return x.dtype
 
 
-def rank(x):
-    """The number of x's dims."""
-    return x.ndim
+def rank(input_x):
+    """The number of input_x's dims."""
+    return input_x.ndim
 
 
-def size(x):
-    """The number of x's elements."""
-    return x.size
+def size(input_x):
+    """The number of input_x's elements."""
+    return input_x.size
 
 
-def scalar_to_array(value):
+def scalar_to_array(input_x):
     """The number as a tensor: f32, or i64 for an int."""
-    return _tessera.Tensor(value)
+    return _tessera.Tensor(input_x)
 
 
 def scalar_to_tensor(input_x, dtype=_tessera.float32):
@@ -90,11 +78,11 @@ def tuple_to_array(input_x):
     return _tessera.Tensor(_np.array(input_x, _np.int32 if are_ints else _np.float32))
 
 
-def gelu(input_x, approximate="none"):
+def gelu(input, approximate="none"):
     """x * P(X <= x) for a standard normal X; approximate: "none", or "tanh" for that approximation."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"For 'gelu', the 'approximate' must be 'none' or 'tanh', but got {approximate}.")
-    return _tessera.ops.gelu(input_x, approximate == "tanh")
+    return _tessera.ops.gelu(input, approximate == "tanh")
 
 
 def depend(value, expr):
@@ -102,22 +90,22 @@ def depend(value, expr):
     return value
 
 
-def assign(parameter, value):
-    """Makes value the parameter's from here on, and returns it."""
-    parameter.assign(value)
+def assign(variable, value):
+    """Makes value the variable's from here on, and returns it."""
+    variable.assign(value)
     return value
 
 
-def assign_add(parameter, value):
-    """Adds value to the parameter, and returns the sum."""
-    total = parameter + value
-    parameter.assign(total)
+def assign_add(variable, value):
+    """Adds value to the variable, and returns the sum."""
+    total = variable + value
+    variable.assign(total)
     return total
 
 
-def assign_sub(parameter, value):
-    """Subtracts value from the parameter, and returns the difference."""
-    return assign_add(parameter, -value)
+def assign_sub(variable, value):
+    """Subtracts value from the variable, and returns the difference."""
+    return assign_add(variable, -value)
 
 
 def floor_div(x, y):
@@ -137,24 +125,24 @@ def div_no_nan(x, y):
     return select(is_zero, zeros_like(x + y), div(x, select(is_zero, ones_like(y), y)))
 
 
-def ceil(x):
-    """The smallest whole number not below x."""
-    return -floor(-x)
+def ceil(input):
+    """The smallest whole number not below input."""
+    return -floor(-input)
 
 
-def tan(x):
-    """sin(x) / cos(x)."""
-    return sin(x) / cos(x)
+def tan(input):
+    """sin(input) / cos(input)."""
+    return sin(input) / cos(input)
 
 
-def isnan(x):
-    """Where x is not a number."""
-    return not_equal(x, x)
+def isnan(input):
+    """Where input is not a number."""
+    return not_equal(input, input)
 
 
-def isinf(x):
-    """Where x is infinite."""
-    return equal(abs(x), float("inf"))
+def isinf(input):
+    """Where input is infinite."""
+    return equal(abs(input), float("inf"))
 
 
 _FLOATING = (_tessera.float16, _tessera.float32, _tessera.float64, _tessera.bfloat16)
@@ -164,8 +152,8 @@ def _of_floats(name, doc):
     """The operator; whole numbers become float32, as where they meet a float."""
     operator = getattr(_tessera.ops, name)
 
-    def function(x):
-        return operator(x if getattr(x, "dtype", None) in (None, *_FLOATING) else cast(x, _tessera.float32))
+    def function(input):
+        return operator(input if getattr(input, "dtype", None) in (None, *_FLOATING) else cast(input, _tessera.float32))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -183,14 +171,17 @@ def relu6(x):
     return minimum(relu(x), 6.0)
 
 
-def elu(x, alpha=1.0):
-    """x where x > 0, else alpha * (e^x - 1)."""
-    return select(greater(x, 0.0), x, alpha * expm1(minimum(x, 0.0)))
+def elu(input_x, alpha=1.0):
+    """input_x where input_x > 0, else alpha * (e^input_x - 1)."""
+    return select(greater(input_x, 0.0), input_x, alpha * expm1(minimum(input_x, 0.0)))
 
 
-def softplus(x):
-    """log(1 + e^x)."""
-    return relu(x) + log1p(exp(-abs(x)))
+def softplus(input, beta=1, threshold=20):
+    """log(1 + e^(beta * input)) / beta; the input itself where beta * input is beyond the threshold."""
+    if beta == 1 and threshold == 20:  # beyond it, it is the input in float32
+        return relu(input) + log1p(exp(-abs(input)))
+    scaled = beta * input
+    return select(greater(scaled, float(threshold)), input, (relu(scaled) + log1p(exp(-abs(scaled)))) / beta)
 
 
 def softsign(x):
@@ -230,9 +221,9 @@ def ones(shape, dtype=_tessera.float32):
     return _tessera.ops.fill(shape, 1, dtype)
 
 
-def zeros(shape, dtype=_tessera.float32):
-    """Zeros in that shape."""
-    return _tessera.ops.fill(shape, 0, dtype)
+def zeros(size, dtype=_tessera.float32):
+    """Zeros in that size."""
+    return _tessera.ops.fill(size, 0, dtype)
 
 
 def fill(type, shape, value):
