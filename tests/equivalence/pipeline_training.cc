@@ -84,13 +84,13 @@ struct Uneven : nn::Cell {
     nn::Dense& layer = child<nn::Dense>("layer", 12, 12);
     using Cell::construct;
     ir::Value construct(ir::Value x) override {
-      for (int i = 0; i < 56; ++i) x = ops::tanh(x + layer(x));
+      for (int i = 0; i < 14; ++i) x = ops::tanh(x + layer(x));
       return x;
     }
   };
   Repeated& first = child<Repeated>("first");
-  nn::Dense& up = child<nn::Dense>("up", 12, 120);
-  nn::Dense& down = child<nn::Dense>("down", 120, 10);
+  nn::Dense& up = child<nn::Dense>("up", 12, 30);
+  nn::Dense& down = child<nn::Dense>("down", 30, 10);
   using Cell::construct;
   ir::Value construct(ir::Value x) override { return down(ops::tanh(up(first(x)))); }
 };

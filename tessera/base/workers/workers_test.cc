@@ -141,7 +141,7 @@ bool may_raise() {
 // Whoever waits at once may do so before the thread lowers itself, while it does and after.
 TEST(Worker, OneThatIsAwaitedDoesNotGoOnWaitingForIdleCores) {
   if (!may_raise()) GTEST_SKIP() << "this process may not raise the priority of its threads";
-  constexpr int kLooks = 20'000;
+  constexpr int kLooks = 5'000'000;
   for (int round = 0; round < 300; ++round) {
     Worker worker({.on_idle_cores = true});
     int looks = 0;

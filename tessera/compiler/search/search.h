@@ -68,7 +68,8 @@ struct SearchOptions {
   // is proven. Making the problem of one mesh is not interrupted.
   double timeout_seconds = 0;
   const Clock* clock = &Clock::system();
-  // Once it is true, which any thread may make it, search() and choose_plan() throw Stopped within a tenth of a second.
+  // Once it is true, which any thread may make it, search() and choose_plan() throw Stopped: soon, for they look at it
+  // where they look at the time, and for each operator and each value of a problem that they make.
   const std::atomic<bool>* stop = nullptr;
   double gap = 1e-3;
   uint64_t seed = 0;

@@ -350,7 +350,9 @@ TEST(ChoosePlan, ThrowsWhenItIsStoppedWhereverItIs) {
     int stops_at = 0;
     std::atomic<bool> stop = false;
     SearchOptions options{.algorithm = algorithm, .rounds = 8, .stop = &stop};
-    const auto hear = [&] { stop = ++num_words == stops_at; };
+    const auto hear = [&] {
+      if (++num_words == stops_at) stop = true;
+    };
     options.on_progress = [&](const SearchProgress&) { hear(); };
     options.on_simulation = [&](const SimulationProgress&) { hear(); };
     choose_plan(graph, ranks(6), profile(), options);
@@ -358,6 +360,7 @@ TEST(ChoosePlan, ThrowsWhenItIsStoppedWhereverItIs) {
     ASSERT_GE(num_all, 3);
     for (stops_at = 1; stops_at < num_all; ++stops_at) {
       num_words = 0;
+      stop = false;
       EXPECT_THROW(choose_plan(graph, ranks(6), profile(), options), Stopped) << stops_at << " of " << num_all;
       EXPECT_EQ(num_words, stops_at) << to_string(algorithm);
     }

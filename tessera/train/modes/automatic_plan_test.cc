@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <latch>
-#include <limits>
-#include <mutex>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/job_state.h"
@@ -50,21 +50,21 @@ AutomaticPlanOptions with_profile() {
   return options;
 }
 
-TEST(AutomaticPlan, ARankThatIsLostEndsASearchWithoutAnEnd) {
+TEST(AutomaticPlan, ARankThatIsLostEndsTheSearch) {
   const ir::Graph graph = training_step(12);
-  const auto step = compiler::simplify(graph);
   AutomaticPlanOptions options = with_profile();
-  // Half of what data parallel takes is left to each rank: of plans within that no search proves one to be the best.
-  options.search.memory_limit_bytes =
-      compiler::predict(step, compiler::data_parallel_choices(step, {0, 1}, {}, false), *options.profile)
-          .peak_unlimited_bytes /
-      2;
-  options.search.rounds = std::numeric_limits<int>::max();
-  options.search.gap = 0;
+  int num_simulated = 0;
+  options.search.on_simulation = [&](const compiler::SimulationProgress&) { ++num_simulated; };
+  compiler::choose_plan(compiler::simplify(graph), {0, 1}, *options.profile, options.search);
+  ASSERT_GE(num_simulated, 2);  // a search that goes on is seen to
+
+  num_simulated = 0;
   std::latch searches(1);
-  std::once_flag begun;
-  options.search.on_progress = [&](const compiler::SearchProgress&) {
-    std::call_once(begun, [&] { searches.count_down(); });
+  options.search.on_simulation = [&](const compiler::SimulationProgress&) {
+    if (++num_simulated > 1) return;
+    searches.count_down();
+    // Time for rank 0 to hear of the loss, five times as long as it is from one look to the next.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
   };
   const auto job = [&](cluster::Context& context) {
     if (context.rank() == 1) {
@@ -74,6 +74,7 @@ TEST(AutomaticPlan, ARankThatIsLostEndsASearchWithoutAnEnd) {
     EXPECT_THROW(plan_automatically(context, graph, options), comm::PeerFailure);
   };
   EXPECT_THAT([&] { run_ranks(2, job); }, ThrowsMessage<IoError>(HasSubstr("rank 1: lost")));
+  EXPECT_EQ(num_simulated, 1);
 }
 
 TEST(AutomaticPlan, AnErrorOfRank0IsOfItsKindOnAllRanks) {

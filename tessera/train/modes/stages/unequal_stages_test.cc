@@ -307,14 +307,14 @@ struct Uneven : nn::Cell {
     nn::Dense& layer = child<nn::Dense>("layer", 8, 8);
     using Cell::construct;
     ir::Value construct(ir::Value x) override {
-      for (int i = 0; i < 60; ++i) x = ops::tanh(x + layer(x));
+      for (int i = 0; i < 20; ++i) x = ops::tanh(x + layer(x));
       return x;
     }
   };
   nn::Embedding& words = child<nn::Embedding>("words", 11, 8);
   Repeated& repeated = child<Repeated>("repeated");
-  nn::Dense& up = child<nn::Dense>("up", 8, 64);
-  nn::Dense& down = child<nn::Dense>("down", 64, 11);
+  nn::Dense& up = child<nn::Dense>("up", 8, 24);
+  nn::Dense& down = child<nn::Dense>("down", 24, 11);
   using Cell::construct;
   ir::Value construct(ir::Value ids) override { return down(ops::tanh(up(repeated(words(ids))))); }
 };
