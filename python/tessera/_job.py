@@ -4,6 +4,7 @@ python/src/tracing.cc."""
 import atexit
 import os
 import sys
+import threading
 
 from tessera import _tessera, cluster
 
@@ -15,6 +16,14 @@ def _note_failure(kind, value, traceback):
     global _failure, _failed_rank
     _failure, _failed_rank = f"{kind.__name__}: {value}", getattr(value, "failed_rank", None)
     _previous_hook(kind, value, traceback)
+    if cluster.is_initialized() and os.getpid() == _process:
+        threading.Thread(target=_leave_late, daemon=True).start()
+
+
+def _leave_late():
+    """The other ranks do not wait for what this script does at exit, such as threads of its own that go on."""
+    if not _ends.wait(_LATE_S):
+        _leave()
 
 
 def finish_saves(finish):
@@ -39,12 +48,14 @@ def _flush():
 
 
 def _leave():
-    if _failure and cluster.is_initialized():
-        _flush()  # once a job has failed its launcher may end this process at any time
-        cluster.leave(_failure, _failed_rank)
+    with _leaving:
+        if _failure and cluster.is_initialized():
+            _flush()  # once a job has failed its launcher may end this process at any time
+            cluster.leave(_failure, _failed_rank)
 
 
 def _end():
+    _ends.set()
     is_child = os.getpid() != _process
     stopped = is_child or _tessera._end_threads(_TIMEOUT_MS)
     if stopped and not is_child:
@@ -60,6 +71,8 @@ def _end():
 
 
 _process = os.getpid()
+_ends, _leaving = threading.Event(), threading.Lock()
+_LATE_S = 3
 _text = os.environ.get("TESSERA_TIMEOUT_MS", "")
 _TIMEOUT_MS = int(_text) if _text.isdecimal() and len(_text) < 10 else 30000
 _previous_hook, sys.excepthook = sys.excepthook, _note_failure

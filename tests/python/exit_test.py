@@ -196,6 +196,20 @@ def test_an_exception_is_told_with_its_words(tmp_path):
     assert "because rank 1 failed: KeyError: 'on purpose'" in done.stderr
 
 
+# What comes before tessera's own end of the process, and takes its time.
+LINGERS = {"a function at exit": "atexit.register(time.sleep, 100)", "a thread": "threading.Thread(target=time.sleep, args=(100, )).start()"}
+
+
+@pytest.mark.parametrize("how", LINGERS)
+def test_nobody_waits_for_a_failed_script_that_does_not_end(tmp_path, how):
+    script = tmp_path / "script.py"
+    script.write_text(f"import atexit, threading, time\n{TESSERA}meet()\nif rank == 1:\n    {LINGERS[how]}\n    raise KeyError('on purpose')\nmeet()\n")
+    done = run([*TESSERA_RUN, "-n", 2, sys.executable, script])
+    assert done.returncode == 1
+    assert "because rank 1 failed: KeyError: 'on purpose'" in done.stderr
+    assert "Traceback (most recent call last)" in done.stderr
+
+
 # What was registered before tessera's own comes after it at the end of the process.
 LAST_WORDS = """
 import atexit, os, signal
