@@ -1,10 +1,14 @@
 #include "tessera/cluster/tls/tls_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/printable.h"
+#include "tessera/base/strings.h"
 
 namespace tessera::cluster {
 
@@ -16,6 +20,18 @@ CertificateFiles read_tls_config(const std::string& path, TlsSide side, Password
   }
   const auto config = nlohmann::json::parse(files.read_text(path), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) throw InvalidArgument("the TLS configuration \"{}\" is no JSON object", path);
+  // The last two are of the reference's own, and say nothing here: files are looked at twice a second.
+  const std::vector<std::string> known = {"server_cert_path",    "client_cert_path",
+                                          "ca_cert_path",        "crl_path",
+                                          "cipher_list",         "cert_expire_warning_time_in_day",
+                                          "cert_check_interval", "recovery"};
+  for (const auto& [key, value] : config.items()) {
+    if (std::ranges::find(known, key) != known.end()) continue;
+    const std::string near = closest(key, known);
+    throw InvalidArgument("the TLS configuration \"{}\" has {}, which is no key of it{}", path, printable(key),
+                          near.empty() ? "; it has " + fmt::format("{}", fmt::join(known, ", "))
+                                       : fmt::format("; did you mean {}?", near));
+  }
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
   const auto text = [&](const char* key, bool is_needed) {

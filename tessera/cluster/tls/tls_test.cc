@@ -223,6 +223,9 @@ TEST_F(Certified, TheConfigurationThatIsMadeIsRead) {
   std::ofstream(folder() + "/wrong.json") << "{\"ca_cert_path\": 3}";
   EXPECT_THAT(message_of_refusal([&] { read_tls_config(folder() + "/wrong.json", TlsSide::kClient, Password()); }),
               HasSubstr("needs a text for client_cert_path"));
+  std::ofstream(folder() + "/misspelt.json") << "{\"crl_paht\": \"crl.pem\"}";
+  EXPECT_THAT(message_of_refusal([&] { read_tls_config(folder() + "/misspelt.json", TlsSide::kClient, Password()); }),
+              HasSubstr("crl_paht, which is no key of it; did you mean crl_path?"));
 }
 
 TEST(CipherList, F62_NamesThatAreNoneAreSaidWithTheirPosition) {
