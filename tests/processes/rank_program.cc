@@ -118,9 +118,12 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     return 0;
   }
   if (mode == "reserve") {
-    constexpr int kTimes = 100'000;
-    for (int i = 0; i < kTimes; ++i) context.reserve_shared_memory(1);
-    context.world().barrier("after the last");
+    constexpr int kTimes = 100;
+    constexpr int kEach = 1000;  // so that no rank waits long for another
+    for (int time = 0; time < kTimes; ++time) {
+      for (int i = 0; i < kEach; ++i) context.reserve_shared_memory(1);
+      context.world().barrier("after so many");
+    }
     return 0;
   }
   if (mode == "stack") {
