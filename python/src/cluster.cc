@@ -22,25 +22,25 @@ failed_rank: the rank with whose failure this one's began, as an IoError that te
 
 The end of the process does it by itself: an exception, and an exit code other than 0, are failures.)");
   sub.def("_fail_end", &fail_end, "What the end of the process waited for has failed: its exit code is not 0.");
-  sub.def("transport", [] { return context().transport(); });
-  const auto of_group = [](const std::string& group) -> comm::Communicator& { return context().group(group); };
+  sub.def("transport", [] { return joined_context().transport(); });
+  const auto of_joined = [](const std::string& group) -> comm::Communicator& { return joined_context().group(group); };
   const auto world = cluster::kWorldGroup;
   sub.def(
-      "rank", [of_group](const std::string& group) { return of_group(group).rank(); }, "group"_a = world,
+      "rank", [of_joined](const std::string& group) { return of_joined(group).rank(); }, "group"_a = world,
       "This process's place in the group.");
   sub.def(
-      "size", [of_group](const std::string& group) { return of_group(group).size(); }, "group"_a = world,
+      "size", [of_joined](const std::string& group) { return of_joined(group).size(); }, "group"_a = world,
       "Ranks of the group.");
   sub.def(
-      "ranks", [of_group](const std::string& group) { return of_group(group).ranks(); }, "group"_a = world,
+      "ranks", [of_joined](const std::string& group) { return of_joined(group).ranks(); }, "group"_a = world,
       "The world ranks of the group, in its order.");
   sub.def(
-      "local_rank", [] { return context().local_rank(); }, "This process's place among those of its host.");
-  sub.def("local_size", [] { return context().local_size(); });
+      "local_rank", [] { return joined_context().local_rank(); }, "This process's place among those of its host.");
+  sub.def("local_size", [] { return joined_context().local_size(); });
   sub.def(
-      "num_servers", [] { return context().num_servers(); },
+      "num_servers", [] { return joined_context().num_servers(); },
       "So many of the first ranks keep parameters, as the launcher says; 0 where it says nothing.");
-  sub.def("num_compute_threads", [] { return context().num_compute_threads(); });
+  sub.def("num_compute_threads", [] { return joined_context().num_compute_threads(); });
   sub.def(
       "create_group",
       [](const std::string& name, const std::vector<int>& ranks) { context().create_group(name, ranks); }, "name"_a,
@@ -48,7 +48,7 @@ The end of the process does it by itself: an exception, and an exit code other t
   sub.def(
       "destroy_group", [](const std::string& name) { context().destroy_group(name); }, "name"_a);
   sub.def(
-      "has_group", [](const std::string& name) { return context().has_group(name); }, "name"_a);
+      "has_group", [](const std::string& name) { return joined_context().has_group(name); }, "name"_a);
   sub.def(
       "barrier",
       [](const std::string& group) {

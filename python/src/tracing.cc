@@ -23,6 +23,12 @@ std::unique_ptr<cluster::Context> job;
 pid_t process_of_job = -1;
 bool has_left = false;
 
+constexpr const char* kForked =
+    "this process is a child of a rank's by fork(), and no rank of the job: what the rank is connected to is not its "
+    "own. "
+    "Let it read, write and compute with NumPy, or start it by multiprocessing.get_context(\"spawn\") without the "
+    "variables of the job (TESSERA_RANK and its like)";
+
 // Called as the process ends by exit(), when Python has ended: no hook of Python's hears of the code of sys.exit(). It
 // was registered after the job was joined, so that what joining has loaded, MPI for one, is still there.
 void end_job(int code, void*) {
@@ -157,6 +163,12 @@ bool& numbers_promote() {
 bool has_context() { return job != nullptr; }
 
 cluster::Context& context() {
+  cluster::Context& known = joined_context();
+  if (getpid() != process_of_job && known.size() > 1) throw InvalidArgument("{}", kForked);
+  return known;
+}
+
+cluster::Context& joined_context() {
   if (job != nullptr) return *job;
   static std::mutex joining;  // whoever waits for it lets go of the GIL, for whoever has it will ask for the GIL
   std::unique_lock lock(joining, std::defer_lock);
@@ -165,6 +177,9 @@ cluster::Context& context() {
     lock.lock();
   }
   if (job != nullptr) return *job;  // another thread has joined meanwhile
+  if (nb::cast<bool>(nb::module_::import_("tessera._job").attr("has_place_of_parent")())) {
+    throw InvalidArgument("{}", kForked);
+  }
   const auto options = cluster::job_from_environment();
   if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
   std::unique_ptr<cluster::Context> made;

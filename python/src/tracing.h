@@ -140,7 +140,10 @@ std::shared_ptr<Program> program_of(const ir::Graph& graph);
 int64_t num_compiled();
 
 // The process's place in its job, as the environment describes it. Made at the first use, which waits for the others.
+// Throws InvalidArgument in a child, by fork(), of a rank among others.
 cluster::Context& context();
+// The same, of which only the place is asked, also in such a child.
+cluster::Context& joined_context();
 bool has_context();
 // Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "". The
 // end of the process does it by itself, with what its exit code says.

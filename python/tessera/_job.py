@@ -70,6 +70,26 @@ def _end():
         os._exit(1)
 
 
+# Which say that a process is a rank, and which one.
+_PLACE = ("TESSERA_RANK", "TESSERA_NODE_ID", "OMPI_COMM_WORLD_RANK", "RANK_ID")
+_place_of_parent = ()
+
+
+def _place():
+    return tuple(os.environ.get(name) for name in _PLACE)
+
+
+def _note_fork():
+    global _place_of_parent
+    _place_of_parent = _place()
+
+
+def has_place_of_parent():
+    """Whether this process is a child, by fork(), of one that is the rank that this one would join as."""
+    return any(_place_of_parent) and _place() == _place_of_parent and os.environ.get("TESSERA_SIZE") != "1"
+
+
+os.register_at_fork(after_in_child=_note_fork)
 _process = os.getpid()
 _ends, _leaving = threading.Event(), threading.Lock()
 _LATE_S = 3

@@ -196,6 +196,41 @@ def test_an_exception_is_told_with_its_words(tmp_path):
     assert "because rank 1 failed: KeyError: 'on purpose'" in done.stderr
 
 
+FORKS = """
+import multiprocessing
+import numpy as np
+import tessera
+from tessera import cluster, nn
+def child(results):
+    try:
+        tessera.Model(nn.Dense(4, 2), nn.MSELoss(), nn.Momentum(learning_rate=0.1))
+    except ValueError as error:
+        results.put(str(error))
+        if joins: results.put(cluster.rank())
+results = multiprocessing.get_context("fork").Queue()
+if joins: cluster.init()
+process = multiprocessing.get_context("fork").Process(target=child, args=(results, ))
+process.start()
+assert "is a child of a rank's by fork()" in results.get()
+if joins: assert results.get() == cluster.rank()
+process.join()
+assert process.exitcode == 0
+cluster.barrier()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_child_by_fork_is_no_rank_and_leaves_its_parents_job_alone(tmp_path, joins):
+    script = tmp_path / "script.py"
+    script.write_text(f"joins = {joins}\n{FORKS}")
+    for options in ((), ("--max_restarts", 1)):
+        done = run([*TESSERA_RUN, "-n", 2, *options, sys.executable, script])
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("done\n") == 2
+        assert "again" not in done.stderr
+
+
 # What comes before tessera's own end of the process, and takes its time.
 LINGERS = {"a function at exit": "atexit.register(time.sleep, 100)", "a thread": "threading.Thread(target=time.sleep, args=(100, )).start()"}
 
