@@ -371,6 +371,16 @@ def test_a_derived_optimizer_trains_as_one_of_ours(train, settings):
     np.testing.assert_allclose(own.bias.asnumpy(), ours.bias.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("make, decays", [(nn.Momentum, False), (nn.FTRL, True)])
+def test_a_name_that_contains_beta_spares_its_parameter_weight_decay_as_in_the_reference(make, decays):
+    def step(decay):
+        parameter = Parameter(Tensor([1.0, 2.0], ms.float32), name="beta_head.weight")
+        make([parameter], learning_rate=0.1, weight_decay=decay, **({"momentum": 0.9} if make is nn.Momentum else {}))((Tensor([0.5, 0.5], ms.float32), ))
+        return parameter.asnumpy().tolist()
+
+    assert (step(0.5) != step(0.0)) == decays
+
+
 @pytest.mark.parametrize("train", [with_step, with_model])
 def test_an_optimizer_derived_from_ours_does_what_it_adds(train):
     class Halved(nn.Momentum):

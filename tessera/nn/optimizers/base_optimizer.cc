@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 
 #include "tessera/base/error.h"
 #include "tessera/nn/initializers.h"
@@ -15,8 +16,10 @@ namespace {
 const Type kStepType{DType::kI32, {1}};
 constexpr const char* kRateName = "learning_rate";
 
-bool is_exempt_from_decay(const std::string& name) {
-  return name.find("beta") != std::string::npos || name.find("gamma") != std::string::npos;
+// Of a path: "beta" and "norm.gamma" are, "beta_head.weight" is not.
+bool is_exempt_from_decay(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('.') + 1);
+  return name == "beta" || name == "gamma";
 }
 
 // f64 networks are trained to compare results to more digits than f32 has; a rate rounded to f32 would spoil that.

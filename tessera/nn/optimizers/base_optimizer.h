@@ -26,8 +26,8 @@ struct ParameterGroup {
 
 struct OptimizerSettings {
   LearningRate learning_rate;
-  // Added to the gradient as weight_decay * parameter. Parameters in no group are exempt if their name contains `beta`
-  // or `gamma`; those of a group are not.
+  // Added to the gradient as weight_decay * parameter. Parameters in no group are exempt if the last name of their
+  // path is `beta` or `gamma`; those of a group are not.
   double weight_decay = 0;
   // Gradients are divided by it first.
   double loss_scale = 1;

@@ -290,6 +290,19 @@ TEST(ParameterGroups, WithoutThemBetaAndGammaDoNotDecay) {
   EXPECT_EQ(decay_of(graph, "gamma"), 0.0);
 }
 
+TEST(ParameterGroups, CellsWhoseNamesContainBetaAndGammaDecay) {
+  struct Cells : Cell {
+    Net& gamma_net = child<Net>("gamma_net");
+    Parameter& betamax = parameter("betamax", {DType::kF32, {4}}, ones());
+  };
+  Cells cells;
+  Momentum momentum({.learning_rate = 0.1, .weight_decay = 0.5});
+  const auto graph = update_graph(cells, momentum);
+  EXPECT_EQ(decay_of(graph, "gamma_net.weight"), 0.5);
+  EXPECT_EQ(decay_of(graph, "betamax"), 0.5);
+  EXPECT_EQ(decay_of(graph, "gamma_net.gamma"), 0.0);
+}
+
 TEST(ParameterGroups, TwoGroupsForOneParameterAndNoneForAGroupAreRefused) {
   Net net;
   const auto parameters = net.trainable_parameters();

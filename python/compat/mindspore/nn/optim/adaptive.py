@@ -56,6 +56,8 @@ class RMSProp(NativeOptimizer):
 class FTRL(NativeOptimizer):
     """Follow the regularised leader: McMahan et al., KDD 2013. One fixed learning rate for all parameters."""
 
+    _spares_by_name = False
+
     def __init__(self, params, initial_accum=0.1, learning_rate=0.001, lr_power=-0.5, l1=0.0, l2=0.0, use_locking=False, loss_scale=1.0,
                  weight_decay=0.0):
         who = "FTRL"

@@ -245,10 +245,18 @@ class Optimizer(Cell):
 class NativeOptimizer(Optimizer):
     """One of Tessera's. params: as Optimizer's parameters; make: gives it, for groups."""
 
+    # Whether parameters with beta or gamma anywhere in their names do not decay, where there are no groups.
+    _spares_by_name = True
+
     def __init__(self, params, make):
         Cell.__init__(self, auto_prefix=False)
         groups, own, centralized = _taken(params)
-        self._native = tessera.nn.CentralizedGradients(make(groups), centralized) if centralized else make(groups)
+        # Tessera's own rule is narrower: the last name of the path is beta or gamma.
+        spared = [p for p in own if ("beta" in p.name or "gamma" in p.name) and p.name.rpartition(".")[2] not in ("beta", "gamma")]
+        if groups is not None or not self._spares_by_name:
+            spared = []
+        native = make([{"params": spared, "weight_decay": 0.0}] if spared else groups)
+        self._native = tessera.nn.CentralizedGradients(native, centralized) if centralized else native
         states = self._native.state_parameters(own)
         early = [state for state in states if state.name == "global_step" or (state.name.startswith("learning_rate") and state.ndim == 0)]
         tables = [state for state in states if state.name.startswith("learning_rate") and state.ndim > 0]
