@@ -20,8 +20,11 @@ bool is_initializer(nb::handle object) {
 nn::Init to_init(nb::handle object) {
   if (nb::isinstance<NamedInitializer>(object)) return nb::cast<NamedInitializer&>(object).make;
   if (nb::isinstance<nb::str>(object)) return nb::cast<std::string>(object);
-  if (is_number(object)) return nn::constant(nb::cast<double>(nb::float_(object)));
-  throw nb::type_error("an initializer, its name or a number is needed");
+  if (is_number(object) && !PyBool_Check(object.ptr())) return nn::constant(nb::cast<double>(nb::float_(object)));
+  throw nb::type_error(fmt::format("an initializer, its name or a number is needed, got {} of type {}",
+                                   nb::cast<std::string>(nb::repr(object)),
+                                   nb::cast<std::string>(object.type().attr("__name__")))
+                           .c_str());
 }
 
 void bind_initializers(nb::module_& m) {
