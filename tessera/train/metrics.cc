@@ -36,12 +36,22 @@ bool is_ordered(std::span<const double> logits) {
 
 class TopK : public Metric {
  public:
-  TopK(std::string name, int64_t k) : Metric(std::move(name)), k_(k) {
+  TopK(std::string name, int64_t k, int64_t least_width = 1)
+      : Metric(std::move(name)), k_(k), least_width_(least_width) {
     if (k < 1) throw InvalidArgument("top-k accuracy: k must be at least 1, got {}", k);
   }
   void update(const Tensor& output, const Tensor& label, double, int64_t) override {
-    if (output.ndim() != 2) throw InvalidArgument("{}: logits must be [n,c], got {}", name(), output.type());
+    if (output.ndim() != 2) {
+      throw InvalidArgument("{}: logits must be [n,c], a column per class, got {} with labels {}", name(),
+                            output.type(), label.type());
+    }
     const auto logits = output.to_doubles();
+    if (output.shape()[1] < least_width_) {
+      throw InvalidArgument(
+          "{}: needs a column per class, got logits {}, whose largest column is always the first; end the network with "
+          "a column for each class (two for yes and no), or use a metric of your own",
+          name(), output.type());
+    }
     const auto labels = classes_of(label);
     const auto width = static_cast<size_t>(output.shape()[1]);
     check_equal(labels.size() * width, logits.size(), "labels and logits of a metric");
@@ -61,6 +71,7 @@ class TopK : public Metric {
 
  private:
   int64_t k_;
+  int64_t least_width_;
 };
 
 // The places of the largest logits of each row, the first of equals; -1 where a row has none.
@@ -160,7 +171,7 @@ class MeanLoss : public Metric {
 
 }  // namespace
 
-std::shared_ptr<Metric> accuracy() { return std::make_shared<TopK>("accuracy", 1); }
+std::shared_ptr<Metric> accuracy() { return std::make_shared<TopK>("accuracy", 1, /*least_width=*/2); }
 std::shared_ptr<Metric> top_k_accuracy(int64_t k) {
   return std::make_shared<TopK>(fmt::format("top_{}_accuracy", k), k);
 }

@@ -37,8 +37,10 @@ class Metric {
 
 // The part of rows whose largest logit is the label's. logits f32[n,c]; label [n] class numbers, or [n,c]
 // distributions. A row with a logit that is NaN has no largest one, and is a miss; so it is for the metrics below.
+// update() throws InvalidArgument for logits that are not [n,c], and for one column, whose accuracy would always be 1.
 std::shared_ptr<Metric> accuracy();
-// The part of rows whose label is among the k largest logits. Throws InvalidArgument for k < 1.
+// The part of rows whose label is among the k largest logits: all rows where there are k classes. Throws
+// InvalidArgument for k < 1.
 std::shared_ptr<Metric> top_k_accuracy(int64_t k);
 // The mean loss per row.
 std::shared_ptr<Metric> mean_loss();

@@ -79,6 +79,17 @@ TEST(Metrics, WhatCannotBeCountedIsRefused) {
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("precision: label of row 1 must be in [0, 3), got 3")));
   EXPECT_THROW(metric->update(Tensor::of<float>({1, 2}, {1, 2}), Tensor::of<int32_t>({1}, {0}), 0, 1), InvalidArgument);
+  const Tensor yes_or_no = Tensor::of<int32_t>({2}, {0, 1});
+  EXPECT_THAT(
+      [&] {
+        accuracy()->update(Tensor::of<float>({2, 1}, {1, 2}), yes_or_no, 0, 2);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("accuracy: needs a column per class, got logits f32[2,1]")));
+  EXPECT_THAT(
+      [&] {
+        accuracy()->update(Tensor::of<float>({2}, {1, 2}), yes_or_no, 0, 2);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("accuracy: logits must be [n,c], a column per class, got f32[2]")));
   EXPECT_THROW(mean_squared_error()->update(logits(), labels(), 0, 4), InvalidArgument);
   EXPECT_THROW(recall(0), InvalidArgument);
   EXPECT_THROW(make_metric("precision"), InvalidArgument);

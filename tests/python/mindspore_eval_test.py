@@ -59,6 +59,16 @@ def test_labels_may_be_several():
     assert made.eval(rows) == {"all": 0.75}
 
 
+def test_the_accuracy_of_one_column_is_that_of_the_reference():
+    rows = NumpySlicesDataset({"x": np.ones((4, 1), np.float32), "y": np.array([[0], [1], [0], [1]], np.float32)}, shuffle=False).batch(2)
+    assert ms.Model(nn.ReLU(), nn.MSELoss(), metrics={"acc": nn.Accuracy()}).eval(rows) == {"acc": 1.0}
+    direct = nn.Accuracy()
+    direct.update(ms.Tensor(np.ones((4, 1), np.float32)), ms.Tensor([0, 1, 0, 1]))
+    assert direct.eval() == 0.5
+    with pytest.raises(ValueError, match="predictions have a column per class"):
+        direct.update(ms.Tensor(np.ones(4, np.float32)), ms.Tensor([0, 1, 0, 1]))
+
+
 def test_what_is_derived_from_a_metric_counts():
     class Half(nn.Loss):
         def eval(self):

@@ -296,6 +296,13 @@ def test_predict_and_eval():
     assert results["accuracy"] == 0.75
 
 
+def test_the_accuracy_of_a_network_with_one_column_is_refused():
+    model = tessera.Model(nn.Dense(2, 1), nn.MSELoss(), metrics=["accuracy"])
+    rows = data.tensors({"x": np.ones((4, 2), np.float32), "y": np.array([[0], [1], [0], [1]], np.float32)}).batch(2)
+    with pytest.raises(tessera.InvalidArgument, match=r"accuracy: needs a column per class, got logits f32\[2,1\].*a column for each class"):
+        model.eval(rows)
+
+
 def test_eval_shows_the_batches_to_metrics_of_ones_own():
     class Seen:
         def __init__(self):

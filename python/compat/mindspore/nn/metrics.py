@@ -100,10 +100,11 @@ class Accuracy(_Average):
         if self.eval_type == "multilabel":
             self._update_multilabel(logits, labels)
             return
-        if labels.ndim == logits.ndim and (logits.ndim == 1 or labels.shape[1] == logits.shape[1]):
+        if labels.ndim == logits.ndim > 1 and labels.shape[1] == logits.shape[1]:
             labels = labels.argmax(axis=1)
         if labels.ndim != logits.ndim - 1:
-            raise ValueError(f"For 'Accuracy.update', the labels {labels.shape} do not fit the predictions {logits.shape}.")
+            raise ValueError(f"For 'Accuracy.update', the labels {labels.shape} do not fit the predictions {logits.shape}: predictions have a column per "
+                             "class, one dim more than labels that are class numbers.")
         hits = logits.argmax(axis=1) == labels
         self._sum += hits.sum()
         self._count += hits.size
@@ -181,7 +182,8 @@ class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
         super().__init__(5)
 
 
-_NATIVE = {Accuracy: "accuracy", Loss: "loss", Top1CategoricalAccuracy: "top_1_accuracy", Top5CategoricalAccuracy: "top_5_accuracy"}
+# "accuracy" refuses a single column, of which the reference computes what top-1 accuracy is.
+_NATIVE = {Accuracy: "top_1_accuracy", Loss: "loss", Top1CategoricalAccuracy: "top_1_accuracy", Top5CategoricalAccuracy: "top_5_accuracy"}
 
 
 def native_name(metric):

@@ -6,7 +6,8 @@ from mindspore.nn.class_metrics import F1, ROC, ConfusionMatrix, CosineSimilarit
 from mindspore.nn.metrics import MAE, MSE, Accuracy, Loss, Metric, Top1CategoricalAccuracy, Top5CategoricalAccuracy, native_name
 from mindspore.train.callback import RunContext, _CallbackManager
 
-_NATIVE = {"acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "top_1_accuracy": "top_1_accuracy", "top_5_accuracy": "top_5_accuracy"}
+# "accuracy" refuses a single column, of which the reference computes what top-1 accuracy is.
+_NATIVE = {"acc": "top_1_accuracy", "accuracy": "top_1_accuracy", "loss": "loss", "top_1_accuracy": "top_1_accuracy", "top_5_accuracy": "top_5_accuracy"}
 _MADE = {"mae": MAE, "mse": MSE, "precision": Precision, "recall": Recall, "F1": F1, "dice": Dice, "confusion_matrix": ConfusionMatrix,
          "cosine_similarity": CosineSimilarity, "roc": ROC}
 # What tessera computes for Model.eval, as metrics for an evaluation by a network of one's own.
