@@ -277,11 +277,11 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
                                          "accum += g^2; p -= lr * g / sqrt(accum). Duchi et al., JMLR 2011.")
       .def(
           "__init__",
-          [](nn::Adagrad* self, double accum, nb::handle rate, bool update_slots, double decay, double scale,
+          [](nn::Adagrad* self, nb::handle rate, double accum, bool update_slots, double decay, double scale,
              nb::handle groups) {
             new (self) nn::Adagrad({accum, to_rate(rate), update_slots, decay, scale, to_groups(groups)});
           },
-          "accum"_a = 0.1, "learning_rate"_a = 1e-3, "update_slots"_a = true, "weight_decay"_a = 0.0,
+          "learning_rate"_a = 1e-3, "accum"_a = 0.1, "update_slots"_a = true, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::RMSProp, nn::Optimizer>(
       m, "RMSProp", "Gradients divided by the root of their mean square: Tieleman and Hinton, 2012.")
@@ -297,11 +297,11 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
   nb::class_<nn::FTRL, nn::Optimizer>(m, "FTRL", "Follow the regularised leader: McMahan et al., KDD 2013.")
       .def(
           "__init__",
-          [](nn::FTRL* self, double accum, nb::handle rate, double power, double l1, double l2, double decay,
+          [](nn::FTRL* self, nb::handle rate, double accum, double power, double l1, double l2, double decay,
              double scale, nb::handle groups) {
             new (self) nn::FTRL({accum, to_rate(rate), power, l1, l2, decay, scale, to_groups(groups)});
           },
-          "initial_accum"_a = 0.1, "learning_rate"_a = 1e-3, "lr_power"_a = -0.5, "l1"_a = 0.0, "l2"_a = 0.0,
+          "learning_rate"_a = 1e-3, "initial_accum"_a = 0.1, "lr_power"_a = -0.5, "l1"_a = 0.0, "l2"_a = 0.0,
           "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::AdaMax, nn::Optimizer>(m, "AdaMax",
                                         "Adam with the largest decayed gradient. Kingma and Ba, ICLR 2015.")

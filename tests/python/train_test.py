@@ -525,6 +525,15 @@ def test_adamw_decays_beside_the_moments():
     np.testing.assert_allclose(net.weight.numpy()[0], w, rtol=1e-5)
 
 
+@pytest.mark.parametrize("make", [nn.Adagrad, nn.FTRL])
+def test_the_first_argument_of_an_optimizer_is_its_learning_rate(make):
+    given, named = nn.Dense(4, 1), nn.Dense(4, 1)
+    arrays = regression(16)
+    tessera.Model(given, nn.MSELoss(), make(0.05)).train_step(arrays["x"], arrays["y"])
+    tessera.Model(named, nn.MSELoss(), make(learning_rate=0.05)).train_step(arrays["x"], arrays["y"])
+    np.testing.assert_array_equal(given.weight.numpy(), named.weight.numpy())
+
+
 def test_gradients_of_some_parameters_may_be_scaled():
     plain, scaled = nn.Dense(4, 1), nn.Dense(4, 1)
     start = plain.weight.numpy().copy()

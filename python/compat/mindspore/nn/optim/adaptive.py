@@ -13,7 +13,7 @@ class Adagrad(NativeOptimizer):
         settings = (_check.boolean(who, "update_slots", update_slots), _check.non_negative(who, "weight_decay", weight_decay),
                     _check.positive(who, "loss_scale", loss_scale))
         accum = _check.non_negative(who, "accum", accum)
-        super().__init__(params, lambda groups: tessera.nn.Adagrad(accum, rate(learning_rate), *settings, groups))
+        super().__init__(params, lambda groups: tessera.nn.Adagrad(rate(learning_rate), accum, *settings, groups))
 
 
 class Adadelta(NativeOptimizer):
@@ -73,7 +73,7 @@ class FTRL(NativeOptimizer):
         def make(groups):
             if groups and [group for group in groups if "lr" in group]:
                 raise ValueError("For 'FTRL', group learning rate is not supported: all parameters have one.")
-            return tessera.nn.FTRL(accum, rate(learning_rate), *settings, groups)
+            return tessera.nn.FTRL(rate(learning_rate), accum, *settings, groups)
 
         super().__init__(params, make)
 
