@@ -534,6 +534,23 @@ def test_the_first_argument_of_an_optimizer_is_its_learning_rate(make):
     np.testing.assert_array_equal(given.weight.numpy(), named.weight.numpy())
 
 
+def test_a_parameter_decays_unless_the_last_of_its_names_is_beta_or_gamma():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.beta_head = nn.Dense(2, 2, weight_init="ones")
+            self.norm = nn.LayerNorm(2)
+
+        def construct(self, x):
+            return self.norm(self.beta_head(x)) * 0.0
+
+    net = Net()
+    x = np.ones((2, 2), np.float32)
+    tessera.Model(net, nn.MSELoss(), nn.SGD(0.1, weight_decay=0.5)).train_step(x, 0 * x)
+    np.testing.assert_allclose(net.beta_head.weight.numpy(), np.full((2, 2), 0.95), rtol=1e-6)
+    np.testing.assert_array_equal(net.norm.gamma.numpy(), np.ones(2))
+
+
 def test_gradients_of_some_parameters_may_be_scaled():
     plain, scaled = nn.Dense(4, 1), nn.Dense(4, 1)
     start = plain.weight.numpy().copy()
