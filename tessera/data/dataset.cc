@@ -95,8 +95,10 @@ Dataset::Dataset(std::shared_ptr<const Source> source, const SourceOptions& opti
   recipe->text = fmt::format("{}: {} of {} samples, {}, shard {} of {}, seed {}", source->to_string(),
                              recipe->order->size(), source->size(), options.shuffle ? "shuffled" : "in order",
                              options.shard_id, options.num_shards, options.seed);
-  recipe->row_order = fmt::format("{} of {} samples, {}, {} shards, seed {}", recipe->order->size(), source->size(),
-                                  options.shuffle ? "shuffled" : "in order", options.num_shards, options.seed);
+  // The seed has no part in the order of what is not shuffled.
+  recipe->row_order =
+      fmt::format("{} of {} samples, {}, {} shards", recipe->order->size(), source->size(),
+                  options.shuffle ? fmt::format("shuffled by seed {}", options.seed) : "in order", options.num_shards);
   recipe->source = std::move(source);
   recipe_ = std::move(recipe);
 }
@@ -173,6 +175,7 @@ Dataset Dataset::shuffle(int64_t buffer_size) const {
     throw InvalidArgument("shuffle: stands after a repeat without end; put shuffle before repeat");
   }
   auto recipe = with_text(*recipe_, fmt::format(" | shuffle {}", buffer_size));
+  recipe->row_order += fmt::format(" by seed {}", recipe->order->options().seed);
   const uint64_t stream = hash_name(fmt::format("data.shuffle{}", recipe->num_shuffles++));
   add_stage(*recipe, shuffle_stage(recipe->size(), buffer_size, recipe->order->options().seed, stream));
   return Dataset(std::move(recipe));

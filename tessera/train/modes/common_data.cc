@@ -57,8 +57,7 @@ void require_common_data(const std::vector<std::string>& by_rank, BatchParts par
     if ((is_common || is_cut) && other.order != first.order) {
       throw InvalidArgument(
           "train: rank {}'s rows are in another order than rank 0's, so that {}: it has \"{}\", rank 0 has \"{}\"; "
-          "give "
-          "all ranks' data sets the same seed and stages",
+          "give all ranks' data sets the same seed, which is set_seed()'s where they name none, and the same stages",
           rank, is_common ? "they take parts of different batches" : "their shards overlap", other.order, first.order);
     }
     if (is_common && other.hash != first.hash) {

@@ -36,6 +36,16 @@ TEST(CommonData, AnotherSeedIsNamed) {
                                            HasSubstr("seed 4"), HasSubstr("seed 3"))));
 }
 
+TEST(CommonData, TheSeedOfWhatIsNotShuffledDoesNotCount) {
+  const auto seeded = [](uint64_t seed) { return rows({.seed = seed}); };
+  EXPECT_NO_THROW(require_common_data({described(seeded(0)), described(seeded(1))}, BatchParts::kOfCommon));
+  EXPECT_THAT(
+      [&] {
+        require_common_data({described(seeded(0).shuffle(8)), described(seeded(1).shuffle(8))}, BatchParts::kOfCommon);
+      },
+      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("| shuffle 8 by seed 1"), HasSubstr("set_seed()"))));
+}
+
 TEST(CommonData, AnotherShuffleBehindTheSourceIsNamed) {
   EXPECT_THAT(
       [] {
