@@ -87,8 +87,18 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
     if (current_graph() != nullptr) refuse_use_as("elements");
     return nb::cast(parameter_value(self));
   };
-  parameter.def("asnumpy", [elements](nn::Parameter& self) { return elements(self).attr("asnumpy")(); });
-  parameter.def("numpy", [elements](nn::Parameter& self) { return elements(self).attr("numpy")(); });
+  // The model would not see what is written into the array.
+  const auto array_of = [elements](nn::Parameter& self) {
+    nb::object array = elements(self).attr("numpy")();
+    if (is_in_model(self)) array.attr("setflags")("write"_a = false);
+    return array;
+  };
+  constexpr const char* kArrayDoc =
+      "The present elements, in the parameter's memory; once a model has the parameter, not to be written: a copy() "
+      "is, "
+      "and set_data() takes it.";
+  parameter.def("asnumpy", array_of, kArrayDoc);
+  parameter.def("numpy", array_of, kArrayDoc);
   parameter.def("__array__", [elements](nn::Parameter& self, const nb::args& args, const nb::kwargs& kwargs) {
     return elements(self).attr("__array__")(*args, **kwargs);
   });

@@ -93,6 +93,8 @@ void forget_trace() {
   met = {};
 }
 
+bool is_in_model(const nn::Parameter& parameter) { return HeldParameters::known().contains(&parameter); }
+
 void fetch_held(nn::Parameter& parameter) {
   if (auto* const holder = HeldParameters::holder(parameter)) holder->fetch(parameter);
 }

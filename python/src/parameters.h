@@ -21,6 +21,8 @@ Tensor whole_value(nn::Parameter& parameter);
 // What scripts see, outside of traces: the whole, or this rank's slice where the model shows slices.
 Tensor parameter_value(nn::Parameter& parameter);
 Type parameter_type(const nn::Parameter& parameter);
+// Whether a model has it: its value is then written by set_parameter_value only.
+bool is_in_model(const nn::Parameter& parameter);
 // Brings `data` up to date where a model holds the value.
 void fetch_held(nn::Parameter& parameter);
 // The whole, or what parameter_value gives. Throws InvalidArgument unless the type fits.
@@ -68,6 +70,7 @@ class HeldParameters {
   static HeldParameters* holder(const nn::Parameter& parameter);
   friend void fetch_held(nn::Parameter& parameter);
   friend Tensor parameter_value(nn::Parameter& parameter);
+  friend bool is_in_model(const nn::Parameter& parameter);
   friend std::optional<Type> shown_slice_type(const nn::Parameter& parameter);
 
   void become_holder(Known& known);

@@ -303,6 +303,22 @@ def test_the_accuracy_of_a_network_with_one_column_is_refused():
         model.eval(rows)
 
 
+def test_the_array_of_a_parameter_that_a_model_has_cannot_be_written():
+    net = nn.Dense(2, 2)
+    net.weight.numpy()[:] = 3.0
+    assert net.weight.numpy()[0, 0] == 3
+    model = tessera.Model(net, nn.MSELoss(), nn.SGD(0.1))
+    x = np.ones((2, 2), np.float32)
+    model.train_step(x, x)
+    for array in (net.weight.numpy(), net.weight.asnumpy()):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0.0
+    changed = net.weight.numpy().copy()
+    changed[:] = 0.0
+    net.weight.set_data(changed)
+    np.testing.assert_array_equal(model.predict(x).numpy()[0], net.bias.numpy())
+
+
 def test_eval_shows_the_batches_to_metrics_of_ones_own():
     class Seen:
         def __init__(self):
