@@ -26,6 +26,8 @@ def test_the_guide_runs_on_one_rank_and_on_two(tmp_path):
         launcher = [TOOL, "run", "-n", "2"] if ranks > 1 else []
         lines = [line.removeprefix("[0] ") for line in run(*launcher, sys.executable, "guide.py", cwd=folder).splitlines() if not line.startswith("[1] ")]
         text = "\n".join(lines)
+        accuracies = [float(accuracy) for accuracy in re.findall(r"^epoch \d/3: .*accuracy ([0-9.]+)", text, re.MULTILINE)]
+        assert len(accuracies) == 3 and accuracies[0] < accuracies[-1] > 0.9, text
         losses.append([float(loss) for loss in re.findall(r"loss ([0-9.]+)", text)])
         assert re.findall(r"^epoch (\d) of 5, step (\d+):", text, re.MULTILINE) == [("4", "24"), ("5", "30")], text
         assert f"({64 // ranks}, 8) of (64, 8)" in lines and "(2, 3)" in lines, text
