@@ -381,6 +381,25 @@ def test_a_name_that_contains_beta_spares_its_parameter_weight_decay_as_in_the_r
     assert (step(0.5) != step(0.0)) == decays
 
 
+def test_setting_what_an_optimizer_has_read_is_refused():
+    class Named(nn.Adam):
+        pass
+
+    class Own(nn.Adam):
+        def __init__(self, params):
+            super().__init__(params)
+            self.weight_decay = 0.5
+
+    for make in (nn.Adam, Named):
+        adam = make(nn.Dense(2, 1).trainable_params())
+        for name in ("weight_decay", "use_nesterov", "beta1", "eps"):
+            with pytest.raises(AttributeError, match=f"an attribute '{name}' would change nothing.*{make.__name__}.params, {name}=...."):
+                setattr(adam, name, 0.5)
+        adam.note = 1
+        adam.learning_rate.set_data(Tensor(0.5, ms.float32))
+    assert Own(nn.Dense(2, 1).trainable_params()).weight_decay == 0.5
+
+
 @pytest.mark.parametrize("train", [with_step, with_model])
 def test_an_optimizer_derived_from_ours_does_what_it_adds(train):
     class Halved(nn.Momentum):

@@ -285,6 +285,13 @@ class NativeOptimizer(Optimizer):
     def state_parameters(self):
         return self._native.state_parameters(list(self.parameters))
 
+    def __setattr__(self, name, value):
+        if "_is_grouped" in self.__dict__ and name in _options_of(type(self)) and not hasattr(self, name):
+            who = type(self).__name__
+            raise AttributeError(f"{who}: an attribute '{name}' would change nothing, {name} was read when the optimizer was made: give it there, "
+                                 f"{who}(params, {name}=...)")
+        super().__setattr__(name, value)
+
     def prefix_states(self, prefix):
         """Names the states by the prefix and what they are called alone."""
         self._native.set_state_prefix(prefix)
@@ -301,6 +308,14 @@ class NativeOptimizer(Optimizer):
             if not slots:
                 raise
             return ParameterTuple(slots)
+
+
+@functools.cache
+def _options_of(cls):
+    """What an optimizer of ours reads when it is made; nothing of a class derived with an __init__() of its own, whose attributes are called as it likes."""
+    if not cls.__module__.startswith("mindspore."):
+        cls = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    return set(inspect.signature(cls.__init__).parameters) - {"self", "params"} if cls.__module__.startswith("mindspore.") else set()
 
 
 def _taken(params):
