@@ -258,6 +258,15 @@ std::pair<ops::Operand, ops::Operand> Operation::operands(nb::handle x, nb::hand
 }
 
 std::vector<ir::Value> Operation::values(nb::handle sequence) {
+  // A tensor is a sequence of its rows, which are seldom what was meant.
+  if (nb::isinstance<Tensor>(sequence) || nb::isinstance<nn::Parameter>(sequence) ||
+      nb::isinstance<ir::Value>(sequence)) {
+    throw nb::type_error(
+        fmt::format("a sequence of tensors is needed, got one {}: write (x,) for one, or [x[i] for i in range(n)] for "
+                    "its rows",
+                    nb::cast<std::string>(sequence.type().attr("__name__")))
+            .c_str());
+  }
   std::vector<ir::Value> result;
   for (const nb::handle item : nb::iter(sequence)) result.push_back(value(item));
   return result;

@@ -19,6 +19,8 @@ ROWS = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
     (lambda: nn.Sequential(nn.ReLU), "Sequential holds cells, got the class ReLU"),
     (lambda: nn.Adam(nn.Dense(3, 2).parameters(), 0.01), "learning_rate is a number.*got parameters.*groups="),
     (lambda: tessera.data.tensors(ROWS).map("x", [lambda a: a]), "another type"),
+    (lambda: tessera.ops.concat(tessera.Tensor(ROWS["x"])), "a sequence of tensors is needed, got one Tensor"),
+    (lambda: tessera.ops.stack(nn.Dense(3, 2).weight), "a sequence of tensors is needed, got one Parameter"),
     (lambda: nn.Dense(3, 2, False), "an initializer, its name or a number is needed, got False of type bool"),
 ])
 def test_it_is_refused(call, words):
