@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "python/src/numbers.h"
 #include "tessera/tessera.h"
 
 namespace tessera::python {

@@ -93,6 +93,8 @@ def _is_one(value, kind):
         return isinstance(items, collections.abc.Sequence) and not isinstance(items, (str, bytes)) and all(_fits(item, inner[:-1]) for item in items)
     if kind in _NUMBERS:
         is_number = kind in ("int", "float")
+        if is_number and isinstance(value, (bool, np.bool_)):
+            return False
         if is_number and hasattr(value, "__index__" if kind == "int" else "__float__"):
             return kind == "float" or not isinstance(value, int) or -2**63 <= value < 2**64
         return isinstance(value, _NUMBERS[kind])
