@@ -195,6 +195,21 @@ def test_a_table_is_kept_by_servers(tmp_path):
     assert re.findall(r"\[4\] loss (\S+) of 3 servers", out) == straight
 
 
+def test_a_data_set_that_is_one_rank_s_part_is_refused_in_the_words_of_servers(tmp_path):
+    rows = "tessera.data.tensors({'ids': np.zeros(8, np.int32), 'label': np.zeros(8, np.int32)}, num_shards=2, shard_id=0).batch(2)"
+    (tmp_path / "rows.py").write_text(NATIVE.partition("for step")[0] + f"model.train(1, {rows})\n")
+    done = subprocess.run([TESSERA, "run", "-n", "2", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, env=environment())
+    assert done.returncode == 1 and "pipeline" not in done.stderr
+    assert "parameter servers: every rank must read the whole batch" in done.stderr and "make it without num_shards and shard_id" in done.stderr
+
+
+def test_the_launcher_says_how_many_train_where_it_is_not_told(tmp_path):
+    command = [sys.executable, "-c", "import tessera; tessera.cluster.init()"]
+    done = subprocess.run([TESSERA, "run", "--servers", "1", *command], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment())
+    assert "tessera run: one rank trains beside 1 that keeps parameters; -n N starts N that train" in done.stderr
+
+
 def test_who_marks_nothing_is_told_so(tmp_path):
     (tmp_path / "rows.py").write_text(NATIVE.replace("network.table.set_on_servers()", ""))
     done = subprocess.run([TESSERA, "run", "-n", "1", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,

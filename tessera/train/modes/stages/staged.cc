@@ -26,17 +26,18 @@ Staged::Staged(const ModeParts& parts, mesh::StageRanks ranks) : OneGraph(parts)
   }
   if (options_.gradient_accumulation_steps > 1) {
     throw InvalidArgument(
-        "pipeline_parallel accumulates gradients over micro-batches: set pipeline.micro_batches instead "
-        "of gradient_accumulation_steps");
+        "{} gradients over micro-batches: set pipeline.micro_batches instead of gradient_accumulation_steps",
+        options_.servers > 0 ? "a job with parameter servers accumulates" : "pipeline_parallel accumulates");
   }
 }
 
 bool Staged::gives_own_rows(const data::Dataset& dataset) const {
   if (dataset.num_shards() == 1) return false;
+  const bool has_servers = options_.servers > 0;
   throw InvalidArgument(
-      "pipeline_parallel: every rank must read the whole batch, but the data set is one rank's part of {} "
-      "(num_shards)",
-      dataset.num_shards());
+      "{}: every rank must read the whole batch, but the data set is one rank's part of {} (num_shards){}",
+      has_servers ? "parameter servers" : "pipeline_parallel", dataset.num_shards(),
+      has_servers ? ": make it without num_shards and shard_id, each rank that trains takes its rows" : "");
 }
 
 compiler::StageLayouts Staged::plan_values(session::Session& session, const InputSpecs& inputs) {
