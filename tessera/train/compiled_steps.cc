@@ -53,6 +53,7 @@ ir::Graph CompiledSteps::trace_training(const InputSpecs& inputs, session::StepP
                           network.parameters().size());
   }
   say_wide_columns(graph);
+  say_missing_servers();
   mode.apply_strategies(graph, /*is_training=*/true);
   return graph;
 }
@@ -256,6 +257,19 @@ void CompiledSteps::say_wide_columns(const ir::Graph& graph) {
       "the data set gives f64 for {}, NumPy's usual dtype: {} values of the training step are f64 by that, at half the "
       "speed; give it as f32: array.astype(numpy.float32), or tessera.data.type_cast in the data set",
       wide, computed);
+}
+
+void CompiledSteps::say_missing_servers() {
+  if (missing_servers_said_ || core_.options.servers > 0 || core_.context.rank() != 0) return;
+  for (const auto* parameter : core_.cells.trainable_parameters()) {
+    if (!parameter->on_servers) continue;
+    missing_servers_said_ = true;
+    log_warning(
+        "parameter \"{}\" is set_on_servers(), but the job has no parameter servers: start some by tessera run -n N "
+        "--servers M",
+        parameter->full_name());
+    return;
+  }
 }
 
 void CompiledSteps::enable_profiling() {

@@ -72,6 +72,8 @@ class CompiledSteps {
   void say_unused_strategies(const ir::Graph& graph);
   // Says once that a column of f64 makes a network of f32 compute in f64.
   void say_wide_columns(const ir::Graph& graph);
+  // Once: that a parameter is set_on_servers(), but the job has none.
+  void say_missing_servers();
 
   ModelCore& core_;
   TrainingIdentity& identity_;
@@ -81,6 +83,7 @@ class CompiledSteps {
   bool values_placed_ = false;
   bool predicts_split_ = false;  // values lie as strategies say
   bool strategies_said_ = false;
+  bool missing_servers_said_ = false;
   bool wide_columns_said_ = false;
 };
 

@@ -114,6 +114,15 @@ def test_the_ranks_of_stages_are_a_list_of_whole_numbers():
         trained(Net(), parallel_mode="auto_parallel", pipeline={"stages": "many"})
 
 
+def test_parameters_for_servers_that_are_not_there_are_said_once(capfd):
+    net = Net()
+    net.embed.set_on_servers()
+    model = trained(net)
+    model.train(1, tessera.data.tensors({"ids": IDS[:2], "label": IDS[:2] % 3}).batch(2))
+    said = capfd.readouterr().err
+    assert said.count('parameter "embed.embedding_table" is set_on_servers(), but the job has no parameter servers: start some by tessera run') == 1
+
+
 def test_strategies_on_one_rank_are_said_to_have_no_effect(capfd):
     net = Net()
     net.head.shard("matmul", ((7, 1), (1, 1)))
