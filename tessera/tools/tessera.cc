@@ -84,6 +84,10 @@ void add_run(CLI::App& app, int& exit_code) {
   run->callback([run, &exit_code] {
     // What follows the program's name belongs to the program, options included.
     for (const auto& argument : run->remaining()) options.command.push_back(argument);
+    if (options.num_servers > 0 && options.num_thread_ranks == 0 && run->get_option("-n")->empty()) {
+      std::fprintf(stderr, "tessera run: one rank trains beside %d that keep%s parameters; -n N starts N that train\n",
+                   options.num_servers, options.num_servers == 1 ? "s" : "");
+    }
     (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
