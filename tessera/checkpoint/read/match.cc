@@ -105,7 +105,7 @@ Match compare(std::span<const StoredEntry> entries, std::span<const Destination>
 
 void require_fit(const std::string& path, const Match& match, const MatchOptions& options) {
   if (match.fits(options)) return;
-  throw InvalidArgument("{}: is of another network; nothing was loaded{}", path, match.describe(options));
+  throw InvalidArgument("{}: is of another network or optimizer; nothing was loaded{}", path, match.describe(options));
 }
 
 Match load_into(const Checkpoint& checkpoint, std::span<const Destination> network, const MatchOptions& options) {

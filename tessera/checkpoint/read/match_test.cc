@@ -69,7 +69,7 @@ TEST(LoadInto, AnotherNetworksCheckpointIsRefusedWithAllNamesAndNothingIsTouched
   entries.emplace_back("head.weight", Tensor::full({DType::kI32, {4}}, 0));
   const auto checkpoint = saved(files, entries);
   EXPECT_EQ(message_of([&] { load_into(checkpoint, network.destinations); }),
-            "d/x.ckpt: is of another network; nothing was loaded\n"
+            "d/x.ckpt: is of another network or optimizer; nothing was loaded\n"
             "  missing in the checkpoint (1):\n    down.bias f32[]\n"
             "  unexpected in the checkpoint (1):\n    head.weight i32[4]\n"
             "  different (2):\n"
