@@ -342,3 +342,8 @@ def test_settings_within_settings_that_have_no_effect_are_said(monkeypatch):
     ms.Model(nn.Dense(4, 3))
     assert {line.split(" has no effect")[0] for line in said} == {
         "gradient_accumulation_shard of parallel_optimizer_config", "dataset_strategy=((1, 1), (1,))"}
+
+
+def test_one_tensor_is_no_sequence_of_tensors_for_concat():
+    with pytest.raises(TypeError, match="a sequence of tensors is needed, got one Tensor"):
+        ops.concat(Tensor([[1.0, 2.0], [3.0, 4.0]], ms.float32))

@@ -100,7 +100,7 @@ def meshgrid(*inputs, indexing="xy"):
 # --- shapes
 def cat(tensors, axis=0):
     """Tensors one after the other along an axis."""
-    return _ops.concat(list(tensors), axis)
+    return _ops.concat(tensors if isinstance(tensors, (_tessera.Tensor, _tessera.Value, _tessera.Parameter)) else list(tensors), axis)
 
 
 def unsqueeze(input, dim):
