@@ -46,7 +46,12 @@ Pair::Moved Pair::start(Transfer& transfer) {
   transfer.is_requested = false;
   transfer.must_say_ready = false;
   transfer.is_done.store(false);
-  if (state() != State::kOpen) return moved_since(before);
+  if (state() != State::kOpen) {
+    // What came before the other rank left is still to be had.
+    const bool is_kept = state() == State::kLeft && !transfer.is_send && has_message(transfer);
+    if (is_kept) match(transfer);
+    return moved_since(before + (is_kept ? 1 : 0));
+  }
   transfer.is_listed = true;
   if (transfer.is_send) {
     sends_.push_back(&transfer);
@@ -58,6 +63,11 @@ Pair::Moved Pair::start(Transfer& transfer) {
   }
   while (state() == State::kOpen && !can_write_) read_some();  // up to its end
   return moved_since(before + (transfer.is_done ? 1 : 0));
+}
+
+bool Pair::has_message(const Transfer& receive) const {
+  const auto found = std::ranges::find_if(arrivals_, [&](const auto& one) { return one->tag == receive.tag; });
+  return found != arrivals_.end() && !(*found)->is_request && (*found)->bytes == receive.bytes;
 }
 
 // Gives a receive what has come for it already, or asks for what is too large to come by itself.
@@ -394,10 +404,12 @@ void Pair::leave() {
 bool Pair::is_delivered() {
   const std::lock_guard lock(mutex_);
   std::byte dropped[1 << 12];
-  size_t count = 0;
-  while (stream_->read(dropped, sizeof(dropped), count) == TlsStream::Result::kMoved) {
+  TlsStream::Result result = TlsStream::Result::kMoved;
+  for (size_t count = 0; result == TlsStream::Result::kMoved;) {
+    result = stream_->read(dropped, sizeof(dropped), count);
   }
-  return stream_->is_delivered();
+  // One that has ended its side, too, waits for nothing more.
+  return result != TlsStream::Result::kNotNow || stream_->is_delivered();
 }
 
 }  // namespace tessera::cluster

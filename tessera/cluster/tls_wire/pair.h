@@ -83,6 +83,7 @@ class Pair {
     return {static_cast<int>(num_done_ - num_done_before), state() == State::kOpen, false};
   }
   void match(Transfer& receive);
+  bool has_message(const Transfer& receive) const;
   int64_t write_some();
   int64_t read_some();
   void stage();
