@@ -187,7 +187,7 @@ TEST_F(PipelineTraining, AutomaticParallelismFindsHowManyStages) {
                                      pipeline.profile->intra_host.bytes_per_second = 1e4;
                                    }}));
   });
-  EXPECT_THAT(log, testing::HasSubstr("cut into 2 stages; by the profile"));
+  EXPECT_THAT(log, testing::HasSubstr("cut into 2 stages of 3 + 1 ranks; by the profile"));
   // The number of micro-batches, too.
   EXPECT_THAT(log_of([] {
                 const auto many =

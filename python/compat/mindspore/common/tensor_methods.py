@@ -14,7 +14,7 @@ _CLASSES = (tessera.Tensor, tessera.Value, tessera.Parameter)
 _SAME = {
     arithmetic: "acos acosh addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arccos arccosh arcsin arcsinh arctan arctan2 "
                 "arctanh argmin asin asinh atan atan2 atanh baddbmm bmm clamp clip copysign cosine_similarity count_nonzero cross cumprod deg2rad diff "
-                "dist dot erf erfc floor_divide fmod frac ger heaviside hypot inner isclose isneginf isposinf isreal is_complex "
+                "dist div divide dot erf erfc floor_divide fmod frac ger heaviside hypot inner isclose isneginf isposinf isreal is_complex "
                 "is_floating_point kron lerp log10 log2 logaddexp logaddexp2 logit logsumexp mm mv nan_to_num nansum norm "
                 "outer positive rad2deg remainder round sgn signbit sinc trunc vecdot xlogy",
     array: "adjoint argsort argwhere bincount chunk diag diagflat diagonal dsplit expand_as fills flip fliplr flipud gather_elements gather_nd "
@@ -24,7 +24,7 @@ _SAME = {
     functional: "broadcast_to ceil cosh expm1 isinf isnan log1p sinh tan",
     drawing: "bernoulli multinomial",
     neural: "hardshrink soft_shrink",
-    native: "absolute add cos div divide eq equal floor ge greater greater_equal gt isfinite le less less_equal logical_and logical_not "
+    native: "absolute add cos eq equal floor ge greater greater_equal gt isfinite le less less_equal logical_and logical_not "
             "logical_or logical_xor lt matmul maximum minimum mul multiply ne neg negative not_equal pow reciprocal relu rsqrt sigmoid "
             "sign sin softmax sub subtract tile true_divide",
 }

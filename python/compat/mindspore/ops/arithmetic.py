@@ -262,7 +262,17 @@ def floor_divide(input, other):
     return input // other
 
 
+def div(input, other, *, rounding_mode=None):
+    """input / other; rounding_mode: None, "floor" or "trunc"."""
+    if rounding_mode not in (None, "floor", "trunc"):
+        raise ValueError(f"For 'div', the 'rounding_mode' must be None, 'floor' or 'trunc', but got {rounding_mode!r}.")
+    if rounding_mode is None:
+        return _ops.div(input, other)
+    return floor_divide(input, other) if rounding_mode == "floor" else truncate_div(input, other)
+
+
 # --- elementwise arithmetic under other names
+divide = div
 arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh = acos, acosh, asin, asinh, atan, atan2, atanh
 
 

@@ -30,6 +30,7 @@ sqrt, inv = [_of_one(f, "x") for f in (_ops.sqrt, _ops.reciprocal)]
 add, equal, greater, greater_equal, less, less_equal, logical_and, logical_or, logical_xor, maximum, minimum, mul, not_equal, sub = [
     _of_two(f) for f in (_ops.add, _ops.equal, _ops.greater, _ops.greater_equal, _ops.less, _ops.less_equal, _ops.logical_and,
                          _ops.logical_or, _ops.logical_xor, _ops.maximum, _ops.minimum, _ops.mul, _ops.not_equal, _ops.sub)]
+div = _of_two(_ops.div)
 pow = _of_two(_ops.pow, second="exponent")
 true_divide = _of_two(_ops.div, "dividend", "divisor")
 tensor_div = _of_two(_ops.div, "x", "y")
@@ -43,16 +44,6 @@ expand_dims = _named(_ops.expand_dims, input_x="x", axis="axes")
 squeeze = _named(_ops.squeeze, input="x", axis="axes")
 tile = _named(_ops.tile, input="x", dims="multiples")
 transpose = _named(_ops.transpose, input="x", dims="perm")
-
-
-def div(input, other, *, rounding_mode=None):
-    """input / other; rounding_mode: None, "floor" or "trunc"."""
-    if rounding_mode not in (None, "floor", "trunc"):
-        raise ValueError(f"For 'div', the 'rounding_mode' must be None, 'floor' or 'trunc', but got {rounding_mode!r}.")
-    if rounding_mode is None:
-        return _ops.div(input, other)
-    from mindspore.ops import arithmetic
-    return arithmetic.floor_divide(input, other) if rounding_mode == "floor" else arithmetic.truncate_div(input, other)
 
 
 def subtract(input, other, *, alpha=1):
@@ -79,7 +70,7 @@ def gather(input_params, input_indices, axis=0, batch_dims=0):
     return _ops.gather(input_params, input_indices, axis)
 
 
-absolute, negative, multiply, divide = abs, neg, mul, div
+absolute, negative, multiply = abs, neg, mul
 eq, ne, lt, le, gt, ge = equal, not_equal, less, less_equal, greater, greater_equal
 tensor_add, tensor_sub, tensor_mul, tensor_pow = add, sub, mul, pow
 tensor_lt, tensor_le, tensor_gt, tensor_ge = less, less_equal, greater, greater_equal
