@@ -203,7 +203,7 @@ import tessera
 from tessera import cluster, nn
 def child(results):
     try:
-        tessera.Model(nn.Dense(4, 2), nn.MSELoss(), nn.Momentum(learning_rate=0.1))
+        tessera.Model(nn.Dense(4, 2), nn.MSELoss(), nn.Momentum(learning_rate=0.1), parallel_mode="data_parallel")
     except ValueError as error:
         results.put(str(error))
         if joins: results.put(cluster.rank())
