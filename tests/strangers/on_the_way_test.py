@@ -84,14 +84,14 @@ class BetweenHosts(Strangers):
 
     def test_no_weight_is_seen_by_default(self):
         packets, output, job = self.packets_of("")
-        self.assertIn(" over tls\n", output)
+        self.assertIn(" and tls\n", output)
         self.assertGreater(len(packets), 100_000)
         self.tells_nothing(job, packets.replace(JOB_ID.encode(), b""))  # the hub speaks of the job in plain words
         self.assertEqual(self.num_seen(job, packets), 0)
 
     def test_gloo_shows_them_and_says_so(self):
         packets, output, job = self.packets_of("gloo")
-        self.assertIn(" over gloo\n", output)
+        self.assertIn(" and gloo\n", output)
         self.assertIn("what ranks send each other between hosts is not encrypted", output)
         self.assertGreater(self.num_seen(job, packets), 100)
 
