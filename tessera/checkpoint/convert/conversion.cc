@@ -203,9 +203,10 @@ void Conversion::require_held(const std::string& name, int64_t stage, const Know
     const auto* tensor = file->find(name);
     const Box box = known.slicing.box(known.global, position);
     const auto fail = [&](const std::string& what) {
-      throw InvalidArgument("{}: {} {}; by {} rank {} holds {} of {}{}", file->path(), quoted_name(name), what,
+      throw InvalidArgument("{}: {} {}; by {} rank {} holds {} of {}{}{}", file->path(), quoted_name(name), what,
                             from_.has_layouts() ? from_.path() : "no strategy file", rank, box.to_string(),
-                            to_string(known.like->dtype), known.global);
+                            to_string(known.like->dtype), known.global,
+                            from_.has_layouts() ? "; give the strategy file of the run that saved it" : "");
     };
     if (tensor == nullptr) {
       if (!box.is_empty()) fail("is missing");

@@ -133,8 +133,10 @@ TEST_F(TwoRanks, F48_AnotherStrategyIsRefused) {
   auto layout = split_rows("w", 2);
   layout.tensor_shape = {9, 2};
   write_strategy_file(files, "nine.json", {.layouts = {layout}});
-  EXPECT_EQ(refusal("nine.json"),
-            "src/rank_0/CKP-1_4.ckpt: \"w\" is f32[4,2]; by nine.json rank 0 holds [0:5,0:2] of f32[9,2]");
+  EXPECT_EQ(
+      refusal("nine.json"),
+      "src/rank_0/CKP-1_4.ckpt: \"w\" is f32[4,2]; by nine.json rank 0 holds [0:5,0:2] of f32[9,2]; give the strategy "
+      "file of the run that saved it");
   EXPECT_EQ(refusal("two.ckpt", "nine.json"), "nine.json: \"w\" has shape [9,2] there, [8,2] in the checkpoint");
   layout = split_rows("w", 2);
   layout.tensor_map.pop_back();
