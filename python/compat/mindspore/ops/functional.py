@@ -3,9 +3,11 @@ import functools as _functools
 
 import numpy as _np
 import tessera as _tessera
-from mindspore.ops.native import *
-from mindspore.ops.native import abs, pow
+
 from mindspore._missing import missing
+from mindspore.ops.native import *
+from mindspore.ops.native import abs, pow  # noqa: F401
+from mindspore.ops.arithmetic import div  # noqa: F401, with rounding_mode
 
 
 def _number(value):
