@@ -192,6 +192,11 @@ class Meeting {
     listen();
     const int64_t deadline = start_ms_ + options_.timeout_ms;
     while (!has_met_all()) {
+      if (options_.job != nullptr && options_.job->failed()) {
+        throw comm::PeerFailure(options_.job->failed_rank(),
+                                fmt::format("stopped in the meeting of ranks because rank {} failed: {}",
+                                            options_.job->failed_rank(), options_.job->message()));
+      }
       if (now_ms() >= deadline) throw_missing();
       seek_addresses();
       turn();

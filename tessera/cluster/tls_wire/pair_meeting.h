@@ -12,6 +12,7 @@
 #include "tessera/cluster/tls/tls_options.h"
 #include "tessera/cluster/tls_wire/greeting.h"
 #include "tessera/cluster/tls_wire/tls_stream.h"
+#include "tessera/comm/job_state.h"
 #include "tessera/comm/store.h"
 
 namespace tessera::cluster {
@@ -24,10 +25,12 @@ struct MeetingOptions {
   std::vector<std::string> node_ids;  // by rank, where there are certificates: each peer's must be for its node
   int64_t timeout_ms = 30000;
   int64_t bytes_per_key = kBytesPerKey;
+  const comm::JobState* job = nullptr;  // whose failure ends the meeting; null: none
 };
 
 // Returns the connections by rank, null where there is none; all ranks call it. `store` is used only here. Throws
-// IoError naming the ranks that it has not met within the time, and why; PeerFailure as the store does.
+// IoError naming the ranks that it has not met within the time, and why; PeerFailure as the store does, and where the
+// job has failed.
 std::vector<std::unique_ptr<TlsStream>> meet_peers(const MeetingOptions& options, comm::Store& store, Clock& clock);
 
 }  // namespace tessera::cluster

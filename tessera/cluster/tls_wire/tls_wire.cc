@@ -289,7 +289,9 @@ std::unique_ptr<Wire::Operation> TlsWire::make_operation() {
 
 std::shared_ptr<comm::Wire> make_tls_wire(const MeetingOptions& options, bool spin, comm::Store& store,
                                           comm::JobState& job, Clock& clock) {
-  return std::make_shared<TlsWire>(meet_peers(options, store, clock), spin, job, clock);
+  MeetingOptions meeting = options;
+  meeting.job = &job;
+  return std::make_shared<TlsWire>(meet_peers(meeting, store, clock), spin, job, clock);
 }
 
 }  // namespace tessera::cluster
