@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/session/pipelined_step.h"
 #include "tessera/train/modes/one_graph.h"
 
