@@ -25,9 +25,8 @@ bool has_left = false;
 
 constexpr const char* kForked =
     "this process is a child of a rank's by fork(), and no rank of the job: what the rank is connected to is not its "
-    "own. "
-    "Let it read, write and compute with NumPy, or start it by multiprocessing.get_context(\"spawn\") without the "
-    "variables of the job (TESSERA_RANK and its like)";
+    "own. Let it read, write and compute with NumPy, or start it by multiprocessing.get_context(\"spawn\") without "
+    "the variables of the job (TESSERA_RANK and its like)";
 
 // Called as the process ends by exit(), when Python has ended: no hook of Python's hears of the code of sys.exit(). It
 // was registered after the job was joined, so that what joining has loaded, MPI for one, is still there.
@@ -177,10 +176,11 @@ cluster::Context& joined_context() {
     lock.lock();
   }
   if (job != nullptr) return *job;  // another thread has joined meanwhile
-  if (nb::cast<bool>(nb::module_::import_("tessera._job").attr("has_place_of_parent")())) {
+  const auto options = cluster::job_from_environment();
+  const bool has_others = options.size > 1 || !options.scheduler.address.empty();
+  if (has_others && nb::cast<bool>(nb::module_::import_("tessera._job").attr("has_place_of_parent")())) {
     throw InvalidArgument("{}", kForked);
   }
-  const auto options = cluster::job_from_environment();
   if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
   std::unique_ptr<cluster::Context> made;
   {

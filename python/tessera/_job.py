@@ -86,7 +86,7 @@ def _note_fork():
 
 def has_place_of_parent():
     """Whether this process is a child, by fork(), of one that is the rank that this one would join as."""
-    return any(_place_of_parent) and _place() == _place_of_parent and os.environ.get("TESSERA_SIZE") != "1"
+    return any(_place_of_parent) and _place() == _place_of_parent
 
 
 os.register_at_fork(after_in_child=_note_fork)
