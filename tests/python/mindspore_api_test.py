@@ -347,3 +347,43 @@ def test_settings_within_settings_that_have_no_effect_are_said(monkeypatch):
 def test_one_tensor_is_no_sequence_of_tensors_for_concat():
     with pytest.raises(TypeError, match="a sequence of tensors is needed, got one Tensor"):
         ops.concat(Tensor([[1.0, 2.0], [3.0, 4.0]], ms.float32))
+
+
+def test_operators_take_their_arguments_by_the_references_names():
+    x, y = (Tensor(np.array(rows, np.float32)) for rows in ([[1, -2], [3, 4]], [[2, 2], [2, 2]]))
+    for made, wanted in [(ops.matmul(input=x, other=y), [[-2, -2], [14, 14]]), (ops.concat(tensors=(x, y), axis=1), [[1, -2, 2, 2], [3, 4, 2, 2]]),
+                         (ops.expand_dims(input_x=x, axis=0), [[[1, -2], [3, 4]]]), (ops.transpose(input=x, dims=(1, 0)), [[1, 3], [-2, 4]]),
+                         (ops.select(condition=x > 0, input=x, other=y), [[1, 2], [3, 4]]), (ops.pow(input=x, exponent=2), [[1, 4], [9, 16]]),
+                         (ops.remainder(input=x, other=y), [[1, 0], [1, 0]]), (ops.swapdims(x, dim0=0, dim1=1), [[1, 3], [-2, 4]]),
+                         (ops.row_stack(tensors=(x, y)), [[1, -2], [3, 4], [2, 2], [2, 2]]), (ops.abs(input=x), [[1, 2], [3, 4]]),
+                         (ops.subtract(input=x, other=y, alpha=3), [[-5, -8], [-3, -2]]), (x.less(other=y), [[True, True], [False, False]])]:
+        assert made.asnumpy().tolist() == wanted
+    with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
+        ops.add(x, foo=y)
+
+
+def test_quotients_are_rounded_as_is_asked():
+    for dtype in (np.float32, np.int32):
+        x, y = Tensor(np.array([7, -7], dtype)), Tensor(np.array([2, 2], dtype))
+        assert ops.div(x, y, rounding_mode="floor").asnumpy().tolist() == x.div(y, rounding_mode="floor").asnumpy().tolist() == [3, -4]
+        assert ops.div(x, y, rounding_mode="trunc").asnumpy().tolist() == [3, -3]
+        assert ops.div(x, y).asnumpy().tolist() == [3.5, -3.5]
+    with pytest.raises(ValueError, match="'rounding_mode' must be"):
+        ops.div(x, y, rounding_mode="ceil")
+
+
+def test_softplus_has_a_slope_and_a_threshold():
+    x = np.linspace(-4, 4, 9).astype(np.float32)
+    np.testing.assert_allclose(ops.softplus(Tensor(x)).asnumpy(), np.log1p(np.exp(x)), rtol=1e-6)
+    np.testing.assert_allclose(ops.softplus(Tensor(x), 2, 3).asnumpy(), np.where(2 * x > 3, x, np.log1p(np.exp(2 * x)) / 2), rtol=1e-6)
+
+
+def test_a_class_derived_from_layer_norm_has_its_operator():
+
+    class Derived(nn.LayerNorm):
+
+        def construct(self, x):
+            return self.layer_norm(x, self.gamma, self.beta)[0]
+
+    x = Tensor(np.random.default_rng(1).standard_normal((2, 3), np.float32))
+    np.testing.assert_allclose(Derived((3, ), epsilon=1e-6)(x).asnumpy(), nn.LayerNorm((3, ), epsilon=1e-6)(x).asnumpy(), rtol=1e-6)

@@ -107,9 +107,7 @@ def _roll(self, shifts, dims=None):
 
 def _gather(self, input_indices, axis, batch_dims=0):
     """The slices along an axis at these places."""
-    if batch_dims:
-        raise NotImplementedError("Tensor.gather: batch_dims is not available: use gather_elements")
-    return functional.gather(self, input_indices, axis)
+    return native.gather(self, input_indices, axis, batch_dims)
 
 
 def _ptp(self, axis=None, keepdims=False):

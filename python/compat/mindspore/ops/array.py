@@ -7,7 +7,7 @@ import tessera as _tessera
 from tessera import ops as _ops
 
 from mindspore import _check
-from mindspore.ops.arithmetic import _reversed_order
+from mindspore.ops.arithmetic import _is_tensor, _reversed_order
 from mindspore.ops.native import _named
 
 _range, _slice = range, slice
@@ -100,7 +100,7 @@ def meshgrid(*inputs, indexing="xy"):
 # --- shapes
 def cat(tensors, axis=0):
     """Tensors one after the other along an axis."""
-    return _ops.concat(tensors if isinstance(tensors, (_tessera.Tensor, _tessera.Value, _tessera.Parameter)) else list(tensors), axis)
+    return _ops.concat(tensors if _is_tensor(tensors) else list(tensors), axis)
 
 
 def unsqueeze(input, dim):

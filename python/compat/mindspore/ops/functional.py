@@ -180,7 +180,7 @@ def elu(input_x, alpha=1.0):
 
 def softplus(input, beta=1, threshold=20):
     """log(1 + e^(beta * input)) / beta; the input itself where beta * input is beyond the threshold."""
-    if beta == 1 and threshold == 20:  # beyond it, it is the input in float32
+    if beta == 1 and threshold == 20:  # above 20 both forms are the input, in float32
         return relu(input) + log1p(exp(-abs(input)))
     scaled = beta * input
     return select(greater(scaled, float(threshold)), input, (relu(scaled) + log1p(exp(-abs(scaled)))) / beta)

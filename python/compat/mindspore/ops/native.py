@@ -30,7 +30,6 @@ sqrt, inv = [_of_one(f, "x") for f in (_ops.sqrt, _ops.reciprocal)]
 add, equal, greater, greater_equal, less, less_equal, logical_and, logical_or, logical_xor, maximum, minimum, mul, not_equal, sub = [
     _of_two(f) for f in (_ops.add, _ops.equal, _ops.greater, _ops.greater_equal, _ops.less, _ops.less_equal, _ops.logical_and,
                          _ops.logical_or, _ops.logical_xor, _ops.maximum, _ops.minimum, _ops.mul, _ops.not_equal, _ops.sub)]
-div = _of_two(_ops.div)
 pow = _of_two(_ops.pow, second="exponent")
 true_divide = _of_two(_ops.div, "dividend", "divisor")
 tensor_div = _of_two(_ops.div, "x", "y")
