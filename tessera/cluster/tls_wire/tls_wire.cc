@@ -11,9 +11,11 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
+#include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/tls_wire/pair.h"
 
 namespace tessera::cluster {
@@ -29,20 +31,10 @@ constexpr int64_t kSpinNs = 50'000;
 constexpr int64_t kLeaveMs = 1000;
 constexpr int kMaxEvents = 64;
 
-// OpenDescriptor: it is closed with its owner.
-class OpenDescriptor {
- public:
-  OpenDescriptor(int number, const char* what) : number_(number) {
-    if (number < 0) throw IoError("cannot have {}: {}", what, std::strerror(errno));
-  }
-  ~OpenDescriptor() { close(number_); }
-  OpenDescriptor(const OpenDescriptor&) = delete;
-  OpenDescriptor& operator=(const OpenDescriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
+Socket opened(int descriptor, const char* what) {
+  if (descriptor < 0) throw IoError("cannot have {}: {}", what, std::strerror(errno));
+  return Socket(descriptor);
+}
 
 // One of the threads that wait drives: it moves the bytes of all pairs, since a peer may need what none of the others
 // waits for. The others sleep until theirs is done, or nobody drives.
@@ -52,9 +44,9 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
       : job_(job),
         clock_(clock),
         spin_(spin),
-        events_(epoll_create1(EPOLL_CLOEXEC), "a place to wait for connections"),
-        alarm_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a descriptor to wake who waits for connections") {
-    watch(alarm_.number(), EPOLLIN, nullptr);
+        events_(opened(epoll_create1(EPOLL_CLOEXEC), "a place to wait for connections")),
+        alarm_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a descriptor to wake who waits for connections")) {
+    watch(alarm_.fd(), EPOLLIN, nullptr);
     for (size_t rank = 0; rank < streams.size(); ++rank) {
       pairs_.emplace_back();
       if (streams[rank] == nullptr) continue;
@@ -63,11 +55,11 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
     }
     unfinished_.reserve(pairs_.size());
     again_.reserve(pairs_.size());
-    listener_ = job_.add_listener([this] { wake_all(); });
+    listener_.emplace(job_, [this] { wake_all(); });
   }
 
   ~TlsWire() override {
-    job_.remove_listener(listener_);
+    listener_.reset();
     // A child of fork() has these connections, too, and says nothing there.
     if (!job_.failed() && !has_given_up_ && getpid() == owner_) leave();
   }
@@ -129,14 +121,14 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
     epoll_event event{};
     event.events = what;
     event.data.ptr = pair;
-    if (epoll_ctl(events_.number(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    if (epoll_ctl(events_.fd(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
       throw IoError("cannot wait for connections: {}", std::strerror(errno));
     }
   }
 
   void wake_all() {
     constexpr uint64_t kOne = 1;
-    [[maybe_unused]] const ssize_t written = write(alarm_.number(), &kOne, sizeof(kOne));
+    [[maybe_unused]] const ssize_t written = write(alarm_.fd(), &kOne, sizeof(kOne));
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
@@ -145,7 +137,7 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
     const int64_t start_ns = clock_.monotonic_ns();
     for (bool may_sleep = !spin_; !transfer.is_done;) {
       const int64_t wait_ms = may_sleep && unfinished_.empty() ? limit_ms : 0;
-      const int num_events = epoll_wait(events_.number(), found_.data(), kMaxEvents, static_cast<int>(wait_ms));
+      const int num_events = epoll_wait(events_.fd(), found_.data(), kMaxEvents, static_cast<int>(wait_ms));
       bool was_woken = false;
       int num_done = 0;
       // Those that had more to move were not reported again.
@@ -166,7 +158,7 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
       }
       if (was_woken) {
         uint64_t count = 0;
-        [[maybe_unused]] const ssize_t taken = read(alarm_.number(), &count, sizeof(count));
+        [[maybe_unused]] const ssize_t taken = read(alarm_.fd(), &count, sizeof(count));
         return;
       }
       const int64_t passed_ns = clock_.monotonic_ns() - start_ns;
@@ -198,11 +190,11 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
   Clock& clock_;
   bool spin_;
   pid_t owner_ = getpid();
-  OpenDescriptor events_;
-  OpenDescriptor alarm_;
+  Socket events_;
+  Socket alarm_;
   std::vector<std::unique_ptr<Pair>> pairs_;  // by rank
   std::atomic<bool> has_given_up_{false};
-  int listener_ = 0;
+  std::optional<comm::JobListener> listener_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
