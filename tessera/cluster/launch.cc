@@ -195,8 +195,7 @@ JobOptions job_from_environment() {
   if (is_plain && !read_text("TESSERA_TLS_CONFIG").empty()) {
     throw InvalidArgument(
         "TESSERA_TRANSPORT={}: what it sends is not encrypted, and TESSERA_TLS_CONFIG asks for TLS; leave the "
-        "transport "
-        "out, or say tls",
+        "transport out, or say tls",
         transport);
   }
   if (options.thread_ranks > 0) {

@@ -422,20 +422,22 @@ class Launcher {
   }
 
   // Passes on what a process has written before its end, as far as it is taken now. Returns whether that is all.
-  static bool has_passed_on(RankOutput& stream) {
+  static bool has_drained(RankOutput& stream) {
     while (!stream.drain()) {
       if (stream.is_held_up()) return false;
     }
     stream.finish();
+    return true;
+  }
+  // The same with the report of an error that was held back.
+  static bool has_passed_on(RankOutput& stream) {
+    if (!has_drained(stream)) return false;
     stream.release();
     return true;
   }
-  // The same to the end, as fast as it is read.
+  // Waits for who reads; the report of an error stays held back.
   void pass_on_rest(RankOutput& stream) {
-    while (!stream.drain()) {
-      if (stream.is_held_up()) wait_for_readers();
-    }
-    stream.finish();
+    while (!has_drained(stream)) wait_for_readers();
   }
 
   // The ranks have ended: waits until somebody reads, or a signal says that it is not to be waited for. Who reads on

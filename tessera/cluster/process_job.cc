@@ -406,12 +406,12 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   } catch (const std::exception& e) {
     const auto end = link->end();
     const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
+    std::string why_not_anew;
     if (link->client().max_restarts() > 0 && (has_ended || job->failed() || is_of_other_rank(e))) {
-      const std::string why = ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
-      link->client().leave(node_id, /*failed=*/true, e.what());
-      throw IoError("{}; {}", e.what(), why);
+      why_not_anew = ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
     }
     link->client().leave(node_id, /*failed=*/true, e.what());
+    if (!why_not_anew.empty()) throw IoError("{}; {}", e.what(), why_not_anew);
     throw;
   }
 }

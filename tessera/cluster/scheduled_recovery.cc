@@ -86,8 +86,7 @@ void ScheduledRecovery::set_state(const std::string& name, const std::string& te
   if (const auto* rules = rendezvous::find_blob_rules(name); rules == nullptr || text.size() > rules->max_bytes) {
     return log_warning(
         "the job's {} has {} bytes, and the scheduler keeps {}: after a loss, what was added last is made anew, and "
-        "the "
-        "job goes on otherwise than one that lost nothing",
+        "the job goes on otherwise than one that lost nothing",
         name, text.size(), rules == nullptr ? 0 : rules->max_bytes);
   }
   link_->client().set_state(name, text, kStateMs);

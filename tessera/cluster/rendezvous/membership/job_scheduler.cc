@@ -132,7 +132,7 @@ void JobScheduler::disconnect(PeerId id) {
     if (node.worker == id) node.worker = 0;
     if (node.launcher == id) node.launcher = 0;
     // A launcher says when a process has ended: one that is not connected is about to be, after it has begun anew.
-    const bool is_watched = node.is_connected() || node.launcher != 0;
+    const bool is_watched = node.worker != 0 || node.launcher != 0;
     if (!is_watched) node.deadline_ms = std::min(node.deadline_ms, now_ms() + options_.reconnect_ms);
   }
   values_.remove_waiter(id);
