@@ -94,9 +94,8 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
     return array;
   };
   constexpr const char* kArrayDoc =
-      "The present elements, in the parameter's memory; once a model has the parameter, not to be written: a copy() "
-      "is, "
-      "and set_data() takes it.";
+      "The present elements, in the parameter's memory. Once a model has the parameter they are not to be written: "
+      "write a copy(), which set_data() takes.";
   parameter.def("asnumpy", array_of, kArrayDoc);
   parameter.def("numpy", array_of, kArrayDoc);
   parameter.def("__array__", [elements](nn::Parameter& self, const nb::args& args, const nb::kwargs& kwargs) {

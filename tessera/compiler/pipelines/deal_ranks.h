@@ -30,8 +30,9 @@ struct DealtRanks {
 
 // Up to so many ranks a stage is tried with any number of them: 8 have 7 sizes, of which 16 would have 15.
 inline constexpr int kFewRanks = 8;
-// The same with what sums gradients over the ranks of a stage once a step, a share of it in each micro-batch: more
-// ranks compute faster, and sum longer.
+
+// Adds to the time of each piece its sums of gradients over the ranks of a stage, which are made once a step: a share
+// in each micro-batch. More ranks compute faster, and sum longer.
 DealProblem with_sums(DealProblem problem, int micro_batches);
 
 // The numbers of ranks that a stage is tried with: each, where there are few ranks; else powers of two, what divides
