@@ -121,8 +121,17 @@ def test_a_parameter_of_the_search_has_an_effect_or_a_word(parameter, mode, said
 
 def test_a_default_that_is_set_is_no_word(said):
     for mode in MODES:
-        train_options(mode, full_batch=False, gradients_mean=False, parameter_broadcast=False, enable_parallel_optimizer=False)
+        train_options(mode, full_batch=False, parameter_broadcast=False, enable_parallel_optimizer=False)
+        if mode != "hybrid_parallel":
+            train_options(mode, gradients_mean=False)
     assert not said
+
+
+def test_hybrid_parallel_says_that_it_takes_no_sum(said):
+    train_options("hybrid_parallel", gradients_mean=True)
+    assert not said
+    train_options("hybrid_parallel", gradients_mean=False)
+    assert len(said) == 1 and min(said).startswith("gradients_mean=False has no effect in hybrid_parallel: "), said
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -43,6 +43,9 @@ def parallel_options():
         return {}
     options = {"parameter_broadcast": get("parameter_broadcast")}
     if mode == ParallelMode.HYBRID_PARALLEL:
+        if context.was_set("gradients_mean") and not get("gradients_mean"):
+            context.warn_once("gradients_mean=False has no effect in hybrid_parallel: the gradients are those of the mean of the ranks' losses; "
+                              "the reference adds them up, an effective learning rate as many times larger as there are ranks")
         return options | {"parallel_mode": mode}
     searches = mode == ParallelMode.AUTO_PARALLEL and not propagates()
     if not searches:
