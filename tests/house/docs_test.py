@@ -1,4 +1,5 @@
-"""Claims about the pages: every link leads somewhere, docs/README.md leads to every page, and names are those of the code."""
+"""Claims about the pages: every link leads somewhere, docs/README.md leads to every page, names are those of the code, and sentences have a
+verb."""
 
 import itertools
 import re
@@ -7,6 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import comments
 import documents
 from claims import main
 
@@ -60,6 +62,33 @@ class Index(unittest.TestCase):
 
     def test_the_readme_leads_to_it(self):
         self.assertIn("docs/README.md", [target for _, target in documents.links((ROOT / "README.md").read_text())])
+
+
+class Sentences(unittest.TestCase):
+    """Those of paragraphs: tables, lists and headings speak in phrases."""
+
+    def setUp(self):
+        self.known = comments.verbs(ROOT / "tests/house/verbs.txt")
+
+    def faults(self, page):
+        return in_folder({"docs/a.md": page}, lambda folder: documents.verbless(folder, self.known))
+
+    def test_each_has_a_verb(self):
+        lines = (ROOT / "tests/house/verbless_of_pages.txt").read_text().splitlines()
+        accepted = [line for line in lines if line and not line.startswith("#")]
+        found = documents.verbless(ROOT, self.known)
+        self.assertEqual([f"{place}: {sentence}" for place, sentence in found if sentence not in accepted], [],
+                         "say who does what; a verb that is not known goes into tests/house/verbs.txt, a sentence that must stay as it is into "
+                         "verbless_of_pages.txt, with X for code")
+        self.assertEqual([sentence for sentence in accepted if sentence not in [each for _, each in found]], [])
+
+    def test_one_without_a_verb_is_found_with_its_place(self):
+        self.assertEqual(self.faults("# A\n\nIt holds a. Text, in `UTF-8`.\nOf [this rank](b.md):\n"),
+                         [("docs/a.md:3", "Text, in X."), ("docs/a.md:3", "Of this rank:")])
+
+    def test_captions_tables_lists_and_code_need_none(self):
+        self.assertEqual(self.faults("**For users.** It holds a.\n\n**Others**\n\n| of a | b |\n|---|---|\n| two | three |\n\n* of this rank\n  and of that\n\n"
+                                     "    no sentence\n\n```\nno sentence\n```\n"), [])
 
 
 # Sources that a page names and that are the reader's own.

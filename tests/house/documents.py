@@ -1,8 +1,11 @@
-"""What can be wrong with a page: a link that leads nowhere, a page that nobody is led to, a name that the code no longer has."""
+"""What can be wrong with a page: a link that leads nowhere, a page that nobody is led to, a name that the code no longer has, a sentence
+without a verb."""
 
 import os
 import re
 from pathlib import Path
+
+import comments
 
 # Folders of builds and environments; their pages are not the project's.
 NOT_OURS = re.compile(r"^(build|_deps|node_modules|shared)$|^\.")
@@ -30,6 +33,34 @@ def prose(text):
             line = ""
         lines.append("" if fenced or line.startswith("    ") else line)
     return "\n".join(lines)
+
+
+def paragraphs(text):
+    """(line, text) of each paragraph. Headings, rows of tables, items of lists, pictures and code are none."""
+    found, begin, lines, is_item = [], 0, [], False
+    for number, line in enumerate([*prose(text).splitlines(), ""], 1):
+        is_item = re.match(r"\s*(?:[-*]|\d+\.) ", line) is not None or (is_item and bool(line.strip()))
+        if re.match(r"[^\s#|!<]", line) and not is_item:
+            begin = begin or number
+            lines.append(line)
+        elif lines:
+            found.append((begin, " ".join(lines)))
+            begin, lines = 0, []
+    return found
+
+
+def sentences(paragraph):
+    """Those of a paragraph, without the words in bold that stand before it as a caption."""
+    plain = LINK.sub(lambda match: match.group(0).lstrip("!")[1:].split("]")[0], re.sub(r"`[^`]*`", "X", paragraph))
+    plain = re.sub(r"^\*\*[^*]*(?:\.\*\* |\*\*$)", "", plain).replace("**", "")
+    return [one for one in re.split(r"(?:(?<=[.!?])|(?<=[.!?][)\"*])) +(?=[A-Z(`\"*])", plain) if one]
+
+
+def verbless(root, known):
+    """(page:line, sentence) of each sentence of a paragraph that has no verb. What comments.py takes for a caption or a formula needs no verb here either."""
+    return [(f"{page}:{line}", sentence) for page, text in pages(root).items() for line, paragraph in paragraphs(text)
+            for sentence in sentences(paragraph)
+            if not (comments.has_verb(sentence, known) or comments.is_caption(sentence) or comments.is_formula(sentence))]
 
 
 def anchors(text):
