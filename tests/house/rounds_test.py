@@ -41,6 +41,14 @@ class Round(unittest.TestCase):
         header = (ROOT / "benchmarks/protocol.h").read_text()
         self.assertEqual(rounds.ROUND_SECONDS, float(re.search(r"kRoundSeconds = ([\d.]+);", header)[1]))
 
+    def test_every_side_of_a_training_step_counts_its_rounds_so(self):
+        for benchmark in ("resnet50", "transformer", "threads"):
+            cases = (ROOT / "benchmarks" / f"{benchmark}.py").read_text()
+            sides = {f"{name}.cc" for name in re.findall(r'BIN / "(\w+)"', cases)} | {f"peers/{name}" for name in re.findall(r'"peers" / "(\w+\.py)"', cases)}
+            self.assertTrue(sides, benchmark)
+            for side in sides:
+                self.assertIn("seconds_of_step_in_round(", (ROOT / "benchmarks" / side).read_text(), f"{side}, a side of {benchmark}")
+
 
 if __name__ == "__main__":
     main()
