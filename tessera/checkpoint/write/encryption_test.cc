@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -237,6 +238,16 @@ TEST(Encryption, BlocksOfTheReferenceNoticeNoExchangeAndSaySo) {
       testing::internal::GetCapturedStderr(),
       HasSubstr("f: is encrypted in the form AES-GCM/reference, which does not notice by itself that blocks were "
                 "exchanged or are gone"));
+}
+
+TEST(Encryption, TheReferencesFormIsReadWithOneWarning) {
+  MemoryFileSystem files;
+  save_with(files, {kKey, "AES-GCM/reference"});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load(files, kPath, {kKey}).find("note")->read_text(), "a text");
+  const auto said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("d/CKP-1_1.ckpt: is encrypted in the form AES-GCM/reference, which"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
 }
 
 TEST(Encryption, CbcIsReadWithAWarningThatNamesFileAndForm) {
