@@ -81,7 +81,10 @@ TEST_F(Cifar10Files, ShufflesUnlessToldOtherwise) {
 TEST_F(Cifar10Files, TheFilesThatAreThereAreRead) {
   files.remove("d/data_batch_3.bin");
   files.remove("d/test_batch.bin");
+  testing::internal::CaptureStderr();
   EXPECT_THAT(labels({.shuffle = false}), ElementsAre(1, 1, 2, 2, 4, 4, 5, 5));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("cifar10 \"d\": data_batch_3.bin, test_batch.bin missing: the other files are read"));
 }
 
 TEST_F(Cifar10Files, AMissingDirectoryOrUsageIsNamed) {
