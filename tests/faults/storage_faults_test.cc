@@ -12,7 +12,9 @@
 #include <functional>
 
 #include "tessera/base/random.h"
+#include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/convert/sources.h"
+#include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
@@ -483,6 +485,28 @@ TEST_F(OnDisk, FilesOfSeveralRanksAreAsTheUmaskHasThemAndEncryptedOnesTheirOwner
     for (const auto& name : names()) {
       EXPECT_EQ(mode_of(join_path(directory, name)), name.starts_with("CKP-1_2.") ? 0600U : expected) << name;
     }
+  }
+}
+
+// The values of a conversion are those of the job that saved them.
+TEST_F(OnDisk, FilesOfAConversionAreAsTheUmaskHasThem) {
+  for (const auto& [umask, expected] : {std::pair{0002U, 0664U}, {0022U, 0644U}, {0077U, 0600U}}) {
+    disk.remove_directory_tree(directory);
+    const auto exported = join_path(directory, "w.safetensors");
+    const auto imported = join_path(directory, "w.ckpt");
+    const auto before = ::umask(umask);
+    const auto path = save(disk, {.path = path_of_step(1, directory)}, entries_of_step(1), info_of_step(1));
+    auto files = transform_checkpoints(disk, path, join_path(directory, "whole"), "out").files;
+    export_safetensors(disk, path, exported);
+    import_safetensors(disk, exported, imported);
+    ::umask(before);
+    ASSERT_EQ(files.size(), 1U);
+    files.push_back(imported);
+    for (const auto& file : files) {
+      EXPECT_EQ(mode_of(file), expected) << file;
+      EXPECT_EQ(mode_of(manifest_path(file)), expected) << file;
+    }
+    EXPECT_EQ(mode_of(exported), expected);
   }
 }
 

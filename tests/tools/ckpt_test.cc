@@ -238,6 +238,17 @@ TEST_F(CkptCommand, F35_WhereThereIsNoRoomForAFileThatIsSaid) {
   EXPECT_GT(codes[1], 4);
 }
 
+TEST_F(CkptCommand, F35_NewestPrefersAnOlderOneThatIsVerified) {
+  for (const int64_t step : {1, 2}) {
+    save(files, {.path = fmt::format("{}/d/CKP-1_{}", folder, step)},
+         std::vector{Entry("w", Tensor::full({DType::kF32, {4}}, static_cast<double>(step)))},
+         {.epoch = 1, .step_in_epoch = step, .step = step});
+  }
+  files.remove(folder + "/d/CKP-1_2.ckpt.manifest");
+  EXPECT_THAT(output("newest d"), AllOf(HasSubstr("skipped d/CKP-1_2.ckpt: is newer, but has no manifest"),
+                                        HasSubstr("\nd/CKP-1_1.ckpt\n")));
+}
+
 TEST_F(CkptCommand, F37_NewestTellsNoneFromAllDamaged) {
   EXPECT_EQ(output("newest src/rank_0"), "src/rank_0/CKP-1_4.ckpt\n");
   const auto none = run("newest src/rank_0 --prefix other");
