@@ -507,6 +507,7 @@ TEST_F(OnDisk, FilesOfAConversionAreAsTheUmaskHasThem) {
       EXPECT_EQ(mode_of(manifest_path(file)), expected) << file;
     }
     EXPECT_EQ(mode_of(exported), expected);
+    EXPECT_EQ(mode_of(join_path(directory, "whole/.conversion")), expected);
   }
 }
 

@@ -42,7 +42,7 @@ Staging::Staging(FileSystem& files, const std::string& directory, const std::str
     files_.remove_directory_tree(partial_);
   }
   files_.create_directories(partial_);
-  files_.write_atomically(marker, fingerprint);
+  files_.write_atomically(marker, fingerprint, 0666);
 }
 
 // Stopped before the marker was in place: there is nothing but what writing it leaves.
@@ -141,7 +141,7 @@ void Staging::publish() {
     for (const auto& name : names_) replace(name);
     // A copy goes along: without its own marker, the partial directory would be nobody's.
     const auto copy = join_path(partial_, kPublished);
-    files_.write_atomically(copy, files_.read_text(join_path(partial_, kMarker)));
+    files_.write_atomically(copy, files_.read_text(join_path(partial_, kMarker)), 0666);
     files_.rename(copy, marker);
     files_.sync_directory(directory_);
     files_.remove_directory_tree(partial_);

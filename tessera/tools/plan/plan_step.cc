@@ -189,7 +189,7 @@ PlannedStep plan_step(PlanCommand command) {
             : compiler::record_plan(planned.graph, planned.choices,
                                     planned.simulated ? planned.simulated->simulation.step_seconds : 0, record->bound);
     if (!planned.chosen) written.added_seconds = planned.cost.seconds();
-    FileSystem::local().write_atomically(command.out, compiler::to_json(written));
+    FileSystem::local().write_atomically(command.out, compiler::to_json(written), 0666);
   }
   return planned;
 }

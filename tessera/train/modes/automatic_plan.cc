@@ -83,7 +83,7 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
     if (!chosen.warning.empty()) log_warning("auto_parallel: {}", chosen.warning);
     json = compiler::to_json(chosen.record);
   }
-  if (!options.save_file.empty()) files.write_atomically(options.save_file, json);
+  if (!options.save_file.empty()) files.write_atomically(options.save_file, json, 0666);
   return json;
 }
 
