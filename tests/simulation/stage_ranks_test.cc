@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/base/strings.h"
 #include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/linear.h"
@@ -198,11 +199,93 @@ TEST(StageRanks, KeepToTheLimitOfMemory) {
   EXPECT_LE(fastest_of(search).simulated.memory_bytes(), limit);
 }
 
+// Whatever way fits is found where the fastest of all does not.
+TEST(StageRanks, AWayThatIsSlowerIsTakenWhereTheFastestDoesNotFit) {
+  int num_slower = 0;
+  for (const auto& times : {std::vector{10, 6}, {14, 2}, {3, 9, 4}, {5, 5, 5, 1}}) {
+    SCOPED_TRACE(fmt::format("cells that take {}", fmt::join(times, ", ")));
+    Planning unlimited(times, 4, 48, {.schedule = "1f1b"});
+    const auto all = unlimited.planner->search();
+    const auto fastest = fastest_of(all);
+    const auto limit = fastest.simulated.memory_bytes() - 1;
+    bool any_fits = false;
+    for (const auto& candidate : all.candidates) {
+      if (!candidate.fault.empty()) continue;
+      const auto planned = unlimited.planner->plan(candidate.ranks, candidate.micro_batches);
+      any_fits = any_fits || planned.simulated.memory_bytes() <= limit;
+    }
+    Planning limited(times, 4, 48, {.schedule = "1f1b", .memory_limit_bytes = limit});
+    const auto search = limited.planner->search();
+    if (!any_fits) continue;
+    ASSERT_TRUE(search.fastest);
+    EXPECT_LE(fastest_of(search).simulated.memory_bytes(), limit);
+    EXPECT_GE(fastest_of(search).step_seconds(), fastest.step_seconds());
+    ++num_slower;
+  }
+  EXPECT_GT(num_slower, 0);
+}
+
+// All ways to cut so many pieces into so many chunks.
+std::vector<std::vector<int>> all_cuts(int pieces, int chunks) {
+  if (chunks == 1) return {{pieces}};
+  std::vector<std::vector<int>> cuts;
+  for (int last = chunks - 1; last < pieces; ++last) {
+    for (auto cut : all_cuts(last, chunks - 1)) {
+      cut.push_back(pieces);
+      cuts.push_back(std::move(cut));
+    }
+  }
+  return cuts;
+}
+
+// Each cut is simulated by itself: for any limit a plan is found where one of them fits, and refused where none does.
+TEST(StageRanks, APlanIsRefusedOnlyWhereNoCutFits) {
+  const std::vector<std::pair<std::string, std::vector<int>>> cases = {{"1f1b", {5, 3, 4, 4}},
+                                                                       {"1f1b", {1, 1, 9, 2, 1}},
+                                                                       {"gpipe", {2, 6, 3, 3}},
+                                                                       {"interleaved_1f1b", {6, 2, 1, 4, 3}},
+                                                                       {"zb_v", {6, 2, 1, 4, 3}}};
+  for (const auto& [schedule, times] : cases) {
+    SCOPED_TRACE(fmt::format("{}, cells that take {}", schedule, fmt::join(times, ", ")));
+    const StageSearchOptions named{.schedule = schedule};
+    Planning unlimited(times, 2, 64, named);
+    const auto any = unlimited.planner->plan(2, 4);
+    std::vector<int64_t> needed;
+    for (const auto& ends : all_cuts(static_cast<int>(times.size()), any.num_chunks())) {
+      const auto planned = unlimited.planner->plan_with(any, {.ends = ends});
+      ASSERT_TRUE(planned);
+      needed.push_back(planned->simulated.memory_bytes());
+    }
+    std::sort(needed.begin(), needed.end());
+    for (const int64_t limit : needed) {
+      auto options = named;
+      options.memory_limit_bytes = limit;
+      Planning planning(times, 2, 64, options);
+      EXPECT_LE(planning.planner->plan(2, 4).simulated.memory_bytes(), limit) << limit << " bytes do";
+    }
+    auto options = named;
+    options.memory_limit_bytes = needed.front() * 9 / 10;
+    Planning too_large(times, 2, 64, options);
+    try {
+      const auto planned = too_large.planner->plan(2, 4);
+      // A schedule may keep less than it would, where it has to.
+      EXPECT_LE(planned.simulated.memory_bytes(), options.memory_limit_bytes);
+    } catch (const InvalidArgument& error) {
+      const std::string text = error.what();
+      const auto begin = text.find("needs about ") + 12;
+      const auto said = parse_bytes(text.substr(begin, text.find(';', begin) - begin), "the need");
+      EXPECT_GE(said, needed.front()) << text;
+      EXPECT_LE(said, needed.front() + needed.front() / 10 + 1) << text;  // it has one digit behind the point
+    }
+  }
+}
+
 TEST(StageRanks, WhereNothingFitsNothingIsFound) {
   Planning planning({12, 4}, 4, 48, {.schedule = "1f1b", .memory_limit_bytes = 1000});
   const auto search = planning.planner->search();
   EXPECT_FALSE(search.fastest);
   for (const auto& candidate : search.candidates) EXPECT_FALSE(candidate.fault.empty());
+  EXPECT_NE(search.what_needs_least().find(" stages of "), std::string::npos) << search.what_needs_least();
 }
 
 // Every way to deal the ranks to every number of stages, with every number of micro-batches, is planned and simulated

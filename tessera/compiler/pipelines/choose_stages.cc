@@ -14,9 +14,13 @@ namespace {
 
 // So many times as many micro-batches as stages are taken where nothing is said.
 constexpr int kUsualTimes = 4;
-// Cuts whose real memory does not fit are made again for so much less.
-constexpr double kTighter = 0.9;
-constexpr int kAttempts = 4;
+// Of the fastest cuts that fit by what pieces say so many are simulated, and then of those that need least.
+constexpr int kFastest = 4;
+constexpr int kLeast = 8;
+// What pieces say of memory leaves out what computing takes, and may count twice what several of them read. It is not
+// believed that a cut takes less than half of what they say, and less than four fifths where another one is known.
+constexpr double kMostError = 2;
+constexpr double kMostErrorBesideKnown = 1.25;
 
 std::vector<int> first_ranks(int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
@@ -191,7 +195,8 @@ CutLimits StagePlanner::limits(int num_stages, int micro_batches) const {
           .memory_limit_bytes = options_.memory_limit_bytes,
           .micro_batches = micro_batches,
           .holds_all = options_.schedule == "gpipe",
-          .receive_ahead = options_.receive_ahead};
+          .receive_ahead = options_.receive_ahead,
+          .stages_of_chunks = stages_of_chunks(num_stages)};
 }
 
 mesh::StageRanks StagePlanner::equal_ranks(int num_stages) const {
@@ -285,28 +290,62 @@ PlannedStages StagePlanner::simulate(const Base& base, const mesh::StageRanks& r
   return planned;
 }
 
-// Cuts count what stays; what a phase takes besides is known once it is compiled. So cuts are made for less memory
-// until what they take fits.
+StageCuts StagePlanner::estimated_cuts(const CutProblem& problem, CutLimits within) const {
+  try {
+    return choose_cuts(problem, within);
+  } catch (const DoesNotFit&) {
+    within.holds_least = options_.schedule == "auto";
+    auto least = least_memory_cuts(problem, within);
+    if (static_cast<double>(least.most()) > kMostError * static_cast<double>(within.memory_limit_bytes)) throw;
+    return std::move(least.cuts);
+  }
+}
+
+// Pieces say what stays; what a phase takes besides is known once it is compiled. So cuts are simulated, the fastest
+// first, and what is learnt of one counts for the next; where none of these fits, those that need least.
 PlannedStages StagePlanner::fitted(const Base& base, const mesh::StageRanks& ranks, int micro_batches) {
-  auto cut_limits = limits(ranks.num_stages(), micro_batches);
-  std::string fault;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    StageCuts cuts;
-    try {
-      cuts = choose_cuts(base.places.problem, cut_limits);
-    } catch (const InvalidArgument& error) {
-      if (fault.empty()) fault = error.what();
-      break;
-    }
+  const CutProblem& problem = base.places.problem;
+  auto within = limits(ranks.num_stages(), micro_batches);
+  if (within.memory_limit_bytes == 0) {
+    return simulate(base, ranks, micro_batches, choose_cuts(problem, within));
+  }
+  std::optional<std::vector<int64_t>> needed;  // of the simulated cuts that come closest
+  std::set<std::vector<int>> tried;
+  // nullopt where the cuts do not fit.
+  const auto try_cuts = [&](const StageCuts& cuts) -> std::optional<PlannedStages> {
+    tried.insert(cuts.ends);
     try {
       return simulate(base, ranks, micro_batches, cuts);
-    } catch (const InvalidArgument& error) {
-      if (fault.empty()) fault = error.what();
+    } catch (const DoesNotFit& error) {
+      note_needed(problem, cuts, error.needed_bytes(), within);
+      const auto most = [](const std::vector<int64_t>& bytes) { return *std::max_element(bytes.begin(), bytes.end()); };
+      if (!needed || most(error.needed_bytes()) < most(*needed)) needed = error.needed_bytes();
+      return std::nullopt;
     }
-    if (cut_limits.memory_limit_bytes == 0) break;
-    cut_limits.memory_limit_bytes = static_cast<int64_t>(kTighter * static_cast<double>(cut_limits.memory_limit_bytes));
+  };
+  for (int attempt = 0; attempt < kFastest; ++attempt) {
+    StageCuts cuts;
+    try {
+      cuts = choose_cuts(problem, within);
+    } catch (const DoesNotFit&) {
+      break;
+    }
+    if (tried.contains(cuts.ends)) break;
+    if (auto planned = try_cuts(cuts)) return std::move(*planned);
   }
-  throw InvalidArgument(fault);
+  if (options_.schedule == "auto") {
+    within.holds_least = true;
+    within.known.extra.clear();  // was beside what more micro-batches take
+  }
+  for (int attempt = 0; attempt < kLeast; ++attempt) {
+    const auto least = least_memory_cuts(problem, within);
+    const double error = needed ? kMostErrorBesideKnown : kMostError;
+    const bool is_hopeless = static_cast<double>(least.most()) > error * static_cast<double>(within.memory_limit_bytes);
+    if (is_hopeless && !needed) needed = least.bytes;
+    if (is_hopeless || tried.contains(least.cuts.ends)) break;
+    if (auto planned = try_cuts(least.cuts)) return std::move(*planned);
+  }
+  throw no_cut_fits(within, *needed);
 }
 
 PlannedStages StagePlanner::plan(int num_stages, int micro_batches) {

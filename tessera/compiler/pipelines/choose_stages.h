@@ -108,7 +108,8 @@ class StagePlanner {
                int num_ranks, const MachineProfile& profile, const StageSearchOptions& options);
 
   // The fastest pipeline of so many stages and micro-batches. Throws InvalidArgument where the ranks or the batch
-  // cannot be dealt so, where the network cannot be cut so, or nothing fits into the memory limit.
+  // cannot be dealt so, or the network cannot be cut so, and where nothing fits into the memory limit: the message then
+  // has the least limit that would do, by the cuts that were simulated.
   PlannedStages plan(int num_stages, int micro_batches);
   // The same of stages that have these ranks, which are all that there are.
   PlannedStages plan(const mesh::StageRanks& ranks, int micro_batches);
@@ -122,7 +123,8 @@ class StagePlanner {
     // Seconds of a step, by its longest stage; where stages have different numbers of ranks with sums of gradients.
     double estimate = 0;
     std::optional<PlannedStages> planned;
-    std::string fault;  // why not
+    std::string fault;                    // why not
+    std::optional<int64_t> needed_bytes;  // of a rank, where it does not fit: the least limit that would do
   };
   struct Search {
     // By their estimates, the shortest first; those whose stages have equally many ranks before all others.
@@ -133,6 +135,9 @@ class StagePlanner {
     int num_unequal = 0;                // ways to deal the ranks unequally that were estimated
 
     void add(Candidate candidate);
+    // The candidate that needs least, and how much: "2 stages of 3 + 1 ranks, 4 micro-batches, about 3 GiB on a rank";
+    // "" where none was too large.
+    std::string what_needs_least() const;
     // Infinite where nothing fits.
     double fastest_seconds() const {
       return fastest ? candidates[*fastest].planned->step_seconds() : solver::kForbidden;
@@ -142,8 +147,9 @@ class StagePlanner {
   // fast, one whose stages have equally many ranks is taken. Nothing is thrown where there is no pipeline.
   Search search();
   // Compares of these only the ones whose stages have different numbers of ranks, and are estimated to be faster than
-  // any of equal stages, or nearly so: the few that promise most are simulated.
-  Search search_unequal();
+  // any of equal stages, or nearly so: the few that promise most are simulated. Where `fits` is false, so that without
+  // them there is no plan, they need not be faster, and those that need least memory are simulated, too.
+  Search search_unequal(bool fits);
 
   // Numbers of micro-batches that are tried for so many stages.
   std::vector<int> micro_batches_for(int num_stages) const;
@@ -166,6 +172,7 @@ class StagePlanner {
     DealtRanks dealt;
     int micro_batches = 1;
     size_t way = 0;
+    int64_t bytes = 0;  // that it needs, where it is dealt by memory
   };
 
   using PlacesKey = std::tuple<int, std::string, int, bool, int>;
@@ -186,6 +193,9 @@ class StagePlanner {
   std::vector<Base> bases(const mesh::StageRanks& ranks, int micro_batches);
   PlannedStages simulate(const Base& base, const mesh::StageRanks& ranks, int micro_batches, const StageCuts& cuts);
   PlannedStages fitted(const Base& base, const mesh::StageRanks& ranks, int micro_batches);
+  // The fastest cuts within the limit, by what pieces say; where these say that none fits, those that need least, for
+  // they err. Throws DoesNotFit where so much is missing that they cannot err so far.
+  StageCuts estimated_cuts(const CutProblem& problem, CutLimits within) const;
   // Of stages that share the ranks evenly.
   mesh::StageRanks equal_ranks(int num_stages) const;
   CutLimits limits(int num_stages, int micro_batches) const;
@@ -197,7 +207,11 @@ class StagePlanner {
 
   // Of the search.
   Search search_equal();
-  std::vector<Unequal> estimate_unequal(Search& result);
+  // Calls f(deal problem, stages, micro-batches, way) for each number of stages and micro-batches, and each way within
+  // a stage that nobody searches for.
+  void for_each_deal(Search& result, const std::function<void(const DealProblem&, int, int, size_t)>& f);
+  std::vector<Unequal> estimate_unequal(Search& result, bool fits);
+  std::vector<Unequal> least_unequal(Search& result);
   void search_inside(Search& result);
   // Adds it with its plan, or with what speaks against it.
   void simulate_candidate(Search& result, Candidate candidate, const Base& base);

@@ -74,8 +74,7 @@ class WaysCutter {
 
   // nullopt where no cut fits into the limits.
   std::optional<DealtRanks> cut(const mesh::StageRanks& ranks) {
-    all_.kinds.clear();
-    for (const int stage : problem_.stages) all_.kinds.push_back(kinds_.at(ranks.count(stage)));
+    deal(ranks);
     try {
       auto cuts = choose_cuts(all_, limits_);
       const double estimate = estimated_step(all_, cuts, limits_);
@@ -85,7 +84,24 @@ class WaysCutter {
     }
   }
 
+  // With the cuts that need least memory. nullopt where there are too few pieces.
+  std::optional<DealtByMemory> cut_by_memory(const mesh::StageRanks& ranks) {
+    deal(ranks);
+    try {
+      auto least = least_memory_cuts(all_, limits_);
+      const double estimate = estimated_step(all_, least.cuts, limits_);
+      return DealtByMemory{{ranks, std::move(least.cuts), estimate}, least.most()};
+    } catch (const InvalidArgument&) {
+      return std::nullopt;
+    }
+  }
+
  private:
+  void deal(const mesh::StageRanks& ranks) {
+    all_.kinds.clear();
+    for (const int stage : problem_.stages) all_.kinds.push_back(kinds_.at(ranks.count(stage)));
+  }
+
   const DealProblem& problem_;
   const CutLimits& limits_;
   CutProblem all_;
@@ -309,6 +325,25 @@ std::vector<DealtRanks> deal_ranks(const DealProblem& problem, const CutLimits& 
   std::stable_sort(dealt.begin(), dealt.end(), [](const auto& a, const auto& b) {
     return std::tuple(a.estimate, !a.ranks.are_equal()) < std::tuple(b.estimate, !b.ranks.are_equal());
   });
+  return dealt;
+}
+
+std::vector<DealtByMemory> deal_by_memory(const DealProblem& problem, const CutLimits& limits) {
+  std::vector<DealtByMemory> dealt;
+  if (problem.sizes.empty()) return dealt;
+  WaysCutter cutter(problem, limits);
+  auto ways = few_ways(problem, limits);
+  if (!ways) {
+    // Of many ways the ones that deal_ranks() knows without a limit.
+    CutLimits unlimited = limits;
+    unlimited.memory_limit_bytes = 0;
+    ways.emplace();
+    for (const auto& known : deal_ranks(problem, unlimited)) ways->push_back(known.ranks);
+  }
+  for (const auto& ranks : *ways) {
+    if (auto cut = cutter.cut_by_memory(ranks)) dealt.push_back(std::move(*cut));
+  }
+  std::stable_sort(dealt.begin(), dealt.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   return dealt;
 }
 

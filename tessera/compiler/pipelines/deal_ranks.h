@@ -51,6 +51,14 @@ CutProblem cut_problem_for(const DealProblem& problem, const mesh::StageRanks& r
 // the limits.
 std::vector<DealtRanks> deal_ranks(const DealProblem& problem, const CutLimits& limits);
 
+// The ways that deal_ranks() goes through, each with the cuts that need least memory, whatever the limit is: the one
+// that needs least first, in bytes of a rank.
+struct DealtByMemory {
+  DealtRanks dealt;
+  int64_t bytes = 0;
+};
+std::vector<DealtByMemory> deal_by_memory(const DealProblem& problem, const CutLimits& limits);
+
 // Of all ways and all cuts one whose longest chunk or message is shortest; of these one whose chunks and messages take
 // least one after the other. That is proven: all are looked at, by dynamic programming over places and ranks. Where
 // stages have several segments, all ways are gone through, if they are few. nullopt where no way fits into the limits,

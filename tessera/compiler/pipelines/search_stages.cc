@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 #include "tessera/compiler/pipelines/choose_stages.h"
 
 namespace tessera::compiler {
@@ -67,6 +68,9 @@ void StagePlanner::Search::add(Candidate candidate) {
 void StagePlanner::simulate_candidate(Search& result, Candidate candidate, const Base& base) {
   try {
     candidate.planned = fitted(base, candidate.ranks, candidate.micro_batches);
+  } catch (const DoesNotFit& error) {
+    candidate.fault = error.what();
+    candidate.needed_bytes = error.least_limit_bytes();
   } catch (const InvalidArgument& error) {
     candidate.fault = error.what();
   } catch (const DeadlineOver&) {
@@ -76,9 +80,20 @@ void StagePlanner::simulate_candidate(Search& result, Candidate candidate, const
   result.add(std::move(candidate));
 }
 
+std::string StagePlanner::Search::what_needs_least() const {
+  const Candidate* least = nullptr;
+  for (const auto& candidate : candidates) {
+    if (!candidate.needed_bytes || (least != nullptr && *candidate.needed_bytes >= *least->needed_bytes)) continue;
+    least = &candidate;
+  }
+  if (least == nullptr) return "";
+  return fmt::format("{}, about {} on a rank", name_of(least->ranks, least->micro_batches),
+                     format_bytes(*least->needed_bytes));
+}
+
 StagePlanner::Search StagePlanner::search() {
   auto result = search_equal();
-  auto unequal = search_unequal();
+  auto unequal = search_unequal(result.fastest.has_value());
   for (auto& candidate : unequal.candidates) result.add(std::move(candidate));
   result.left_out.insert(result.left_out.end(), unequal.left_out.begin(), unequal.left_out.end());
   result.num_unequal = unequal.num_unequal;
@@ -98,13 +113,16 @@ StagePlanner::Search StagePlanner::search_equal() {
       const auto refused = [&](const InvalidArgument& error) {
         Candidate candidate{.ranks = ranks, .micro_batches = count, .estimate = solver::kForbidden};
         candidate.fault = error.what();
+        if (const auto* too_large = dynamic_cast<const DoesNotFit*>(&error)) {
+          candidate.needed_bytes = too_large->least_limit_bytes();
+        }
         entries.push_back({std::move(candidate), std::nullopt});
       };
       try {
         for (auto& base : bases(ranks, count)) {
           try {
             const auto within = limits(stages, count);
-            const auto cuts = choose_cuts(base.places.problem, within);
+            const auto cuts = estimated_cuts(base.places.problem, within);
             const double estimate = estimated_step(base.places.problem, cuts, within);
             entries.push_back({{.ranks = ranks, .micro_batches = count, .estimate = estimate}, std::move(base)});
           } catch (const InvalidArgument& error) {
@@ -158,32 +176,21 @@ DealProblem StagePlanner::deal_problem(int num_stages, int micro_batches,
   return problem;
 }
 
-std::vector<StagePlanner::Unequal> StagePlanner::estimate_unequal(Search& result) {
+void StagePlanner::for_each_deal(Search& result, const std::function<void(const DealProblem&, int, int, size_t)>& f) {
   const size_t num_ways = given_insides(num_ranks_).size();
-  std::vector<Unequal> estimated;
-  double fastest_equal = solver::kForbidden;
-  const auto estimate = [&](int stages, int count) {
-    for (size_t way = 0; way < num_ways; ++way) {
-      const auto problem = deal_problem(stages, count, [&](int size) {
-        const auto ways = given_insides(size);
-        return ways[std::min(way, ways.size() - 1)];
-      });
-      for (auto& dealt : deal_ranks(with_sums(problem, count), limits(stages, count))) {
-        if (dealt.ranks.are_equal()) {
-          fastest_equal = std::min(fastest_equal, dealt.estimate);
-        } else {
-          estimated.push_back({std::move(dealt), count, way});
-        }
-      }
-    }
-  };
   auto stage_numbers = unequal_stage_counts(num_ranks_);
   if (!stage_numbers.empty()) stage_numbers.push_back(num_ranks_);
   for (const int stages : stage_numbers) {
     for (const int count : micro_batches_for(stages)) {
       if (count < stages || rows_ % count != 0) continue;
       try {
-        estimate(stages, count);
+        for (size_t way = 0; way < num_ways; ++way) {
+          const auto problem = deal_problem(stages, count, [&](int size) {
+            const auto ways = given_insides(size);
+            return ways[std::min(way, ways.size() - 1)];
+          });
+          f(with_sums(problem, count), stages, count, way);
+        }
       } catch (const InvalidArgument&) {
         // The network cannot be traced or cut so: search_equal() says it.
       } catch (const DeadlineOver&) {
@@ -192,28 +199,60 @@ std::vector<StagePlanner::Unequal> StagePlanner::estimate_unequal(Search& result
       }
     }
   }
+}
+
+std::vector<StagePlanner::Unequal> StagePlanner::estimate_unequal(Search& result, bool fits) {
+  std::vector<Unequal> estimated;
+  double fastest_equal = solver::kForbidden;
+  for_each_deal(result, [&](const DealProblem& problem, int stages, int count, size_t way) {
+    for (auto& dealt : deal_ranks(problem, limits(stages, count))) {
+      if (dealt.ranks.are_equal()) {
+        fastest_equal = std::min(fastest_equal, dealt.estimate);
+      } else {
+        estimated.push_back({std::move(dealt), count, way});
+      }
+    }
+  });
   result.num_unequal = static_cast<int>(estimated.size());
-  const double most = (1 + kEstimateError) * fastest_equal;
-  std::erase_if(estimated, [&](const auto& each) { return each.dealt.estimate >= most; });
+  // Equal stages that do not fit are nothing to be measured by.
+  if (fits) {
+    const double most = (1 + kEstimateError) * fastest_equal;
+    std::erase_if(estimated, [&](const auto& each) { return each.dealt.estimate >= most; });
+  }
   std::stable_sort(estimated.begin(), estimated.end(),
                    [](const auto& a, const auto& b) { return a.dealt.estimate < b.dealt.estimate; });
   return estimated;
 }
 
-StagePlanner::Search StagePlanner::search_unequal() {
+// The ways that need least memory, whatever pieces say of the limit.
+std::vector<StagePlanner::Unequal> StagePlanner::least_unequal(Search& result) {
+  std::vector<Unequal> found;
+  for_each_deal(result, [&](const DealProblem& problem, int stages, int count, size_t way) {
+    auto within = limits(stages, count);
+    within.holds_least = options_.schedule == "auto";
+    for (auto& [dealt, bytes] : deal_by_memory(problem, within)) {
+      if (!dealt.ranks.are_equal()) found.push_back({std::move(dealt), count, way, bytes});
+    }
+  });
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  return found;
+}
+
+StagePlanner::Search StagePlanner::search_unequal(bool fits) {
   Search result;
-  auto estimated = estimate_unequal(result);
+  auto estimated = estimate_unequal(result, fits);
   std::set<std::vector<int>> tried;
   const auto simulate_estimated = [&](const Unequal& unequal) {
-    const auto& [dealt, count, way] = unequal;
     StageSplits inside;
-    for (const int size : dealt.ranks.sizes()) {
+    for (const int size : unequal.dealt.ranks.sizes()) {
       const auto ways = given_insides(size);
-      inside.emplace(size, ways[std::min(way, ways.size() - 1)]);
+      inside.emplace(size, ways[std::min(unequal.way, ways.size() - 1)]);
     }
+    const auto& ranks = unequal.dealt.ranks;
     const auto before = result.candidates.size();
-    simulate_candidate(result, {.ranks = dealt.ranks, .micro_batches = count, .estimate = dealt.estimate},
-                       {inside, places(inside, dealt.ranks, count)});
+    simulate_candidate(result,
+                       {.ranks = ranks, .micro_batches = unequal.micro_batches, .estimate = unequal.dealt.estimate},
+                       {inside, places(inside, ranks, unequal.micro_batches)});
     return result.candidates.size() > before && result.candidates.back().planned.has_value();
   };
   int num_simulated = 0;
@@ -223,6 +262,12 @@ StagePlanner::Search StagePlanner::search_unequal() {
     if (simulate_estimated(unequal)) ++num_simulated;
     return true;
   });
+  if (!result.fastest && !fits && options_.memory_limit_bytes > 0) {
+    int num_tried = 0;
+    for (const auto& unequal : least_unequal(result)) {
+      if (num_tried++ == kMostTried || simulate_estimated(unequal)) break;
+    }
+  }
   if (!result.fastest) return result;
   const auto fastest = result.candidates[*result.fastest].ranks;
   std::erase_if(estimated, [&](const Unequal& unequal) { return unequal.dealt.ranks != fastest; });
@@ -245,7 +290,7 @@ void StagePlanner::search_inside(Search& result) {
     if (ways.size() == given_insides(num_ranks_).size()) return;
     const Base base{ways.back(), places(ways.back(), ranks, count)};
     const auto within = limits(ranks.num_stages(), count);
-    const auto cuts = choose_cuts(base.places.problem, within);
+    const auto cuts = estimated_cuts(base.places.problem, within);
     const double estimate = estimated_step(base.places.problem, cuts, within);
     simulate_candidate(result, {.ranks = ranks, .micro_batches = count, .estimate = estimate}, base);
   } catch (const InvalidArgument&) {

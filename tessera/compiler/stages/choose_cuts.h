@@ -2,10 +2,16 @@
 // slowest chunk is as fast as can be. Data in, data out; stages/cut_places.h says what a network's stretches are.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "tessera/base/error.h"
 
 namespace tessera::compiler {
 
@@ -47,17 +53,31 @@ struct CutProblem {
   CutPlace place_behind(int chunk, int place) const;
 };
 
+// What simulations have shown of the memory of chunks, which pieces alone do not tell: see note_needed().
+struct KnownBytes {
+  std::map<std::array<int, 3>, int64_t> of_chunks = {};  // by chunk, its first piece and one past its last
+  std::vector<int64_t> extra = {};  // by chunk: what it takes at least beside its pieces; empty: nothing is known
+  std::set<std::vector<int>> too_large = {};  // cuts, by their ends, that do not keep to the limit
+};
+
 struct CutLimits {
   int stages = 1;
   int segments = 1;                // chunks of each stage
-  int64_t memory_limit_bytes = 0;  // of a rank; 0: none. Each chunk of a stage gets an equal share.
+  int64_t memory_limit_bytes = 0;  // of a rank, for all chunks of its stage; 0: none
   // A chunk holds what it keeps of this many micro-batches at once, of so many as there are chunks from it on if these
   // are fewer; with `holds_all` of this many in each chunk.
   int micro_batches = 1;
   bool holds_all = false;
   int receive_ahead = 1;  // and of so many more, if there are as many
+  // Of one each, as a schedule can that is searched for.
+  bool holds_least = false;
+  std::vector<int> stages_of_chunks = {};  // empty: chunks go over the stages in turn
+  KnownBytes known = {};
 
   int num_chunks() const { return stages * segments; }
+  int stage_of(int chunk) const {
+    return stages_of_chunks.empty() ? chunk % stages : stages_of_chunks[static_cast<size_t>(chunk)];
+  }
 };
 
 struct StageCuts {
@@ -70,11 +90,43 @@ int held_micro_batches(const CutLimits& limits, int chunk);
 // Of pieces begin..end-1, where all stages are alike.
 double chunk_seconds(const CutProblem& problem, int begin, int end);
 
-// Of all cuts into so many chunks, each with parameters and within its memory, one whose longest chunk or message
-// is shortest; of these the one whose messages are shortest. That is proven: all cuts are looked at, by dynamic
-// programming. Throws InvalidArgument where there are fewer pieces with parameters than chunks, and where no cut keeps
-// to the limit: the message then has the least limit that one does.
+// No cut keeps to the memory limit.
+class DoesNotFit : public InvalidArgument {
+ public:
+  DoesNotFit(const std::string& message, std::vector<int64_t> needed_bytes)
+      : InvalidArgument(message), needed_bytes_(std::move(needed_bytes)) {}
+
+  // By stage, of a rank: what the cut needs that comes closest.
+  const std::vector<int64_t>& needed_bytes() const { return needed_bytes_; }
+  // The least limit that would do.
+  int64_t least_limit_bytes() const;
+
+ private:
+  std::vector<int64_t> needed_bytes_;
+};
+// The same with the words of choose_cuts().
+DoesNotFit no_cut_fits(const CutLimits& limits, std::vector<int64_t> needed_bytes);
+
+// Of all cuts into so many chunks, each with parameters and each stage within its memory, one whose longest chunk or
+// message is shortest; of these the one whose messages are shortest. That is proven: all cuts are looked at, by dynamic
+// programming; where stages have several chunks, whose memory adds up, as far as a million steps go. Throws
+// InvalidArgument where there are fewer pieces with parameters than chunks, and DoesNotFit where no cut keeps to the
+// limit: the message then has the least limit that one does.
 StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits);
+
+// Of all cuts, looked at likewise, the one whose stage with the most memory takes least, whatever the limit is; but
+// none that is known not to keep to it, or shares a stage with such a one that alone does not.
+struct LeastMemory {
+  StageCuts cuts;
+  std::vector<int64_t> bytes;  // by stage
+  int64_t most() const;        // of these
+};
+LeastMemory least_memory_cuts(const CutProblem& problem, const CutLimits& limits);
+
+// Notes in `limits` what these cuts need, by stage, as their simulation has shown: they are known then, and others are
+// taken to need at least as much more than their pieces say as the closest of those that are known.
+void note_needed(const CutProblem& problem, const StageCuts& cuts, const std::vector<int64_t>& needed_bytes,
+                 CutLimits& limits);
 
 // The same with the cut after `chunk` moved by so many pieces, whatever memory that takes; nullopt where a chunk would
 // have none.

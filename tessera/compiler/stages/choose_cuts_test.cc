@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -78,6 +79,47 @@ TEST(ChooseCuts, WhereNothingFitsTheLeastLimitIsNamed) {
             "ranks, more micro-batches of fewer rows, or a higher memory limit");
 }
 
+// No chunk has a right to half of its stage's memory.
+TEST(ChooseCuts, TheChunksOfAStageShareItsMemoryAsTheyNeedIt) {
+  auto problem = pieces_of({1, 1, 1, 1});
+  const std::vector<int64_t> bytes = {300, 100, 50, 200};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    problem.pieces[i].persistent_bytes = bytes[i];
+    problem.pieces[i].kept_bytes = 0;
+  }
+  CutLimits limits{.stages = 2, .segments = 2, .memory_limit_bytes = 350, .micro_batches = 4};
+  EXPECT_EQ(choose_cuts(problem, limits).ends, (std::vector{1, 2, 3, 4})) << "300 + 50 and 100 + 200";
+  limits.memory_limit_bytes = 349;
+  EXPECT_EQ(refusal(problem, limits),
+            "no cut into 2 stages of 2 segments fits into 349 B of memory on a rank: the best needs about 350 B; use "
+            "more stages or ranks, more micro-batches of fewer rows, or a higher memory limit");
+  limits.stages_of_chunks = {0, 1, 1, 0};  // there and back
+  EXPECT_EQ(least_memory_cuts(problem, limits).bytes, (std::vector<int64_t>{500, 150}));
+}
+
+TEST(ChooseCuts, WhatASimulationHasShownCounts) {
+  const auto problem = pieces_of({1, 1, 1, 1});
+  CutLimits limits{.stages = 2, .memory_limit_bytes = 400, .micro_batches = 1};
+  const auto even = choose_cuts(problem, limits);
+  ASSERT_EQ(even.ends, (std::vector{2, 4}));  // by its pieces a stage takes 220 bytes
+  note_needed(problem, even, {500, 230}, limits);
+  const auto other = choose_cuts(problem, limits);
+  EXPECT_EQ(other.ends, (std::vector{1, 4})) << "three pieces and 10 bytes more fit into the second stage";
+  note_needed(problem, other, {130, 401}, limits);
+  EXPECT_EQ(choose_cuts(problem, limits).ends, (std::vector{3, 4})) << "which is left";
+  note_needed(problem, {{3, 4}, 3}, {430, 120}, limits);
+  EXPECT_NE(refusal(problem, limits), "nothing was thrown");
+  EXPECT_GT(least_memory_cuts(problem, limits).most(), 1'000'000) << "none is left";
+}
+
+TEST(ChooseCuts, ASearchedScheduleMakesDoWithOneMicroBatch) {
+  CutLimits limits{.stages = 2, .memory_limit_bytes = 230, .micro_batches = 8, .receive_ahead = 0};
+  const auto problem = pieces_of({1, 1, 1, 1});
+  EXPECT_NE(refusal(problem, limits), "nothing was thrown") << "the first stage holds two of them";
+  limits.holds_least = true;
+  EXPECT_EQ(choose_cuts(problem, limits).ends, (std::vector{2, 4}));
+}
+
 TEST(ChooseCuts, ACutMovesUntilAStageIsEmpty) {
   const auto problem = pieces_of({1, 1, 1, 1});
   const auto cuts = choose_cuts(problem, {.stages = 2});
@@ -92,25 +134,28 @@ class AllCuts {
  public:
   AllCuts(const CutProblem& problem, const CutLimits& limits) : problem_(problem), limits_(limits) { add(0); }
   double best() const { return best_; }
+  // The most of a stage, of the cut that takes least.
+  int64_t least_bytes() const { return least_bytes_; }
 
  private:
-  void add(int stage) {
+  void add(int chunk) {
     const int begin = ends_.empty() ? 0 : ends_.back();
     const int pieces = static_cast<int>(problem_.pieces.size());
-    if (stage == limits_.stages) {
-      if (begin == pieces) best_ = std::min(best_, value());
+    if (chunk == limits_.num_chunks()) {
+      if (begin == pieces) look_at();
       return;
     }
     for (int end = begin + 1; end <= pieces; ++end) {
       ends_.push_back(end);
-      add(stage + 1);
+      add(chunk + 1);
       ends_.pop_back();
     }
   }
 
-  double value() const {
+  void look_at() {
     double longest = 0;
-    for (int stage = 0; stage < limits_.stages; ++stage) {
+    std::vector<int64_t> bytes_of_stages(static_cast<size_t>(limits_.stages));
+    for (int stage = 0; stage < limits_.num_chunks(); ++stage) {
       const int begin = stage == 0 ? 0 : ends_[static_cast<size_t>(stage - 1)];
       const int end = ends_[static_cast<size_t>(stage)];
       int64_t slot = 0;
@@ -132,19 +177,21 @@ class AllCuts {
         }
         slot += own.places[static_cast<size_t>(begin - 1)].forward_bytes;
       }
-      if (stage + 1 < limits_.stages) slot += own.places[static_cast<size_t>(end - 1)].backward_bytes;
-      if (!has_parameters) return std::numeric_limits<double>::infinity();
-      if (bytes + held_micro_batches(limits_, stage) * slot > limits_.memory_limit_bytes) {
-        return std::numeric_limits<double>::infinity();
-      }
+      if (stage + 1 < limits_.num_chunks()) slot += own.places[static_cast<size_t>(end - 1)].backward_bytes;
+      if (!has_parameters) return;
+      bytes_of_stages[static_cast<size_t>(limits_.stage_of(stage))] +=
+          bytes + held_micro_batches(limits_, stage) * slot;
     }
-    return longest;
+    const int64_t most = *std::max_element(bytes_of_stages.begin(), bytes_of_stages.end());
+    least_bytes_ = std::min(least_bytes_, most);
+    if (most <= limits_.memory_limit_bytes) best_ = std::min(best_, longest);
   }
 
   const CutProblem& problem_;
   const CutLimits& limits_;
   std::vector<int> ends_;
   double best_ = std::numeric_limits<double>::infinity();
+  int64_t least_bytes_ = std::numeric_limits<int64_t>::max();
 };
 
 TEST(ChooseCuts, NoCutIsBetterInAThousandRandomProblems) {
@@ -164,28 +211,38 @@ TEST(ChooseCuts, NoCutIsBetterInAThousandRandomProblems) {
       return problem;
     };
     CutProblem problem = random_problem();
-    const CutLimits limits{.stages = static_cast<int>(1 + draw(4)),
-                           .memory_limit_bytes = 100 + draw(600),
-                           .micro_batches = static_cast<int>(1 + draw(6)),
-                           .holds_all = draw(3) == 0,
-                           .receive_ahead = static_cast<int>(draw(2))};
+    CutLimits limits{.stages = static_cast<int>(1 + draw(4)),
+                     .memory_limit_bytes = 100 + draw(600),
+                     .micro_batches = static_cast<int>(1 + draw(6)),
+                     .holds_all = draw(3) == 0,
+                     .receive_ahead = static_cast<int>(draw(2))};
+    // In every fourth stages have two chunks, in turn or there and back.
+    if (seed % 4 == 1 && limits.stages > 1) {
+      limits.segments = 2;
+      for (int chunk = 0; chunk < limits.num_chunks(); ++chunk) {
+        const bool is_back = chunk >= limits.stages && seed % 8 == 1;
+        limits.stages_of_chunks.push_back(is_back ? limits.num_chunks() - 1 - chunk : chunk % limits.stages);
+      }
+    }
     // In every third problem stages have different numbers of ranks.
     if (seed % 3 == 0) {
       problem.others.push_back(random_problem());
       for (size_t i = 0; i < pieces; ++i) {
         problem.others[0].pieces[i].has_parameters = problem.pieces[i].has_parameters;
       }
-      for (int stage = 0; stage < limits.stages; ++stage) problem.kinds.push_back(static_cast<int>(draw(2)));
+      for (int chunk = 0; chunk < limits.num_chunks(); ++chunk) problem.kinds.push_back(static_cast<int>(draw(2)));
     }
-    const double best = AllCuts(problem, limits).best();
+    const AllCuts all(problem, limits);
     double found = std::numeric_limits<double>::infinity();
     try {
       found = choose_cuts(problem, limits).longest_seconds;
       ++num_solved;
+    } catch (const DoesNotFit& error) {
+      EXPECT_EQ(error.least_limit_bytes(), all.least_bytes()) << "seed " << seed;
     } catch (const InvalidArgument&) {
-      // No cut keeps to the limit.
+      // It has too few pieces.
     }
-    EXPECT_EQ(found, best) << "seed " << seed;
+    EXPECT_EQ(found, all.best()) << "seed " << seed;
   }
   EXPECT_GT(num_solved, 200);
 }

@@ -29,23 +29,27 @@ class StageSimulator {
     require_micro_batches(plan_.options, options_.micro_batches);
     if (options_.schedule != "auto") return with_backward(splits_backward(options_.schedule));
     // A schedule may fit into memory with one of them only.
-    std::string fault;
-    auto split = tried(true, fault);
-    auto whole = tried(false, fault);
-    if (!split && !whole) throw InvalidArgument(fault);
+    auto split = tried(true);
+    auto whole = tried(false);
+    if (!split && !whole) {
+      if (closest_) throw DoesNotFit(*closest_);
+      throw InvalidArgument(fault_);
+    }
     if (whole && (!split || whole->found.makespan_ns <= split->found.makespan_ns)) return std::move(*whole);
     place(true);
     return std::move(*split);
   }
 
  private:
-  std::optional<SimulatedStages> tried(bool split, std::string& fault) {
+  std::optional<SimulatedStages> tried(bool split) {
     try {
       return with_backward(split);
+    } catch (const DoesNotFit& error) {
+      if (!closest_ || error.least_limit_bytes() < closest_->least_limit_bytes()) closest_ = error;
     } catch (const InvalidArgument& error) {
-      fault = error.what();
-      return std::nullopt;
+      fault_ = error.what();
     }
+    return std::nullopt;
   }
 
   void place(bool split) {
@@ -63,7 +67,13 @@ class StageSimulator {
     }
     count_messages(result);
     make_problem(result);
+    find_in_memory(result);
+    return result;
+  }
+
+  void find(SimulatedStages& result) const {
     result.found = pipeline::find_schedule(result.problem, options_.schedule, {.effort = options_.effort});
+    for (auto& stage : result.stages) stage.slots_bytes = 0;
     for (const auto& order : result.found.schedule.stages) {
       for (const auto& [chunk, count] : most_in_flight(order)) {
         auto& of_chunk = result.chunks[static_cast<size_t>(chunk)];
@@ -71,7 +81,68 @@ class StageSimulator {
         result.stages[static_cast<size_t>(of_chunk.stage)].slots_bytes += of_chunk.slots * of_chunk.slot_bytes;
       }
     }
-    return result;
+  }
+
+  // A schedule that has a name is taken as it is, where it fits so; where it does not, and where one is searched for,
+  // what stages may keep is limited.
+  void find_in_memory(SimulatedStages& result) {
+    if (options_.memory_limit_bytes == 0) return find(result);
+    std::vector<int64_t> needed;
+    if (options_.schedule != "auto") {
+      find(result);
+      for (const auto& stage : result.stages) needed.push_back(stage.memory_bytes());
+    }
+    const bool fits = !needed.empty() && result.memory_bytes() <= options_.memory_limit_bytes;
+    for (size_t s = 0; s < result.stages.size(); ++s) {
+      int64_t& limit = result.problem.stages[s].memory_limit_bytes;
+      limit = options_.memory_limit_bytes - fixed_bytes(result, s);
+      if (fits) limit = std::max(limit, result.found.peak_bytes[s]);
+    }
+    if (fits) {
+      result.found.bound = pipeline::lower_bound(result.problem);
+      return;
+    }
+    require_slots(result, needed);
+    try {
+      find(result);
+    } catch (const InvalidArgument& error) {
+      // It can be found without a limit.
+      if (!needed.empty()) throw DoesNotFit(error.what(), needed);
+      throw;
+    }
+  }
+
+  static int64_t one_slot_each(const SimulatedStages& result, size_t stage) {
+    int64_t bytes = 0;
+    for (const auto& chunk : result.chunks) bytes += chunk.stage == static_cast<int>(stage) ? chunk.slot_bytes : 0;
+    return bytes;
+  }
+  // What is received ahead has room, too; of a single micro-batch there is nothing to receive ahead.
+  int ahead() const { return std::min(options_.receive_ahead, options_.micro_batches - 1); }
+  // What a stage takes whatever its schedule is.
+  int64_t fixed_bytes(const SimulatedStages& result, size_t stage) const {
+    const auto& of_stage = result.stages[stage];
+    return of_stage.persistent_bytes + of_stage.arena_bytes + ahead() * one_slot_each(result, stage);
+  }
+
+  // Throws where a stage has no room for one micro-batch. `needed`: what is known to do, by stage; empty: nothing is.
+  void require_slots(const SimulatedStages& result, std::vector<int64_t> needed) const {
+    std::optional<size_t> too_large;
+    std::vector<int64_t> at_least;
+    for (size_t s = 0; s < result.stages.size(); ++s) {
+      at_least.push_back(fixed_bytes(result, s) + one_slot_each(result, s));
+      if (at_least.back() > options_.memory_limit_bytes && !too_large) too_large = s;
+    }
+    if (!too_large) return;
+    const auto& stage = result.stages[*too_large];
+    const auto message = fmt::format(
+        "stage {} of {} does not fit into {} of memory on a rank: parameters and states take {}, computing {}, and "
+        "each of {} micro-batches at least {}; use more stages or ranks, more micro-batches of fewer rows, or a higher "
+        "memory limit",
+        *too_large, result.stages.size(), format_bytes(options_.memory_limit_bytes),
+        format_bytes(stage.persistent_bytes), format_bytes(stage.arena_bytes), 1 + ahead(),
+        format_bytes(one_slot_each(result, *too_large)));
+    throw DoesNotFit(message, needed.empty() ? std::move(at_least) : std::move(needed));
   }
 
   Type local_type(const Type& type, const mesh::Layout& layout) const {
@@ -185,26 +256,8 @@ class StageSimulator {
     auto& problem = result.problem;
     problem.micro_batches = options_.micro_batches;
     problem.split_backward = plan_.placement.split_backward;
-    std::vector<int64_t> one_slot_each(result.stages.size());
-    for (const auto& chunk : result.chunks) one_slot_each[static_cast<size_t>(chunk.stage)] += chunk.slot_bytes;
-    for (size_t s = 0; s < result.stages.size(); ++s) {
-      const auto& stage = result.stages[s];
-      pipeline::PipelineStage of_stage{.update_ns = nanoseconds(stage.update_seconds)};
-      if (options_.memory_limit_bytes > 0) {
-        // What is received ahead has room, too; of a single micro-batch there is nothing to receive ahead.
-        const int ahead = std::min(options_.receive_ahead, options_.micro_batches - 1);
-        of_stage.memory_limit_bytes =
-            options_.memory_limit_bytes - stage.persistent_bytes - stage.arena_bytes - ahead * one_slot_each[s];
-        if (of_stage.memory_limit_bytes < one_slot_each[s]) {
-          throw InvalidArgument(
-              "stage {} of {} does not fit into {} of memory on a rank: parameters and states take {}, computing {}, "
-              "and each of {} micro-batches at least {}; use more stages or ranks, more micro-batches of fewer rows, "
-              "or a higher memory limit",
-              s, result.stages.size(), format_bytes(options_.memory_limit_bytes), format_bytes(stage.persistent_bytes),
-              format_bytes(stage.arena_bytes), 1 + ahead, format_bytes(one_slot_each[s]));
-        }
-      }
-      problem.stages.push_back(of_stage);
+    for (const auto& stage : result.stages) {
+      problem.stages.push_back({.update_ns = nanoseconds(stage.update_seconds)});
     }
     for (const auto& chunk : result.chunks) {
       // A slot is one micro-batch's until all of its phases are done.
@@ -221,6 +274,8 @@ class StageSimulator {
   StagedPlan& plan_;
   const MachineProfile& profile_;
   const StageSimulationOptions& options_;
+  std::optional<DoesNotFit> closest_;  // of the ways of the backward that were tried
+  std::string fault_;
 };
 
 }  // namespace

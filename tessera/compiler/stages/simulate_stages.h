@@ -8,6 +8,7 @@
 
 #include "tessera/base/deadline.h"
 #include "tessera/compiler/cost/machine_profile.h"
+#include "tessera/compiler/stages/choose_cuts.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/pipeline/search/find_schedule.h"
 
@@ -63,8 +64,9 @@ struct SimulatedStages {
 };
 
 // Leaves the plan with the placement that the schedule needs. The kernels are those of no machine in particular. Throws
-// InvalidArgument for a stage that does not fit into the memory limit with one micro-batch, naming what it takes, for
-// fewer micro-batches than stages, and as find_schedule() does; DeadlineOver where there is no time.
+// DoesNotFit where a stage does not fit into the memory limit, with as many micro-batches as the schedule holds that
+// has a name, or with one where it is searched for; InvalidArgument for fewer micro-batches than stages, and as
+// find_schedule() does; DeadlineOver where there is no time.
 SimulatedStages simulate_stages(StagedPlan& plan, const MachineProfile& profile, const StageSimulationOptions& options);
 
 }  // namespace tessera::compiler

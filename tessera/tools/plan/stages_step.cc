@@ -30,8 +30,10 @@ void search_all(StagesStep& step, const PlanCommand& command) {
   }
   step.search = step.planner->search();
   if (!step.search.fastest) {
-    if (!step.one_stage) throw InvalidArgument("no plan fits, with one stage or several: {}", step.one_stage_fault);
-    return;
+    if (step.one_stage) return;
+    const auto least = step.search.what_needs_least();
+    throw InvalidArgument("no plan fits, with one stage or several: {}{}", step.one_stage_fault,
+                          least.empty() ? "" : "; of the pipelines the one that needs least is of " + least);
   }
   const auto& fastest = *step.search.candidates[*step.search.fastest].planned;
   if (fastest.step_seconds() < (1 - compiler::kWorthwhile) * step.one_stage_seconds()) step.taken = fastest;

@@ -31,10 +31,13 @@ compiler::PlannedStages find_fastest(compiler::StagePlanner& planner, int num_ra
       }
     }
   }
-  for (auto& candidate : planner.search_unequal().candidates) {
+  auto unequal = planner.search_unequal(best.has_value());
+  for (auto& candidate : unequal.candidates) {
     if (candidate.planned) offer(std::move(*candidate.planned));
   }
   if (best) return std::move(*best);
+  if (const auto least = unequal.what_needs_least(); !least.empty())
+    faults.push_back("stages of different ranks: " + least);
   throw InvalidArgument("no number of stages fits:\n  {}", fmt::join(faults, "\n  "));
 }
 
