@@ -1,9 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <omp.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -238,41 +242,95 @@ TEST(Thread, CountsThoseThatThereIsRoomFor) {
   EXPECT_EQ(count_startable_threads(3), 0);
 }
 
-TEST(Thread, ThatRunsOnIdleCoresIsRaisedWhenSomeoneWaitsForIt) {
-  // Whether this process may take a thread out of it.
-  const auto may_raise = [] {
-    bool may = false;
-    std::thread([&] {
-      const sched_param none{};
-      may = sched_setscheduler(0, SCHED_IDLE, &none) == 0 && sched_setscheduler(0, SCHED_OTHER, &none) == 0;
-    }).join();
-    return may;
-  }();
-  const int own = sched_getscheduler(0);
-  std::atomic<int> of_thread = -1;
-  std::atomic<int> of_its_thread = -1;
-  std::atomic<bool> was_raised = false;
+// How a thread that gives way does so, and one that it has started; then after each call of another thread.
+struct WaysOfThreads {
+  GivesWay first = GivesWay::kNot;
+  GivesWay of_its_thread = GivesWay::kNot;
+  GivesWay later = GivesWay::kNot;
+  GivesWay awaited = GivesWay::kNot;
+  int nice = 0;
+  int policy = -1;  // at the end
+};
+WaysOfThreads ways_of_threads() {
+  WaysOfThreads ways;
+  std::atomic<int> turn = 0;
+  const auto begin = [&](int next) {
+    turn = next;
+    turn.notify_all();
+  };
+  const auto await = [&](int wanted) {
+    for (int now = turn; now != wanted; now = turn) turn.wait(now);
+  };
   std::thread thread([&] {
-    if (!run_when_cores_are_idle()) {
-      of_thread = SCHED_OTHER;  // fails the test
-      of_thread.notify_all();
-      return;
-    }
-    std::thread([&] { of_its_thread = sched_getscheduler(0); }).join();
-    of_thread = sched_getscheduler(0);
-    of_thread.notify_all();
-    was_raised.wait(false);
-    of_thread = sched_getscheduler(0);
+    give_way();
+    ways.first = how_gives_way();
+    std::thread([&] { ways.of_its_thread = how_gives_way(); }).join();
+    begin(1);
+    await(2);
+    ways.later = how_gives_way();
+    ways.nice = getpriority(PRIO_PROCESS, 0);
+    begin(3);
+    await(4);
+    ways.awaited = how_gives_way();
+    ways.policy = sched_getscheduler(0);
   });
-  of_thread.wait(-1);
-  EXPECT_EQ(of_thread, SCHED_IDLE);
-  EXPECT_EQ(of_its_thread, SCHED_IDLE);
-  stop_waiting_for_idle_cores();
-  was_raised = true;
-  was_raised.notify_all();
+  await(1);
+  get_on_by_share();
+  begin(2);
+  await(3);
+  stop_giving_way();
+  begin(4);
   thread.join();
-  EXPECT_EQ(of_thread, may_raise ? SCHED_OTHER : SCHED_IDLE);
+  return ways;
+}
+
+bool may_raise_threads() {
+  bool may = false;
+  std::thread([&] {
+    const sched_param none{};
+    may = sched_setscheduler(0, SCHED_IDLE, &none) == 0 && sched_setscheduler(0, SCHED_OTHER, &none) == 0;
+  }).join();
+  return may;
+}
+
+TEST(Thread, ThatGivesWayDoesSoOnIdleCoresThenByShareAndNotWhenSomeoneWaitsForIt) {
+  if (!may_raise_threads()) GTEST_SKIP() << "this process may not raise the priority of its threads";
+  const int own = sched_getscheduler(0);
+  const auto ways = ways_of_threads();
+  EXPECT_EQ(ways.first, GivesWay::kOnIdleCores);
+  EXPECT_EQ(ways.of_its_thread, GivesWay::kOnIdleCores);
+  EXPECT_EQ(ways.later, GivesWay::kByShare);
+  EXPECT_EQ(ways.nice, std::min(getpriority(PRIO_PROCESS, 0) + 10, 19));
+  EXPECT_EQ(ways.awaited, GivesWay::kNot);
+  EXPECT_EQ(ways.policy, SCHED_OTHER);
   EXPECT_EQ(sched_getscheduler(0), own);
+}
+
+// Takes the privilege from the calling thread and those that it starts.
+bool gives_up_raising_threads() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  constexpr uint32_t kOthers = ~(uint32_t{1} << CAP_SYS_NICE);
+  data[0].effective &= kOthers;
+  data[0].permitted &= kOthers;
+  return syscall(SYS_capset, &header, data) == 0 && !may_raise_threads();
+}
+
+// Whoever could not be raised again would wait for idle cores for ever where there are none.
+TEST(Thread, ThatCannotBeRaisedAgainNeverWaitsForIdleCores) {
+  bool has_given_up = false;
+  WaysOfThreads ways;
+  std::thread([&] {
+    has_given_up = gives_up_raising_threads();
+    if (has_given_up) ways = ways_of_threads();
+  }).join();
+  if (!has_given_up) GTEST_SKIP() << "every thread may raise others here (RLIMIT_NICE)";
+  EXPECT_EQ(ways.first, GivesWay::kByShare);
+  EXPECT_EQ(ways.of_its_thread, GivesWay::kByShare);
+  EXPECT_EQ(ways.later, GivesWay::kByShare);
+  EXPECT_EQ(ways.nice, std::min(getpriority(PRIO_PROCESS, 0) + 10, 19));
+  EXPECT_EQ(ways.awaited, GivesWay::kNot);
 }
 
 class CoreWatchTest : public testing::Test {

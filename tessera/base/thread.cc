@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <mutex>
 
 #include "tessera/base/error.h"
+#include "tessera/base/function_ref.h"
 #include "tessera/base/limits.h"
 
 namespace tessera {
@@ -37,35 +39,80 @@ bool make_room_on_stacks() {
   return setrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur >= kLeastStack;
 }
 
-bool run_when_cores_are_idle() {
-  const sched_param none{};
-  if (sched_setscheduler(0, SCHED_IDLE, &none) == 0) return true;  // of Linux: of this thread alone
+namespace {
+
+constexpr sched_param kNoParameters{};
+
+int nice_of(pid_t thread) { return getpriority(PRIO_PROCESS, static_cast<id_t>(thread)); }
+// Ten steps are a factor of 9.3 in the time that a thread gets (sched_prio_to_weight in the kernel's sched/core.c).
+int nice_by_share() {
+  constexpr int kSteps = 10;
   constexpr int kLowest = 19;
-  setpriority(PRIO_PROCESS, 0, kLowest);
-  return false;
+  return std::min(nice_of(getpid()) + kSteps, kLowest);
 }
 
-bool runs_when_cores_are_idle() { return sched_getscheduler(0) == SCHED_IDLE; }
-
-void run_as_usual() {
-  const sched_param none{};
-  sched_setscheduler(0, SCHED_OTHER, &none);
+// Priorities are of a thread, not of its process, in Linux; 0 is the calling one.
+GivesWay how_gives_way(pid_t thread) {
+  const int policy = sched_getscheduler(thread);
+  if (policy == SCHED_IDLE) return GivesWay::kOnIdleCores;
+  return policy == SCHED_BATCH && nice_of(thread) >= nice_by_share() ? GivesWay::kByShare : GivesWay::kNot;
 }
 
-void stop_waiting_for_idle_cores() {
-  if (runs_when_cores_are_idle()) return;
-  // Once more where any was raised: it may have started another one while the list was read.
+bool run_by_share(pid_t thread) {
+  // First, so that it gives way all the while.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(thread), std::max(nice_of(thread), nice_by_share()));
+  return sched_setscheduler(thread, SCHED_BATCH, &kNoParameters) == 0;
+}
+
+bool run_as_usual(pid_t thread) {
+  const bool has_changed = sched_setscheduler(thread, SCHED_OTHER, &kNoParameters) == 0;
+  if (has_changed) setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice_of(getpid()));
+  return has_changed;
+}
+
+// Whether a thread of this process that waits for idle cores can be taken out of that.
+bool may_raise_threads() {
+  bool may = false;
+  try {
+    std::thread([&] { may = sched_setscheduler(0, SCHED_IDLE, &kNoParameters) == 0 && run_as_usual(0); }).join();
+  } catch (const std::system_error&) {  // no room for the thread
+  }
+  return may;
+}
+
+// Changes the threads of this process that give way so. `change` returns whether it has.
+void change_those(FunctionRef<bool(GivesWay)> are_meant, FunctionRef<bool(pid_t)> change) {
+  if (how_gives_way(0) != GivesWay::kNot) return;
+  // Once more where any was changed: it may have started another one while the list was read.
   for (bool any = true; any;) {
     any = false;
     std::error_code error;
     for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
          it.increment(error)) {
       const auto thread = static_cast<pid_t>(std::atoi(it->path().filename().c_str()));
-      const sched_param none{};
-      if (sched_getscheduler(thread) != SCHED_IDLE) continue;
-      any = sched_setscheduler(thread, SCHED_OTHER, &none) == 0 || any;
+      if (are_meant(how_gives_way(thread))) any = change(thread) || any;
     }
   }
+}
+
+}  // namespace
+
+GivesWay how_gives_way() { return how_gives_way(0); }
+
+void give_way() {
+  if (may_raise_threads() && sched_setscheduler(0, SCHED_IDLE, &kNoParameters) == 0) return;
+  run_by_share(0);
+}
+
+void run_as_usual() { run_as_usual(0); }
+
+void get_on_by_share() {
+  change_those([](GivesWay how) { return how == GivesWay::kOnIdleCores; },
+               [](pid_t thread) { return run_by_share(thread); });
+}
+
+void stop_giving_way() {
+  change_those([](GivesWay how) { return how != GivesWay::kNot; }, [](pid_t thread) { return run_as_usual(thread); });
 }
 
 void with_room_on_stack(const std::function<void()>& f) {

@@ -2,6 +2,7 @@
 // one that is thrown while others run ends the program.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <system_error>
@@ -67,20 +68,29 @@ bool make_room_on_stacks();
 // no thread can be started.
 void with_room_on_stack(const std::function<void()>& f);
 
-// The calling thread, and the threads that it starts from now on, run only while no other thread wants their core.
-// Returns false where the system refuses; then they have the lowest priority that it grants.
-bool run_when_cores_are_idle();
+// How a thread gives way to the others of the host.
+enum class GivesWay : uint8_t {
+  kNot,
+  // Where another thread wants its core it has about a tenth of that one's time (SCHED_BATCH, 10 nicer than the
+  // process), so it gets on however busy the cores are.
+  kByShare,
+  // It runs only while no other thread wants its core (SCHED_IDLE): on a busy host that may be never.
+  kOnIdleCores,
+};
+GivesWay how_gives_way();  // the calling thread
 
-// Whether the calling thread runs so.
-bool runs_when_cores_are_idle();
-// Gives the calling thread, which runs so, the usual priority again, where the process may raise priorities.
+// The calling thread, and the threads that it starts from now on, give way: on idle cores where this process may raise
+// its threads again (RLIMIT_NICE, CAP_SYS_NICE); else by share, for they could wait for ever.
+void give_way();
+// Gives the calling thread the usual priority again, as far as the process may.
 void run_as_usual();
 
-// Gives the threads of this process that run only on idle cores the usual priority again: someone waits for them. Does
-// nothing where the caller is such a thread, as all are when the whole process was started so. A process that may not
-// raise priorities (RLIMIT_NICE, CAP_SYS_NICE) leaves them as they are; they run while the caller waits and nobody else
-// wants its core.
-void stop_waiting_for_idle_cores();
+// The threads of this process that wait for idle cores get on by share from now on: they have waited for long. Does
+// nothing where the caller is such a thread, as all are when the whole process was started so.
+void get_on_by_share();
+// Gives the threads of this process that give way the usual priority again, as far as it may: someone waits for them.
+// Does nothing where the caller is such a thread.
+void stop_giving_way();
 
 // How many of `wanted` threads can run beside those that there are, found by starting them; they end at once.
 int count_startable_threads(int wanted);

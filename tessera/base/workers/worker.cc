@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -20,23 +21,26 @@ struct Worker::Shared {
   std::function<void()> task;  // from when it is given until the thread takes it
   bool has_task = false;       // until it is done
   bool stops = false;
+  bool is_watched = false;  // tasks that give way are
+  uint64_t num_tasks = 0;
   std::exception_ptr error;
   // Since someone waits for the present task. Outside of the mutex: a thread that waits for idle cores while it holds
   // the mutex would keep whoever is about to raise it.
   std::atomic<bool> is_awaited = false;
 
-  void work(bool on_idle_cores) {
-    on_idle_cores = on_idle_cores && !runs_when_cores_are_idle();  // the whole process may
+  void work() {
+    const bool is_idle_anyway = how_gives_way() == GivesWay::kOnIdleCores;  // the whole process may be
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [&] { return has_task || stops; });
       if (!has_task) return;
       auto taken = std::exchange(task, nullptr);
+      const bool gives_way = is_watched && !is_idle_anyway;
       lock.unlock();
       std::exception_ptr thrown;
-      if (on_idle_cores && !is_awaited) {
-        run_when_cores_are_idle();  // whoever has waited for the task before has ended that
-        // Whoever waits by now may have looked for threads on idle cores before this was one.
+      if (gives_way && !is_awaited) {
+        give_way();  // whoever has waited for the task before has ended that
+        // Whoever waits by now may have looked for threads that give way before this was one.
         if (is_awaited) run_as_usual();
       }
       try {
@@ -49,6 +53,22 @@ struct Worker::Shared {
       error = thrown;
       has_task = false;
       changed.notify_all();
+    }
+  }
+
+  // Sees to it that no task waits for idle cores for longer than `limit`.
+  void watch(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return has_task || stops; });
+      if (!has_task) return;
+      const auto is_done = [&, number = num_tasks] { return !has_task || num_tasks != number; };
+      // More than once: the task may have begun to wait for idle cores, or started a thread that does, after a look.
+      while (!changed.wait_for(lock, limit, is_done)) {
+        lock.unlock();
+        get_on_by_share();
+        lock.lock();
+      }
     }
   }
 };
@@ -68,14 +88,22 @@ Worker::~Worker() {
   }
   shared_->changed.notify_all();
   thread_.join();
+  if (watch_.joinable()) watch_.join();
 }
 
 void Worker::begin() {
   if (thread_.joinable()) return;
   auto shared = std::make_unique<Shared>();
-  thread_ = std::thread([&shared = *shared, idle = options_.on_idle_cores] { shared.work(idle); });
+  thread_ = std::thread([&shared = *shared] { shared.work(); });
   shared_ = std::move(shared);
   process_ = getpid();
+  if (!options_.gives_way) return;
+  try {
+    watch_ = std::thread(
+        [&shared = *shared_, limit = std::chrono::milliseconds(options_.idle_limit_ms)] { shared.watch(limit); });
+    shared_->is_watched = true;
+  } catch (const std::system_error&) {  // no room for it: then nothing gives way
+  }
 }
 
 void Worker::start(std::function<void()> task) {
@@ -104,6 +132,7 @@ void Worker::give(std::function<void()> task) {
     const std::lock_guard lock(shared_->mutex);
     shared_->task = std::move(task);
     shared_->has_task = true;
+    ++shared_->num_tasks;
     shared_->is_awaited = false;
   }
   is_working_ = true;
@@ -112,9 +141,9 @@ void Worker::give(std::function<void()> task) {
 
 void Worker::wait() {
   if (!is_working_) return;
-  if (options_.on_idle_cores) {
+  if (options_.gives_way) {
     shared_->is_awaited = true;
-    stop_waiting_for_idle_cores();
+    stop_giving_way();
   }
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock, [&] { return !shared_->has_task; });
@@ -153,6 +182,7 @@ void Worker::run_both(FunctionRef<void()> here, FunctionRef<void()> there) {
 bool Worker::leave_to_parent() {
   if (!thread_.joinable() || process_ == getpid()) return false;
   thread_.detach();
+  if (watch_.joinable()) watch_.detach();
   // Its lock may have been taken when the process was forked: nobody looks at it again.
   static_cast<void>(shared_.release());
   return std::exchange(is_working_, false);

@@ -117,8 +117,8 @@ TEST(Worker, ATaskIsGoneWhenItIsDone) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
-TEST(Worker, OneThatWaitsForIdleCoresIsWaitedFor) {
-  Worker worker({.on_idle_cores = true});
+TEST(Worker, OneThatGivesWayIsWaitedFor) {
+  Worker worker({.gives_way = true});
   for (int i = 1; i <= 3; ++i) {
     int done = 0;
     worker.start([&] { done = i; });
@@ -131,25 +131,51 @@ TEST(Worker, OneThatWaitsForIdleCoresIsWaitedFor) {
 bool may_raise() {
   bool may = false;
   std::thread([&] {
-    run_when_cores_are_idle();
-    run_as_usual();
-    may = !runs_when_cores_are_idle();
+    give_way();
+    may = how_gives_way() == GivesWay::kOnIdleCores;
   }).join();
   return may;
+}
+
+// Looks until the thread no longer gives way like that; how often at most.
+constexpr int kLooks = 5'000'000;
+int looks_while(GivesWay how) {
+  int looks = 0;
+  for (; looks < kLooks && how_gives_way() == how; ++looks) std::this_thread::yield();
+  return looks;
 }
 
 // Whoever waits at once may do so before the thread lowers itself, while it does and after.
 TEST(Worker, OneThatIsAwaitedDoesNotGoOnWaitingForIdleCores) {
   if (!may_raise()) GTEST_SKIP() << "this process may not raise the priority of its threads";
-  constexpr int kLooks = 5'000'000;
   for (int round = 0; round < 300; ++round) {
-    Worker worker({.on_idle_cores = true});
+    Worker worker({.gives_way = true});
     int looks = 0;
-    worker.start([&] {
-      for (; looks < kLooks && runs_when_cores_are_idle(); ++looks) std::this_thread::yield();
-    });
+    worker.start([&] { looks = looks_while(GivesWay::kOnIdleCores); });
     worker.finish();
     ASSERT_LT(looks, kLooks) << round;
+  }
+}
+
+// On a host whose cores are always busy nobody waits for the task for long, and it must get on all the same.
+TEST(Worker, OneThatNobodyWaitsForGetsOnAfterAWhile) {
+  if (!may_raise()) GTEST_SKIP() << "this process may not raise the priority of its threads";
+  for (int round = 0; round < 20; ++round) {
+    Worker worker({.gives_way = true, .idle_limit_ms = 1});
+    std::atomic<int> looks = -1;
+    GivesWay after = GivesWay::kNot;
+    for (int task = 0; task < 2; ++task) {
+      looks = -1;
+      worker.start([&] {
+        const int found = looks_while(GivesWay::kOnIdleCores);
+        after = how_gives_way();
+        looks = found;
+        looks.notify_all();
+      });
+      looks.wait(-1);
+      ASSERT_LT(looks, kLooks) << round << ", task " << task;
+      EXPECT_EQ(after, GivesWay::kByShare) << round << ", task " << task;
+    }
   }
 }
 

@@ -45,8 +45,8 @@ class Saver {
   TrainingIdentity& identity_;
   const TrainingProgress& progress_;
   Snapshot& snapshot_;
-  // Reads the snapshot; while it does, there is no second one. Training goes first.
-  Worker background_{{.purpose = "saving in the background", .on_idle_cores = true}};
+  // Reads the snapshot; while it does, there is no second one. Training goes first, but a save gets on.
+  Worker background_{{.purpose = "saving in the background", .gives_way = true}};
   std::string group_;  // the name of the group that threads save with; "" before the first
 };
 
