@@ -176,9 +176,13 @@ SchedulerPlace scheduler_place_from_environment() {
   return place;
 }
 
+int64_t timeout_from_environment() {
+  return read_number("TESSERA_TIMEOUT_MS", JobOptions().timeout_ms, 1, kMaxTimeoutMs);
+}
+
 JobOptions job_from_environment() {
   JobOptions options;
-  options.timeout_ms = read_number("TESSERA_TIMEOUT_MS", options.timeout_ms, 1, kMaxTimeoutMs);
+  options.timeout_ms = timeout_from_environment();
   options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMostThreads));
   options.num_servers = static_cast<int>(read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));

@@ -57,6 +57,9 @@ std::shared_ptr<const Password> tls_password_from_environment();
 // InvalidArgument naming the variable.
 SchedulerPlace scheduler_place_from_environment();
 
+// TESSERA_TIMEOUT_MS: for how long a rank waits for another one; else what JobOptions have.
+int64_t timeout_from_environment();
+
 // What the environment says about this process. By default it is a job of one rank.
 struct JobOptions {
   int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK

@@ -26,6 +26,7 @@
 #include "tessera/cluster/launcher/failure_report.h"
 #include "tessera/cluster/launcher/guard.h"
 #include "tessera/cluster/launcher/launcher_output.h"
+#include "tessera/cluster/launcher/rank_activity.h"
 #include "tessera/cluster/launcher/rank_child.h"
 #include "tessera/cluster/launcher/rank_environment.h"
 #include "tessera/cluster/launcher/rank_process.h"
@@ -61,6 +62,7 @@ class Launcher {
         descriptors_(num_children(), options.log_directory.empty() ? 4 : 2,
                      options.log_directory.empty() ? ", or use --log_dir, which takes two less for each" : ""),
         reports_(static_cast<size_t>(num_children())),
+        activity_(reports_, static_cast<size_t>(num_children())),
         out_(options.out_fd) {
     if (!out_.is_same_as(options.err_fd)) own_err_.emplace(options.err_fd);
   }
@@ -136,7 +138,7 @@ class Launcher {
       scheduler_ = scheduler_place_from_environment();
       scheduler_.address = options_.scheduler;
     }
-    scheduler_.incarnation = random_incarnation();
+    scheduler_.incarnation = scheduler_.token = 0;  // of its own, also where a rank of another job has started it
     scheduler_.num_servers = options_.num_servers;
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
@@ -144,7 +146,13 @@ class Launcher {
     std::tie(end_, end_write_) = make_pipe();
     std::vector<std::string> node_ids;
     for (int place = 0; place < num_children(); ++place) node_ids.push_back(node_id_of(place));
-    link_.emplace(scheduler_, rendezvous::PeerRole::kLauncher, node_ids);
+    // Where ranks wait for each other for longer than for a silent node, one may do nothing for as long before it
+    // joins.
+    const int64_t wait_ms = options_.timeout_ms > 0 ? options_.timeout_ms : timeout_from_environment();
+    link_.emplace(scheduler_, rendezvous::PeerRole::kLauncher, node_ids, [this, wait_ms](int64_t node_timeout_ms) {
+      return activity_.find_idle(std::max<int64_t>(0, wait_ms - node_timeout_ms));
+    });
+    scheduler_.incarnation = link_->client().incarnation();
     link_->on_end([this](const rendezvous::RendezvousEnd& end) {
       const std::lock_guard lock(ends_mutex_);
       ends_.push_back(end);
@@ -173,12 +181,6 @@ class Launcher {
   // What a rank keeps there outlives it, not the launcher.
   void keep_memory() {
     for (RankChild& child : children_) child.kept = make_kept_memory();
-  }
-  static uint64_t random_incarnation() {
-    uint64_t number = 0;
-    const std::string bytes = comm::random_bytes(sizeof(number));
-    std::memcpy(&number, bytes.data(), sizeof(number));
-    return number >> 1 | 1;  // it passes through the environment as a positive number
   }
   void take_ends() {
     char bytes[64];
@@ -619,6 +621,7 @@ class Launcher {
   std::string program_;
   DescriptorLimit descriptors_;
   GuardReports reports_;
+  RankActivity activity_;
   EndSignals signals_;
   LauncherOutput out_;
   std::optional<LauncherOutput> own_err_;

@@ -24,12 +24,14 @@
 #include <regex>
 #include <thread>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/launcher_output.h"
+#include "tessera/cluster/launcher/rank_activity.h"
 #include "tessera/cluster/scheduler_process.h"
 #include "tessera/cluster/test_job.h"
 
@@ -1166,6 +1168,76 @@ TEST(Launch, AFileOfAProgramBetweenIsNotTakenForTheSecret) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(2)));
   FileSystem::local().remove(path);
+}
+
+// A process that waits for bytes and does as they say: w: works until the next one; c: lets a child of its own work; k:
+// kills that. It answers each when it has begun.
+[[noreturn]] void obey(int in, int out) {
+  const pid_t self = getpid();
+  pid_t child = -1;
+  char said = 0;
+  while (read(in, &said, 1) == 1) {
+    if (said == 'c' && (child = fork()) == 0) {
+      while (getppid() == self) {
+      }
+      _exit(0);
+    }
+    if (said == 'k') {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+    if (write(out, &said, 1) != 1) break;
+    pollfd next{in, POLLIN, 0};
+    while (said == 'w' && poll(&next, 1, 0) == 0) {
+    }
+  }
+  _exit(0);
+}
+
+TEST(RankActivity, TellsAProcessThatDoesNothingFromOneThatWorksItselfOrByAChild) {
+  if (access("/proc/thread-self/children", R_OK) != 0) GTEST_SKIP() << "this kernel does not list children";
+  int to[2], from[2];
+  ASSERT_EQ(pipe(to), 0);
+  ASSERT_EQ(pipe(from), 0);
+  const pid_t pid = fork();
+  if (pid == 0) obey(to[0], from[1]);
+  const auto tell = [&](char what) {
+    char answer = 0;
+    EXPECT_EQ(write(to[1], &what, 1), 1);
+    EXPECT_EQ(read(from[0], &answer, 1), 1);
+  };
+  cluster::GuardReports reports(2);
+  FakeClock clock;
+  cluster::RankActivity activity(reports, 2, clock);
+  EXPECT_TRUE(activity.find_idle().empty()) << "no process has started";
+  reports[1].rank_pid = pid;
+  EXPECT_TRUE(activity.find_idle().empty()) << "it is seen for the first time";
+  const auto becomes_idle = [&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (activity.find_idle() != std::vector<uint32_t>{1}) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  EXPECT_TRUE(becomes_idle()) << "it waits for a byte";
+  EXPECT_TRUE(activity.find_idle(1000).empty());
+  clock.sleep_ms(1000);
+  EXPECT_EQ(activity.find_idle(1000), std::vector<uint32_t>{1});
+  tell('w');
+  for (int look = 0; look < 20; ++look) EXPECT_TRUE(activity.find_idle().empty()) << look;
+  kill(pid, SIGSTOP);
+  ASSERT_EQ(waitpid(pid, nullptr, WUNTRACED), pid);
+  EXPECT_TRUE(becomes_idle()) << "it is stopped";
+  kill(pid, SIGCONT);
+  tell('c');
+  for (int look = 0; look < 20; ++look) EXPECT_TRUE(activity.find_idle().empty()) << look;
+  tell('k');
+  EXPECT_TRUE(becomes_idle());
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  EXPECT_TRUE(activity.find_idle().empty()) << "it has ended";
+  for (const int fd : {to[0], to[1], from[0], from[1]}) close(fd);
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ std::string own_host_name() {
 
 std::string random_node_id() { return fmt::format("{}-{}", own_host_name().substr(0, 60), random_id().substr(0, 8)); }
 
-SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids)
+SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids,
+                             std::function<std::vector<uint32_t>(int64_t node_timeout_ms)> find_idle)
     : client_({.scheduler = rendezvous::parse_host_port(place.address, "the scheduler's address"),
                .tls = tls_options_of(place, TlsSide::kClient),
                .role = role,
@@ -36,7 +37,8 @@ SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole r
                .token = place.token,
                .num_workers = place.num_workers,
                .num_servers = place.num_servers,
-               .join_timeout_ms = place.join_timeout_ms},
+               .join_timeout_ms = place.join_timeout_ms,
+               .find_idle = std::move(find_idle)},
               [this](const rendezvous::RendezvousEnd& end) { hear(end); }) {}
 
 std::optional<rendezvous::Generation> SchedulerLink::find_generation(int64_t limit_ms) {

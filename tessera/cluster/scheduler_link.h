@@ -30,8 +30,9 @@ std::string random_node_id();
 
 class SchedulerLink {
  public:
-  // Starts connecting as these nodes.
-  SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids);
+  // Starts connecting as these nodes. `find_idle`: a launcher's, as in rendezvous::ClientOptions.
+  SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids,
+                std::function<std::vector<uint32_t>(int64_t node_timeout_ms)> find_idle = {});
 
   // The ranks of the nodes; nullopt where they have none within `limit_ms`. Throws IoError when they will have none.
   std::optional<rendezvous::Generation> find_generation(int64_t limit_ms);

@@ -294,6 +294,33 @@ class OnOneHost(Recovery):
         self.assertRegex(out, "rank 1 is lost: it has said nothing for")
         self.assertEqual(result(out), straight)
 
+    def behind(self, script, *arguments):
+        """A shell that runs the script before it becomes the rank."""
+        return ["sh", "-c", script + '; exec "$@"', "sh", *self.job(*arguments)]
+
+    def test_F08_a_rank_that_is_stopped_before_it_has_joined_is_replaced(self):
+        straight = self.undisturbed(2, "--steps", 8)
+        for stops in (1, 2):  # also that which is started in its place
+            with self.subTest(stops=stops):
+                starts = self.once()
+                starts.mkdir()
+                stop = f"n=$(ls {starts} | wc -l); if [ $RANK_ID = 1 ] && [ $n -lt {stops} ]; then touch {starts}/$n; kill -STOP $$; fi"
+                code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", stops, "--timeout", 2, *self.behind(stop, "--steps", 8)])
+                self.assertEqual(code, 0, out)
+                said = r"rank 1 is lost: its process has not joined, and has done nothing for \d+ ms; killing it"
+                self.assertEqual(len(re.findall(said, out)), stops, out)
+                self.assertEqual(len(re.findall("the job goes on, starting it again", out)), stops, out)
+                self.assertEqual(result(out), straight, out)
+
+    def test_a_start_that_takes_longer_than_a_silent_rank_has_is_no_loss(self):
+        straight = self.undisturbed(2, "--steps", 8)
+        works = 'if [ $RANK_ID = 1 ]; then timeout 6 sh -c "while :; do :; done"; fi'
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 1, "--timeout", 2, *self.behind(works, "--steps", 8)])
+        self.assertEqual(code, 0, out)
+        self.assertNotIn("is lost", out)
+        self.assertNotIn("starting it again", out)
+        self.assertEqual(result(out), straight, out)
+
 
 class Scheduled(Recovery):
     """A scheduler and two launchers, of two ranks each."""

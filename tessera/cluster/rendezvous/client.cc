@@ -19,6 +19,7 @@
 #include "tessera/base/thread.h"
 #include "tessera/cluster/rendezvous/connection.h"
 #include "tessera/cluster/rendezvous/connector.h"
+#include "tessera/cluster/rendezvous/host_clock.h"
 #include "tessera/cluster/rendezvous/membership/scheduler_state.h"
 #include "tessera/cluster/rendezvous/ticking_loop.h"
 #include "tessera/comm/job_state.h"
@@ -33,13 +34,6 @@ constexpr int64_t kLongestPauseMs = 1000;
 
 int64_t monotonic_ms() { return Clock::system().monotonic_ns() / 1'000'000; }
 
-// A clock that all processes of a host have alike.
-uint64_t host_time_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(now.tv_nsec);
-}
-
 }  // namespace
 
 struct RendezvousClient::Impl {
@@ -50,8 +44,7 @@ struct RendezvousClient::Impl {
         tls(make_tls_context(options.tls, TlsSide::kClient, std::time(nullptr))),
         connector(loop.context(), options.scheduler, tls),
         join_deadline_ms(monotonic_ms() + options.join_timeout_ms) {
-    // It passes through the environment as a positive number.
-    if (options.incarnation == 0) options.incarnation = draws() >> 1U | 1U;
+    if (options.incarnation == 0) options.incarnation = host_time_ns();
     if (options.role == PeerRole::kWorker) started_ns = host_time_ns();
     token = options.token;
     for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
@@ -80,7 +73,8 @@ struct RendezvousClient::Impl {
     if (!connection && !is_connecting && !is_over() && now >= next_try_ms) connect();
     if (connection && is_welcome && now >= next_heartbeat_ms) {
       next_heartbeat_ms = now + heartbeat_ms;
-      connection->send(Heartbeat{step.load()}, number());
+      auto idle = options.find_idle ? options.find_idle(timeout_ms) : std::vector<uint32_t>();
+      connection->send(Heartbeat{step.load(), std::move(idle)}, number());
     }
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
   }
@@ -157,6 +151,7 @@ struct RendezvousClient::Impl {
       own_address = connection->own_address();
       unsaid.emplace_back(Register{.role = options.role,
                                    .incarnation = options.incarnation,
+                                   .clock_id = host_clock_id(),
                                    .started_ns = started_ns,
                                    .token = token,
                                    .num_workers = static_cast<uint32_t>(options.num_workers),

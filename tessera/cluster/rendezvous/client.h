@@ -25,12 +25,15 @@ struct ClientOptions {
   PeerRole role = PeerRole::kWorker;
   std::string host;                   // this host's name
   std::vector<std::string> node_ids;  // of a worker one
-  uint64_t incarnation = 0;           // 0: drawn
+  uint64_t incarnation = 0;           // 0: a new one, which begins now
   uint64_t token = 0;                 // that this incarnation was given, where the process has begun anew
   int num_workers = 0;                // 0: the scheduler knows
   int num_servers = 0;                // so many of the nodes, the first ones, keep parameters
   int64_t join_timeout_ms = 600000;   // until the first generation begins
   int64_t quiet_ms = 5000;            // a scheduler that is sought for longer is spoken of in the log
+  // Of a launcher: says for each heartbeat which nodes are idle, see Heartbeat. Called from the client's thread, with
+  // the time after which a silent node is lost.
+  std::function<std::vector<uint32_t>(int64_t node_timeout_ms)> find_idle = {};
 };
 
 // A generation, as a peer is told of it.
@@ -67,8 +70,8 @@ class RendezvousClient final : public comm::Store {
   Generation wait_for_generation();
   // The same, but nothing where they have none within `limit_ms`; to be asked again. Throws for the ends only.
   std::optional<Generation> find_generation(int64_t limit_ms);
-  // What the scheduler knows this incarnation by; 0 before it has answered.
   uint64_t incarnation() const;
+  // What the scheduler knows this incarnation by; 0 before it has answered.
   uint64_t token() const;
   // So often a node may be lost and the job goes on in another generation; 0 where a loss is its end, and before the
   // scheduler has answered.

@@ -245,6 +245,24 @@ TEST(RendezvousServer, GoesOnAfterATickThatThrows) {
   EXPECT_EQ(num_thrown, 1);
 }
 
+TEST(RendezvousClient, F11_TheNewerProcessWinsThoughTheOlderOneComesLast) {
+  Running running(ServerOptions{.scheduler = {.num_workers = 2, .max_restarts = 9}});
+  const auto older = [&] {
+    const Member gone(running.client("a"));
+    return gone.client.incarnation();
+  }();
+  Member newer(running.client("a"));
+  EXPECT_LT(older, newer.client.incarnation());
+  ASSERT_TRUE(eventually([&] { return newer.client.token() != 0; }));
+  ClientOptions options = running.client("a");
+  options.incarnation = older;  // as its launcher has told it
+  Member late(options);
+  ASSERT_TRUE(eventually([&] { return late.heard().has_value(); }));
+  EXPECT_EQ(late.heard()->kind, RendezvousEnd::Kind::kFenced);
+  Member b(running.client("b"));
+  EXPECT_EQ(newer.client.wait_for_generation().ranks.at("a"), 0);
+}
+
 TEST(RendezvousClient, SaysThatItsGenerationHasEnded) {
   Running running(ServerOptions{.scheduler = {.num_workers = 2, .max_restarts = 9, .reconnect_ms = 1}});
   Member a(running.client("a"));

@@ -18,8 +18,10 @@ void JobScheduler::take(Peer& peer, const Register& message) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) continue;
     const Node& node = found->second;
-    const bool is_other = message.incarnation != node.incarnation;
-    if (is_other ? message.token != 0 : message.role == PeerRole::kWorker && message.started_ns < node.started_ns) {
+    const Incarnation incarnation = node.incarnation_of(message);
+    const bool is_older_process =
+        incarnation == Incarnation::kSame && message.role == PeerRole::kWorker && message.started_ns < node.started_ns;
+    if (incarnation == Incarnation::kOlder || is_older_process) {
       return tell(peer.id, Fenced{fmt::format("a newer process is node {} now", id)}, /*ends=*/true);
     }
   }
@@ -27,7 +29,7 @@ void JobScheduler::take(Peer& peer, const Register& message) {
   drop_lost_for(static_cast<size_t>(std::ranges::count_if(message.node_ids, is_new)));
   // A launcher's nodes have one token.
   const auto& of_first = nodes_[message.node_ids.front()];
-  const bool is_known = of_first.token != 0 && of_first.incarnation == message.incarnation;
+  const bool is_known = of_first.token != 0 && of_first.incarnation_of(message) == Incarnation::kSame;
   const uint64_t token = is_known ? of_first.token : ++state_.last_token;
   for (const std::string& id : message.node_ids) {
     attach(peer, id, message);
@@ -81,7 +83,7 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message) con
       continue;
     }
     const Node& node = found->second;
-    if (node.incarnation == message.incarnation || message.token != 0) continue;
+    if (node.incarnation_of(message) != Incarnation::kNewer) continue;
     if (node.has_left) return fmt::format("node {} has left the job", id);
     if (phase_ == JobPhase::kRunning && !options_.recovers()) {
       return fmt::format("node {} takes part in the job already", id);
@@ -117,8 +119,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
     const auto place = std::ranges::find(message.node_ids, id) - message.node_ids.begin();
     node.is_server = place < static_cast<int64_t>(message.num_servers);
   }
-  const bool is_other = node.incarnation != message.incarnation;
-  if (is_other) {
+  if (node.incarnation_of(message) != Incarnation::kSame) {
     const std::string reason = fmt::format("a newer process is node {} now", id);
     for (const PeerId old : {node.worker, node.launcher}) {
       if (old != 0 && old != peer.id) fence(old, reason);
@@ -144,12 +145,14 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
   }
   place = peer.id;
   if (message.role == PeerRole::kWorker) {
+    node.idle_since_ms.reset();
     node.is_started = true;
     node.started_ns = message.started_ns;
   }
   node.host = message.host;
   node.address = peer.identity.address;
   node.incarnation = message.incarnation;
+  node.clock_id = message.clock_id;
   // A launcher is ready for nodes that it will start; a process that has started is for itself.
   if (message.role == PeerRole::kWorker ? !is_of_ended_generation(peer) : !node.is_started) {
     node.is_ready = true;

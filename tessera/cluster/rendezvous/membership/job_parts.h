@@ -10,10 +10,14 @@
 
 namespace tessera::cluster::rendezvous {
 
+// Of whom a peer is that registers a node, beside the incarnation that has it.
+enum class Incarnation : uint8_t { kOlder, kSame, kNewer };
+
 struct JobScheduler::Node {
   std::string host;
   std::string address;
   uint64_t incarnation = 0;
+  uint64_t clock_id = 0;
   uint64_t started_ns = 0;  // of its process; 0: none has registered
   uint64_t token = 0;
   std::optional<uint32_t> rank;
@@ -28,9 +32,19 @@ struct JobScheduler::Node {
   bool has_finished = false;  // its own process has said so
   int64_t heard_ms = 0;
   int64_t deadline_ms = 0;  // it is lost then
+  // Since when its process, which is not connected and which others wait for, does nothing, as its launcher says.
+  std::optional<int64_t> idle_since_ms;
   int64_t step = 0;
   uint64_t ended_ns = 0;  // when its latest process ended, as was said of it
 
+  // What an older incarnation has started may come late. Clocks of two hosts tell nothing of each other: there, who was
+  // welcome before has been replaced since.
+  Incarnation incarnation_of(const Register& message) const {
+    if (message.incarnation == incarnation) return Incarnation::kSame;
+    const bool is_of_one_clock = message.clock_id != 0 && message.clock_id == clock_id;
+    const bool is_older = is_of_one_clock ? message.incarnation < incarnation : message.token != 0;
+    return is_older ? Incarnation::kOlder : Incarnation::kNewer;
+  }
   bool is_present() const { return is_ready && !is_lost && (has_left || is_connected()); }
   bool is_connected() const { return worker != 0 || (!is_started && launcher != 0); }
 };

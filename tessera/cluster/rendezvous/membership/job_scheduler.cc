@@ -27,6 +27,7 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
   for (const SavedNode& node : saved.nodes) {
     nodes_[node.node_id] = {.host = node.host,
                             .incarnation = node.incarnation,
+                            .clock_id = node.clock_id,
                             .started_ns = node.started_ns,
                             .token = node.token,
                             .rank = node.rank,
@@ -73,18 +74,44 @@ void JobScheduler::take(Peer& peer, const OfScheduler& /*message*/) {
 }
 
 void JobScheduler::take(Peer& peer, const Heartbeat& message) {
-  for (const std::string& id : peer.node_ids) {
-    const auto found = nodes_.find(id);
+  std::vector<bool> is_idle(peer.node_ids.size());
+  for (const uint32_t place : message.idle) {
+    if (place >= is_idle.size()) return refuse(peer, "it speaks for a node that is not its own");
+    is_idle[place] = true;
+  }
+  std::vector<std::string> hanging;
+  for (size_t place = 0; place < peer.node_ids.size(); ++place) {
+    const auto found = nodes_.find(peer.node_ids[place]);
     if (found == nodes_.end()) continue;
     Node& node = found->second;
-    // A launcher lives for those of its nodes that have not started.
-    const bool is_heard = node.worker == peer.id || (node.launcher == peer.id && !node.is_started);
-    if (!is_heard) continue;
-    node.heard_ms = now_ms();
-    node.deadline_ms = now_ms() + options_.node_timeout_ms;
-    if (node.worker == peer.id) node.step = message.step;
+    if (node.worker == peer.id) {
+      node.step = message.step;
+      note_heard(node);
+    } else if (node.launcher == peer.id && node.worker == 0 && !node.has_left && hangs(node, is_idle[place])) {
+      hanging.push_back(found->first);
+    }
   }
   tell(peer.id, HeartbeatAnswer{});
+  for (const std::string& id : hanging) lose_hanging(id);
+}
+
+void JobScheduler::note_heard(Node& node) const {
+  node.heard_ms = now_ms();
+  node.deadline_ms = now_ms() + options_.node_timeout_ms;
+}
+
+// A launcher speaks for a process that is not connected: `is_idle` where it runs and does nothing. A start may take as
+// long as it likes, up to the time to join, as long as something happens; and before any process has come, nobody waits
+// for one that waits for something itself. Returns whether the process has held others up for too long.
+bool JobScheduler::hangs(Node& node, bool is_idle) {
+  const auto has_come = [](const auto& entry) { return entry.second.worker != 0; };
+  if (!is_idle) {
+    node.idle_since_ms.reset();
+  } else if (!node.idle_since_ms && (node.is_started || std::ranges::any_of(nodes_, has_come))) {
+    node.idle_since_ms = now_ms();
+  }
+  if (!is_idle || !node.is_started) note_heard(node);
+  return node.idle_since_ms && now_ms() - *node.idle_since_ms >= options_.node_timeout_ms;
 }
 
 void JobScheduler::take(Peer& peer, const Leave& message) {
@@ -143,7 +170,10 @@ void JobScheduler::tick() {
   const int64_t now = now_ms();
   const int64_t pause = now - std::exchange(ticked_ms_, now);
   if (pause > kOwnPauseMs) {
-    for (auto& [id, node] : nodes_) node.deadline_ms += pause;
+    for (auto& [id, node] : nodes_) {
+      node.deadline_ms += pause;
+      if (node.idle_since_ms) *node.idle_since_ms += pause;
+    }
     waiting_since_ms_ += pause;
     return;
   }
@@ -184,6 +214,22 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by) {
   if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
   // While others come back: who starts it must know.
   tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, by == LostBy::kOwnWord, state_.num_losses, reason});
+}
+
+// The process of a node hangs that was to join. Where others come back it was started in place of another one, or has
+// not come since: it is a loss of its own, and its launcher must hear of it as of a first one.
+void JobScheduler::lose_hanging(const std::string& id) {
+  const auto found = nodes_.find(id);
+  if (is_over() || found == nodes_.end()) return;
+  Node& node = found->second;
+  const int64_t idle_ms = now_ms() - *node.idle_since_ms;
+  const std::string reason = fmt::format("its process has not joined, and has done nothing for {} ms", idle_ms);
+  node.idle_since_ms.reset();
+  if (phase_ == JobPhase::kWaiting) {
+    if (node.rank && !count_loss()) return end_job(/*failed=*/true, id, reason);
+    node.is_lost = false;
+  }
+  lose(node, reason, LostBy::kSilence);
 }
 
 bool JobScheduler::count_loss() {
@@ -240,8 +286,8 @@ void JobScheduler::record() {
   state_.nodes.clear();
   for (const auto& [id, node] : nodes_) {
     if (node.rank) {
-      state_.nodes.push_back(
-          {id, node.host, *node.rank, node.incarnation, node.started_ns, node.token, node.has_left, node.is_server});
+      state_.nodes.push_back({id, node.host, *node.rank, node.incarnation, node.clock_id, node.started_ns, node.token,
+                              node.has_left, node.is_server});
     }
   }
   state_.is_running = phase_ == JobPhase::kRunning;

@@ -32,8 +32,9 @@ struct SchedulerOptions {
   int64_t max_restarts = 0;
   int64_t join_timeout_ms = 600000;  // until all nodes are there, at the start and after a loss
   int64_t heartbeat_ms = 3000;       // so often peers show that they live
-  int64_t node_timeout_ms = 30000;   // a node that says nothing for so long is lost
-  int64_t reconnect_ms = 5000;       // so is one whose connection has ended, after this
+  // A node that says nothing for so long is lost; so is one whose process does nothing for so long before it joins.
+  int64_t node_timeout_ms = 30000;
+  int64_t reconnect_ms = 5000;  // so is one whose connection has ended, after this
 
   bool recovers() const { return max_restarts > 0; }
 };
@@ -110,7 +111,9 @@ class JobScheduler {
   // Whether all nodes are on one host, as far as their addresses are known.
   bool is_one_host() const;
   void tell_ranks(Peer& peer, bool is_one_host);
+  bool hangs(Node& node, bool is_idle);
   void lose(Node& node, const std::string& reason, LostBy by);
+  void lose_hanging(const std::string& node_id);
   // One more. Returns whether the job survives it.
   bool count_loss();
   void end_if_all_left();
@@ -126,6 +129,7 @@ class JobScheduler {
   std::string named(const std::string& node_id) const;
   void record();
   int64_t now_ms() const { return clock_.monotonic_ns() / 1'000'000; }
+  void note_heard(Node& node) const;
 
   SchedulerOptions options_;
   Clock& clock_;

@@ -310,6 +310,38 @@ TEST(JobScheduler, F11_WithRecoveryARestartedNodeIsTakenAtOnceWithItsRankInANewG
   EXPECT_EQ(job.heard[anew].back().generation, 2U);
 }
 
+// A launcher that is killed and started again at once has its place, whatever of the one before is still on its way.
+TEST(JobScheduler, F11_WhatComesLateOfAnOlderLauncherDoesNotDisplaceTheNewerOne) {
+  Job first({.num_workers = 1, .max_restarts = 9});
+  const auto come = [](Job& job, PeerRole role, uint64_t incarnation, uint64_t clock_id = 5) {
+    const PeerId peer = job.connect();
+    job.say(peer,
+            Register{.role = role, .incarnation = incarnation, .clock_id = clock_id, .host = "left", .node_ids = {"a"}},
+            0);
+    return peer;
+  };
+  const PeerId old = come(first, PeerRole::kLauncher, 1000);
+  const PeerId newer = come(first, PeerRole::kLauncher, 1001);
+  EXPECT_NE(first.last_of<Fenced>(old), nullptr);
+  // Another scheduler, which has what this one has written, knows it, too.
+  Job again({.num_workers = 1, .max_restarts = 9}, first.scheduler.state());
+  const PeerId back = come(again, PeerRole::kLauncher, 1001);
+  for (auto [job, launcher] : {std::pair(&first, newer), std::pair(&again, back)}) {
+    for (const PeerRole role : {PeerRole::kWorker, PeerRole::kLauncher}) {
+      const PeerId late = come(*job, role, 1000);
+      EXPECT_EQ(job->last_of<Fenced>(late)->reason, "a newer process is node a now");
+    }
+    EXPECT_EQ(job->last_of<Fenced>(launcher), nullptr);
+    EXPECT_NE(job->last_of<Welcome>(come(*job, PeerRole::kWorker, 1001)), nullptr) << "its own rank";
+    const PeerId newest = come(*job, PeerRole::kLauncher, 1002);
+    EXPECT_NE(job->last_of<Fenced>(launcher), nullptr);
+    EXPECT_NE(job->last_of<Welcome>(newest), nullptr);
+    const PeerId elsewhere = come(*job, PeerRole::kLauncher, 7, 6);
+    EXPECT_NE(job->last_of<Fenced>(newest), nullptr) << "of two hosts' clocks neither counts: who comes later is newer";
+    EXPECT_NE(job->last_of<Welcome>(elsewhere), nullptr);
+  }
+}
+
 TEST(JobScheduler, TellsItsOperatorWhoIsLostWhyAndWhenTheJobGoesOn) {
   Job job({.num_workers = 3, .max_restarts = 9, .reconnect_ms = 500});
   job.join("a", 1);
@@ -453,6 +485,84 @@ TEST(JobScheduler, WhoBeginsAnewHasTheTimeOfAnyNodeWhileItsLauncherWatchesIt) {
   EXPECT_EQ(job.scheduler.generation(), 2U);
   EXPECT_EQ(job.rank_of(again), 0);
   EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+}
+
+// A launcher that sees its processes: those at `idle` places do nothing.
+void watch(Job& job, PeerId launcher, const std::vector<uint32_t>& idle, int64_t ms,
+           const std::vector<PeerId>& others) {
+  for (; ms > 0; ms -= 100) {
+    job.pass(100);
+    job.beat(others);
+    job.say(launcher, Heartbeat{.idle = idle});
+  }
+}
+
+TEST(JobScheduler, AProcessThatHangsBeforeItJoinsIsOneLossOnceAnotherWaitsForIt) {
+  Job job({.num_workers = 2, .max_restarts = 2, .node_timeout_ms = 1000});
+  const PeerId launcher = job.launch({"a", "b"});
+  watch(job, launcher, {0, 1}, 5000, {});
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U) << "nobody is held up: they may wait for something";
+  const PeerId a = job.begin("a", 1);
+  watch(job, launcher, {1}, 1000, {a});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  watch(job, launcher, {1}, 100, {a});
+  ASSERT_NE(job.last_of<GenerationEnded>(launcher), nullptr);
+  EXPECT_TRUE(job.last_of<GenerationEnded>(launcher)->is_lost) << "the launcher kills it";
+  EXPECT_EQ(job.last_of<GenerationEnded>(launcher)->node_id, "b");
+  EXPECT_EQ(job.last_of<GenerationEnded>(launcher)->reason,
+            "its process has not joined, and has done nothing for 1000 ms");
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+
+  // What is started in its place hangs, too, while the other one waits for the next generation.
+  const PeerId again = job.begin("a", 3);
+  watch(job, launcher, {1}, 1100, {again});
+  EXPECT_TRUE(job.last_of<GenerationEnded>(launcher)->is_lost);
+  EXPECT_EQ(job.scheduler.state().num_losses, 2U);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 4, .failed = true, .reason = "killed by SIGKILL"});
+  job.begin("b", 5);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(job.scheduler.state().num_losses, 2U);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
+TEST(JobScheduler, AProcessThatHangsEachTimeEndsTheJob) {
+  Job job({.num_workers = 2, .max_restarts = 1, .node_timeout_ms = 1000});
+  const PeerId launcher = job.launch({"a", "b"});
+  const PeerId a = job.begin("a", 1);
+  watch(job, launcher, {1}, 1100, {a});
+  const PeerId again = job.begin("a", 3);
+  watch(job, launcher, {1}, 1100, {again});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: its process has not joined"));
+}
+
+TEST(JobScheduler, AStartThatIsAtWorkTakesAsLongAsItLikes) {
+  Job job({.num_workers = 2, .max_restarts = 9, .node_timeout_ms = 1000});
+  const PeerId launcher = job.launch({"a", "b"});
+  const PeerId a = job.begin("a", 1);
+  for (int i = 0; i < 20; ++i) {
+    watch(job, launcher, {1}, 900, {a});
+    watch(job, launcher, {}, 100, {a});  // at last it does something
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  const PeerId b = job.begin("b", 1);
+  // And so does one that begins anew.
+  job.say(launcher, Leave{.node_id = "a", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  job.scheduler.disconnect(b);
+  const PeerId restarted = job.begin("a", 3);
+  watch(job, launcher, {}, 5000, {restarted});
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  job.begin("b", 4);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+}
+
+TEST(JobScheduler, ALauncherSpeaksForTheProcessesOfItsOwnNodes) {
+  Job job({.num_workers = 1, .max_restarts = 9});
+  const PeerId launcher = job.launch({"a"});
+  job.say(launcher, Heartbeat{.idle = {1}});
+  EXPECT_EQ(job.refusal_of(launcher), "it speaks for a node that is not its own");
 }
 
 TEST(JobScheduler, ALauncherThatComesAgainSpeaksForNoProcessThatHasBegun) {

@@ -12,7 +12,7 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS4";
+constexpr std::string_view kStateMagic = "TRS5";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
@@ -36,6 +36,7 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_node.text(node.host, kMaxHostName);
     of_node.number(node.rank);
     of_node.number(node.incarnation);
+    of_node.number(node.clock_id);
     of_node.number(node.started_ns);
     of_node.number(node.token);
     of_node.flag(node.has_left);

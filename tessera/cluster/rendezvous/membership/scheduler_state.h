@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
 // kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS4", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS5", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct SavedNode {
   std::string host;
   uint32_t rank = 0;
   uint64_t incarnation = 0;
+  uint64_t clock_id = 0;
   uint64_t started_ns = 0;  // of its process; 0: none has registered
   uint64_t token = 0;
   bool has_left = false;

@@ -18,7 +18,7 @@ SchedulerState example_state() {
           .last_token = 9,
           .num_losses = 3,
           .is_running = true,
-          .nodes = {{"a/0", "left", 1, 17, 4, 8, false}, {"b/0", "right", 0, 18, 0, 9, true}},
+          .nodes = {{"a/0", "left", 1, 17, 29, 4, 8, false}, {"b/0", "right", 0, 18, 0, 0, 9, true}},
           .blobs = {{"seed", "42"}, {"decisions", std::string(1000, 'p')}}};
 }
 

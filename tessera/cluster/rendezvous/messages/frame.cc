@@ -13,10 +13,12 @@ constexpr char kMagic[2] = {'T', 'R'};
 constexpr size_t kSmall = 64;
 // A text and the numbers beside it.
 constexpr size_t kWithReason = kMaxReason + 256;
+// A node id with its length.
+constexpr size_t kNodeId = sizeof(uint32_t) + kMaxNodeId;
 
 constexpr std::array<FrameRules, 19> kRules = {{
-    {FrameType::kRegister, "register", Sender::kPeer, 512 + kMaxNodesOfLauncher*(kMaxNodeId + 2)},
-    {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kSmall},
+    {FrameType::kRegister, "register", Sender::kPeer, 512 + (kMaxNodesOfLauncher * kNodeId)},
+    {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kSmall + (kMaxNodesOfLauncher * sizeof(uint32_t))},
     {FrameType::kSetValue, "set value", Sender::kPeer, kSmall + kMaxValueName + kMaxValueBytes},
     {FrameType::kGetValue, "get value", Sender::kPeer, kSmall + kMaxValueName},
     {FrameType::kSetBlob, "set blob", Sender::kPeer, kSmall + kMaxValueName + kMaxBlobBytes},
@@ -25,7 +27,7 @@ constexpr std::array<FrameRules, 19> kRules = {{
     {FrameType::kAskStatus, "ask status", Sender::kPeer, 0},
     {FrameType::kForgetValue, "forget value", Sender::kPeer, kSmall + kMaxValueName},
     {FrameType::kWelcome, "welcome", Sender::kScheduler, kSmall},
-    {FrameType::kAssigned, "assigned", Sender::kScheduler, 512 + kMaxNodesOfLauncher*(kMaxNodeId + 6)},
+    {FrameType::kAssigned, "assigned", Sender::kScheduler, 512 + (kMaxNodesOfLauncher * (kNodeId + sizeof(uint32_t)))},
     {FrameType::kHeartbeatAnswer, "heartbeat answer", Sender::kScheduler, kSmall},
     {FrameType::kValue, "value", Sender::kScheduler, kSmall + kMaxValueName + kMaxValueBytes},
     {FrameType::kBlob, "blob", Sender::kScheduler, kSmall + kMaxValueName + kMaxBlobBytes},

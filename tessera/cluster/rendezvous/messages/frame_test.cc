@@ -73,12 +73,33 @@ TEST(Frame, ALengthBeyondItsTypesIsRefusedByTheHeaderAlone) {
   }
 }
 
+TEST(Message, OfALauncherHasRoomForAllItsNodesWithTheLongestNames) {
+  std::vector<std::string> ids;
+  Assigned assigned{.size = kMaxNodesOfLauncher};
+  Heartbeat heartbeat;
+  for (uint32_t i = 0; i < kMaxNodesOfLauncher; ++i) {
+    auto& id = ids.emplace_back(std::to_string(i));
+    id.resize(kMaxNodeId, 'x');
+    assigned.nodes.push_back({id, i});
+    heartbeat.idle.push_back(i);
+  }
+  const std::vector<Message> messages = {Register{.host = std::string(kMaxHostName, 'h'), .node_ids = ids}, assigned,
+                                         heartbeat};
+  for (const Message& message : messages) {
+    const std::string bytes = print_message(message, 1);
+    const auto frames = decode(bytes, sender_of(message), bytes.size());
+    ASSERT_EQ(frames.size(), 1U);
+    FrameError error;
+    EXPECT_TRUE(parse_message(frames[0], error)) << error.what;
+  }
+}
+
 TEST(Frame, WhatIsNoFrameIsRefusedByItsFirstWrongByte) {
   EXPECT_EQ(error_of("G"), "what arrives is no frame of the rendezvous");
   EXPECT_EQ(error_of("T\xff"), "what arrives is no frame of the rendezvous");
-  EXPECT_EQ(error_of(std::string("TR\x01", 3)), "a frame of version 1, where version 4 is spoken");
-  EXPECT_EQ(error_of(std::string("TR\x04\x63", 4)), "a frame of unknown type 99");
-  EXPECT_EQ(error_of(std::string("TR\x04\x00", 4)), "a frame of unknown type 0");
+  EXPECT_EQ(error_of(std::string("TR\x01", 3)), "a frame of version 1, where version 5 is spoken");
+  EXPECT_EQ(error_of(std::string("TR\x05\x63", 4)), "a frame of unknown type 99");
+  EXPECT_EQ(error_of(std::string("TR\x05\x00", 4)), "a frame of unknown type 0");
 }
 
 TEST(Frame, OneInTheWrongDirectionIsRefused) {

@@ -16,6 +16,7 @@ template <typename Fields>
 void visit_fields(Fields& fields, Register& message) {
   fields.choice(message.role, PeerRole::kObserver);
   fields.number(message.incarnation);
+  fields.number(message.clock_id);
   fields.number(message.started_ns);
   fields.number(message.token);
   fields.number(message.num_workers);
@@ -28,6 +29,7 @@ void visit_fields(Fields& fields, Register& message) {
 template <typename Fields>
 void visit_fields(Fields& fields, Heartbeat& message) {
   fields.number(message.step);
+  fields.list(message.idle, kMaxNodesOfLauncher, [](Fields& of_node, uint32_t& place) { of_node.number(place); });
 }
 
 template <typename Fields>

@@ -19,10 +19,11 @@ enum class PeerRole : uint8_t { kWorker, kLauncher, kObserver };
 // Registers nodes: of a worker itself, of a launcher those that it will start.
 struct Register {
   PeerRole role = PeerRole::kWorker;
-  // Drawn when the node's process, or its launcher, started: a restarted node has another one, unless its launcher has
-  // restarted it or it has begun anew by itself.
+  // When the node's process, or its launcher, came to the job, by its host's clock: a restarted node has a later one,
+  // unless its launcher has restarted it or it has begun anew by itself.
   uint64_t incarnation = 0;
-  // When this process began, by its host's clock: of two of one incarnation the later one counts. 0 of a launcher.
+  uint64_t clock_id = 0;  // of that clock, see host_clock.h
+  // When this process began, by the same clock: of two of one incarnation the later one counts. 0 of a launcher.
   uint64_t started_ns = 0;
   // What Welcome has given this incarnation; 0 before.
   uint64_t token = 0;
@@ -37,6 +38,9 @@ struct Register {
 // Shows that a peer lives, and how far it is.
 struct Heartbeat {
   int64_t step = 0;  // the training step that it has finished
+  // Of a launcher: those of its nodes, by their places in Register::node_ids, whose processes run and have done nothing
+  // since the last one.
+  std::vector<uint32_t> idle = {};
 };
 
 // Stores a value for the ranks of this generation.
