@@ -232,7 +232,11 @@ bool ModelCheckpoint::load_latest(RunContext& run) {
     try {
       run.model.load_checkpoint(join_path(directory_, std::string(name)),
                                 {.decryption = {config_.enc_key, config_.enc_mode}});
-      if (context.rank() == 0) log_info("the training goes on from {}", join_path(directory_, std::string(name)));
+      if (context.rank() == 0) {
+        const auto path = join_path(directory_, std::string(name));
+        for (const auto& fault : faults) log_warning("{}; {} is taken instead", fault, path);
+        log_info("the training goes on from {}", path);
+      }
       return true;
     } catch (const Error& error) {  // on all ranks, unless one is lost
       if (context.recovery()->has_failed()) throw;

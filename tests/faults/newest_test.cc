@@ -222,6 +222,22 @@ TEST(Faults, F37_AModelSaysOfEachCheckpointWhyNoneCanBeLoaded) {
   }
 }
 
+TEST(Faults, F36_AModelSaysThatTheNewestHasLostItsFileAndGoesOnFromTheOneBefore) {
+  MemoryFileSystem files;
+  const auto weights = save_steps(files);
+  files.remove(path_of(kSteps));
+  Trained resumed(files);
+  testing::internal::CaptureStderr();
+  resumed.model.load_checkpoint("d");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(fmt::format("{0}: is missing; {0}.manifest describes it; {1} is taken instead", path_of(kSteps),
+                                    path_of(kSteps - 1))));
+  EXPECT_TRUE(bit_equal(resumed.weight(), weights.at(kSteps - 1)));
+  for (int64_t step = 1; step < kSteps; ++step) files.remove(path_of(step));
+  EXPECT_THAT([&] { resumed.model.load_checkpoint("d"); },
+              ThrowsMessage<NoUsableCheckpoint>(HasSubstr(path_of(1) + ": is missing; ")));
+}
+
 TEST(Faults, F37_WhatTheDiskDoesNotGiveIsNotTakenForDamage) {
   BadSector files;
   const auto weights = save_steps(files);

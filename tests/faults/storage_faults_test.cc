@@ -17,6 +17,8 @@
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/inspect.h"
+#include "tessera/checkpoint/read/list.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/write/policy.h"
 #include "tessera/checkpoint/write/save_slices.h"
@@ -186,7 +188,8 @@ TEST(Faults, F36_AFileOfAnotherPlaceIsRefused) {
   const auto put = [&](FileSystem& files, const std::string& from, const std::string& to) {
     overwrite(files, to, files.read_text(from));
   };
-  EXPECT_THAT(with([&](FileSystem& files) { files.remove(path); }), ElementsAre()) << "missing";
+  EXPECT_THAT(with([&](FileSystem& files) { files.remove(path); }),
+              ElementsAre(path + ": is missing; " + manifest_path(path) + " describes it"));
   EXPECT_THAT(with([&](FileSystem& files) { overwrite(files, path, ""); }), ElementsAre(HasSubstr("has 0 bytes")));
   EXPECT_THAT(with([&](FileSystem& files) { put(files, path_of_step(1), path); }), ElementsAre(HasSubstr("crc32c is")))
       << "of another step";
@@ -230,6 +233,74 @@ TEST(Faults, F36_AFileOfAnotherRankIsRefused) {
   EXPECT_THAT(with([&](FileSystem& files) { overwrite(files, of_rank(2, 2), files.read_text(of_rank(1, 2))); }),
               ElementsAre(HasSubstr(of_rank(2, 2) + ": crc32c is")))
       << "of the step before";
+}
+
+// The file that names a checkpoint may go as any other of its files, and is missed by its manifest.
+TEST(Faults, F36_ACheckpointThatHasLostItsFileIsNamedWhereverItsDirectoryIs) {
+  MemoryFileSystem files;
+  for (int64_t step = 1; step <= 2; ++step) save_step_in_slices(files, step, 3, path_of_step(step));
+  const auto path = path_of_step(2);
+  const auto reason = path + ": is missing; " + manifest_path(path) + " describes it";
+  files.remove(path);
+  const auto left = files.list("d");
+  EXPECT_THAT(reasons(find_newest(files, "d", "CKP")), ElementsAre(reason));
+  EXPECT_EQ(recovered_step(files), 1);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_newest(files, "d").info()->step, 1);
+  EXPECT_EQ(open_sources(files, "d").at(0).info()->step, 1) << "a conversion";
+  const auto said = testing::internal::GetCapturedStderr();
+  const auto first = said.find(reason + "; " + path_of_step(1) + " is taken instead");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_NE(said.find(reason, first + 1), std::string::npos) << said;
+
+  const auto verified = verify_checkpoints(files, "d");
+  ASSERT_EQ(verified.size(), 2U);
+  EXPECT_EQ(verified[0].state, Verified::kYes);
+  EXPECT_EQ(verified[1].state, Verified::kNo);
+  EXPECT_EQ(verified[1].problem, reason);
+  const auto list = list_checkpoints(files, "d");
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[1].problem, reason);
+  EXPECT_EQ(list[1].num_files, 2) << "of the other ranks";
+  EXPECT_GT(list[1].size_bytes, 0);
+
+  // By its own name, or that of a file that is left of it.
+  EXPECT_EQ(message_of([&] { load(files, path); }), reason);
+  EXPECT_EQ(message_of([&] { GlobalCheckpoint::open(files, path); }), reason);
+  EXPECT_EQ(message_of([&] { open_checkpoint(files, path); }), reason);
+  for (const auto& named : {path, slice_file_path(path, 1)}) {
+    EXPECT_EQ(verify_checkpoints(files, named).at(0).problem, reason);
+    EXPECT_EQ(inspect_table(files, named).problem, reason);
+    EXPECT_EQ(inspect_json(files, named).problem, reason);
+  }
+
+  files.remove(path_of_step(1));
+  EXPECT_THROW(find_newest(files, "d", "CKP").require_usable(), NoUsableCheckpoint)
+      << "which is not that none is there";
+  EXPECT_EQ(files.list("d").size() + 1, left.size()) << "nothing is deleted";
+}
+
+// What was not committed, or is being removed, is no checkpoint that somebody misses.
+TEST(Faults, F36_WhatIsLeftOfASaveOrARemovalIsNoDamage) {
+  MemoryFileSystem files;
+  save_step(files, 1);
+  for (const char* name : {"CKP-1_2.ckpt.tmp", "CKP-1_2.ckpt.manifest.new", "CKP-1_3.ckpt.rank_1",
+                           "CKP-1_4.ckpt.removing", "CKP-1_4.ckpt.manifest", "CKP-1_5.ckpt.manifest.new"}) {
+    overwrite(files, join_path("d", name), "x");
+  }
+  EXPECT_THAT(reasons(find_newest(files, "d", "CKP")), ElementsAre());
+  EXPECT_EQ(verify_checkpoints(files, "d").size(), 1U);
+}
+
+TEST(Faults, F36_AFolderOfARankWhoseOnlyCheckpointHasLostItsFileIsNamed) {
+  MemoryFileSystem files;
+  for (const char* folder : {"d/rank_0", "d/rank_1"}) save_step(files, 2, folder);
+  save_step(files, 1, "d/rank_1");
+  const auto path = path_of_step(2, "d/rank_0");
+  files.remove(path);
+  const auto choice = find_newest(files, "d", "CKP");
+  EXPECT_EQ(choice.path, path_of_step(2, "d/rank_1")) << "it holds all values";
+  EXPECT_THAT(reasons(choice), ElementsAre(path + ": is missing; " + manifest_path(path) + " describes it"));
 }
 
 TEST(Faults, F36_AWholeCheckpointOfAnotherTrainingIsPassedOver) {

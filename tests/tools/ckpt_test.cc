@@ -261,6 +261,22 @@ TEST_F(CkptCommand, F37_NewestTellsNoneFromAllDamaged) {
   EXPECT_THAT(damaged.text, HasSubstr("src/rank_0: no checkpoint that can be used"));
 }
 
+TEST_F(CkptCommand, F36_ACheckpointThatHasLostItsFileIsSaid) {
+  for (const int step : {3, 4}) {
+    save_together(files, fmt::format("{}/d/CKP-1_{}.ckpt", folder, step), step, /*has_split=*/false);
+  }
+  files.remove(folder + "/d/CKP-1_4.ckpt");
+  const std::string reason = "d/CKP-1_4.ckpt: is missing; d/CKP-1_4.ckpt.manifest describes it\n";
+  EXPECT_EQ(output("newest d"), "skipped " + reason + "d/CKP-1_3.ckpt\n");
+  const auto verified = run("verify d");
+  EXPECT_EQ(verified.exit_code, 1);
+  EXPECT_THAT(verified.text, HasSubstr("DAMAGED      " + reason));
+  EXPECT_THAT(verified.text, HasSubstr("1 verified, 0 without a manifest, 1 damaged\n"));
+  EXPECT_THAT(output("ls d"), HasSubstr("BROKEN: " + reason));
+  files.remove(folder + "/d/CKP-1_3.ckpt");
+  EXPECT_EQ(run("newest d").exit_code, 4) << "there are some, and none can be used";
+}
+
 TEST_F(CkptCommand, NewestOfFoldersOfRanksIsTheOneThatTheyHoldTogether) {
   output("transform src dst --src_strategy 2.ckpt --dst_strategy 3.ckpt --prefix net");
   EXPECT_EQ(output("newest src"), "src/rank_0/CKP-1_4.ckpt\n");

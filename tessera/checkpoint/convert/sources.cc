@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/convert/staging.h"
+#include "tessera/checkpoint/manifest/file_names.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -46,6 +47,7 @@ SourceFiles open_files_of_ranks(FileSystem& files, const std::map<int64_t, std::
 
 SourceFiles open_checkpoint(FileSystem& files, const std::string& path) {
   if (files.is_directory(plain_path(path))) return open_sources(files, path);
+  require_its_file(files, path);
   if (!files.exists(path)) throw InvalidArgument("{}: no such file or directory", path);
   auto sources = open_files_of_ranks(files, {{0, path}});
   sources.path = path;

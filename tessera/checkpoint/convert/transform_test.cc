@@ -121,6 +121,8 @@ TEST_F(TwoRanks, DamageIsNamed) {
 
 TEST_F(TwoRanks, AMissingRankIsNamed) {
   files.remove("src/rank_1/CKP-1_4.ckpt");
+  EXPECT_EQ(refusal(), "src/rank_1/CKP-1_4.ckpt: is missing; src/rank_1/CKP-1_4.ckpt.manifest describes it");
+  files.remove("src/rank_1/CKP-1_4.ckpt.manifest");
   EXPECT_EQ(refusal(), "the checkpoint of rank 1 is needed for rank 1's, but it is missing: none in src/rank_1");
   EXPECT_THAT(message_of([&] { transform_checkpoints(files, "none", "dst", ""); }), "none: no such file or directory");
 }

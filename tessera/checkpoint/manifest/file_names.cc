@@ -52,7 +52,7 @@ std::string unused_prefix(FileSystem& files, const std::string& directory, const
   require_prefix(prefix);
   if (!files.is_directory(directory)) return prefix;
   int64_t next = 0;
-  for (const auto& file_name : files.list(directory)) {
+  for (const auto& file_name : names_of_checkpoints(files, directory)) {
     const auto name = parse_checkpoint_name(file_name);
     if (!name || !name->prefix.starts_with(prefix)) continue;
     const auto rest = std::string_view(name->prefix).substr(prefix.size());
@@ -98,7 +98,37 @@ std::optional<std::string> checkpoint_of_slice_file(const std::string& path) {
 
 std::string checkpoint_of_file(FileSystem& files, const std::string& path) {
   const auto checkpoint = checkpoint_of_slice_file(path);
-  return checkpoint && files.exists(*checkpoint) ? *checkpoint : path;
+  return checkpoint && (files.exists(*checkpoint) || lacks_its_file(files, *checkpoint)) ? *checkpoint : path;
+}
+
+std::string removal_mark_path(const std::string& checkpoint_path) { return checkpoint_path + ".removing"; }
+
+// In this order, because others may remove the checkpoint, or save it anew, between two looks.
+bool lacks_its_file(FileSystem& files, const std::string& path) {
+  return !files.exists(path) && !files.exists(removal_mark_path(path)) && files.exists(manifest_path(path)) &&
+         !files.exists(path);
+}
+
+std::string missing_file_text(const std::string& path) {
+  return fmt::format("{}: is missing; {} describes it", path, manifest_path(path));
+}
+
+void require_its_file(FileSystem& files, const std::string& path) {
+  if (lacks_its_file(files, path)) throw InvalidArgument(missing_file_text(path));
+}
+
+std::vector<std::string> names_of_checkpoints(FileSystem& files, const std::string& directory) {
+  const auto manifest_suffix = manifest_path(std::string(kCheckpointSuffix));
+  std::vector<std::string> names;
+  for (const auto& file_name : files.list(directory)) {
+    if (file_name.ends_with(kCheckpointSuffix)) names.push_back(file_name);
+    if (!file_name.ends_with(manifest_suffix)) continue;
+    auto name = file_name.substr(0, file_name.size() - manifest_suffix.size() + kCheckpointSuffix.size());
+    if (lacks_its_file(files, join_path(directory, name))) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // a link that leads nowhere is listed, too
+  return names;
 }
 
 }  // namespace tessera::checkpoint

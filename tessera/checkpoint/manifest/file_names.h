@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
@@ -38,5 +39,19 @@ std::optional<int64_t> slice_file_generation(const std::string& file_name, const
 std::optional<std::string> checkpoint_of_slice_file(const std::string& path);
 // The same of a file; `path` itself where there is no such checkpoint.
 std::string checkpoint_of_file(FileSystem& files, const std::string& path);
+
+// "d/CKP-1_4.ckpt" -> "d/CKP-1_4.ckpt.removing": what the file is called while its checkpoint is removed.
+std::string removal_mark_path(const std::string& checkpoint_path);
+
+// Whether a checkpoint was saved as `path` and that file, NAME.ckpt, has gone since: its manifest, which gets its name
+// after NAME.ckpt and goes before the mark of a removal, is still there.
+bool lacks_its_file(FileSystem& files, const std::string& path);
+// "d/CKP-1_4.ckpt: is missing; d/CKP-1_4.ckpt.manifest describes it".
+std::string missing_file_text(const std::string& path);
+// Throws InvalidArgument with that text where it does.
+void require_its_file(FileSystem& files, const std::string& path);
+
+// The names NAME.ckpt of the checkpoints of a directory, sorted; also of those that lack this file.
+std::vector<std::string> names_of_checkpoints(FileSystem& files, const std::string& directory);
 
 }  // namespace tessera::checkpoint

@@ -26,7 +26,7 @@ std::optional<Manifest> readable_manifest(FileSystem& files, const std::string& 
     const auto it = std::find_if(manifest->files.begin(), manifest->files.end(),
                                  [&](const ManifestFile& file) { return file.name == base_name(path); });
     if (it == manifest->files.end()) continue;
-    if (it->size_bytes == files.size_bytes(path)) return manifest;
+    if (files.exists(path) && it->size_bytes == files.size_bytes(path)) return manifest;
     if (!first) first = std::move(manifest);
   }
   return first;
@@ -34,7 +34,8 @@ std::optional<Manifest> readable_manifest(FileSystem& files, const std::string& 
 
 std::vector<std::string> present_files(FileSystem& files, const std::string& path,
                                        const std::optional<Manifest>& manifest) {
-  std::vector<std::string> paths{path};
+  std::vector<std::string> paths;
+  if (files.exists(path)) paths.push_back(path);
   if (!manifest) return paths;
   for (const auto& file : manifest->files) {
     const auto other = path_beside(path, file.name);

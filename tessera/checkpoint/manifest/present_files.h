@@ -15,8 +15,8 @@ namespace tessera::checkpoint {
 // with the size that the file has. nullopt when there is none. Nothing is verified.
 std::optional<Manifest> readable_manifest(FileSystem& files, const std::string& path);
 
-// `path` first, then the other files that the manifest names, where they are. Links that lead out of the directory are
-// not followed, as everywhere.
+// `path` first, then the other files that the manifest names: those that are there. Links that lead out of the
+// directory are not followed, as everywhere.
 std::vector<std::string> present_files(FileSystem& files, const std::string& path,
                                        const std::optional<Manifest>& manifest);
 

@@ -13,10 +13,12 @@ Candidates::Candidates(FileSystem& files, const std::string& path, const std::st
     list_.push_back({.entry = {.path = path}});
     return;
   }
-  for (auto& entry : checkpoints_newest_first(files, folder_of_checkpoints(files, path), prefix)) {
-    if (!entry.names_step && !entry.has_manifest) continue;
-    const size_t place = list_.size();
-    list_.push_back({.entry = std::move(entry), .place = place});
+  for (const auto& folder : folders_of_checkpoints(files, path)) {
+    for (auto& entry : checkpoints_newest_first(files, folder, prefix)) {
+      if (!entry.names_step && !entry.has_manifest) continue;
+      const size_t place = list_.size();
+      list_.push_back({.entry = std::move(entry), .place = place});
+    }
   }
   std::stable_partition(list_.begin(), list_.end(), [](const Candidate& one) { return one.entry.has_manifest; });
 }

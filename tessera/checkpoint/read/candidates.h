@@ -2,7 +2,7 @@
 // newest: first those that have a manifest, newest first, by epoch and step as numbers; then, where none of these can
 // be used, those without one, which nothing can verify. At equal positions the higher successor is the newer one. A
 // file of a directory that neither has a manifest nor names its step may be anything: it counts only where the path
-// names it.
+// names it. A checkpoint whose NAME.ckpt is gone counts by its manifest: it cannot be used, and that is said.
 //     Candidates candidates(files, path);
 //     if (!candidates.choose([&](const DirectoryEntry& entry) { open(entry.path); })) candidates.give_up();
 #pragma once

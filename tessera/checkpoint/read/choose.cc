@@ -12,20 +12,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-// The manifest's, else the name's, else the beginning. Whether the manifest is right is found out when the checkpoint's
-// turn comes.
-CheckpointPosition position_of(FileSystem& files, const std::string& path, const std::optional<CheckpointName>& name) {
-  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
-    if (!files.exists(manifest_file)) continue;
-    try {
-      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
-      return {info.epoch, info.step_in_epoch};
-    } catch (const Error&) {
-    }
-  }
-  return name ? CheckpointPosition{name->epoch, name->step_in_epoch} : CheckpointPosition{};
-}
-
 // Of a converted checkpoint, and of others that name no step, it is the file's name.
 std::string prefix_of(const std::string& directory, const std::string& file_name,
                       const std::optional<CheckpointName>& name) {
@@ -79,6 +65,19 @@ FileVerification verify_all_ranks(FileSystem& files, const std::string& director
 
 }  // namespace
 
+CheckpointPosition position_of(FileSystem& files, const std::string& path) {
+  for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
+    if (!files.exists(manifest_file)) continue;
+    try {
+      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
+      return {info.epoch, info.step_in_epoch};
+    } catch (const Error&) {
+    }
+  }
+  const auto name = parse_checkpoint_name(base_name(path));
+  return name ? CheckpointPosition{name->epoch, name->step_in_epoch} : CheckpointPosition{};
+}
+
 std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory,
                                                      const std::string& prefix) {
   struct Ordered {
@@ -86,15 +85,14 @@ std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const st
     std::pair<std::string, int64_t> successor;
   };
   std::vector<Ordered> found;
-  for (const auto& file_name : files.list(directory)) {
-    if (!file_name.ends_with(kCheckpointSuffix)) continue;
+  for (const auto& file_name : names_of_checkpoints(files, directory)) {
     const auto name = parse_checkpoint_name(file_name);
     const auto own_prefix = prefix_of(directory, file_name, name);
     const auto number = prefix.empty() ? std::nullopt : successor_of(own_prefix, prefix);
     if (!prefix.empty() && !number) continue;
     const auto path = join_path(directory, file_name);
     found.push_back({{.path = path,
-                      .position = position_of(files, path, name),
+                      .position = position_of(files, path),
                       .has_manifest = files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path)),
                       .names_step = name.has_value()},
                      number ? std::pair(prefix, *number) : successor_of_any(own_prefix)});

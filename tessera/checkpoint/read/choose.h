@@ -21,6 +21,9 @@ struct CheckpointPosition {
   }
 };
 
+// The position of NAME.ckpt at `path`. Whether the manifest is right is found out when the checkpoint's turn comes.
+CheckpointPosition position_of(FileSystem& files, const std::string& path);
+
 // A DirectoryEntry is a checkpoint of a directory.
 struct DirectoryEntry {
   std::string path;
@@ -29,8 +32,9 @@ struct DirectoryEntry {
   bool names_step = false;    // its file does
 };
 
-// The files NAME.ckpt of a directory, newest first: by position; at equal ones by prefix, of which PREFIX_N is a
-// successor by its number, then by name. Only those of `prefix` and its successors, unless it is empty.
+// The checkpoints NAME.ckpt of a directory, newest first: by position; at equal ones by prefix, of which PREFIX_N is a
+// successor by its number, then by name. Only those of `prefix` and its successors, unless it is empty. Those of which
+// that file is missing count: whoever opens one is told so.
 std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const std::string& directory,
                                                      const std::string& prefix = "");
 

@@ -20,22 +20,19 @@ using Json = nlohmann::ordered_json;
 std::string dump(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::vector<std::string> files_below(FileSystem& files, const std::string& path) {
+  if (lacks_its_file(files, path)) return {path};
   if (!files.exists(path)) throw InvalidArgument("{}: no such file or directory", path);
   if (!files.is_directory(path)) return {checkpoint_of_file(files, path)};
-  std::vector<std::string> found;
-  std::vector<std::pair<int64_t, std::string>> folders;
+  std::vector<std::pair<int64_t, std::string>> folders = {{-1, path}};
   for (const auto& name : files.list(path)) {
-    const auto inner = join_path(path, name);
-    if (files.is_directory(inner)) {
-      if (const auto rank = rank_of_folder(name)) folders.emplace_back(*rank, inner);
-    } else if (name.ends_with(kCheckpointSuffix)) {
-      found.push_back(inner);
-    }
+    const auto rank = rank_of_folder(name);
+    if (const auto inner = join_path(path, name); rank && files.is_directory(inner)) folders.emplace_back(*rank, inner);
   }
   std::sort(folders.begin(), folders.end());
+  std::vector<std::string> found;
   for (const auto& [rank, folder] : folders) {
-    for (const auto& name : files.list(folder)) {
-      if (name.ends_with(kCheckpointSuffix)) found.push_back(join_path(folder, name));
+    for (const auto& name : names_of_checkpoints(files, folder)) {
+      if (auto file = join_path(folder, name); !files.is_directory(file)) found.push_back(std::move(file));
     }
   }
   return found;

@@ -25,8 +25,9 @@ struct ListedFile {
 };
 
 // `path` itself, or the .ckpt files in it and in its folders rank_N, ranks in their order. Where a checkpoint has
-// several files, the file of any rank stands for all of them. Looks at headers and manifests, not at values. Throws
-// InvalidArgument when there is nothing of that name.
+// several files, the file of any rank stands for all of them. One whose .ckpt file has gone is listed as one with a
+// problem: its manifest names it. Looks at headers and manifests, not at values. Throws InvalidArgument when there is
+// nothing of that name.
 std::vector<ListedFile> list_checkpoints(FileSystem& files, const std::string& path);
 std::string list_table(const std::vector<ListedFile>& list);
 std::string list_json(const std::vector<ListedFile>& list);
@@ -40,7 +41,7 @@ struct VerifiedFile {
   std::string problem;  // "" unless state is kNo
 };
 
-// Reads every byte of these files; strategy files are left out.
+// Reads every byte of these checkpoints; strategy files are left out.
 std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::string& path);
 std::string verify_table(const std::vector<VerifiedFile>& list);
 std::string verify_json(const std::vector<VerifiedFile>& list);

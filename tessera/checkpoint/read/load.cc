@@ -187,6 +187,10 @@ std::vector<DescribedEntry> described_entries(const CkptFile& file, const Manife
 
 FileVerification verify(FileSystem& files, const std::string& path) {
   FileVerification result;
+  if (lacks_its_file(files, path)) {
+    result.problem = missing_file_text(path);
+    return result;
+  }
   files.size_bytes(path);  // throws when there is no such file
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files.exists(manifest_file)) continue;
@@ -200,6 +204,10 @@ FileVerification verify(FileSystem& files, const std::string& path) {
   }
   if (!result.problem.empty()) return result;
   try {
+    if (const auto checkpoint = checkpoint_of_slice_file(path)) {
+      throw InvalidArgument("{}: holds one rank's slices of {}; without its manifest nothing shows where they belong",
+                            path, *checkpoint);
+    }
     CkptFile::open(files, path);
     refuse_slices_without_manifest(files, path);
     result.state = Verified::kNoManifest;
@@ -273,6 +281,7 @@ const StoredEntry* Checkpoint::find(std::string_view name) const {
 Checkpoint load(FileSystem& files, const std::string& path, const Encryption& decryption) {
   require_ckpt_suffix(path);
   check_encryption(decryption);
+  require_its_file(files, path);
   if (decryption.is_on() || encryption_mode_of(files.open(path)->bytes())) {
     return load(*decrypt_checkpoint(files, path, decryption), path);
   }

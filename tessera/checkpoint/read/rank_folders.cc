@@ -38,18 +38,25 @@ bool is_same_save(const CheckpointInfo& a, const CheckpointInfo& b) {
 }
 
 std::string folder_of_checkpoints(FileSystem& files, const std::string& directory) {
+  return folders_of_checkpoints(files, directory).back();
+}
+
+std::vector<std::string> folders_of_checkpoints(FileSystem& files, const std::string& directory) {
   std::map<int64_t, std::string> folders;
   for (const auto& name : files.list(directory)) {
     const auto folder = join_path(directory, name);
     if (const auto rank = rank_of_folder(name); rank && files.is_directory(folder)) folders.emplace(*rank, folder);
   }
+  std::vector<std::string> found;
   for (const auto& [rank, folder] : folders) {
+    found.push_back(folder);
     const auto names = files.list(folder);
     if (std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with(kCheckpointSuffix); })) {
-      return folder;
+      return found;
     }
   }
-  return directory;
+  found.push_back(directory);
+  return found;
 }
 
 std::optional<std::string> prefix_of_rank(const std::string& file_name, std::optional<int64_t> rank) {

@@ -18,6 +18,9 @@ bool is_same_save(const CheckpointInfo& a, const CheckpointInfo& b);
 // Where the checkpoints of a directory are looked for: in the lowest of its folders rank_N that hold any, or else in
 // the directory itself. Where rank_0 is not that folder, what is found there may lack rank 0's part.
 std::string folder_of_checkpoints(FileSystem& files, const std::string& directory);
+// That folder, last, and the folders of lower ranks before it: these hold at most checkpoints that lack their
+// NAME.ckpt.
+std::vector<std::string> folders_of_checkpoints(FileSystem& files, const std::string& directory);
 
 // "tr" of "tr1.ckpt" in the folder of rank 1; nullopt where the name does not end in that number, or `rank` is nullopt.
 std::optional<std::string> prefix_of_rank(const std::string& file_name, std::optional<int64_t> rank);

@@ -141,6 +141,7 @@ SourceFile SourceFile::open(FileSystem& files, const std::string& path) {
 std::vector<SourceFile> SourceFile::open_all(FileSystem& files, const std::string& path) {
   if (path.ends_with(".safetensors")) return {open(files, path)};
   if (const auto checkpoint = checkpoint_of_slice_file(path)) return open_all_beside(files, path, *checkpoint);
+  require_its_file(files, path);
   const auto first = CkptFile::open(files, path);
   const auto manifest = manifest_of(files, first);
   if (!manifest) refuse_slices_without_manifest(files, path);

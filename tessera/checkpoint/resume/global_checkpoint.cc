@@ -8,6 +8,7 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/read/rank_folders.h"
 
@@ -27,6 +28,7 @@ void require_job(const std::string& path, const std::optional<CheckpointInfo>& i
 
 GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path, const std::string& job_name) {
   if (files.is_directory(path)) throw InvalidArgument("{}: is a directory, it must be one checkpoint", path);
+  require_its_file(files, path);
   if (!files.exists(path)) {  // of a rank of a larger job than that which saved
     if (const auto first = first_rank_instead_of(files, path)) return open(files, *first, job_name);
   }

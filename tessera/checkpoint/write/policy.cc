@@ -1,7 +1,6 @@
 #include "tessera/checkpoint/write/policy.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -143,19 +142,46 @@ void Retention::keep_own(FilesOfCheckpoints& checkpoints) const {
 
 Retention::FilesOfCheckpoints Retention::files_of_runs() const {
   auto checkpoints = files_of_checkpoints(files_, directory_);
-  std::erase_if(checkpoints, [&](const auto& item) { return !run_of(parse_checkpoint_name(item.first)->prefix); });
+  std::erase_if(checkpoints, [&](const auto& item) {
+    return !run_of(parse_checkpoint_name(item.first)->prefix) ||
+           is_being_saved(files_, directory_, item.first, item.second);
+  });
   return checkpoints;
 }
 
-// What a crash left of a save has no NAME.ckpt: no other save is under way.
-void Retention::remove_what_crashes_left(FilesOfCheckpoints& checkpoints) {
-  FilesOfCheckpoints left_over;
+Retention::FilesOfCheckpoints Retention::take_remains(FilesOfCheckpoints& checkpoints) {
+  FilesOfCheckpoints remains;
   for (auto it = checkpoints.begin(); it != checkpoints.end();) {
-    const bool is_left_over = it->second.front() != it->first;
-    if (is_left_over) left_over.insert(*it);
-    it = is_left_over ? checkpoints.erase(it) : std::next(it);
+    const bool is_whole = it->second.front() == it->first;
+    if (!is_whole) remains.insert(*it);
+    it = is_whole ? std::next(it) : checkpoints.erase(it);
   }
-  remove_leftovers(files_, directory_, left_over);
+  return remains;
+}
+
+Retention::Age Retention::age_of(const std::string& checkpoint, const CheckpointPosition& position) const {
+  const auto run = run_of(parse_checkpoint_name(checkpoint)->prefix).value_or(0);
+  return {run, position.epoch, position.step_in_epoch};
+}
+
+// A manifest gets its name when the checkpoint is whole: what has none is of a save that was not committed. What is
+// left of a whole one may be of use to whoever has the missing file, as long as the checkpoint itself would be kept.
+Retention::FilesOfCheckpoints Retention::remains_to_remove(const FilesOfCheckpoints& remains,
+                                                           const std::vector<Age>& verified) const {
+  const auto enough = std::max<int64_t>(1, keep_max_);
+  FilesOfCheckpoints found;
+  for (const auto& [name, file_names] : remains) {
+    const auto path = join_path(directory_, name);
+    if (files_.exists(manifest_path(path))) {
+      const auto age = age_of(name, position_of(files_, path));
+      const auto newer = std::count_if(verified.begin(), verified.end(), [&](const Age& other) { return age < other; });
+      if (newer < enough) continue;
+      log_warning("{}; what is left of it is removed, for {} newer one{} whole", missing_file_text(path), newer,
+                  newer == 1 ? " is" : "s are");
+    }
+    found.emplace(name, file_names);
+  }
+  return found;
 }
 
 void Retention::finish_removals() {
@@ -172,7 +198,7 @@ std::vector<std::string> Retention::apply() {
   auto checkpoints = files_of_runs();
   attempts([&] { checkpoint::finish_removals(files_, directory_, checkpoints); });
   keep_own(checkpoints);
-  attempts([&] { remove_what_crashes_left(checkpoints); });
+  const auto remains = take_remains(checkpoints);
   std::vector<std::string> names;
   for (const auto& [name, file_names] : checkpoints) names.push_back(name);
   std::erase_if(known_, [&](const auto& item) { return !std::binary_search(names.begin(), names.end(), item.first); });
@@ -182,13 +208,14 @@ std::vector<std::string> Retention::apply() {
     look_at(name, size);
   }
   std::erase_if(names, [&](const auto& name) { return !known_[name].is_verified; });
-  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-    const auto key = [&](const auto& name) {
-      const auto run = run_of(parse_checkpoint_name(name)->prefix).value_or(0);
-      return std::tuple(run, known_[name].info.epoch, known_[name].info.step_in_epoch);
-    };
-    return key(a) < key(b);
-  });
+  const auto age = [&](const std::string& name) {
+    const auto& info = known_[name].info;
+    return age_of(name, {info.epoch, info.step_in_epoch});
+  };
+  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return age(a) < age(b); });
+  std::vector<Age> ages;
+  for (const auto& name : names) ages.push_back(age(name));
+  attempts([&] { remove_leftovers(files_, directory_, remains_to_remove(remains, ages)); });
 
   std::vector<std::string> removed;
   if (keep_max_ > 0) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "tessera/base/clock.h"
@@ -15,6 +16,7 @@
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/manifest/manifest.h"
+#include "tessera/checkpoint/read/choose.h"
 
 namespace tessera::checkpoint {
 
@@ -78,8 +80,10 @@ class Retention {
   // Verifies what it has not seen yet; removes the oldest verified checkpoints beyond keep_checkpoint_max, or all but
   // the oldest of each window and the newest; those of earlier runs are older than those of the present one. A
   // checkpoint that is damaged or has no manifest is neither counted nor removed; what a crash has left of a removal,
-  // or of a save that was never committed, is removed. Files of other trainings are left alone. Returns the names
-  // removed, oldest first. Throws IoError where some could not be removed, when the others are.
+  // or of a save that was never committed, is removed. What is left of a checkpoint whose NAME.ckpt has gone is removed
+  // when keep_checkpoint_max newer ones are verified, or one where windows count; a warning names it. Files of other
+  // trainings, and those that somebody is about to save, are left alone. Returns the names removed, oldest first, of
+  // whole checkpoints. Throws IoError where some could not be removed, when the others are.
   std::vector<std::string> apply();
   // The saver calls this after a commit: apply(), but what cannot be removed is a warning. The save has succeeded.
   void tidy();
@@ -94,12 +98,19 @@ class Retention {
     CheckpointInfo info;
   };
   using FilesOfCheckpoints = std::map<std::string, std::vector<std::string>>;  // see removal.h
+  // Without those that somebody saves now.
   FilesOfCheckpoints files_of_runs() const;
   // Leaves those of other trainings out.
   void keep_own(FilesOfCheckpoints& checkpoints) const;
   bool is_of_training(const std::string& checkpoint) const;
   std::optional<int64_t> run_of(const std::string& prefix) const;
-  void remove_what_crashes_left(FilesOfCheckpoints& checkpoints);
+  // Takes those without NAME.ckpt out of `checkpoints` and returns them.
+  static FilesOfCheckpoints take_remains(FilesOfCheckpoints& checkpoints);
+  // The order of age: the run, epoch and step in it.
+  using Age = std::tuple<int64_t, int64_t, int64_t>;
+  Age age_of(const std::string& checkpoint, const CheckpointPosition& position) const;
+  // Of `remains`, what is to be removed beside verified checkpoints of these ages.
+  FilesOfCheckpoints remains_to_remove(const FilesOfCheckpoints& remains, const std::vector<Age>& verified) const;
   void look_at(const std::string& name, int64_t size);
 
   FileSystem& files_;

@@ -104,6 +104,8 @@ TEST(UnusedPrefix, CountsUpFromWhatIsThere) {
   overwrite(files, "d/CKP_9-1_4.ckpt", "x");
   overwrite(files, "d/CKP_10-1_4.ckpt", "x");
   EXPECT_EQ(unused_prefix(files, "d", "CKP"), "CKP_11");
+  overwrite(files, "d/CKP_20-1_4.ckpt.manifest", "of a file that has gone");
+  EXPECT_EQ(unused_prefix(files, "d", "CKP"), "CKP_21");
 }
 
 TEST(SaveTrigger, CountsStepsFromTheLastSave) {
@@ -244,10 +246,54 @@ TEST(Retention, RemovesWhatIsLeftOfARunOfItsTrainingOfWhichNothingIsWhole) {
   overwrite(files, "d/LM-1_1.ckpt.rank_1", "slices");
   overwrite(files, "d/LM_1-2_1.ckpt.rank_1", "slices");
   save_at(files, 3, 1, "LM_2", 0, "one");
-  Retention(files, "d", "LM_2", validated({}), {.base_prefix = "LM", .training_id = "one"}).apply();
+  Retention(files, "d", "LM_2", validated({.keep_checkpoint_max = 1}), {.base_prefix = "LM", .training_id = "one"})
+      .apply();
   EXPECT_THAT(files.list("d"),
               ElementsAre("LM_1-2_1.ckpt.manifest", "LM_1-2_1.ckpt.rank_1", "LM_2-3_1.ckpt", "LM_2-3_1.ckpt.manifest"))
       << "what is left of another training's is its own";
+}
+
+// They stay as long as the checkpoint would: whoever has the missing file can put it back.
+TEST(Retention, RemovesWhatIsLeftOfACheckpointThatHasLostItsFileOnceEnoughNewerOnesAreWhole) {
+  const CheckpointConfig by_number{.keep_checkpoint_max = 2};
+  const CheckpointConfig by_time{.keep_checkpoint_max = 0, .keep_checkpoint_per_n_minutes = 10};
+  for (const int64_t newest : {4, 3}) {
+    MemoryFileSystem files;
+    Retention retention(files, "d", "CKP", validated(newest == 4 ? by_number : by_time));
+    for (const int64_t epoch : {1, 2}) save_at(files, epoch, 1, "CKP", epoch * 3'600'000);
+    overwrite(files, "d/CKP-2_1.ckpt.rank_1", "slices");
+    files.remove("d/CKP-2_1.ckpt");
+    for (int64_t epoch = 3; epoch <= newest; ++epoch) {
+      retention.apply();
+      EXPECT_TRUE(files.exists("d/CKP-2_1.ckpt.rank_1")) << epoch;
+      save_at(files, epoch, 1, "CKP", epoch * 3'600'000);
+    }
+    testing::internal::CaptureStderr();
+    retention.apply();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("d/CKP-2_1.ckpt: is missing; d/CKP-2_1.ckpt.manifest describes it; what is left of it is "
+                          "removed, for"));
+    for (const auto& name : files.list("d")) EXPECT_FALSE(name.starts_with("CKP-2_1.ckpt")) << name;
+    EXPECT_TRUE(files.exists(fmt::format("d/CKP-{}_1.ckpt", newest)));
+  }
+}
+
+TEST(Retention, LeavesAloneWhatSomebodyIsSaving) {
+  MemoryFileSystem files;
+  save_at(files, 1, 1);
+  for (const char* name : {"CKP-2_1.ckpt.tmp", "CKP-2_1.ckpt.manifest.new", "CKP-2_1.ckpt.rank_1"}) {
+    overwrite(files, join_path("d", name), "x");
+  }
+  Retention retention(files, "d", "CKP", validated({.keep_checkpoint_max = 1}));
+  {
+    const auto held = files.try_lock("d/CKP-2_1.ckpt.saving");
+    const auto before = files.list("d");
+    retention.apply();
+    EXPECT_EQ(files.list("d"), before);
+  }
+  retention.apply();
+  EXPECT_THAT(files.list("d"), ElementsAre("CKP-1_1.ckpt", "CKP-1_1.ckpt.manifest"))
+      << "whoever was saving has ended without";
 }
 
 TEST(Retention, EndsRemovalsThatWereBegunWhoeverBeganThem) {

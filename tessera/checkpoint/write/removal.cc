@@ -10,8 +10,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-std::string mark_of(const std::string& checkpoint) { return checkpoint + ".removing"; }
-
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -38,7 +36,7 @@ void remove_files(FileSystem& files, const std::string& directory, FilesOfCheckp
 void remove_marked(FileSystem& files, const std::string& directory, FilesOfCheckpoints checkpoints,
                    Attempts& attempts) {
   const auto is_mark = [](const std::string& checkpoint, const std::string& name) {
-    return name == mark_of(checkpoint);
+    return name == removal_mark_path(checkpoint);
   };
   remove_files(files, directory, checkpoints, attempts,
                [&](const std::string& checkpoint, const std::string& name) { return !is_mark(checkpoint, name); });
@@ -56,7 +54,7 @@ FilesOfCheckpoints files_of_checkpoints(FileSystem& files, const std::string& di
     if (!parse_checkpoint_name(checkpoint)) continue;
     const bool belongs = name == checkpoint || name == manifest_path(checkpoint) ||
                          name == pending_manifest_path(checkpoint) || name == temporary_path(checkpoint) ||
-                         name == saving_lock_path(checkpoint) || name == mark_of(checkpoint) ||
+                         name == saving_lock_path(checkpoint) || name == removal_mark_path(checkpoint) ||
                          slice_file_generation(name, checkpoint);
     if (belongs) found[checkpoint].push_back(name);
   }
@@ -69,9 +67,9 @@ void remove_checkpoints(FileSystem& files, const std::string& directory, const F
   FilesOfCheckpoints marked;
   for (const auto& [checkpoint, names] : checkpoints) {
     attempts([&, &checkpoint = checkpoint, &names = names] {
-      files.rename(join_path(directory, checkpoint), join_path(directory, mark_of(checkpoint)));
+      files.rename(join_path(directory, checkpoint), join_path(directory, removal_mark_path(checkpoint)));
       marked[checkpoint] = names;
-      marked[checkpoint].front() = mark_of(checkpoint);
+      marked[checkpoint].front() = removal_mark_path(checkpoint);
     });
   }
   files.sync_directory(directory);
@@ -83,7 +81,7 @@ void finish_removals(FileSystem& files, const std::string& directory, FilesOfChe
   FilesOfCheckpoints begun;
   for (auto it = checkpoints.begin(); it != checkpoints.end();) {
     auto& [checkpoint, names] = *it;
-    const auto mark = mark_of(checkpoint);
+    const auto mark = removal_mark_path(checkpoint);
     const bool is_begun = contains(names, mark);
     const bool is_in_use = names.front() == checkpoint;
     if (is_begun) begun[checkpoint] = is_in_use ? std::vector{mark} : names;
@@ -93,6 +91,16 @@ void finish_removals(FileSystem& files, const std::string& directory, FilesOfChe
   Attempts attempts;
   remove_marked(files, directory, std::move(begun), attempts);
   attempts.finish();
+}
+
+bool is_being_saved(FileSystem& files, const std::string& directory, const std::string& checkpoint,
+                    const std::vector<std::string>& names) {
+  const auto lock = saving_lock_path(checkpoint);
+  try {
+    return contains(names, lock) && files.try_lock(join_path(directory, lock)) == nullptr;
+  } catch (const IoError&) {  // of another user, who holds nobody up
+    return false;
+  }
 }
 
 void remove_leftovers(FileSystem& files, const std::string& directory, FilesOfCheckpoints checkpoints) {

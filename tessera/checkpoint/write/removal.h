@@ -51,6 +51,10 @@ void remove_checkpoints(FileSystem& files, const std::string& directory, const F
 // checkpoint stays.
 void finish_removals(FileSystem& files, const std::string& directory, FilesOfCheckpoints& checkpoints);
 
+// Whether another thread or process saves under that name now. `names` are those of its files.
+bool is_being_saved(FileSystem& files, const std::string& directory, const std::string& checkpoint,
+                    const std::vector<std::string>& names);
+
 // Removes what is left of checkpoints that have no NAME.ckpt, manifests last: they say whose it is.
 void remove_leftovers(FileSystem& files, const std::string& directory, FilesOfCheckpoints checkpoints);
 

@@ -240,6 +240,17 @@ TEST(SaveSlices, ListVerifyInspectAndConversionKnowAllFiles) {
   EXPECT_THAT(verify(files, "d/CKP-1_4.ckpt").problem, HasSubstr("d/CKP-1_4.ckpt.rank_2: is missing"));
 }
 
+TEST(SaveSlices, AreNotTakenForTheWholeWhereNothingElseIsLeft) {
+  MemoryFileSystem files;
+  save_all(files, "d/x.ckpt", 1);
+  for (const char* name : {"d/x.ckpt", "d/x.ckpt.manifest"}) files.remove(name);
+  const auto verified = verify_checkpoints(files, "d/x.ckpt.rank_1");
+  ASSERT_EQ(verified.size(), 1U);
+  EXPECT_EQ(verified[0].state, Verified::kNo);
+  EXPECT_THAT(verified[0].problem, HasSubstr("d/x.ckpt.rank_1: holds one rank's slices of d/x.ckpt"));
+  EXPECT_EQ(inspect_table(files, "d/x.ckpt.rank_1").state, Verified::kNo);
+}
+
 TEST(SaveSlices, WithoutTheirManifestTheSlicesOfOneRankAreNotTakenForTheWhole) {
   MemoryFileSystem files;
   for (const int64_t step : {4, 5}) save_all(files, fmt::format("d/CKP-1_{}.ckpt", step), step);

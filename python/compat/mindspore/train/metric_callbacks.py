@@ -268,6 +268,10 @@ class BackupAndRestore(Callback):
         self._together(what_fails, if_writer)
 
     def _remove(self):
-        for path in (self.backup_file, self.backup_file + ".manifest"):
+        # Under this name nobody misses it, whatever interrupts the removal.
+        removing = self.backup_file + ".removing"
+        if os.path.exists(self.backup_file):
+            os.replace(self.backup_file, removing)
+        for path in (self.backup_file + ".manifest", removing):
             if os.path.exists(path):
                 os.remove(path)
