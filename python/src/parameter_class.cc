@@ -49,6 +49,8 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
       },
       "The path of attributes, or what was assigned.");
   parameter.def_rw("own_name", &nn::Parameter::name, "The last part of the name.");
+  parameter.def_rw("given_name", &nn::Parameter::given_name,
+                   "What the name is, whatever path of attributes leads to the parameter; \"\": it is that path.");
   parameter.def_prop_rw(
       "requires_grad", [](const nn::Parameter& self) { return self.requires_grad; },
       [](nn::Parameter& self, bool on) {

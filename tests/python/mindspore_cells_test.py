@@ -1,10 +1,11 @@
 """Training steps written as cells, and Model: loss scales, precision, callbacks; phases, flags, PyNative mode."""
+import copy
 import re
 
 import numpy as np
 import pytest
 import mindspore as ms
-from mindspore import Parameter, ParameterTuple, Tensor, context, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, context, dataset, nn, ops
 from mindspore.nn.wrap.loss_scale import _grad_scale
 from regression import MOMENTUM, RATE, ByHand, assert_equal, batches, regression, rows
 
@@ -593,6 +594,83 @@ def test_a_cell_at_several_places_is_named_by_the_last_one(make, names):
 def test_a_sequence_by_itself_names_a_cell_by_its_last_place():
     shared = dense()
     assert [p.name for p in nn.SequentialCell(shared, nn.ReLU(), shared).get_parameters()] == ["2.weight"]
+
+
+class Filled(nn.Cell):
+    """Lists that are attributes before they are filled, as many as there are names."""
+
+    def __init__(self, *names):
+        super().__init__()
+        for name in names:
+            setattr(self, name, nn.CellList())
+            for _ in range(2):
+                getattr(self, name).append(dense())
+        self.all = [part for name in names for part in getattr(self, name)]
+
+    def construct(self, x):
+        for part in self.all:
+            x = part(x)
+        return x
+
+
+def test_a_list_that_is_filled_once_it_is_an_attribute_names_its_cells_by_their_numbers_alone(tmp_path):
+    # As MindSpore 2.10 does, whose checkpoints have these names; the whole network's name stands in front of all.
+    net = Filled("layers")
+    assert [p.name for p in net.get_parameters()] == ["0.weight", "1.weight"]
+    assert [path for path, _ in net.parameters_and_names()] == ["layers.0.weight", "layers.1.weight"]
+    published = str(tmp_path / "published.ckpt")
+    ms.save_checkpoint([{"name": f"{i}.weight", "data": Tensor(np.full((2, 2), i + 1.0, np.float32))} for i in range(2)], published)
+    assert ms.load_param_into_net(net, ms.load_checkpoint(published), strict_load=True) == []
+    assert [p.asnumpy()[0, 0] for p in net.get_parameters()] == [1, 2]
+    np.testing.assert_allclose(net(Tensor(np.ones((1, 2), np.float32))).asnumpy(), [[8, 8]])
+    assert [p.name for p in nn.SequentialCell(net).get_parameters()] == ["0.layers.0.weight", "0.layers.1.weight"]
+
+
+@pytest.mark.parametrize("way", ["call", "train", "predict"])
+def test_parameters_of_one_name_are_named_by_their_paths_before_the_network_is_used(way):
+    net = Filled("one", "two")
+    assert [p.name for p in net.get_parameters()] == ["0.weight", "1.weight"] * 2
+    for i, parameter in enumerate(net.get_parameters()):
+        parameter.set_data(Tensor(np.full((2, 2), i + 1.0, np.float32)))
+    x = np.ones((1, 2), np.float32)
+    if way == "call":
+        np.testing.assert_allclose(net(Tensor(x)).asnumpy(), np.full((1, 2), 24 * 2.0**4))
+    elif way == "predict":
+        np.testing.assert_allclose(ms.Model(net).predict(Tensor(x)).asnumpy(), np.full((1, 2), 24 * 2.0**4))
+    else:
+        rows = dataset.NumpySlicesDataset({"x": x, "y": x}, shuffle=False).batch(1)
+        ms.Model(net, nn.MAELoss(), nn.SGD(net.trainable_params(), 0.01)).train(1, rows, dataset_sink_mode=False)
+        # Each element's gradient is half of what the other three layers make of a one.
+        moved = [i + 1 - p.asnumpy()[0, 0] for i, p in enumerate(net.get_parameters())]
+        np.testing.assert_allclose(moved, [0.01 * 2.0**3 * 24 / 2 / (i + 1) for i in range(4)], rtol=1e-4)
+    assert [p.name for p in net.get_parameters()] == ["one.0.weight", "one.1.weight", "two.0.weight", "two.1.weight"]
+
+
+def test_what_is_sliced_while_a_network_is_traced_keeps_its_names():
+    class Sliced(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.CellList([dense() for _ in range(3)])
+            self.seq = nn.SequentialCell(dense(), dense())
+
+        def construct(self, x):
+            for layer in self.layers[1:]:
+                x = layer(x)
+            return self.seq[:1](x)
+
+    net = Sliced()
+    names = [p.name for p in net.get_parameters()]
+    for parameter in net.get_parameters():
+        parameter.set_data(Tensor(np.eye(2, dtype=np.float32) * 2))
+    for rows in (1, 3):
+        np.testing.assert_allclose(net(Tensor(np.ones((rows, 2), np.float32))).asnumpy(), np.full((rows, 2), 8))
+    assert [p.name for p in net.get_parameters()] == names == [
+        "layers.0.weight", "layers.1.weight", "layers.2.weight", "seq.0.weight", "seq.1.weight"]
+
+
+def test_a_copy_of_a_part_keeps_the_names():
+    net = nn.SequentialCell(nn.SequentialCell(dense()))
+    assert [p.name for p in copy.deepcopy(net[0]).get_parameters()] == ["0.0.weight"] == [p.name for p in net.get_parameters()]
 
 
 @pytest.mark.parametrize("name, value", [("p", 0.0), ("keep_prob", 1.0)])

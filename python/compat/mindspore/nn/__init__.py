@@ -1,5 +1,6 @@
 """What networks are made of."""
-from mindspore.nn.cell import Cell, CellList, SequentialCell
+from mindspore.nn.cell import Cell
+from mindspore.nn.container import CellDict, CellList, SequentialCell
 from mindspore.nn.convolution import Conv1d, Conv1dTranspose, Conv2dTranspose
 from mindspore.nn.dynamic_lr import (cosine_decay_lr, exponential_decay_lr, inverse_decay_lr, natural_exp_decay_lr, piecewise_constant_lr,
                                      polynomial_decay_lr, warmup_lr)
@@ -18,7 +19,7 @@ from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCel
                                WithGradCell, WithLossCell)
 from mindspore.nn.metrics import Accuracy, Loss, Top1CategoricalAccuracy, Top5CategoricalAccuracy
 from mindspore.nn.activations import CELU, GLU, FastGelu, Hardtanh, HShrink, PReLU, SeLU, Softmax2d, Softmin, SoftShrink, Tanhshrink, Threshold
-from mindspore.nn.basic import (CellDict, ChannelShuffle, ClipByNorm, ConstantPad1d, ConstantPad2d, ConstantPad3d, L1Regularizer, MatMul, Moments, Norm,
+from mindspore.nn.basic import (ChannelShuffle, ClipByNorm, ConstantPad1d, ConstantPad2d, ConstantPad3d, L1Regularizer, MatMul, Moments, Norm,
                                 OneHot, Pad, PixelShuffle, PixelUnshuffle, Range, ReduceLogSumExp, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d,
                                 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Roll, Tril, Triu, Unflatten, ZeroPad2d)
 from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Perplexity, Precision, Recall, auc, get_metric_fn,

@@ -8,7 +8,8 @@ from tessera import ops as _ops
 from mindspore import ops as P
 from mindspore.common.initializer import HeUniform, Uniform, XavierNormal, XavierUniform, initializer
 from mindspore.common.parameter import Parameter
-from mindspore.nn.cell import Cell, CellList
+from mindspore.nn.cell import Cell
+from mindspore.nn.container import CellList
 from mindspore.nn.layer import GELU, Dense, Dropout, LayerNorm, ReLU
 from mindspore.ops import array, arithmetic
 

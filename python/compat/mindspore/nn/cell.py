@@ -1,4 +1,8 @@
-"""Cell, CellList, SequentialCell."""
+"""Cell.
+
+What a parameter is called is a text, as in the reference: a cell that becomes an attribute names all that is below it by the attribute and the path
+from there on, and what happens to that cell later names nothing above it. So the order in which a network is put together decides: a parameter
+that a part gets once it is an attribute has no path in front of its name until the whole becomes part of another cell."""
 import tessera
 
 from mindspore import _check, _modes, _parameter_server, context
@@ -12,6 +16,29 @@ def _optimizers_in(cell):
     for _, child in cell.children():
         if child.__dict__.get("_holds_optimizers"):
             yield from _optimizers_in(child)
+
+
+def _held(cell):
+    """(name, parameter) of what the cell itself has, as scripts see it: also what its inner cell has."""
+    if not isinstance(cell, Cell):
+        return cell.named_parameters()
+    inner = None if cell._inner is None else dict(cell.children()).get(cell._inner)
+    # A cell may have an attribute of the method's name.
+    return tessera.nn.Cell.own_parameters(cell) + ([] if inner is None else inner.named_parameters())
+
+
+def named_parameters(cell):
+    """(path of attributes, parameter) of a cell of either package."""
+    return cell.parameters_and_names() if isinstance(cell, Cell) else iter(cell.named_parameters())
+
+
+def rename(cell, prefix):
+    """Names the parameters of a cell of either package by the prefix and the path from the cell on."""
+    if isinstance(cell, Cell):
+        cell.update_parameters_name(prefix)
+        return
+    for path, parameter in cell.named_parameters():
+        parameter.given_name = prefix + path
 
 
 def _name_states_apart(cell):
@@ -35,6 +62,8 @@ class Cell(tessera.nn.Cell):
     _is_always_traced = False
     # Cells whose parameters are called as they are, whatever cell they become part of.
     _keeps_names = False
+    # Cells whose own parameters have the path of the cell in front of their names, of optimizers.
+    _names_by_path = False
     # The child that does the work of a cell which scripts see as one.
     _inner = None
 
@@ -47,8 +76,17 @@ class Cell(tessera.nn.Cell):
 
     def __call__(self, *inputs, **kwargs):
         if context.get_context("mode") == context.PYNATIVE_MODE and not self._is_always_traced and not tessera.nn.is_tracing():
+            self._refresh_names()
             return self.construct(*inputs, **kwargs)
+        if not tessera.nn.is_tracing():
+            self._refresh_names()
         return super().__call__(*inputs, **kwargs)
+
+    def _refresh_names(self):
+        """Before the first call: no two parameters have one name."""
+        if not self.__dict__.get("_has_unique_names"):
+            self.check_names_and_refresh_name()
+            self.__dict__["_has_unique_names"] = True
 
     def __setattr__(self, name, value):
         if isinstance(value, PendingTensor) and not tessera.nn.is_tracing():
@@ -56,17 +94,27 @@ class Cell(tessera.nn.Cell):
             if held:
                 held[0].set_data(value)
                 return
+        self._hold(name, value)
+        if isinstance(value, tessera.nn.Cell) and self.auto_prefix and not getattr(value, "_keeps_names", False):
+            rename(value, f"{name}.")
+
+    def _hold(self, name, value):
+        """Makes the value an attribute; what its parameters are called they go on to be called."""
+        is_cell = isinstance(value, tessera.nn.Cell)
+        if not self._names_by_path and not tessera.nn.is_tracing():
+            if isinstance(value, tessera.Parameter) and not value.given_name:
+                value.given_name = value.name or name
+            elif is_cell and not isinstance(value, Cell):  # one of Tessera's, whose parameters nobody has named
+                for parameter in value.parameters():
+                    parameter.given_name = parameter.name
         super().__setattr__(name, value)
         if isinstance(value, Cell):
             value.__dict__["_is_part"] = True
             if value.__dict__.get("_holds_optimizers"):
                 self.__dict__["_holds_optimizers"] = True
                 _name_states_apart(self)
-        # From here on a parameter's name is the path of attributes, of a cell at several places the last one; what its author called it
-        # holds in the outermost cell only.
-        if isinstance(value, tessera.nn.Cell) and self.auto_prefix and not getattr(value, "_keeps_names", False):
+        if is_cell and self.auto_prefix and not getattr(value, "_keeps_names", False):
             self.lead_to(name)
-            value.name_parameters()
 
     @property
     def phase(self):
@@ -79,6 +127,17 @@ class Cell(tessera.nn.Cell):
         if not isinstance(name, str):
             raise TypeError(f"For 'Cell', the property 'phase' must be str, but got {type(name).__name__}.")
         self.__dict__["_phase"] = name
+
+    @property
+    def cell_init_args(self):
+        """The class and what __init__ was given, as cell_attr_register writes it; "" without that decorator."""
+        return self.__dict__.get("_cell_init_args", "")
+
+    @cell_init_args.setter
+    def cell_init_args(self, value):
+        if not isinstance(value, str):
+            raise TypeError(f"For 'Cell', the property 'cell_init_args' must be string type, but got type {type(value).__name__}.")
+        self.__dict__["_cell_init_args"] = value
 
     def construct(self, *inputs, **kwargs):
         """What the cell computes; to be overridden."""
@@ -98,19 +157,16 @@ class Cell(tessera.nn.Cell):
 
     def _own_parameters(self, recurse):
         # Not self.parameters(): a cell may have an attribute of that name.
-        if recurse:
-            return tessera.nn.Cell.parameters(self)
-        # Kept while they are compared: what is made after an object has gone may have its id.
-        below = [p for cell in self.cells() for p in tessera.nn.Cell.parameters(cell)]
-        ids = {id(p) for p in below}
-        return [p for p in tessera.nn.Cell.parameters(self) if id(p) not in ids]
+        return tessera.nn.Cell.parameters(self) if recurse else [p for _, p in self.parameters_and_names(expand=False)]
 
     def parameters_and_names(self, name_prefix="", expand=True):
-        """(path of attributes, parameter) of each."""
-        prefix = name_prefix + "." if name_prefix else ""
-        own = self._own_parameters(expand)
-        ids = {id(p) for p in own}
-        return iter([(prefix + name, p) for name, p in self.named_parameters() if id(p) in ids])
+        """(path of attributes, parameter) of each, of several paths the first."""
+        seen = {}  # by id, which is that of another one once a parameter is gone
+        for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else [(name_prefix, self)]:
+            for name, parameter in _held(cell):
+                if id(parameter) not in seen:
+                    seen[id(parameter)] = parameter
+                    yield f"{path}.{name}" if path else name, parameter
 
     def parameters_dict(self, recurse=True):
         """Parameters by name."""
@@ -125,15 +181,20 @@ class Cell(tessera.nn.Cell):
         return dict(self.children())
 
     def cells_and_names(self, cells=None, name_prefix=""):
-        """(path, cell) of this cell and all below."""
+        """(path, cell) of this cell and all below, each at the first place that it has; not of those in `cells`, to which they are added."""
+        seen = cells or set()
+        if self in seen:
+            return
+        seen.add(self)
         yield name_prefix, self
         for name, cell in self.children():
-            if name == self._inner:
+            if name == self._inner or not cell:  # of an empty list nothing is said
                 continue
             path = f"{name_prefix}.{name}" if name_prefix else name
             if isinstance(cell, Cell):
-                yield from cell.cells_and_names(cells, path)
-            else:
+                yield from cell.cells_and_names(seen, path)
+            elif cell not in seen:
+                seen.add(cell)
                 yield path, cell
 
     def insert_param_to_cell(self, param_name, param, check_name_contain_dot=True):
@@ -147,12 +208,12 @@ class Cell(tessera.nn.Cell):
         setattr(self, param_name, param)
 
     def insert_child_to_cell(self, child_name, child_cell):
-        """Makes the cell an attribute."""
+        """Makes the cell an attribute, and names none of its parameters."""
         if not child_name or "." in child_name:
             raise KeyError("For 'insert_child_to_cell', the argument 'child_name' must be a name without '.'.")
         if not isinstance(child_cell, tessera.nn.Cell):
             raise TypeError(f"For 'insert_child_to_cell', the argument 'child_cell' must be 'Cell', but got {type(child_cell).__name__}.")
-        setattr(self, child_name, child_cell)
+        self._hold(child_name, child_cell)
 
     def add_flags(self, **flags):
         """Sets attributes that construct() looks at; for each set of them a cell is compiled once. Returns itself."""
@@ -308,7 +369,24 @@ class Cell(tessera.nn.Cell):
             raise TypeError(f"For 'update_parameters_name', the 'prefix' must be str, but got {type(prefix).__name__}.")
         if not isinstance(recurse, bool):
             raise TypeError(f"For 'update_parameters_name', the 'recurse' must be bool, but got {type(recurse).__name__}.")
-        self.prefix_parameters(prefix, recurse)
+        for path, parameter in self.parameters_and_names(expand=recurse):
+            parameter.given_name = prefix + path
+
+    def check_names(self):
+        """ValueError where two parameters have one name."""
+        seen = set()
+        for path, parameter in self.parameters_and_names():
+            if parameter.name in seen:
+                raise ValueError(f"The value of {path} is {parameter}, its name '{parameter.name}' already exists. Please set a unique name for the "
+                                 "parameter.")
+            seen.add(parameter.name)
+
+    def check_names_and_refresh_name(self):
+        """Where two parameters have one name all are named by the paths of attributes from here on."""
+        names = [parameter.name for parameter in self.get_parameters()]
+        if len(set(names)) < len(names):
+            self.update_parameters_name()
+            self.check_names()
 
     def place(self, role, rank_id):
         """Accepted for the one worker of a job of one process, this one; RuntimeError for any other place: operators run where the plan has them."""
@@ -330,97 +408,3 @@ class Cell(tessera.nn.Cell):
     def init_parameters_data(self, auto_parallel_mode=False):
         """Parameters are initialized where they are used."""
 
-
-class CellList(Cell):
-    """Cells in a list, named by their position."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(auto_prefix=kwargs.get("auto_prefix", True))
-        self._count = 0
-        self.extend(args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args)
-
-    def _check_cell(self, cell):
-        if not isinstance(cell, tessera.nn.Cell):
-            raise TypeError(f"For '{type(self).__name__}', each cell should be subclass of Cell, but got {type(cell).__name__}.")
-        return cell
-
-    def append(self, cell):
-        """Adds a cell at the end. Returns itself."""
-        setattr(self, str(self._count), self._check_cell(cell))
-        # As no attribute, by which all cells would count as changed.
-        self.__dict__["_count"] += 1
-        return self
-
-    def extend(self, cells):
-        """Adds several. Returns itself."""
-        if not isinstance(cells, (list, tuple, CellList)):
-            raise TypeError(f"For '{type(self).__name__}', the new cells should be instance of list, but got {type(cells).__name__}.")
-        for cell in list(cells):
-            self.append(cell)
-        return self
-
-    def insert(self, index, cell):
-        """Adds a cell in front of that one; those behind it have the next number."""
-        if isinstance(index, bool) or not isinstance(index, int):
-            raise TypeError(f"For '{type(self).__name__}', the type of index must be int, but got {type(index).__name__}.")
-        if not -len(self) <= index <= len(self):
-            raise IndexError(f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}], but got {index}.")
-        cells = list(self)
-        cells.insert(index, self._check_cell(cell))
-        self._hold(cells)
-
-    def _hold(self, cells):
-        """These, in place of all."""
-        for i in range(len(self)):
-            delattr(self, str(i))
-        self.__dict__["_count"] = 0
-        for cell in cells:
-            self.append(cell)
-
-    def __setitem__(self, index, cell):
-        setattr(self, str(self._place(index)), self._check_cell(cell))
-
-    def __delitem__(self, index):
-        cells = list(self)
-        del cells[index if isinstance(index, slice) else self._place(index)]
-        self._hold(cells)
-
-    def _place(self, index):
-        if not isinstance(index, int) or isinstance(index, bool):
-            raise TypeError(f"For '{type(self).__name__}', the type of index must be int, but got {type(index).__name__}.")
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}), but got {index}.")
-        return index % len(self)
-
-    def __len__(self):
-        return self._count
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return type(self)([self[i] for i in range(*index.indices(len(self)))])
-        return getattr(self, str(self._place(index)))
-
-    def __iter__(self):
-        return (self[i] for i in range(len(self)))
-
-
-class SequentialCell(CellList):
-    """x -> the last cell of ... of the first cell of x."""
-
-    def __init__(self, *args):
-        if len(args) == 1 and isinstance(args[0], dict):
-            super().__init__()
-            for name, cell in args[0].items():
-                setattr(self, name, cell)
-            self._names = list(args[0])
-            return
-        super().__init__(*args)
-
-    def construct(self, x):
-        for cell in self:
-            x = cell(x)
-        return x
-
-    def __iter__(self):
-        names = getattr(self, "_names", None)
-        return (getattr(self, name) for name in names) if names else super().__iter__()

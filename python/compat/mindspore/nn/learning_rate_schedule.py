@@ -11,6 +11,8 @@ from mindspore.nn.cell import Cell
 class LearningRateSchedule(Cell):
     """A learning rate as a function of the step, an i32[]; construct(global_step) is to be overridden."""
 
+    _names_by_path = True
+
 
 def _check(who, positive=(), steps=(), flags=()):
     for name, value in positive:

@@ -69,7 +69,7 @@ class Optimizer(Cell):
     mean over all dims but the first; before weight decay), order_params. learning_rate: a number, one per step, or a schedule."""
 
     _is_always_traced = True
-    _keeps_names = True
+    _keeps_names = _names_by_path = True
 
     def __init__(self, learning_rate, parameters, weight_decay=0.0, loss_scale=1.0):
         super().__init__(auto_prefix=False)

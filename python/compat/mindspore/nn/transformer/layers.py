@@ -25,6 +25,8 @@ def check_common(who, parallel_config, expert_num=1, **sizes):
 class _Native(Cell):
     """A cell of tessera's, whose parameters and children are this one's."""
 
+    _inner = "_native"
+
     def __init__(self, native, compute_dtype=None):
         super().__init__(auto_prefix=False)
         self._native = native

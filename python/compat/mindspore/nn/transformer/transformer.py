@@ -2,7 +2,8 @@
 import tessera
 
 from mindspore._missing import missing
-from mindspore.nn.cell import Cell, CellList
+from mindspore.nn.cell import Cell
+from mindspore.nn.container import CellList
 from mindspore.nn.transformer.layers import (AttentionMask, FeedForward, MultiHeadAttention, TransformerDecoderLayer,
                                              TransformerEncoderLayer, VocabEmbedding, check_common)
 from mindspore.nn.transformer.op_parallel_config import TransformerOpParallelConfig, default_transformer_config

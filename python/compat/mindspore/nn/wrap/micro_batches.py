@@ -31,10 +31,20 @@ class _InPieces(Cell):
 
 class PipelineCell(_InPieces):
     """The sum of the network's results for micro_size pieces of the batch, one after the other. With pipeline_stages > 1 a Model has them
-    pass through the stages instead; the loss and its gradients are that sum all the same."""
+    pass through the stages instead; the loss and its gradients are that sum all the same. stage_config, segment_config: {path of a cell in the
+    network: its pipeline_stage, its pipeline_segment}."""
 
-    def __init__(self, network, micro_size):
+    def __init__(self, network, micro_size, stage_config=None, segment_config=None):
         super().__init__(network, _check.integer("PipelineCell", "micro_size", micro_size, 1))
+        for what, config in (("stage", stage_config), ("segment", segment_config)):
+            if config is not None and not isinstance(config, dict):
+                raise TypeError(f"For 'PipelineCell', the argument '{what}_config' must be dict, but got {type(config).__name__}.")
+            cells = dict(network.cells_and_names()) if config else {}
+            absent = [path for path in config or () if path not in cells]
+            if absent:
+                raise KeyError(f"For 'PipelineCell', the argument '{what}_config' : {absent} is not found in 'network', which has {list(cells)}")
+            for path, number in (config or {}).items():
+                setattr(cells[path], f"pipeline_{what}", number)
 
     @property
     def micro_size(self):
