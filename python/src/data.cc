@@ -172,10 +172,16 @@ data::ColumnsFunction columns_function(const nb::object& f, const std::string& n
 // Batches as Python iterates over them. Workers may wait for the GIL: nothing here waits for them with it.
 class Batches {
  public:
-  explicit Batches(data::BatchIterator iterator) : iterator_(std::move(iterator)) { living().insert(this); }
+  Batches(data::BatchIterator iterator, bool has_workers) : iterator_(std::move(iterator)), has_workers_(has_workers) {
+    living().insert(this);
+  }
   ~Batches() {
     living().erase(this);
     const Visit visit;
+    if (!home_.is_here()) {
+      static_cast<void>(new std::optional(std::move(iterator_)));
+      return;
+    }
     // With the GIL nobody may wait for the workers, and it cannot be given up when the door is closed.
     if (!visit.is_welcome()) {
       abandoned().push_back(std::move(iterator_));
@@ -187,6 +193,11 @@ class Batches {
   Batches& operator=(const Batches&) = delete;
   nb::object next() {
     if (!iterator_) throw ProcessEnds();
+    if (has_workers_ && !home_.is_here()) {
+      throw Error(
+          "batches: this iterator was made before fork(), and the threads that make its batches are the parent's: make "
+          "one in the child");
+    }
     std::optional<std::vector<Tensor>> batch;
     {
       const nb::gil_scoped_release release;
@@ -220,7 +231,9 @@ class Batches {
     iterator_.reset();
   }
 
+  Home home_;
   std::optional<data::BatchIterator> iterator_;
+  bool has_workers_;
 };
 
 std::unique_ptr<Batches> batches_of(const data::Dataset& dataset, const data::IterateOptions& options) {
@@ -229,7 +242,7 @@ std::unique_ptr<Batches> batches_of(const data::Dataset& dataset, const data::It
     const nb::gil_scoped_release release;
     iterator.emplace(dataset.batches(options));
   }
-  return std::make_unique<Batches>(std::move(*iterator));
+  return std::make_unique<Batches>(std::move(*iterator), options.num_workers > 0);
 }
 
 data::ImageSize to_image_size(nb::handle object) {

@@ -255,3 +255,89 @@ def test_samplers_are_refused_beside_what_they_are_for(settings, error, message)
         ds.NumpySlicesDataset({"x": np.arange(8)}, **settings)
     with pytest.raises(NotImplementedError, match="replacement=True"):
         ds.RandomSampler(True)
+
+
+SHUFFLED = {
+    "a source": lambda **how: numbers(10, shuffle=True, **how),
+    "a function's rows": lambda **how: ds.GeneratorDataset([(float(i), i + 100) for i in range(10)], ["x", "y"], shuffle=True, **how),
+    "a buffer": lambda **how: numbers(10, **how).shuffle(10),
+    "batches": lambda **how: numbers(10, shuffle=True, **how).batch(3),
+    "a repetition": lambda **how: numbers(10, shuffle=True, **how).repeat(2),
+    "two together": lambda **how: numbers(10, shuffle=True, **how).concat(numbers(10, shuffle=True, **how)),
+}
+
+
+@pytest.mark.parametrize("make", SHUFFLED.values(), ids=SHUFFLED)
+def test_each_iteration_of_a_data_set_is_its_next_epoch(make):
+    def orders(seed):
+        ds.config.set_seed(seed)
+        dataset = make()
+        iterators = [dataset.create_dict_iterator(num_epochs=1, output_numpy=True), dataset.create_tuple_iterator(output_numpy=True),
+                     iter(dataset), dataset.create_dict_iterator(output_numpy=True)]
+        made = [[np.asarray(list(row.values())[0] if isinstance(row, dict) else row[0]).tolist() for row in iterator] for iterator in iterators]
+        wanted = [[column[0].numpy().tolist() for column in dataset.native.batches(1, 0, epoch)] for epoch in range(4)]
+        assert made == wanted
+        return made
+
+    one = orders(3)
+    assert all(one[i] != one[j] for i in range(4) for j in range(i)) and one == orders(3) != orders(4)
+
+
+def test_repetitions_within_an_epoch_have_orders_of_their_own():
+    order = [row[0] for row in rows(numbers(10, shuffle=True).repeat(3))]
+    parts = [order[i:i + 10] for i in (0, 10, 20)]
+    assert [sorted(part) for part in parts] == [list(range(10))] * 3 and parts[0] != parts[1] != parts[2] != parts[0]
+
+
+def test_shards_share_no_row_in_any_iteration():
+    ds.config.set_seed(1)
+    shards = [numbers(10, shuffle=True, num_shards=2, shard_id=i) for i in range(2)]
+    for _ in range(3):
+        assert sorted(row[0] for shard in shards for row in rows(shard)) == list(range(10))
+
+
+def weights_after(dataset, read_before):
+    for _ in range(read_before):
+        rows(dataset)
+    network = nn.Dense(1, 1, weight_init="ones", bias_init="zeros")
+    ms.Model(network, nn.MSELoss(), nn.SGD(network.trainable_params(), 0.001)).train(2, dataset, dataset_sink_mode=False)
+    return [p.asnumpy().tolist() for p in network.get_parameters()]
+
+
+def pairs():
+    ds.config.set_seed(5)
+    values = np.arange(12, dtype=np.float32).reshape(12, 1)
+    return ds.NumpySlicesDataset({"x": values, "y": values * values}, shuffle=True).batch(2)
+
+
+class Wrapped:
+    """A data set of a script's own that reads another one."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def get_dataset_size(self):
+        return self.dataset.get_dataset_size()
+
+    def create_tuple_iterator(self, num_epochs=-1):
+        return self.dataset.create_tuple_iterator(num_epochs=num_epochs)
+
+
+def test_a_training_does_not_depend_on_what_was_read_before():
+    assert weights_after(pairs(), 0) == weights_after(pairs(), 3)
+    wrapped = pairs()
+    for _ in range(3):
+        rows(wrapped)
+    network = nn.Dense(1, 1, weight_init="ones", bias_init="zeros")
+    ms.Model(network, nn.MSELoss(), nn.SGD(network.trainable_params(), 0.001)).train(2, Wrapped(wrapped), dataset_sink_mode=False)
+    assert [p.asnumpy().tolist() for p in network.get_parameters()] == weights_after(pairs(), 0)
+
+
+def test_a_helper_reads_one_epoch_after_the_other():
+    def order(batches):
+        return [float(row[0].asnumpy()[0, 0]) for row in batches]
+
+    helper = ms.DatasetHelper(pairs(), dataset_sink_mode=False, epoch_num=3)
+    read = [order(helper) for _ in range(3)]
+    dataset = pairs()
+    assert read == [order(dataset.create_tuple_iterator(num_epochs=1)) for _ in range(3)] and read[0] != read[1]

@@ -3,6 +3,7 @@ import enum
 import inspect
 import itertools
 import os
+import threading
 
 import numpy as np
 import tessera
@@ -66,12 +67,20 @@ def _natives(operation):
     return [getattr(operation, "native", operation)]
 
 
+class _Epoch(threading.local):
+    """Which epoch is read from data sets that a data set of one's own is made of, while Model.train reads it; None: each has a count of its own."""
+    number = None
+
+
+_epoch = _Epoch()
+
+
 class _Epochs:
-    """Rows of a data set; each loop over it is an epoch."""
+    """Rows of a data set; each loop over it is the data set's next epoch, whichever iterator it belongs to."""
 
     def __init__(self, dataset, num_epochs, convert):
         self._dataset, self._num_epochs, self._convert = dataset, num_epochs, convert
-        self._epoch, self._rows = 0, None
+        self._num_begun, self._rows = 0, None
 
     def __iter__(self):
         self._rows = None
@@ -79,10 +88,10 @@ class _Epochs:
 
     def __next__(self):
         if self._rows is None:
-            if 0 <= self._num_epochs <= self._epoch:
+            if 0 <= self._num_epochs <= self._num_begun:
                 raise StopIteration
-            self._rows = self._dataset.native.batches(1, self._dataset.num_workers or 1, self._epoch)
-            self._epoch += 1
+            self._rows = self._dataset.native.batches(1, self._dataset.num_workers or 1, self._dataset.begin_epoch())
+            self._num_begun += 1
         try:
             return self._convert(next(self._rows))
         except StopIteration:
@@ -175,6 +184,8 @@ class Dataset:
     """A data set; map, shuffle, batch, repeat, take, skip, rename, concat, zip, filter and split give new ones."""
 
     is_batched = False
+    # How many epochs its own iterators have begun. Model.train counts its epochs by itself.
+    _num_begun = 0
     # Of a source of Python's the source itself and how it is read, as long as only functions have changed its rows.
     _rows_of = None
 
@@ -402,8 +413,8 @@ class Dataset:
         """NumPy's types of the columns."""
         return [np.dtype(dtype.name.rstrip("_")).type for dtype in self.native.output_types()]
 
-    def output_shapes(self):
-        """The sizes of a row's columns."""
+    def output_shapes(self, estimate=False):
+        """The sizes of a row's columns, which all rows share, so that estimate has no effect."""
         return [list(shape) for shape in self.native.output_shapes()]
 
     def reset(self):
@@ -412,8 +423,16 @@ class Dataset:
     def __len__(self):
         return self.get_dataset_size()
 
+    def begin_epoch(self):
+        """The number of the epoch that begins. Ranks that run one program count alike."""
+        if _epoch.number is not None:
+            return _epoch.number
+        self._num_begun += 1
+        return self._num_begun - 1
+
     def create_tuple_iterator(self, columns=None, num_epochs=-1, output_numpy=False, do_copy=True):
-        """Lists of tensors, one per column; each loop over the iterator is an epoch, of num_epochs at most."""
+        """Lists of tensors, one per column; each loop over the iterator is an epoch, of num_epochs at most. What is shuffled has a new order in each,
+        also where a loop has an iterator of its own."""
         names = self.native.column_names()
         places = range(len(names)) if columns is None else [names.index(name) for name in columns]
         return _Epochs(self, num_epochs, lambda row: [row[i].numpy() if output_numpy else row[i] for i in places])
@@ -563,18 +582,25 @@ def _opener(source):
 
 
 class GeneratorDataset(Dataset):
-    """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__."""
+    """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__. batch_sampler: rows are batches, of the samples
+    whose numbers it gives for each; collate_fn makes the columns of those of its samples, a list of arrays for each, else these are stacked."""
 
     def __init__(self, source, column_names=None, column_types=None, schema=None, num_samples=None, num_parallel_workers=1,
-                 shuffle=None, sampler=None, num_shards=None, shard_id=None, python_multiprocessing=True, max_rowsize=6):
+                 shuffle=None, sampler=None, num_shards=None, shard_id=None, python_multiprocessing=True, max_rowsize=6, batch_sampler=None, collate_fn=None):
         if column_names is None:
             raise ValueError("Neither columns_names nor schema are provided.")
         names = [column_names] if isinstance(column_names, str) else list(column_names)
+        if batch_sampler is not None:
+            others = dict(num_samples=num_samples, shuffle=shuffle, num_shards=num_shards, shard_id=shard_id, sampler=sampler)
+            source = _SampledBatches(source, batch_sampler, collate_fn, [name for name, value in others.items() if value is not None]).opened
+        elif collate_fn is not None:
+            raise ValueError("GeneratorDataset: collate_fn makes the batches of batch_sampler, which is not given.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
         shards, shard = _shard(num_shards, shard_id)
         is_list = hasattr(source, "__getitem__") and hasattr(source, "__len__")
         # Counted here: rows may have one size only after a map.
-        size = None if is_list or shuffle else sum(1 for _ in itertools.islice(_opener(source)(), num_samples or None))
+        size = None if is_list or shuffle else len(batch_sampler) if hasattr(batch_sampler, "__len__") else (
+            sum(1 for _ in itertools.islice(_opener(source)(), num_samples or None)))
         self._rows_of = (source, dict(num_samples=num_samples or 0, shuffle=shuffle, shards=shards, shard=shard, size=size))
         super().__init__(*self._made(source, names, num_parallel_workers, **self._rows_of[1]))
         for name, dtype in zip(names, column_types or ()):
@@ -602,6 +628,31 @@ class GeneratorDataset(Dataset):
         made._rows_of = (rows if is_list else rows.opened, settings)
         Dataset.__init__(made, *self._made(*made._rows_of[:1], rows.names, num_workers or self.num_workers, **settings))
         return made
+
+
+class _SampledBatches:
+    """Batches of a source of Python's whose samples a batch_sampler chooses."""
+
+    def __init__(self, source, batch_sampler, collate_fn, others):
+        if others:
+            raise ValueError(f"GeneratorDataset: batch_sampler cannot be specified together with {', '.join(others)}.")
+        if not hasattr(batch_sampler, "__iter__"):
+            raise TypeError("batch_sampler should have __iter__: it must be iterable.")
+        if collate_fn is not None and not callable(collate_fn):
+            raise TypeError("collate_fn must be callable.")
+        if not hasattr(source, "__getitem__"):
+            raise RuntimeError("GeneratorDataset: batch_sampler needs a source with __getitem__.")
+        self._source, self._collate = source, collate_fn
+        self._batch_sampler = list(batch_sampler) if iter(batch_sampler) is batch_sampler else batch_sampler  # each pass begins anew
+
+    def opened(self):
+        """The batches of a pass, each a tuple of columns."""
+        for numbers in self._batch_sampler:
+            samples = [self._source[int(i)] for i in numbers]
+            rows = [sample if isinstance(sample, tuple) else (sample, ) for sample in samples]
+            columns = [[np.asarray(item) for item in column] for column in zip(*rows)]
+            made = tuple(map(np.stack, columns)) if self._collate is None else self._collate(*columns)
+            yield made if isinstance(made, tuple) else (made, )
 
 
 class _MappedRows:
@@ -701,16 +752,24 @@ class _Rows:
     def __init__(self, dataset):
         self.dataset = dataset
 
-    def batches(self):
+    def batches(self, epoch=0):
         dataset = self.dataset
-        if hasattr(dataset, "reset"):
-            dataset.reset()
-        make = getattr(dataset, "create_tuple_iterator", None)
-        for batch in make(num_epochs=1) if make is not None else iter(dataset):
+        # What it reads of other data sets is of the same epoch, however often it was read before: a training that is resumed reads on.
+        _epoch.number = epoch
+        try:
+            if hasattr(dataset, "reset"):
+                dataset.reset()
+            make = getattr(dataset, "create_tuple_iterator", None)
+            batches = iter(make(num_epochs=1) if make is not None else dataset)
+            batch = next(batches, None)
+        finally:
+            _epoch.number = None
+        while batch is not None:  # a loop over `batches` might begin it anew
             yield [np.asarray(column) for column in (batch if isinstance(batch, (tuple, list)) else (batch,))]
+            batch = next(batches, None)
 
-    def rows(self):
-        for batch in self.batches():
+    def rows(self, epoch):
+        for batch in self.batches(epoch):
             yield from zip(*batch)
 
 
@@ -758,4 +817,4 @@ def _own_dataset(dataset):
     first = next(rows.batches())
     size = first[0].shape[0]
     count = dataset.get_dataset_size() if hasattr(dataset, "get_dataset_size") else sum(1 for _ in rows.batches())
-    return _data.stream(rows.rows, [f"column_{i}" for i in range(len(first))], count * size).batch(size, True)
+    return _data.stream(rows.rows, [f"column_{i}" for i in range(len(first))], count * size, by_epoch=True).batch(size, True)

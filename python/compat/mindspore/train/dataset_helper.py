@@ -14,11 +14,13 @@ class DatasetHelper:
             raise RuntimeError("For 'DatasetHelper', data sinking is not available: pass dataset_sink_mode=False, the steps are the same")
         self._dataset, self._num_workers = native_dataset(dataset, rows_of_ranks())
         self._epochs = None
-        self._epoch_num = epoch_num
+        self._epoch_num, self._num_opened = epoch_num, 0
 
     def __iter__(self):
         if self._epochs is None:
-            self._epochs = self._dataset.batches(num_epochs=self._epoch_num, num_workers=self._num_workers)
+            first_epoch = self._num_opened * max(self._epoch_num, 1)
+            self._num_opened += 1
+            self._epochs = self._dataset.batches(num_epochs=self._epoch_num, num_workers=self._num_workers, first_epoch=first_epoch)
         for _ in range(self._dataset.get_dataset_size()):
             row = next(self._epochs, None)
             if row is None:
