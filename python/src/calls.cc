@@ -89,7 +89,10 @@ struct CallForm {
       if (nb::isinstance<nb::list>(object)) return items;
       return nb::tuple(items);
     }
-    return nb::borrow(object);
+    if (!PyDict_CheckExact(object.ptr())) return nb::borrow(object);
+    nb::dict made;
+    for (const auto& [key, value] : nb::borrow<nb::dict>(object)) made[key] = fill(value, tensors);
+    return made;
   }
 };
 
@@ -166,6 +169,8 @@ void find_values(nb::handle object, std::vector<ir::Value>& values) {
     if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
   } else if (nb::isinstance<nb::tuple>(object) || nb::isinstance<nb::list>(object)) {
     for (const nb::handle item : object) find_values(item, values);
+  } else if (PyDict_CheckExact(object.ptr())) {
+    for (const auto& [key, value] : nb::borrow<nb::dict>(object)) find_values(value, values);
   }
 }
 
@@ -283,8 +288,14 @@ std::optional<Trace> trace_spread(nb::handle self, nn::Cell& cell, const nb::arg
 
 Trace trace(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs,
             const std::vector<Tensor>& inputs) {
+  static_cast<void>(take_holds_for_one_call());  // of a trace that has failed
   auto spread = trace_spread(self, cell, args, kwargs, inputs, spread_of(self));
-  return spread ? std::move(*spread) : *trace_spread(self, cell, args, kwargs, inputs, std::nullopt);
+  if (spread) return std::move(*spread);
+  if (take_holds_for_one_call()) {
+    throw nb::type_error(
+        "a function that is called on ranks changes a number of Python's that it looks at: let a parameter count");
+  }
+  return *trace_spread(self, cell, args, kwargs, inputs, std::nullopt);
 }
 
 std::shared_ptr<CompiledCall> compile_call(Trace traced) {
@@ -361,6 +372,13 @@ nb::object traced_programs(nb::handle self, bool is_signed) {
   return own["_unsigned"];
 }
 
+// Compiled unless the programs have its graph.
+nb::object run_traced(nb::handle programs, const Trace& traced, const std::vector<Tensor>& inputs) {
+  const auto program =
+      nb::cast<TracedPrograms&>(programs).program_for(traced.graph, traced.form.parameters, traced.spread);
+  return traced.form.run(*program, inputs);
+}
+
 // Inside construct() a call is traced; outside it runs at once, compiled once for each signature of its inputs, or,
 // where these have no signature or the cell has programs for that, for each graph that its trace gives.
 nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
@@ -376,10 +394,7 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   const nb::object by_place = map_tensors(args, note), by_name = map_tensors(kwargs, note);
   const bool is_signed = is_constant(by_place) && is_constant(by_name);
   if (const nb::object programs = traced_programs(self, is_signed); !programs.is_none()) {
-    const Trace traced = trace(self, cell, args, kwargs, inputs);
-    const auto program =
-        nb::cast<TracedPrograms&>(programs).program_for(traced.graph, traced.form.parameters, traced.spread);
-    return traced.form.run(*program, inputs);
+    return run_traced(programs, trace(self, cell, args, kwargs, inputs), inputs);
   }
   signature +=
       fmt::format(" {} {}", nb::cast<std::string>(nb::repr(by_place)), nb::cast<std::string>(nb::repr(by_name)));
@@ -387,7 +402,9 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   auto& calls = nb::cast<CompiledCalls&>(compiled).latest();
   auto call = calls.find(signature);
   if (call == nullptr) {
-    call = compile_call(trace(self, cell, args, kwargs, inputs));
+    Trace traced = trace(self, cell, args, kwargs, inputs);
+    if (take_holds_for_one_call()) return run_traced(traced_programs(self, /*is_signed=*/false), traced, inputs);
+    call = compile_call(std::move(traced));
     calls.add(signature, call);
   }
   return call->form.run(*call->program, inputs);

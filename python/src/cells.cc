@@ -307,6 +307,8 @@ once.)",
       "trainable_parameters", [](const nn::Cell& self) { return parameters_of(self, true); },
       "Those with requires_grad.");
   cell.def("children", &nn::Cell::children, nb::rv_policy::reference_internal, "(name, cell) of each child.");
+  cell.def("own_parameters", &nn::Cell::own_parameters,
+           "(name, parameter) of each that is the cell's own, by the name that it has here.");
   cell.def(
       "prefix_parameters",
       [](nn::Cell& self, const std::string& prefix, bool recurse) { self.prefix_parameters(prefix, recurse); },

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "python/src/bind.h"
+#include "python/src/known_values.h"
 #include "python/src/parameters.h"
 
 namespace tessera::python {
@@ -618,15 +619,26 @@ void bind_operators_of(nb::handle cls) {
 void bind_operators(nb::module_& m) {
   auto value =
       nb::class_<ir::Value>(m, "Value", "What an operator computes, inside construct(): a type without elements yet.");
-  const auto refuse = [&](const char* name, const char* what) {
-    method(value, name, [what](nb::handle) -> nb::object { refuse_use_as(what); });
+  // What is made of constants alone is known; a call f(tensor) of it gives the rest.
+  const auto if_known = [&](const char* name, const char* what, auto f) {
+    method(value, name, [what, f](nb::handle self) -> nb::object {
+      const auto tensor = known_value(nb::cast<ir::Value>(self));
+      if (!tensor) refuse_use_as(what);
+      return f(*tensor);
+    });
   };
-  refuse("__bool__", "truth");
-  refuse("__float__", "number");
-  refuse("__int__", "number");
-  refuse("__index__", "number");
-  refuse("asnumpy", "elements");
-  refuse("numpy", "elements");
+  const auto as = [](const char* builtin) {
+    return [builtin](const Tensor& tensor) { return nb::module_::import_("builtins").attr(builtin)(nb::cast(tensor)); };
+  };
+  if_known("__bool__", "truth", as("bool"));
+  if_known("__float__", "number", as("float"));
+  if_known("__int__", "number", as("int"));
+  if_known("__index__", "number", [](const Tensor& tensor) -> nb::object {
+    if (is_floating(tensor.dtype())) throw nb::type_error("a place is a whole number, this is a value of floats");
+    return nb::int_(static_cast<int64_t>(tensor.item()));
+  });
+  if_known("asnumpy", "elements", [](const Tensor& tensor) { return nb::cast(tensor).attr("numpy")(); });
+  if_known("numpy", "elements", [](const Tensor& tensor) { return nb::cast(tensor).attr("numpy")(); });
   value.def("__len__", [](nb::handle self) {
     const Shape shape = type_of(self).shape;
     if (shape.ndim() == 0) throw nb::type_error("a value without dims has no length");

@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "python/src/called_cells.h"
+#include "python/src/known_values.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
@@ -40,6 +42,14 @@ void end_job(int code, void*) {
   if (job_code == code) return;
   std::fflush(nullptr);
   _exit(job_code);
+}
+
+// In a child of fork(), called as end_job() is: before what was registered in the parent, and before what is static is
+// destroyed, which would wait for threads that are the parent's.
+void end_child(int code, void*) {
+  if (job != nullptr && getpid() == process_of_job) return;
+  std::fflush(nullptr);
+  _exit(code);
 }
 
 // Called as end_job() is, before it.
@@ -110,6 +120,23 @@ thread_local uint64_t num_differentiations = 0;
 void note_differentiation() { ++num_differentiations; }
 uint64_t differentiations() { return num_differentiations; }
 
+namespace {
+thread_local bool holds_for_one_call = false;
+}  // namespace
+void hold_for_one_call(const std::string& what) {
+  if (traced == nullptr) return;
+  if (is_traced_by_model()) {
+    throw nb::type_error(
+        fmt::format("{} is changed while the network is traced, which a Model does once for all steps: "
+                    "let a parameter count, Parameter(Tensor(0), requires_grad=False), or change it "
+                    "outside of construct()",
+                    what)
+            .c_str());
+  }
+  holds_for_one_call = true;
+}
+bool take_holds_for_one_call() { return std::exchange(holds_for_one_call, false); }
+
 void refuse_use_as(const char* what) {
   PyFrameObject* frame = PyEval_GetFrame();
   std::string line;
@@ -117,10 +144,12 @@ void refuse_use_as(const char* what) {
     const auto code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     line = fmt::format("{}:{}: ", nb::cast<std::string>(code.attr("co_filename")), PyFrame_GetLineNumber(frame));
   }
-  throw nb::type_error(fmt::format("{}construct() is traced: a value has no {} before the network runs. Use operators "
-                                   "(select, or an if of its own), or what is known of it: shape, dtype",
-                                   line, what)
-                           .c_str());
+  throw nb::type_error(
+      fmt::format("{}construct() is traced: a value has no {} before the network runs. Use operators "
+                  "(select, or an if of its own), or what is known of it: shape, dtype. A `while` "
+                  "becomes a `for` over a known number of turns, of which select takes those that count",
+                  line, what)
+          .c_str());
 }
 
 TraceScope::TraceScope(ir::Graph& graph) : outer_(traced) {
@@ -130,7 +159,9 @@ TraceScope::TraceScope(ir::Graph& graph) : outer_(traced) {
 TraceScope::~TraceScope() {
   if (traced != outer_) calls_.swap(traced_calls());
   traced = outer_;
-  if (traced == nullptr) forget_trace();
+  if (traced != nullptr) return;
+  forget_trace();
+  forget_known_values();
 }
 
 nb::object find_call(nb::handle cell, const std::vector<ir::Value>& inputs) {
@@ -218,6 +249,8 @@ void begin_anew_after(const std::exception& error) {
 }
 
 void fail_end() { on_exit(end_failed, nullptr); }
+
+void begin_child() { on_exit(end_child, nullptr); }
 
 Operation::Operation() : own_("operator"), graph_(traced != nullptr ? traced : &own_) {}
 
@@ -338,6 +371,12 @@ Program::Program(const ir::Graph& graph, const Parameters& parameters, const std
   ++programs_made;
   const WithoutGil computing;
   executable_ = compile(graph, spread);
+}
+
+Program::~Program() {
+  if (home_.is_here()) return;
+  static_cast<void>(executable_.release());
+  static_cast<void>(session_.release());
 }
 
 void Program::agree_on(const Parameters& parameters) {

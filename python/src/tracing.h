@@ -30,6 +30,12 @@ ir::Graph* current_graph();
 // elements.
 [[noreturn]] void refuse_use_as(const char* what);
 
+// What this thread traces holds for one call only: `what` has changed, which the next call will find otherwise. Throws
+// TypeError in a Model's trace, of which there is one for all steps. Nothing outside of traces.
+void hold_for_one_call(const std::string& what);
+// Whether that was said since the last time that this was asked.
+bool take_holds_for_one_call();
+
 // A call of a cell in the present trace.
 struct TracedCall {
   nb::handle cell;
@@ -104,6 +110,9 @@ class Program {
   // starts at zero and stays here. Throws InvalidArgument naming another parameter or state that is absent. With a
   // spread the graph is that of all ranks, which compile it together; else it is this rank's own.
   Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread = std::nullopt);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
 
   // Data inputs in the graph's order, and parameters of the names and types for which it was compiled; returns the
   // outputs that are no parameters or states, in the graph's order. Gives up the GIL while computing, and while another
@@ -131,6 +140,7 @@ class Program {
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<session::Executable> executable_;
   Turns turns_;
+  Home home_;
 };
 
 // What a graph without parameters was compiled into, once for all that ask for the same.
@@ -153,6 +163,9 @@ void leave(const std::string& failure, std::optional<int> failed_rank);
 void begin_anew_after(const std::exception& error);
 // The process, which is ending, and has left its job, fails: it ends with 1 where Python would say 0.
 void fail_end();
+// In a child that fork() has just made: the process will end at once where it ends by exit(), without what its parent
+// has registered to be done then; unless it joins a job of its own.
+void begin_child();
 
 // Whether a float makes an integer or bool tensor that it meets float32, and an int a bool one int64, and NumPy's
 // scalars count as numbers.

@@ -8,16 +8,23 @@ runs one branch where the test is Python's own, and both where it is a value:
     else:                          return (y,)            return (y,)
         y = -x                 (y,) = choose(x > 0, body, other, (y,), "line 3")
 
-A variable becomes select(test, body's, other's), so does what is returned, and so does a parameter that is assigned. Other
-attributes cannot be set where a value decides. An `if` in which a loop is left (break, continue) or that returns from
-within a loop stays as it is: its test must be Python's own.
+A variable becomes select(test, body's, other's), so does what is returned, so does a parameter that is assigned, and so do the items of
+a list that a variable holds and that both branches make as long. Other attributes cannot be set, and other lists cannot be changed,
+where a value decides. An `if` in which a loop is left (break, continue) or that returns from within a loop stays as it is: its test
+must be Python's own. What is made of constants alone is known while it is traced, and counts as Python's own: loops may count with it.
+
+`self.count += 1` for a number of Python's, or `self.begun = True`, changes what the next call does: what is traced then holds for one call,
+and a Model, which traces once, refuses it.
 
 `y[key] = x` gives the variable y a new value where it is a tensor, `y = set_item(y, (key,), x, ...)`; other names of the tensor keep the
 old one. All this holds in construct(), in functions that are compiled or differentiated, and, as a call f(x) becomes called(f)(x), in what they
-call, as far as it has a source in Python. In other functions an `if` must be Python's own, and a value's items cannot be set.
+call, an object with __call__(), too, as far as it has a source in Python. In other functions an `if` must be Python's own, and a value's items
+cannot be set.
 """
 import ast
+import collections
 import copy
+import functools
 import inspect
 import operator
 import textwrap
@@ -28,10 +35,15 @@ import numpy as np
 from tessera import _indexing, _tessera, _truths
 
 _CHOOSE, _UNSET, _SET_ITEM, _CALLED = "__tessera_choose", "__tessera_unset", "__tessera_set_item", "__tessera_called"
+_CHANGED = "__tessera_changed"
 _OWN = ("tessera", "mindspore")  # packages that are written to be traced
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ENDS = (ast.Return, ast.Raise)
+# What changes as a whole where it stands, and the methods that do it.
+_CHANGEABLE = (list, dict, set, bytearray, collections.deque)
+_CHANGING = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove", "reverse", "setdefault", "sort",
+             "update"}
 
 _rewritten = weakref.WeakKeyDictionary()  # construct() as written: as it is traced, None: as it is
 
@@ -73,23 +85,32 @@ def traced(function):
 
 def called(function):
     """What is called in a function's place where that is rewritten."""
-    return traced(function) if isinstance(function, (types.FunctionType, types.MethodType)) and not _is_own(function) else function
+    if isinstance(function, (types.FunctionType, types.MethodType)):
+        return function if _is_own(function) else traced(function)
+    if type(function) is functools.partial:
+        return functools.partial(called(function.func), *function.args, **function.keywords)
+    call = None if isinstance(function, (type, _tessera.nn.Cell)) else getattr(type(function), "__call__", None)
+    return types.MethodType(traced(call), function) if isinstance(call, types.FunctionType) and not _is_own(call) else function
 
 
 def _is_own(function):
     return (function.__module__ or "").partition(".")[0] in _OWN
 
 
-def choose(test, body, other, variables, where, targets=()):
+def choose(test, body, other, variables, where, targets=(), changes=()):
     """What body(*variables) or other(*variables) returns; of both where the test is a value. targets: what else they set, (text,
-    function that returns it)."""
+    function that returns it). changes: the same of what they call methods of that may change it."""
     if isinstance(test, _tessera.nn.Parameter):
         test = _tessera.ops.not_equal(test, 0)
-    if not isinstance(test, _tessera.Value):
+    if not isinstance(test, _tessera.Value) or _tessera.nn.is_known(test):
         return body(*variables) if test else other(*variables)
     for text, get in targets:
         if not _is_parameter(get):
             raise TypeError(f"{where}: {text} is set in an `if` on a value; that takes a variable or a Parameter")
+    for text, get in changes:
+        if isinstance(_got(get), _CHANGEABLE):
+            raise TypeError(f"{where}: {text} is changed in an `if` on a value, which traces both branches: collect values in a list that is a variable of "
+                            "the function, or behind the `if` what select() gives")
     if test.size != 1:
         raise TypeError(f"{where}: an `if` needs one truth, the condition has the shape {test.shape}; use select")
     if test.dtype != _tessera.bool_:
@@ -98,7 +119,8 @@ def choose(test, body, other, variables, where, targets=()):
         test = _tessera.ops.reshape(test, ())
     _Branches.depth += 1
     try:
-        return _merge(test, *_tessera.nn.trace_branches(test, lambda: body(*variables), lambda: other(*variables)), where)
+        # Neither branch sees what the other one does to a list.
+        return _merge(test, *_tessera.nn.trace_branches(test, lambda: body(*_apart(variables)), lambda: other(*_apart(variables))), where)
     finally:
         _Branches.depth -= 1
 
@@ -140,11 +162,29 @@ def set_item(variable, keys, value, change, text, where):
         raise type(error)(f"{where}: {text}: {error}") from None
 
 
-def _is_parameter(get):
+def _apart(variables):
+    return [copy.copy(variable) if isinstance(variable, _CHANGEABLE) else variable for variable in variables]
+
+
+def _got(get):
     try:
-        return isinstance(get(), _tessera.nn.Parameter)
+        return get()
     except (AttributeError, NameError):
-        return False  # not set yet
+        return None  # not set yet
+
+
+def _is_parameter(get):
+    return isinstance(_got(get), _tessera.nn.Parameter)
+
+
+def changed(get, new, is_of_itself, text, where):
+    """`new`, which is to be what get() returns; is_of_itself: it is made of what that was."""
+    kinds = (int, float, str) if is_of_itself else bool
+    if isinstance(new, kinds) and _tessera.nn.is_tracing():
+        old = _got(get)
+        if isinstance(old, kinds) and old != new:
+            _tessera.nn.hold_for_one_call(f"{where}: {text}")
+    return new
 
 
 def _is_number(value):
@@ -194,7 +234,7 @@ def _rewrite(function):
     definition = tree.body[0]
     if getattr(definition, "name", "") != function.__code__.co_name:
         return None  # a lambda: its lines are those of the statement around it
-    kinds = (ast.If, ast.IfExp) if _is_own(function) else (ast.If, ast.IfExp, ast.Not, ast.BoolOp, ast.Call)
+    kinds = (ast.If, ast.IfExp) if _is_own(function) else (ast.If, ast.IfExp, ast.Not, ast.BoolOp, ast.Call, ast.AugAssign, ast.Assign)
     if not isinstance(definition, ast.FunctionDef) or not any(isinstance(n, kinds) or _is_stored_item(n) for n in ast.walk(definition)):
         return None
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in _inner(definition.body)):
@@ -206,12 +246,16 @@ def _rewrite(function):
     variables = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
     items = _Items(variables, function.__code__.co_filename, first - 1)
     declared = [node for node in _inner(definition.body) if isinstance(node, (ast.Global, ast.Nonlocal))]
+    outer = {name for statement in declared for name in statement.names}
+    if not _is_own(function):
+        numbers = _Numbers(outer, function.__code__.co_filename, first - 1)
+        definition.body = [numbers.visit(statement) for statement in definition.body]
     body = [_Undeclared().visit(items.visit(statement)) for statement in definition.body]
     if not _is_own(function):
         body = [_Calls().visit(_truths.Rewriter().visit(statement)) for statement in body]
-    definition.body = declared + _Rewriter(function.__code__.co_filename, first - 1, declared).function_body(body)
+    definition.body = declared + _Rewriter(function.__code__.co_filename, first - 1, declared, variables - outer).function_body(body)
     # The names that the function takes from around it are parameters of a function around the new one.
-    free = (*function.__code__.co_freevars, _CHOOSE, _UNSET, _SET_ITEM, _CALLED, _truths.NAME)
+    free = (*function.__code__.co_freevars, _CHOOSE, _UNSET, _SET_ITEM, _CALLED, _CHANGED, _truths.NAME)
     outer = ast.FunctionDef(name="outer", args=_arguments(free), body=[definition], decorator_list=[], returns=None)
     module = ast.fix_missing_locations(ast.Module(body=[outer], type_ignores=[]))
     ast.increment_lineno(module, first - 1)
@@ -219,7 +263,7 @@ def _rewrite(function):
     code = _code_named(_code_named(made, "outer"), definition.name)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     cells |= {_CHOOSE: types.CellType(choose), _UNSET: types.CellType(Unset("a variable was read before it was set")),
-              _SET_ITEM: types.CellType(set_item), _CALLED: types.CellType(called), _truths.NAME: types.CellType(_truths.Truths)}
+              _SET_ITEM: types.CellType(set_item), _CALLED: types.CellType(called), _CHANGED: types.CellType(changed), _truths.NAME: types.CellType(_truths.Truths)}
     new = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__,
                              tuple(cells[name] for name in code.co_freevars))
     new.__kwdefaults__ = function.__kwdefaults__
@@ -269,6 +313,22 @@ def _targets(statements, outer):
     return list(found.items())
 
 
+def _changes(statements):
+    """What the statements call methods of that change a list or the like, each as (text, expression)."""
+    found = {}
+    for node in _inner(statements):
+        call = _uncalled(node.func) if isinstance(node, ast.Call) else None
+        if isinstance(call, ast.Attribute) and call.attr in _CHANGING and not any(isinstance(part, ast.Call) for part in ast.walk(call.value)):
+            found[ast.unparse(call.value)] = call.value
+    return list(found.items())
+
+
+def _uncalled(function):
+    """f of called(f)."""
+    is_call = isinstance(function, ast.Call) and isinstance(function.func, ast.Name) and function.func.id == _CALLED
+    return function.args[0] if is_call else function
+
+
 def _leaves_loop(statements):
     """Whether a break or continue of a loop around, a yield, or a return from within a loop is among them."""
     for node in statements:
@@ -287,9 +347,9 @@ def _returns(statements):
 
 
 class _Rewriter:
-    def __init__(self, path, first_line, declared):
-        """declared: the function's global and nonlocal statements, which its branches need too."""
-        self.path, self.first_line, self.declared = path, first_line, declared
+    def __init__(self, path, first_line, declared, variables):
+        """declared: the function's global and nonlocal statements, which its branches need too; variables: its own."""
+        self.path, self.first_line, self.declared, self.variables = path, first_line, declared, variables
         self.outer = {name for statement in declared for name in statement.names}
         self.count = 0
 
@@ -299,10 +359,10 @@ class _Rewriter:
         for i, statement in enumerate(statements):
             if isinstance(statement, ast.If) and _returns([statement]) and not _leaves_loop([statement]) and not self.is_nested_return(statement):
                 rest = statements[i + 1:]
-                targets = _targets([statement, *rest], self.outer)
+                targets, changes = _targets([statement, *rest], self.outer), _changes([statement, *rest])
                 body = self.function_body(self.ended(statement.body, rest))
                 other = self.function_body(self.ended(statement.orelse, rest))
-                return made + self.returning_choice(statement, body, other, targets)
+                return made + self.returning_choice(statement, body, other, targets, changes)
             made += self.statement(statement)
         return made
 
@@ -324,7 +384,7 @@ class _Rewriter:
         """The statements that take its place."""
         if isinstance(statement, _SCOPES):
             return [statement]
-        targets = _targets([statement], self.outer)
+        targets, changes = _targets([statement], self.outer), _changes([statement])
         for field in ("body", "orelse", "finalbody"):
             inner = getattr(statement, field, None)
             if isinstance(inner, list):
@@ -333,7 +393,7 @@ class _Rewriter:
             handler.body = [made for part in handler.body for made in self.statement(part)]
         statement = _Expressions(self).visit(statement)
         if isinstance(statement, ast.If) and not _leaves_loop([statement]) and not _returns([statement]):
-            return self.choice(statement, targets)
+            return self.choice(statement, targets, changes)
         return [statement]
 
     def where(self, node):
@@ -345,30 +405,36 @@ class _Rewriter:
         return names, [ast.FunctionDef(name=name, args=_arguments(variables), body=copy.deepcopy(self.declared) + statements, decorator_list=[], returns=None)
                        for name, statements in zip(names, (body, other))]
 
-    def call(self, node, test, body, other, variables, targets=()):
+    def call(self, node, test, body, other, variables, targets=(), changes=()):
         # Variables that are not set yet: a name is looked up among the locals.
         now = [ast.Call(func=ast.Attribute(value=ast.Call(func=_load("locals"), args=[], keywords=[]), attr="get", ctx=ast.Load()),
                         args=[ast.Constant(value=name), _load(_UNSET)], keywords=[]) for name in variables]
-        sets = [ast.Tuple(elts=[ast.Constant(value=text), _lambda(read)], ctx=ast.Load())
-                for text, read in targets]
+        sets, changed = ([ast.Tuple(elts=[ast.Constant(value=text), _lambda(copy.deepcopy(read))], ctx=ast.Load()) for text, read in found]
+                         for found in (targets, changes))
         return ast.Call(func=_load(_CHOOSE), args=[test, body, other, ast.Tuple(elts=now, ctx=ast.Load()), ast.Constant(value=self.where(node)),
-                                                   ast.Tuple(elts=sets, ctx=ast.Load())], keywords=[])
+                                                   ast.Tuple(elts=sets, ctx=ast.Load()), ast.Tuple(elts=changed, ctx=ast.Load())], keywords=[])
 
-    def choice(self, node, targets):
-        variables = _assigned(node.body + node.orelse, self.outer)
+    def parted(self, statements, changes):
+        """(the function's own variables that the statements set or change, what else they change)."""
+        variables = _assigned(statements, self.outer)
+        variables += [text for text, _ in changes if text in self.variables and text not in variables]
+        return variables, [(text, read) for text, read in changes if text not in self.variables]
+
+    def choice(self, node, targets, changes):
+        variables, changes = self.parted(node.body + node.orelse, changes)
         result = ast.Return(value=ast.Tuple(elts=[_load(name) for name in variables], ctx=ast.Load()))
         names, functions = self.branches(node.body + [result], node.orelse + [copy.deepcopy(result)], variables)
-        call = self.call(node, node.test, _load(names[0]), _load(names[1]), variables, targets)
+        call = self.call(node, node.test, _load(names[0]), _load(names[1]), variables, targets, changes)
         if not variables:
             return self.placed(node, functions + [ast.Expr(value=call)])
         target = ast.Tuple(elts=[ast.Name(id=name, ctx=ast.Store()) for name in variables], ctx=ast.Store())
         return self.placed(node, functions + [ast.Assign(targets=[target], value=call)])
 
-    def returning_choice(self, node, body, other, targets):
+    def returning_choice(self, node, body, other, targets, changes):
         test = _Expressions(self).visit(node.test)
-        variables = _assigned(body + other, self.outer)
+        variables, changes = self.parted(body + other, changes)
         names, functions = self.branches(body, other, variables)
-        call = self.call(node, test, _load(names[0]), _load(names[1]), variables, targets)
+        call = self.call(node, test, _load(names[0]), _load(names[1]), variables, targets, changes)
         return self.placed(node, functions + [ast.Return(value=call)])
 
     def placed(self, node, statements):
@@ -407,6 +473,48 @@ class _Expressions(ast.NodeTransformer):
 
 def _is_stored_item(node):
     return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+
+
+class _Numbers(ast.NodeTransformer):
+    """x.n += 1 and x.n = value for attributes of variables, and for variables of `outer` functions."""
+
+    def __init__(self, outer, path, first_line):
+        self.outer, self.path, self.first_line = outer, path, first_line
+
+    def visit(self, node):
+        return node if isinstance(node, _SCOPES) else super().visit(node)
+
+    def visit_Assign(self, node):
+        if len(node.targets) != 1 or not self.is_kept(node.targets[0]):
+            return node
+        text = ast.unparse(node.targets[0])
+        is_of_itself = any(isinstance(inner, type(node.targets[0])) and ast.unparse(inner) == text for inner in ast.walk(node.value))
+        return self.placed(node, node.targets[0], node.value, is_of_itself)
+
+    def visit_AugAssign(self, node):
+        if not self.is_kept(node.target):
+            return node
+        change = ast.Attribute(value=ast.Attribute(value=_load(_CHANGED), attr="by", ctx=ast.Load()), attr=_CHANGES[type(node.op)], ctx=ast.Load())
+        return self.placed(node, node.target, ast.Call(func=change, args=[self.read(node.target), node.value], keywords=[]), True)
+
+    def is_kept(self, target):
+        """Whether what is set is there at the next call."""
+        base = target
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        return isinstance(base, ast.Name) and (base is not target or base.id in self.outer)
+
+    @staticmethod
+    def read(target):
+        read = copy.deepcopy(target)
+        read.ctx = ast.Load()
+        return read
+
+    def placed(self, node, target, value, is_of_itself):
+        where = f"{self.path}:{node.lineno + self.first_line}"
+        call = ast.Call(func=_load(_CHANGED), args=[_lambda(self.read(target)), value, *[ast.Constant(value=part) for part in (
+            is_of_itself, ast.unparse(target), where)]], keywords=[])
+        return ast.fix_missing_locations(ast.copy_location(ast.Assign(targets=[target], value=call), node))
 
 
 class _Items(ast.NodeTransformer):
@@ -452,6 +560,13 @@ _CHANGES = {ast.Add: "iadd", ast.Sub: "isub", ast.Mult: "imul", ast.Div: "itrued
             ast.MatMult: "imatmul", ast.BitAnd: "iand", ast.BitOr: "ior", ast.BitXor: "ixor", ast.LShift: "ilshift", ast.RShift: "irshift"}
 
 
+def _is_ours(function):
+    """Whether the expression is what is called here in any case: a function of this module's, or one that looks at its caller."""
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return getattr(function, "id", "") in (_SET_ITEM, _CHANGED, "super", "locals")
+
+
 class _Calls(ast.NodeTransformer):
     """f(x) for what a variable, an attribute or an item holds."""
 
@@ -461,7 +576,7 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node):
         self.generic_visit(node)
-        if isinstance(node.func, (ast.Name, ast.Attribute, ast.Subscript)) and getattr(node.func, "id", "") not in (_SET_ITEM, "super", "locals"):
+        if isinstance(node.func, (ast.Name, ast.Attribute, ast.Subscript)) and not _is_ours(node.func):
             node.func = ast.copy_location(ast.Call(func=_load(_CALLED), args=[node.func], keywords=[]), node.func)
         return ast.fix_missing_locations(node)
 
@@ -474,6 +589,7 @@ class _Key:
 
 
 set_item.key = _Key()
+changed.by = operator
 
 
 class _Mangler(ast.NodeTransformer):

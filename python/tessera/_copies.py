@@ -9,7 +9,7 @@ _OWN = {"_calls", "_changes", "_phases", "_programs", "_random_step", "_unsigned
 
 
 def _copy_parameter(self, memo, name=None):
-    """Named as this one; in the copy of a cell, `name` given, by its place there."""
+    """Named as this one; in the copy of a cell, `name` given, by its place there unless this one's name is given, too."""
     made = type(self).__new__(type(self))
     nn.Parameter.__init__(made, self.whole_value(), name=self.name if name is None else name, requires_grad=self.requires_grad,
                           layerwise_parallel=self.layerwise_parallel, parallel_optimizer=self.parallel_optimizer, comm_fusion=self.comm_fusion)
@@ -39,7 +39,7 @@ def _copy_cell(self, memo):
         own = theirs[path]
         if memo.setdefault(id(parameter), own) is own:
             own.set_data(parameter.whole_value())
-            own.requires_grad, own.comm_fusion = parameter.requires_grad, parameter.comm_fusion
+            own.requires_grad, own.comm_fusion, own.given_name = parameter.requires_grad, parameter.comm_fusion, parameter.given_name
     return made
 
 

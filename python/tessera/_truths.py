@@ -11,7 +11,10 @@ NAME = "__tessera_truths"
 
 
 def _is_value(x):
-    return isinstance(x, (_tessera.Value, _tessera.nn.Parameter)) and _tessera.nn.is_tracing()
+    """Whether only a run knows it."""
+    if isinstance(x, _tessera.Value):
+        return not _tessera.nn.is_known(x)
+    return isinstance(x, _tessera.nn.Parameter) and _tessera.nn.is_tracing()
 
 
 def _truth(x):

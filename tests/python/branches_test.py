@@ -332,3 +332,156 @@ def test_a_variable_that_one_branch_sets_cannot_be_used_afterwards(use):
 
     with pytest.raises(UnboundLocalError, match="one branch of this `if` sets the variable"):
         run(construct, 1)
+
+
+@pytest.mark.parametrize("limit", [0, 3, 40])
+def test_what_is_made_of_constants_alone_is_known_while_it_is_traced(limit):
+    end = tessera.Tensor(limit)
+
+    def construct(self, x):
+        i, seen = tessera.Tensor(0) + 0, []
+        while i < end and not i > 100:
+            if i % 2 == 0:
+                seen.append(int(i))
+            i = i + 1
+            x = x + float(i) if i != 3 else "no tensor" if i == 4 else x
+        for k in range(i):
+            x = x + k
+        assert seen == list(range(0, limit, 2)) and int(i) == limit == [*range(50)][i]
+        return x
+
+    assert run(construct, 1)[0].item() == 1 + sum(i + 1 + i for i in range(limit)) - (3 if limit >= 3 else 0)
+
+
+def test_what_an_input_or_a_parameter_is_made_of_is_not_known():
+    def construct(self, x):
+        one = tessera.Tensor(1.0)
+        known = [nn.is_known(value) for value in (one + 1, x * 0, self.w + 1, ops.select(x > 0, one, one), ops.zeros_like(x) + 1)]
+        assert known[:3] == [True, False, False] and not known[3]
+        return x
+
+    run(construct, 1, w=tessera.Parameter(1.0))
+
+
+@pytest.mark.parametrize("x, expected", [(2, [2, 4, 7]), (-2, [2, -4, 9])])
+def test_a_list_that_both_branches_make_as_long_has_items_of_the_one_that_holds(x, expected):
+    def items_of(x, doubled):
+        items, other = [x * x / 2], {"a": x}
+        if x > 0:
+            items.append(x * 2)
+            items.extend([x + 5])
+            other.update(b=1.0)
+        else:
+            if doubled:
+                items.append(x + x)
+            items.append(x * 0 + 9)
+            other.update(b=2.0)
+        other.update(c=other["b"])
+        return items[0], items[1], items[2] * other["c"] / other["b"]
+
+    class Listed(nn.Cell):
+        def construct(self, x):
+            return ops.stack(items_of(x, True))
+
+    assert Listed()(tessera.Tensor(float(x))).numpy().tolist() == expected
+
+
+def lengthens(self, x):
+    items = [x]
+    if x > 0:  # here
+        items.append(x)
+    return items[0]
+
+
+def keeps_in_an_attribute(self, x):
+    if x > 0:  # here
+        self.items.append(x)
+    return x
+
+
+def keeps_by_a_flag(self, x):
+    if x > 0:  # here
+        if self.items is not None:
+            self.items.append(x)
+    return x
+
+
+OUTSIDE = []
+
+
+def keeps_outside(self, x):
+    if x > 0:  # here
+        OUTSIDE.append(x)
+    return x
+
+
+@pytest.mark.parametrize("construct, message", [(lengthens, "the branches of this `if` give a list and a list"), (keeps_in_an_attribute, "self.items is changed"),
+                                                (keeps_by_a_flag, "self.items is changed"), (keeps_outside, "OUTSIDE is changed")])
+def test_a_list_that_no_select_can_be_is_refused_with_its_line(construct, message):
+    with pytest.raises(TypeError, match=message) as error:
+        run(construct, 1, items=[])
+    assert line_of(construct, "# here") in str(error.value) and not OUTSIDE
+
+
+class Accumulator:
+    """An object that is called: it holds parameters and decides by one of them."""
+
+    def __init__(self, every):
+        self.every = every
+        self.sum, self.counter = tessera.Parameter(0.0), tessera.Parameter(tessera.Tensor(1))
+        self.given = tessera.Parameter(0.0)
+
+    def __call__(self, x):
+        self.sum.assign(self.sum + x)
+        if self.counter % self.every == 0:
+            self.given.assign(self.sum + 0)
+            self.sum.assign(self.sum * 0)
+        self.counter.assign(self.counter + 1)
+        return True
+
+
+def test_an_object_that_is_called_decides_by_values_as_a_function_does():
+    class Step(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.__dict__["add_up"] = Accumulator(3)
+
+        def construct(self, x):
+            self.add_up(x)
+            return x
+
+    step, seen = Step(), []
+    for i in range(1, 8):
+        step(tessera.Tensor(float(i)))
+        seen.append((step.add_up.given.numpy().item(), step.add_up.sum.numpy().item()))
+    assert seen == [(0, 1), (0, 3), (6, 0), (6, 4), (6, 9), (15, 0), (15, 7)]
+
+
+class Counts(nn.Cell):
+    """Numbers of Python's that construct() changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.begun = 0, False
+        self.fc = nn.Dense(1, 1)
+
+    def construct(self, x):
+        self.calls += 1
+        if not self.begun:
+            x = x * 0
+            self.begun = True
+        return self.fc(x) * 0 + (x if self.calls % 2 == 0 else -x)
+
+
+def test_a_number_of_pythons_that_construct_changes_counts_calls():
+    cell, x = Counts(), tessera.Tensor([[3.0]])
+    assert [cell(x).numpy().item() for _ in range(5)] == [0, 3, -3, 3, -3] and cell.calls == 5
+    before = nn.num_compiled()
+    assert [cell(x).numpy().item() for _ in range(2)] == [3, -3] and nn.num_compiled() == before
+
+
+def test_a_model_refuses_a_network_that_counts_with_a_number_of_pythons():
+    ones = np.ones((4, 1), np.float32)
+    model = tessera.Model(Counts(), nn.MSELoss(), nn.Momentum(learning_rate=0.1))
+    with pytest.raises(TypeError, match=r"branches_test.py:\d+: self.calls is changed while the network is traced, .* let a parameter count"):
+        model.train(1, data.tensors({"x": ones, "y": ones}).batch(2))

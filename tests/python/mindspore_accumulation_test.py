@@ -159,3 +159,61 @@ def test_the_example_accumulates_as_by_hand_on_any_number_of_ranks(ranks, mode, 
     # Of three batches the last that is only added, and the update.
     steps = [(int(e), int(s)) for e, s in re.findall(r"epoch: (\d+) step: (\d+), loss is ", out)]
     assert sorted(set(steps)) == [(e, s) for e in (1, 2) for s in (2, 3, 5, 6, 8, 9, 11, 12)]
+
+
+class Accumulator:
+    """Adds up gradients, and updates by their sum at every `steps`-th call: an object of a plain class, whose counter is a parameter."""
+
+    def __init__(self, optimizer, steps):
+        self.optimizer, self.steps = optimizer, steps
+        self.held = optimizer.parameters.clone(prefix="held", init="zeros")
+        self.zeros = optimizer.parameters.clone(prefix="zeros", init="zeros")
+        self.counter = ms.Parameter(Tensor(1, ms.int32), "counter")
+        self.map = ops.HyperMap()
+
+    def __call__(self, gradients):
+        self.map(ops.partial(ops.assign_add), self.held, gradients)
+        if self.counter % self.steps == 0:
+            self.optimizer(self.held)
+            self.map(ops.partial(ops.assign), self.held, self.zeros)
+        ops.assign_add(self.counter, Tensor(1, ms.int32))
+        return True
+
+
+class CountingCell(nn.Cell):
+    """The same as a cell, whose counter is a number of Python's."""
+
+    def __init__(self, optimizer, steps):
+        super().__init__(auto_prefix=False)
+        self.optimizer, self.steps = optimizer, steps
+        self.held = optimizer.parameters.clone(prefix="held", init="zeros")
+        self.calls = 0
+
+    def construct(self, gradients):
+        self.calls = self.calls + 1
+        for held, gradient in zip(self.held, gradients):
+            ops.assign_add(held, gradient)
+        if self.calls % self.steps == 0:
+            self.optimizer(self.held)
+            for held in self.held:
+                ops.assign(held, ops.zeros_like(held))
+        return True
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize("make", [Accumulator, CountingCell])
+@pytest.mark.parametrize("steps", [2, 3])
+def test_an_accumulator_that_counts_its_calls_updates_at_every_so_manyth(mode, make, steps):
+    ms.set_context(mode=mode)
+    net, with_loss, optimizer = regression()
+    accumulator = make(optimizer, steps)
+    gradients_of = ms.value_and_grad(lambda x, y: with_loss(x, y), None, optimizer.parameters)
+
+    @ms.jit
+    def step(x, y):
+        loss, gradients = gradients_of(x, y)
+        return ops.depend(loss, accumulator(gradients))
+
+    for i, (x, y) in enumerate(batches(), 1):
+        step(Tensor(x), Tensor(y))
+        assert_equal(net, ByHand().train(batches()[:i // steps * steps], steps))

@@ -160,7 +160,7 @@ def test_a_parameter_that_is_renamed_while_it_is_traced_is_an_error_and_not_zero
 
         def construct(self, x):
             y = x * self.w
-            self.w.own_name = "other"
+            self.w.name = "other"
             return y
 
     with pytest.raises(ValueError, match='graph forward reads the parameter "w", but .* a parameter must keep its name'):
@@ -241,6 +241,44 @@ class TestNames:
         assert constexpr(len)((1, 2)) == constexpr()(len)((1, 2)) == 2
         assert F.identity(3) == 3 and ms.__version__ == __version__
         nn.Dense(1, 1).set_jit_config(JitConfig("O1"))
+
+    def test_decorators_of_layers_and_operators(self):
+        from mindspore._extends import cell_attr_register
+        from mindspore.ops.primitive import Primitive, _primexpr, constexpr, prim_attr_register
+
+        class Scaled(nn.Cell):
+            @cell_attr_register
+            def __init__(self, size, factor=2):
+                super().__init__()
+                self.size, self.factor = size, factor
+
+        class Named(Scaled):
+            @cell_attr_register(attrs=["factor", "absent"])
+            def __init__(self, factor):
+                super().__init__(3, factor=factor)
+
+        class Own(Primitive):
+            @prim_attr_register
+            def __init__(self, axis=0, *, keep=True):
+                self.init_prim_io_names(inputs=["x"], outputs=["y"])
+                self.axis = axis
+
+        assert Scaled(3).cell_init_args == "Scaleddict_values([3])" and Scaled(3, factor=1).cell_init_args == "Scaleddict_values([3, 1])"
+        assert Named(5).cell_init_args == "Named[5]" and nn.ReLU().cell_init_args == ""
+        own = Own(1)
+        assert own.name == "Own" and own.init_attrs == {"axis": 1, "keep": True} and own.attrs["axis"] == own.axis == 1
+        assert own.attrs["input_names"] == ["x"] and Own.__init__.decorated_func.__name__ == "__init__"
+        assert _primexpr(len)((1, 2)) == _primexpr()(len)((1, 2)) == constexpr(get_instance=False)(len)()((1, 2)) == 2
+
+        @constexpr
+        def halved(shape):
+            return tuple(size // 2 if size > 1 else size for size in shape)
+
+        class Halves(nn.Cell):
+            def construct(self, x):
+                return ops.zeros(halved(x.shape), x.dtype) + ops.reduce_sum(x)
+
+        assert Halves()(Tensor(np.ones((4, 1), np.float32))).asnumpy().tolist() == [[4], [4]]
 
 
 # --- what cannot train
