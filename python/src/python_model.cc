@@ -127,6 +127,9 @@ PythonModel::PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optim
 
 PythonModel::~PythonModel() {
   std::erase_if(python_models(), [&](const auto& entry) { return entry.first == model_.get(); });
+  if (home_.is_here()) return;
+  static_cast<void>(held_.release());
+  static_cast<void>(model_.release());
 }
 
 void PythonModel::let_others_in() {
@@ -229,10 +232,11 @@ void PythonModel::warn_if_alone_among_ranks() const {
       ranks);
 }
 
-// Of all models, in the order in which they were made. Throws the first error; further ones are logged.
 void finish_all_saves() {
   std::vector<nb::object> models;
-  for (const auto& [model, object] : python_models()) models.push_back(nb::borrow(object));
+  for (const auto& [model, object] : python_models()) {
+    if (nb::cast<PythonModel&>(object).is_of_this_process()) models.push_back(nb::borrow(object));
+  }
   std::exception_ptr first;
   for (const auto& object : models) {
     train::Model& model = nb::cast<PythonModel&>(object).as_it_is();

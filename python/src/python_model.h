@@ -63,6 +63,8 @@ class PythonModel {
   train::Model& model();
   // With whatever values it has.
   train::Model& as_it_is() { return *model_; }
+  // False in a child of fork(), of a model of its parent's.
+  bool is_of_this_process() const { return home_.is_here(); }
   void changed() { held_->invalidate(); }
   // The newest values of its parameters, and what has been changed of its cells.
   void take();
@@ -80,6 +82,7 @@ class PythonModel {
   auto renewing(const F& f) -> decltype(f());
   void warn_if_alone_among_ranks() const;
 
+  Home home_;
   Turns turns_;
   std::vector<std::shared_ptr<nn::Parameter>> kept_;  // those that held_ names
   std::shared_ptr<Observers> observers_;

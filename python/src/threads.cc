@@ -1,10 +1,13 @@
 #include "python/src/threads.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -24,9 +27,19 @@ struct Shared {
 
 thread_local int visits_of_thread = 0;
 
+Shared& shared();
+
+// In a child that fork() has just made none of the parent's other threads is here, and one of them may have the mutex.
+void begin_anew_in_child() {
+  auto* state = new (&shared()) Shared();
+  state->num_within = visits_of_thread > 0 ? 1 : 0;
+}
+
 // Never destroyed: threads may outlive what is static.
 Shared& shared() {
   static auto& state = *new Shared();
+  static const int registered = pthread_atfork(nullptr, nullptr, begin_anew_in_child);
+  static_cast<void>(registered);
   return state;
 }
 
@@ -153,6 +166,12 @@ void Turns::enter() {
   {
     const std::lock_guard lock(shared().mutex);
     if (try_take(me)) return;
+    if (!home_.is_here() && owner_ != std::thread::id()) {
+      throw Error(
+          "this process was made by fork() while another thread of its parent was in the model: make a model of its "
+          "own "
+          "here, or start processes before the training begins");
+    }
   }
   const WithoutGil computing;
   std::unique_lock lock(shared().mutex);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <deque>
@@ -91,6 +92,16 @@ void raise_signals();
 // after the timeout.
 bool end_threads(int64_t timeout_ms);
 
+// Says in which process an object was made. In a child of fork() an object of its parent's is let be, not destroyed:
+// its threads are the parent's, they may hold its locks, and what it is connected to is not the child's.
+class Home {
+ public:
+  bool is_here() const { return process_ == getpid(); }
+
+ private:
+  pid_t process_ = getpid();
+};
+
 // Whose turn it is in one model. A thread that is in it may come in again: callbacks do.
 class Turns {
  public:
@@ -99,7 +110,8 @@ class Turns {
   Turns& operator=(const Turns&) = delete;
 
   // Waits until no other thread is in. Needs the GIL, which it gives up while it waits; throws what raise_signals()
-  // throws, and Error where the other thread waits for a model that this one is in.
+  // throws, and Error where the other thread waits for a model that this one is in, or is one of the process that this
+  // one was made of by fork().
   void enter();
   void leave();
   // Without the GIL: lets those in that wait. Throws what raise_signals() throws; also then this thread is in.
@@ -111,6 +123,7 @@ class Turns {
   bool leads_to(std::thread::id me) const;
   void wait(std::unique_lock<std::mutex>& lock, std::thread::id me, int depth, bool hears_signals);
 
+  Home home_;
   // Guarded by one mutex of all models.
   std::thread::id owner_;
   int depth_ = 0;

@@ -82,6 +82,7 @@ def _place():
 def _note_fork():
     global _place_of_parent
     _place_of_parent = _place()
+    _tessera._begin_child()
 
 
 def has_place_of_parent():

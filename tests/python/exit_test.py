@@ -162,6 +162,20 @@ if os.fork() == 0:
     sys.exit(5)
 os.wait()
 meet()
+""", "a child of fork() of a rank that trains": """
+import numpy as np
+from tessera import data, nn
+ones = np.ones((8, 4), np.float32)
+rows = data.tensors({"x": ones, "y": ones}).batch(4)
+model = tessera.Model(nn.Dense(4, 4), nn.MSELoss(), nn.Adam(learning_rate=0.1), parallel_mode="data_parallel")
+model.train(1, rows)
+batches = rows.batches(num_epochs=-1)
+next(batches)
+if os.fork() == 0:
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 5
+model.train(1, rows)
+meet()
 """}
 
 

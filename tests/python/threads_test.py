@@ -265,3 +265,56 @@ def test_a_child_of_fork_cannot_compute_in_threads_that_its_parent_has(tmp_path)
 def test_a_child_of_fork_may_train_where_its_parent_has_not(tmp_path):
     done = run(tmp_path, CHILD.replace("new_model().train(1, rows)\n", "", 1))
     assert (done.stdout.split(), done.stderr) == (["0"], ""), done.stderr
+
+
+FORKED = """
+import gc, multiprocessing
+model = new_model()
+model.train(1, rows)
+batches = rows.batches(num_epochs=-1, num_workers=2)
+next(batches)
+class Doubled(nn.Cell):
+    def construct(self, x):
+        return x * 2
+Doubled()(ones)
+started = threading.Event()
+class Started(tessera.Callback):
+    def step_end(self, run):
+        started.set()
+trained = new_model()
+threading.Thread(target=lambda: trained.train(1000000, rows, [Started()]), daemon=True).start()
+started.wait()
+"""
+# What a child ends with, and its code.
+CHILD_ENDS = {"sys.exit(5)": 5, "sys.exit()": 0, "raise SystemExit('words')": 1, "raise KeyError('on purpose')": 1,
+              "del model, batches, trained; gc.collect(); sys.exit(5)": 5, "next(batches)": 1, "trained.predict(ones)": 1}
+CHILD_WORDS = {"next(batches)": "the threads that make its batches are the parent's", "trained.predict(ones)": "another thread of its parent was in the model"}
+
+
+@pytest.mark.parametrize("end", CHILD_ENDS)
+def test_a_child_of_fork_ends_at_once_with_its_own_code(tmp_path, end):
+    done = run(tmp_path, FORKED + f"""
+child = os.fork()
+if child == 0:
+    {end}
+    os._exit(99)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(next(batches)))
+""")
+    assert (done.returncode, done.stdout.split()) == (0, [str(CHILD_ENDS[end]), "2"]), done.stdout + done.stderr
+    assert CHILD_WORDS.get(end, "") in done.stderr and "is lost with its model" not in done.stderr, done.stderr
+
+
+def test_processes_by_fork_work_beside_a_training(tmp_path):
+    done = run(tmp_path, FORKED + """
+context = multiprocessing.get_context("fork")
+def square(i):
+    gc.collect()
+    return i * i
+with context.Pool(2) as pool:
+    print(pool.map(square, range(4)))
+child = context.Process(target=sys.exit, args=(3, ))
+child.start()
+child.join()
+print(child.exitcode, len(next(batches)))
+""")
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["[0, 1, 4, 9]", "3 2"]), done.stdout + done.stderr
