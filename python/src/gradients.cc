@@ -5,6 +5,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
+#include "python/src/known_values.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
@@ -345,6 +346,13 @@ nb::object with_own_gradient(nb::handle self, const nb::tuple& arguments, nb::ob
 void bind_gradients(nb::module_& m) {
   m.def(
       "is_tracing", [] { return current_graph() != nullptr; }, "Whether construct() is being traced.");
+  m.def(
+      "is_known", [](ir::Value value) { return known_value(value).has_value(); }, "value"_a,
+      "Inside construct(): whether the value is made of constants alone, and so has elements, a number and a truth.");
+  m.def("hold_for_one_call", &hold_for_one_call, "what"_a,
+        R"(Inside construct(): what is traced holds for one call, for `what` has changed, which the next call looks at.
+
+Raises TypeError in the trace of a Model, of which there is one for all steps.)");
   m.def("value_and_grad", &value_and_grad, "f"_a, "args"_a, "parameters"_a = nb::make_tuple(),
         "argument_numbers"_a = nb::make_tuple(), "sens"_a = 1.0,
         R"(Inside construct(): (f(*args), gradients), f being traced once.

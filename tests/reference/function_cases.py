@@ -220,6 +220,10 @@ function("ops.masked_select", lambda f, x: f(x, x > 0), grid(3, 4), gradient=Fal
 function("ops.unique", lambda f: f(Tensor([3, 1, 2, 1], ms.int32)))
 function("ops.bincount", lambda f: f(Tensor([3, 1, 2, 1], ms.int32)))
 function("ops.searchsorted", lambda f: f(Tensor([1.0, 2.0, 3.0], ms.float32), Tensor([1.5, 3.0], ms.float32)))
+for side in ("left", "right"):
+    function(f"ops.searchsorted {side}", lambda f, s=side: f(Tensor([1, 2, 2, 3, 3], ms.int32), Tensor([[0, 2], [3, 4]], ms.int32), side=s, out_int32=True))
+    function(f"ops.searchsorted of rows {side}", lambda f, s=side: f(Tensor([[1, 2, 2, 3], [2, 3, 3, 9]], ms.int32), Tensor([[2, 3], [3, 1]], ms.int32),
+                                                                    right=s == "right"))
 for name, given in {"is_tensor": floats(2), "is_floating_point": floats(2), "is_complex": floats(2), "numel": floats(2, 3), "is_nonzero": positive(1)}.items():
     function(f"ops.{name}", lambda f, x: np.array(f(x)), given, gradient=False)
 

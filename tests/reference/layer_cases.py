@@ -130,3 +130,42 @@ value("ops.vjp value", lambda: ops.vjp(bent, X, Y)[0])
 value("ops.jvp", lambda: ops.jvp(bent, (X, Y), (Y, X)))
 value("ops.vmap", lambda: ops.vmap(product_of)(X, Y))
 value("ops.vmap axes", lambda: ops.vmap(sum_of, in_axes=(1, None), out_axes=1)(X, Tensor([3.0, 4.0], ms.float32)))
+
+# --- which gradient is whose
+for dims in ((1, -1), (0, 1), (-2, -1), (0, -1), (2, 2)):
+    cell(f"nn.Flatten {dims[0]} to {dims[1]}", lambda dims=dims: nn.Flatten(*dims), floats(2, 3, 4))
+
+
+def identified(gradients):
+    """The numbers and names in it, and the gradients."""
+    if isinstance(gradients, tuple) and len(gradients) == 2 and isinstance(gradients[0], (int, str)):
+        return [np.array([str(gradients[0])]), gradients[1]]
+    return [one for part in gradients for one in identified(part)]
+
+
+def two_inputs(which, **settings):
+    """ops.grad or ops.value_and_grad of a function of two inputs and a parameter, with settings."""
+    weight = ms.Parameter(Tensor([2.0, 3.0], ms.float32), name="weight")
+    if "weights" in settings:
+        settings["weights"] = [weight] if settings["weights"] == "list" else weight
+
+    def f(x, y):
+        return (x * x * y * weight).sum(), y
+
+    made = getattr(ops, which)(f, return_ids=True, has_aux=True, **settings)(Tensor([1.0, 4.0], ms.float32), Tensor([5.0, 6.0], ms.float32))
+    gradients = made[1] if which == "value_and_grad" else made[0]
+    found = identified(gradients)
+    if "weights" in settings:
+        found.append(ops.get_grad(gradients, weight))
+    if settings.get("grad_position") is not None:
+        found.append(ops.get_grad(gradients, np.atleast_1d(settings["grad_position"]).tolist()[-1]))
+    return tuple(found)
+
+
+for which in ("grad", "value_and_grad"):
+    for label, settings in {"an input": dict(grad_position=0), "inputs": dict(grad_position=(0, 1)), "a weight": dict(grad_position=None, weights="one"),
+                            "weights": dict(grad_position=None, weights="list"), "both": dict(grad_position=0, weights="list"),
+                            "inputs and weights": dict(grad_position=(0, 1), weights="list")}.items():
+        value(f"ops.{which} return_ids of {label}", lambda which=which, s=settings: two_inputs(which, **dict(s)))
+    value(f"ops.{which} sens_param", lambda which=which: getattr(ops, which)(lambda x: x * x, sens_param=True)(
+        Tensor([1.0, 4.0], ms.float32), Tensor([0.5, 2.0], ms.float32)))

@@ -59,6 +59,13 @@ def one_of(who, name, value, choices):
     return value
 
 
+def only(who, name, value, choices, instead):
+    """One of `choices`, of which the first is what it is without being given; NotImplementedError for any other."""
+    if not any(value is choice or type(value) is type(choice) and value == choice for choice in choices):
+        raise NotImplementedError(f"For '{who}', {name}={repr(value) if isinstance(value, str) else value} is not available: {instead}")
+    return value
+
+
 def sizes(who, name, value, count=2, low=1):
     """A size, or a tuple of `count`; all at least `low`."""
     items = value if isinstance(value, tuple) else (value,)

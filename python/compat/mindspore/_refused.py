@@ -173,7 +173,7 @@ REFUSED = {
             "hastype hyper_add identity in_dict is_dynamic_sequence_element_unknown is_not is_sequence_shape_unknown "
             "is_sequence_value_unknown is_tensor_bool_cond isconstant isnan_ext iter_converter list_equal list_getitem list_len "
             "list_setitem make_dict make_list make_map_parameter make_range make_slice make_tuple mixed_precision_cast ms_hasnext "
-            "ms_next mse_loss_ext not_in_dict pows prim_arg_register prim_attr_register "
+            "ms_next mse_loss_ext not_in_dict pows prim_arg_register "
             "reduced_shape ref_to_embed scalar_add scalar_cast scalar_div scalar_eq scalar_floordiv scalar_ge scalar_gt scalar_le "
             "scalar_log scalar_lt scalar_max scalar_min scalar_mod scalar_mul scalar_ne scalar_pow scalar_sub scalar_uadd "
             "scalar_usub shape_mul string_concat string_eq tail tensor_exp tensor_expm1 tensor_floordiv tensor_mod "
@@ -240,7 +240,7 @@ REFUSED = {
             "LARSUpdate SGD",
         "use ops.grad, ops.value_and_grad or ops.GradOperation(sens_param=True), which give the product of a vector with the "
         "Jacobian":
-            "J derivative get_grad jet linearize",
+            "J derivative jet linearize",
         "use ops.max_pool2d for the values; places of windows are not available":
             "FractionalAvgPool FractionalMaxPool FractionalMaxPoolWithFixedKsize MaxPoolWithArgmax MaxPoolWithArgmaxV2 "
             "fractional_max_pool2d",

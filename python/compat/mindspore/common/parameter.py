@@ -1,8 +1,9 @@
 """Parameter and ParameterTuple."""
 import tessera
 
-from mindspore import _parameter_server, context
+from mindspore import _check, _parameter_server, context
 from mindspore.common.initializer import PendingTensor
+from mindspore.common.tensor import in_memory
 
 _MAX_NAME = 1024
 
@@ -29,7 +30,10 @@ def _checked(name, check):
 class _Parameter(tessera.Parameter):
     """What Parameter makes: tessera's, with the methods that scripts call."""
 
-    def __init__(self, default_input, name=None, requires_grad=True, layerwise_parallel=False, parallel_optimizer=True):
+    def __init__(self, default_input, name=None, requires_grad=True, layerwise_parallel=False, parallel_optimizer=True, storage_format="",
+                 device=None):
+        _check.only("Parameter", "storage_format", storage_format, ("", ), "parameters lie as their shape says")
+        in_memory("Parameter", device)
         if name is not None and not isinstance(name, str):
             raise ValueError(f"The type of the Parameter's name should be 'string' or 'None', but got {type(name).__name__}.")
         if name is not None and len(name) > _MAX_NAME:
@@ -115,8 +119,8 @@ class _ParameterType(type):
 
 
 class Parameter(metaclass=_ParameterType):
-    """Parameter(default_input, name=None, requires_grad=True, layerwise_parallel=False, parallel_optimizer=True):
-    a tensor that training may change; see tessera.Parameter."""
+    """Parameter(default_input, name=None, requires_grad=True, layerwise_parallel=False, parallel_optimizer=True, storage_format="", device=None):
+    a tensor that training may change; see tessera.Parameter. storage_format and device are "" and None or "CPU"."""
 
 
 class ParameterTuple(tuple):

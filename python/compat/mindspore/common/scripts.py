@@ -9,9 +9,9 @@ from mindspore.common.seed import get_seed, set_seed
 from mindspore.common.tensor import Tensor
 
 
-def tensor(input_data=None, dtype=None, shape=None, init=None, const_arg=False):
+def tensor(input_data=None, dtype=None, shape=None, init=None, const_arg=False, device=None):
     """Tensor(...)."""
-    return Tensor(input_data, dtype, shape, init)
+    return Tensor(input_data, dtype, shape, init, const_arg=const_arg, device=device)
 
 
 def from_numpy(array):

@@ -2,15 +2,24 @@
 import numpy as np
 import tessera
 
+from mindspore import _check
 from mindspore.common.initializer import PendingTensor
 
 tessera.ops.promote_numbers(True)  # what Tensor(1, int32) + 0.5 is
 
 
+def in_memory(who, device):
+    """NotImplementedError for a place that is not the host's memory."""
+    if device is not None:
+        _check.only(who, "device", str(device).upper().partition(":")[0], ("CPU", ), "what a script makes is in the host's memory; set_device says where "
+                    "networks are trained")
+
+
 class _TensorType(type):
     """All tensors are tessera's: this class only makes and recognises them."""
 
-    def __call__(cls, input_data=None, dtype=None, shape=None, init=None):
+    def __call__(cls, input_data=None, dtype=None, shape=None, init=None, const_arg=False, device=None):
+        in_memory("Tensor", device)
         if init is not None:
             return PendingTensor(init, shape, dtype)
         if input_data is None:
@@ -32,7 +41,8 @@ class _TensorType(type):
 
 
 class Tensor(metaclass=_TensorType):
-    """Tensor(input_data, dtype=None, shape=None, init=None): elements of one dtype in a shape; see tessera.Tensor."""
+    """Tensor(input_data, dtype=None, shape=None, init=None, const_arg=False, device=None): elements of one dtype in a shape; see tessera.Tensor.
+    const_arg has no effect: a network's inputs may change, and what else it is made of is constant. device: None or "CPU"."""
 
     @staticmethod
     def from_numpy(array):

@@ -123,8 +123,10 @@ def get_group_rank_from_world_rank(world_rank_id, group):
     return ranks.index(world_rank_id)
 
 
-def create_group(group, rank_ids):
-    """A group of these world ranks. Every rank of the job calls it, in the same order."""
+def create_group(group, rank_ids, options=None):
+    """A group of these world ranks. Every rank of the job calls it, in the same order. options, which are those of HCCL, must be None."""
+    if options is not None:
+        raise NotImplementedError("create_group: options are not available: collectives of a group are those of the job")
     if native_group(group) == "world":
         raise ValueError("The world's group is there already.")
     if not isinstance(rank_ids, list):

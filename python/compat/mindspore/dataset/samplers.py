@@ -67,8 +67,10 @@ class RandomSampler(Sampler):
 
     shuffles = True
 
-    def __init__(self, replacement=False, num_samples=None):
+    def __init__(self, replacement=False, num_samples=None, shuffle=None):
         super().__init__(num_samples)
+        if shuffle is not None and getattr(shuffle, "value", shuffle) != "global":
+            raise NotImplementedError(f"RandomSampler: shuffle={shuffle} is not available: all rows are shuffled, Shuffle.GLOBAL")
         if replacement:
             raise NotImplementedError("RandomSampler: replacement=True is not available: each sample is read once in an epoch")
 

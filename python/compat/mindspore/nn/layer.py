@@ -112,8 +112,10 @@ class BatchNorm2d(Cell):
     _inner = "bn_train"
 
     def __init__(self, num_features, eps=1e-5, momentum=0.9, affine=True, gamma_init="ones", beta_init="zeros",
-                 moving_mean_init="zeros", moving_var_init="ones", use_batch_statistics=None, data_format="NCHW"):
+                 moving_mean_init="zeros", moving_var_init="ones", use_batch_statistics=None, data_format="NCHW", dtype=tessera.float32):
         super().__init__(auto_prefix=False)
+        _check.only(type(self).__name__, "dtype", dtype, (tessera.float32, ), "its parameters and statistics are float32; to_float() and amp levels say "
+                    "what is computed in a half type")
         self.num_features, self.eps, self.momentum = _positive("BatchNorm2d", "num_features", num_features), eps, momentum
         if not 0 <= momentum <= 1:
             raise ValueError(f"For 'BatchNorm2d', the 'momentum' must be in range [0, 1], but got {momentum}.")
@@ -399,10 +401,17 @@ class Softmax(Cell):
 
 
 class Flatten(Cell):
-    """[n, ...] -> [n, product of the rest]."""
+    """The dims from start_dim to end_dim as one: [n, ...] -> [n, product of the rest]."""
+
+    def __init__(self, start_dim=1, end_dim=-1):
+        super().__init__()
+        self.start_dim, self.end_dim = _check.integer("Flatten", "start_dim", start_dim), _check.integer("Flatten", "end_dim", end_dim)
 
     def construct(self, x):
-        return _ops.flatten(x)
+        for dim in (self.start_dim, self.end_dim):
+            if not -max(x.ndim, 1) <= dim < max(x.ndim, 1):
+                raise ValueError(f"For 'Flatten', 'start_dim' or 'end_dim' out of range: {dim} of the shape {tuple(x.shape)}.")
+        return P.flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
 
 
 def get_activation(name, prim_name=None):

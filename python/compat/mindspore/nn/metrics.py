@@ -10,12 +10,12 @@ def _array(value):
     return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
 
 
-def rearrange_inputs(update):
+def rearrange_inputs(func):
     """Decorates an update(): its inputs are those that set_indexes() names."""
 
-    @functools.wraps(update)
+    @functools.wraps(func)
     def rearranged(self, *inputs):
-        return update(self, *([inputs[i] for i in self.indexes] if self.indexes else inputs))
+        return func(self, *([inputs[i] for i in self.indexes] if self.indexes else inputs))
 
     return rearranged
 

@@ -1,6 +1,6 @@
 """Operators: as objects with a strategy of their own (MatMul), and as functions (matmul)."""
 from mindspore.ops import composite, functional, operations
-from mindspore.ops.composite import GradOperation, HyperMap, Map, MultitypeFuncGraph, add_flags, core, grad, value_and_grad
+from mindspore.ops.composite import GradOperation, HyperMap, Map, MultitypeFuncGraph, add_flags, core, get_grad, grad, value_and_grad
 from mindspore.ops.functional import *
 from mindspore.ops.functional import abs, partial, pow
 from mindspore.ops.operations import *
@@ -15,7 +15,7 @@ from mindspore.ops.transformations import *
 from mindspore.ops.volumes import *
 from mindspore.ops.operations.from_functions import *
 from mindspore.ops.operations import comm_ops
-from mindspore.ops.primitive import Primitive
+from mindspore.ops.primitive import Primitive, prim_attr_register
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

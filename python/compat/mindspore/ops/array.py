@@ -496,8 +496,11 @@ def index_select(input, axis, index):
     return _ops.gather(input, index, axis % input.ndim)
 
 
-def take(input, indices, axis=None, mode="clip"):
-    """The slices along an axis, or the elements, at these places; mode: "clip" to the ends, or "wrap" around."""
+def take(input, index=None, axis=None, mode="clip", indices=None):
+    """The slices along an axis, or the elements, at these places, which are `index` or `indices`; mode: "clip" to the ends, or "wrap" around."""
+    if (index is None) == (indices is None):
+        raise TypeError("For 'take', the places must be given once, as 'index' or as 'indices'.")
+    indices = index if indices is None else indices
     if axis is None:
         input, axis = ravel(input), 0
     size = input.shape[axis]
@@ -716,7 +719,24 @@ def bincount(input, weights=None, minlength=0):
     return _tessera.Tensor(_np.bincount(_values("bincount", input, "use ops.one_hot and a sum"), weights, minlength), _tessera.float32)
 
 
-def searchsorted(sorted_sequence, values, *, out_int32=False, right=False):
-    """Where values would have to stand in an ordered vector."""
-    places = _np.searchsorted(_values("searchsorted", sorted_sequence, "compare and sum"), _values("searchsorted", values, "compare and sum"), "right" if right else "left")
+def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
+    """Where values would have to stand in what is ordered along its last dim, of several vectors each in its own. right, or side="right": behind
+    equal elements, else, or with side="left", in front of them. sorter: the places that bring sorted_sequence into order."""
+    for name, value in (("out_int32", out_int32), ("right", right)):
+        _check.boolean("searchsorted", name, value)
+    if side not in (None, "left", "right"):
+        raise ValueError(f"For 'searchsorted', the argument 'side' should be one of in [None, 'left', 'right'], but got {side}.")
+    if side == "left" and right:
+        raise ValueError("For 'searchsorted', side and right can't be set to opposites, got side of left while right was True.")
+    ordered, wanted = (_values("searchsorted", x, "compare and sum") for x in (sorted_sequence, values))
+    if sorter is not None:
+        ordered = _np.take_along_axis(ordered, _values("searchsorted", sorter, "compare and sum"), -1)
+    where = "right" if right or side == "right" else "left"
+    if ordered.ndim == 1:
+        places = _np.searchsorted(ordered, wanted, where)
+    elif ordered.shape[:-1] != wanted.shape[:-1]:
+        raise ValueError(f"For 'searchsorted', the dims of 'sorted_sequence' {ordered.shape} and 'values' {wanted.shape} must be the same but for the last.")
+    else:
+        rows = zip(ordered.reshape(-1, ordered.shape[-1]), wanted.reshape(-1, wanted.shape[-1]))
+        places = _np.stack([_np.searchsorted(row, own, where) for row, own in rows]).reshape(wanted.shape)
     return _tessera.Tensor(places, _tessera.int32 if out_int32 else _tessera.int64)

@@ -1,6 +1,6 @@
 """Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
 import tessera
-from tessera._branches import traced
+from tessera._branches import called, traced
 
 from mindspore import _check
 from mindspore._missing import missing
@@ -98,33 +98,60 @@ class GradOperation:
         return _run(gradients, owner_of(function, weights))
 
 
-def value_and_grad(fn, grad_position=0, weights=None, has_aux=False):
+def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=False, sens_param=False):
     """The function (inputs) -> (fn's value, gradients): of the inputs at grad_position (a number, several, or None), and of the weights
-    if given, then as (those of the inputs, those of the weights). has_aux: fn's first result only is differentiated."""
+    if given, then as (those of the inputs, those of the weights). has_aux: fn's first result only is differentiated. return_ids: in place of each
+    gradient (the input's position or the weight's name, the gradient), for get_grad(). sens_param: the last input, or `sens`, is the gradient to
+    start with."""
+    for name, value in (("has_aux", has_aux), ("return_ids", return_ids), ("sens_param", sens_param)):
+        _check.boolean("value_and_grad", name, value)
     if grad_position is None and weights is None:
         raise ValueError("For 'value_and_grad', the 'grad_position' and the 'weights' can not both be None.")
     positions = () if grad_position is None else (grad_position,) if isinstance(grad_position, int) else tuple(grad_position)
     own = [weights] if isinstance(weights, tessera.Parameter) else list(weights or [])
 
     def of(*inputs):
-        value, made = tessera.nn.value_and_grad(traced(fn), list(inputs), own, list(positions), 1.0)
+        inputs, sens = (inputs[:-1], inputs[-1]) if sens_param else (inputs, 1.0)
+        value, made = tessera.nn.value_and_grad(traced(fn), list(inputs), own, list(positions), sens)
+        if return_ids:
+            made = tuple(zip((*[weight.name for weight in own], *positions), made))
         of_weights, of_inputs = made[:len(own)], made[len(own):]
         of_inputs = of_inputs[0] if isinstance(grad_position, int) else of_inputs
         of_weights = of_weights[0] if isinstance(weights, tessera.Parameter) else of_weights
         return value, of_inputs if weights is None else of_weights if grad_position is None else (of_inputs, of_weights)
 
-    return _run(of, owner_of(fn, own))
+    run = _run(of, owner_of(fn, own))
+    return (lambda *inputs, sens=None: run(*inputs, *([] if sens is None else [sens]))) if sens_param else run
 
 
-def grad(fn, grad_position=0, weights=None, has_aux=False):
+def grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=False, sens_param=False):
     """The gradients of value_and_grad() alone; has_aux: with fn's other results."""
-    both = value_and_grad(fn, grad_position, weights, has_aux)
+    both = value_and_grad(fn, grad_position, weights, has_aux, return_ids, sens_param)
 
-    def run(*inputs):
-        value, gradients = both(*inputs)
+    def run(*inputs, **sens):
+        value, gradients = both(*inputs, **sens)
         return (gradients, value[1:]) if has_aux else gradients
 
     return run
+
+
+def get_grad(gradients, identifier):
+    """Of what grad() and value_and_grad() give with return_ids=True, the gradient of the input at a position, or of a Parameter."""
+    name = identifier.name if isinstance(identifier, tessera.Parameter) else identifier
+    if isinstance(name, bool) or not isinstance(name, int) and not isinstance(identifier, tessera.Parameter):
+        raise TypeError(f"For 'get_grad', the 'identifier' must be int or Parameter, but got {type(identifier).__name__}.")
+
+    def found(part):
+        if len(part) == 2 and isinstance(part[0], (int, str)):
+            return [part[1]] if type(part[0]) is type(name) and part[0] == name else []
+        return [one for inner in part if isinstance(inner, (tuple, list)) for one in found(inner)]
+
+    if not isinstance(gradients, (tuple, list)):
+        raise TypeError(f"For 'get_grad', the 'gradients' must be what return_ids=True gives, a tuple, but got {type(gradients).__name__}.")
+    gradient = found(gradients)
+    if not gradient:
+        raise ValueError(f"For 'get_grad', there is no gradient of {name!r}: ask for it by grad_position or weights, with return_ids=True.")
+    return gradient[0]
 
 
 def add_flags(fn=None, **flags):
@@ -154,7 +181,7 @@ class Map:
         function, sequences = (self.ops, args) if self.ops is not None else (args[0], args[1:])
         if not callable(function):
             raise TypeError(f"For '{type(self).__name__}', the first argument must be a function, but got {type(function).__name__}.")
-        return self.apply(function, sequences)
+        return self.apply(called(function) if tessera.nn.is_tracing() else function, sequences)
 
     def apply(self, function, sequences):
         """function of the corresponding items."""

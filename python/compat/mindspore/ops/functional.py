@@ -38,8 +38,11 @@ def identity(x):
 
 
 def constexpr(fn=None, get_instance=True, name=None, reuse_result=True, check=True):
-    """Decorates a function of constants, which is called while the network is traced; without effect."""
-    return fn if fn is not None else lambda function: function
+    """Decorates a function of constants, which is called while the network is traced. get_instance=False gives a class, whose objects are called;
+    the other settings have no effect."""
+    if fn is None:
+        return lambda function: constexpr(function, get_instance)
+    return fn if get_instance else type(fn.__name__, (), {"__call__": staticmethod(fn), "__doc__": fn.__doc__})
 
 
 def shape(input_x):

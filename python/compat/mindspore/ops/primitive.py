@@ -1,4 +1,6 @@
 """Primitive: an operator as an object, with a strategy of its own."""
+import functools
+import inspect
 import math
 
 import tessera
@@ -49,7 +51,7 @@ class Primitive:
 
     def __init__(self, name=None):
         self.name = name or type(self).__name__
-        self.attrs = {}
+        self.attrs, self.init_attrs = {}, {}
         self.in_strategy = None
 
     def shard(self, in_strategy=None, out_strategy=None):
@@ -69,6 +71,13 @@ class Primitive:
         """Keeps a remark. Returns itself."""
         self.attrs[name] = value
         return self
+
+    def init_prim_io_names(self, inputs, outputs):
+        """Keeps the names of the operands and results as remarks."""
+        for name, value in (("input_names", inputs), ("output_names", outputs)):
+            if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
+                raise TypeError(f"For '{self.name}', the '{name}' must be a tuple or list of str, but got {value!r}.")
+            self.add_prim_attr(name, list(value))
 
     def del_prim_attr(self, name):
         """Forgets a remark. Returns itself."""
@@ -165,5 +174,24 @@ def _get_cache_prim(cls):
 
 
 def _primexpr(fn=None, get_instance=True, name=None, reuse_result=True):
-    """Decorates a function of constants, which is called while the network is traced; without effect."""
-    return fn if fn is not None else lambda function: function
+    """constexpr(), of a function that may be given values, too."""
+    from mindspore.ops.functional import constexpr
+    return constexpr(fn, get_instance)
+
+
+def prim_attr_register(fn):
+    """Decorates the __init__ of an operator of one's own, which derives from Primitive: it begins with Primitive's own, and what it is given are
+    remarks of the operator and its init_attrs."""
+
+    @functools.wraps(fn)
+    def init(self, *args, **kwargs):
+        Primitive.__init__(self, getattr(type(self), "substitute_name", type(self).__name__))
+        bound = inspect.signature(fn).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        for name, value in list(bound.arguments.items())[1:]:
+            self.add_prim_attr(name, value)
+            self.init_attrs[name] = value
+        fn(self, *args, **kwargs)
+
+    init.decorated_func = fn
+    return init

@@ -8,6 +8,7 @@ import numpy as np
 import tessera
 from tessera._callbacks import has_only_known_hooks
 
+from mindspore import _check
 from mindspore._missing import missing
 from mindspore.train.saving import appended_values, check_key, is_async
 
@@ -182,21 +183,35 @@ class LossMonitor(Callback):
 
 
 class TimeMonitor(Callback):
-    """Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch."""
+    """Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch. data_time: with the time from one step's end to the next one's
+    begin, in which the batch is waited for, where callbacks see every step."""
 
-    def __init__(self, data_size=None):
-        self.data_size = data_size
-        self.epoch_time = time.time()
+    def __init__(self, data_size=None, data_time=False):
+        if not isinstance(data_time, bool):
+            raise TypeError(f"For 'TimeMonitor', the argument 'data_time' must be bool, but got {type(data_time).__name__}.")
+        self.data_size, self.data_time = data_size, data_time
+        self.epoch_time = self._waits_since = time.time()
+        self._waited_s = 0.0
+
+    def on_train_step_begin(self, run_context):
+        self._waited_s += time.time() - self._waits_since
+
+    def on_train_step_end(self, run_context):
+        self._waits_since = time.time()
 
     def epoch_begin(self, run_context):
-        self.epoch_time = time.time()
+        self.epoch_time = self._waits_since = time.time()
+        self._waited_s = 0.0
 
     def epoch_end(self, run_context):
         milliseconds = (time.time() - self.epoch_time) * 1000
         steps = self.data_size or run_context.original_args().batch_num
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             raise ValueError(f"The argument 'data_size' must be a positive int, but got {steps}.")
-        _print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms")
+        waited = ""
+        if self.data_time and not run_context.original_args().get("dataset_sink_mode"):
+            waited = f" (data time: {self._waited_s * 1000 / steps:5.3f} ms)"
+        _print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms{waited}")
 
 
 def _append_info(entries):
@@ -223,11 +238,12 @@ class CheckpointConfig:
 
     integrated_save: of parameters that are split over ranks the whole; else each rank writes its slices. async_save: a thread writes
     a copy while training goes on. append_info: a list of "epoch_num", "step_num" and dicts of further values. exception_save: when
-    training ends with an exception, what this rank holds is written as PREFIX-EPOCH_STEP_breakpoint.ckpt."""
+    training ends with an exception, what this rank holds is written as PREFIX-EPOCH_STEP_breakpoint.ckpt. crc_check has no effect: manifests
+    have checksums in any case."""
 
     def __init__(self, save_checkpoint_steps=1, save_checkpoint_seconds=0, keep_checkpoint_max=5, keep_checkpoint_per_n_minutes=0,
                  integrated_save=True, async_save=False, saved_network=None, append_info=None, enc_key=None, enc_mode="AES-GCM",
-                 exception_save=False):
+                 exception_save=False, crc_check=False, remove_redundancy=False, format="ckpt"):
         for name, value in (("save_checkpoint_steps", save_checkpoint_steps), ("save_checkpoint_seconds", save_checkpoint_seconds),
                             ("keep_checkpoint_max", keep_checkpoint_max),
                             ("keep_checkpoint_per_n_minutes", keep_checkpoint_per_n_minutes)):
@@ -238,7 +254,9 @@ class CheckpointConfig:
                              "'keep_checkpoint_per_n_minutes' can't be all None or 0.")
         if saved_network is not None:
             raise NotImplementedError("saved_network is not available: save_checkpoint(network, path) in a callback saves a part")
-        for name, value in (("integrated_save", integrated_save), ("exception_save", exception_save)):
+        _check.only("CheckpointConfig", "remove_redundancy", remove_redundancy, (False, ), "ranks that save in one directory write each slice once")
+        _check.only("CheckpointConfig", "format", format, ("ckpt", ), "save_checkpoint(network, path, format='safetensors') in a callback writes such files")
+        for name, value in (("integrated_save", integrated_save), ("exception_save", exception_save), ("crc_check", crc_check)):
             if not isinstance(value, bool):
                 raise TypeError(f"For 'CheckpointConfig', the argument '{name}' must be bool, but got {type(value).__name__}.")
         self.encryption = check_key("CheckpointConfig", enc_key, enc_mode)
@@ -246,7 +264,7 @@ class CheckpointConfig:
         self.save_checkpoint_seconds = 0 if save_checkpoint_steps else save_checkpoint_seconds or 0
         self.keep_checkpoint_max = keep_checkpoint_max or 0
         self.keep_checkpoint_per_n_minutes = 0 if keep_checkpoint_max else keep_checkpoint_per_n_minutes or 0
-        self.integrated_save, self.exception_save = integrated_save, exception_save
+        self.integrated_save, self.exception_save, self.crc_check = integrated_save, exception_save, crc_check
         self.async_save = is_async("CheckpointConfig", async_save)
         self.append_info, self.append_dict = _append_info(append_info)
 

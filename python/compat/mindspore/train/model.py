@@ -99,6 +99,9 @@ class Model:
             if self._native_is_frozen or self._native_lacks_factors:
                 self._native = None
         if self._native is None:
+            for cell in self._trained():
+                if isinstance(cell, Cell):
+                    cell.check_names_and_refresh_name()
             if self._parallel_mode == ParallelMode.AUTO_PARALLEL:
                 agree_on_values(self._parallel_mode, self._network, self._loss_fn)
             # Without anything to train there is nothing to optimize, until a script sets requires_grad again and trains.
@@ -281,8 +284,11 @@ class Model:
         with entered(callbacks) as callbacks, self._one_graph():
             return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
 
-    def predict(self, *predict_data):
-        """The network's result. Where full_batch is off in semi-automatic and automatic parallel, each rank gives its rows and gets theirs."""
+    def predict(self, *predict_data, backend=None, config=None):
+        """The network's result. Where full_batch is off in semi-automatic and automatic parallel, each rank gives its rows and gets theirs. backend
+        and config are None."""
+        for name, value in (("backend", backend), ("config", config)):
+            _check.only("Model.predict", name, value, (None, ), "predictions are computed as trainings are; export() writes ONNX for other programs")
         for data in predict_data:
             if isinstance(data, (int, float)):
                 raise TypeError("For 'Model.predict', the inputs must be tensors: predict(x), without a number of epochs")
@@ -304,10 +310,11 @@ class Model:
         return (self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL) and tessera.cluster.size() > 1
                 and self._rows is RowsOfRanks.PARTS)
 
-    def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1):
+    def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1, sink_mode=True):
         """Compiles without running. In semi-automatic parallel the network's parameters then have the shapes of this rank's slices.
-        epoch: what train() will be given for this data set; sink_size changes nothing of what is compiled."""
+        epoch: what train() will be given for this data set; sink_size and sink_mode change nothing of what is compiled."""
         _check_sink_size("Model.build", sink_size)
+        _check.boolean("Model.build", "sink_mode", sink_mode)
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset
@@ -351,9 +358,10 @@ class Model:
         self._model(dataset).build(dataset)
         return self._note_layouts()
 
-    def infer_predict_layout(self, *predict_data):
+    def infer_predict_layout(self, *predict_data, skip_backend_compile=False):
         """Compiles the prediction for data like these, as predict() takes them: the network's parameters then have the shapes of this
-        rank's slices. Returns its parameter_layout_dict."""
+        rank's slices. Returns its parameter_layout_dict. skip_backend_compile has no effect: what is compiled is what predict() runs."""
+        _check.boolean("Model.infer_predict_layout", "skip_backend_compile", skip_backend_compile)
         self._check_layouts("infer_predict_layout")
         for data in predict_data:
             if not isinstance(data, tessera.Tensor):

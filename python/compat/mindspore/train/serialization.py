@@ -6,7 +6,7 @@ import threading
 import tessera
 from tessera._job import finish_saves
 
-from mindspore import context
+from mindspore import _check, context
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter
 from mindspore.communication.management import get_group_size, get_rank
@@ -19,6 +19,7 @@ from mindspore.train.saving import appended_values, check_key, is_async, tensor_
 
 _FLOATS = (tessera.float16, tessera.float32, tessera.float64, tessera.bfloat16)
 _INTS = (tessera.int8, tessera.int16, tessera.int32, tessera.int64)
+_REDUNDANT = "ranks that save in one directory write each slice once, and every rank finds what it needs in the manifest"
 
 
 class _Writing:
@@ -132,12 +133,13 @@ def _prefixes(name, value):
 
 
 def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=None, dec_key=None, dec_mode="AES-GCM", specify_prefix=None,
-                    choice_func=None, crc_check=False, format="ckpt"):
+                    choice_func=None, crc_check=False, remove_redundancy=False, format="ckpt"):
     """The parameters of a file by name, texts as str; with a net they are loaded into it, too.
 
     filter_prefix: what begins so is left out; specify_prefix: what does not is. choice_func(name): whether to take it. A damaged file
     raises ValueError, with crc_check or without."""
     _check_format("load_checkpoint", format)
+    _check.only("load_checkpoint", "remove_redundancy", remove_redundancy, (False, ), _REDUNDANT)
     if not isinstance(ckpt_file_name, str):
         raise TypeError(f"For 'load_checkpoint', the argument 'ckpt_file_name' must be string, but got {type(ckpt_file_name).__name__}.")
     if not ckpt_file_name.endswith("." + format):
@@ -200,7 +202,7 @@ def _load_without_prefix(parameters, parameter_dict, strict_load):
     return parameters
 
 
-def load_param_into_net(net, parameter_dict, strict_load=False):
+def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundancy=False):
     """Gives a network's parameters the values of those of the same names. Returns the names that found none.
 
     Unless strict_load, floats and integers of other sizes are converted, and where names of the network are not found those that
@@ -212,6 +214,7 @@ def load_param_into_net(net, parameter_dict, strict_load=False):
         raise TypeError(f"For 'load_param_into_net', the argument 'parameter_dict' should be a dict, but got {type(parameter_dict).__name__}.")
     if not isinstance(strict_load, bool):
         raise TypeError(f"For 'load_param_into_net', the argument 'strict_load' must be bool, but got {type(strict_load).__name__}.")
+    _check.only("load_param_into_net", "remove_redundancy", remove_redundancy, (False, ), _REDUNDANT)
     for name, value in parameter_dict.items():
         if not isinstance(name, str) or not isinstance(value, (Parameter, str)):
             raise TypeError("For 'load_param_into_net', the element in the argument 'parameter_dict' should be a 'str' and "
@@ -285,12 +288,19 @@ class _Slices:
 
 
 def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_strategy=None, train_strategy_filename=None, strict_load=False,
-                                dec_key=None, dec_mode="AES-GCM"):
+                                dec_key=None, dec_mode="AES-GCM", format="ckpt", unified_safetensors_dir=None, dst_safetensors_dir=None, rank_id=None,
+                                output_format="safetensors", name_map=None, max_process_num=64, return_param_dict=False):
     """Loads the slices that the ranks of a training have saved, in rank order, into a network that predicts.
 
     train_strategy_filename: the training's strategy file; None: the context's strategy_ckpt_load_file. predict_strategy: what
-    Model.infer_predict_layout gives; None: the network is whole on this rank. One parameter at a time is whole in memory."""
+    Model.infer_predict_layout gives; None: the network is whole on this rank. One parameter at a time is whole in memory. max_process_num has no
+    effect; what is about directories of safetensors files is refused."""
     who = "load_distributed_checkpoint"
+    for name, value, choices in (("format", format, ("ckpt", )), ("unified_safetensors_dir", unified_safetensors_dir, (None, )),
+                                 ("dst_safetensors_dir", dst_safetensors_dir, (None, )), ("output_format", output_format, ("safetensors", "ckpt")),
+                                 ("rank_id", rank_id, (None, )), ("name_map", name_map, (None, )), ("return_param_dict", return_param_dict, (False, ))):
+        _check.only(who, name, value, choices, "give the .ckpt files of the ranks in order; transform_checkpoints converts them to other ranks, and "
+                    "load_checkpoint(path, format='safetensors') reads one file of that format")
     if not isinstance(network, tessera.nn.Cell):
         raise ValueError(f"For '{who}', the 'network' must be Cell, but got {type(network).__name__}.")
     if not isinstance(checkpoint_filenames, (list, tuple)):

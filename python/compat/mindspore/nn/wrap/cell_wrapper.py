@@ -99,19 +99,24 @@ class _StepGradient(ops.GradOperation):
 class TrainOneStepCell(Cell):
     """A training step: the network's loss, and the update of the optimizer's parameters by its gradients.
 
-    In data and hybrid parallel the gradients are summed over the ranks (their mean with gradients_mean). In semi-automatic and
-    automatic parallel the step is that of one device on the rows of all ranks, split over them."""
+    sens: the gradient to start with, 1 where it is None. return_grad: calls give (the loss, {parameter's name: gradient}). In data and hybrid
+    parallel the gradients are summed over the ranks (their mean with gradients_mean). In semi-automatic and automatic parallel the step is that of
+    one device on the rows of all ranks, split over them."""
 
     _is_always_traced = True
 
-    def __init__(self, network, optimizer, sens=1.0):
+    def __init__(self, network, optimizer, sens=None, return_grad=False):
         super().__init__(auto_prefix=False)
+        if not isinstance(sens, (type(None), tessera.Tensor, tessera.Value, tessera.Parameter)) and sens == 0:
+            raise ValueError("The input argument of 'sens' can not be 0.")
+        self.return_grad = bool(return_grad)
         network.set_train()
         self.network = network
         self.optimizer = optimizer
         self.weights = optimizer.parameters
         self.grad = _StepGradient(self)
-        self.sens = sens
+        self.sens = 1.0 if sens is None else sens
+        self.weights_name = [weight.name for weight in self.weights]
         self.grad_reducer = lambda gradients: gradients
         self.parallel_mode = context.get_auto_parallel_context("parallel_mode")
         self.reducer_flag = self.parallel_mode in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
@@ -149,9 +154,9 @@ class TrainOneStepCell(Cell):
     def construct(self, *inputs):
         loss = self.network(*inputs)
         sens = tessera.ops.fill(loss.shape, self.sens, loss.dtype)
-        gradients = self.grad(self.network, self.weights)(*inputs, sens)
-        self.optimizer(self.grad_reducer(gradients))
-        return loss
+        gradients = self.grad_reducer(self.grad(self.network, self.weights)(*inputs, sens))
+        self.optimizer(gradients)
+        return (loss, dict(zip(self.weights_name, gradients))) if self.return_grad else loss
 
 
 from mindspore.nn.wrap.micro_batches import MicroBatchInterleaved, PipelineCell  # noqa: E402, F401

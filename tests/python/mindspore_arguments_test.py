@@ -1,0 +1,165 @@
+"""The package mindspore: arguments that the reference's later releases have, each with its meaning or refused by name."""
+import re
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+from regression import batches, regression
+
+pytestmark = pytest.mark.usefixtures("fresh_context")
+
+X = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_a_step_may_give_its_gradients_by_the_names_of_parameters():
+    net, with_loss, optimizer = regression()
+    x, y = (Tensor(rows) for rows in batches()[0])
+    wanted = ms.grad(lambda x, y: with_loss(x, y), None, optimizer.parameters)(x, y)
+    step = nn.TrainOneStepCell(with_loss, optimizer, return_grad=True)
+    loss, gradients = step(x, y)
+    assert loss.shape == () and list(gradients) == [p.name for p in net.trainable_params()]
+    for gradient, right in zip(gradients.values(), wanted):
+        np.testing.assert_allclose(gradient.asnumpy(), right.asnumpy(), rtol=1e-5)
+    with pytest.raises(ValueError, match="'sens' can not be 0"):
+        nn.TrainOneStepCell(with_loss, optimizer, 0)
+
+
+@pytest.mark.parametrize("settings", [dict(), dict(capture_mode="trace"), dict(jit_level="O1", backend="ms_backend", dynamic=1, fullgraph=True),
+                                      dict(input_signature=None, jit_config=ms.JitConfig("O1")), dict(infer_boost="on")])
+def test_a_compiled_function_takes_the_settings_of_every_release(settings):
+    @ms.jit(**settings)
+    def scaled(x, factor=2.0, *, shift=0.0):
+        if ops.reduce_sum(x) > 100:
+            x = -x
+        return x * factor + shift
+
+    np.testing.assert_array_equal(scaled(X).asnumpy(), X.asnumpy() * 2)
+    np.testing.assert_array_equal(scaled(X, shift=Tensor(1.0)).asnumpy(), X.asnumpy() * 2 + 1)
+    np.testing.assert_array_equal(ms.jit(lambda x: x + 1, **settings)(X).asnumpy(), X.asnumpy() + 1)
+
+
+def test_a_method_that_is_compiled_decides_by_values():
+    class Decides(nn.Cell):
+        @ms.jit(jit_level="O1")
+        def turned(self, x):
+            if x.sum() > 0:
+                return x
+            return -x
+
+    cell = Decides()
+    np.testing.assert_array_equal(cell.turned(-X).asnumpy(), X.asnumpy())
+    np.testing.assert_array_equal(cell.turned(x=X).asnumpy(), X.asnumpy())
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_a_compiled_cell_is_the_cell(mode):
+    ms.set_context(mode=mode)
+    seen = []
+
+    class Seen(nn.Cell):
+        def construct(self, x):
+            seen.append(type(x).__name__)
+            return x * 2
+
+    cell = Seen()
+    assert ms.jit(cell) is cell
+    for _ in range(2):
+        np.testing.assert_array_equal(cell(X).asnumpy(), X.asnumpy() * 2)
+    assert seen == ["Value"]
+
+
+def test_places_in_order():
+    ordered, values = Tensor([3.0, 1.0, 2.0]), Tensor([[2.0, 0.0], [3.0, 4.0]])
+    places = Tensor([1, 2, 0])
+    assert ops.searchsorted(ordered, values, sorter=places).asnumpy().tolist() == [[1, 0], [2, 3]]
+    assert ops.searchsorted(ordered, values, sorter=places, side="right", out_int32=True).asnumpy().tolist() == [[2, 0], [3, 3]]
+    assert ops.take(X, index=Tensor([5, 0])).asnumpy().tolist() == ops.take(X, indices=Tensor([5, 0])).asnumpy().tolist() == [5, 0]
+    assert ops.take(X, Tensor([1]), 0).asnumpy().tolist() == [[3, 4, 5]]
+
+
+def test_the_time_for_data_is_said(capfd):
+    def lines(**settings):
+        net, with_loss, optimizer = regression()
+        rows = ds.NumpySlicesDataset(tuple(np.concatenate(columns) for columns in zip(*batches())), ["x", "y"], shuffle=False).batch(8)
+        ms.Model(with_loss, optimizer=optimizer).train(2, rows, ms.TimeMonitor(data_time=True), **settings)
+        return [line for line in capfd.readouterr().out.splitlines() if "epoch time" in line]
+
+    stepwise = lines(dataset_sink_mode=False)
+    assert len(stepwise) == 2 and all(re.search(r"per step time: +\d+\.\d{3} ms \(data time: +\d+\.\d{3} ms\)$", line) for line in stepwise)
+    assert not any("data time" in line for line in lines(dataset_sink_mode=True))
+
+
+def test_stages_may_stand_beside_the_network():
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.SequentialCell(nn.Dense(2, 2)))
+    nn.PipelineCell(net, 2, stage_config={"0": 0, "1": 1, "1.0": 2}, segment_config={"1": 1})
+    assert [net[0].pipeline_stage, net[1].pipeline_stage, net[1][0].pipeline_stage, net[1].pipeline_segment] == [0, 1, 2, 1]
+    with pytest.raises(KeyError, match=r"'stage_config' : \['2'\] is not found"):
+        nn.PipelineCell(net, 2, {"2": 0})
+
+
+class Numbers:
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, i):
+        return np.float32(i), np.int32(10 * i)
+
+
+def test_a_sampler_of_batches_gives_rows_that_are_batches():
+    def rows(**settings):
+        data = ds.GeneratorDataset(Numbers(), ["x", "y"], batch_sampler=[[0, 3], [8, 1]], **settings)
+        return len(data), [[column.tolist() for column in row] for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+
+    assert rows() == (2, [[[0, 3], [0, 30]], [[8, 1], [80, 10]]])
+    assert rows(collate_fn=lambda x, y: (np.stack(x)[::-1], sum(y))) == (2, [[[3, 0], 30], [[1, 8], 90]])
+    data = ds.GeneratorDataset(Numbers(), ["x", "y"], batch_sampler=(batch for batch in [[0, 3], [8, 1]] * 2))
+    assert len(data) == 4
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: nn.BatchNorm2d(2, dtype=ms.float16), NotImplementedError, "For 'BatchNorm2d', dtype=Float16 is not available: its parameters"),
+    (lambda: nn.BatchNorm1d(2, dtype=ms.float16), NotImplementedError, "For 'BatchNorm1d'"),
+    (lambda: nn.Adam(nn.Dense(1, 1).trainable_params(), use_amsgrad=True), NotImplementedError, "use_amsgrad=True is not available: derive from nn.Optimizer"),
+    (lambda: nn.Adam(nn.Dense(1, 1).trainable_params(), use_lazy=True, use_offload=True), ValueError, "can not both be True"),
+    (lambda: nn.Adam(nn.Dense(1, 1).trainable_params(), use_lazily=True), TypeError, "use_lazily"),
+    (lambda: nn.Flatten(3)(X), ValueError, "out of range"), (lambda: nn.Flatten("1"), TypeError, "'start_dim' must be int"),
+    (lambda: ms.CheckpointConfig(remove_redundancy=True), NotImplementedError, "write each slice once"),
+    (lambda: ms.CheckpointConfig(format="safetensors"), NotImplementedError, "in a callback writes such files"),
+    (lambda: ms.CheckpointConfig(crc_check=1), TypeError, "'crc_check' must be bool"),
+    (lambda: ms.load_checkpoint("a.ckpt", remove_redundancy=True), NotImplementedError, "remove_redundancy=True"),
+    (lambda: ms.load_param_into_net(nn.ReLU(), {}, remove_redundancy=True), NotImplementedError, "remove_redundancy=True"),
+    (lambda: ms.load_distributed_checkpoint(nn.ReLU(), [], format="safetensors"), NotImplementedError, "format='safetensors'"),
+    (lambda: ms.Model(nn.ReLU()).predict(X, backend="lite"), NotImplementedError, "backend='lite'"),
+    (lambda: ms.Model(nn.ReLU()).build(sink_mode=2), TypeError, "'sink_mode' must be bool"),
+    (lambda: ds.RandomSampler(shuffle="files"), NotImplementedError, "Shuffle.GLOBAL"),
+    (lambda: ds.GeneratorDataset(Numbers(), ["x", "y"], batch_sampler=[[0]], shuffle=True), ValueError, "together with shuffle"),
+    (lambda: ds.GeneratorDataset(Numbers(), ["x", "y"], batch_sampler=3), TypeError, "must be iterable"),
+    (lambda: ds.GeneratorDataset(Numbers(), ["x", "y"], collate_fn=list), ValueError, "batch_sampler, which is not given"),
+    (lambda: ms.communication.create_group("g", [0], options={}), NotImplementedError, "options are not available"),
+    (lambda: Tensor(1.0, device="GPU"), NotImplementedError, "For 'Tensor', device='GPU'"),
+    (lambda: ms.Parameter(1.0, device="Ascend:0"), NotImplementedError, "For 'Parameter', device='ASCEND'"),
+    (lambda: ms.Parameter(1.0, storage_format="NZ"), NotImplementedError, "storage_format='NZ'"),
+    (lambda: ms.jit(capture_mode="pijit")(abs), ValueError, "'capture_mode' must be one of"),
+    (lambda: ms.jit(jit_levle="O1")(abs), TypeError, "did you mean 'jit_level'"), (lambda: ms.jit(dynamic=2)(abs), ValueError, "'dynamic' must be 0 or 1"),
+    (lambda: ops.searchsorted(X, X, side="left", right=True), ValueError, "can't be set to opposites"),
+    (lambda: ops.searchsorted(X, X, side="up"), ValueError, "'side' should be one of"),
+    (lambda: ops.searchsorted(X, Tensor([1.0])), ValueError, "must be the same but for the last"),
+    (lambda: ops.take(X), TypeError, "must be given once"), (lambda: ops.get_grad((0, X), 1), ValueError, "there is no gradient of 1"),
+    (lambda: ops.get_grad((0, X), "w"), TypeError, "'identifier' must be int or Parameter"),
+    (lambda: ms.value_and_grad(abs, return_ids=1), TypeError, "'return_ids' must be bool"),
+])
+def test_what_is_not_available_is_refused_by_name(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: nn.BatchNorm2d(2, dtype=ms.float32), lambda: nn.BatchNorm3d(num_features=2, dtype=ms.float32), lambda: Tensor(1.0, const_arg=True, device="CPU"),
+    lambda: nn.Adam(nn.Dense(1, 1).trainable_params(), use_lazy=True), lambda: ms.CheckpointConfig(crc_check=True, format="ckpt"),
+    lambda: ms.Parameter(1.0, storage_format="", device="CPU"), lambda: nn.CellList([nn.ReLU()]).set_grad(flag=False),
+    lambda: ds.RandomSampler(shuffle=None), lambda: ds.NumpySlicesDataset({"x": [1.0]}).output_shapes(estimate=True), lambda: ms.tensor(1.0, device="cpu"),
+])
+def test_what_has_no_effect_is_taken(call):
+    call()
