@@ -113,6 +113,19 @@ bool has_child(const nn::Cell& cell, const std::string& name) {
   return std::ranges::any_of(cell.children(), [&](const auto& child) { return child.first == name; });
 }
 
+using NamedCells = std::vector<std::pair<std::string, std::shared_ptr<nn::Cell>>>;
+
+// The children behind the one of that name, in their order.
+NamedCells children_behind(const nn::Cell& cell, const std::string& name) {
+  NamedCells behind;
+  bool is_met = false;
+  for (const auto& [key, child] : cell.children()) {
+    if (is_met) behind.emplace_back(key, nb::cast<std::shared_ptr<nn::Cell>>(nb::find(*child)));
+    is_met = is_met || key == name;
+  }
+  return behind;
+}
+
 // Cells and parameters become part of the cell, under the attribute's name.
 void set_attribute(nb::handle self, nb::handle key, nb::object value) {
   const auto name = nb::cast<std::string>(key);
@@ -151,11 +164,18 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
   if (own != nullptr && python_cell != nullptr && !is_part && !value.is_none()) refuse_as_value(self, name, value);
   const bool is_change = current_graph() == nullptr && !is_unseen(self, name);
   if (python_cell != nullptr) {
+    const bool is_in_path = nb::cast<bool>(self.attr("auto_prefix"));
+    // A cell in another one's place stands where that stood.
+    const NamedCells behind = nb::isinstance<nn::Cell>(value) ? children_behind(cell, name) : NamedCells();
     python_cell->release(name);
     if (nb::isinstance<nn::Parameter>(value)) {
       python_cell->adopt(name, nb::cast<std::shared_ptr<nn::Parameter>>(value));
     } else if (is_part) {
-      python_cell->adopt(name, nb::cast<std::shared_ptr<nn::Cell>>(value), nb::cast<bool>(self.attr("auto_prefix")));
+      python_cell->adopt(name, nb::cast<std::shared_ptr<nn::Cell>>(value), is_in_path);
+      for (const auto& [key, child] : behind) {
+        python_cell->release(key);
+        python_cell->adopt(key, child, is_in_path);
+      }
     } else {
       python_cell->hold_all(name, parameters_in(value));
     }
