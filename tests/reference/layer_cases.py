@@ -169,3 +169,20 @@ for which in ("grad", "value_and_grad"):
         value(f"ops.{which} return_ids of {label}", lambda which=which, s=settings: two_inputs(which, **dict(s)))
     value(f"ops.{which} sens_param", lambda which=which: getattr(ops, which)(lambda x: x * x, sens_param=True)(
         Tensor([1.0, 4.0], ms.float32), Tensor([0.5, 2.0], ms.float32)))
+value("ops.get_grad of an input", lambda: two_inputs("grad", grad_position=0))
+
+
+class Registered(ops.Primitive):
+    """An operator of one's own, whose settings are its remarks."""
+
+    @ops.prim_attr_register
+    def __init__(self, scale=2, mode="plain"):
+        pass
+
+
+def remarks():
+    made = Registered(3)
+    return np.array([made.name, made.attrs["mode"], *sorted(made.init_attrs)]), np.array([made.attrs["scale"]])
+
+
+value("ops.prim_attr_register", remarks)
