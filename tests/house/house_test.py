@@ -204,6 +204,10 @@ class Counting(unittest.TestCase):
             with mock.patch.object(suites, "tests_of", lambda preset: listed), mock.patch.object(suites, "stale_targets", lambda preset: {"old"}):
                 self.assertEqual(suites.compiled_tests("tsan", "threads"), (["new"], ["old", "absent", "unnamed"]))
 
+    def test_an_order_is_drawn_where_there_is_no_git(self):
+        with mock.patch.dict(os.environ, PATH=""):
+            self.assertEqual(sorted(suites.drawn_order({"b", "a"})), ["a", "b"])
+
 
 if __name__ == "__main__":
     main()
