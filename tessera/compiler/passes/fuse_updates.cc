@@ -53,6 +53,7 @@ class UpdateFusion {
   bool joins(NodeId n) const {
     const Node& node = graph_.node(n);
     if (!ops::OpRegistry::instance().get(node.op).update || !uses_.is_update(node)) return false;
+    if (node.op == "update_rows") return false;  // no operand is a gradient of the parameter's shape
     if (graph_.type(node.inputs[0]).size_bytes() > max_bytes_) return false;
     return std::all_of(node.outputs.begin(), node.outputs.end(),
                        [&](ValueId v) { return uses_.users[static_cast<size_t>(v)].empty(); });

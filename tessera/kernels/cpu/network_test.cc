@@ -1,5 +1,8 @@
 // Normalisation, pooling and optimizers: the kernels of a convolutional network besides its convolutions.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <functional>
 
 #include "tessera/testing/kernels/kernel_testing.h"
 
@@ -207,6 +210,82 @@ TEST(Optimizers, UpdateInOnePassLikeTheReference) {
               test.kernel = "cpu." + test.op;
               EXPECT_TRUE(compare_with_reference(test));
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Optimizers, OfLogisticModelsUpdateLikeTheReference) {
+  for (const Shape& shape : {Shape{}, Shape{5}, Shape{40, 33}, Shape{0}}) {
+    const TestOperand param{{DType::kF32, shape}};
+    const TestOperand second{{DType::kF32, shape}, TestStrides::kDense, 0.1, 2};
+    const TestOperand rate{{DType::kF32, {}}, TestStrides::kDense, 0.1, 0.9};
+    for (const double decay : {0.0, 0.01}) {
+      for (const double number : {0.0, 0.3}) {
+        const Attributes common{{"weight_decay", decay}, {"loss_scale", 2.0}};
+        TestCase adagrad{.op = "adagrad", .inputs = {param, second, param, rate}, .outputs = {param, second}};
+        adagrad.attributes = common;
+        adagrad.attributes.set("update_slots", number == 0);
+        TestCase ftrl{.op = "ftrl", .inputs = {param, second, param, param, rate}, .outputs = {param, second, param}};
+        ftrl.attributes = common;
+        ftrl.attributes.set("l1", number);
+        ftrl.attributes.set("l2", number);
+        ftrl.attributes.set("lr_power", number == 0 ? -0.5 : -number);
+        for (TestCase& test : {std::ref(adagrad), std::ref(ftrl)}) {
+          test.rtol = 1e-5;
+          test.atol = 1e-5;
+          test.num_threads = 3;
+          test.kernel = "cpu." + test.op;
+          EXPECT_TRUE(compare_with_reference(test));
+        }
+      }
+    }
+  }
+}
+
+// Of tables in any order of memory, by numbers that repeat or are none of rows, of more rows than a block has.
+TEST(Optimizers, UpdateRowsLikeTheReference) {
+  struct Table {
+    Shape shape;
+    int64_t count;
+  };
+  const std::string adam = "{beta1=0.9, beta2=0.999, eps=1e-08, loss_scale=1.0, nesterov=false, weight_decay=0.01}";
+  const std::string ftrl = "{l1=0.1, l2=0.1, loss_scale=1.0, lr_power=-0.5, weight_decay=0.0}";
+  for (const Table& table : {Table{{40, 7}, 60}, Table{{5000, 3}, 3000}, Table{{9, 2, 3}, 5}, Table{{70}, 30},
+                             Table{{3, 5000}, 4}, Table{{4, 6}, 0}, Table{{0, 6}, 3}}) {
+    for (const TestStrides layout : {TestStrides::kDense, TestStrides::kPadded, TestStrides::kReversed}) {
+      for (const DType gradient : {DType::kF32, DType::kBF16}) {
+        Shape rows = table.shape;
+        rows[0] = table.count;
+        const double last = static_cast<double>(table.shape[0]);
+        const TestOperand param{{DType::kF32, table.shape}, layout};
+        const TestOperand second{{DType::kF32, table.shape}, layout, 0.1, 2};
+        const TestOperand ids{{DType::kI32, {table.count}}, TestStrides::kDense, -1, last + 1};
+        const TestOperand given{{gradient, rows}, layout};
+        const TestOperand scalar{{DType::kF32, {}}, TestStrides::kDense, 0.1, 0.9};
+        std::vector<TestCase> tests;
+        tests.push_back({.op = "update_rows",
+                         .inputs = {param, param, second, ids, given, scalar, scalar, scalar},
+                         .outputs = {param, param, second},
+                         .attributes = {{"optimizer", "adam"}, {"settings", adam}, {"states", int64_t{2}}}});
+        tests.back().attributes.set("may_be_whole", false);
+        for (const double whole : {0.0, 1.0}) {
+          const TestOperand is_whole{{DType::kF32, {}}, TestStrides::kDense, whole, whole};
+          tests.push_back({.op = "update_rows",
+                           .inputs = {param, second, param, ids, given, scalar, is_whole},
+                           .outputs = {param, second, param},
+                           .attributes = {{"optimizer", "ftrl"}, {"settings", ftrl}, {"states", int64_t{2}}}});
+          tests.back().attributes.set("may_be_whole", true);
+        }
+        for (TestCase& test : tests) {
+          test.rtol = 1e-4;
+          test.atol = 1e-4;
+          for (const int threads : {1, 3}) {
+            test.num_threads = threads;
+            test.kernel = fmt::format("cpu.{}.rows", test.attributes.get_string("optimizer"));
+            EXPECT_TRUE(compare_with_reference(test));
           }
         }
       }

@@ -24,10 +24,11 @@ struct Settings {
 // element given its gradient and the step.
 template <typename Expected>
 void expect_ten_steps(const std::string& op, const Attributes& attributes, size_t num_states,
-                      const std::vector<std::function<double(int)>>& scalars, Expected&& expected) {
+                      const std::vector<std::function<double(int)>>& scalars, Expected&& expected,
+                      double first_state = 0) {
   const Type type{DType::kF64, {5}};
   std::vector<Tensor> values{random_tensor(type, 1)};
-  for (size_t i = 0; i < num_states; ++i) values.push_back(Tensor::zeros(type));
+  for (size_t i = 0; i < num_states; ++i) values.push_back(Tensor::full(type, first_state));
   std::vector<std::vector<double>> numbers;
   for (const Tensor& value : values) numbers.push_back(value.to_doubles());
   for (int step = 1; step <= kSteps; ++step) {
@@ -149,6 +150,75 @@ TEST(ReferenceOptimizers, LargeEmptyAndScalarParametersWork) {
       ASSERT_EQ(result[0].values<float>()[i], param.values<float>()[i] * 0.5F);
     }
   }
+}
+
+TEST(ReferenceOptimizers, AdagradDividesByTheRootOfAllSquares) {
+  for (const bool update_slots : {true, false}) {
+    for (const Settings s : {Settings{}, Settings{.weight_decay = 0.01, .loss_scale = 8}}) {
+      expect_ten_steps(
+          "adagrad", {{"update_slots", update_slots}, {"weight_decay", s.weight_decay}, {"loss_scale", s.loss_scale}},
+          1, {fixed(s.rate)},
+          [&](std::vector<double>& value, double grad, int) {
+            const double g = grad / s.loss_scale + s.weight_decay * value[0];
+            if (update_slots) value[1] += g * g;
+            value[0] -= s.rate * g / std::sqrt(value[1]);
+          },
+          /*first_state=*/0.1);
+    }
+  }
+}
+
+TEST(ReferenceOptimizers, FtrlShrinksWhatIsSmallToZero) {
+  for (const double l1 : {0.0, 1.5}) {
+    for (const double exponent : {0.5, 0.3}) {
+      const auto power = [exponent](double x) { return exponent == 0.5 ? std::sqrt(x) : std::pow(x, exponent); };
+      expect_ten_steps(
+          "ftrl", {{"l1", l1}, {"l2", 0.2}, {"lr_power", -exponent}, {"weight_decay", 0.01}, {"loss_scale", 2.0}}, 2,
+          {fixed(0.1)},
+          [&](std::vector<double>& value, double grad, int) {
+            const double g = grad / 2 + 0.01 * value[0];
+            const double next = value[1] + g * g;
+            value[2] = value[2] + g - (power(next) - power(value[1])) / 0.1 * value[0];
+            value[1] = next;
+            const double sign = value[2] > 0 ? 1 : value[2] < 0 ? -1 : 0;
+            value[0] = std::abs(value[2]) > l1 ? (sign * l1 - value[2]) / (power(next) / 0.1 + 0.4) : 0;
+          },
+          /*first_state=*/0.1);
+    }
+  }
+}
+
+const Attributes kSgdRows{{"optimizer", "sgd"},
+                          {"settings", "{dampening=0.0, loss_scale=1.0, nesterov=false, weight_decay=0.0}"},
+                          {"states", int64_t{1}},
+                          {"may_be_whole", true}};
+
+// Row 3 is named twice, 7 and -1 are numbers of no row.
+std::vector<Tensor> update_rows(double momentum, double whole) {
+  const Type table{DType::kF64, {5, 2}};
+  const Tensor param = Tensor::of<double>({5, 2}, {10, 11, 20, 21, 30, 31, 40, 41, 50, 51});
+  const Tensor ids = Tensor::of<int32_t>({5}, {3, 7, 0, 3, -1});
+  const Tensor rows = Tensor::of<double>({5, 2}, {1, 2, 100, 100, 3, 4, 5, 6, 100, 100});
+  return run_kernel("update_rows",
+                    {param, Tensor::full(table, 1), ids, rows, Tensor::scalar(0.5), Tensor::scalar(momentum),
+                     Tensor::scalar(0.0), Tensor::scalar(whole)},
+                    kSgdRows, {table, table});
+}
+
+TEST(ReferenceOptimizers, RowsThatAreNamedAreUpdatedOnceByTheSumOfTheirGradients) {
+  const auto without_momentum = update_rows(0, 0);
+  EXPECT_EQ(without_momentum[0].to_doubles(), (std::vector<double>{8.5, 9, 20, 21, 30, 31, 37, 37, 50, 51}));
+  EXPECT_EQ(without_momentum[1].to_doubles(), std::vector<double>(10, 1));
+  const auto with_momentum = update_rows(0.5, 0);
+  EXPECT_EQ(with_momentum[0].to_doubles(), (std::vector<double>{8.25, 8.75, 20, 21, 30, 31, 36.75, 36.75, 50, 51}));
+  EXPECT_EQ(with_momentum[1].to_doubles(), (std::vector<double>{3.5, 4.5, 1, 1, 1, 1, 6.5, 8.5, 1, 1}));
+}
+
+TEST(ReferenceOptimizers, WhereAllRowsAreUpdatedTheOthersHaveAGradientOfZero) {
+  const auto whole = update_rows(0.5, 1);
+  EXPECT_EQ(whole[0].to_doubles(),
+            (std::vector<double>{8.25, 8.75, 19.75, 20.75, 29.75, 30.75, 36.75, 36.75, 49.75, 50.75}));
+  EXPECT_EQ(whole[1].to_doubles(), (std::vector<double>{3.5, 4.5, 0.5, 0.5, 0.5, 0.5, 6.5, 8.5, 0.5, 0.5}));
 }
 
 }  // namespace

@@ -244,6 +244,29 @@ void add_optimizers(OpRegistry& registry) {
     example.inputs[6].domain = Domain::kUnit;
   }
   registry.add(std::move(adamw));
+
+  OpDef adagrad = optimizer(
+      "adagrad",
+      "Adagrad (Duchi, Hazan and Singer, 2011): g = grad / loss_scale + weight_decay * param; accum += g^2, unless "
+      "update_slots is off; param -= learning_rate * g / sqrt(accum). Returns the new param and accum.",
+      1, {"param", "accum", "grad", "learning_rate"}, {{"update_slots", true, "whether accum changes"}}, 7);
+  add_examples(adagrad, {{}, {{"update_slots", false}, {"weight_decay", 0.01}, {"loss_scale", 4.0}}});
+  registry.add(std::move(adagrad));
+
+  OpDef ftrl = optimizer(
+      "ftrl",
+      "FTRL-proximal (McMahan et al., 2013): g = grad / loss_scale + weight_decay * param; next = moments + g^2; "
+      "linear "
+      "+= g - (next^-lr_power - moments^-lr_power) / learning_rate * param; param = (sign(linear) * l1 - linear) / "
+      "(next^-lr_power / learning_rate + 2 * l2) where |linear| > l1, else 0; moments = next. Returns the new param, "
+      "moments and linear.",
+      2, {"param", "moments", "linear", "grad", "learning_rate"},
+      {{"l1", 0.0, "strength of the sum of magnitudes"},
+       {"l2", 0.0, "strength of the sum of squares"},
+       {"lr_power", -0.5, "moments are taken to minus this power; not positive"}},
+      20);
+  add_examples(ftrl, {{}, {{"l1", 0.7}, {"l2", 0.1}, {"lr_power", -0.3}, {"weight_decay", 0.01}, {"loss_scale", 4.0}}});
+  registry.add(std::move(ftrl));
 }
 
 }  // namespace tessera::ops

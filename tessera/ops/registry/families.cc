@@ -19,6 +19,7 @@ void add_all_families(OpRegistry& registry) {
   add_softmax(registry);
   add_attention(registry);
   add_optimizers(registry);
+  add_update_rows(registry);
   add_collectives(registry);
   add_exchange(registry);
   add_fused(registry);

@@ -20,7 +20,8 @@ void add_pooling(OpRegistry& registry);          // pooling.cc
 void add_normalization(OpRegistry& registry);    // normalization.cc: batch_norm*, moving_average
 void add_layer_norm(OpRegistry& registry);       // layer_norm.cc
 void add_softmax(OpRegistry& registry);          // softmax.cc: softmax, log_softmax, cross entropy
-void add_optimizers(OpRegistry& registry);       // optimizer_ops.cc: momentum, sgd, adam, adam_weight_decay, adamw
+void add_optimizers(OpRegistry& registry);       // optimizer_ops.cc: momentum, sgd, adam and its kin, adagrad, ftrl
+void add_update_rows(OpRegistry& registry);      // update_rows.cc: rows of a table, by any of these
 void add_collectives(OpRegistry& registry);      // collectives.cc
 void add_exchange(OpRegistry& registry);         // exchange.cc
 void add_fused(OpRegistry& registry);            // fused.cc: fused_elementwise

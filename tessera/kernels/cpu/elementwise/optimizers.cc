@@ -4,6 +4,7 @@
 #include "tessera/kernels/cpu/rows/tile_program.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/tensor/update_group.h"
+#include "tessera/tensor/update_rows.h"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -143,6 +144,40 @@ std::optional<PreparedKernel> prepare_adamw(const KernelRequest& request) {
   return finish(request, std::move(u), {param, moments.m, moments.v});
 }
 
+std::optional<PreparedKernel> prepare_adagrad(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kAccum, kGrad, kRate };
+  Update u(request);
+  const int g = u.decayed(kGrad, kParam);
+  const int accum = request.attributes.get_bool("update_slots") ? u.add(kAccum, u.mul(g, g)) : static_cast<int>(kAccum);
+  const int param = u.sub(kParam, u.div(u.mul(kRate, g), u.sqrt(accum)));
+  return finish(request, std::move(u), {param, accum});
+}
+
+std::optional<PreparedKernel> prepare_ftrl(const KernelRequest& request) {
+  if (!in_f32_or_half(request)) return std::nullopt;
+  enum { kParam, kMoments, kLinear, kGrad, kRate };
+  Update u(request);
+  const int l1 = u.program.constant(request.attributes.get_double("l1"));
+  const int twice_l2 = u.program.constant(2 * request.attributes.get_double("l2"));
+  const double exponent = -request.attributes.get_double("lr_power");
+  const int exponent_slot = u.program.constant(exponent);
+  const int zero = u.program.constant(0);
+  const auto power = [&](int x) {
+    return exponent == 0.5 ? u.sqrt(x) : u.program.add(ElementOp::kPow, x, exponent_slot);
+  };
+  const int g = u.decayed(kGrad, kParam);
+  const int old_root = power(kMoments);  // before the moments are written in their place
+  const int next = u.add(kMoments, u.mul(g, g));
+  const int root = power(next);
+  const int linear = u.sub(u.add(kLinear, g), u.mul(u.div(u.sub(root, old_root), kRate), kParam));
+  const int towards = u.mul(u.program.add(ElementOp::kSign, linear), l1);
+  const int shrunk = u.div(u.sub(towards, linear), u.add(u.div(root, kRate), twice_l2));
+  const int is_beyond = u.program.add(ElementOp::kGreater, u.program.add(ElementOp::kAbs, linear), l1);
+  const int param = u.program.add(ElementOp::kSelect, is_beyond, shrunk, zero);
+  return finish(request, std::move(u), {param, next, linear});
+}
+
 }  // namespace
 
 void add_optimizers(KernelRegistry& registry) {
@@ -153,6 +188,9 @@ void add_optimizers(KernelRegistry& registry) {
   registry.add("update_group",
                [](const KernelRequest& request) { return prepare_update_group(request, cpu_kernels()); });
   registry.add("adamw", prepare_adamw);
+  registry.add("adagrad", prepare_adagrad);
+  registry.add("ftrl", prepare_ftrl);
+  registry.add("update_rows", [](const KernelRequest& request) { return prepare_update_rows(request, cpu_kernels()); });
 }
 
 }  // namespace tessera::kernels::cpu

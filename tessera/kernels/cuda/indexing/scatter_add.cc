@@ -4,6 +4,7 @@
 
 #include "tessera/kernels/cuda/core/phase_parts.h"
 #include "tessera/kernels/cuda/core/writer.h"
+#include "tessera/kernels/cuda/indexing/sorted_rows.h"
 #include "tessera/kernels/cuda/shapes/copies.h"
 
 namespace tessera::cuda {
@@ -41,30 +42,6 @@ TableRows rows_of(const TensorView& table, const TensorView& indices, const Tens
     break;
   }
   return rows;
-}
-
-// Each index finds its place among all in ascending order, of equal ones in order: `sorted` holds the rows, `positions`
-// where their indices stood. Indices of no row become row -1. One warp looks for one place.
-PhasePart sort_part(const Gpu& gpu, const TensorView& indices, int64_t num_rows) {
-  const int64_t count = indices.num_elements();
-  const int64_t warps = kPartThreads / 32;
-  const std::vector<NamedStrides> views = {{"p", indices.strides}};
-  PhasePart part{.blocks = std::min<int64_t>((count + warps - 1) / warps, int64_t{gpu.num_multiprocessors()} * 8)};
-  part.body = fmt::format(
-      "int* const sorted = reinterpret_cast<int*>(scratch);\nint* const positions = sorted + {0};\n"
-      "const auto row_at = [&](int at) {{\n{1}const i64 row = i64(in1[p]);\n"
-      "return row >= 0 && row < {2} ? int(row) : -1;\n}};\n"
-      "const int lane = threadIdx.x % 32;\n"
-      "for (int i = block * {3} + int(threadIdx.x) / 32; i < {0}; i += num_blocks * {3}) {{\n"
-      "  const int row = row_at(i);\n  int before = 0;\n"
-      "  #pragma unroll 4\n"
-      "  for (int j = lane; j < {0}; j += 32) {{\n"
-      "    const int other = row_at(j);\n"
-      "    before += other < row || (other == row && j < i);\n  }}\n"
-      "  before = sum_warp(before);\n"
-      "  if (lane == 0) {{ sorted[before] = row; positions[before] = i; }}\n}}\n",
-      count, offsets_text(indices.shape, views, "at"), num_rows, warps);
-  return part;
 }
 
 // A block has one place in `sorted` and some packs of a row's elements. Where a row begins there, its warps take turns
@@ -133,11 +110,9 @@ std::optional<DeviceProgram> write_scatter_add(const KernelRequest& request, con
     program.phases.push_back(side_by_side({copied}));
     return program;
   }
-  // Rows are numbered by int; so are indices.
-  constexpr int64_t kMost = int64_t{1} << 30;
-  if (count > kMost || y.shape[axis] > kMost) return std::nullopt;
-  program.scratch_bytes = 2 * count * static_cast<int64_t>(sizeof(int32_t));
-  program.phases.push_back(side_by_side({sort_part(gpu, indices, y.shape[axis]), copied}));
+  if (count > kMostSortedRows || y.shape[axis] > kMostSortedRows) return std::nullopt;
+  program.scratch_bytes = bytes_of_sorted_rows(count);
+  program.phases.push_back(side_by_side({sort_part(gpu, "in1", indices, y.shape[axis]), copied}));
   program.phases.push_back(add_phase(y, indices, rows_of(y, indices, request.inputs[2], axis), axis));
   return program;
 }

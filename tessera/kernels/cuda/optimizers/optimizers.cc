@@ -1,5 +1,6 @@
-// The optimizers' operators, one parameter a kernel; grouped_updates.cc has many.
+// The optimizers' operators, one parameter a kernel; grouped_updates.cc has many, row_updates.cc some of one's rows.
 #include "tessera/kernels/cuda/optimizers/grouped_updates.h"
+#include "tessera/kernels/cuda/optimizers/row_updates.h"
 
 #include "tessera/kernels/cuda/core/families.h"
 #include "tessera/kernels/cuda/optimizers/update_program.h"
@@ -24,9 +25,10 @@ std::optional<DeviceProgram> write_update(const KernelRequest& request, const Gp
 }  // namespace
 
 void add_optimizers(KernelRegistry& registry, Gpu& gpu) {
-  for (const char* op : {"momentum", "sgd", "adam", "adam_weight_decay", "adamw"}) {
+  for (const char* op : {"momentum", "sgd", "adam", "adam_weight_decay", "adamw", "adagrad", "ftrl"}) {
     add_writer(registry, gpu, op, write_update);
   }
+  add_writer(registry, gpu, "update_rows", write_update_rows);
   registry.add("update_group", [&gpu](const KernelRequest& request) { return prepare_update_group(gpu, request); });
 }
 

@@ -89,6 +89,34 @@ ElementProgram adamw(const Settings& settings) {
   return program;
 }
 
+ElementProgram adagrad(const Settings& settings) {
+  ElementProgram program;
+  program.statements = "const C param = a0, accum = a1, rate = a3;\n" + gradient_text(settings, "a2", true) +
+                       fmt::format("const C new_accum = accum{};\n", settings.is("update_slots") ? " + g * g" : "");
+  program.results = {"param - rate * g / std::sqrt(new_accum)", "new_accum"};
+  return program;
+}
+
+ElementProgram ftrl(const Settings& settings) {
+  const double exponent = -settings.value("lr_power");
+  const auto power = [&](const char* x) {
+    return exponent == 0.5 ? fmt::format("std::sqrt({})", x)
+                           : fmt::format("std::pow({}, {})", x, settings.number(exponent));
+  };
+  ElementProgram program;
+  program.statements =
+      "const C param = a0, moments = a1, linear = a2, rate = a4;\n" + gradient_text(settings, "a3", true) +
+      "const C next = moments + g * g;\n" +
+      fmt::format("const C root = {};\nconst C new_linear = linear + g - (root - {}) / rate * param;\n", power("next"),
+                  power("moments")) +
+      fmt::format("const C l1 = {};\nconst C towards = new_linear > 0 ? l1 : new_linear < 0 ? -l1 : C(0);\n",
+                  settings.number("l1"));
+  program.results = {fmt::format("std::abs(new_linear) > l1 ? (towards - new_linear) / (root / rate + {}) : C(0)",
+                                 settings.number(2 * settings.value("l2"))),
+                     "next", "new_linear"};
+  return program;
+}
+
 }  // namespace
 
 std::optional<ElementProgram> update_program(const std::string& optimizer, const Attributes& attributes,
@@ -98,7 +126,8 @@ std::optional<ElementProgram> update_program(const std::string& optimizer, const
     ElementProgram (*write)(const Settings& settings);
   };
   static constexpr Optimizer kOptimizers[] = {
-      {"momentum", momentum}, {"sgd", sgd}, {"adam", adam}, {"adam_weight_decay", adam_weight_decay}, {"adamw", adamw}};
+      {"momentum", momentum}, {"sgd", sgd},         {"adam", adam}, {"adam_weight_decay", adam_weight_decay},
+      {"adamw", adamw},       {"adagrad", adagrad}, {"ftrl", ftrl}};
   for (const Optimizer& known : kOptimizers) {
     if (known.name != optimizer) continue;
     ElementProgram program = known.write({attributes, computed});

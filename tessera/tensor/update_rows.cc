@@ -1,0 +1,362 @@
+#include "tessera/tensor/update_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+// So many elements of a parameter are copied to where the optimizer's kernel finds them side by side. With gradient and
+// states they stay in the second-level cache, and are enough to make up for what a call of the kernel begins with.
+constexpr int64_t kElementsOfBlock = 4096;
+constexpr int kDigitBits = 11;
+// Of an optimizer's kernel.
+constexpr size_t kMaxOperands = 16;
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// One row of the gradient: whose it is, and where it stands.
+struct Lookup {
+  int64_t row = 0;
+  int64_t position = 0;
+};
+
+int64_t index_at(const TensorView& ids, int64_t i) {
+  const int64_t at = i * ids.strides[0];
+  switch (ids.dtype) {
+    case DType::kI32: return ids.as<int32_t>()[at];
+    case DType::kI64: return ids.as<int64_t>()[at];
+    case DType::kU8: return ids.as<uint8_t>()[at];
+    default: throw InternalError(fmt::format("update_rows: numbers of rows are {}", ids.dtype));
+  }
+}
+
+// By row, those of one row in their order. Digit by digit, lowest first; returns where the result lies.
+Lookup* sort_by_row(Lookup* from, Lookup* to, int64_t count, int64_t num_rows) {
+  for (int shift = 0; (num_rows - 1) >> shift > 0; shift += kDigitBits) {
+    std::array<int64_t, size_t{1} << kDigitBits> begin{};
+    const auto digit = [shift](const Lookup& lookup) {
+      return static_cast<size_t>((lookup.row >> shift) & ((int64_t{1} << kDigitBits) - 1));
+    };
+    for (int64_t i = 0; i < count; ++i) ++begin[digit(from[i])];
+    int64_t so_far = 0;
+    for (int64_t& first : begin) {
+      const int64_t here = first;
+      first = so_far;
+      so_far += here;
+    }
+    for (int64_t i = 0; i < count; ++i) to[begin[digit(from[i])]++] = from[i];
+    std::swap(from, to);
+  }
+  return from;
+}
+
+// How the rows of a tensor lie.
+struct Rows {
+  Shape shape;  // of one
+  Strides strides;
+  bool is_dense = false;
+  int64_t bytes = 0;
+
+  Rows() = default;
+  explicit Rows(const TensorView& view) {
+    for (int d = 1; d < view.shape.ndim(); ++d) {
+      shape.push_back(view.shape[d]);
+      strides.push_back(view.strides[d]);
+    }
+    is_dense = tessera::is_dense(shape, strides);
+    bytes = shape.num_elements() * static_cast<int64_t>(size_bytes(view.dtype));
+  }
+  TensorView at(const TensorView& view, int64_t row) const {
+    auto* data =
+        static_cast<std::byte*>(view.data) + row * view.strides[0] * static_cast<int64_t>(size_bytes(view.dtype));
+    return {data, view.dtype, shape, strides};
+  }
+  // To or from a row that lies dense.
+  void read(const TensorView& view, int64_t row, std::byte* to) const {
+    const TensorView from = at(view, row);
+    if (is_dense) {
+      std::memcpy(to, from.data, static_cast<size_t>(bytes));
+    } else {
+      copy_elements(from, {to, Type{view.dtype, shape}});
+    }
+  }
+  void write(const TensorView& view, int64_t row, std::byte* from) const {
+    const TensorView to = at(view, row);
+    if (is_dense) {
+      std::memcpy(to.data, from, static_cast<size_t>(bytes));
+    } else {
+      copy_elements({from, Type{view.dtype, shape}}, to);
+    }
+  }
+};
+
+// What one thread works in.
+struct Block {
+  std::vector<int64_t> values;   // byte offsets of the rows of the parameter and each state
+  std::vector<int64_t> results;  // of their new values: the same where the optimizer's kernel works in place
+  int64_t gradient = 0;
+  int64_t row = 0;  // of one row of the gradient, converted
+  int64_t scratch = 0;
+  int64_t bytes = 0;
+};
+
+class RowUpdater {
+ public:
+  RowUpdater(const KernelRequest& request, const UpdateRows& update, KernelRequest part, PreparedKernel optimizer,
+             int64_t rows_of_block)
+      : update_(update),
+        part_(std::move(part)),
+        optimizer_(std::move(optimizer)),
+        num_rows_(request.inputs[0].shape[0]),
+        num_lookups_(request.inputs[update.ids()].shape[0]),
+        rows_of_block_(rows_of_block),
+        num_threads_(request.num_threads),
+        computed_(UpdateRows::computed(request.inputs[0].dtype)),
+        gradients_(request.inputs[update.rows()]) {
+    for (size_t i = 0; i < update_.num_results(); ++i) rows_.emplace_back(request.outputs[i]);
+    row_size_ = rows_[0].shape.num_elements();
+    lay_out();
+  }
+
+  int64_t scratch_bytes() const { return shares_begin() + num_threads_ * block_.bytes; }
+  const std::string& name() const { return optimizer_.name; }
+
+  void run(const KernelArgs& args) const {
+    for (size_t i = 0; i < update_.num_results(); ++i) {
+      if (args.outputs[i].data != args.inputs[i].data) copy_elements(args.inputs[i], args.outputs[i]);
+    }
+    if (row_size_ == 0) return;
+    auto* const from = reinterpret_cast<Lookup*>(args.scratch.data());
+    const TensorView& ids = args.inputs[update_.ids()];
+    int64_t count = 0;
+    for (int64_t i = 0; i < num_lookups_; ++i) {
+      const int64_t row = index_at(ids, i);
+      if (row >= 0 && row < num_rows_) from[count++] = {row, i};
+    }
+    Work work;
+    work.lookups = sort_by_row(from, from + num_lookups_, count, num_rows_);
+    auto* const begins = reinterpret_cast<int64_t*>(from + 2 * num_lookups_);
+    for (int64_t i = 0; i < count; ++i) {
+      if (i == 0 || work.lookups[i].row != work.lookups[i - 1].row) begins[work.num_named++] = i;
+    }
+    begins[work.num_named] = count;
+    work.begins = begins;
+    work.is_whole = update_.may_be_whole && !is_zero(args.inputs[update_.whole()]);
+    const int64_t num_updated = work.is_whole ? num_rows_ : work.num_named;
+    const int64_t num_blocks = (num_updated + rows_of_block_ - 1) / rows_of_block_;
+    const int64_t num_shares = std::min<int64_t>(num_threads_, num_blocks);
+    args.parallel_for(num_shares, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t share = begin; share < end; ++share) {
+        std::byte* const memory = args.scratch.data() + shares_begin() + share * block_.bytes;
+        const int64_t last = num_blocks * (share + 1) / num_shares;
+        for (int64_t block = num_blocks * share / num_shares; block < last; ++block) {
+          const int64_t first = block * rows_of_block_;
+          update_block(args, work, memory, first, std::min(rows_of_block_, num_updated - first));
+        }
+      }
+    });
+  }
+
+ private:
+  struct Work {
+    const Lookup* lookups = nullptr;  // by row
+    const int64_t* begins = nullptr;  // where those of each row begin, and one past the last
+    int64_t num_named = 0;            // rows
+    bool is_whole = false;
+
+    int64_t row(int64_t named) const { return lookups[begins[named]].row; }
+    int64_t first_named_from(int64_t row_number) const {
+      int64_t first = 0;
+      for (int64_t end = num_named; first < end;) {
+        const int64_t middle = (first + end) / 2;
+        if (row(middle) < row_number) {
+          first = middle + 1;
+        } else {
+          end = middle;
+        }
+      }
+      return first;
+    }
+  };
+
+  static bool is_zero(const TensorView& scalar) {
+    double value = 0;
+    copy_elements(scalar, {&value, Type{DType::kF64, {}}});
+    return value == 0;
+  }
+
+  bool works_in_place(size_t i) const {
+    const std::pair<int, int> pair{static_cast<int>(i), static_cast<int>(i)};
+    return std::find(optimizer_.in_place.begin(), optimizer_.in_place.end(), pair) != optimizer_.in_place.end();
+  }
+
+  void lay_out() {
+    const auto take = [this](int64_t bytes) {
+      const int64_t at = block_.bytes;
+      block_.bytes += aligned(bytes);
+      return at;
+    };
+    for (size_t i = 0; i < update_.num_results(); ++i) {
+      const int64_t bytes = rows_[i].bytes * rows_of_block_;
+      block_.values.push_back(take(bytes));
+      block_.results.push_back(works_in_place(i) ? block_.values[i] : take(bytes));
+    }
+    const int64_t row_bytes = row_size_ * static_cast<int64_t>(size_bytes(computed_));
+    block_.gradient = take(row_bytes * rows_of_block_);
+    block_.row = take(row_bytes);
+    block_.scratch = take(optimizer_.scratch_bytes);
+  }
+
+  int64_t shares_begin() const {
+    return aligned(2 * num_lookups_ * static_cast<int64_t>(sizeof(Lookup)) +
+                   (num_lookups_ + 1) * static_cast<int64_t>(sizeof(int64_t)));
+  }
+
+  void update_block(const KernelArgs& args, const Work& work, std::byte* memory, int64_t first, int64_t count) const {
+    const auto number = [&](int64_t b) { return work.is_whole ? first + b : work.row(first + b); };
+    // The first named row that is here; where all rows are updated, some of them are not named.
+    int64_t named = work.is_whole ? work.first_named_from(first) : first;
+    const int64_t row_bytes = row_size_ * static_cast<int64_t>(size_bytes(computed_));
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t row = number(b);
+      for (size_t i = 0; i < update_.num_results(); ++i) {
+        rows_[i].read(args.outputs[i], row, memory + block_.values[i] + b * rows_[i].bytes);
+      }
+      std::byte* const sum = memory + block_.gradient + b * row_bytes;
+      if (named < work.num_named && work.row(named) == row) {
+        add_up(args, work, named++, sum, memory + block_.row);
+      } else {
+        std::memset(sum, 0, static_cast<size_t>(row_bytes));
+      }
+    }
+    // The optimizer's kernel takes whole blocks: what is behind the last row is computed and forgotten.
+    for (size_t i = 0; i < update_.num_results(); ++i) {
+      std::memset(memory + block_.values[i] + count * rows_[i].bytes, 0,
+                  static_cast<size_t>((rows_of_block_ - count) * rows_[i].bytes));
+    }
+    std::memset(memory + block_.gradient + count * row_bytes, 0,
+                static_cast<size_t>((rows_of_block_ - count) * row_bytes));
+    compute(args, memory);
+    for (int64_t b = 0; b < count; ++b) {
+      for (size_t i = 0; i < update_.num_results(); ++i) {
+        rows_[i].write(args.outputs[i], number(b), memory + block_.results[i] + b * rows_[i].bytes);
+      }
+    }
+  }
+
+  void add_up(const KernelArgs& args, const Work& work, int64_t named, std::byte* sum, std::byte* converted) const {
+    const TensorView& gradients = args.inputs[update_.rows()];
+    for (int64_t i = work.begins[named]; i < work.begins[named + 1]; ++i) {
+      const TensorView row = gradients_.at(gradients, work.lookups[i].position);
+      const void* from = row.data;
+      if (gradients.dtype != computed_ || !gradients_.is_dense) {
+        copy_elements(row, {converted, Type{computed_, row.shape}});
+        from = converted;
+      }
+      const bool is_first = i == work.begins[named];
+      if (computed_ == DType::kF64) {
+        add_row(static_cast<const double*>(from), reinterpret_cast<double*>(sum), is_first);
+      } else {
+        add_row(static_cast<const float*>(from), reinterpret_cast<float*>(sum), is_first);
+      }
+    }
+  }
+
+  template <typename C>
+  void add_row(const C* from, C* sum, bool is_first) const {
+    if (is_first) {
+      std::memcpy(sum, from, static_cast<size_t>(row_size_) * sizeof(C));
+      return;
+    }
+    for (int64_t k = 0; k < row_size_; ++k) sum[k] += from[k];
+  }
+
+  void compute(const KernelArgs& args, std::byte* memory) const {
+    const ParallelFor alone(1);
+    std::array<TensorView, kMaxOperands> inputs;
+    std::array<TensorView, kMaxOperands> outputs;
+    const size_t results = update_.num_results();
+    for (size_t i = 0; i < results; ++i) {
+      inputs[i] = part_.inputs[i];
+      inputs[i].data = memory + block_.values[i];
+      outputs[i] = part_.outputs[i];
+      outputs[i].data = memory + block_.results[i];
+    }
+    inputs[results] = part_.inputs[results];
+    inputs[results].data = memory + block_.gradient;
+    for (size_t i = 0; i < update_.num_scalars; ++i) inputs[results + 1 + i] = args.inputs[update_.scalar(i)];
+    const std::span<std::byte> scratch(memory + block_.scratch, static_cast<size_t>(optimizer_.scratch_bytes));
+    optimizer_.run({{inputs.data(), results + 1 + update_.num_scalars},
+                    {outputs.data(), results},
+                    update_.settings,
+                    scratch,
+                    alone});
+  }
+
+  UpdateRows update_;
+  KernelRequest part_;  // of the optimizer: a block of rows
+  PreparedKernel optimizer_;
+  int64_t num_rows_;
+  int64_t num_lookups_;
+  int64_t rows_of_block_;
+  int num_threads_;
+  DType computed_;
+  std::vector<Rows> rows_;  // of the parameter and its states
+  Rows gradients_;
+  int64_t row_size_ = 0;
+  Block block_;
+};
+
+}  // namespace
+
+UpdateRows::UpdateRows(const Attributes& attributes, size_t num_inputs)
+    : optimizer(attributes.get_string("optimizer")),
+      settings(parse_attributes(attributes.get_string("settings"))),
+      may_be_whole(attributes.get_bool("may_be_whole")) {
+  const int64_t states = attributes.get_int("states");
+  const int64_t scalars = static_cast<int64_t>(num_inputs) - 3 - states - (may_be_whole ? 1 : 0);
+  if (states < 0 || scalars < 0) {
+    throw InvalidArgument("{} operands are too few: a parameter, {} states, numbers of rows, rows{}", num_inputs,
+                          states, may_be_whole ? " and whether all are updated" : "");
+  }
+  num_states = static_cast<size_t>(states);
+  num_scalars = static_cast<size_t>(scalars);
+}
+
+std::optional<PreparedKernel> prepare_update_rows(const KernelRequest& request, const KernelRegistry& optimizers) {
+  const UpdateRows update(request.attributes, request.inputs.size());
+  if (update.num_results() + 1 + update.num_scalars > kMaxOperands) return std::nullopt;
+  const TensorView& parameter = request.inputs[0];
+  const int64_t row_size = std::max<int64_t>(1, Rows(parameter).shape.num_elements());
+  const int64_t rows_of_block =
+      std::clamp<int64_t>(kElementsOfBlock / row_size, 1, std::max<int64_t>(1, parameter.shape[0]));
+  Shape shape = parameter.shape;
+  shape[0] = rows_of_block;
+  KernelRequest part{.op = update.optimizer, .attributes = update.settings, .num_threads = 1};
+  for (size_t i = 0; i < update.num_results(); ++i) {
+    part.inputs.emplace_back(nullptr, Type{request.inputs[i].dtype, shape});
+    part.outputs.emplace_back(nullptr, Type{request.outputs[i].dtype, shape});
+  }
+  part.inputs.emplace_back(nullptr, Type{UpdateRows::computed(parameter.dtype), shape});
+  for (size_t i = 0; i < update.num_scalars; ++i) part.inputs.push_back(request.inputs[update.scalar(i)]);
+  auto optimizer = optimizers.find(part);
+  if (!optimizer) return std::nullopt;
+  PreparedKernel made{.name = optimizer->name + ".rows"};
+  for (size_t i = 0; i < update.num_results(); ++i) {
+    if (request.inputs[i].strides == request.outputs[i].strides) {
+      made.in_place.emplace_back(static_cast<int>(i), static_cast<int>(i));
+    }
+  }
+  const auto updater =
+      std::make_shared<const RowUpdater>(request, update, std::move(part), std::move(*optimizer), rows_of_block);
+  made.scratch_bytes = updater->scratch_bytes();
+  made.run = [updater](const KernelArgs& args) { updater->run(args); };
+  return made;
+}
+
+}  // namespace tessera
