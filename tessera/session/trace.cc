@@ -60,10 +60,11 @@ Value mean_over_ranks(Value loss, const ops::RankGroup& ranks) {
 }
 
 void sum_over_ranks(Graph& graph, std::vector<nn::ParameterGradient>& gradients, const ops::RankGroup& ranks) {
-  for (auto& [parameter, gradient] : gradients) {
-    if (parameter->layerwise_parallel) continue;
-    const ir::SourceScope scope(graph, parameter->full_name());
-    gradient = ops::all_reduce(gradient, ranks);
+  for (auto& pair : gradients) {
+    if (pair.parameter->layerwise_parallel) continue;
+    const ir::SourceScope scope(graph, pair.parameter->full_name());
+    pair.gradient = ops::all_reduce(pair.gradient, ranks);
+    if (pair.lookups) pair.lookups = ops::all_reduce(pair.lookups, ranks);
   }
 }
 
@@ -168,15 +169,23 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
   const auto differentiated = gradients_of(value, wrt, sens, options.loss_scale);
   require_some_gradient(value, parameters, differentiated);
   std::vector<nn::ParameterGradient> gradients;
-  for (size_t i = 0; i < parameters.size(); ++i) gradients.push_back({parameters[i], differentiated[i]});
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    gradients.push_back({.parameter = parameters[i], .gradient = differentiated[i]});
+  }
   const bool may_skip = options.loss_scale && options.loss_scale->drop_overflow_update;
   Value finite;
   if (options.part == StepPart::kAccumulate) {
-    nn::accumulate(graph, gradients);
+    nn::find_rows(gradients, optimizer, &options.rows);
+    nn::accumulate(graph, gradients, options.rows);
     if (may_skip) finite = nn::note_overflow(value);
   } else {
-    if (options.part == StepPart::kUpdate) gradients = nn::accumulated(graph, gradients);
+    const nn::RowAccumulation whole;
+    if (options.part == StepPart::kUpdate) {
+      nn::find_rows(gradients, optimizer, &whole);
+      gradients = nn::accumulated(graph, gradients);
+    }
     if (options.ranks) sum_over_ranks(graph, gradients, *options.ranks);
+    if (options.part == StepPart::kWhole) nn::find_rows(gradients, optimizer, nullptr);
     if (options.loss_scale) gradients = nn::unscaled(*options.loss_scale, gradients);
     if (may_skip) finite = nn::all_finite(gradients, value);
     if (may_skip && options.part == StepPart::kUpdate) finite = nn::without_noted_overflow(finite);
@@ -194,7 +203,7 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
 }
 
 Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
-                   const std::optional<nn::LossScale>& loss_scale) {
+                   const std::optional<nn::LossScale>& loss_scale, const Graph* micro) {
   network.apply_settings(settings);
   auto parameters = network.trainable_parameters();
   if (loss != nullptr) {
@@ -203,7 +212,7 @@ Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, 
   }
   Graph graph("update");
   for (const nn::Parameter* parameter : parameters) parameter->in(graph);
-  auto gradients = nn::held_gradients(graph, parameters);
+  auto gradients = nn::held_gradients(graph, parameters, micro);
   if (loss_scale) gradients = nn::unscaled(*loss_scale, gradients);
   {
     const ir::SourceScope scope(graph, "optimizer");

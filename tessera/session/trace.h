@@ -9,6 +9,7 @@
 
 #include "tessera/compiler/mixed_precision.h"
 #include "tessera/nn/cell.h"
+#include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/nn/optimizers/optimizer.h"
 #include "tessera/ops/functions/collective_functions.h"
@@ -56,6 +57,8 @@ struct TrainStepOptions {
   // Of kAccumulate with a loss scale: whether what a micro-batch assigns holds only where its loss is finite. Off: who
   // runs the step gives all of it back where the step is skipped.
   bool guards_micro_batches = true;
+  // Of kAccumulate: gradients that are kept by rows where the optimizer takes them so.
+  nn::RowAccumulation rows = {};
 };
 // Forward, backward and update. Results: "loss", and every assigned parameter and state. Where there is no loss cell,
 // the network's own result is the loss. The parameters are the network's trainable ones, then the loss cell's.
@@ -64,9 +67,10 @@ ir::Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& opt
                            const TrainStepOptions& options = {});
 
 // The update alone, of gradients that StepPart::kAccumulate has added up: accumulators in, parameters and states out.
-// They are not cleared. With a loss scale the graph has a result ir::kUpdateGuard, as that of a step.
+// They are not cleared. With a loss scale the graph has a result ir::kUpdateGuard, as that of a step. `micro`: the
+// graph that adds to the accumulators; null where none of them are of rows or lookups.
 ir::Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
-                       const std::optional<nn::LossScale>& loss_scale = std::nullopt);
+                       const std::optional<nn::LossScale>& loss_scale = std::nullopt, const ir::Graph* micro = nullptr);
 
 // The value of a function and its gradients with respect to parameters: traced into a graph of its own, differentiated,
 // and inlined into `graph`.

@@ -149,6 +149,23 @@ struct Translator : nn::Cell {
   nn::Cell* translator;
 };
 
+// "Wide" are logits of each number, "deep" is what a layer makes of the numbers' rows.
+struct Clicks : nn::Cell {
+  static constexpr int64_t kNumbers = 97;
+  static constexpr int64_t kFields = 3;
+  nn::Embedding& wide = child<nn::Embedding>("wide", kNumbers, 10);
+  nn::Embedding& deep = child<nn::Embedding>("deep", kNumbers, 5);
+  nn::Dense& hidden = child<nn::Dense>("hidden", 5 * kFields, 8);
+  nn::Dense& head = child<nn::Dense>("head", 8, 10);
+  using Cell::construct;
+  Value construct(Value ids) override {
+    const int64_t rows = ids.shape()[0];
+    const Value first = ops::reshape(ops::slice(ids, {0, 0}, {ops::kToEnd, 1}), {rows});
+    const Value pairs = ops::reshape(deep(ids) * ops::reshape(deep(first), {rows, 1, 5}), {rows, 5 * kFields});
+    return ops::reduce_sum(wide(ids), {1}) + head(ops::relu(hidden(pairs)));
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, const nn::TransformerParallel& parallel,
@@ -160,6 +177,7 @@ std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype, con
   if (name == "recurrent") network = std::make_unique<Recurrent>();
   if (name == "translator") network = std::make_unique<Translator>(parallel);
   if (name == "gpt") network = std::make_unique<Gpt>();
+  if (name == "clicks") network = std::make_unique<Clicks>();
   if (name == "resnet50") network = nn::resnet50(10, {.initial_values = nn::InitialValues::kUsual});
   check(network != nullptr, "an unknown network");
   nn::set_parameter_dtype(*network, dtype);
@@ -173,6 +191,15 @@ std::vector<Tensor> make_batch(const std::string& network, int64_t rows, int64_t
   Tensor labels(DType::kI32, Shape{rows});
   auto label = labels.values<int32_t>();
   for (size_t i = 0; i < label.size(); ++i) label[i] = static_cast<int32_t>(random_below(at(2), i, 10));
+  if (network == "clicks") {
+    // Small numbers come often.
+    Tensor ids(DType::kI32, Shape{rows, Clicks::kFields});
+    auto id = ids.values<int32_t>();
+    for (size_t i = 0; i < id.size(); ++i) {
+      id[i] = static_cast<int32_t>(random_below(at(1), i, 1 + random_below(at(3), i, Clicks::kNumbers)));
+    }
+    return {ids, labels};
+  }
   if (network == "transformer" || network == "translator" || network == "gpt") {
     Tensor ids(DType::kI32, Shape{rows, 6});
     auto id = ids.values<int32_t>();

@@ -19,6 +19,8 @@ namespace tessera::equivalence {
 // "translator": encoder and decoder with dropout, mean over time, split as `parallel` says; x i32[n,6].
 // "gpt": the built-in one, of two blocks, with words shared by table and head; mean over time; x i32[n,6].
 // "resnet50": the built-in one; x [n,3,8,8].
+// "clicks": tables of more rows than a batch looks up, one of them looked up twice, and a layer on what they give; x
+// i32[n,3].
 // All give logits [n,10]. The first three are `scale` times as wide, the mlp's inputs, too.
 std::unique_ptr<nn::Cell> make_network(const std::string& name, DType dtype,
                                        const nn::TransformerParallel& parallel = std::nullopt, int64_t scale = 1);

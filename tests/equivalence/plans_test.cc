@@ -17,6 +17,7 @@
 #include "tessera/nn/optimizers/ftrl.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/rmsprop.h"
+#include "tessera/nn/optimizers/sgd.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
@@ -58,6 +59,12 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
         nn::RMSPropOptions{.learning_rate = 0.01, .momentum = 0.9, .centered = true, .weight_decay = 1e-4});
   }
   if (name == "ftrl") return std::make_unique<nn::FTRL>(nn::FTRLOptions{.learning_rate = 0.01, .l1 = 1e-3, .l2 = 1e-3});
+  // Those that leave rows alone that no batch has looked up.
+  if (name == "sgd_rows") return std::make_unique<nn::SGD>(nn::SGDOptions{.learning_rate = 0.05});
+  if (name == "adagrad_rows") return std::make_unique<nn::Adagrad>(nn::AdagradOptions{.learning_rate = 0.05});
+  if (name == "lazy_adam") {
+    return std::make_unique<nn::LazyAdam>(nn::LazyAdamOptions{.learning_rate = 0.01, .weight_decay = 1e-4});
+  }
   if (name == "adamax") return std::make_unique<nn::AdaMax>(nn::AdaMaxOptions{.learning_rate = 0.01});
   if (name == "adadelta") return std::make_unique<nn::Adadelta>(nn::AdadeltaOptions{.epsilon = 1e-2});
   if (name == "asgd") return std::make_unique<nn::ASGD>(nn::ASGDOptions{.learning_rate = 0.05, .t0 = 1});
@@ -302,6 +309,25 @@ std::vector<Plan> plans() {
                     .strategies = tensor_parallel(2, 2),
                     .parallel_optimizer = true,
                     .optimizer = optimizer});
+  }
+  for (const char* optimizer : {"sgd_rows", "adagrad_rows", "ftrl", "lazy_adam"}) {
+    const auto add = [&](const std::string& name, Plan plan) {
+      plan.name = fmt::format("clicks_{}_{}", optimizer, name);
+      plan.network = "clicks";
+      plan.optimizer = optimizer;
+      rows.push_back(std::move(plan));
+    };
+    add("data", {.ranks = 3, .mode = train::ParallelMode::kDataParallel, .rows = 7});
+    add("shards", {.ranks = 4, .parallel_optimizer = true});
+    add("split_rows",
+        {.ranks = 4, .strategies = {{"wide", "gather", {{4, 1}, {1, 1}}}, {"deep", "gather", {{2, 1}, {2, 1}}}}});
+    add("split_columns", {.ranks = 2, .strategies = {{"wide", "gather", {{1, 2}, {1, 1}}}}});
+    add("accumulated",
+        {.ranks = 2, .parallel_optimizer = true, .mode = train::ParallelMode::kSemiAuto, .batches_per_step = 3});
+    for (const uint64_t seed : {1, 2}) {
+      add(fmt::format("random_{}", seed),
+          {.ranks = 4, .mode = train::ParallelMode::kAutomatic, .search = Plan::Search::kRandom, .random_seed = seed});
+    }
   }
   rows.push_back({.name = "resnet_split_width",
                   .network = "resnet",

@@ -145,7 +145,8 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
     const bool is_shared =
         accumulator != accumulators.end() && placement.shared_by_chunks.contains(accumulator->second);
     const NodeId producer = graph.info(output.value).node;
-    if (!is_shared || producer == ir::kNone) {
+    // Rows are put one behind the other where their parameter is, whoever makes them.
+    if (!is_shared || producer == ir::kNone || graph.node(producer).op == "scatter_add") {
       result.add_output(output.name, result.value(output.value));
       continue;
     }

@@ -28,8 +28,14 @@ Parameter clean_steps_state() { return state("loss_scale_clean_steps", DType::kI
 Value finite(Value x, Value like) { return ops::apply1("all_finite", {x, like}); }
 
 Value and_finite(Value all, std::span<const ParameterGradient> gradients) {
-  for (const auto& [parameter, gradient] : gradients) {
-    all = ops::logical_and(all, finite(gradient, parameter->in(gradient.graph())));
+  for (const auto& pair : gradients) {
+    if (pair.rows) {
+      // Where it is, so is the sum of those rows that belong to one row of the parameter.
+      const Value sum = ops::reduce_sum(ops::abs(pair.rows->rows), {0});
+      all = ops::logical_and(all, finite(sum, sum));
+    } else {
+      all = ops::logical_and(all, finite(pair.gradient, pair.parameter->in(pair.gradient.graph())));
+    }
   }
   return all;
 }
@@ -66,12 +72,13 @@ Parameter accumulated_overflow_state() { return state(kAccumulatedOverflow, DTyp
 Value loss_scale_in(ir::Graph& graph, const LossScale& loss_scale) { return scale_state(loss_scale).in(graph); }
 
 std::vector<ParameterGradient> unscaled(const LossScale& loss_scale, std::span<const ParameterGradient> gradients) {
-  std::vector<ParameterGradient> result;
-  for (const auto& [parameter, gradient] : gradients) {
+  std::vector<ParameterGradient> result(gradients.begin(), gradients.end());
+  for (auto& pair : result) {
+    Value& gradient = pair.rows ? pair.rows->rows : pair.gradient;
     const ir::SourceScope scope(gradient.graph(), kLossScale);
     const DType dtype = at_least_f32(gradient.dtype());
     const Value inverse = ops::cast(ops::reciprocal(loss_scale_in(gradient.graph(), loss_scale)), dtype);
-    result.push_back({parameter, ops::mul(ops::cast(gradient, dtype), inverse)});
+    gradient = ops::mul(ops::cast(gradient, dtype), inverse);
   }
   return result;
 }

@@ -13,15 +13,15 @@ Adagrad::Adagrad(const AdagradOptions& options)
 }
 
 void Adagrad::add_update(const Update& update) const {
-  const Parameter state = slot_of(update.parameter, "accum");
-  const DType dtype = state.type.dtype;
-  const ir::Value p = ops::cast(update.value, dtype);
-  const ir::Value g = decayed_gradient(update);
-  ir::Value accum = state.in(update.value.graph());
-  if (update_slots_) accum = accum + ops::square(g);
-  const ir::Value step = ops::cast(update.learning_rate, dtype) * g / ops::sqrt(accum);
-  update.parameter.assign(ops::cast(p - step, update.value.dtype()));
-  state.assign(accum);
+  const Parameter states[] = {slot_of(update.parameter, "accum")};
+  apply_operator(
+      "adagrad", update, states, {},
+      {{"update_slots", update_slots_}, {"weight_decay", update.weight_decay}, {"loss_scale", update.loss_scale}});
+}
+
+// An accum of 0 makes NaN of a row without gradient.
+RowUpdates Adagrad::kind_of_row_updates(const Parameter&, double weight_decay, bool /*is_rate_fixed*/) const {
+  return accum_ > 0 && weight_decay == 0 ? RowUpdates::kExact : RowUpdates::kNever;
 }
 
 Adadelta::Adadelta(const AdadeltaOptions& options)

@@ -29,6 +29,7 @@ class Adagrad : public BaseOptimizer {
   double initial_value(const std::string&) const override { return accum_; }
   std::vector<ir::Value> begin_step(ir::Graph&, DType) const override { return {}; }
   void add_update(const Update& update) const override;
+  RowUpdates kind_of_row_updates(const Parameter&, double weight_decay, bool is_rate_fixed) const override;
 
   double accum_;
   bool update_slots_;

@@ -1,6 +1,10 @@
-// Adam and AdaMax (Kingma and Ba, ICLR 2015); AdamW, whose decay does not pass through the moments (Loshchilov and
-// Hutter, ICLR 2019); and AdamWeightDecay, that without bias correction.
+// Adam and AdaMax (Kingma and Ba, ICLR 2015); LazyAdam, which spares rows of tables that nobody has looked up; AdamW,
+// whose decay does not pass through the moments (Loshchilov and Hutter, ICLR 2019); and AdamWeightDecay, that without
+// bias correction.
 #pragma once
+
+#include <functional>
+#include <string>
 
 #include "tessera/nn/optimizers/moment_optimizer.h"
 
@@ -35,6 +39,45 @@ class Adam : public MomentOptimizer {
   void add_update(const Update& update) const override { add_operator("adam", update, {{"nesterov", use_nesterov_}}); }
 
   bool use_nesterov_;
+};
+
+struct LazyAdamOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double loss_scale = 1;
+  bool use_nesterov = false;
+  std::vector<ParameterGroup> groups = {};
+  // By full name: of which tables the rows that were not looked up stay. Absent: of all.
+  std::function<bool(const std::string& full_name)> is_lazy = {};
+};
+
+// LazyAdam: of a table of which a step has looked up rows (gather along dim 0), Adam updates these rows alone; all
+// others, and their moments, stay. A row that was looked up several times is updated once, by the sum of its gradients.
+// Any other parameter is updated as Adam updates it. So the moments of a row decay with the steps that look it up, as
+// the corrections by powers of beta do not: TensorFlow's LazyAdam, and MindSpore's for sparse gradients.
+// States: as Adam.
+class LazyAdam : public MomentOptimizer {
+ public:
+  // Throws as Adam does.
+  explicit LazyAdam(const LazyAdamOptions& options = {})
+      : MomentOptimizer("LazyAdam", options), use_nesterov_(options.use_nesterov), is_lazy_(options.is_lazy) {}
+
+ private:
+  std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar); }
+  std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
+    return advance(graph, powers(scalar));
+  }
+  void add_update(const Update& update) const override { add_operator("adam", update, {{"nesterov", use_nesterov_}}); }
+  RowUpdates kind_of_row_updates(const Parameter& parameter, double, bool) const override {
+    return !is_lazy_ || is_lazy_(parameter.full_name()) ? RowUpdates::kAlways : RowUpdates::kNever;
+  }
+
+  bool use_nesterov_;
+  std::function<bool(const std::string&)> is_lazy_;
 };
 
 struct AdaMaxOptions {

@@ -9,6 +9,7 @@
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
 namespace {
@@ -27,6 +28,13 @@ template <typename Parameters>
 DType scalar_dtype(const Parameters& parameters) {
   const bool has_f64 = std::ranges::any_of(parameters, [](const Parameter* p) { return p->type.dtype == DType::kF64; });
   return has_f64 ? DType::kF64 : DType::kF32;
+}
+
+// As apply_operator() has them: `value` where the row was looked up, else what was there.
+ir::Value where_looked_up(const ir::Value& lookups, const ir::Value& value, const ir::Value& before) {
+  Ints shape(static_cast<size_t>(value.ndim()), 1);
+  shape[0] = value.shape()[0];
+  return ops::select(ops::greater(ops::reshape(lookups, shape), 0), value, before);
 }
 
 void check_weight_decay(const std::string& optimizer, double weight_decay) {
@@ -65,19 +73,78 @@ void BaseOptimizer::update(ir::Graph& graph, std::span<const ParameterGradient> 
   }
   const auto shared = begin_step(graph, scalar);
 
-  for (const auto& [parameter, gradient] : gradients) {
-    const auto group = group_of(*parameter);
-    const ir::Value value = parameter->in(graph);
-    const ir::Value given = gradient ? ops::cast(gradient, parameter->type.dtype) : ops::zeros_like(value);
-    add_update({.parameter = *parameter,
-                .value = value,
-                .gradient = given,
-                .learning_rate = scalar_for(*parameter, rates.at(rate_name(group))),
-                .shared = shared,
-                .weight_decay = weight_decay_of(*parameter, group),
-                .loss_scale = settings_.loss_scale});
+  for (const auto& pair : gradients) {
+    const Parameter& parameter = *pair.parameter;
+    const auto group = group_of(parameter);
+    const ir::Value value = parameter.in(graph);
+    Update update{.parameter = parameter,
+                  .value = value,
+                  .gradient = {},
+                  .rows = pair.rows,
+                  .lookups = pair.lookups,
+                  .learning_rate = scalar_for(parameter, rates.at(rate_name(group))),
+                  .shared = shared,
+                  .weight_decay = weight_decay_of(parameter, group),
+                  .loss_scale = settings_.loss_scale};
+    find_rows(pair.gradient, update);
+    if (!update.rows) {
+      update.gradient = pair.gradient ? ops::cast(pair.gradient, parameter.type.dtype) : ops::zeros_like(value);
+    }
+    add_update(update);
   }
   state("global_step", kStepType, 0).assign(ops::add(step, 1));
+}
+
+// Whoever made the gradient may not have asked for its rows.
+void BaseOptimizer::find_rows(const ir::Value& gradient, Update& update) const {
+  const RowUpdates kind = row_updates(update.parameter);
+  if (!gradient || kind == RowUpdates::kNever || update.rows || update.lookups) return;
+  const auto count = num_looked_up(gradient);
+  if (count && takes_rows(*this, update.parameter, *count)) {
+    update.rows = row_gradient_of(gradient);
+  } else if (kind == RowUpdates::kAlways) {
+    update.lookups = lookups_of(gradient).value_or(ir::Value());
+  }
+}
+
+RowUpdates BaseOptimizer::row_updates(const Parameter& parameter) const {
+  if (parameter.type.shape.ndim() == 0) return RowUpdates::kNever;
+  const auto group = group_of(parameter);
+  return kind_of_row_updates(parameter, weight_decay_of(parameter, group), rate_of(group).is_fixed());
+}
+
+void BaseOptimizer::apply_operator(const std::string& op, const Update& update, std::span<const Parameter> states,
+                                   std::span<const ir::Value> more_scalars, const Attributes& attributes,
+                                   const ir::Value& whole) {
+  ir::Graph& graph = update.value.graph();
+  std::vector<ir::Value> inputs{update.value};
+  for (const Parameter& state : states) inputs.push_back(state.in(graph));
+  const auto before = inputs;
+  if (update.rows) {
+    inputs.push_back(update.rows->ids);
+    inputs.push_back(update.rows->rows);
+  } else {
+    inputs.push_back(update.gradient);
+  }
+  inputs.push_back(update.learning_rate);
+  for (const ir::Value& scalar : more_scalars) inputs.push_back(scalar_for(update.parameter, scalar));
+  std::vector<ir::Value> results;
+  if (update.rows) {
+    if (whole) inputs.push_back(whole);
+    const auto settings = ops::complete_attributes(ops::OpRegistry::instance().get(op), attributes);
+    results = ops::apply(graph, "update_rows", inputs,
+                         {{"optimizer", op},
+                          {"settings", settings.to_string()},
+                          {"states", static_cast<int64_t>(states.size())},
+                          {"may_be_whole", static_cast<bool>(whole)}});
+  } else {
+    results = ops::apply(graph, op, inputs, attributes);
+  }
+  for (size_t i = 0; i < results.size() && update.lookups; ++i) {
+    results[i] = where_looked_up(update.lookups, results[i], before[i]);
+  }
+  update.parameter.assign(results[0]);
+  for (size_t i = 0; i < states.size(); ++i) states[i].assign(results[i + 1]);
 }
 
 std::vector<Parameter> BaseOptimizer::states(std::span<Parameter* const> parameters) const {
@@ -196,6 +263,15 @@ ir::Value BaseOptimizer::read_rate(ir::Graph& graph, std::optional<size_t> group
   // Steps after the table's end take its last entry.
   const ir::Value index = ops::minimum(global_step(graph), value.shape()[0] - 1);
   return ops::reshape(ops::gather(value, index), {});
+}
+
+bool takes_rows(const Optimizer& optimizer, const Parameter& parameter, int64_t num_rows) {
+  switch (optimizer.row_updates(parameter)) {
+    case RowUpdates::kNever: return false;
+    case RowUpdates::kExact: return num_rows < parameter.type.shape[0];
+    case RowUpdates::kAlways: return true;
+  }
+  return false;
 }
 
 ir::Value scalar_for(const Parameter& parameter, ir::Value scalar) {

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,13 +46,16 @@ class BaseOptimizer : public Optimizer {
   std::vector<Parameter> states(std::span<Parameter* const> parameters) const final;
   void set_state_prefix(const std::string& prefix) final { state_prefix_ = prefix; }
   std::string name() const final { return name_; }
+  RowUpdates row_updates(const Parameter& parameter) const final;
 
  protected:
   // All that the update of one parameter needs.
   struct Update {
     const Parameter& parameter;
     ir::Value value;
-    ir::Value gradient;                    // has the parameter's dtype
+    ir::Value gradient;                    // has the parameter's dtype; null where `rows` stand for it
+    std::optional<RowGradient> rows;       // only where row_updates() takes them
+    ir::Value lookups;                     // as ParameterGradient has them
     ir::Value learning_rate;               // scalars are f32, or f64 for an f64 parameter
     const std::vector<ir::Value>& shared;  // what begin_step() returned
     double weight_decay;
@@ -73,6 +77,16 @@ class BaseOptimizer : public Optimizer {
   virtual std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const = 0;
   // Adds the node and assigns its results.
   virtual void add_update(const Update& update) const = 0;
+  // Of a parameter that has that weight decay, and a learning rate that is one number or changes.
+  virtual RowUpdates kind_of_row_updates(const Parameter&, double /*weight_decay*/, bool /*is_rate_fixed*/) const {
+    return RowUpdates::kNever;
+  }
+  // Adds the operator `op`: to all of the parameter, or to the rows that were looked up. Its operands are parameter,
+  // states, gradient, learning rate and the other scalars; its results the new parameter and states. `whole`: a number
+  // that is not 0 in steps that change other rows, too; null where there are none.
+  static void apply_operator(const std::string& op, const Update& update, std::span<const Parameter> states,
+                             std::span<const ir::Value> more_scalars, const Attributes& attributes,
+                             const ir::Value& whole = {});
 
   // gradient / loss_scale + weight_decay * parameter, in the dtype of the parameter's slots.
   static ir::Value decayed_gradient(const Update& update);
@@ -86,6 +100,9 @@ class BaseOptimizer : public Optimizer {
   ir::Value global_step(ir::Graph& graph) const;
 
  private:
+  // Gives the update the gradient's rows, or which of them were looked up, where it is made of lookups and the
+  // parameter is updated so.
+  void find_rows(const ir::Value& gradient, Update& update) const;
   // Index of the group that the parameter is in; nullopt for none.
   std::optional<size_t> group_of(const Parameter& parameter) const;
   double weight_decay_of(const Parameter& parameter, std::optional<size_t> group) const;

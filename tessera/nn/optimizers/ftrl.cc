@@ -22,7 +22,8 @@ FTRL::FTRL(const FTRLOptions& options)
       initial_accum_(options.initial_accum),
       lr_power_(options.lr_power),
       l1_(options.l1),
-      l2_(options.l2) {
+      l2_(options.l2),
+      is_lazy_(options.is_lazy) {
   if (!(initial_accum_ >= 0 && l1_ >= 0 && l2_ >= 0)) {
     throw InvalidArgument("FTRL: initial_accum, l1 and l2 must not be negative, got {}, {} and {}", initial_accum_, l1_,
                           l2_);
@@ -31,22 +32,25 @@ FTRL::FTRL(const FTRLOptions& options)
 }
 
 void FTRL::add_update(const Update& update) const {
-  ir::Graph& graph = update.value.graph();
-  const Parameter moments_state = slot_of(update.parameter, "moments");
-  const Parameter linear_state = slot_of(update.parameter, "linear");
-  const DType dtype = moments_state.type.dtype;
-  const ir::Value p = ops::cast(update.value, dtype);
-  const ir::Value lr = ops::cast(update.learning_rate, dtype);
-  const ir::Value g = decayed_gradient(update);
-  const ir::Value moments = moments_state.in(graph);
-  const ir::Value next = moments + ops::square(g);
-  const auto power = [&](ir::Value x) { return lr_power_ == -0.5 ? ops::sqrt(x) : ops::pow(x, -lr_power_); };
-  const ir::Value linear = linear_state.in(graph) + g - (power(next) - power(moments)) / lr * p;
-  const ir::Value shrunk = (ops::sign(linear) * l1_ - linear) / (power(next) / lr + 2 * l2_);
-  const ir::Value updated = ops::select(ops::abs(linear) > l1_, shrunk, 0.0);
-  update.parameter.assign(ops::cast(updated, update.value.dtype()));
-  moments_state.assign(next);
-  linear_state.assign(linear);
+  const Parameter states[] = {slot_of(update.parameter, "moments"), slot_of(update.parameter, "linear")};
+  // The first step makes of every row what follows from its states and the rate, whatever it was.
+  ir::Value is_first;
+  if (update.rows && !is_lazy(update.parameter)) {
+    is_first = ops::cast(ops::reshape(ops::equal(global_step(update.value.graph()), 0), {}), DType::kF32);
+  }
+  apply_operator("ftrl", update, states, {},
+                 {{"l1", l1_},
+                  {"l2", l2_},
+                  {"lr_power", lr_power_},
+                  {"weight_decay", update.weight_decay},
+                  {"loss_scale", update.loss_scale}},
+                 is_first);
+}
+
+// Where states and rate stay, so does what follows from them.
+RowUpdates FTRL::kind_of_row_updates(const Parameter& parameter, double weight_decay, bool is_rate_fixed) const {
+  if (is_lazy(parameter)) return RowUpdates::kAlways;
+  return is_rate_fixed && weight_decay == 0 ? RowUpdates::kExact : RowUpdates::kNever;
 }
 
 }  // namespace tessera::nn

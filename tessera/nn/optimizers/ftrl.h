@@ -5,6 +5,9 @@
 //   p = (sign(linear) * l1 - linear) / (next^-lr_power / lr + 2 * l2) where |linear| > l1, else 0
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "tessera/nn/optimizers/base_optimizer.h"
 
 namespace tessera::nn {
@@ -19,6 +22,9 @@ struct FTRLOptions {
   double weight_decay = 0;
   double loss_scale = 1;
   std::vector<ParameterGroup> groups = {};
+  // By full name: of which tables the rows that were not looked up stay, as LazyAdam leaves them. Absent: of none; the
+  // first step then moves all rows, whatever the gradient.
+  std::function<bool(const std::string& full_name)> is_lazy = {};
 };
 
 // States: moments.<parameter>, linear.<parameter>.
@@ -33,11 +39,14 @@ class FTRL : public BaseOptimizer {
   double initial_value(const std::string& slot) const override { return slot == "moments" ? initial_accum_ : 0; }
   std::vector<ir::Value> begin_step(ir::Graph&, DType) const override { return {}; }
   void add_update(const Update& update) const override;
+  RowUpdates kind_of_row_updates(const Parameter& parameter, double weight_decay, bool is_rate_fixed) const override;
+  bool is_lazy(const Parameter& parameter) const { return is_lazy_ && is_lazy_(parameter.full_name()); }
 
   double initial_accum_;
   double lr_power_;
   double l1_;
   double l2_;
+  std::function<bool(const std::string&)> is_lazy_;
 };
 
 }  // namespace tessera::nn

@@ -31,20 +31,13 @@ std::vector<ir::Value> MomentOptimizer::advance(ir::Graph& graph, const std::vec
 }
 
 void MomentOptimizer::add_operator(const std::string& op, const Update& update, Attributes more) const {
-  ir::Graph& graph = update.value.graph();
-  const Parameter m = slot_of(update.parameter, slots()[0]);
-  const Parameter v = slot_of(update.parameter, slots()[1]);
-  std::vector<ir::Value> inputs{update.value, m.in(graph), v.in(graph), update.gradient, update.learning_rate};
-  for (const ir::Value& scalar : update.shared) inputs.push_back(scalar_for(update.parameter, scalar));
+  const Parameter states[] = {slot_of(update.parameter, slots()[0]), slot_of(update.parameter, slots()[1])};
   more.set("beta1", beta1_);
   more.set("beta2", beta2_);
   more.set("eps", eps_);
   more.set("weight_decay", update.weight_decay);
   more.set("loss_scale", update.loss_scale);
-  const auto results = ops::apply(graph, op, inputs, std::move(more));
-  update.parameter.assign(results[0]);
-  m.assign(results[1]);
-  v.assign(results[2]);
+  apply_operator(op, update, states, update.shared, more);
 }
 
 }  // namespace tessera::nn

@@ -8,13 +8,26 @@
 #include <string>
 #include <vector>
 
+#include "tessera/nn/optimizers/row_gradient.h"
 #include "tessera/nn/parameter.h"
 
 namespace tessera::nn {
 
 struct ParameterGradient {
   const Parameter* parameter = nullptr;
-  ir::Value gradient;
+  ir::Value gradient;  // null where it is known by rows only
+  // The same by rows, where the optimizer takes it so.
+  std::optional<RowGradient> rows = std::nullopt;
+  // How often each row was looked up, f32 [rows], where an optimizer asks for that and the gradient is whole; else
+  // null.
+  ir::Value lookups = {};
+};
+
+// Whether an optimizer updates rows of a parameter that were looked up by themselves.
+enum class RowUpdates {
+  kNever,  // a gradient of 0 changes a row, too
+  kExact,  // the result is the same: a gradient of 0 changes nothing, but in steps in which all rows are updated
+  kAlways  // rows that were not looked up stay, by the optimizer's definition
 };
 
 class Optimizer {
@@ -30,6 +43,11 @@ class Optimizer {
   virtual void set_state_prefix(const std::string& prefix) = 0;
   // "Momentum": by which a checkpoint says whose states it holds. "": it does not say.
   virtual std::string name() const { return {}; }
+  // Whether ParameterGradient::rows may stand for a gradient.
+  virtual RowUpdates row_updates(const Parameter&) const { return RowUpdates::kNever; }
 };
+
+// Whether the optimizer takes a gradient of so many rows by rows: where it must, or where that is less than all.
+bool takes_rows(const Optimizer& optimizer, const Parameter& parameter, int64_t num_rows);
 
 }  // namespace tessera::nn

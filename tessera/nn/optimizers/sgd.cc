@@ -27,17 +27,20 @@ std::vector<ir::Value> SGD::begin_step(ir::Graph& graph, DType scalar) const {
 }
 
 void SGD::add_update(const Update& update) const {
-  const Parameter accumulated = slot_of(update.parameter, "accum");
-  const auto results =
-      ops::apply("sgd",
-                 {update.value, accumulated.in(update.value.graph()), update.gradient, update.learning_rate,
-                  scalar_for(update.parameter, update.shared[0]), scalar_for(update.parameter, update.shared[1])},
+  const Parameter states[] = {slot_of(update.parameter, "accum")};
+  // The momentum is a state, which a checkpoint may have set.
+  const ir::Value has_momentum =
+      update.rows ? ops::cast(ops::not_equal(update.shared[0], 0), DType::kF32) : ir::Value();
+  apply_operator("sgd", update, states, update.shared,
                  {{"dampening", dampening_},
                   {"weight_decay", update.weight_decay},
                   {"loss_scale", update.loss_scale},
-                  {"nesterov", nesterov_}});
-  update.parameter.assign(results[0]);
-  accumulated.assign(results[1]);
+                  {"nesterov", nesterov_}},
+                 has_momentum);
+}
+
+RowUpdates SGD::kind_of_row_updates(const Parameter&, double weight_decay, bool /*is_rate_fixed*/) const {
+  return momentum_ == 0 && weight_decay == 0 ? RowUpdates::kExact : RowUpdates::kNever;
 }
 
 }  // namespace tessera::nn

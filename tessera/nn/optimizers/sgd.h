@@ -28,6 +28,7 @@ class SGD : public BaseOptimizer {
   std::vector<std::string> slots() const override { return {"accum"}; }
   std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override;
   void add_update(const Update& update) const override;
+  RowUpdates kind_of_row_updates(const Parameter&, double weight_decay, bool is_rate_fixed) const override;
 
   double momentum_;
   double dampening_;
