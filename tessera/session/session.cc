@@ -1,6 +1,8 @@
 #include "tessera/session/session.h"
 
 #include <algorithm>
+#include <deque>
+#include <optional>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -116,6 +118,14 @@ executor::Arena reserve_arena(cluster::Context& context, const SessionOptions& o
   }
 }
 
+// Whether each rank has the same of a value by both.
+bool lie_alike(const Shape& shape, const std::vector<mesh::Layout>& a, const std::vector<mesh::Layout>& b) {
+  return std::ranges::equal(a, b, [&](const mesh::Layout& x, const mesh::Layout& y) {
+    return x.mesh.ranks() == y.mesh.ranks() && !x.sharding.is_partial() && !y.sharding.is_partial() &&
+           mesh::all_slices(shape, x.mesh, x.sharding) == mesh::all_slices(shape, y.mesh, y.sharding);
+  });
+}
+
 // Strategies say how ranks share the work, and a graph of one rank's own is not shared.
 compiler::CompileOptions for_one_rank(compiler::CompileOptions options) {
   options.plan.strategies = false;
@@ -151,6 +161,7 @@ Session::~Session() {
 
 void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
                       const mesh::Mesh* mesh) {
+  if (mesh != nullptr && mesh->size() < context_.size()) apart_.insert(name);
   declare_split(name, global_type,
                 sharding == nullptr ? std::vector<mesh::Layout>() : std::vector<mesh::Layout>{{*mesh, *sharding}});
 }
@@ -276,8 +287,14 @@ void Session::set_piece(const std::string& name, const TensorView& piece) {
 }
 
 void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {
-  ir::Graph graph("initialize");
-  bool any = false;
+  // What all ranks have, and what some of them have: on the mesh of those. Each rank draws the numbers of its own
+  // elements.
+  struct Initial {
+    std::optional<mesh::Mesh> mesh = std::nullopt;  // absent: all ranks
+    ir::Graph graph{"initialize"};
+    compiler::ShardingHints layouts = {};
+  };
+  std::deque<Initial> all;
   for (const nn::Parameter& parameter : parameters) {
     const auto name = parameter.full_name();
     const Type& type = global_type(name);
@@ -286,6 +303,14 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
       continue;
     }
     check(static_cast<bool>(parameter.init), "a parameter needs an initializer or data");
+    std::optional<mesh::Mesh> mesh;
+    if (apart_.contains(name)) {
+      if (!is_here(*layout(name))) continue;
+      mesh = layout(name)->mesh;
+    }
+    auto initial = std::ranges::find_if(all, [&](const Initial& one) { return one.mesh == mesh; });
+    if (initial == all.end()) initial = all.insert(all.end(), Initial{.mesh = mesh});
+    ir::Graph& graph = initial->graph;
     graph.add_input(parameter.kind, name, type);
     const ir::SourceScope scope(graph, name);
     // Slices that the ranks hold of one tensor start with numbers of their own.
@@ -294,23 +319,23 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
     const auto value = parameter.init({graph, type, drawn_as, seed});
     check_equal(value.type(), type, "type of an initial value");
     graph.assign(name, value);
-    any = true;
+    if (mesh) initial->layouts[name] = *layout(name);
   }
-  if (!any) return;
-  graph.finish_assignments();
-  if (!apart_.empty()) {
-    // Of values that others have nothing is kept.
-    std::map<std::string, Tensor> unread;
-    for (const auto& input : graph.inputs()) unread[input.name] = Tensor::zeros(graph.type(input.value));
-    for (const auto& [name, whole] : evaluate(graph, unread, options_)) set_value(name, whole);
-    return;
+  for (auto& [mesh, graph, layouts] : all) {
+    graph.finish_assignments();
+    if (mesh) {
+      run_initial(graph, *mesh, layouts);
+      continue;
+    }
+    const auto split = std::ranges::find_if(splits_, [&](const auto& entry) { return !apart_.contains(entry.first); });
+    const auto ranks = split != splits_.end() ? split->second.front().mesh : mesh::Mesh({{"data", context_.size()}});
+    run_initial(graph, ranks, with_layouts({}, ranks));
   }
-  // Values that are split are made split: each rank draws the numbers of its own elements.
-  mesh::Mesh mesh({{"data", context_.size()}});
-  if (!splits_.empty()) mesh = splits_.begin()->second.front().mesh;
-  auto compiled = compiler::compile(graph, mesh, with_layouts({}, mesh), context_.rank(), values_.layout(), kernels_,
-                                    compile_options());
-  finish(std::move(compiled))->run();
+}
+
+void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts) {
+  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, compile_options()))
+      ->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
@@ -334,19 +359,23 @@ void Session::size_buckets(compiler::PartitionOptions& options) {
   if (options.bucket_bytes == 0) options.bucket_bytes = comm::choose_bucket_bytes(context_.speed());
 }
 
-void Session::place(const compiler::StageLayouts& layouts) {
+void Session::place(const compiler::StageLayouts& wanted) {
+  auto layouts = wanted;
   std::vector<Tensor> values;
   for (const auto& name : names_) {
-    if (splits_.contains(name) && layouts.contains(name)) {
-      throw InvalidArgument("\"{}\" is split already and cannot be placed anew", name);
-    }
-    values.push_back(values_.read(name));
+    const auto split = splits_.find(name);
+    const auto moves = layouts.find(name);
+    const bool is_moved = split != splits_.end() && moves != layouts.end();
+    if (is_moved && lie_alike(globals_.at(name).shape, split->second, moves->second)) layouts.erase(moves);
+    const bool is_whole = is_moved && layouts.contains(name);
+    values.push_back(is_whole ? value(name) : values_.read(name));
   }
   const auto globals = std::move(globals_);
   const auto names = std::move(names_);
   auto splits = std::move(splits_);
-  splits.insert(layouts.begin(), layouts.end());
   for (const auto& [name, of_stages] : layouts) {
+    splits[name] = of_stages;
+    apart_.erase(name);
     if (of_stages.front().mesh.size() < context_.size()) apart_.insert(name);
   }
   values_.clear();

@@ -47,7 +47,7 @@ class Session {
   const SessionOptions& options() const { return options_; }
 
   // Makes room for a persistent value. Before the first compile. `sharding` splits it over `mesh` (default: whole on
-  // every rank).
+  // every rank); a rank that is not in the mesh has nothing of it.
   void declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding = nullptr,
                const mesh::Mesh* mesh = nullptr);
   bool holds(const std::string& name) const { return globals_.contains(name); }
@@ -74,11 +74,13 @@ class Session {
   // to the first of those that share it, and zeros to the others: each rank gives the same, and this call puts it where
   // it belongs.
   void set_piece(const std::string& name, const TensorView& piece);
-  // Computes the initial values of these parameters from their initializers (or takes their data).
+  // Computes the initial values of these parameters from their initializers (or takes their data): each rank what it
+  // has of them.
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
 
   // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece, one
-  // that is not in a layout's mesh nothing.
+  // that is not in a layout's mesh nothing. What lies otherwise by then is put together on every rank first: then the
+  // call is collective.
   // What was compiled before may not be run any more. Of a value that several stages of a pipeline have, each keeps its
   // own copy, split in its own way.
   void place(const compiler::StageLayouts& layouts);
@@ -142,6 +144,8 @@ class Session {
   // Which of them this rank has; the first where it has none.
   const mesh::Layout& layout_here(const std::vector<mesh::Layout>& layouts) const;
   void declare_split(const std::string& name, const Type& global_type, const std::vector<mesh::Layout>& layouts);
+  // Fills values of this graph, by the layouts that they have on the mesh.
+  void run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts);
   Tensor value_from(const std::string& name, const mesh::Layout& split);
   compiler::CompileOptions compile_options() const;
   // For a graph that the ranks of a mesh share.

@@ -107,7 +107,7 @@ session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {
 }
 
 session::Executable& CompiledSteps::prediction(const InputSpecs& inputs) {
-  return predict(inputs, /*places_values=*/false);
+  return predict(inputs, core_.mode->places_for_predictions());
 }
 
 void CompiledSteps::build_prediction(const InputSpecs& inputs) {

@@ -9,11 +9,14 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/adagrad.h"
 #include "tessera/nn/optimizers/adam.h"
 #include "tessera/nn/optimizers/ftrl.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/sgd.h"
+#include "tessera/session/session.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
@@ -48,6 +51,8 @@ TensorView rows_of(const Tensor& column, int64_t first, int64_t count) {
 std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
   if (name == "sgd") return std::make_unique<nn::SGD>(nn::SGDOptions{.learning_rate = 0.05});
   if (name == "adam") return std::make_unique<nn::Adam>(nn::AdamOptions{.learning_rate = 0.01});
+  if (name == "adagrad") return std::make_unique<nn::Adagrad>(nn::AdagradOptions{.learning_rate = 0.05});
+  if (name == "lazy_adam") return std::make_unique<nn::LazyAdam>(nn::LazyAdamOptions{.learning_rate = 0.01});
   if (name == "ftrl") return std::make_unique<nn::FTRL>(nn::FTRLOptions{.learning_rate = 0.01, .l1 = 1e-3});
   check_equal(name, "momentum", "optimizer of a job");
   return std::make_unique<nn::Momentum>(
@@ -156,6 +161,20 @@ std::vector<Job> jobs() {
                    .optimizer = optimizer,
                    .rows = 7});
   }
+  // Of tables, of which servers update the rows that were looked up, by one micro-batch or several.
+  for (const char* optimizer : {"sgd", "adagrad", "ftrl", "lazy_adam", "momentum"}) {
+    for (const auto& [servers, workers] : {std::pair{1, 2}, {2, 2}, {2, 3}, {3, 1}}) {
+      all.push_back({.name = fmt::format("rows_{}_{}_servers_{}_workers", optimizer, servers, workers),
+                     .network = "clicks",
+                     .servers = servers,
+                     .workers = workers,
+                     .kept = servers == 3 ? "deep" : "",
+                     .optimizer = optimizer});
+      all.push_back(all.back());
+      all.back().name += "_micro_batches";
+      all.back().micro_batches = 4;
+    }
+  }
   all.push_back({.name = "statistics", .network = "resnet", .servers = 2, .workers = 2});
   all.push_back({.name = "dropout", .network = "translator", .servers = 2, .workers = 3});
   all.push_back({.name = "tied_words", .network = "gpt", .servers = 3, .workers = 2, .optimizer = "adam"});
@@ -221,6 +240,98 @@ TEST(ServersLayouts, ShareRows) {
   });
   // The table and both moments.
   for (const auto& [rank, own] : kept) EXPECT_EQ(own.size(), rank < 3 ? 3U : 0U) << rank;
+}
+
+// Rows that a batch looks up few of.
+struct Rows : nn::Cell {
+  static constexpr int64_t kNumbers = 20000;
+  nn::Embedding& table = child<nn::Embedding>("table", kNumbers, 8);
+  nn::Dense& head = child<nn::Dense>("head", 8, 10);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override { return head(table(ids)); }
+};
+
+struct RowsBatch {
+  Tensor ids = Tensor::of<int32_t>({6}, {3, 19999, 7, 3, 10000, 0});
+  Tensor labels = Tensor::of<int32_t>({6}, {1, 2, 3, 4, 5, 6});
+};
+
+struct RowsOutcome {
+  std::vector<double> predicted;  // before the first step
+  std::vector<double> losses;
+  std::vector<double> table;
+};
+
+// What a rank has is looked at by `look`, after each thing that a model is asked for.
+RowsOutcome train_rows(int servers, const std::function<void(int rank, session::Session&, const char* when)>& look) {
+  RowsOutcome outcome;
+  std::mutex mutex;
+  run_ranks(servers == 0 ? 1 : servers + 1, [&](cluster::Context& context) {
+    Rows network;
+    if (servers > 0) network.table.set_on_servers();
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    nn::LazyAdam optimizer({.learning_rate = 0.01});
+    train::ModelOptions options{.seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
+    if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
+    options.servers = servers;
+    train::Model model(context, network, &loss, &optimizer, options);
+    const auto look_now = [&](const char* when) { look(context.rank(), model.session(), when); };
+    look_now("when the model is made");
+    const RowsBatch batch;
+    RowsOutcome own;
+    own.predicted = model.predict({batch.ids}).to_doubles();
+    look_now("after a prediction");
+    for (int step = 0; step < 3; ++step)
+      own.losses.push_back(model.train_step({batch.ids.view(), batch.labels.view()}, 6));
+    look_now("after training");
+    const std::string path = testing::TempDir() + fmt::format("rows_{}", servers);
+    model.save_checkpoint(path + "/slices.ckpt", {.integrated = false});
+    look_now("after a save");
+    model.load_checkpoint(path + "/slices.ckpt");
+    look_now("after loading");
+    own.losses.push_back(model.train_step({batch.ids.view(), batch.labels.view()}, 6));
+    own.table = model.value("table.embedding_table").to_doubles();
+    const std::scoped_lock lock(mutex);
+    if (context.rank() == 0) outcome = own;
+  });
+  return outcome;
+}
+
+TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
+  const auto expected = train_rows(0, [](int, session::Session&, const char*) {});
+  const int64_t table_bytes = Rows::kNumbers * 8 * 4;
+  for (const int servers : {1, 2}) {
+    const auto look = [&](int rank, session::Session& session, const char* when) {
+      const int64_t rows = Rows::kNumbers / servers;
+      for (const char* name :
+           {"table.embedding_table", "moment1.table.embedding_table", "moment2.table.embedding_table"}) {
+        const Shape& held = session.values().type(name).shape;
+        EXPECT_EQ(held, (rank < servers ? Shape{rows, 8} : Shape{0})) << name << " " << when << ", rank " << rank;
+      }
+      const int64_t own = rank < servers ? 3 * table_bytes / servers : 0;
+      EXPECT_LT(session.arena_bytes(), own + table_bytes / 8) << when << ", rank " << rank;
+    };
+    const auto found = train_rows(servers, look);
+    EXPECT_LE(relative_deviation(found.predicted, expected.predicted), 1e-5);
+    EXPECT_LE(relative_deviation(found.losses, expected.losses), 1e-5);
+    EXPECT_LE(relative_deviation(found.table, expected.table), 1e-5);
+  }
+}
+
+// All ranks take rank 0's table, where the script has made one on each.
+TEST(ServersInitialValues, AreThoseOfRankZero) {
+  run_ranks(3, [&](cluster::Context& context) {
+    Rows network;
+    network.table.set_on_servers();
+    for (nn::Parameter* parameter : network.parameters()) {
+      if (parameter->on_servers) parameter->data = Tensor::full(parameter->type, context.rank() + 0.5);
+    }
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    nn::SGD optimizer;
+    train::Model model(context, network, &loss, &optimizer,
+                       {.parallel_mode = train::ParallelMode::kDataParallel, .servers = 2});
+    for (const double element : model.value("table.embedding_table").to_doubles()) ASSERT_EQ(element, 0.5);
+  });
 }
 
 std::string refusal_of(int ranks, const train::ModelOptions& options, bool marks) {

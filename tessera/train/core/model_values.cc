@@ -60,7 +60,10 @@ void ModelValues::make_states() {
   const auto add = [this](std::vector<nn::Parameter> states) {
     for (auto& state : states) states_.push_back(std::move(state));
   };
-  if (options_.accumulates()) add(nn::gradient_accumulators(trainable));
+  if (options_.accumulates()) {
+    add(nn::gradient_accumulators(trainable));
+    add(nn::lookup_accumulators(trainable, *cells_.optimizer));
+  }
   const auto loss_scale = loss_scale_of(options_);
   if (!loss_scale) return;
   add(nn::loss_scale_states(*loss_scale));
@@ -81,13 +84,18 @@ void ModelValues::declare() {
     const auto name = parameter->full_name();
     if (parameter->layerwise_parallel || (mode_.has_own_statistics() && !parameter->requires_grad)) own_.insert(name);
     const auto plain = plain_ndim.find(name);
+    if (const auto first = mode_.first_layout(*parameter)) {
+      session_.declare(name, parameter->type, &first->sharding, &first->mesh);
+      continue;
+    }
     mesh::Sharding sharding = mesh::Sharding::replicated(parameter->type.shape.ndim());
     if (plain != plain_ndim.end() && plain->second != parameter->type.shape.ndim()) sharding.dims[0] = {0};
     session_.declare(name, parameter->type, &sharding, &ranks);
   }
   for (const auto& state : states_) {
     if (state.layerwise_parallel) own_.insert(state.full_name());
-    session_.declare(state.full_name(), state.type);
+    const auto first = mode_.first_layout(state);
+    session_.declare(state.full_name(), state.type, first ? &first->sharding : nullptr, first ? &first->mesh : nullptr);
   }
   for (const auto& counter : counters()) session_.declare(counter, {DType::kI64, {}});
 }
@@ -134,15 +142,51 @@ void ModelValues::initialize() {
 void ModelValues::agree() {
   std::string differing;
   for (const auto& name : session_.names()) {
-    const int64_t own = crc_of(session_.values(), name, 0);
+    // What lies on some ranks only: what the user gave for it, where that is so.
+    const bool is_split = session_.is_split(name);
+    const Tensor* const given = is_split ? given_value(name) : nullptr;
+    const int64_t own = given != nullptr ? crc32c(given->bytes()) : is_split ? -1 : crc_of(session_.values(), name, 0);
     int64_t sums[2] = {own, -own};
     context_.world().all_reduce(sums, 2, DType::kI64, comm::ReduceOp::kMax, "comparing initial values");
     if (sums[0] == -sums[1]) continue;
     if (differing.empty()) differing = name;
-    take_from_first(name, "taking rank 0's initial values");
+    if (is_split) {
+      take_given_of_first(name, given);
+    } else {
+      take_from_first(name, "taking rank 0's initial values");
+    }
   }
   if (differing.empty() || context_.rank() != 0) return;
   log_warning("the initial values of \"{}\" (and perhaps others) differ between ranks: all take rank 0's", differing);
+}
+
+// Of a parameter or state; nullptr where it is made by an initializer.
+const Tensor* ModelValues::given_value(const std::string& name) const {
+  const auto data_of = [&](const nn::Parameter& value) -> const Tensor* {
+    return value.full_name() == name && value.data ? &*value.data : nullptr;
+  };
+  for (const nn::Parameter* parameter : cells_.parameters()) {
+    if (const Tensor* data = data_of(*parameter)) return data;
+  }
+  for (const auto& state : states_) {
+    if (const Tensor* data = data_of(state)) return data;
+  }
+  return nullptr;
+}
+
+// Ranks that were given nothing take part, too.
+void ModelValues::take_given_of_first(const std::string& name, const Tensor* given) {
+  int64_t has_any = given != nullptr ? 1 : 0;
+  context_.world().broadcast(&has_any, 1, DType::kI64, 0, "taking rank 0's initial values");
+  if (has_any == 0) {
+    throw InvalidArgument(
+        "the initial value of \"{}\", which servers keep, was set on some ranks and not on rank 0: set it on all ranks",
+        name);
+  }
+  const Tensor whole = given != nullptr && context_.rank() == 0 ? *given : Tensor(session_.global_type(name));
+  const TensorView view = whole.view();
+  context_.world().broadcast(view.data, view.num_elements(), view.dtype, 0, "taking rank 0's initial values");
+  session_.set_value(name, whole);
 }
 
 void ModelValues::broadcast() {

@@ -63,6 +63,8 @@ class ModelValues {
   void agree();
   void broadcast();
   void take_from_first(const std::string& name, const std::string& who);
+  const Tensor* given_value(const std::string& name) const;
+  void take_given_of_first(const std::string& name, const Tensor* given);
   void warn_of_other_values(size_t odd_rank);
   bool is_state(const std::string& name) const;
   // The names of the values that all ranks are to have alike.

@@ -50,6 +50,9 @@ class Mode {
   virtual bool has_own_statistics() const { return false; }
   // Whether ranks compare the values that they start with, and take rank 0's.
   virtual bool agrees_on_values() const { return false; }
+  // How a parameter or a state lies from the beginning, where no rank that others may do without is ever to have all of
+  // it. Absent: it is whole on every rank until a plan says where it is to lie.
+  virtual std::optional<mesh::Layout> first_layout(const nn::Parameter&) const { return std::nullopt; }
   // The ranks that a value, or the rows of a batch, may be split over.
   virtual mesh::Mesh mesh() const { return mesh::Mesh({{"data", 1}}, {context_.rank()}); }
   nn::Settings settings(bool training) const {
@@ -105,6 +108,9 @@ class Mode {
   // Where parameters and states are to lie for the predictions of a model that does not train, in a mode that plans no
   // such graph as a whole. Empty: they stay.
   virtual compiler::StageLayouts plan_values_of_prediction(session::Session&, const ir::Graph&) { return {}; }
+  // Whether plan_values_of_prediction() is asked for any prediction that comes before values have their places, and not
+  // only for one that is built.
+  virtual bool places_for_predictions() const { return false; }
   // Compiles a training step or an evaluation, and a prediction, with values where they lie. Collective.
   virtual std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
                                                        const InputSpecs& inputs) const;

@@ -30,7 +30,38 @@ class Servers final : public Staged {
     }
   }
 
+  // Rows of tables, and of their optimizer's states, are on the servers alone: a rank that trains may not have room for
+  // them.
+  std::optional<mesh::Layout> first_layout(const nn::Parameter& value) const override {
+    const nn::Parameter* parameter = parameter_of(value);
+    const Shape& shape = value.type.shape;
+    const int servers = ranks_.count(0);
+    if (parameter == nullptr || !parameter->on_servers || shape.ndim() == 0 || shape[0] < servers) return std::nullopt;
+    return mesh::Layout{mesh::Mesh({{"data", servers}}, ranks_.ranks_of(0)), split_rows(shape)};
+  }
+  // What servers have is nowhere else.
+  bool places_for_predictions() const override { return true; }
+
  private:
+  static mesh::Sharding split_rows(const Shape& shape) {
+    auto rows = mesh::Sharding::replicated(shape.ndim());
+    rows.dims[0] = {0};
+    return rows;
+  }
+  // The trainable parameter that it is, or that it is a state of, of the parameter's shape; nullptr for any other.
+  const nn::Parameter* parameter_of(const nn::Parameter& value) const {
+    const auto name = value.full_name();
+    const nn::Parameter* found = nullptr;
+    for (const auto* parameter : cells_.trainable_parameters()) {
+      const auto own = parameter->full_name();
+      const bool is_longest = found == nullptr || own.size() > found->full_name().size();
+      if (name.ends_with(own) && is_longest) found = parameter;
+    }
+    const bool fits = found != nullptr && found->type.shape == value.type.shape &&
+                      (value.kind != ir::InputKind::kParameter || found->full_name() == name);
+    return fits ? found : nullptr;
+  }
+
   int64_t micro_batches() const override {
     return options_.pipeline.micro_batches != 0 ? options_.pipeline.micro_batches : 1;
   }
@@ -64,8 +95,7 @@ class Servers final : public Staged {
     for (size_t i = 0; i < trainable.size(); ++i) {
       const auto& shape = trainable[i]->type.shape;
       if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
-      auto rows = mesh::Sharding::replicated(shape.ndim());
-      rows.dims[0] = {0};
+      const auto rows = split_rows(shape);
       within.hints[trainable[i]->full_name()] = {mesh, rows};
       if (!are_servers_only) continue;
       // What workers have added up comes as it is to lie.

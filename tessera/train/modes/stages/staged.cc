@@ -41,16 +41,19 @@ bool Staged::gives_own_rows(const data::Dataset& dataset) const {
 }
 
 compiler::StageLayouts Staged::plan_values(session::Session& session, const InputSpecs& inputs) {
-  if (std::exchange(are_placed_, true)) return {};  // for predictions, which lie alike
+  const bool is_done = are_placed_by_step_ || (are_placed_ && !places_for_predictions());
+  are_placed_ = are_placed_by_step_ = true;
+  if (is_done) return {};  // for predictions, which lie alike
   auto staged = plan_step(session, inputs, cells_.optimizer != nullptr);
   auto layouts = staged.layouts();
   if (cells_.optimizer != nullptr) planned_ = std::move(staged);
   return layouts;
 }
 
-// A training step says more: of a model that trains it is waited for.
+// A training step says more: of a model that trains it is waited for, where that can be.
 compiler::StageLayouts Staged::plan_values_of_prediction(session::Session& session, const ir::Graph& graph) {
-  if (cells_.optimizer != nullptr || is_placed_by_training()) return {};
+  const bool waits = cells_.optimizer != nullptr && !places_for_predictions();
+  if (waits || is_placed_by_training() || are_placed_) return {};
   are_placed_ = true;
   return plan_forward(session, graph, {}).layouts();
 }
@@ -101,11 +104,7 @@ compiler::StageOptions Staged::stage_options() const {
   if (const auto loss_scale = loss_scale_of(options_)) {
     for (const auto& state : nn::loss_scale_states(*loss_scale)) stages.common_states.insert(state.full_name());
   }
-  const auto trainable = cells_.trainable_parameters();
-  const auto accumulators = nn::gradient_accumulators(trainable);
-  for (size_t i = 0; i < trainable.size(); ++i) {
-    stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
-  }
+  stages.accumulators = nn::accumulators_by_name(cells_.trainable_parameters());
   stages.served = served();
   return stages;
 }
@@ -168,9 +167,10 @@ compiler::StepGraphs Staged::step_graphs(const InputSpecs& micro, int64_t micro_
                                                .part = session::StepPart::kAccumulate,
                                                .precision = precision,
                                                .loss_scale = loss_scale_of(options_),
-                                               .guards_micro_batches = false});
-  const auto update =
-      session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true), loss_scale_of(options_));
+                                               .guards_micro_batches = false,
+                                               .rows = {served(), micro_batches}});
+  const auto update = session::trace_update(cells_.network, cells_.loss, *cells_.optimizer, settings(true),
+                                            loss_scale_of(options_), &step);
   return {step, update, stage_options()};
 }
 

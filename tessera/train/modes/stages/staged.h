@@ -72,6 +72,7 @@ class Staged : public OneGraph {
   // The training step by whose plan the values have been placed, for what is compiled next.
   mutable std::optional<compiler::StagedPlan> planned_;
   bool are_placed_ = false;                    // whether each rank has the values of its stage
+  bool are_placed_by_step_ = false;            // where a training step or an evaluation wants them
   mutable checkpoint::StrategyFile recorded_;  // of the latest training step that was compiled
   bool is_recorded_ = false;
 };
