@@ -255,9 +255,9 @@ class TracedOptimizer : public nn::Optimizer {
     const WithGil gil;
     const TraceScope scope(graph);
     nb::dict by_name;
-    for (const auto& [parameter, gradient] : gradients) {
-      const ir::Value value = gradient ? gradient : ops::zeros_like(parameter->in(graph));
-      by_name[parameter->full_name().c_str()] = nb::cast(value);
+    for (const auto& pair : gradients) {
+      const ir::Value value = pair.gradient ? pair.gradient : ops::zeros_like(pair.parameter->in(graph));
+      by_name[pair.parameter->full_name().c_str()] = nb::cast(value);
     }
     update_(by_name);
   }

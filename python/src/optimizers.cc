@@ -1,4 +1,5 @@
 // Optimizers and learning rates.
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -16,6 +17,9 @@ namespace {
 constexpr const char* kStatePrefix = "state_prefix";
 
 // A number, one per step, or a cell that makes it of the step.
+// By full name: of which tables rows that were not looked up stay; None where the optimizer decides.
+using IsLazy = std::optional<std::function<bool(const std::string&)>>;
+
 nn::LearningRate to_rate(nb::handle object) {
   if (nb::isinstance<nn::Cell>(object)) {
     const auto cell = nb::cast<std::shared_ptr<nn::Cell>>(object);
@@ -93,6 +97,9 @@ class ChosenParameters : public nn::Optimizer {
     return inner_.states(kept);
   }
   void set_state_prefix(const std::string& prefix) override { inner_.set_state_prefix(prefix); }
+  nn::RowUpdates row_updates(const nn::Parameter& parameter) const override {
+    return chosen_.contains(&parameter) ? inner_.row_updates(parameter) : nn::RowUpdates::kNever;
+  }
 
  private:
   nn::Optimizer& inner_;
@@ -106,8 +113,11 @@ class ScaledGradients : public nn::Optimizer {
       : inner_(inner), factors_(std::move(factors)) {}
   void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
     std::vector<nn::ParameterGradient> scaled(gradients.begin(), gradients.end());
-    for (auto& [parameter, gradient] : scaled) {
-      if (const auto factor = factors_.find(parameter); factor != factors_.end()) gradient = gradient * factor->second;
+    for (auto& pair : scaled) {
+      const auto factor = factors_.find(pair.parameter);
+      if (factor == factors_.end()) continue;
+      ir::Value& gradient = pair.rows ? pair.rows->rows : pair.gradient;
+      gradient = gradient * factor->second;
     }
     inner_.update(graph, scaled);
   }
@@ -115,6 +125,7 @@ class ScaledGradients : public nn::Optimizer {
     return inner_.states(parameters);
   }
   void set_state_prefix(const std::string& prefix) override { inner_.set_state_prefix(prefix); }
+  nn::RowUpdates row_updates(const nn::Parameter& parameter) const override { return inner_.row_updates(parameter); }
 
  private:
   nn::Optimizer& inner_;
@@ -128,8 +139,9 @@ class CentralizedGradients : public nn::Optimizer {
       : inner_(inner), chosen_(chosen.begin(), chosen.end()) {}
   void update(ir::Graph& graph, std::span<const nn::ParameterGradient> gradients) override {
     std::vector<nn::ParameterGradient> central(gradients.begin(), gradients.end());
-    for (auto& [parameter, gradient] : central) {
-      if (!chosen_.contains(parameter) || !gradient || gradient.ndim() < 2) continue;
+    for (auto& pair : central) {
+      ir::Value& gradient = pair.gradient;
+      if (!is_centralized(*pair.parameter) || !gradient) continue;
       Ints dims(static_cast<size_t>(gradient.ndim()) - 1);
       std::iota(dims.begin(), dims.end(), 1);
       gradient = gradient - ops::reduce_mean(gradient, dims, /*keep_dims=*/true);
@@ -140,8 +152,15 @@ class CentralizedGradients : public nn::Optimizer {
     return inner_.states(parameters);
   }
   void set_state_prefix(const std::string& prefix) override { inner_.set_state_prefix(prefix); }
+  nn::RowUpdates row_updates(const nn::Parameter& parameter) const override {
+    return is_centralized(parameter) ? nn::RowUpdates::kNever : inner_.row_updates(parameter);
+  }
 
  private:
+  bool is_centralized(const nn::Parameter& parameter) const {
+    return chosen_.contains(&parameter) && parameter.type.shape.ndim() >= 2;
+  }
+
   nn::Optimizer& inner_;
   std::set<const nn::Parameter*> chosen_;
 };
@@ -237,6 +256,20 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "use_nesterov"_a = false, "groups"_a = nb::none());
+  nb::class_<nn::LazyAdam, nn::Optimizer>(m, "LazyAdam",
+                                          R"(Adam that spares rows of tables that a step has not looked up.
+
+Rows that it has looked up, in an Embedding or by gather along axis 0, are updated as Adam updates them; all others, and their
+moments, stay. is_lazy: a function of a parameter's full name, True for tables that are updated so; without it all are.)")
+      .def(
+          "__init__",
+          [](nn::LazyAdam* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             bool nesterov, nb::handle groups, IsLazy is_lazy) {
+            new (self) nn::LazyAdam({to_rate(rate), beta1, beta2, eps, decay, scale, nesterov, to_groups(groups),
+                                     is_lazy.value_or(IsLazy::value_type())});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "use_nesterov"_a = false, "groups"_a = nb::none(), "is_lazy"_a = nb::none());
   nb::class_<nn::AdamW, nn::Optimizer>(
       m, "AdamW", "Adam whose decay does not pass through the moments: Loshchilov and Hutter, ICLR 2019.")
       .def(
@@ -294,15 +327,19 @@ learning_rate: a number, one per step, or a cell that makes it of the step, i32[
           },
           "learning_rate"_a = 0.1, "decay"_a = 0.9, "momentum"_a = 0.0, "epsilon"_a = 1e-10, "centered"_a = false,
           "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
-  nb::class_<nn::FTRL, nn::Optimizer>(m, "FTRL", "Follow the regularised leader: McMahan et al., KDD 2013.")
+  nb::class_<nn::FTRL, nn::Optimizer>(m, "FTRL", R"(Follow the regularised leader: McMahan et al., KDD 2013.
+
+is_lazy: a function of a parameter's full name, True for tables of which rows that a step has not looked up stay; without it the first
+step moves all rows.)")
       .def(
           "__init__",
           [](nn::FTRL* self, nb::handle rate, double accum, double power, double l1, double l2, double decay,
-             double scale, nb::handle groups) {
-            new (self) nn::FTRL({accum, to_rate(rate), power, l1, l2, decay, scale, to_groups(groups)});
+             double scale, nb::handle groups, IsLazy is_lazy) {
+            new (self) nn::FTRL({accum, to_rate(rate), power, l1, l2, decay, scale, to_groups(groups),
+                                 is_lazy.value_or(IsLazy::value_type())});
           },
           "learning_rate"_a = 1e-3, "initial_accum"_a = 0.1, "lr_power"_a = -0.5, "l1"_a = 0.0, "l2"_a = 0.0,
-          "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
+          "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none(), "is_lazy"_a = nb::none());
   nb::class_<nn::AdaMax, nn::Optimizer>(m, "AdaMax",
                                         "Adam with the largest decayed gradient. Kingma and Ba, ICLR 2015.")
       .def(

@@ -149,7 +149,7 @@ _CELL_WORDS = {
     "register_parameter": "a tessera.Parameter becomes one by being an attribute", "add_module": "a Cell becomes one by being an attribute",
     "register_buffer": "a tessera.Parameter with requires_grad=False is one"}
 NN_WORDS = {"Linear": "Dense", "Module": "Cell", "ModuleList": "CellList", "Identity": "Sequential()",
-             "BCEWithLogitsLoss": "a Cell of your own", "SequentialCell": "Sequential", "LazyAdam": "Adam"}
+             "BCEWithLogitsLoss": "a Cell of your own", "SequentialCell": "Sequential"}
 OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "mm": "matmul",
               "bmm": "matmul", "clamp": "maximum and minimum", "detach": "stop_gradient", "unsqueeze": "expand_dims", "silu": "x * sigmoid(x)"}
 _OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", )}
