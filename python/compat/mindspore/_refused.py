@@ -93,7 +93,7 @@ REFUSED = {
         "use nn.Dropout":
             "Dropout2dExt DropoutExt RReLU",
         "use nn.Embedding":
-            "EmbeddingExt EmbeddingLookup MultiFieldEmbeddingLookup",
+            "EmbeddingExt MultiFieldEmbeddingLookup",
         "use nn.SequentialCell of the layer, its normalization and its activation":
             "Conv2dBnAct DenseBnAct",
         "use ops.grad, ops.value_and_grad or ops.GradOperation(sens_param=True), which give the product of a vector with the "
@@ -204,7 +204,7 @@ REFUSED = {
         "sparse tensors are not available: use a dense tensor and a mask, or ops.gather and ops.tensor_scatter_add with indices":
             "Coalesce FusedSparseAdam FusedSparseFtrl FusedSparseLazyAdam FusedSparseProximalAdagrad RaggedRange "
             "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradV2 SparseApplyFtrl SparseApplyFtrlV2 "
-            "SparseApplyProximalAdagrad SparseApplyRMSProp SparseGatherV2 SparseSlice SparseTensorDenseAdd "
+            "SparseApplyProximalAdagrad SparseApplyRMSProp SparseSlice SparseTensorDenseAdd "
             "SparseTensorDenseMatmul SparseToDense coalesce coo2csr coo_abs coo_acos coo_acosh coo_add coo_asin coo_asinh "
             "coo_atan coo_atanh coo_ceil coo_concat coo_cos coo_cosh coo_exp coo_expm1 coo_floor coo_inv coo_isfinite coo_isinf "
             "coo_isnan coo_log coo_log1p coo_neg coo_relu coo_relu6 coo_round coo_sigmoid coo_sin coo_sinh coo_softsign coo_sqrt "

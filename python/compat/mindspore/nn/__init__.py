@@ -4,8 +4,8 @@ from mindspore.nn.container import CellDict, CellList, SequentialCell
 from mindspore.nn.convolution import Conv1d, Conv1dTranspose, Conv2dTranspose
 from mindspore.nn.dynamic_lr import (cosine_decay_lr, exponential_decay_lr, inverse_decay_lr, natural_exp_decay_lr, piecewise_constant_lr,
                                      polynomial_decay_lr, warmup_lr)
-from mindspore.nn.layer import (ELU, GELU, AvgPool2d, BatchNorm2d, Conv2d, Dense, Dropout, Embedding, Flatten, HSigmoid, HSwish, Identity,
-                                LayerNorm, LeakyReLU, LogSigmoid, LogSoftmax, MaxPool2d, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softmax,
+from mindspore.nn.layer import (ELU, GELU, AvgPool2d, BatchNorm2d, Conv2d, Dense, Dropout, Embedding, EmbeddingLookup, Flatten, HSigmoid, HSwish,
+                                Identity, LayerNorm, LeakyReLU, LogSigmoid, LogSoftmax, MaxPool2d, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softmax,
                                 Softsign, Tanh, get_activation)
 from mindspore.nn.learning_rate_schedule import (CosineDecayLR, ExponentialDecayLR, InverseDecayLR, LearningRateSchedule, NaturalExpDecayLR,
                                                  PolynomialDecayLR, WarmUpLR)

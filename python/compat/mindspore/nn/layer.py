@@ -5,10 +5,12 @@ from math import prod, sqrt
 import tessera
 from tessera import ops as _ops
 
-from mindspore import _check
+from mindspore import _check, context
 from mindspore import ops as P
 from mindspore.common.initializer import HeUniform, PendingTensor, Uniform, initializer, to_native
 from mindspore.common.parameter import Parameter
+from mindspore.communication import get_group_size
+from mindspore.nn.basic import ClipByNorm
 from mindspore.nn.cell import Cell
 
 
@@ -179,6 +181,51 @@ class Embedding(Cell):
 
     def construct(self, ids):
         return self.gather(self.embedding_table, ids, 0)
+
+
+class EmbeddingLookup(Cell):
+    """ids -> rows of embedding_table [vocab_size, embedding_size]; with max_norm each row at most that long. In a job with parameter servers the
+    table is theirs after set_param_ps(). sparse: nn.LazyAdam leaves rows that were not looked up. slice_mode: how semi-automatic and automatic
+    parallel split the table and ids of two dims."""
+
+    BATCH_SLICE, FIELD_SLICE, TABLE_ROW_SLICE, TABLE_COLUMN_SLICE = "batch_slice", "field_slice", "table_row_slice", "table_column_slice"
+
+    def __init__(self, vocab_size, embedding_size, param_init="normal", target="CPU", slice_mode="batch_slice", manual_shapes=None, max_norm=None,
+                 sparse=True, vocab_cache_size=0, dtype=tessera.float32):
+        super().__init__()
+        who = "EmbeddingLookup"
+        self.sparse = _check.boolean(who, "sparse", sparse)
+        self.vocab_size, self.embedding_size = _positive(who, "vocab_size", vocab_size), _positive(who, "embedding_size", embedding_size)
+        self.target = _check.one_of(who, "target", target, ("CPU", "DEVICE"))
+        if not sparse and target == "CPU":
+            raise ValueError(f"For '{who}', 'sparse' must be True when 'target' is \"CPU\", but got 'sparse': {sparse} and 'target': {target}")
+        if _check.integer(who, "vocab_cache_size", vocab_cache_size, 0) > 0:
+            context.warn_once(f"{who}: vocab_cache_size={vocab_cache_size} has no effect: a row that a step looks up has changed when the step ends, "
+                              "so a worker's copy of it would never be read again")
+        self.vocab_cache_size = vocab_cache_size
+        self.embedding_table = Parameter(initializer(param_init, [vocab_size, embedding_size], dtype), name="embedding_table")
+        self.embedding_table.is_looked_up_sparsely = sparse
+        self.gather = P.Gather()
+        if context.get_auto_parallel_context("parallel_mode") in ("semi_auto_parallel", "auto_parallel"):
+            self.gather.shard(self._strategy(who, slice_mode, manual_shapes))
+        self.max_norm = None if max_norm is None else _check.positive(who, "max_norm", max_norm)
+
+    def _strategy(self, who, slice_mode, manual_shapes):
+        ranks = get_group_size()
+        if slice_mode == self.FIELD_SLICE:
+            if not manual_shapes:
+                raise ValueError(f"For '{who}', the 'manual_shapes' should not be none when the 'slice_mode' is \"field_slice\", but got {manual_shapes}.")
+            raise NotImplementedError(f"For '{who}', slice_mode field_slice is not available: use table_row_slice, or a table for each field")
+        strategies = {self.BATCH_SLICE: ((1, 1), (ranks, 1)), self.TABLE_ROW_SLICE: ((ranks, 1), (1, 1)), self.TABLE_COLUMN_SLICE: ((1, ranks), (1, 1))}
+        if slice_mode not in strategies:
+            raise ValueError(f"For '{who}', the 'slice_mode' must be in {[self.FIELD_SLICE, *strategies]}, but got \"{slice_mode}\".")
+        return strategies[slice_mode]
+
+    def construct(self, indices):
+        rows = self.gather(self.embedding_table, indices, 0)
+        if self.max_norm is None:
+            return rows
+        return ClipByNorm(tuple(range(len(indices.shape), len(rows.shape))))(rows, self.max_norm)
 
 
 def _check_window(who, kernel_size, stride, pad_mode, data_format):

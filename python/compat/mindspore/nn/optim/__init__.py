@@ -3,7 +3,7 @@ import tessera
 
 from mindspore import _check
 from mindspore._missing import missing
-from mindspore.nn.optim.optimizer import NativeOptimizer, Optimizer, rate
+from mindspore.nn.optim.optimizer import NativeOptimizer, Optimizer, looks_up_sparsely, rate
 
 
 class Momentum(NativeOptimizer):
@@ -57,8 +57,19 @@ class Adam(NativeOptimizer):
         super().__init__(params, lambda groups: tessera.nn.Adam(rate(learning_rate), *settings, groups))
 
 
-class LazyAdam(Adam):
-    """Adam: gradients are dense, so no row of a parameter is left out."""
+class LazyAdam(NativeOptimizer):
+    """Adam; of tables that nn.EmbeddingLookup(sparse=True), ops.EmbeddingLookup or ops.SparseGatherV2 look up, the rows alone that a step
+    has looked up. A row's decay counts once, however often it was looked up."""
+
+    def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, use_locking=False, use_nesterov=False,
+                 weight_decay=0.0, loss_scale=1.0):
+        who = "LazyAdam"
+        _check.boolean(who, "use_locking", use_locking)
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
+                    _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
+        own = []
+        super().__init__(params, lambda groups: tessera.nn.LazyAdam(rate(learning_rate), *settings, groups, looks_up_sparsely(own)))
+        own.extend(self.parameters)
 
 
 class AdamWeightDecay(NativeOptimizer):

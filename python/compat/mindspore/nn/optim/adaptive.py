@@ -2,7 +2,7 @@
 import tessera
 
 from mindspore import _check
-from mindspore.nn.optim.optimizer import NativeOptimizer, rate
+from mindspore.nn.optim.optimizer import NativeOptimizer, looks_up_sparsely, rate
 
 
 class Adagrad(NativeOptimizer):
@@ -54,7 +54,8 @@ class RMSProp(NativeOptimizer):
 
 
 class FTRL(NativeOptimizer):
-    """Follow the regularised leader: McMahan et al., KDD 2013. One fixed learning rate for all parameters."""
+    """Follow the regularised leader: McMahan et al., KDD 2013. One fixed learning rate for all parameters. Of tables that
+    nn.EmbeddingLookup(sparse=True), ops.EmbeddingLookup or ops.SparseGatherV2 look up, the rows alone that a step has looked up."""
 
     _spares_by_name = False
 
@@ -70,12 +71,15 @@ class FTRL(NativeOptimizer):
                     _check.non_negative(who, "weight_decay", weight_decay), _check.positive(who, "loss_scale", loss_scale))
         accum = _check.non_negative(who, "initial_accum", initial_accum)
 
+        own = []
+
         def make(groups):
             if groups and [group for group in groups if "lr" in group]:
                 raise ValueError("For 'FTRL', group learning rate is not supported: all parameters have one.")
-            return tessera.nn.FTRL(rate(learning_rate), accum, *settings, groups)
+            return tessera.nn.FTRL(rate(learning_rate), accum, *settings, groups, looks_up_sparsely(own))
 
         super().__init__(params, make)
+        own.extend(self.parameters)
 
 
 class Rprop(NativeOptimizer):

@@ -242,6 +242,11 @@ class Optimizer(Cell):
         return tessera.nn.ChosenParameters(self.native, list(self.parameters))
 
 
+def looks_up_sparsely(parameters):
+    """name -> whether lookups in that one of the parameters are sparse: their rows alone are updated."""
+    return lambda name: any(p.name == name and getattr(p, "is_looked_up_sparsely", False) for p in parameters)
+
+
 class NativeOptimizer(Optimizer):
     """One of Tessera's. params: as Optimizer's parameters; make: gives it, for groups."""
 

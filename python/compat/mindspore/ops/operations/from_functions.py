@@ -80,13 +80,21 @@ _WITH_SETTINGS = {
     "ResizeLinear1D": (lambda x, size, mode: _resize.interpolate(x, tuple(size), mode="linear", align_corners=mode == "align_corners"),
                        {"coordinate_transformation_mode": "align_corners"}),
     "MirrorPad": (lambda x, paddings, mode: _mirror_pad(x, paddings, mode), {"mode": "REFLECT"}),
-    "EmbeddingLookup": (lambda table, indices, offset: _ops.gather(table, indices - offset, 0), {}),
+    "EmbeddingLookup": (lambda table, indices, offset: _sparse_gather(table, indices if isinstance(offset, int) and offset == 0 else indices - offset), {}),
+    "SparseGatherV2": (lambda table, indices, axis: _sparse_gather(table, indices, axis), {}),
     "NLLLoss": (lambda x, y, weight, reduction, ignore_index: _nll_loss(x, y, weight, reduction, ignore_index), {"reduction": "mean", "ignore_index": -100}),
     "BatchNorm": (lambda x, scale, bias, mean, variance, is_training, epsilon, momentum, data_format: _batch_norm(
         x, scale, bias, mean, variance, is_training, epsilon, data_format), {"is_training": False, "epsilon": 1e-5, "momentum": 0.1, "data_format": "NCHW"}),
     "SoftmaxCrossEntropyWithLogits": (lambda logits, labels: _softmax_cross_entropy(logits, labels), {}),
     "SparseSoftmaxCrossEntropyWithLogits": (lambda logits, labels, is_grad: _sparse_softmax_cross_entropy(logits, labels, is_grad), {"is_grad": False}),
 }
+
+
+def _sparse_gather(table, indices, axis=0):
+    """Rows, of which nn.LazyAdam hears which ones they are."""
+    if isinstance(table, _tessera.Parameter):
+        table.is_looked_up_sparsely = True
+    return _ops.gather(table, indices, axis)
 
 
 def _cumprod(x, axis, exclusive, reverse):
