@@ -45,6 +45,22 @@ def test_a_split_weight_costs_what_a_whole_one_does(tmp_path, language):
             assert losses[name] == pytest.approx(expected, rel=1e-5, abs=1e-3), (name, ranks)
 
 
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_wide_deep_learns_what_the_log_is_drawn_from_with_and_without_servers(tmp_path, language):
+    command = [*(job.python(1, PYTHON / "wide_deep.py") if language == "python" else [job.BIN / "wide_deep"]), "--max_distance", "0.02"]
+    expected = None
+    for servers in (0, 1, 2):
+        launcher = by_tessera(2)
+        out, _ = job.run([*launcher, *(["--servers", servers] if servers else []), *command], tmp_path)
+        losses = {}
+        for epoch, step, loss in job.losses(out):
+            losses.setdefault((epoch, step), float(loss))
+        expected = expected or losses
+        assert len(losses) == 30 and losses == pytest.approx(expected, rel=1e-4), servers
+        reached, reachable = map(float, re.search(r"auc ([\d.]+), of ([\d.]+) that can be reached", out).groups())
+        assert reachable - 0.02 < reached < reachable + 0.02
+
+
 @pytest.mark.parametrize("mode, ranks", [("stand_alone", 1), ("data_parallel", 2), ("semi_auto_parallel", 2), ("auto_parallel", 2)])
 def test_resnet50_in_python(tmp_path, images, mode, ranks):
     out, _ = job.run(job.python(ranks, PYTHON / "resnet50" / "train.py", "--data_path", images, "--parallel_mode", mode, "--epochs", "2"), tmp_path)
