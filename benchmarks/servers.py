@@ -1,0 +1,18 @@
+from harness import BIN, Case, ROOT, Side
+
+DOC = "rows of tables of 1 MiB to 1 GiB that a parameter server keeps, pulled and pushed: against row-sharded tables by all_to_all"
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+def cases(threads):
+    torch = ROOT / "benchmarks" / "peers" / "torch_servers.py"
+    found = []
+    for mib in (1, 32, 1024):
+        for dim in (16, 64, 256):
+            for what, options in (("pull", ["--pull_only"]), ("pull, push, update", [])):
+                size = ["--mib", mib, "--dim", dim, *options]
+                sides = [Side("ours", "one server, one worker", [BIN / "servers_bench", *size], env=ONE_THREAD),
+                         Side("peer", "PyTorch, all_to_all, Gloo", [torch, *size], env=ONE_THREAD, needs_torch=True)]
+                found.append(Case(f"{what}, {mib} MiB, {dim} a row", unit="rows/s", sides=sides))
+    return found

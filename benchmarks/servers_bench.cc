@@ -1,0 +1,159 @@
+// Rows of a table that parameter servers keep, for benchmarks/run servers: pulled, or pulled, their gradients pushed
+// and the rows updated. Processes of one thread each.
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+#include "benchmarks/protocol.h"
+#include "benchmarks/rank_processes.h"
+#include "tessera/engine.h"
+#include "tessera/tessera.h"
+
+namespace tessera::benchmarks {
+namespace {
+
+struct Options {
+  int64_t mib = 32;
+  int64_t dim = 64;
+  int64_t ids = 4096;
+  int servers = 1;
+  int workers = 1;
+  bool pull_only = false;
+  std::string optimizer = "sgd";
+
+  int64_t rows() const { return std::max<int64_t>(1, (mib << 20) / (dim * 4)); }
+  int num_ranks() const { return servers + workers; }
+};
+
+constexpr int kWarmupSteps = 3;
+constexpr uint64_t kBatches = 16;  // that take turns
+
+struct Table : nn::Cell {
+  explicit Table(const Options& o) : embedding(child<nn::Embedding>("embedding", o.rows(), o.dim)) {}
+  nn::Embedding& embedding;
+  using nn::Cell::construct;
+  nn::Value construct(nn::Value ids) override { return ops::reduce_mean(embedding(ids), {1}); }
+};
+
+// By Zipf's law: the row of rank r comes with a probability like 1/r. Neighbours by rank lie apart.
+Tensor draw_ids(const Options& o, uint64_t batch) {
+  Tensor ids(DType::kI32, {o.ids});
+  const auto values = ids.values<int32_t>();
+  const auto rows = static_cast<double>(o.rows());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double rank = std::exp(random_open_uniform({.seed = 1, .stream = batch}, i) * std::log(rows));
+    values[i] = static_cast<int32_t>(static_cast<uint64_t>(rank) * 2654435761U % static_cast<uint64_t>(rows));
+  }
+  return ids;
+}
+
+std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
+  if (name == "lazy_adam") return std::make_unique<nn::LazyAdam>(nn::LazyAdamOptions{.learning_rate = 1e-3});
+  return std::make_unique<nn::SGD>(nn::SGDOptions{.learning_rate = 1});
+}
+
+class Training {
+ public:
+  Training(cluster::Context& context, const Options& options)
+      : options_(options), network_(options), optimizer_(make_optimizer(options.optimizer)) {
+    network_.embedding.set_on_servers();
+    model_ = std::make_unique<train::Model>(
+        context, network_, &loss_, optimizer_.get(),
+        train::ModelOptions{.parallel_mode = train::ParallelMode::kDataParallel,
+                            .servers = options.servers,
+                            .session = {.num_threads = 1, .arena_capacity_bytes = int64_t{16} << 30}});
+    for (uint64_t batch = 0; batch < kBatches; ++batch) batches_.push_back(draw_ids(options, batch));
+    labels_ = Tensor::full({DType::kF32, {options.ids}}, 1);
+    first_loss_ = step();
+  }
+
+  double seconds_of_steps(int count) {
+    const int64_t begin = Clock::system().monotonic_ns();
+    for (int i = 0; i < count; ++i) {
+      if (options_.pull_only) {
+        pull();
+      } else {
+        step();
+      }
+    }
+    return static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9 / count;
+  }
+
+  // Rows that come often have learnt by now.
+  void require_right() {
+    const double loss = step();
+    if (!options_.pull_only && !(loss < first_loss_)) {
+      throw Error(fmt::format("the loss is {}, not below the first one, {}", loss, first_loss_));
+    }
+    const Tensor pulled = model_->predict({batches_[0]});
+    for (const double mean : pulled.to_doubles()) {
+      if (!std::isfinite(mean)) throw Error("a row is not finite");
+    }
+  }
+
+ private:
+  const Tensor& next() { return batches_[number_++ % batches_.size()]; }
+  double step() { return model_->train_step({next().view(), labels_.view()}, options_.ids); }
+  void pull() { model_->predict({next()}); }
+
+  const Options& options_;
+  Table network_;
+  nn::MSELoss loss_;
+  std::unique_ptr<nn::Optimizer> optimizer_;
+  std::unique_ptr<train::Model> model_;
+  std::vector<Tensor> batches_;
+  Tensor labels_;
+  size_t number_ = 0;
+  double first_loss_ = 0;
+};
+
+void serve_process(const Options& options, int rank) {
+  const auto job = cluster::join_job(job_of_processes(rank, options.num_ranks()));
+  Training training(*job, options);
+  // Rank 0 brings 1 for a round, 0 at the end. Who waits sleeps.
+  const auto largest = [&](double value) {
+    job->world().all_reduce(&value, 1, DType::kF64, comm::ReduceOp::kMax, "largest");
+    return value;
+  };
+  training.seconds_of_steps(kWarmupSteps);
+  const int steps = static_cast<int>(std::ceil(kRoundSeconds / largest(training.seconds_of_steps(kWarmupSteps))));
+  training.seconds_of_steps(steps);
+  training.require_right();
+  // The first step after an idle spell is not counted.
+  const auto round = [&] {
+    training.seconds_of_steps(1);
+    return largest(training.seconds_of_steps(steps));
+  };
+  if (rank > 0) {
+    while (largest(0) > 0) round();
+  } else {
+    const double bytes = static_cast<double>(options.ids * options.dim) * 4 * (options.pull_only ? 1 : 2);
+    const auto about = fmt::format("{} server(s), {} worker(s), {}, {} rows; a million rows/s are {:.3g} GB/s",
+                                   options.servers, options.workers, options.pull_only ? "pull" : options.optimizer,
+                                   options.rows(), bytes / static_cast<double>(options.ids) * 1e6 / 1e9);
+    serve_rounds("rows/s", about, [&] {
+      largest(1);
+      return static_cast<double>(options.ids) / round();
+    });
+    largest(0);
+  }
+  job->finish();
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Rows of a table that parameter servers keep; see benchmarks/README.md");
+  app.add_option("--mib", options.mib, "of the table")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("--dim", options.dim, "elements of a row")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--ids", options.ids, "rows that a step looks up")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--servers", options.servers)->check(CLI::Range(1, 64));
+  app.add_option("--workers", options.workers)->check(CLI::Range(1, 64));
+  app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"sgd", "lazy_adam"}));
+  app.add_flag("--pull_only", options.pull_only, "look rows up, update nothing");
+  CLI11_PARSE(app, argc, argv);
+  return run_processes(options.num_ranks(), [&](int rank) { serve_process(options, rank); });
+}
+
+}  // namespace
+}  // namespace tessera::benchmarks
+
+int main(int argc, char** argv) { return tessera::benchmarks::run_benchmark(argc, argv, tessera::benchmarks::run); }
