@@ -129,6 +129,44 @@ TEST(Indexing, AddsRowsThatComeOnceAndOften) {
         {{"axis", int64_t{1}}}, kAllOrders);
 }
 
+// The states that an optimizer has for a parameter, and its scalars.
+struct GroupOf {
+  const char* optimizer;
+  int states;
+  int scalars;
+};
+
+// The last of `different` numbers name no row.
+void agree_by_rows(const GroupOf& optimizer, Type table, int64_t num_rows, int64_t different, bool may_be_whole) {
+  Shape rows = table.shape;
+  rows[0] = num_rows;
+  std::vector<Operand> operands{{table}};
+  for (int i = 0; i < optimizer.states; ++i) operands.push_back({{DType::kF32, table.shape}, Domain::kPositive});
+  operands.push_back({{DType::kI32, {num_rows}}, Domain::kIndex, different});
+  operands.push_back({{DType::kF32, rows}});
+  for (int i = 0; i < optimizer.scalars; ++i) operands.push_back({{DType::kF32, {}}, Domain::kUnit});
+  if (may_be_whole) operands.push_back({{DType::kF32, {}}, Domain::kPositive});
+  const auto settings = ops::complete_attributes(ops::OpRegistry::instance().get(optimizer.optimizer), {});
+  agree("update_rows", operands,
+        {{"optimizer", optimizer.optimizer},
+         {"settings", settings.to_string()},
+         {"states", int64_t{optimizer.states}},
+         {"may_be_whole", may_be_whole}},
+        kAllOrders);
+}
+
+TEST(Updates, OfRowsThatComeOnceAndOften) {
+  for (const int64_t different : {520, 20, 1}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      agree_by_rows({"adam", 2, 3}, {dtype, {500, 72}}, 300, different, false);
+    }
+    agree_by_rows({"ftrl", 2, 1}, {DType::kF32, {500, 72}}, 300, different, true);
+  }
+  // Rows that are longer than a block; and more than are sorted by one.
+  agree_by_rows({"adagrad", 1, 1}, {DType::kF32, {40, 1500}}, 90, 45, false);
+  agree_by_rows({"sgd", 1, 3}, {DType::kF32, {7000, 16}}, 5000, 7100, true);
+}
+
 TEST(Creation, DrawsWhatTheHostDraws) {
   const Operand step{{DType::kI64, {}}, Domain::kIndex, 100};
   Attributes stream{{"seed", int64_t{3}}, {"stream", int64_t{-99}}};
@@ -139,13 +177,6 @@ TEST(Creation, DrawsWhatTheHostDraws) {
   stream.set("offset", Ints{8, 0, 0, 14});
   agree("dropout", {{{DType::kBF16, {8, 32, 14, 14}}}, step}, stream, kAllOrders);
 }
-
-// The states that a member has, and its scalars.
-struct GroupOf {
-  const char* optimizer;
-  int states;
-  int scalars;
-};
 
 void agree_in_groups(const GroupOf& group, DType gradient, StrideOrder order, int members, const Attributes& settings) {
   std::vector<Operand> operands;

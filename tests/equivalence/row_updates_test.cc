@@ -53,6 +53,7 @@ struct Training {
   int64_t steps = 6;
   std::optional<nn::LossScale> loss_scale = std::nullopt;
   double set_momentum = 0;  // the state, before the first step
+  double set_deep = 0;      // the table "deep": a large value makes large gradients
 };
 
 Outcome train(nn::Optimizer& optimizer, const Training& training = {}) {
@@ -65,6 +66,10 @@ Outcome train(nn::Optimizer& optimizer, const Training& training = {}) {
         {.loss_scale = training.loss_scale, .seed = 4, .session = {.kernel_choice = session::KernelChoice::kFixed}});
     if (training.set_momentum != 0) {
       model.set_value("momentum", Tensor::full(model.value("momentum").type(), training.set_momentum));
+    }
+    if (training.set_deep != 0) {
+      const std::string table = "deep.embedding_table";
+      model.set_value(table, Tensor::full(model.value(table).type(), training.set_deep));
     }
     for (const auto& name : model.names()) outcome.first_values[name] = model.value(name).to_doubles();
     for (int64_t step = 0; step < training.steps; ++step) {
@@ -114,7 +119,8 @@ TEST_P(ExactRowUpdates, AreSkippedAndScaledWithTheLoss) {
   const auto by_rows = make_exact(GetParam());
   OfWholeGradients whole(make_exact(GetParam()));
   // The first step overflows.
-  const Training training{.dtype = DType::kF32, .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 0x1p127})};
+  const Training training{
+      .dtype = DType::kF32, .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 0x1p127}), .set_deep = 20};
   const auto found = train(*by_rows, training);
   expect_equal(found, train(whole, training), 1e-5);
   EXPECT_EQ(found.row_updates, 2);

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tessera
 from mindspore import Tensor, context, nn, ops
+from mindspore.communication import init
 
 IDS = np.array([[1, 3], [3, 0]], np.int32)
 
@@ -142,6 +143,7 @@ def test_embedding_lookup_refuses(words, error, text):
 
 def test_slice_modes_are_of_semi_automatic_and_automatic_parallel():
     nn.EmbeddingLookup(9, 4, slice_mode="anything")
+    init()
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
     try:
         for mode in ("batch_slice", "table_row_slice", "table_column_slice"):
