@@ -11,6 +11,7 @@ import cases
 import derived  # noqa: F401: adds to the cases, as do
 import function_cases  # noqa: F401
 import layer_cases  # noqa: F401
+import lookup_cases  # noqa: F401
 import naming_cases  # noqa: F401
 
 
