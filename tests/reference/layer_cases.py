@@ -186,3 +186,31 @@ def remarks():
 
 
 value("ops.prim_attr_register", remarks)
+
+# --- settings of the reference's later releases
+for label, settings in {"pad": dict(padding=1), "dilation": dict(padding=1, dilation=2), "places": dict(padding=1, return_indices=True),
+                        "ceiling": dict(padding=1, ceil_mode=True)}.items():
+    cell(f"nn.MaxPool1d {label}", lambda s=settings: nn.MaxPool1d(3, 2, "pad", **s), floats(2, 3, 8))
+for label, settings in {"pad": dict(padding=1), "without what surrounds it": dict(padding=(1, ), count_include_pad=False)}.items():
+    cell(f"nn.AvgPool1d {label}", lambda s=settings: nn.AvgPool1d(3, 2, "pad", **s), floats(2, 3, 8))
+cell("nn.ConstantPad1d value", lambda: nn.ConstantPad1d(padding=(1, 2), value=0.5), floats(2, 3, 4))
+for axis in ((), 1, (0, 1)):
+    value(f"ops.ReduceSum skip_mode {axis}", lambda axis=axis: ops.ReduceSum(skip_mode=True)(Tensor(np.arange(6.0).reshape(2, 3), ms.float32), axis))
+value("ops.Unstack num", lambda: ops.Unstack(axis=1, num=3)(Tensor(np.arange(6.0).reshape(2, 3), ms.float32)))
+value("ops.BiasAdd format", lambda: ops.BiasAdd(data_format="NCHW")(Tensor(np.ones((2, 3), np.float32)), Tensor([1.0, 2.0, 3.0], ms.float32)))
+value("ops.Gather batch_dims", lambda: ops.Gather(batch_dims=0)(Tensor(np.arange(6.0).reshape(2, 3), ms.float32), Tensor([1, 0], ms.int32), 1))
+X1, X2 = Tensor([[1.0, -2.0], [3.0, 4.0]], ms.float32), Tensor([[2.0, 2.0], [0.5, -1.0]], ms.float32)
+for name in "add divide equal floor_divide fmod greater less_equal maximum multiply power subtract true_divide remainder heaviside logaddexp".split():
+    value(f"numpy.{name} by names", lambda f=name: getattr(ms.numpy, f)(x1=X1, x2=X2))
+    value(f"numpy.{name} dtype", lambda f=name: getattr(ms.numpy, f)(X1, x2=X2, dtype=ms.float16))
+for name in "abs ceil cosh exp expm1 isnan log1p rint sign sin square tanh trunc deg2rad".split():
+    value(f"numpy.{name} by names", lambda f=name: getattr(ms.numpy, f)(x=X2, dtype=ms.float32))
+value("numpy.negative by names", lambda: ms.numpy.negative(a=X1))
+value("numpy.vstack by names", lambda: ms.numpy.vstack(tup=(X1, X2)))
+value("numpy.stack by names", lambda: ms.numpy.stack(arrays=(X1, X2), axis=1))
+value("numpy.flipud by names", lambda: ms.numpy.flipud(m=X1))
+value("numpy.moveaxis by names", lambda: ms.numpy.moveaxis(a=X1, source=0, destination=1))
+value("numpy.where by names", lambda: ms.numpy.where(condition=X1 > 0, x=X1, y=X2))
+value("numpy.isclose by names", lambda: ms.numpy.isclose(a=X1, b=X1 + 1e-7))
+value("numpy.ones_like by names", lambda: ms.numpy.ones_like(a=X1, dtype=ms.int32, shape=(3, )))
+value("numpy.amax by names", lambda: ms.numpy.amax(a=X1, axis=0, keepdims=True))

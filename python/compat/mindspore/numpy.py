@@ -1,9 +1,11 @@
 """NumPy's functions on tensors: those that ops has, under NumPy's names, and new tensors."""
+import functools as _functools
 import math as _math
 
 import numpy as _np
 import tessera as _tessera
 
+from mindspore import _check
 from mindspore import ops as _ops
 from mindspore._missing import missing
 from mindspore.common.dtype import bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64  # noqa: F401
@@ -261,8 +263,21 @@ def _reduced(function):
 
 
 mean, prod = _reduced(_arithmetic.mean), _reduced(_arithmetic.prod)
-amax = max = _reduced(lambda a, axis, keepdims: _arithmetic.amax(a, axis, keepdims))
-amin = min = _reduced(lambda a, axis, keepdims: _arithmetic.amin(a, axis, keepdims))
+
+
+def _extreme(name, function, text):
+    def extreme(a, axis=None, keepdims=False, initial=None, where=True, dtype=None):
+        _check.only(name, "initial", initial, (None, ), "compare with it afterwards")
+        _check.only(name, "where", where, (True, ), "choose the elements first, numpy.where(condition, a, other)")
+        made = function(a, axis, keepdims)
+        return made if dtype is None else made.astype(dtype)
+
+    extreme.__doc__ = text
+    return extreme
+
+
+amax = max = _extreme("amax", _arithmetic.amax, "The largest along axes, or of all.")
+amin = min = _extreme("amin", _arithmetic.amin, "The smallest along axes, or of all.")
 
 
 def sum(a, axis=None, dtype=None, keepdims=False, initial=None):
@@ -393,6 +408,49 @@ def randint(minval, maxval=None, shape=None, dtype=int32):
     low, high = (0, minval) if maxval is None else (minval, maxval)
     return _drawing.randint(low, high, (1, ) if shape is None else shape, dtype=dtype)
 
+
+def _by_numpys_names(function, names, casts):
+    """The function, whose arguments have these names, too; casts: dtype is what its result is cast to."""
+
+    @_functools.wraps(function)
+    def call(*args, **named):
+        dtype = named.pop("dtype", None) if casts else None
+        given = list(args)
+        for name in names[len(given):]:
+            if name not in named:
+                break
+            given.append(named.pop(name))
+        made = function(*given, **named)
+        return made if dtype is None else made.astype(dtype)
+
+    return call
+
+
+# (names of arguments, whether there is a dtype, functions)
+for _names, _casts, _functions in (
+        ("x", True, "abs absolute arccosh arcsin arcsinh arctan arctanh ceil cos cosh deg2rad exp exp2 expm1 fabs floor isfinite isinf isnan log log10 log1p "
+                    "log2 rad2deg radians reciprocal rint sign signbit sin sinh sqrt square tan tanh trunc"),
+        ("x1 x2", True, "add arctan2 copysign divide equal float_power floor_divide fmod greater greater_equal heaviside hypot less less_equal logaddexp "
+                        "logaddexp2 logical_and logical_or logical_xor matmul maximum minimum mod multiply not_equal power remainder subtract true_divide"),
+        ("input", True, "arccos"), ("a", True, "logical_not negative positive"), ("x", False, "fix isneginf isposinf ravel"),
+        ("a b", False, "isclose kron tensordot"), ("tup", False, "column_stack dstack hstack vstack"), ("arrays axis", False, "stack"),
+        ("m", False, "fliplr flipud"), ("a", False, "moveaxis"), ("condition x y", False, "where")):
+    for _name in _functions.split():
+        globals()[_name] = _by_numpys_names(globals()[_name], _names.split(), _casts)
+
+
+def _of_one_number(number):
+    def like(a, dtype=None, shape=None):
+        a = _tensor(a)
+        shape = tuple(a.shape) if shape is None else (shape, ) if isinstance(shape, int) else tuple(shape)
+        made = _tessera.ops.fill(shape, number, a.dtype)
+        return made if dtype is None else made.astype(dtype)
+
+    like.__doc__ = f"{'Ones' if number else 'Zeros'} in the shape of a, or that given, of its dtype or that given."
+    return like
+
+
+zeros_like, ones_like = _of_one_number(0.0), _of_one_number(1.0)
 
 __getattr__ = missing(__name__)
 del missing

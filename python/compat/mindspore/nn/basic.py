@@ -72,14 +72,14 @@ class Pad(Cell):
 
 def _padding(name, ndim, mode):
     class Padding(Cell):
-        def __init__(self, padding, *value):
+        def __init__(self, padding, value=None):
             super().__init__()
-            if len(value) > (mode == "constant" and "Constant" in name):
-                raise TypeError(f"For '{name}', there are too many arguments.")
+            if value is not None and "Constant" not in name:
+                raise TypeError(f"For '{name}', there are too many arguments: a value is that of ConstantPad{ndim}d.")
             self.padding = (padding, ) * (2 * ndim) if isinstance(padding, int) else tuple(padding)
             if len(self.padding) > 2 * ndim or len(self.padding) % 2:
                 raise ValueError(f"For '{name}', the 'padding' must be int or pairs for at most {ndim} dims, but got {padding}.")
-            self.value = float(value[0]) if value else None
+            self.value = None if value is None else float(value)
 
         def construct(self, x):
             return neural.pad(x, self.padding, mode, self.value)

@@ -4,28 +4,44 @@ from tessera import ops as _ops
 
 from mindspore import _check
 from mindspore.nn.cell import Cell
+from mindspore.nn.layer import AvgPool2d, MaxPool2d
 from mindspore.ops import neural
 
 
-def _one_dim(name, reduce):
-    class Pool(Cell):
-        def __init__(self, kernel_size=1, stride=1, pad_mode="valid"):
-            super().__init__()
-            for what, value in (("kernel_size", kernel_size), ("stride", stride)):
-                _check.integer(name, what, value, 1)
-            self.settings = ((1, kernel_size), (1, stride), _check.one_of(name, "pad_mode", pad_mode.lower(), ("valid", "same")))
+class _Pool1d(Cell):
+    """A pool of images of one row."""
 
-        def construct(self, x):
-            dims = (0, 2) if x.ndim == 2 else (2, )
-            return _ops.squeeze(reduce(_ops.expand_dims(x, dims), *self.settings), dims)
+    _inner = "pool"
 
-    Pool.__name__ = Pool.__qualname__ = name
-    Pool.__doc__ = f"{'The largest element' if 'Max' in name else 'The mean'} of each window of x [n,c,l] or [c,l]; pad_mode: valid or same."
-    return Pool
+    def __init__(self, pool, kernel_size, stride, pad_mode, padding, *settings):
+        super().__init__()
+        who = type(self).__name__
+        for what, value in (("kernel_size", kernel_size), ("stride", stride)):
+            _check.integer(who, what, value, 1)
+        _check.one_of(who, "pad_mode", pad_mode.lower(), ("valid", "same", "pad"))
+        sizes = padding if isinstance(padding, (tuple, list)) else (padding, )
+        if len(sizes) != 1:
+            raise ValueError(f"For '{who}', the 'padding' must be int or a tuple of one, but got {padding}.")
+        self.pool = pool((1, kernel_size), (1, stride), pad_mode, (0, _check.integer(who, "padding", sizes[0], 0)), *settings)
+
+    def construct(self, x):
+        dims = (0, 2) if x.ndim == 2 else (2, )
+        made = self.pool(_ops.expand_dims(x, dims))
+        return tuple(_ops.squeeze(one, dims) for one in made) if isinstance(made, tuple) else _ops.squeeze(made, dims)
 
 
-MaxPool1d = _one_dim("MaxPool1d", _ops.max_pool2d)
-AvgPool1d = _one_dim("AvgPool1d", _ops.avg_pool2d)
+class MaxPool1d(_Pool1d):
+    """The largest element of each window of x [n,c,l] or [c,l]; pad_mode: valid, same or pad. return_indices: with its place."""
+
+    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, dilation=1, return_indices=False, ceil_mode=False):
+        super().__init__(MaxPool2d, kernel_size, stride, pad_mode, padding, dilation if dilation == 1 else (1, dilation), return_indices, ceil_mode)
+
+
+class AvgPool1d(_Pool1d):
+    """The mean of each window of x [n,c,l] or [c,l]; pad_mode: valid, same or pad."""
+
+    def __init__(self, kernel_size=1, stride=1, pad_mode="valid", padding=0, ceil_mode=False, count_include_pad=True):
+        super().__init__(AvgPool2d, kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
 
 
 def _sizes(who, output_size):

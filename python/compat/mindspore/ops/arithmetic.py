@@ -273,7 +273,7 @@ def div(input, other, *, rounding_mode=None):
 
 # --- elementwise arithmetic under other names
 divide = div
-arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh = acos, acosh, asin, asinh, atan, atan2, atanh
+arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh = acos, acosh, _named(asin, x="input"), asinh, atan, atan2, atanh
 
 
 def float_power(input, exponent):

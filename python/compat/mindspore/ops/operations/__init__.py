@@ -47,15 +47,14 @@ for _name, _function in {
         "LogicalAnd": _ops.logical_and, "LogicalOr": _ops.logical_or, "LogicalNot": _ops.logical_not, "LogicalXor": _ops.logical_xor,
         "Select": _ops.select, "FloorDiv": _of.floor_div, "SquaredDifference": _of.squared_difference, "DivNoNan": _of.div_no_nan,
         "Ceil": _of.ceil, "Tan": _of.tan, "IsNan": _of.isnan, "IsInf": _of.isinf, "Inv": _ops.reciprocal, "Log1p": _of.log1p,
-        "Expm1": _of.expm1, "Sinh": _of.sinh, "Cosh": _of.cosh, "ReLU6": _of.relu6, "Elu": _of.elu, "Softplus": _of.softplus,
+        "Expm1": _of.expm1, "Sinh": _of.sinh, "Cosh": _of.cosh, "ReLU6": _of.relu6, "Softplus": _of.softplus,
         "Softsign": _of.softsign, "HSigmoid": _of.hsigmoid, "HSwish": _of.hswish, "Mish": _of.mish, "AddN": _of.addn,
         "L2Loss": _of.l2_loss, "Size": lambda x: x.size, "Ones": _of.ones, "Zeros": _of.zeros,
         "Neg": _ops.neg, "Abs": _ops.abs, "Sign": _ops.sign, "Square": _ops.square, "Floor": _ops.floor, "Sqrt": _ops.sqrt,
         "Rsqrt": _ops.rsqrt, "Reciprocal": _ops.reciprocal, "Exp": _ops.exp, "Log": _ops.log, "Sin": _ops.sin, "Cos": _ops.cos,
         "ReLU": _ops.relu, "Sigmoid": _ops.sigmoid, "Tanh": _ops.tanh, "GeLU": _ops.gelu, "ZerosLike": _ops.zeros_like,
         "OnesLike": _ops.ones_like, "Reshape": _ops.reshape, "Transpose": _ops.transpose, "Cast": _ops.cast,
-        "ExpandDims": _ops.expand_dims, "Tile": _ops.tile, "BiasAdd": _ops.bias_add, "Flatten": _ops.flatten,
-        "Gather": lambda table, indices, axis=0: _ops.gather(table, indices, axis),
+        "ExpandDims": _ops.expand_dims, "Tile": _ops.tile, "Flatten": _ops.flatten,
         "Fill": lambda dtype, shape, value: _ops.fill(shape, value, dtype),
         "Shape": lambda x: x.shape, "DType": lambda x: x.dtype, "Rank": lambda x: x.ndim, "Identity": lambda x: x,
         "Depend": lambda value, _: value, "IsFinite": _ops.is_finite,
@@ -63,8 +62,43 @@ for _name, _function in {
         "ScalarToArray": _of.scalar_to_array, "ScalarToTensor": _of.scalar_to_tensor, "TupleToArray": _of.tuple_to_array,
 }.items():
     globals()[_name] = _of_function(_name, _function)
-GatherV2 = Gather  # noqa: F821
 Gelu = GeLU  # noqa: F821
+
+
+class BiasAdd(Primitive):
+    """x [n,c,...] plus a bias for each channel."""
+
+    def __init__(self, data_format="NCHW"):
+        super().__init__()
+        self.data_format = _check.only(self.name, "data_format", data_format, ("NCHW", "NCDHW"), "transpose what has its channels last")
+
+    def run(self, x, bias):
+        return _ops.bias_add(x, bias)
+
+
+class Elu(Primitive):
+    """x where x > 0, else alpha * (e^x - 1)."""
+
+    def __init__(self, alpha=1.0):
+        super().__init__()
+        self.alpha = _check.number(self.name, "alpha", alpha)
+
+    def run(self, x):
+        return _of.elu(x, self.alpha)
+
+
+class Gather(Primitive):
+    """The rows of a table along an axis that the indices say."""
+
+    def __init__(self, batch_dims=0):
+        super().__init__()
+        self.batch_dims = _check.only(self.name, "batch_dims", batch_dims, (0, ), "use ops.gather_elements")
+
+    def run(self, table, indices, axis=0):
+        return _ops.gather(table, indices, axis)
+
+
+GatherV2 = Gather
 
 
 class MatMul(Primitive):
@@ -98,7 +132,7 @@ class BatchMatMul(MatMul):
 
 
 def _reduction(name, function):
-    class Reduction(Primitive):
+    class Plain(Primitive):
         def __init__(self, keep_dims=False):
             super().__init__(name)
             self.keep_dims = _check.boolean(name, "keep_dims", keep_dims)
@@ -106,6 +140,16 @@ def _reduction(name, function):
         def run(self, x, axis=()):
             return function(x, axis, self.keep_dims)
 
+    class Skipping(Plain):
+        def __init__(self, keep_dims=False, skip_mode=False):
+            super().__init__(keep_dims)
+            self.skip_mode = _check.boolean(name, "skip_mode", skip_mode)
+
+        def run(self, x, axis=()):
+            """With skip_mode no axes are none, else all."""
+            return x if self.skip_mode and isinstance(axis, (tuple, list)) and not axis else super().run(x, axis)
+
+    Reduction = Skipping if name == "ReduceSum" else Plain
     Reduction.__name__ = Reduction.__qualname__ = name
     Reduction.__doc__ = function.__doc__
     return Reduction
@@ -282,11 +326,13 @@ class Stack(Concat):
 class Unstack(Primitive):
     """The slices along an axis, which is no longer there."""
 
-    def __init__(self, axis=0):
+    def __init__(self, axis=0, num=None):
         super().__init__()
-        self.axis = _check.integer(self.name, "axis", axis)
+        self.axis, self.num = _check.integer(self.name, "axis", axis), num
 
     def run(self, x):
+        if self.num not in (None, x.shape[self.axis]):
+            raise ValueError(f"For '{self.name}', the 'num' {self.num} must be the size of the axis, but the shape is {tuple(x.shape)}.")
         pieces = _ops.split(x, x.shape[self.axis], self.axis)
         return tuple(_ops.squeeze(piece, self.axis) for piece in pieces)
 
