@@ -226,8 +226,11 @@ class PlaceFinder {
       (input.kind == ir::InputKind::kParameter ? parameter_bytes : state_bytes) += bytes;
     }
     const double share = parameter_bytes == 0 ? 0 : state_bytes / parameter_bytes;
-    std::map<std::string, std::string> accumulators;
-    for (const auto& [accumulator, parameter] : options_.accumulators) accumulators[parameter] = accumulator;
+    std::map<std::string, std::vector<ValueId>> accumulators;  // that the graph has, by parameter
+    for (const auto& [accumulator, parameter] : options_.accumulators) {
+      const ir::Input* sum = graph_.find_input(accumulator);
+      if (sum != nullptr) accumulators[parameter].push_back(sum->value);
+    }
     for (const auto& [v, at] : first_readers()) {
       const ir::Input* input = input_of(v);
       if (input->kind == ir::InputKind::kInput) continue;
@@ -235,13 +238,11 @@ class PlaceFinder {
       piece(at).persistent_bytes += bytes;
       if (input->kind != ir::InputKind::kParameter) continue;
       piece(at).persistent_bytes += static_cast<int64_t>(share * static_cast<double>(bytes));
-      const auto accumulator = accumulators.find(input->name);
-      if (accumulator == accumulators.end()) continue;
-      const ir::Input* sum = graph_.find_input(accumulator->second);
-      if (sum == nullptr) continue;
-      piece(at).persistent_bytes += local_bytes(graph_, sum->value, micro_.layout(sum->value));
-      piece(at).sum_seconds +=
-          sum_seconds(micro_.layout(sum->value), local_bytes(graph_, sum->value, micro_.layout(sum->value)));
+      for (const ValueId sum : accumulators[input->name]) {
+        const int64_t sum_bytes = local_bytes(graph_, sum, micro_.layout(sum));
+        piece(at).persistent_bytes += sum_bytes;
+        piece(at).sum_seconds += sum_seconds(micro_.layout(sum), sum_bytes);
+      }
     }
   }
 
