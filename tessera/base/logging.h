@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -15,6 +16,8 @@ void set_log_level(LogLevel level);
 // Names the calling thread's rank in the lines that it logs; ranks can be threads of one process.
 void set_log_rank(int rank);
 void log(LogLevel level, std::string_view message);
+// The last lines that were written by threads of this rank, and by those that name none: at most 20, the latest last.
+std::vector<std::string> last_log_lines(int rank);
 
 template <typename... Args>
 void log_debug(fmt::format_string<Args...> format, Args&&... args) {
