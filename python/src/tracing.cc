@@ -101,6 +101,47 @@ nb::object as_number(nb::handle object) {
   return nb::isinstance(object, scalar) ? object.attr("item")() : nb::borrow(object);
 }
 
+// Whether the frame runs code of these packages and not of a script.
+bool is_of_package(nb::handle frame) {
+  const auto name = nb::borrow<nb::dict>(frame.attr("f_globals")).attr("get")("__name__", "");
+  const std::string module = nb::isinstance<nb::str>(name) ? nb::cast<std::string>(name) : "";
+  const std::string package = module.substr(0, module.find('.'));
+  return package == "tessera" || package == "mindspore";
+}
+
+// The innermost frame of a script, from this one on; None or invalid where there is none.
+nb::object frame_of_script(nb::object frame) {
+  while (frame.is_valid() && !frame.is_none() && is_of_package(frame)) frame = nb::object(frame.attr("f_back"));
+  return frame;
+}
+
+// "model.py:41"
+std::string place_of(nb::handle frame) {
+  return fmt::format("{}:{}", nb::cast<std::string>(frame.attr("f_code").attr("co_filename")),
+                     nb::cast<int>(frame.attr("f_lineno")));
+}
+
+// The line of the script that runs now; "" where none does, as in a thread of C++.
+std::string line_of_script() {
+  if (PyGILState_Check() == 0) return "";
+  try {
+    const auto frame = frame_of_script(nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
+    if (frame.is_valid() && !frame.is_none()) return place_of(frame);
+  } catch (const std::exception&) {  // a name that is no UTF-8: the network is traced without it
+  }
+  return "";
+}
+
+// "train.py:80 in step_end": where the script's first thread is, asked by another thread. It waits for the GIL.
+std::string place_of_script() {
+  if (Py_IsInitialized() == 0) return "";
+  const nb::gil_scoped_acquire gil;
+  const auto thread = nb::module_::import_("threading").attr("main_thread")().attr("ident");
+  const auto frame = frame_of_script(nb::module_::import_("sys").attr("_current_frames")().attr("get")(thread));
+  if (!frame.is_valid() || frame.is_none()) return "";
+  return fmt::format("{} in {}", place_of(frame), nb::cast<std::string>(frame.attr("f_code").attr("co_name")));
+}
+
 // An operand in the dtype that it takes beside this object.
 ops::Operand promoted(const ops::Operand& operand, nb::handle number) {
   if (operand.is_number() || !is_number(number)) return operand;
@@ -152,11 +193,13 @@ void refuse_use_as(const char* what) {
           .c_str());
 }
 
-TraceScope::TraceScope(ir::Graph& graph) : outer_(traced) {
+TraceScope::TraceScope(ir::Graph& graph)
+    : graph_(graph), outer_(traced), outer_finder_(graph.set_line_finder(line_of_script)) {
   if (traced != &graph) calls_.swap(traced_calls());
   traced = &graph;
 }
 TraceScope::~TraceScope() {
+  graph_.set_line_finder(std::move(outer_finder_));
   if (traced != outer_) calls_.swap(traced_calls());
   traced = outer_;
   if (traced != nullptr) return;
@@ -207,7 +250,8 @@ cluster::Context& joined_context() {
     lock.lock();
   }
   if (job != nullptr) return *job;  // another thread has joined meanwhile
-  const auto options = cluster::job_from_environment();
+  auto options = cluster::job_from_environment();
+  options.script_place = place_of_script;
   const bool has_others = options.size > 1 || !options.scheduler.address.empty();
   if (has_others && nb::cast<bool>(nb::module_::import_("tessera._job").attr("has_place_of_parent")())) {
     throw InvalidArgument("{}", kForked);

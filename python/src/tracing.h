@@ -51,6 +51,7 @@ void remember_call(nb::handle cell, std::vector<ir::Value> inputs, nb::object re
 void note_differentiation();
 uint64_t differentiations();
 
+// While a TraceScope lives, operators are added to its graph, which outlives it, and nodes know the line of the script.
 class TraceScope {
  public:
   explicit TraceScope(ir::Graph& graph);
@@ -59,7 +60,9 @@ class TraceScope {
   TraceScope& operator=(const TraceScope&) = delete;
 
  private:
+  ir::Graph& graph_;
   ir::Graph* outer_;
+  ir::Graph::LineFinder outer_finder_;
   std::vector<TracedCall> calls_;  // of the outer trace
 };
 

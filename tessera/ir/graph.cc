@@ -112,6 +112,7 @@ std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs
                                    std::span<const Type> output_types) {
   const auto node_id = static_cast<NodeId>(data_.nodes.size());
   Node node{std::move(op), std::move(attributes), {}, {}, data_.origin.source, data_.origin.forward, {}};
+  node.line = line_of_next_node();
   if (node.forward == kNone) {
     node.recompute = data_.origin.recompute;
     node.stage = data_.origin.stage;
@@ -131,6 +132,12 @@ std::vector<Value> Graph::add_node(std::string op, std::span<const Value> inputs
   }
   data_.nodes.push_back(std::move(node));
   return results;
+}
+
+std::string Graph::line_of_next_node() const {
+  if (!data_.origin.line.empty()) return data_.origin.line;
+  if (data_.origin.forward >= 0 && data_.origin.forward < num_nodes()) return node(data_.origin.forward).line;
+  return line_finder_ ? line_finder_() : "";
 }
 
 void Graph::add_output(const std::string& name, Value value) {

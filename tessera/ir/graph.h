@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/mesh/strategy.h"
@@ -90,6 +91,9 @@ struct Node {
   int segment = 0;
   // The dtype that the user wants it computed in; a hint that the rewrite for mixed precision follows and takes away.
   std::optional<DType> compute_dtype = std::nullopt;
+  // The line of the script that made it, or its forward node: "model.py:41"; "" where that is not known. It is printed
+  // by errors and reports and is no part of the graph's text.
+  std::string line = {};
 };
 
 struct Output {
@@ -163,16 +167,21 @@ class Graph {
   // `conv2d "layer1.conv1"`: how errors name a node.
   std::string node_name(NodeId id) const;
 
-  // What new nodes get as source, forward and mark; set by SourceScope and RecomputeScope.
+  // What new nodes get as source, forward, mark and line; set by SourceScope and RecomputeScope.
   struct Origin {
     std::string source;
     NodeId forward = kNone;
     RecomputeMark recompute = {};
     int stage = kNone;
     int segment = 0;
+    std::string line = {};
   };
   const Origin& origin() const { return data_.origin; }
   void set_origin(Origin origin) { data_.origin = std::move(origin); }
+  // Who says in which line of a script a node is made that has no other; null: nobody. Returns who did before. It is
+  // not copied with the graph.
+  using LineFinder = std::function<std::string()>;
+  LineFinder set_line_finder(LineFinder finder) { return std::exchange(line_finder_, std::move(finder)); }
 
  private:
   struct Data {
@@ -192,17 +201,23 @@ class Graph {
   void take(Graph& other) noexcept;
   void leave_to_handles() noexcept;
 
+  std::string line_of_next_node() const;
+
   Data data_;
   bool is_closed_ = false;
+  LineFinder line_finder_;
   // What handles hold; made with the first. Null for a graph that was moved from.
   std::shared_ptr<GraphAnchor> anchor_;
 };
 
-// Nodes added while it lives come from `source` (and belong to the forward node `forward`).
+// Nodes added while it lives come from `source` (and belong to the forward node `forward`), and from the line of a
+// script.
 class SourceScope {
  public:
-  SourceScope(Graph& graph, std::string source, NodeId forward = kNone) : graph_(graph), previous_(graph.origin()) {
-    graph_.set_origin({std::move(source), forward, previous_.recompute, previous_.stage, previous_.segment});
+  SourceScope(Graph& graph, std::string source, NodeId forward = kNone, std::string line = "")
+      : graph_(graph), previous_(graph.origin()) {
+    graph_.set_origin(
+        {std::move(source), forward, previous_.recompute, previous_.stage, previous_.segment, std::move(line)});
   }
   ~SourceScope() { graph_.set_origin(previous_); }
   SourceScope(const SourceScope&) = delete;

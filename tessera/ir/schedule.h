@@ -67,6 +67,7 @@ struct Step {
   int guard = -1;      // a value, bool[]: the step is left out where it is false
   int indices = -1;    // a value in the host's memory: the operand's indices, to be looked at before the step
   std::string source;  // attribute path, for errors and profiles
+  std::string line;    // of the script, that made it: "model.py:41"; "" where that is not known
 };
 
 // A piece of the planned memory, which holds values from step `first` to step `last`.

@@ -116,7 +116,7 @@ class Partitioner {
     const auto at = static_cast<size_t>(n);
     const ops::OpDef& def = ops::OpRegistry::instance().get(node.op);
     const ir::NodeId forward = node.forward == ir::kNone ? ir::kNone : local_node_[static_cast<size_t>(node.forward)];
-    const ir::SourceScope scope(local_, node.source, forward);
+    const ir::SourceScope scope(local_, node.source, forward, node.line);
     const mesh::Mesh& mesh = plan_.mesh_of_node(n);
     ops::Placement placement{.mesh = mesh, .rank = rank_};
     placement.inputs = plan_.operands[at];
@@ -337,7 +337,9 @@ class Partitioner {
     const bool from_copy = !(source == produced) && !(source == wanted);
     const Value held = from_copy ? use(v, source, again, reader) : local_values_[static_cast<size_t>(v)];
     const NodeId producer = graph_.info(v).node;
-    const ir::SourceScope scope(local_, producer == ir::kNone ? graph_.value_name(v) : graph_.node(producer).source);
+    const bool is_input = producer == ir::kNone;
+    const ir::SourceScope scope(local_, is_input ? graph_.value_name(v) : graph_.node(producer).source, ir::kNone,
+                                is_input ? "" : graph_.node(producer).line);
     Way way{.begin = local_.num_nodes()};
     way.result = lowering_.redistribute(held, graph_.type(v), from_copy ? source : produced, wanted);
     way.end = local_.num_nodes();

@@ -151,7 +151,7 @@ class Fusion {
       for (const NodeId n : group.nodes) rewriter.copy(n);
       return;
     }
-    rewriter.set_origin(group.nodes.back());
+    rewriter.set_origin(group.nodes);
     Attributes attributes = {{"program", program}, {"num_outputs", static_cast<int64_t>(results.size())}};
     if (dtypes.find("f16") != std::string::npos) {  // bf16, too
       attributes.set("dtypes", dtypes);

@@ -77,7 +77,7 @@ class UpdateFusion {
     }
     for (size_t i = tensors; i < first.inputs.size(); ++i) inputs.push_back(rewriter.at(first.inputs[i]));
     const std::string settings = first.attributes.to_string();
-    rewriter.set_origin(members.back());
+    rewriter.set_origin(members);
     const auto made = ops::apply(rewriter.graph(), "update_group", inputs,
                                  {{"optimizer", first.op},
                                   {"settings", settings.empty() ? "{}" : settings},

@@ -28,7 +28,14 @@ void Rewriter::set_origin(NodeId node) {
   const ir::Node& old = from_.node(node);
   NodeId forward = old.forward;
   if (forward != ir::kNone) forward = nodes_[static_cast<size_t>(forward)];
-  to_.set_origin({old.source, forward, {}, old.stage, old.segment});
+  to_.set_origin({old.source, forward, {}, old.stage, old.segment, old.line});
+}
+
+void Rewriter::set_origin(std::span<const NodeId> nodes) {
+  set_origin(nodes.back());
+  auto origin = to_.origin();
+  for (size_t i = nodes.size(); i-- > 0 && origin.line.empty();) origin.line = from_.node(nodes[i]).line;
+  to_.set_origin(origin);
 }
 
 void Rewriter::copy(NodeId node) {

@@ -1,6 +1,7 @@
 // Copying a graph node by node into a new one, for passes that drop, merge or replace nodes.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "tessera/ir/graph.h"
@@ -22,6 +23,9 @@ class Rewriter {
   void copy(ir::NodeId node);
   // Sets source and forward of the nodes added next to those of an old one.
   void set_origin(ir::NodeId node);
+  // The same for nodes that several old ones become: source and forward of the last, and the line of the last one that
+  // has a line.
+  void set_origin(std::span<const ir::NodeId> nodes);
   // Gradients of an old node belong to `now` from here on.
   void stands_for(ir::NodeId old, ir::NodeId now) { nodes_[static_cast<size_t>(old)] = now; }
   ir::NodeId new_node(ir::NodeId old) const { return nodes_[static_cast<size_t>(old)]; }

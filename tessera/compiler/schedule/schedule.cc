@@ -248,7 +248,11 @@ void Scheduler::emit_node(NodeId n) {
   if (is_late) check_loss();
   if (emit_alias(n)) return;
 
-  Step step{.kind = StepKind::kCompute, .op = node.op, .attributes = node.attributes, .source = node.source};
+  Step step{.kind = StepKind::kCompute,
+            .op = node.op,
+            .attributes = node.attributes,
+            .source = node.source,
+            .line = node.line};
   KernelRequest request{.op = node.op, .attributes = node.attributes, .num_threads = catalogue_.num_threads()};
   for (const ValueId v : node.inputs) {
     step.inputs.push_back(read(v));

@@ -32,7 +32,8 @@ void Scheduler::emit_collective(NodeId n) {
     emit_in_place({n});
     return;
   }
-  Step step{.kind = StepKind::kStart, .op = node.op, .attributes = node.attributes, .source = node.source};
+  Step step{
+      .kind = StepKind::kStart, .op = node.op, .attributes = node.attributes, .source = node.source, .line = node.line};
   for (const ValueId v : node.inputs) step.inputs.push_back(dense_copy(read(v)));
   for (const ValueId v : node.outputs) step.outputs.push_back(new_dense_result(v));
   const int64_t bytes = collective.staging_bytes ? collective.staging_bytes(ops::call_of(graph_, node)) : 0;
@@ -66,7 +67,11 @@ int Scheduler::bucket_size(int64_t bucket) {
 // other readers is copied; the others are produced in place.
 void Scheduler::emit_in_place(const std::vector<NodeId>& members) {
   const Node& first = graph_.node(members[0]);
-  Step step{.kind = StepKind::kStart, .op = first.op, .attributes = first.attributes, .source = first.source};
+  Step step{.kind = StepKind::kStart,
+            .op = first.op,
+            .attributes = first.attributes,
+            .source = first.source,
+            .line = first.line};
   int64_t bytes = 0;
   for (const NodeId n : members) bytes += aligned(graph_.type(graph_.node(n).inputs[0]).size_bytes());
   const int block = memory_.add_buffer(bytes);
@@ -82,7 +87,12 @@ void Scheduler::emit_in_place(const std::vector<NodeId>& members) {
     if (may_move(in)) {
       memory_.move_buffer(memory_.place(source).buffer, block, at);
     } else {
-      add_step({.kind = StepKind::kCopy, .op = "copy", .inputs = {source}, .outputs = {result}, .source = node.source});
+      add_step({.kind = StepKind::kCopy,
+                .op = "copy",
+                .inputs = {source},
+                .outputs = {result},
+                .source = node.source,
+                .line = node.line});
     }
     at += aligned(graph_.type(out).size_bytes());
     step.outputs.push_back(result);
@@ -99,7 +109,11 @@ void Scheduler::emit_in_place(const std::vector<NodeId>& members) {
 // the members' dims in a row, and their sizes, one per rank each.
 void Scheduler::emit_packed(const std::vector<NodeId>& members) {
   const Node& first = graph_.node(members[0]);
-  Step step{.kind = StepKind::kStart, .op = first.op, .attributes = first.attributes, .source = first.source};
+  Step step{.kind = StepKind::kStart,
+            .op = first.op,
+            .attributes = first.attributes,
+            .source = first.source,
+            .line = first.line};
   std::vector<ValueId> results;
   Ints dims;
   Ints sizes;

@@ -37,7 +37,7 @@ void PartBuilder::add_node(NodeId n) {
   std::vector<Type> types;
   for (const ValueId v : node.outputs) types.push_back(graph_.type(v));
   const NodeId forward = node.forward == ir::kNone ? ir::kNone : nodes_[static_cast<size_t>(node.forward)];
-  part_.graph.set_origin({node.source, forward, {}, node.stage});
+  part_.graph.set_origin({node.source, forward, {}, node.stage, 0, node.line});
   const auto results = part_.graph.add_node(node.op, inputs, node.attributes, types);
   part_.graph.set_origin({});
   nodes_[at] = part_.graph.num_nodes() - 1;

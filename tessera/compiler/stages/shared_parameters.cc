@@ -59,7 +59,7 @@ class GradientSplitter {
 
   // A node like that one, for other operands.
   Value apply(const Node& like, const std::vector<Value>& inputs, ValueId result) {
-    graph_.set_origin({like.source, ir::kNone, {}, ir::kNone});
+    graph_.set_origin({like.source, ir::kNone, {}, ir::kNone, 0, like.line});
     const std::vector<Type> types = {graph_.type(result)};
     Value made = graph_.add_node(like.op, inputs, like.attributes, types)[0];
     graph_.set_origin({});
