@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/rank_notes.h"
 
 namespace tessera::comm {
 
@@ -32,17 +34,10 @@ class PeerSilence : public IoError {
   explicit PeerSilence(const std::string& message) : IoError(message) {}
 };
 
-// A rank that waits long in a call.
-struct LongWait {
-  int rank = 0;            // of the world
-  std::string place;       // `all_reduce "fc.weight" #12 of group "world"`
-  std::vector<int> ranks;  // of the world, that meet there
-  int64_t waited_ms = 0;
-};
-
 class JobState {
  public:
-  explicit JobState(int size) : left_(static_cast<size_t>(size)), threads_(static_cast<size_t>(size)) {}
+  explicit JobState(int size)
+      : left_(static_cast<size_t>(size)), threads_(static_cast<size_t>(size)), notes_(static_cast<size_t>(size)) {}
 
   // Records that `rank` failed with `message`; the first report counts, later ones are dropped.
   void fail(int rank, const std::string& message) {
@@ -105,26 +100,41 @@ class JobState {
   }
 
   // What the ranks of this process do, for others that wait for them: in which calls they wait long themselves, and the
-  // thread that makes a rank's calls; 0 where it is not known.
-  int add_long_wait(int rank, std::string place) {
+  // thread that makes a rank's calls; 0 where it is not known. `waited_ms`, which grows, outlives the wait.
+  int add_long_wait(LongWait wait, const std::atomic<int64_t>& waited_ms) {
     const std::lock_guard lock(waits_mutex_);
-    long_waits_.emplace(++last_long_wait_, std::pair(rank, std::move(place)));
+    long_waits_.emplace(++last_long_wait_, std::pair(std::move(wait), &waited_ms));
     return last_long_wait_;
   }
   void remove_long_wait(int number) {
     const std::lock_guard lock(waits_mutex_);
     long_waits_.erase(number);
   }
-  std::vector<std::string> long_waits_of(int rank) const {
+  std::vector<LongWait> long_waits_of(int rank) const {
     const std::lock_guard lock(waits_mutex_);
-    std::vector<std::string> places;
+    std::vector<LongWait> found;
     for (const auto& [number, wait] : long_waits_) {
-      if (wait.first == rank) places.push_back(wait.second);
+      if (wait.first.rank != rank) continue;
+      found.push_back(wait.first);
+      found.back().waited_ms = wait.second->load(std::memory_order_relaxed);
     }
-    return places;
+    return found;
   }
-  void set_thread(int rank, int thread) { threads_[static_cast<size_t>(rank)].store(thread); }
+  // The rank is one of this process's: it has notes from then on.
+  void set_thread(int rank, int thread) {
+    {
+      const std::lock_guard lock(notes_mutex_);
+      auto& notes = notes_[static_cast<size_t>(rank)];
+      if (notes == nullptr) notes = std::make_unique<RankNotes>();
+    }
+    threads_[static_cast<size_t>(rank)].store(thread);
+  }
   int thread_of(int rank) const { return threads_[static_cast<size_t>(rank)].load(); }
+  // Null where the rank is none of this process's.
+  RankNotes* notes_of(int rank) const {
+    const std::lock_guard lock(notes_mutex_);
+    return notes_[static_cast<size_t>(rank)].get();
+  }
 
   // `report` is called, by the thread that waits, once for each wait that has become too long to say nothing. Set
   // before the first call of a rank; it must not throw.
@@ -158,11 +168,13 @@ class JobState {
   std::map<int, WaitProbe> wait_probes_;
   int last_wait_probe_ = 0;
   mutable std::mutex waits_mutex_;
-  std::map<int, std::pair<int, std::string>> long_waits_;  // rank and place
+  std::map<int, std::pair<LongWait, const std::atomic<int64_t>*>> long_waits_;
   int last_long_wait_ = 0;
   std::function<void(const LongWait&)> late_report_;
   std::vector<std::atomic<bool>> left_;
   std::vector<std::atomic<int>> threads_;  // by rank
+  mutable std::mutex notes_mutex_;
+  std::vector<std::unique_ptr<RankNotes>> notes_;  // by rank
   std::atomic<bool> ended_{false};
 };
 

@@ -19,6 +19,19 @@ uint64_t mix(uint64_t hash, uint64_t value) {
 
 int world_rank(const GroupInfo& group, int rank) { return group.ranks[static_cast<size_t>(rank)]; }
 
+void note_mismatch(const CallHeader& ours, const GroupInfo& group, int peer, const JobState& job) {
+  const int own = world_rank(group, group.rank);
+  RankNotes* notes = job.notes_of(own);
+  if (notes == nullptr) return;
+  notes->set_broken_call({.wait = {.rank = own,
+                                   .place = place_of(ours, group),
+                                   .ranks = group.ranks,
+                                   .waited_ms = 0,
+                                   .peer = world_rank(group, peer)},
+                          .line = {},
+                          .is_mismatch = true});
+}
+
 }  // namespace
 
 const char* to_string(CallKind kind) {
@@ -113,8 +126,10 @@ void throw_peer_failure(const CallHeader& call, const GroupInfo& group, const Jo
       failed, fmt::format("stopped in {} because rank {} failed: {}", place_of(call, group), failed, job.message()));
 }
 
-void check_same_call(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer) {
+void check_same_call(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer,
+                     const JobState& job) {
   if (theirs.group != ours.group) {
+    note_mismatch(ours, group, peer, job);
     throw IoError(
         "{}: rank {} means another group at this place; every rank must create the same groups in the same "
         "order",
@@ -122,12 +137,14 @@ void check_same_call(const CallHeader& ours, const CallHeader& theirs, const Gro
   }
   if (theirs.sequence != ours.sequence || theirs.kind != ours.kind || std::strcmp(theirs.who, ours.who) != 0 ||
       theirs.dtype != ours.dtype || theirs.op != ours.op || theirs.root != ours.root || theirs.count != ours.count) {
+    note_mismatch(ours, group, peer, job);
     throw IoError(
         "group \"{}\": rank {} makes another call than rank {}: {} against {}; every rank of a group must "
         "make the same calls in the same order",
         group.name, world_rank(group, peer), world_rank(group, group.rank), theirs.description(), ours.description());
   }
   if (theirs.counts_hash != ours.counts_hash) {
+    note_mismatch(ours, group, peer, job);
     throw IoError("{}: rank {} and rank {} state different counts per rank", place_of(ours, group),
                   world_rank(group, peer), world_rank(group, group.rank));
   }
@@ -139,11 +156,13 @@ void check_same_bytes(const CallHeader& ours, const GroupInfo& group, int peer, 
                 world_rank(group, group.rank), expected, world_rank(group, peer), std::max<int64_t>(offered, 0));
 }
 
-void check_message(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer) {
+void check_message(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer,
+                   const JobState& job) {
   if (theirs.group == ours.group && theirs.sequence == ours.sequence && theirs.dtype == ours.dtype &&
       theirs.count == ours.count) {
     return;
   }
+  note_mismatch(ours, group, peer, job);
   throw IoError("{}: rank {} expects {} {} from rank {}, which sends {} {} in {}", place_of(ours, group),
                 world_rank(group, group.rank), ours.count, tessera::to_string(ours.dtype), world_rank(group, peer),
                 theirs.count, tessera::to_string(theirs.dtype), theirs.label());

@@ -17,6 +17,9 @@ namespace tessera::comm {
 enum class CallKind : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll, kSend, kBarrier };
 const char* to_string(CallKind kind);
 
+// So many bytes of what a call is named by are kept.
+inline constexpr size_t kMaxCallName = 59;
+
 // Travels between processes: plain bytes, no pointers.
 struct CallHeader {
   uint64_t group = 0;        // GroupInfo::id
@@ -29,7 +32,7 @@ struct CallHeader {
   ReduceOp op = ReduceOp::kSum;
   bool is_direct = false;  // peers reach this rank's data where it lies
   int32_t root = 0;
-  char who[60] = {};
+  char who[kMaxCallName + 1] = {};
 
   void set_who(std::string_view text);
   // Equal for calls that check_same_call() takes for the same; of others it differs but for chance.
@@ -82,11 +85,14 @@ std::string place_of(const CallHeader& call, const GroupInfo& group);
 [[noreturn]] void throw_crossed(const CallHeader& call, const GroupInfo& group, int peer, std::string_view other);
 [[noreturn]] void throw_left(const CallHeader& call, const GroupInfo& group, int peer);
 [[noreturn]] void throw_peer_failure(const CallHeader& call, const GroupInfo& group, const JobState& job);
-// Throws IoError when the peer's call is not ours: other kind, number, type, counts or operator.
-void check_same_call(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer);
+// Throws IoError when the peer's call is not ours: other kind, number, type, counts or operator. The rank's notes in
+// the job say so, too.
+void check_same_call(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer,
+                     const JobState& job);
 // Throws IoError when the peer offers other bytes than we expect from it.
 void check_same_bytes(const CallHeader& ours, const GroupInfo& group, int peer, int64_t expected, int64_t offered);
-// Throws IoError unless a message from `peer` has our count and dtype.
-void check_message(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer);
+// Throws IoError unless a message from `peer` has our count and dtype; the rank's notes say so, too.
+void check_message(const CallHeader& ours, const CallHeader& theirs, const GroupInfo& group, int peer,
+                   const JobState& job);
 
 }  // namespace tessera::comm

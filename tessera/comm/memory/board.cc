@@ -202,7 +202,7 @@ void Board::post(uint32_t step, const CallHeader& header) {
 const Posted& Board::await_post(uint32_t step, int peer) {
   wait(area(peer).ready, step, peer);
   const Post& post = post_of(peer, step);
-  if (post.posted.call != digest_) check_same_call(header_, header_of(peer, step), group_, peer);
+  if (post.posted.call != digest_) check_same_call(header_, header_of(peer, step), group_, peer, job_);
   closed_by_[as_index(peer)] = post.posted.closed;
   return post.posted;
 }
@@ -292,7 +292,7 @@ void Board::receive_message(const CallHeader& header, int from, void* data, int6
     ++number;
     wait(mailbox(from, group_.rank).ready, number, from);
     const Mailbox::Letter& letter = mailbox(from, group_.rank).letters[number % 2];
-    check_message(header, letter.header, group_, from);
+    check_message(header, letter.header, group_, from, job_);
     check_same_bytes(header, group_, from, std::min(slice, bytes - begin), letter.part.bytes);
     if (letter.part.bytes > 0) {
       pass_link_since(letter.posted_at_ns, letter.part.bytes);
@@ -373,7 +373,7 @@ void Board::wait(Signal& signal, uint32_t target, int peer) {
     const bool is_over = reached || failed || left || waited_ms >= options_.wait.timeout_ms;
     if (!is_over) futex_wait(signal.value, seen);
     signal.num_waiters.fetch_sub(1);
-    if (reached) return;
+    if (reached) return watch.set_waited(waited_ms);
     if (failed) throw_peer_failure(header_, group_, job_);
     if (left) throw_left(header_, group_, peer);
     if (is_over) throw_late(header_, group_, peer, waited_ms, last_call_of(peer));

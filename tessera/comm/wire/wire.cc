@@ -129,7 +129,7 @@ class WireChannel final : public Channel {
     Peer& peer = peers_[as_index(from)];
     peer.receive_header->receive(&peer.in, sizeof(Envelope), world(from), tag(kMessageHeaderTag));
     wait(*peer.receive_header, from);
-    check_message(header, peer.in.header, group_, from);
+    check_message(header, peer.in.header, group_, from, job_);
     if (bytes > 0 && bytes <= kInlineBytes) std::memcpy(data, peer.in.inline_bytes, static_cast<size_t>(bytes));
     for (int64_t begin = 0; bytes > kInlineBytes && begin < bytes; begin += kMaxMessageBytes) {
       peer.receive_part->receive(static_cast<std::byte*>(data) + begin, std::min(kMaxMessageBytes, bytes - begin),
@@ -169,7 +169,7 @@ class WireChannel final : public Channel {
       Peer& peer = peers_[as_index(p)];
       if (peer.expected.bytes < 0) continue;
       wait(*peer.receive_header, p);
-      check_same_call(header_, peer.in.header, group_, p);
+      check_same_call(header_, peer.in.header, group_, p, job_);
       check_same_bytes(header_, group_, p, peer.expected.bytes, peer.in.bytes);
       if (peer.expected.bytes <= kInlineBytes) continue;
       void* into = peer.expected.into;
