@@ -193,6 +193,7 @@ JobOptions job_from_environment() {
   options.host_id = host_id_from_environment();
   options.interface = interface_from_environment();
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
+  options.report_directory = read_text("TESSERA_REPORT_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");
   if (!transport.empty()) options.transport = parse_transport_kind(transport);
   const bool is_plain = options.transport == TransportKind::kGloo || options.transport == TransportKind::kMpi;
@@ -229,6 +230,11 @@ JobOptions job_from_environment() {
 
 std::string interface_from_environment() { return read_text("TESSERA_INTERFACE"); }
 std::string host_id_from_environment() { return read_text("TESSERA_HOST_ID"); }
+
+std::string report_directory_from_environment() {
+  const bool is_rank = !read_text("TESSERA_STATUS_FILE").empty();
+  return is_rank ? "" : read_text("TESSERA_REPORT_DIR");
+}
 
 int num_processes_from_environment() {
   try {
@@ -283,7 +289,7 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
         name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
         name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" ||
         name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" ||
-        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE") {
+        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,6 +82,10 @@ struct JobOptions {
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
   std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
   bool is_local = false;         // mpirun says that all ranks are on this host
+  std::string report_directory;  // TESSERA_REPORT_DIR: where ranks write what they know of a failure; empty: nowhere
+  // Of a front end whose programs are scripts: where the script is now, as "train.py:80", for the report of a rank that
+  // hangs. It is called by another thread, and may block.
+  std::function<std::string()> script_place = {};
   // Where a failing rank tells the launcher whose failure it is: the open descriptor TESSERA_STATUS_FD, else the pipe
   // that is open at TESSERA_STATUS_FILE; `tessera run` sets both.
   int status_fd = -1;
@@ -97,6 +102,9 @@ void report_failure(int status_fd, int rank, int origin);
 // What JobOptions have of the same names, for who looks at a host and not at a job.
 std::string interface_from_environment();
 std::string host_id_from_environment();
+
+// TESSERA_REPORT_DIR for a launcher; "" where the launcher is itself a rank of a job, whose folder that is.
+std::string report_directory_from_environment();
 
 // How many processes the launcher has started as ranks; 1 where there is no launcher, or where it says nonsense.
 int num_processes_from_environment();
@@ -129,7 +137,10 @@ struct LaunchOptions {
   int64_t max_restarts = 0;   // of a job of its own: so often a rank is started again and the job goes on
   int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
   std::string log_directory;  // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
-  std::string transport;      // as TESSERA_TRANSPORT; empty: automatic
+  // The ranks' reports and the launcher's go there (report/rank_report.h); empty: to the folder `report` of
+  // log_directory, where there is one, else nowhere.
+  std::string report_directory;
+  std::string transport;  // as TESSERA_TRANSPORT; empty: automatic
   std::string interface;
   int64_t timeout_ms = 0;       // up to kMaxTimeoutMs; 0: the ranks' default
   int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks
@@ -145,6 +156,7 @@ struct LaunchOptions {
 // has started is left behind, also when this one is killed (guard.h). The ranks read nothing from standard input.
 // An output that nobody reads any more ends the job, too, with 128 + SIGPIPE; one that cannot be written, with 1. What
 // is read slowly is kept up to a bound, and the ranks' writes then wait.
+// With a folder for reports, says also which rank is guilty of what (report/why.h).
 // Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
 // begin anew (recovery/recovery.h); it is reported as failed when the job does not go on.
 // Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse and a program that is not found, IoError

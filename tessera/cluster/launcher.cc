@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
@@ -25,11 +26,13 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/failure_report.h"
 #include "tessera/cluster/launcher/guard.h"
+#include "tessera/cluster/launcher/launch_reports.h"
 #include "tessera/cluster/launcher/launcher_output.h"
 #include "tessera/cluster/launcher/rank_activity.h"
 #include "tessera/cluster/launcher/rank_child.h"
 #include "tessera/cluster/launcher/rank_environment.h"
 #include "tessera/cluster/launcher/rank_process.h"
+#include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
@@ -63,7 +66,8 @@ class Launcher {
                      options.log_directory.empty() ? ", or use --log_dir, which takes two less for each" : ""),
         reports_(static_cast<size_t>(num_children())),
         activity_(reports_, static_cast<size_t>(num_children())),
-        out_(options.out_fd) {
+        out_(options.out_fd),
+        launch_reports_(report_directory_of(options), own_host_name()) {
     if (!out_.is_same_as(options.err_fd)) own_err_.emplace(options.err_fd);
   }
 
@@ -100,11 +104,13 @@ class Launcher {
     }
     read_status();
     int code = end_signal_ != 0 ? 128 + end_signal_ : kExitSuccess;
+    note_endings();
     if (end_signal_ == 0 && first_failed_ >= 0) {
       code = report();
     } else {
       for (RankChild& child : children_) child.err.release();
     }
+    say_why(code);
     take_output_error();
     while (out_.has_pending() || err().has_pending()) wait_for_readers();
     if (code != kExitSuccess) return code;
@@ -112,6 +118,10 @@ class Launcher {
   }
 
  private:
+  static std::string report_directory_of(const LaunchOptions& options) {
+    if (!options.report_directory.empty()) return options.report_directory;
+    return options.log_directory.empty() ? "" : join_path(options.log_directory, "report");
+  }
   int num_children() const { return is_threads_ ? 1 : options_.num_processes; }
   // Of the job, which may have some on other hosts.
   int num_ranks() const {
@@ -220,6 +230,7 @@ class Launcher {
         child.kill_ms = now_ms() + options_.grace_ms;
       } else if (child.is_running && is_named) {
         say(fmt::format("rank {} is lost: {}; killing it", rank_of(place), end.reason));
+        note_doing(child);
         kill_at_once(child);
       }
       if (!child.is_running && child.restart_ms == 0) {
@@ -231,7 +242,8 @@ class Launcher {
     }
   }
   // A guard that has been stopped goes on for it.
-  static void kill_at_once(const RankChild& child) {
+  static void kill_at_once(RankChild& child) {
+    child.is_told = true;
     kill(child.guard, kEndAllSignal);
     kill(child.guard, SIGCONT);
   }
@@ -282,6 +294,7 @@ class Launcher {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (child.restart_ms == 0 || now_ms() < child.restart_ms) continue;
       // What nobody takes now waits beside that of the next process.
+      note_ending(place, /*went_on=*/true);
       for (RankOutput* stream : {&child.out, &child.err}) {
         if (!has_passed_on(*stream)) earlier_.push_back(std::move(*stream));
       }
@@ -307,6 +320,7 @@ class Launcher {
             .transport = options_.transport,
             .interface = options_.interface,
             .timeout_ms = options_.timeout_ms,
+            .report_directory = launch_reports_.directory(),
             .job_id = job_id,
             .scheduler = link_ ? scheduler_.address : "",
             .node_id = link_ ? node_id_of(place) : "",
@@ -320,6 +334,9 @@ class Launcher {
   void start(int place, const std::string& job_id) {
     const int rank = rank_of(place);
     RankChild& child = children_[static_cast<size_t>(place)];
+    if (child.num_restarts == 0) launch_reports_.forget(rank);
+    child.is_told = false;
+    child.doing.clear();
     Socket out_read, out_write, err_read, err_write;
     if (options_.log_directory.empty()) {
       std::tie(out_read, out_write) = make_pipe();
@@ -518,6 +535,7 @@ class Launcher {
       if (report.rank_pid > 0) kill(-report.rank_pid, SIGKILL);
     }
     child.is_running = false;
+    child.ended_at_ms = Clock::system().wall_ms();
     --num_running_;
   }
 
@@ -557,8 +575,9 @@ class Launcher {
 
   // A guard passes it on to its rank, or kills all that its rank has started.
   void kill_all(int number) {
-    for (const RankChild& child : children_) {
+    for (RankChild& child : children_) {
       if (!child.is_running) continue;
+      child.is_told = true;
       if (number == SIGKILL) {
         kill_at_once(child);
       } else {
@@ -567,12 +586,58 @@ class Launcher {
     }
   }
 
+  // What the process of a rank does that is about to be killed.
+  void note_doing(RankChild& child) {
+    const pid_t pid = reports_[static_cast<size_t>(&child - children_.data())].rank_pid;
+    child.doing = describe_thread(pid, pid);
+  }
+
+  // What its reports are to say of the latest process of a rank, or of ranks that are its threads.
+  void note_ending(int place, bool went_on) {
+    const auto index = static_cast<size_t>(place);
+    RankChild& child = children_[index];
+    try {
+      read_last_lines(child);
+    } catch (const IoError&) {  // somebody has removed its log
+    }
+    RankEnding ending = ending_of(rank_of(place), reports_[index].rank_pid, child.status, how_ended(index));
+    ending.time_ms = child.ended_at_ms;
+    ending.is_told = child.is_told;
+    ending.went_on = went_on;
+    ending.generation = went_on ? child.after : 0;
+    ending.doing = child.doing;
+    ending.last_lines.assign(child.last_lines.begin(), child.last_lines.end());
+    for (const std::string_view line : split(child.err.held(), '\n')) {
+      if (!trim(line).empty()) ending.last_lines.emplace_back(line);
+    }
+    for (int rank = 0; is_threads_ && rank < num_own_ranks(); ++rank) {
+      ending.rank = rank;
+      launch_reports_.add(ending);
+    }
+    if (!is_threads_) launch_reports_.add(std::move(ending));
+  }
+  void note_endings() {
+    if (launch_reports_.directory().empty()) return;
+    for (int place = 0; place < num_children(); ++place) {
+      if (children_[static_cast<size_t>(place)].guard > 0) note_ending(place, /*went_on=*/false);
+    }
+  }
+  // Writes what this launcher knows and says who is guilty, where a rank was lost or the job does not end well.
+  void say_why(int code) {
+    const bool is_lost = std::ranges::any_of(children_, [](const RankChild& child) { return child.num_restarts > 0; });
+    if (launch_reports_.directory().empty() || (code == kExitSuccess && !is_lost)) return;
+    const bool is_ended = end_signal_ != 0 && first_failed_ < 0;
+    launch_reports_.write(first_failed_ < 0 ? -1 : origin(),
+                          is_ended ? fmt::format("SIG{}", sigabbrev_np(end_signal_)) : "");
+    if (code != kExitSuccess) err().write(launch_reports_.words());
+  }
+
   // Ranks that did not end when they were told to.
   void name_killed() {
     for (size_t i = 0; i < children_.size(); ++i) {
       if (!children_[i].is_running) continue;
-      const pid_t pid = reports_[i].rank_pid;
-      const std::string doing = describe_thread(pid, pid);
+      note_doing(children_[i]);
+      const std::string& doing = children_[i].doing;
       say(fmt::format("{} has not ended {} ms after it was told to{}{}; killing it",
                       is_threads_ ? "the process" : fmt::format("rank {}", rank_of(static_cast<int>(i))),
                       grace_after_telling(), doing.empty() ? "" : ": ", doing));
@@ -624,6 +689,7 @@ class Launcher {
   RankActivity activity_;
   EndSignals signals_;
   LauncherOutput out_;
+  LaunchReports launch_reports_;
   std::optional<LauncherOutput> own_err_;
   int output_error_ = 0;
   Socket secret_;

@@ -30,6 +30,12 @@ std::string first_line(const char* path) {
 
 }  // namespace
 
+std::string own_host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
 std::string host_ip(const std::string& interface) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) throw IoError("cannot list the network interfaces: {}", std::strerror(errno));

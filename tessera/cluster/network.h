@@ -9,6 +9,9 @@ namespace tessera::cluster {
 // loopback, else 127.0.0.1. Throws InvalidArgument naming the interfaces that exist.
 std::string host_ip(const std::string& interface);
 
+// This host's name, as a scheduler is told and reports have it.
+std::string own_host_name();
+
 // Equal for processes that can share memory: of the same boot of a machine, PID namespace, user and `id`.
 std::string host_identity(const std::string& id);
 

@@ -23,6 +23,7 @@
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/report/watched_membership.h"
 #include "tessera/cluster/scheduled_recovery.h"
 #include "tessera/cluster/scheduler_link.h"
 #include "tessera/cluster/tls_wire/tls_wire.h"
@@ -177,6 +178,7 @@ class ProcessMembership final : public Membership {
     client_.finish();
     close();
   }
+  comm::RankProgress* progress() override { return &job_->notes_of(rank_)->progress(); }
 
  private:
   // After its last word a rank has nothing to hear. The threads that seal and read frames must not meet the end of the
@@ -217,7 +219,20 @@ struct WireExtras {
   std::optional<CertificateFiles> certificates;
   // Asks which node each rank is; all ranks call it, where there are certificates.
   std::function<std::vector<std::string>()> node_ids;
+  // Tells the scheduler what is seen of this rank.
+  std::function<void(const RankGlance&)> on_look;
 };
+
+WatchOptions watch_options(const JobOptions& options, const std::string& job_id, const WireExtras& extras) {
+  return {.directory = options.report_directory,
+          .host = own_host_name(),
+          .job = job_id,
+          .generation = extras.generation,
+          .timeout_ms = options.timeout_ms,
+          .num_servers = options.num_servers,
+          .script_place = options.script_place,
+          .on_look = extras.on_look};
+}
 
 std::shared_ptr<comm::Wire> open_tls_wire(const JobOptions& options, const std::string& address,
                                           const WireExtras& extras, bool spin, ProcessMembership& membership) {
@@ -289,6 +304,23 @@ std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const
   return comm::make_hierarchical_transport(open_shared_memory(), std::move(wire), host_of);
 }
 
+// What is seen of a rank, as the scheduler is told.
+rendezvous::Heartbeat heartbeat_of(const RankGlance& glance) {
+  rendezvous::Heartbeat said;
+  said.doing = glance.progress.doing();
+  if (!glance.progress.piece.line.empty()) said.doing += ", made by " + glance.progress.piece.line;
+  if (!glance.waits.empty()) {
+    said.waits_for = glance.waits[0].peer;
+    said.waits_in = glance.waits[0].place;
+  }
+  if (glance.slow) {
+    said.slow_rank = glance.slow->rank;
+    said.slow_percent = static_cast<uint32_t>(glance.slow->percent);
+    said.slow_in = glance.slow->call;
+  }
+  return said;
+}
+
 // What a rank tells the scheduler of its job, beside what it tells the other ranks.
 std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ranks, const JobOptions& options,
                                            const std::shared_ptr<SchedulerLink>& link, uint64_t generation,
@@ -306,8 +338,7 @@ std::unique_ptr<Context> join_ranks(
     const JobOptions& options, Meeting meeting, std::shared_ptr<comm::JobState> job, const WireExtras& extras = {},
     const std::function<std::unique_ptr<Membership>(std::unique_ptr<Membership>)>& wrap = {}) {
   const std::string host = host_identity(options.host_id);
-  auto membership =
-      std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), std::move(job));
+  auto membership = std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), job);
 
   RankPlace place{
       .rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0, .num_servers = options.num_servers};
@@ -341,7 +372,8 @@ std::unique_ptr<Context> join_ranks(
     throw;
   }
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
-  std::unique_ptr<Membership> ends = std::move(membership);
+  std::unique_ptr<Membership> ends = std::make_unique<WatchedMembership>(
+      std::move(membership), std::move(job), place.rank, watch_options(options, place.job_id, extras));
   if (wrap) ends = wrap(std::move(ends));
   return std::make_unique<RankContext>(place, std::move(transport), std::move(ends));
 }
@@ -351,11 +383,17 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
                                     uint64_t generation) {
   auto job = std::make_shared<comm::JobState>(1);
   link->watch(job, 0);
+  WireExtras extras;
+  extras.generation = generation;
+  extras.on_look = [link](const RankGlance& glance) { link->client().report_doing(heartbeat_of(glance)); };
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
   const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
   return std::make_unique<RankContext>(
-      place, nullptr, with_scheduler(std::make_unique<LocalMembership>(job, 0), options, link, generation, job));
+      place, nullptr,
+      with_scheduler(std::make_unique<WatchedMembership>(std::make_unique<LocalMembership>(job, 0), job, 0,
+                                                         watch_options(options, "", extras)),
+                     options, link, generation, job));
 }
 
 rendezvous::Generation wait_for_generation(SchedulerLink& link) {
@@ -397,9 +435,11 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   link->watch(job, options.rank);
   try {
     introduce(meeting, options, generation.is_one_host, link->client());
-    const WireExtras extras{.generation = generation.number,
-                            .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
-                            .node_ids = [&] { return exchange_node_ids(options, link->client()); }};
+    const WireExtras extras{
+        .generation = generation.number,
+        .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
+        .node_ids = [&] { return exchange_node_ids(options, link->client()); },
+        .on_look = [link](const RankGlance& glance) { link->client().report_doing(heartbeat_of(glance)); }};
     return join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });
@@ -416,6 +456,16 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   }
 }
 
+// A job of one rank that writes reports.
+std::unique_ptr<Context> watched_alone(const JobOptions& options) {
+  auto job = std::make_shared<comm::JobState>(1);
+  const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
+  return std::make_unique<RankContext>(
+      RankPlace{.num_compute_threads = 1 + usable_threads(threads - 1)}, nullptr,
+      std::make_unique<WatchedMembership>(std::make_unique<LocalMembership>(job, 0), job, 0,
+                                          watch_options(options, options.job_id, {})));
+}
+
 }  // namespace
 
 std::unique_ptr<Context> join_job(const JobOptions& options) {
@@ -429,7 +479,8 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
         options.thread_ranks, options.thread_ranks);
   }
   if (options.size == 1) {
-    auto alone = single_context(options.num_compute_threads);
+    auto alone =
+        options.report_directory.empty() ? single_context(options.num_compute_threads) : watched_alone(options);
     omp_set_num_threads(concurrent_threads(alone->num_compute_threads()));
     return alone;
   }

@@ -73,6 +73,8 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
   ThreadsOptions options{.timeout_ms = job.timeout_ms,
                          .num_compute_threads = job.num_compute_threads,
                          .num_servers = job.num_servers,
+                         .is_watched = true,
+                         .report_directory = job.report_directory,
                          .grace_ms = std::min(kGraceMs, job.timeout_ms)};
   options.on_hang = [&](const ThreadsResult& known, const std::vector<HungRank>& hung) {
     end_hung_job(job, options.grace_ms, known, hung);
@@ -175,7 +177,10 @@ std::string begin_anew_after(Context& context, const std::exception& error) {
   // Whatever a rank meets when its generation has ended comes of that, or comes again. While it lasts, ranks tell each
   // other of errors after which all go on.
   const bool is_silence = dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
-  return is_silence || recovery->has_failed() ? recovery->begin_anew(error.what()) : "";
+  if (!is_silence && !recovery->has_failed()) return "";
+  const auto* failure = dynamic_cast<const comm::PeerFailure*>(&error);
+  context.write_report(failure != nullptr ? failure->rank() : context.rank(), error.what());
+  return recovery->begin_anew(error.what());
 }
 
 int end_rank(Context& context, int code) {

@@ -1,11 +1,10 @@
 #include "tessera/cluster/scheduler_link.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random_id.h"
+#include "tessera/cluster/network.h"
 #include "tessera/cluster/tls/tls_config.h"
 
 namespace tessera::cluster {
@@ -16,12 +15,6 @@ TlsOptions tls_options_of(const SchedulerPlace& place, TlsSide side) {
     tls.certificates = read_tls_config(place.tls_config, side, place.tls_password ? *place.tls_password : Password());
   }
   return tls;
-}
-
-std::string own_host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 std::string random_node_id() { return fmt::format("{}-{}", own_host_name().substr(0, 60), random_id().substr(0, 8)); }

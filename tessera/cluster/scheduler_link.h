@@ -22,9 +22,6 @@ namespace tessera::cluster {
 // By what this process shows who it is at a scheduler: the certificates of options.tls_config, else options.secret.
 TlsOptions tls_options_of(const SchedulerPlace& options, TlsSide side);
 
-// This host's name, as a scheduler is told.
-std::string own_host_name();
-
 // A node id that no other process has.
 std::string random_node_id();
 
@@ -76,6 +73,8 @@ class ScheduledMembership final : public Membership {
   void finish() override;
   Recovery* recovery() override { return recovery_.get(); }
   void report_step(int64_t step) override { link_->client().report_step(step); }
+  comm::RankProgress* progress() override { return among_ranks_->progress(); }
+  void write_report(int origin, const std::string& message) override { among_ranks_->write_report(origin, message); }
 
  private:
   std::unique_ptr<Membership> among_ranks_;

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/printable.h"
+#include "tessera/cluster/ranks/rank_words.h"
 
 namespace tessera::cluster {
 namespace {
@@ -30,10 +33,80 @@ const NodeStatus* slowest_of(const std::vector<NodeStatus>& nodes) {
   int64_t most = 0;
   for (const NodeStatus& node : nodes) {
     if (!node.has_rank || !node.is_started) continue;
-    if (least == nullptr || node.step < least->step) least = &node;
-    most = std::max(most, node.step);
+    if (least == nullptr || node.said.step < least->said.step) least = &node;
+    most = std::max(most, node.said.step);
   }
-  return least == nullptr || least->step == most ? nullptr : least;
+  return least == nullptr || least->said.step == most ? nullptr : least;
+}
+
+// Text of others as part of a line.
+std::string in_line(const std::string& text) {
+  std::string shown = printable(text);
+  std::ranges::replace_if(
+      shown, [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return shown;
+}
+
+// Less of their time is nothing that ranks lose to another one.
+constexpr uint32_t kLeastPercent = 5;
+
+// Ranks that wait for one in a call, or have waited for it most lately, by call and rank.
+struct Waiting {
+  std::vector<int> ranks;
+  uint32_t percent = 0;  // the most of them
+};
+using WaitingRanks = std::map<std::pair<std::string, int>, Waiting>;
+
+WaitingRanks waiting_now(const std::vector<NodeStatus>& nodes) {
+  WaitingRanks found;
+  for (const NodeStatus& node : nodes) {
+    if (!node.has_rank || node.said.waits_in.empty()) continue;
+    found[{node.said.waits_in, node.said.waits_for}].ranks.push_back(static_cast<int>(node.rank));
+  }
+  return found;
+}
+
+// The slowest rank of each call.
+WaitingRanks waiting_often(const std::vector<NodeStatus>& nodes) {
+  WaitingRanks found;
+  for (const NodeStatus& node : nodes) {
+    if (!node.has_rank || node.said.slow_rank < 0 || node.said.slow_percent < kLeastPercent) continue;
+    Waiting& waiting = found[{node.said.slow_in, node.said.slow_rank}];
+    waiting.ranks.push_back(static_cast<int>(node.rank));
+    waiting.percent = std::max(waiting.percent, node.said.slow_percent);
+  }
+  return found;
+}
+
+const NodeStatus* node_of(const std::vector<NodeStatus>& nodes, int rank) {
+  const auto found = std::ranges::find_if(
+      nodes, [&](const NodeStatus& node) { return node.has_rank && static_cast<int>(node.rank) == rank; });
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+// Who waits for whom, and who is slow.
+std::string waits_text(const std::vector<NodeStatus>& nodes) {
+  const auto size = static_cast<int>(nodes.size());
+  std::string text;
+  for (const auto& [where, waiting] : waiting_now(nodes)) {
+    const auto& [call, rank] = where;
+    const NodeStatus* node = node_of(nodes, rank);
+    const bool is_known = node != nullptr && !node->said.doing.empty();
+    text += fmt::format("{} {} for {} in {}{}\n", name_ranks(waiting.ranks, size),
+                        waiting.ranks.size() == 1 ? "waits" : "wait",
+                        rank < 0 ? "another rank" : fmt::format("rank {}", rank), in_line(call),
+                        is_known ? fmt::format("; rank {} is at {}", rank, in_line(node->said.doing)) : "");
+  }
+  for (const auto& [where, waiting] : waiting_often(nodes)) {
+    const auto& [call, rank] = where;
+    text += fmt::format("slowest in {}: rank {}, for which {} {} up to {} % of the time\n", in_line(call), rank,
+                        name_ranks(waiting.ranks, size), waiting.ranks.size() == 1 ? "waits" : "wait", waiting.percent);
+  }
+  return text;
+}
+
+nlohmann::ordered_json rank_or_null(int32_t rank) {
+  return rank < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(rank);
 }
 
 double seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
@@ -65,12 +138,13 @@ std::string status_text(const JobStatus& status, uint64_t generation) {
         node.state == rendezvous::NodeState::kPresent && !node.is_started ? "launched" : name_of(node.state);
     text += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<8}  {:>6.1f} s  {:>8}\n",
                         node.has_rank ? std::to_string(node.rank) : "-", printable(node.node_id), width,
-                        printable(node.host), host_width, state, seconds(node.heard_ms_ago), node.step);
+                        printable(node.host), host_width, state, seconds(node.heard_ms_ago), node.said.step);
   }
   if (const NodeStatus* slowest = slowest_of(nodes)) {
     text += fmt::format("slowest: rank {}, node {}, at step {}\n", slowest->rank, printable(slowest->node_id),
-                        slowest->step);
+                        slowest->said.step);
   }
+  text += waits_text(nodes);
   if (!waited_for.empty()) text += fmt::format("waited for: {}\n", fmt::join(waited_for, ", "));
   const size_t unknown = status.num_workers > nodes.size() ? status.num_workers - nodes.size() : 0;
   if (unknown > 0) text += fmt::format("waited for: {} worker{} of no name yet\n", unknown, unknown == 1 ? "" : "s");
@@ -99,7 +173,13 @@ std::string status_json(const JobStatus& status, uint64_t generation) {
     entry["host"] = printable(node.host);
     entry["started"] = node.is_started;
     entry["heard_s_ago"] = seconds(node.heard_ms_ago);
-    entry["step"] = node.step;
+    entry["step"] = node.said.step;
+    entry["doing"] = printable(node.said.doing);
+    entry["waits_for"] = rank_or_null(node.said.waits_for);
+    entry["waits_in"] = printable(node.said.waits_in);
+    entry["slow_rank"] = rank_or_null(node.said.slow_rank);
+    entry["slow_percent"] = node.said.slow_percent;
+    entry["slow_in"] = printable(node.said.slow_in);
     json["nodes"].push_back(std::move(entry));
   }
   return json.dump(2) + "\n";

@@ -8,14 +8,18 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <optional>
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/late_ranks.h"
+#include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/report/rank_watch.h"
 #include "tessera/cluster/run.h"
 #include "tessera/cluster/termination.h"
 #include "tessera/comm/hierarchy.h"
@@ -70,6 +74,21 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
     report_late(wait, state.size(), doing);
   });
 
+  std::vector<int> all_ranks(static_cast<size_t>(num_ranks));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  std::optional<RankWatch> watch;
+  if (options.is_watched) {
+    watch.emplace(job, all_ranks,
+                  WatchOptions{.directory = options.report_directory,
+                               .host = own_host_name(),
+                               .job = {},
+                               .timeout_ms = options.timeout_ms,
+                               .num_servers = options.num_servers});
+  }
+  const auto note_failure = [&](int rank, int origin, const std::string& message) {
+    if (watch) watch->note_failure(rank, origin, message);
+  };
+
   const int per_host = options.ranks_per_host > 0 ? options.ranks_per_host : num_ranks;
   const auto make_transport = [&]() -> std::unique_ptr<comm::Transport> {
     if (num_ranks == 1) return nullptr;
@@ -123,10 +142,12 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
         context.finish();
       } else {
         context.abort(words_of_exit(code));
+        note_failure(rank, rank, words_of_exit(code));
       }
     } catch (...) {
       error = std::current_exception();
       job->fail(origin_of(error, rank), message_of(error));
+      note_failure(rank, origin_of(error, rank), message_of(error));
     }
     const std::lock_guard lock(progress.mutex);
     result.codes[index] = code;
@@ -166,6 +187,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
     }
   }
   threads.join();
+  if (watch) watch->close();
   if (job->failed()) name_failure(result);
   return result;
 }

@@ -31,6 +31,10 @@ struct ThreadsOptions {
   int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks
   int num_servers = 0;          // so many of the first ranks keep parameters
   int ranks_per_host = 0;       // ranks pretend to be on hosts of so many; 0: on one
+  // Whether a thread looks on, which warns of ranks that stand still or are slow, and writes reports, where that is a
+  // folder (report/rank_watch.h).
+  bool is_watched = false;
+  std::string report_directory = {};
   // A thread cannot be ended from outside. When one has not ended `grace_ms` after another has failed, this is called
   // once, with what is known by then, and may end the process; run_threads waits on when it returns.
   int64_t grace_ms = 3000;

@@ -12,12 +12,16 @@
 namespace tessera::cluster {
 
 std::string doing_of(const comm::JobState& job, int rank, const std::string& place) {
-  const std::vector<std::string> waits = job.long_waits_of(rank);
+  std::vector<std::string> waits;
+  for (const comm::LongWait& wait : job.long_waits_of(rank)) waits.push_back(wait.place);
   if (std::find(waits.begin(), waits.end(), place) != waits.end()) return "";
   if (!waits.empty()) return fmt::format("it waits in {}", fmt::join(waits, " and in "));
   const int thread = job.thread_of(rank);
-  const std::string words = thread == 0 ? "" : describe_thread(getpid(), thread);
-  return words.empty() ? "nothing is known of it" : words;
+  std::string words = thread == 0 ? "" : describe_thread(getpid(), thread);
+  if (words.empty()) words = "nothing is known of it";
+  const comm::RankNotes* notes = job.notes_of(rank);
+  const std::string progress = notes == nullptr ? "" : notes->progress().glance().words();
+  return progress.empty() ? words : words + ": " + progress;
 }
 
 void report_late(const comm::LongWait& wait, int job_size, const std::map<int, std::string>& doing) {

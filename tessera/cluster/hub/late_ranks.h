@@ -13,7 +13,7 @@ namespace tessera::cluster {
 inline constexpr int64_t kAnswerLimitMs = 500;
 
 // What a rank of this process does, for one that waits in `place`: "" where it waits there, too; else "it waits in
-// barrier "epoch" #3 of group "pair"", "it computes", whatever is known.
+// barrier "epoch" #3 of group "pair"", "it computes: step 17, matmul "fc", made by model.py:41", whatever is known.
 std::string doing_of(const comm::JobState& job, int rank, const std::string& place);
 
 // Logs, as a warning, whom `wait` is for. `doing` is what the other ranks of the call do, as doing_of has it; a rank

@@ -57,7 +57,17 @@ RankErrors print_errors(const FailedJob& job, LauncherOutput& err) {
   return errors;
 }
 
+}  // namespace
+
+std::string how_ended(int start_error, int status) {
+  if (start_error != 0) return fmt::format("it cannot be started: {}; {}", strerror(start_error), limits_text());
+  return WIFSIGNALED(status) ? fmt::format("killed by {}", signal_name(WTERMSIG(status)))
+                             : fmt::format("exit code {}", WEXITSTATUS(status));
+}
+
 void read_last_lines(RankChild& child) {
+  if (child.log_path.empty()) return;
+  child.last_lines.clear();
   const auto file = FileSystem::local().open(child.log_path);
   const auto bytes = file->bytes();
   const size_t length = std::min<size_t>(bytes.size(), 8192);
@@ -69,14 +79,6 @@ void read_last_lines(RankChild& child) {
   }
 }
 
-}  // namespace
-
-std::string how_ended(int start_error, int status) {
-  if (start_error != 0) return fmt::format("it cannot be started: {}; {}", strerror(start_error), limits_text());
-  return WIFSIGNALED(status) ? fmt::format("killed by {}", signal_name(WTERMSIG(status)))
-                             : fmt::format("exit code {}", WEXITSTATUS(status));
-}
-
 bool is_usage_error(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage; }
 
 int report_failure(const FailedJob& job, LauncherOutput& err) {
@@ -85,7 +87,7 @@ int report_failure(const FailedJob& job, LauncherOutput& err) {
   const RankErrors::Entry* printed = errors.of_rank(job.failed_rank);
   const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{job.failed_rank};
   std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, job.num_ranks), job.how);
-  if (!child.log_path.empty()) read_last_lines(child);
+  read_last_lines(child);
   if (printed != nullptr) {
     text += "\n";
   } else if (!child.last_lines.empty()) {

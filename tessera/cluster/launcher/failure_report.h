@@ -22,6 +22,8 @@ struct FailedJob {
 // Says how a process has ended. `start_error`: errno of a program that could not be started, or 0; `status`: as
 // waitpid() gives it.
 std::string how_ended(int start_error, int status);
+// The last lines of the rank's log, where it has one, become those that are remembered of it.
+void read_last_lines(RankChild& child);
 // Its command line is wrong, and stays so.
 bool is_usage_error(int status);
 

@@ -12,6 +12,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/rank_progress.h"
 #include "tessera/comm/speed.h"
 
 namespace tessera::cluster {
@@ -70,6 +71,12 @@ class Context {
   virtual Recovery* recovery() { return nullptr; }
   // For those who look at the job: the training step that this rank has finished. Costs a few nanoseconds.
   virtual void report_step(int64_t /*step*/) {}
+
+  // Where this rank says how far it is, for threads that look on; null where nobody does.
+  virtual comm::RankProgress* progress() { return nullptr; }
+  // Writes what this rank knows of its failure, for `tessera cluster why`, where the job has a folder for that. abort()
+  // does it, too. `origin` and `message` are as there. It throws nothing.
+  virtual void write_report(int /*origin*/, const std::string& /*message*/) {}
 
   // Tells the other ranks that this one fails, so that their waits end at once with `message` and the number of the
   // rank with whose failure it began: `origin`, this one where none is named.

@@ -55,7 +55,10 @@ LocalMembership::LocalMembership(std::shared_ptr<comm::JobState> job, int rank) 
 
 RankContext::RankContext(const RankPlace& place, std::unique_ptr<comm::Transport> transport,
                          std::unique_ptr<Membership> membership)
-    : place_(place), membership_(std::move(membership)), transport_(std::move(transport)) {
+    : place_(place),
+      membership_(std::move(membership)),
+      progress_(membership_->progress()),
+      transport_(std::move(transport)) {
   std::vector<int> all(static_cast<size_t>(place_.size));
   std::iota(all.begin(), all.end(), 0);
   try {

@@ -41,6 +41,8 @@ class Membership {
   // As of a Context.
   virtual Recovery* recovery() { return nullptr; }
   virtual void report_step(int64_t /*step*/) {}
+  virtual comm::RankProgress* progress() { return nullptr; }
+  virtual void write_report(int /*origin*/, const std::string& /*message*/) {}
 };
 
 // Ranks of one process share the JobState itself.
@@ -51,6 +53,7 @@ class LocalMembership final : public Membership {
   void announce_failure(int origin, const std::string& message) override { job_->fail(origin, message); }
   // Whoever joins the threads waits for them.
   void finish() override { job_->leave(rank_); }
+  comm::RankProgress* progress() override { return &job_->notes_of(rank_)->progress(); }
 
  private:
   std::shared_ptr<comm::JobState> job_;
@@ -85,10 +88,13 @@ class RankContext final : public Context {
   void finish() override { membership_->finish(); }
   Recovery* recovery() override { return membership_->recovery(); }
   void report_step(int64_t step) override { membership_->report_step(step); }
+  comm::RankProgress* progress() override { return progress_; }
+  void write_report(int origin, const std::string& message) override { membership_->write_report(origin, message); }
 
  private:
   RankPlace place_;
   std::unique_ptr<Membership> membership_;
+  comm::RankProgress* progress_;  // the membership's
   std::unique_ptr<comm::Transport> transport_;
   std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // null: exists, without this rank
   std::map<std::string, int> num_names_;  // that new_group_name() has given, by what was wanted

@@ -73,8 +73,9 @@ struct RendezvousClient::Impl {
     if (!connection && !is_connecting && !is_over() && now >= next_try_ms) connect();
     if (connection && is_welcome && now >= next_heartbeat_ms) {
       next_heartbeat_ms = now + heartbeat_ms;
-      auto idle = options.find_idle ? options.find_idle(timeout_ms) : std::vector<uint32_t>();
-      connection->send(Heartbeat{step.load(), std::move(idle)}, number());
+      Heartbeat said = heartbeat();
+      if (options.find_idle) said.idle = options.find_idle(timeout_ms);
+      connection->send(std::move(said), number());
     }
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
   }
@@ -86,6 +87,11 @@ struct RendezvousClient::Impl {
   uint64_t number() {
     const std::lock_guard lock(mutex);
     return generation.number;
+  }
+  Heartbeat heartbeat() {
+    const std::lock_guard lock(mutex);
+    doing.step = step.load();
+    return doing;
   }
 
   // A certificate that was renewed while the job runs is shown at the next connection.
@@ -332,6 +338,7 @@ struct RendezvousClient::Impl {
   std::atomic<int64_t> step{0};
 
   std::mutex mutex;
+  Heartbeat doing;
   std::condition_variable changed;
   int64_t join_deadline_ms;
   uint64_t started_ns = 0;
@@ -462,6 +469,11 @@ std::optional<std::string> RendezvousClient::find_state(const std::string& name,
 }
 
 void RendezvousClient::report_step(int64_t step) { impl_->step.store(step); }
+
+void RendezvousClient::report_doing(Heartbeat doing) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->doing = std::move(doing);
+}
 
 void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms) {
   std::unique_lock lock(impl_->mutex);

@@ -92,6 +92,8 @@ class RendezvousClient final : public comm::Store {
 
   // The training step that this node has finished; told with the next heartbeat.
   void report_step(int64_t step);
+  // What else the next heartbeats tell of this node; its step is report_step()'s.
+  void report_doing(Heartbeat doing);
   // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
   // way.
   void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000);

@@ -131,7 +131,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
     node.worker = node.launcher = 0;
     node.is_started = false;
     node.started_ns = 0;
-    node.step = 0;
+    node.said = {};
   } else if (message.role == PeerRole::kWorker && node.started_ns != 0 && message.started_ns > node.started_ns) {
     if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
       fence(old, "its process has begun anew");

@@ -85,7 +85,7 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
     if (found == nodes_.end()) continue;
     Node& node = found->second;
     if (node.worker == peer.id) {
-      node.step = message.step;
+      node.said = message;
       note_heard(node);
     } else if (node.launcher == peer.id && node.worker == 0 && !node.has_left && hangs(node, is_idle[place])) {
       hanging.push_back(found->first);

@@ -54,7 +54,7 @@ JobStatus JobScheduler::status() const {
                             .rank = node.rank.value_or(0),
                             .is_started = node.is_started,
                             .heard_ms_ago = now_ms() - node.heard_ms,
-                            .step = node.step});
+                            .said = node.said});
   }
   for (const auto& [name, bytes] : state_.blobs) status.blobs.push_back({name, bytes.size()});
   return status;

@@ -13,12 +13,13 @@ constexpr char kMagic[2] = {'T', 'R'};
 constexpr size_t kSmall = 64;
 // A text and the numbers beside it.
 constexpr size_t kWithReason = kMaxReason + 256;
+constexpr size_t kWithDoing = kSmall + 3 * kMaxDoing;
 // A node id with its length.
 constexpr size_t kNodeId = sizeof(uint32_t) + kMaxNodeId;
 
 constexpr std::array<FrameRules, 19> kRules = {{
     {FrameType::kRegister, "register", Sender::kPeer, 512 + (kMaxNodesOfLauncher * kNodeId)},
-    {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kSmall + (kMaxNodesOfLauncher * sizeof(uint32_t))},
+    {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kWithDoing + (kMaxNodesOfLauncher * sizeof(uint32_t))},
     {FrameType::kSetValue, "set value", Sender::kPeer, kSmall + kMaxValueName + kMaxValueBytes},
     {FrameType::kGetValue, "get value", Sender::kPeer, kSmall + kMaxValueName},
     {FrameType::kSetBlob, "set blob", Sender::kPeer, kSmall + kMaxValueName + kMaxBlobBytes},
@@ -35,7 +36,7 @@ constexpr std::array<FrameRules, 19> kRules = {{
     {FrameType::kFenced, "fenced", Sender::kScheduler, kWithReason},
     {FrameType::kRefused, "refused", Sender::kScheduler, kWithReason},
     {FrameType::kJobEnded, "job ended", Sender::kScheduler, kWithReason},
-    {FrameType::kStatus, "status", Sender::kScheduler, 4096 + kMaxNodes*(kMaxNodeId + kMaxHostName + 64)},
+    {FrameType::kStatus, "status", Sender::kScheduler, 4096 + kMaxNodes*(kMaxNodeId + kMaxHostName + 64 + kWithDoing)},
 }};
 
 template <typename Number>

@@ -16,7 +16,7 @@
 namespace tessera::cluster::rendezvous {
 
 inline constexpr size_t kHeaderBytes = 16;
-inline constexpr uint8_t kProtocolVersion = 5;
+inline constexpr uint8_t kProtocolVersion = 6;
 
 enum class FrameType : uint8_t {
   // of ranks, launchers and those who look on
@@ -60,6 +60,7 @@ inline constexpr size_t kMaxValueName = 256;
 inline constexpr size_t kMaxValueBytes = size_t{1} << 20;
 inline constexpr size_t kMaxBlobBytes = size_t{8} << 20;
 inline constexpr size_t kMaxReason = 4096;
+inline constexpr size_t kMaxDoing = 120;
 inline constexpr size_t kMaxNodesOfLauncher = 4096;
 inline constexpr size_t kMaxNodes = 16384;
 

@@ -19,7 +19,8 @@ inline std::vector<Message> message_examples() {
                .host = "left",
                .node_ids = {"left-1/0", "left-1/1"},
                .num_servers = 1},
-      Heartbeat{12, {0}},
+      Heartbeat{
+          12, "matmul \"fc\"", 2, "all_reduce \"fc\" #3 of group \"world\"", 1, 41, "barrier of group \"world\"", {0}},
       SetValue{"segment/1/1", "/proc/17/fd/5"},
       GetValue{"segment/1/1"},
       SetBlob{"seed", "42"},
@@ -41,7 +42,7 @@ inline std::vector<Message> message_examples() {
                 .num_missing = 1,
                 .up_ms = 60000,
                 .reason = "",
-                .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, 40, 12}},
+                .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, 40, {12, "the callbacks"}}},
                 .blobs = {{"seed", 2}}},
   };
 }

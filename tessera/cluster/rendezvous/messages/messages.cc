@@ -29,6 +29,12 @@ void visit_fields(Fields& fields, Register& message) {
 template <typename Fields>
 void visit_fields(Fields& fields, Heartbeat& message) {
   fields.number(message.step);
+  fields.text(message.doing, kMaxDoing);
+  fields.number(message.waits_for);
+  fields.text(message.waits_in, kMaxDoing);
+  fields.number(message.slow_rank);
+  fields.number(message.slow_percent);
+  fields.text(message.slow_in, kMaxDoing);
   fields.list(message.idle, kMaxNodesOfLauncher, [](Fields& of_node, uint32_t& place) { of_node.number(place); });
 }
 
@@ -149,7 +155,7 @@ void visit_fields(Fields& fields, JobStatus& message) {
     of_node.number(node.rank);
     of_node.flag(node.is_started);
     of_node.number(node.heard_ms_ago);
-    of_node.number(node.step);
+    visit_fields(of_node, node.said);
   });
   fields.list(message.blobs, kMaxBlobs, [](Fields& of_blob, BlobStatus& blob) {
     of_blob.text(blob.name, kMaxValueName / 4);

@@ -35,9 +35,15 @@ struct Register {
   uint32_t num_servers = 0;
 };
 
-// Shows that a peer lives, and how far it is.
+// Shows that a peer lives, how far it is, and for whom it waits. A rank of -1 and a text of "" say nothing.
 struct Heartbeat {
-  int64_t step = 0;  // the training step that it has finished
+  int64_t step = 0;           // the training step that it has finished
+  std::string doing = {};     // `matmul "fc", made by model.py:41`
+  int32_t waits_for = -1;     // the rank for which it waits long
+  std::string waits_in = {};  // `all_reduce "fc" #12 of group "world"`
+  int32_t slow_rank = -1;     // the rank for which it has waited most lately
+  uint32_t slow_percent = 0;  // of that time
+  std::string slow_in = {};   // the calls in which most of it was: `all_reduce "fc" of group "world"`
   // Of a launcher: those of its nodes, by their places in Register::node_ids, whose processes run and have done nothing
   // since the last one.
   std::vector<uint32_t> idle = {};
@@ -161,7 +167,7 @@ struct NodeStatus {
   uint32_t rank = 0;
   bool is_started = false;  // its own process is connected, not only its launcher
   int64_t heard_ms_ago = 0;
-  int64_t step = 0;
+  Heartbeat said = {};  // the latest
 };
 
 // BlobStatus names one of the job's states, and says how many bytes it has.

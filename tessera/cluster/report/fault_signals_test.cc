@@ -1,0 +1,124 @@
+// Processes that end by a signal, with a watch in them.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "tessera/cluster/report/rank_report.h"
+#include "tessera/cluster/report/rank_watch.h"
+#include "tessera/cluster/report/test_pieces.h"
+#include "tessera/cluster/termination.h"
+
+namespace tessera::cluster {
+namespace {
+
+struct Ended {
+  int status = 0;
+  std::optional<RankReport> report;
+};
+
+// A process that is in the third piece of step 3 when it does this.
+Ended process_that(const std::function<void()>& act) {
+  const std::string folder = testing::TempDir() + "tessera_watch_" + std::to_string(getpid());
+  std::filesystem::remove_all(folder);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    const auto job = std::make_shared<comm::JobState>(1);
+    job->set_thread(0, gettid());
+    WatchOptions options;
+    options.directory = folder;
+    options.host = "node1";
+    const RankWatch watch(job, {0}, options);
+    const ThreePieces pieces;
+    comm::RankProgress& progress = job->notes_of(0)->progress();
+    progress.set_step(3);
+    const comm::RankProgress::Run run(&progress, pieces);
+    progress.enter_piece(2);
+    act();
+    _exit(0);
+  }
+  Ended ended;
+  waitpid(child, &ended.status, 0);
+  const std::string path = folder + "/rank.0.json";
+  if (std::filesystem::exists(path)) ended.report = parse_rank_report(FileSystem::local().read_text(path));
+  std::filesystem::remove_all(folder);
+  return ended;
+}
+
+bool was_ended_by(const Ended& ended, int number) {
+  return WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == number;
+}
+
+TEST(FaultSignals, AFaultIsReportedWithItsOperatorAndEndsTheProcessAsItWould) {
+  for (const int number : {SIGSEGV, SIGABRT, SIGFPE, SIGILL}) {
+    const Ended ended = process_that([number] { raise(number); });
+    EXPECT_TRUE(was_ended_by(ended, number)) << number;
+    ASSERT_TRUE(ended.report) << number;
+    EXPECT_EQ(ended.report->event, ReportEvent::kCrashed);
+    EXPECT_EQ(ended.report->signal, std::string("SIG") + sigabbrev_np(number));
+    EXPECT_EQ(ended.report->step, 3);
+    EXPECT_EQ(ended.report->doing, "piece 2");
+    EXPECT_EQ(ended.report->cause, 0);
+  }
+}
+
+TEST(FaultSignals, ABadAddressIsReported) {
+  const Ended ended = process_that([] {
+    volatile int* nowhere = nullptr;
+    *nowhere = 1;
+  });
+  EXPECT_TRUE(was_ended_by(ended, SIGSEGV));
+  ASSERT_TRUE(ended.report);
+  EXPECT_EQ(ended.report->event, ReportEvent::kCrashed);
+}
+
+TEST(FaultSignals, SigtermIsReportedAndEndsTheProcess) {
+  const Ended ended = process_that([] { raise(SIGTERM); });
+  EXPECT_TRUE(was_ended_by(ended, SIGTERM));
+  ASSERT_TRUE(ended.report);
+  EXPECT_EQ(ended.report->event, ReportEvent::kToldToEnd);
+  EXPECT_EQ(ended.report->doing, "piece 2");
+}
+
+TEST(FaultSignals, ATrainingThatSavesIsAskedToEndAsBefore) {
+  const Ended ended = process_that([] {
+    const TerminationWatch termination;
+    raise(SIGTERM);
+    if (!termination.has_come()) return;
+    raise(SIGTERM);  // the second one does what the first would have done
+  });
+  EXPECT_TRUE(was_ended_by(ended, SIGTERM));
+  ASSERT_TRUE(ended.report);
+  EXPECT_EQ(ended.report->event, ReportEvent::kToldToEnd);
+}
+
+TEST(FaultSignals, AChildOfTheProcessEndsAtOnceAndWritesNothing) {
+  const Ended ended = process_that([] {
+    const pid_t child = fork();
+    if (child == 0) raise(SIGTERM);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) _exit(7);
+  });
+  EXPECT_EQ(WEXITSTATUS(ended.status), 7);
+  EXPECT_FALSE(ended.report);
+}
+
+TEST(FaultSignals, WhatTheProgramHandlesItselfStaysItsOwn) {
+  const Ended ended = process_that([] {
+    signal(SIGTERM, [](int) { _exit(9); });
+    raise(SIGTERM);
+  });
+  EXPECT_EQ(WEXITSTATUS(ended.status), 9);
+  EXPECT_FALSE(ended.report);
+}
+
+}  // namespace
+}  // namespace tessera::cluster

@@ -1,0 +1,145 @@
+#include "tessera/cluster/report/job_report.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
+#include "tessera/base/printable.h"
+
+namespace tessera::cluster {
+namespace {
+
+// Clocks of hosts that are further apart are a fault that `tessera cluster check` names.
+constexpr int64_t kClocksApartMs = 60000;
+// More files than this are no folder of reports.
+constexpr size_t kMaxFiles = 4 * static_cast<size_t>(kMaxReportedRanks);
+
+bool is_report(const std::string& name, std::string_view begin) {
+  return name.starts_with(begin) && name.ends_with(".json");
+}
+
+// Calls `parse` with the file's text; what is wrong with it is a line of the list.
+template <typename Parse>
+void read_one(FileSystem& files, const std::string& directory, const std::string& name, int64_t max_bytes,
+              std::vector<std::string>& left_out, const Parse& parse) {
+  try {
+    parse(read_text_file(files, join_path(directory, name),
+                         {.name = "report", .max_bytes = max_bytes, .remedy = "no report is that large"}));
+  } catch (const Error& error) {
+    left_out.push_back(printable(name) + ": " + printable(error.what()));
+  }
+}
+
+}  // namespace
+
+int JobReport::size() const {
+  int size = ranks.empty() ? 0 : ranks.begin()->second.size;
+  for (const LauncherReport& launcher : launchers) {
+    for (const RankEnding& ending : launcher.endings) size = std::max(size, ending.rank + 1);
+  }
+  return size;
+}
+
+bool JobReport::went_on() const {
+  const auto ends_it = [this](const RankEnding& ending) { return ending.went_on && ending.generation == generation; };
+  return generation > 0 && std::ranges::any_of(launchers, [&](const LauncherReport& launcher) {
+           return std::ranges::any_of(launcher.endings, ends_it);
+         });
+}
+
+const RankEnding* JobReport::ending_of(int rank) const {
+  const auto found = endings_.find(rank);
+  return found == endings_.end() ? nullptr : &launchers[found->second.first].endings[found->second.second];
+}
+
+const LauncherReport* JobReport::launcher_of(int rank) const {
+  const auto found = endings_.find(rank);
+  return found == endings_.end() ? nullptr : &launchers[found->second.first];
+}
+
+void JobReport::index_endings() {
+  endings_.clear();
+  const bool is_past = went_on();
+  for (size_t l = 0; l < launchers.size(); ++l) {
+    for (size_t e = 0; e < launchers[l].endings.size(); ++e) {
+      const RankEnding& ending = launchers[l].endings[e];
+      const bool is_meant = is_past ? ending.went_on && ending.generation == generation : !ending.went_on;
+      if (!is_meant) continue;
+      const RankEnding* known = ending_of(ending.rank);
+      if (known == nullptr || ending.time_ms >= known->time_ms) endings_[ending.rank] = {l, e};
+    }
+  }
+}
+
+void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
+  report.index_endings();
+  // Both are of one host's clock.
+  std::erase_if(ranks, [&](const RankReport& one) {
+    const LauncherReport* launcher = report.launcher_of(one.rank);
+    const bool is_older = launcher != nullptr && launcher->host == one.host && one.time_ms < launcher->began_ms;
+    if (is_older) report.left_out.push_back(rank_report_name(one.rank) + ": it is older than its launcher");
+    return is_older;
+  });
+  const auto newest = std::ranges::max_element(ranks, {}, &RankReport::time_ms);
+  if (newest == ranks.end()) return;
+  const RankReport like = *newest;
+  report.generation = like.generation;
+  int64_t oldest_ms = like.time_ms;
+  for (RankReport& one : ranks) {
+    const std::string name = rank_report_name(one.rank);
+    if (one.generation != like.generation) {
+      report.left_out.push_back(
+          fmt::format("{}: it is of generation {}, others are of {}", name, one.generation, like.generation));
+    } else if (one.job != like.job) {
+      report.left_out.push_back(name + ": it is of another job");
+    } else if (one.size != like.size) {
+      report.left_out.push_back(
+          fmt::format("{}: it is of a job of {} ranks, others are of one of {}", name, one.size, like.size));
+    } else {
+      oldest_ms = std::min(oldest_ms, one.time_ms);
+      report.ranks[one.rank] = std::move(one);
+    }
+  }
+  std::erase_if(report.launchers, [&](const LauncherReport& launcher) {
+    const bool is_earlier = launcher.time_ms < oldest_ms - kClocksApartMs;
+    if (is_earlier) {
+      report.left_out.push_back(launcher_report_name(launcher.host, launcher.pid) + ": it is of an earlier job");
+    }
+    return is_earlier;
+  });
+  report.index_endings();
+}
+
+JobReport read_job_report(FileSystem& files, const std::string& directory) {
+  JobReport report;
+  std::vector<RankReport> ranks;
+  std::vector<std::string> names = files.list(directory);
+  std::erase_if(names, [](const auto& name) { return !is_report(name, "rank.") && !is_report(name, "launcher."); });
+  if (names.size() > kMaxFiles) {
+    report.left_out.push_back(fmt::format("{} files that are named as reports: more than a job has", names.size()));
+    names.resize(kMaxFiles);
+  }
+  for (const std::string& name : names) {
+    if (is_report(name, "launcher.")) {
+      read_one(files, directory, name, kMaxLauncherReportBytes, report.left_out,
+               [&](const std::string& text) { report.launchers.push_back(parse_launcher_report(text)); });
+      continue;
+    }
+    read_one(files, directory, name, kMaxReportBytes, report.left_out, [&](const std::string& text) {
+      RankReport one = parse_rank_report(text);
+      if (rank_report_name(one.rank) != name) throw InvalidArgument("it is the report of rank {}", one.rank);
+      ranks.push_back(std::move(one));
+    });
+  }
+  keep_newest_job(report, std::move(ranks));
+  if (report.ranks.empty() && report.launchers.empty()) {
+    std::string why =
+        "a job writes them there with `tessera run --report_dir` or TESSERA_REPORT_DIR, once there is "
+        "something to tell";
+    if (!report.left_out.empty()) why = report.left_out.front();
+    throw InvalidArgument("{}: there are no reports: {}", printable(directory), why);
+  }
+  return report;
+}
+
+}  // namespace tessera::cluster

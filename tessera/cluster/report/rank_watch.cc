@@ -1,0 +1,330 @@
+#include "tessera/cluster/report/rank_watch.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/thread.h"
+#include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/report/bounded_question.h"
+#include "tessera/cluster/report/fault_signals.h"
+#include "tessera/cluster/report/rank_report.h"
+
+namespace tessera::cluster {
+namespace {
+
+// A rank that comes no further is spoken of after so long, sooner where the others give it up sooner.
+constexpr int64_t kStillMs = 10000;
+constexpr int64_t kStillsPerDeadline = 3;
+constexpr int64_t kLeastStillMs = 1000;
+// A wait of so long is reported, as it is spoken of (comm/watched_wait.cc).
+constexpr int64_t kLongWaitMs = 5000;
+constexpr int64_t kLongWaitsPerDeadline = 6;
+constexpr int64_t kMostLookMs = 1000;
+constexpr int64_t kLooksPerDeadline = 30;
+// Slow ranks are looked for in the times of such windows.
+constexpr int64_t kWindowMs = 5000;
+// A script whose interpreter does not answer for so long hangs, too.
+constexpr int64_t kAnswerMs = 500;
+// A rank that has come no further for so long may hang.
+constexpr int64_t kPauseMs = 1000;
+// The latest are kept.
+constexpr size_t kMaxWarnings = 8;
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
+}
+
+}  // namespace
+
+struct RankWatch::Impl {
+  struct Watched {
+    int rank = 0;
+    uint64_t count = 0;
+    int64_t changed_ms = 0;  // when the rank was seen to have come further
+    ReportEvent event = ReportEvent::kGoesOn;
+    bool has_ended = false;  // its last report is written
+    SlowRanks slow_ranks;
+    std::optional<SlowRank> slow;
+    std::vector<std::string> warnings;
+  };
+
+  Impl(std::shared_ptr<comm::JobState> job_state, const std::vector<int>& ranks, WatchOptions watch_options)
+      : job(std::move(job_state)),
+        options(std::move(watch_options)),
+        script(options.script_place),
+        wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    const int64_t now = now_ms();
+    window_begin_ms = now;
+    for (const int rank : ranks) {
+      Watched& one = watched.emplace_back();
+      one.rank = rank;
+      one.changed_ms = now;
+    }
+    if (writes()) remove_old();
+    if (!options.has_thread) return;
+    listener.emplace(*job, [this] {
+      if (job->failed()) wake_up();
+    });
+    try {
+      thread = start_thread("looking on while the ranks work", [this] { run(); });
+    } catch (const IoError& error) {
+      log_warning("nobody looks whether this process's ranks stand still: {}", error.what());
+      return;
+    }
+    if (writes()) signals.emplace(wake.fd());
+  }
+
+  ~Impl() { close(); }
+
+  void close() {
+    must_stop.store(true);
+    listener.reset();
+    wake_up();
+    if (thread.joinable()) thread.join();
+    signals.reset();
+  }
+
+  bool writes() const { return !options.directory.empty(); }
+  int64_t now_ms() const { return options.clock->monotonic_ns() / 1'000'000; }
+  std::string path_of(int rank) const { return join_path(options.directory, rank_report_name(rank)); }
+
+  void wake_up() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake.fd(), &one, sizeof(one));
+  }
+
+  // Of another job, or of what this one was before it began anew, where that has written no new one.
+  void remove_old() {
+    if (options.generation > 1) return;
+    for (const Watched& one : watched) {
+      try {
+        if (options.files->exists(path_of(one.rank))) options.files->remove(path_of(one.rank));
+      } catch (const IoError& error) {
+        log_warning("{}: an older report is in the way: {}", path_of(one.rank), error.what());
+      }
+    }
+  }
+
+  void run() {
+    const auto pause_ms = std::clamp<int64_t>(options.timeout_ms / kLooksPerDeadline, 20, kMostLookMs);
+    while (!must_stop.load()) {
+      pollfd wait{wake.fd(), POLLIN, 0};
+      poll(&wait, 1, static_cast<int>(pause_ms));
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t done = read(wake.fd(), &count, sizeof(count));
+      if (signals) take_signal();
+      if (!must_stop.load()) look();
+    }
+  }
+
+  // The process ends once it is let.
+  void take_signal() {
+    const auto taken = signals->taken();
+    if (!taken || is_signal_taken) return;
+    is_signal_taken = true;
+    const std::lock_guard lock(mutex);
+    const bool is_told = taken->number == SIGTERM;
+    const auto is_of_thread = [&](const Watched& one) { return job->thread_of(one.rank) == taken->thread; };
+    const auto guilty = std::ranges::find_if(watched, is_of_thread);
+    for (Watched& one : watched) {
+      // Of several ranks that are threads the one whose thread it was; a thread that none has made may be any's.
+      const bool has_crashed = !is_told && (guilty == watched.end() || guilty->rank == one.rank);
+      if (one.has_ended || (is_told && one.event == ReportEvent::kStopped)) continue;
+      const ReportEvent event = is_told       ? ReportEvent::kToldToEnd
+                                : has_crashed ? ReportEvent::kCrashed
+                                              : ReportEvent::kStopped;
+      const int cause = is_told ? -1 : has_crashed ? one.rank : guilty->rank;
+      write_report(one, event, cause, "", signal_name(taken->number));
+      one.has_ended = true;
+    }
+    signals->let_end();
+  }
+
+  void look() {
+    const std::lock_guard lock(mutex);
+    const int64_t now = now_ms();
+    const bool is_window = now - window_begin_ms >= kWindowMs;
+    for (Watched& one : watched) look_at(one, now, is_window ? now - window_begin_ms : 0);
+    if (is_window) window_begin_ms = now;
+  }
+
+  void look_at(Watched& one, int64_t now, int64_t window_ms) {
+    comm::RankNotes* notes = job->notes_of(one.rank);
+    if (notes == nullptr || one.has_ended) return;
+    RankGlance glance{.rank = one.rank,
+                      .progress = notes->progress().glance(),
+                      .waits = job->long_waits_of(one.rank),
+                      .slow = std::nullopt};
+    if (glance.progress.count != one.count) one.changed_ms = now;
+    one.count = glance.progress.count;
+    if (job->failed()) {
+      if (one.event != ReportEvent::kStopped) note_stopped(one);
+    } else {
+      look_at_waits(one, glance, now);
+      if (window_ms > 0 && one.rank >= options.num_servers) look_at_times(one, *notes, window_ms);
+    }
+    glance.slow = one.slow;
+    if (options.on_look) options.on_look(glance);
+  }
+
+  // The job has failed; what this rank says of it itself comes later, if it comes at all.
+  void note_stopped(Watched& one) {
+    const int failed = job->failed_rank();
+    write_report(one, ReportEvent::kStopped, failed, failed == one.rank ? job->message() : "", "");
+  }
+
+  void look_at_waits(Watched& one, const RankGlance& glance, int64_t now) {
+    const int64_t long_ms = std::min(kLongWaitMs, options.timeout_ms / kLongWaitsPerDeadline);
+    const int64_t still_ms = std::clamp(options.timeout_ms / kStillsPerDeadline, kLeastStillMs, kStillMs);
+    const bool waits = !glance.waits.empty();
+    const bool waits_long =
+        std::ranges::any_of(glance.waits, [&](const auto& wait) { return wait.waited_ms >= long_ms; });
+    const auto& progress = glance.progress;
+    const bool may_take_long = progress.piece.what.empty() && (progress.phase == comm::RankProgress::kSave ||
+                                                               progress.phase == comm::RankProgress::kCompilation);
+    const bool is_still = !waits && !may_take_long && !progress.doing().empty() && now - one.changed_ms >= still_ms;
+    const ReportEvent event = waits_long                                  ? ReportEvent::kWaits
+                              : is_still                                  ? ReportEvent::kStandsStill
+                              : waits && one.event == ReportEvent::kWaits ? ReportEvent::kWaits
+                                                                          : ReportEvent::kGoesOn;
+    if (event == one.event) return;
+    if (event == ReportEvent::kStandsStill) {
+      const std::string thread = describe_thread(getpid(), job->thread_of(one.rank));
+      warn(one, fmt::format("rank {} has come no further for {} s: {}{}", one.rank, (now - one.changed_ms) / 1000,
+                            progress.words(), thread.empty() ? "" : "; " + thread));
+    }
+    write_report(one, event, -1, "", "");
+  }
+
+  void look_at_times(Watched& one, comm::RankNotes& notes, int64_t window_ms) {
+    one.slow = one.slow_ranks.add(one.rank, notes.wait_times().take(), window_ms);
+    const auto slow = one.slow_ranks.warning();
+    if (!slow) return;
+    warn(one,
+         fmt::format("rank {} is slow: rank {} has waited for it {} % of the last {} s, most in {}; the job goes on",
+                     slow->rank, one.rank, slow->percent, window_ms / 1000, slow->call));
+    write_report(one, one.event, -1, "", "");
+  }
+
+  void warn(Watched& one, const std::string& words) {
+    log_warning("{}", words);
+    one.warnings.push_back(words);
+    if (one.warnings.size() > kMaxWarnings) one.warnings.erase(one.warnings.begin());
+  }
+
+  ReportedWait reported(const comm::RankProgress& progress, const comm::LongWait& wait) const {
+    return {.call = wait.place,
+            .line = progress.line_of_call(wait.place),
+            .waits_for = wait.peer,
+            .ranks = wait.ranks,
+            .waited_ms = wait.waited_ms,
+            .is_mismatch = false};
+  }
+
+  // With the mutex held. Whatever fails is said, and stops nothing.
+  void write_report(Watched& one, ReportEvent event, int cause, const std::string& error, const std::string& signal) {
+    one.event = event;
+    if (!writes() || job->notes_of(one.rank) == nullptr) return;
+    try {
+      const std::string text = print_report(make_report(one, event, cause, error, signal));
+      options.files->create_directories(options.directory);
+      options.files->write_atomically(path_of(one.rank), text, 0600);
+    } catch (const std::exception& failure) {
+      log_warning("the report of rank {} cannot be written: {}", one.rank, failure.what());
+    }
+  }
+
+  RankReport make_report(const Watched& one, ReportEvent event, int cause, const std::string& error,
+                         const std::string& signal) {
+    comm::RankNotes& notes = *job->notes_of(one.rank);
+    const comm::RankProgress& progress = notes.progress();
+    const auto glance = progress.glance();
+    const bool has_failed = event == ReportEvent::kFailed || event == ReportEvent::kStopped;
+    RankReport report;
+    report.rank = one.rank;
+    report.size = job->size();
+    report.host = options.host;
+    report.pid = getpid();
+    report.job = options.job;
+    report.generation = options.generation;
+    report.time_ms = options.clock->wall_ms();
+    report.event = event == ReportEvent::kStopped && cause == one.rank ? ReportEvent::kFailed : event;
+    report.cause = cause;
+    report.error = error;
+    report.signal = signal;
+    report.step = glance.step;
+    const bool has_piece = !glance.doing().empty() || !has_failed;
+    report.doing = has_piece ? glance.doing() : glance.failed_piece.what;
+    report.line = has_piece ? glance.piece.line : glance.failed_piece.line;
+    report.doing_ms = now_ms() - one.changed_ms;
+    const bool may_hang = event == ReportEvent::kStandsStill || (event == ReportEvent::kStopped && error.empty());
+    if (may_hang && report.doing_ms >= kPauseMs) report.script = script.answer(kAnswerMs);
+    report.thread = describe_thread(getpid(), job->thread_of(one.rank));
+    if (const auto broken = has_failed ? notes.broken_call() : std::nullopt) {
+      // An earlier one, which the program has got over, is none of this error's.
+      const bool is_of_error =
+          error.empty() || broken->is_mismatch || error.find(broken->wait.place) != std::string::npos;
+      if (is_of_error) {
+        report.waits.push_back(reported(progress, broken->wait));
+        report.waits.back().line = broken->line;
+        report.waits.back().is_mismatch = broken->is_mismatch;
+      }
+    }
+    for (const comm::LongWait& wait : job->long_waits_of(one.rank)) report.waits.push_back(reported(progress, wait));
+    const bool is_not_finite =
+        has_failed && glance.non_finite && error.find(glance.non_finite->piece.what) != std::string::npos;
+    if (is_not_finite) report.non_finite = glance.non_finite;
+    report.warnings = one.warnings;
+    report.log = last_log_lines(one.rank);
+    return report;
+  }
+
+  void note_failure(int rank, int origin, const std::string& message) {
+    const std::lock_guard lock(mutex);
+    for (Watched& one : watched) {
+      if (one.rank != rank || one.has_ended) continue;
+      one.has_ended = true;
+      // Of ranks that fail together the job has heard of one first.
+      const int cause = job->failed() ? job->failed_rank() : origin;
+      write_report(one, cause == rank ? ReportEvent::kFailed : ReportEvent::kStopped, cause, message, "");
+    }
+  }
+
+  std::shared_ptr<comm::JobState> job;
+  WatchOptions options;
+  BoundedQuestion script;
+  std::mutex mutex;  // of all that is watched
+  std::vector<Watched> watched;
+  int64_t window_begin_ms = 0;
+  bool is_signal_taken = false;  // of the thread
+  Socket wake;
+  std::atomic<bool> must_stop{false};
+  std::optional<comm::JobListener> listener;
+  std::optional<FaultSignals> signals;
+  std::thread thread;
+};
+
+RankWatch::RankWatch(std::shared_ptr<comm::JobState> job, const std::vector<int>& ranks, WatchOptions options)
+    : impl_(std::make_unique<Impl>(std::move(job), ranks, std::move(options))) {}
+RankWatch::~RankWatch() = default;
+
+void RankWatch::look() { impl_->look(); }
+void RankWatch::note_failure(int rank, int origin, const std::string& message) {
+  impl_->note_failure(rank, origin, message);
+}
+void RankWatch::close() { impl_->close(); }
+
+}  // namespace tessera::cluster

@@ -1,0 +1,339 @@
+// What a watch writes of the ranks that it looks at, with a clock and files that the test moves.
+#include "tessera/cluster/report/rank_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/report/rank_report.h"
+#include "tessera/cluster/report/test_pieces.h"
+#include "tessera/comm/transport.h"
+#include "tessera/comm/watched_wait.h"
+
+namespace tessera::cluster {
+namespace {
+
+using comm::RankProgress;
+using Pieces = ThreePieces;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Watch : public testing::Test {
+ protected:
+  explicit Watch(int size = 3, std::vector<int> ranks = {1}) : job_(std::make_shared<comm::JobState>(size)) {
+    for (const int rank : ranks) job_->set_thread(rank, gettid());
+    WatchOptions options;
+    options.directory = "/reports";
+    options.host = "node1";
+    options.job = "a job";
+    options.timeout_ms = 30'000;
+    options.has_thread = false;
+    options.files = &files_;
+    options.clock = &clock_;
+    options.on_look = [this](const RankGlance& glance) { glance_ = glance; };
+    watch_.emplace(job_, ranks, options);
+    group_.name = "world";
+    group_.ranks.resize(static_cast<size_t>(size));
+    std::iota(group_.ranks.begin(), group_.ranks.end(), 0);
+    group_.rank = 1;
+    call_.kind = comm::CallKind::kAllReduce;
+    call_.sequence = 12;
+    call_.set_who("fc");
+  }
+
+  RankProgress& progress(int rank = 1) { return job_->notes_of(rank)->progress(); }
+  void look_after(int64_t ms) {
+    clock_.sleep_ms(ms);
+    watch_->look();
+  }
+  std::optional<RankReport> report(int rank = 1) {
+    const std::string path = "/reports/" + rank_report_name(rank);
+    if (!files_.exists(path)) return std::nullopt;
+    return parse_rank_report(files_.read_text(path));
+  }
+
+  MemoryFileSystem files_;
+  FakeClock clock_;
+  std::shared_ptr<comm::JobState> job_;
+  std::optional<RankGlance> glance_;
+  std::optional<RankWatch> watch_;
+  comm::GroupInfo group_;
+  comm::CallHeader call_;
+};
+
+TEST_F(Watch, WritesNothingWhileARankComesFurther) {
+  const Pieces pieces;
+  for (int step = 1; step <= 5; ++step) {
+    progress().set_step(step);
+    const RankProgress::Run run(&progress(), pieces);
+    for (size_t piece = 0; piece < 3; ++piece) {
+      progress().enter_piece(piece);
+      look_after(9000);
+      EXPECT_EQ(glance_->progress.words(),
+                fmt::format("step {}, piece {}, made by model.py:{}", step, piece, piece + 1));
+    }
+  }
+  EXPECT_FALSE(report());
+}
+
+TEST_F(Watch, ARankThatHangsInAKernelIsReportedWithOperatorAndLineAndNotEnded) {
+  const Pieces pieces;
+  progress().set_step(17);
+  {
+    const RankProgress::Run run(&progress(), pieces);
+    progress().enter_piece(1);
+    look_after(1000);
+    look_after(9000);
+    EXPECT_FALSE(report());
+    look_after(1000);
+    ASSERT_TRUE(report());
+    EXPECT_EQ(report()->event, ReportEvent::kStandsStill);
+    EXPECT_EQ(report()->step, 17);
+    EXPECT_EQ(report()->doing, "piece 1");
+    EXPECT_EQ(report()->line, "model.py:2");
+    EXPECT_EQ(report()->doing_ms, 10'000);
+    EXPECT_THAT(report()->warnings,
+                ElementsAre(HasSubstr("rank 1 has come no further for 10 s: step 17, piece 1, made by model.py:2")));
+    EXPECT_FALSE(job_->failed());
+    progress().enter_piece(2);
+    look_after(1000);
+    EXPECT_EQ(report()->event, ReportEvent::kGoesOn);
+  }
+}
+
+TEST_F(Watch, AFunctionOfTheUserThatHangsIsReported) {
+  progress().set_step(4);
+  const RankProgress::Phase phase(&progress(), "the callbacks");
+  look_after(1000);
+  look_after(10'000);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->doing, "the callbacks");
+}
+
+TEST_F(Watch, WhereTheScriptHangsIsAskedAndNotWaitedFor) {
+  const auto report_with = [&](std::function<std::string()> place) {
+    WatchOptions options;
+    options.directory = "/scripts";
+    options.has_thread = false;
+    options.files = &files_;
+    options.clock = &clock_;
+    options.script_place = std::move(place);
+    RankWatch watch(job_, {1}, options);
+    watch.look();
+    clock_.sleep_ms(20'000);
+    watch.look();
+    return parse_rank_report(files_.read_text("/scripts/rank.1.json"));
+  };
+  progress().set_step(4);
+  const RankProgress::Phase phase(&progress(), "the callbacks");
+  EXPECT_EQ(report_with([] { return "train.py:80"; }).script, "train.py:80");
+  EXPECT_EQ(report_with([]() -> std::string { throw IoError("no interpreter"); }).script, "");
+  // The threads that ask end when they can.
+  const auto may_answer = std::make_shared<std::atomic<bool>>(false);
+  const auto has_answered = std::make_shared<std::atomic<bool>>(false);
+  const auto never = [=] {
+    while (!may_answer->load()) std::this_thread::yield();
+    *has_answered = true;
+    return std::string("too late");
+  };
+  EXPECT_EQ(report_with(never).script, "");
+  *may_answer = true;
+  while (!has_answered->load()) std::this_thread::yield();
+}
+
+TEST_F(Watch, ASaveMayTakeLong) {
+  progress().set_step(4);
+  const RankProgress::Phase callbacks(&progress(), "the callbacks");
+  const RankProgress::Phase save(&progress(), RankProgress::kSave);
+  look_after(1000);
+  look_after(100'000);
+  EXPECT_FALSE(report());
+}
+
+TEST_F(Watch, BetweenStepsNobodyStandsStill) {
+  progress().set_step(4);
+  look_after(1000);
+  look_after(100'000);
+  EXPECT_FALSE(report());
+}
+
+TEST_F(Watch, ALongWaitIsReportedAndItsEndToo) {
+  const Pieces pieces;
+  const RankProgress::Run run(&progress(), pieces);
+  {
+    comm::WatchedWait wait(call_, group_, 2, 30'000, *job_);
+    wait.look(600);
+    look_after(1000);
+    EXPECT_FALSE(report());
+    wait.look(5000);
+    look_after(1000);
+    ASSERT_TRUE(report());
+    EXPECT_EQ(report()->event, ReportEvent::kWaits);
+    ASSERT_EQ(report()->waits.size(), 1U);
+    EXPECT_EQ(report()->waits[0].call, "all_reduce \"fc\" #12 of group \"world\"");
+    EXPECT_EQ(report()->waits[0].line, "model.py:41");
+    EXPECT_EQ(report()->waits[0].waits_for, 2);
+    EXPECT_THAT(report()->waits[0].ranks, ElementsAre(0, 1, 2));
+    EXPECT_EQ(report()->waits[0].waited_ms, 5000);
+    EXPECT_EQ(glance_->waits.size(), 1U);
+  }
+  look_after(1000);
+  EXPECT_EQ(report()->event, ReportEvent::kGoesOn);
+  EXPECT_THAT(report()->waits, IsEmpty());
+}
+
+TEST_F(Watch, ARankThatHangsIsReportedWhenAnotherHasFailed) {
+  const Pieces pieces;
+  progress().set_step(17);
+  const RankProgress::Run run(&progress(), pieces);
+  progress().enter_piece(2);
+  look_after(1000);
+  job_->fail(0, "it waited too long");
+  look_after(500);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kStopped);
+  EXPECT_EQ(report()->cause, 0);
+  EXPECT_EQ(report()->doing, "piece 2");
+  EXPECT_EQ(report()->error, "");
+}
+
+TEST_F(Watch, AFailureIsWrittenWithTheCallThatItEnded) {
+  const Pieces pieces;
+  progress().set_step(17);
+  std::string message;
+  try {
+    const RankProgress::Run run(&progress(), pieces);
+    progress().enter_piece(1);
+    comm::WatchedWait wait(call_, group_, 2, 30'000, *job_);
+    wait.look(40);
+    job_->fail(2, "its process has ended without a word");
+    comm::throw_peer_failure(call_, group_, *job_);
+  } catch (const comm::PeerFailure& error) {
+    message = error.what();
+  }
+  watch_->note_failure(1, 2, message);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kStopped);
+  EXPECT_EQ(report()->cause, 2);
+  EXPECT_EQ(report()->error, message);
+  EXPECT_EQ(report()->doing, "piece 1");
+  ASSERT_EQ(report()->waits.size(), 1U);
+  EXPECT_EQ(report()->waits[0].line, "model.py:41");
+  EXPECT_EQ(report()->waits[0].waits_for, 2);
+  EXPECT_EQ(report()->waits[0].waited_ms, 40);
+  // What comes later changes nothing.
+  look_after(1000);
+  watch_->note_failure(1, 1, "another error");
+  EXPECT_EQ(report()->error, message);
+}
+
+TEST_F(Watch, AnEarlierErrorThatTheProgramHasGotOverIsNoneOfThisOne) {
+  try {
+    comm::WatchedWait wait(call_, group_, 2, 30'000, *job_);
+    throw IoError("got over");
+  } catch (const IoError&) {
+  }
+  watch_->note_failure(1, 1, "the data is empty");
+  EXPECT_THAT(report()->waits, IsEmpty());
+  EXPECT_EQ(report()->event, ReportEvent::kFailed);
+}
+
+TEST_F(Watch, AnotherCallThanThePeersIsWritten) {
+  comm::CallHeader theirs = call_;
+  theirs.kind = comm::CallKind::kBroadcast;
+  std::string message;
+  try {
+    comm::check_same_call(call_, theirs, group_, 2, *job_);
+  } catch (const IoError& error) {
+    message = error.what();
+  }
+  watch_->note_failure(1, 1, message);
+  ASSERT_EQ(report()->waits.size(), 1U);
+  EXPECT_TRUE(report()->waits[0].is_mismatch);
+  EXPECT_EQ(report()->waits[0].waits_for, 2);
+}
+
+TEST_F(Watch, TheFirstResultThatIsNotFiniteIsWrittenWithTheErrorThatNamesIt) {
+  progress().set_non_finite({.piece = {.what = "log \"fc\"", .line = "model.py:43"}, .number = 12});
+  watch_->note_failure(1, 1, "loss is nan; first non-finite result: %3 of log \"fc\", f32[4], made by model.py:43");
+  ASSERT_TRUE(report()->non_finite);
+  EXPECT_EQ(report()->non_finite->number, 12);
+}
+
+TEST_F(Watch, WhichRankFailedFirstTheJobSays) {
+  job_->fail(0, "the first error");
+  watch_->note_failure(1, 1, "the second error");
+  EXPECT_EQ(report()->event, ReportEvent::kStopped);
+  EXPECT_EQ(report()->cause, 0);
+  EXPECT_EQ(report()->error, "the second error");
+}
+
+TEST_F(Watch, ASlowRankIsWarnedOfOnceByTheFirstThatWaitsForIt) {
+  group_.ranks = {1, 2};
+  group_.rank = 0;
+  const auto window = [&](int64_t waited_ms) {
+    for (int call = 0; call < 5; ++call) {
+      comm::WatchedWait wait(call_, group_, 1, 30'000, *job_);
+      wait.set_waited(waited_ms / 5);
+    }
+    look_after(5000);
+  };
+  for (int i = 0; i < 2; ++i) window(2500);
+  EXPECT_FALSE(report());
+  EXPECT_EQ(glance_->slow->rank, 2);
+  EXPECT_EQ(glance_->slow->percent, 50);
+  for (int i = 0; i < 5; ++i) window(2500);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kGoesOn);
+  EXPECT_THAT(report()->warnings, ElementsAre("rank 2 is slow: rank 1 has waited for it 50 % of the last 5 s, most in "
+                                              "all_reduce \"fc\" of group \"world\"; the job goes on"));
+  EXPECT_FALSE(job_->failed());
+}
+
+TEST_F(Watch, WhoWaitsALittleOrForAllAlikeWarnsOfNobody) {
+  for (int window = 0; window < 6; ++window) {
+    for (const int peer : {0, 2}) {
+      comm::WatchedWait wait(call_, group_, peer, 30'000, *job_);
+      wait.set_waited(2400);
+    }
+    look_after(5000);
+  }
+  EXPECT_FALSE(report());
+}
+
+TEST_F(Watch, WhatCannotBeWrittenStopsNothing) {
+  class Full : public MemoryFileSystem {
+   public:
+    std::unique_ptr<WritableFile> create(const std::string& path, unsigned) override {
+      throw IoError("{}: No space left on device", path);
+    }
+  } full;
+  WatchOptions options;
+  options.directory = "/reports";
+  options.has_thread = false;
+  options.files = &full;
+  RankWatch watch(job_, {1}, options);
+  EXPECT_NO_THROW(watch.note_failure(1, 1, "the first error"));
+}
+
+TEST_F(Watch, AnOldReportIsRemovedBeforeAnythingHappens) {
+  files_.write_atomically("/reports/rank.1.json", "of the job before");
+  WatchOptions options;
+  options.directory = "/reports";
+  options.has_thread = false;
+  options.files = &files_;
+  const RankWatch watch(job_, {1}, options);
+  EXPECT_FALSE(files_.exists("/reports/rank.1.json"));
+}
+
+}  // namespace
+}  // namespace tessera::cluster

@@ -1,0 +1,364 @@
+// Who is guilty, by reports that were written by hand: the sentence, and the whole text where that matters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/cluster/report/test_reports.h"
+#include "tessera/cluster/report/why.h"
+
+namespace tessera::cluster {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr const char* kOwnError =
+    "all_reduce \"fc\" #34 of group \"world\": rank 0 heard nothing from rank 1 for 30000 ms";
+
+// Rank 0 gave up waiting for rank 1, and the others stopped because of that.
+std::vector<RankReport> silence_of(int silent) {
+  RankReport first = report_of(0, ReportEvent::kFailed, 0, kOwnError);
+  first.waits = {wait_for(silent)};
+  first.waits[0].waited_ms = 30'000;
+  return {first, stopped(2, 0), stopped(3, 0)};
+}
+
+std::string text_of(const JobReport& job) { return find_verdict(job).text; }
+
+TEST(Why, ARankThatWasKilledIsNamedWithWhatTheOthersWaitedFor) {
+  RankEnding killed = ending(2, "SIGKILL", 0);
+  killed.last_lines = {"loss 16 2.25", "\x1b]0;owned\x07 loss 17"};
+  const JobReport job = job_of({stopped(0, 2), stopped(1, 2), stopped(3, 2)},
+                               {launcher(2, {ending(0, "", 1), ending(1, "", 1), killed, ending(3, "", 1)})});
+  const Verdict verdict = find_verdict(job);
+  EXPECT_EQ(verdict.kind, "killed");
+  EXPECT_THAT(verdict.ranks, ElementsAre(2));
+  EXPECT_EQ(
+      why_text(job),
+      "rank 2 (node1, pid 4702) was killed by SIGKILL in step 17; ranks 0, 1, 3 waited for it in all_reduce \"fc\", "
+      "made by model.py:41\n"
+      "\n"
+      " rank  host        pid    step  state                     what it did\n"
+      "    0  node1      4700      17  exit code 1               waited 12 ms for rank 2 in all_reduce \"fc\" #34 of "
+      "group \"world\", made by model.py:41\n"
+      "    1  node1      4701      17  exit code 1               waited 12 ms for rank 2 in all_reduce \"fc\" #34 of "
+      "group \"world\", made by model.py:41\n"
+      "    2  node1      4702       -  killed by signal SIGKILL\n"
+      "    3  node1      4703      17  exit code 1               waited 12 ms for rank 2 in all_reduce \"fc\" #34 of "
+      "group \"world\", made by model.py:41\n"
+      "\n"
+      "the last lines of rank 2:\n"
+      "    loss 16 2.25\n"
+      "    \\x1b]0;owned\\x07 loss 17\n");
+}
+
+TEST(Why, WithoutALauncherARankThatWroteNothingIsNamedByTheOthers) {
+  const JobReport job = job_of({stopped(0, 2), stopped(1, 2), stopped(3, 2)});
+  EXPECT_EQ(
+      text_of(job),
+      "rank 2 ended without a word in step 17: its process was killed, or its host is gone; ranks 0, 1, 3 waited for "
+      "it in all_reduce \"fc\", made by model.py:41");
+  EXPECT_THAT(why_text(job), HasSubstr("rank 2 wrote no report, and no launcher tells of it\n"));
+}
+
+TEST(Why, AnExceptionIsSaidWithStepAndOperator) {
+  RankReport failed = report_of(1, ReportEvent::kFailed, 1, "embedding \"words\" is given the index 40000\nmore lines");
+  failed.doing = "embedding \"words\"";
+  failed.line = "model.py:12";
+  const JobReport job =
+      job_of({stopped(0, 1), failed, stopped(2, 1), stopped(3, 1)}, {launcher(1, {ending(1, "", 1)})});
+  EXPECT_EQ(
+      text_of(job),
+      "rank 1 (node1, pid 4701) failed in step 17, in embedding \"words\", made by model.py:12: embedding \"words\" is "
+      "given the index 40000; ranks 0, 2, 3 waited for it in all_reduce \"fc\", made by model.py:41");
+}
+
+TEST(Why, OfTwoRanksThatFailTheFirstOneIsTheOrigin) {
+  RankReport first = report_of(3, ReportEvent::kFailed, 3, "the first error");
+  // It failed by itself, and the job had heard of rank 3 before.
+  RankReport second = report_of(1, ReportEvent::kStopped, 3, "the second error");
+  second.time_ms -= 1000;  // by a clock that is behind
+  const JobReport job = job_of({stopped(0, 3), second, stopped(2, 3), first});
+  EXPECT_THAT(text_of(job), StartsWith("rank 3 (node1, pid 4703) failed in step 17: the first error; "));
+  // Where each has heard of itself alone, the earlier one counts.
+  second.event = ReportEvent::kFailed;
+  second.cause = 1;
+  EXPECT_THAT(text_of(job_of({second, first})),
+              StartsWith("rank 1 (node1, pid 4701) failed in step 17: the second error"));
+}
+
+TEST(Why, RanksThatFailAlikeAreNamedTogether) {
+  std::vector<RankReport> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.push_back(report_of(rank, ReportEvent::kFailed, rank, "the data is empty"));
+  EXPECT_EQ(text_of(job_of(ranks)), "all 4 ranks failed in step 17: the data is empty");
+}
+
+TEST(Why, ACrashNamesSignalAndOperator) {
+  RankReport crashed = report_of(1, ReportEvent::kCrashed, 1);
+  crashed.signal = "SIGSEGV";
+  crashed.doing = "matmul \"fc\"";
+  crashed.line = "model.py:41";
+  const JobReport job = job_of({stopped(0, 1), crashed}, {launcher(1, {ending(1, "SIGSEGV", 0)})});
+  EXPECT_THAT(text_of(job),
+              StartsWith("rank 1 (node1, pid 4701) crashed by SIGSEGV in step 17, in matmul \"fc\", made by "
+                         "model.py:41; rank 0 waited for it in all_reduce \"fc\""));
+  EXPECT_EQ(find_verdict(job).kind, "crashed");
+}
+
+TEST(Why, WhoIsWaitedForInVainIsGuiltyAndNotWhoGaveUp) {
+  std::vector<RankReport> ranks = silence_of(1);
+  RankReport hung = report_of(1, ReportEvent::kStopped, 0);
+  hung.doing = "matmul \"fc\"";
+  hung.line = "model.py:41";
+  hung.doing_ms = 31'250;
+  hung.thread = "it computes";
+  ranks.push_back(hung);
+  const JobReport job = job_of(ranks, {launcher(0, {ending(0, "", 1), ending(1, "SIGTERM", 0, /*is_told=*/true)})});
+  EXPECT_EQ(
+      text_of(job),
+      "rank 1 (node1, pid 4701) stood still for 31 s in step 17, in matmul \"fc\", made by model.py:41 (it computes); "
+      "ranks 0, 2, 3 waited for it in all_reduce \"fc\", made by model.py:41");
+  EXPECT_EQ(find_verdict(job).kind, "stands still");
+}
+
+TEST(Why, AProcessThatWasStoppedIsSaidToBe) {
+  RankEnding stopped_one = ending(1, "SIGKILL", 0, /*is_told=*/true);
+  stopped_one.doing = "it has been stopped";
+  const JobReport job = job_of(silence_of(1), {launcher(0, {ending(0, "", 1), stopped_one})});
+  EXPECT_THAT(text_of(job),
+              StartsWith("rank 1 (node1, pid 4701) was stopped (SIGSTOP) in step 17; ranks 0, 2, 3 waited"));
+}
+
+TEST(Why, ASilentHostIsSaidToBe) {
+  EXPECT_THAT(
+      text_of(job_of(silence_of(1))),
+      StartsWith("rank 1 said nothing in step 17: its process was stopped, or its host is gone; ranks 0, 2, 3 waited"));
+}
+
+TEST(Why, AChainOfWaitsIsFollowedToItsEnd) {
+  std::vector<RankReport> ranks = silence_of(1);
+  RankReport between = report_of(1, ReportEvent::kStopped, 0);
+  between.waits = {wait_for(3, "send \"activations\" #4 of group \"pair\"", "")};
+  between.waits[0].ranks = {1, 3};
+  ranks.push_back(between);
+  RankReport hung = report_of(3, ReportEvent::kStopped, 0);
+  hung.doing = "the callbacks";
+  hung.script = "train.py:80 in step_end";
+  hung.doing_ms = 40'000;
+  ranks[2] = hung;
+  EXPECT_THAT(
+      text_of(job_of(ranks)),
+      StartsWith(
+          "rank 3 (node1, pid 4703) stood still for 40 s in step 17, in the callbacks, at train.py:80 in step_end; "));
+}
+
+TEST(Why, RanksThatWaitForEachOtherAreBothNamed) {
+  std::vector<RankReport> ranks = silence_of(1);
+  RankReport other = report_of(1, ReportEvent::kStopped, 0);
+  other.waits = {wait_for(0, "barrier \"epoch\" #3 of group \"pair\"", "train.py:80")};
+  ranks.push_back(other);
+  const Verdict verdict = find_verdict(job_of(ranks));
+  EXPECT_THAT(verdict.ranks, ElementsAre(0, 1));
+  EXPECT_EQ(verdict.text,
+            "ranks 0, 1 waited for each other in step 17: rank 0 in all_reduce \"fc\" #34 of group \"world\", made by "
+            "model.py:41, rank 1 in barrier \"epoch\" #3 of group \"pair\", made by train.py:80");
+}
+
+TEST(Why, ARankThatComesWhenTheOthersHaveGivenUpIsLate) {
+  std::vector<RankReport> ranks = silence_of(1);
+  RankReport late = stopped(1, 0);
+  late.waits[0].waited_ms = 0;
+  ranks.push_back(late);
+  EXPECT_EQ(
+      text_of(job_of(ranks)),
+      "rank 1 (node1, pid 4701) came too late in step 17; ranks 0, 2, 3 waited for it in all_reduce \"fc\", made by "
+      "model.py:41");
+}
+
+TEST(Why, RanksThatAreThreadsEndWithTheirProcessAndNotByThemselves) {
+  std::vector<RankReport> ranks = silence_of(1);
+  RankReport hung = report_of(1, ReportEvent::kStopped, 0);
+  hung.doing = "the callbacks";
+  hung.doing_ms = 4000;
+  ranks.push_back(hung);
+  std::vector<RankEnding> endings;
+  for (int rank = 0; rank < 4; ++rank) {
+    endings.push_back(ending(rank, "", 1));
+    endings.back().pid = 4700;
+  }
+  EXPECT_THAT(text_of(job_of(ranks, {launcher(0, endings)})),
+              HasSubstr("stood still for 4 s in step 17, in the callbacks"));
+  for (RankEnding& one : endings) one.signal = "SIGKILL";
+  EXPECT_EQ(text_of(job_of({}, {launcher(0, endings)})), "all 4 ranks were killed by SIGKILL");
+}
+
+RankReport mismatch(int rank, int other) {
+  RankReport report = report_of(rank, ReportEvent::kFailed, rank,
+                                "group \"world\": rank " + std::to_string(other) + " makes another call than rank " +
+                                    std::to_string(rank) + ": broadcast against all_reduce");
+  report.waits = {wait_for(other)};
+  report.waits[0].is_mismatch = true;
+  return report;
+}
+
+TEST(Why, WhoMakesAnotherCallThanTheOthersIsNamed) {
+  const Verdict verdict = find_verdict(job_of({mismatch(0, 3), mismatch(1, 3), mismatch(2, 3), mismatch(3, 0)}));
+  EXPECT_THAT(verdict.ranks, ElementsAre(3));
+  EXPECT_EQ(
+      verdict.text,
+      "rank 3 (node1, pid 4703) made another call than the others in step 17: group \"world\": rank 3 makes another "
+      "call than rank 0: broadcast against all_reduce");
+}
+
+TEST(Why, OfTwoRanksWithDifferentCallsBothAreNamed) {
+  const Verdict verdict = find_verdict(job_of({mismatch(0, 1), mismatch(1, 0)}));
+  EXPECT_EQ(verdict.kind, "different calls");
+  EXPECT_THAT(verdict.ranks, ElementsAre(0, 1));
+}
+
+TEST(Why, TheRankThatMetTheFirstValueThatIsNotFiniteIsNamed) {
+  std::vector<RankReport> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    RankReport& report = ranks.emplace_back(report_of(rank, ReportEvent::kFailed, rank, "loss is nan"));
+    report.non_finite = {.piece = {.what = "all_reduce \"loss\"", .line = ""}, .number = 40};
+  }
+  ranks[2].non_finite = {.piece = {.what = "log \"fc\"", .line = "model.py:43"}, .number = 12};
+  EXPECT_EQ(text_of(job_of(ranks)),
+            "the loss of step 17 is not finite: the first result that is not is of log \"fc\", made by model.py:43, on "
+            "rank 2 "
+            "(node1, pid 4702)");
+  for (RankReport& report : ranks) report.non_finite->number = 12;
+  EXPECT_THAT(text_of(job_of(ranks)), EndsWith("on all 4 ranks"));
+}
+
+TEST(Why, ASaveThatOneRankCannotDoIsItsOwn) {
+  RankReport cannot = report_of(2, ReportEvent::kFailed, 2, "/data/a.ckpt: cannot write: No space left on device");
+  RankReport others =
+      report_of(0, ReportEvent::kFailed, 0, "rank 2 cannot save: /data/a.ckpt: cannot write: No space left on device");
+  others.time_ms -= 3;  // it was quicker to say so
+  EXPECT_THAT(
+      text_of(job_of({others, cannot})),
+      StartsWith("rank 2 (node1, pid 4702) failed in step 17: /data/a.ckpt: cannot write: No space left on device"));
+}
+
+TEST(Why, WhatTheLauncherHasEndedIsNoOrigin) {
+  const JobReport job =
+      job_of({stopped(0, 2)}, {launcher(2, {ending(0, "SIGTERM", 0, /*is_told=*/true), ending(2, "", 3)})});
+  EXPECT_THAT(text_of(job), StartsWith("rank 2 (node1, pid 4702) ended with exit code 3 in step 17"));
+}
+
+TEST(Why, AJobThatASignalEndedSaysWhoWasWaitedFor) {
+  LauncherReport interrupted = launcher(-1, {ending(0, "SIGINT", 0, true), ending(1, "SIGINT", 0, true)});
+  interrupted.signal = "SIGINT";
+  RankReport waits = report_of(0, ReportEvent::kWaits);
+  waits.waits = {wait_for(1)};
+  RankReport hung = report_of(1, ReportEvent::kStandsStill);
+  hung.doing = "the next batch";
+  hung.doing_ms = 70'000;
+  EXPECT_THAT(
+      text_of(job_of({waits, hung}, {interrupted})),
+      StartsWith("SIGINT ended the job: rank 1 (node1, pid 4701) stood still for 70 s in step 17, in the next batch; "
+                 "rank 0 waited for it"));
+  EXPECT_EQ(text_of(job_of({report_of(0, ReportEvent::kGoesOn)}, {interrupted})),
+            "SIGINT ended the job: no rank has failed");
+}
+
+TEST(Why, AJobThatRunsSaysWhoIsWaitedForNow) {
+  RankReport waits = report_of(0, ReportEvent::kWaits);
+  waits.waits = {wait_for(1)};
+  RankReport hung = report_of(1, ReportEvent::kStandsStill);
+  hung.doing = "matmul \"fc\"";
+  hung.doing_ms = 12'000;
+  EXPECT_EQ(
+      text_of(job_of({waits, hung})),
+      "rank 1 (node1, pid 4701) stands still for 12 s in step 17, in matmul \"fc\"; rank 0 waits for it in all_reduce "
+      "\"fc\", made by model.py:41; no rank has failed");
+}
+
+TEST(Why, AWaitThatIsOverIsNoReason) {
+  RankReport goes_on = report_of(2, ReportEvent::kGoesOn);
+  goes_on.waits = {wait_for(1)};
+  goes_on.step = 3;
+  const JobReport job = job_of({stopped(0, 2), stopped(1, 2), goes_on}, {launcher(2, {ending(2, "SIGKILL", 0)})});
+  EXPECT_THAT(text_of(job), AllOf(StartsWith("rank 2 (node1, pid 4702) was killed by SIGKILL in step 17;"),
+                                  Not(HasSubstr("step 3"))));
+}
+
+TEST(Why, WhoIsOnlySlowIsNoFailure) {
+  RankReport warned = report_of(0, ReportEvent::kGoesOn);
+  warned.warnings = {
+      "rank 2 is slow: rank 0 has waited for it 41 % of the last 5 s, most in all_reduce \"fc\"; the job goes on"};
+  const Verdict verdict = find_verdict(job_of({warned}));
+  EXPECT_EQ(verdict.kind, "slow");
+  EXPECT_THAT(verdict.ranks, IsEmpty());
+  EXPECT_THAT(verdict.text, StartsWith("no rank has failed; rank 0 has warned: rank 2 is slow"));
+}
+
+TEST(Why, AJobThatWentOnAfterALossSaysSo) {
+  RankEnding lost = ending(2, "SIGKILL", 0);
+  lost.went_on = true;
+  EXPECT_EQ(text_of(job_of({report_of(0, ReportEvent::kGoesOn)}, {launcher(-1, {lost})})),
+            "no rank has failed; rank 2 (node1, pid 4702) was lost (killed by signal SIGKILL), and the job went on");
+}
+
+TEST(Why, TheReportsOfALossAreReadWithTheProcessThatWasLost) {
+  RankEnding lost = ending(2, "SIGKILL", 0);
+  lost.went_on = true;
+  lost.generation = 1;
+  RankEnding next = ending(2, "", 0);  // ended well, later
+  next.time_ms += 60'000;
+  std::vector<RankReport> ranks = {stopped(0, 2), stopped(1, 2)};
+  for (RankReport& report : ranks) report.generation = 1;
+  const Verdict verdict = find_verdict(job_of(ranks, {launcher(-1, {lost, next})}));
+  EXPECT_THAT(verdict.text,
+              AllOf(StartsWith("rank 2 (node1, pid 4702) was killed by SIGKILL in step 17; ranks 0, 1 waited"),
+                    EndsWith("; the job went on")));
+}
+
+TEST(Why, NothingOfAReportIsPrintedRaw) {
+  const std::string evil = "\x1b[2J\x07\xff\xc3(\u202e\n\tlist";
+  RankReport report = report_of(0, ReportEvent::kFailed, 0, evil);
+  report.host = report.doing = report.line = report.thread = evil;
+  report.waits = {wait_for(1, evil, evil)};
+  report.warnings = report.log = {evil};
+  RankEnding hostile = ending(0, evil, 0);
+  hostile.words = hostile.doing = evil;
+  hostile.last_lines = {evil};
+  const JobReport job = job_of({report}, {launcher(0, {hostile})});
+  for (const std::string& text : {why_text(job), why_json(job), find_verdict(job).text}) {
+    for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << text;
+    EXPECT_THAT(text, Not(HasSubstr("\u202e")));
+  }
+  EXPECT_THAT(find_verdict(job).text, Not(HasSubstr("\n")));
+  EXPECT_EQ(nlohmann::json::parse(why_json(job)).at("ranks").size(), 1U);
+}
+
+TEST(Why, AnyReportsAreJudged) {
+  // Whatever they say of each other, no rank of theirs need be there.
+  for (int event = 0; event < 7; ++event) {
+    for (const int cause : {-1, 0, 1, 16'383}) {
+      for (const int waits_for : {-1, 0, 1, 16'383}) {
+        RankReport report = report_of(0, static_cast<ReportEvent>(event), cause, kOwnError);
+        report.size = kMaxReportedRanks;
+        report.waits = {wait_for(waits_for)};
+        report.doing_ms = INT64_MAX;
+        for (const bool is_mismatch : {false, true}) {
+          report.waits[0].is_mismatch = is_mismatch;
+          const std::string text = why_text(job_of({report}));
+          EXPECT_FALSE(text.empty());
+          EXPECT_LT(text.size(), 4000U);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cluster
