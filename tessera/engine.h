@@ -10,10 +10,11 @@
 #include "tessera/base/thread.h"
 #include "tessera/tensor/tensor.h"
 
-// Where a job's scheduler is, and what this host is to others.
+// Where a job's scheduler is, what this host is to others, and who is guilty when a job has failed.
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/rendezvous/host_port.h"
+#include "tessera/cluster/report/why.h"
 
 // Files of checkpoints: reading, writing, converting, comparing.
 #include "tessera/checkpoint/convert/diff.h"

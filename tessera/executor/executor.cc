@@ -7,6 +7,7 @@
 
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/comm/transport.h"
 #include "tessera/executor/collectives.h"
 #include "tessera/executor/task_orders.h"
 #include "tessera/ops/registry/collective_def.h"
@@ -39,6 +40,11 @@ bool surely_within(const TensorView& view, const ops::IndexRange& range) {
     case DType::kI64: return all_within(view.as<int64_t>(), n, range.begin, range.end);
     default: return false;
   }
+}
+
+// `matmul "fc"`
+std::string operator_name(const Step& step) {
+  return step.source.empty() ? step.op : fmt::format("{} \"{}\"", step.op, step.source);
 }
 
 // Where a run ends, however it does, nothing of it is under way: what stops it, as a loss that is not finite, stands
@@ -315,6 +321,7 @@ void Executor::give_to_queue(size_t index) {
 }
 
 void Executor::run_task(size_t index) {
+  if (progress_ != nullptr) progress_->enter_piece(index);
   Task& task = tasks_[index];
   const Step& step = schedule_.steps[index];
   if (task.guard != nullptr && !is_on_device() && !*task.guard) return;
@@ -402,6 +409,7 @@ void Executor::run_segment(Segment& segment) {
     if (!before_update_) continue;
     for (const TensorView& view : tasks_[s].updated) before_update_(view);
   }
+  if (progress_ != nullptr) progress_->enter_piece(segment.begin);
   queue_.replay(*segment.recording);
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;
 }
@@ -423,6 +431,7 @@ void Executor::run_steps() {
 void Executor::run() {
   bad_index_.reset();
   if (fill_with_nan_) fill_planned_memory();
+  const comm::RankProgress::Run run(progress_, *this);
   const EndsRun end(lanes_, queue_);
   run_steps();
   queue_.synchronize();
@@ -431,6 +440,7 @@ void Executor::run() {
 
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
+  const comm::RankProgress::Run run(progress_, *this);
   const EndsRun end(lanes_, queue_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {
@@ -443,12 +453,43 @@ std::string Executor::find_non_finite() {
       const bool is_read_in_place = !is_on_device();
       if (is_read_in_place ? all_finite(tasks_[s].outputs[o]) : all_finite(read(step.outputs[o]).view())) continue;
       const auto& value = schedule_.values[static_cast<size_t>(step.outputs[o])];
-      found = fmt::format("{} of {}{}, {}", value.name, step.op,
-                          step.source.empty() ? "" : fmt::format(" \"{}\"", step.source), value.type);
+      found = fmt::format("{} of {}, {}{}", value.name, operator_name(step), value.type,
+                          step.line.empty() ? "" : fmt::format(", made by {}", step.line));
+      if (progress_ != nullptr) {
+        progress_->set_non_finite({{operator_name(step), step.line}, static_cast<int>(s)});
+      }
       break;
     }
   }
   return found;
+}
+
+comm::PieceName Executor::piece_name(int number) const {
+  if (number < 0 || static_cast<size_t>(number) >= schedule_.steps.size()) return {};
+  const Step& step = schedule_.steps[static_cast<size_t>(number)];
+  switch (step.kind) {
+    case StepKind::kWait: {
+      const Step& started = schedule_.steps[static_cast<size_t>(step.joins)];
+      return {"the wait for " + operator_name(started), started.line};
+    }
+    case StepKind::kCheckFinite: return {"the check of the loss", step.line};
+    case StepKind::kCompute:
+    case StepKind::kCopy:
+    case StepKind::kStart: break;
+  }
+  return {operator_name(step), step.line};
+}
+
+std::string Executor::line_of_call(std::string_view call) const {
+  for (const Step& step : schedule_.steps) {
+    if (step.kind != StepKind::kStart || step.line.empty()) continue;
+    // As a call's header has it, which cuts it; before it may stand what the communicator does, behind it its number.
+    const std::string name = operator_name(step).substr(0, comm::kMaxCallName);
+    const size_t at = call.find(name);
+    const std::string_view rest = at == std::string_view::npos ? "" : call.substr(at + name.size());
+    if (rest.starts_with(" #") || rest.starts_with("\" #")) return step.line;
+  }
+  return "";
 }
 
 std::vector<TensorView> Executor::updated() const {

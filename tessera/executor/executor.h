@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/clock.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/rank_progress.h"
 #include "tessera/executor/arena.h"
 #include "tessera/executor/comm_lane.h"
 #include "tessera/executor/kernel_selection.h"
@@ -51,7 +53,7 @@ struct StepTime {
   double microseconds = 0;  // all runs together
 };
 
-class Executor {
+class Executor final : public comm::RankProgress::Pieces {
  public:
   // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
   // collectives. All outlive the executor. `num_ranks`: of the job. In an arena on a device the host works on values of
@@ -93,6 +95,11 @@ class Executor {
 
   // What the profile's times are told by, in place of the system's clock. It must outlive this executor.
   void set_clock(const Clock& clock) { clock_ = &clock; }
+  // From now on each run says there which step it is at. It must outlive this executor; null: nobody looks on.
+  void set_progress(comm::RankProgress* progress) { progress_ = progress; }
+  // A step of the schedule, in words.
+  comm::PieceName piece_name(int number) const override;
+  std::string line_of_call(std::string_view call) const override;
   // Time per step from here on, by step index; costs two clock reads a step, and on a device each step is
   // waited for.
   void set_profiling(bool on) { profiling_ = on; }
@@ -165,6 +172,7 @@ class Executor {
   std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;
   const Clock* clock_ = &Clock::system();
+  comm::RankProgress* progress_ = nullptr;
   bool profiling_ = false;
   std::vector<int64_t> nanoseconds_;
 };

@@ -161,9 +161,13 @@ Session::~Session() {
 
 void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
                       const mesh::Mesh* mesh) {
-  if (mesh != nullptr && mesh->size() < context_.size()) apart_.insert(name);
   declare_split(name, global_type,
                 sharding == nullptr ? std::vector<mesh::Layout>() : std::vector<mesh::Layout>{{*mesh, *sharding}});
+}
+
+void Session::declare_on(const std::string& name, const Type& global_type, const mesh::Layout& layout) {
+  if (layout.mesh.size() < context_.size()) apart_.insert(name);
+  declare_split(name, global_type, {layout});
 }
 
 void Session::declare_split(const std::string& name, const Type& global_type,
@@ -528,6 +532,7 @@ std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& s
       context_.size());
   executor->set_fill_with_nan(options_.debug);
   executor->set_clock(context_.clock());
+  executor->set_progress(context_.progress());
   return executor;
 }
 

@@ -47,9 +47,11 @@ class Session {
   const SessionOptions& options() const { return options_; }
 
   // Makes room for a persistent value. Before the first compile. `sharding` splits it over `mesh` (default: whole on
-  // every rank); a rank that is not in the mesh has nothing of it.
+  // every rank).
   void declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding = nullptr,
                const mesh::Mesh* mesh = nullptr);
+  // The same for a value that ranks of the layout's mesh have: a rank that is not in it has nothing of the value.
+  void declare_on(const std::string& name, const Type& global_type, const mesh::Layout& layout);
   bool holds(const std::string& name) const { return globals_.contains(name); }
   // Whether the ranks hold different pieces of it, or parts of a sum.
   bool is_split(const std::string& name) const { return splits_.contains(name); }

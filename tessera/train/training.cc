@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -93,6 +94,10 @@ void Training::run_step(session::Executable& executable) {
                   executable.find_non_finite()));
 }
 
+void Training::note_step() {
+  if (auto* progress = core_.context.progress()) progress->set_step(progress_.step + 1);
+}
+
 bool Training::count_batch() {
   if (core_.options.accumulates()) {
     const auto counter = core_.session().values().in_place(nn::kAccumulatedSteps);
@@ -119,6 +124,8 @@ class Training::TrainCall {
  private:
   KeptTraining::Found find_kept(const Callbacks& callbacks);
   void run_epoch(const Callbacks& callbacks);
+  // Calls a function of each callback; who looks on sees that.
+  void call_each(const Callbacks& callbacks, void (Callback::*function)(RunContext&));
   // The micro-batches of a step. Where it is reported, the context has its loss.
   void run_micro_batches(bool is_reported);
   // What is compiled for the next batch, which is in its inputs.
@@ -188,7 +195,13 @@ KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks) {
   return found;
 }
 
+void Training::TrainCall::call_each(const Callbacks& callbacks, void (Callback::*function)(RunContext&)) {
+  const comm::RankProgress::Phase phase(t_.core_.context.progress(), "the callbacks");
+  for (const auto& callback : callbacks) std::invoke(function, callback.operator->(), context_);
+}
+
 void Training::TrainCall::compile_full() {
+  const comm::RankProgress::Phase phase(t_.core_.context.progress(), comm::RankProgress::kCompilation);
   num_doubts_ = t_.steps_.num_doubts();
   for (const auto part : t_.parts()) {
     session::Executable& compiled = t_.steps_.training(full_inputs_, part);
@@ -216,14 +229,13 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
 
 void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
   context_.rows_of_epoch = 0;
-  for (const auto& callback : callbacks) callback->epoch_begin(context_);
+  call_each(callbacks, &Callback::epoch_begin);
   int64_t in_loop = 0;
   const int64_t first = t_.progress_.position.batch / t_.core_.options.gradient_accumulation_steps;
   for (int64_t s = first; s < context_.steps_per_epoch && !context_.stop_requested; ++s) {
     context_.step_in_epoch = s + 1;
-    if (in_loop++ == 0) {
-      for (const auto& callback : callbacks) callback->step_begin(context_);
-    }
+    t_.note_step();
+    if (in_loop++ == 0) call_each(callbacks, &Callback::step_begin);
     const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
     run_micro_batches(is_reported);
     if (!is_reported) {
@@ -231,12 +243,12 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
       continue;
     }
     in_loop = 0;
-    for (const auto& callback : callbacks) callback->step_end(context_);
+    call_each(callbacks, &Callback::step_end);
     // What follows on the last step of an epoch, and of the training, belongs to it: it is done again with the step.
     if (context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested) t_.kept_.keep();
     end_if_told(callbacks);
   }
-  for (const auto& callback : callbacks) callback->epoch_end(context_);
+  call_each(callbacks, &Callback::epoch_end);
   if (epoch_ < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
 }
 
@@ -289,6 +301,7 @@ session::Executable& Training::TrainCall::read_batch() {
   if (num_doubts_ != t_.steps_.num_doubts()) compile_full();  // a callback has changed the network
   const int64_t rows = mode_.global_rows(dataset_, batches_->next_global_rows());
   const auto read_into = [&](session::Executable& compiled, const BatchPlace& place) -> session::Executable& {
+    const comm::RankProgress::Phase phase(t_.core_.context.progress(), "the next batch");
     batches_->next_into(place.written);
     place.distribute();
     return compiled;
@@ -343,6 +356,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   attempts.make([&] { saver_.finish(); });
   progress_.end();
   attempts.throw_first();
+  if (auto* progress = core_.context.progress()) progress->set_step(0);
   kept_.keep(/*is_done=*/true);
 }
 
@@ -368,6 +382,7 @@ void Training::leave_failed() {
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   InputSpecs inputs;
   leave_failed();
+  note_step();
   for (size_t i = 0; i < local_batch.size(); ++i) {
     Type type = local_batch[i].type();
     if (type.shape.ndim() == 0) throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);

@@ -72,6 +72,8 @@ class Training {
   // was not done.
   void leave_failed();
   void run_batch(session::Executable& executable, const RunContext& run);
+  // Says to who looks on that the next step has begun.
+  void note_step();
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);
   double loss_of(session::Executable& executable) const { return core_.mode->mean_loss(executable.output("loss")); }

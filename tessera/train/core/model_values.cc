@@ -85,7 +85,7 @@ void ModelValues::declare() {
     if (parameter->layerwise_parallel || (mode_.has_own_statistics() && !parameter->requires_grad)) own_.insert(name);
     const auto plain = plain_ndim.find(name);
     if (const auto first = mode_.first_layout(*parameter)) {
-      session_.declare(name, parameter->type, &first->sharding, &first->mesh);
+      session_.declare_on(name, parameter->type, *first);
       continue;
     }
     mesh::Sharding sharding = mesh::Sharding::replicated(parameter->type.shape.ndim());
@@ -94,8 +94,11 @@ void ModelValues::declare() {
   }
   for (const auto& state : states_) {
     if (state.layerwise_parallel) own_.insert(state.full_name());
-    const auto first = mode_.first_layout(state);
-    session_.declare(state.full_name(), state.type, first ? &first->sharding : nullptr, first ? &first->mesh : nullptr);
+    if (const auto first = mode_.first_layout(state)) {
+      session_.declare_on(state.full_name(), state.type, *first);
+    } else {
+      session_.declare(state.full_name(), state.type);
+    }
   }
   for (const auto& counter : counters()) session_.declare(counter, {DType::kI64, {}});
 }

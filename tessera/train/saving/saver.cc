@@ -127,6 +127,7 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
 
 std::string Saver::save(const std::string& path, const SaveCheckpointOptions& options,
                         std::span<const TensorView> updated) {
+  const comm::RankProgress::Phase phase(core_.context.progress(), comm::RankProgress::kSave);
   finish();
   CheckpointJob job = make_job(path, options);
   if (!options.async) return job.run();
