@@ -71,7 +71,7 @@ void add_status(CLI::App& parent) {
   static std::string address;
   static bool json = false;
   static double timeout_s = 5;
-  auto* status = parent.add_subcommand("status", "say who is there, and who is waited for");
+  auto* status = parent.add_subcommand("status", "say who is there, in which step, who is waited for, and who is slow");
   status->add_option("scheduler", address, "HOST:PORT of the scheduler")->check(scheduler_address())->required();
   status->add_flag("--json", json, "print one JSON object");
   status->add_option("--timeout", timeout_s, "seconds until it must have answered")
@@ -79,6 +79,31 @@ void add_status(CLI::App& parent) {
       ->capture_default_str();
   status->callback([] {
     std::fputs(cluster::scheduler_status_from_environment(address, json, milliseconds_of(timeout_s)).c_str(), stdout);
+  });
+}
+
+void add_why(CLI::App& parent) {
+  static std::string directory;
+  static bool json = false;
+  auto* why = parent.add_subcommand("why", "say which rank is guilty when a job has failed or stands still");
+  why->footer(
+      "Reads the reports that the ranks of a job and its launchers have written into DIR: `tessera run --report_dir "
+      "DIR`,\n"
+      "`report` in the folder of --log_dir, or TESSERA_REPORT_DIR where ranks are started in another way. First comes "
+      "who\n"
+      "is guilty of what, and where the others waited; then a row for each rank, and the last lines of the guilty "
+      "one.\n"
+      "A job that still runs may be asked, too: its ranks write when they wait or stand still for some seconds.\n"
+      "docs/why.md says what each word means.\n"
+      "Examples:\n"
+      "  tessera run -n 4 --report_dir why ./program; tessera cluster why why\n"
+      "  tessera cluster why logs/report --json\n"
+      "Exit codes: 0 where there are reports, 1 where there are none that can be read.");
+  why->add_option("directory", directory, "the folder of the reports")->required();
+  why->add_flag("--json", json, "print one JSON object");
+  why->callback([] {
+    const cluster::JobReport report = cluster::read_job_report(FileSystem::local(), directory);
+    std::fputs((json ? cluster::why_json(report) : cluster::why_text(report)).c_str(), stdout);
   });
 }
 
@@ -149,10 +174,12 @@ void add_check(CLI::App& parent, int& exit_code) {
 
 void add_cluster_commands(CLI::App& app, int& exit_code) {
   add_scheduler(app, exit_code);
-  auto* cluster = app.add_subcommand("cluster", "look at a job's scheduler and hosts, make certificates");
+  auto* cluster =
+      app.add_subcommand("cluster", "look at a job's scheduler and hosts, say why it failed, make certificates");
   cluster->require_subcommand(1);
   add_status(*cluster);
   add_check(*cluster, exit_code);
+  add_why(*cluster);
   add_make_certificates(*cluster);
 }
 

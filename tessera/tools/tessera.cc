@@ -39,6 +39,8 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 ./resnet50_cifar10 --data_path data      four processes, output prefixed with [rank]\n"
       "  tessera run --threads 4 ./resnet50_cifar10 ...            four ranks in one process\n"
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
+      "  tessera run -n 4 --report_dir why ./program               when it fails, `tessera cluster why why` says who "
+      "did\n"
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
       "  tessera run -n 4 --servers 2 ./program                    four ranks train, two keep parameters for them\n"
@@ -70,6 +72,10 @@ void add_run(CLI::App& app, int& exit_code) {
                   "so many further ranks, the first ones, keep the parameters that the program has set on servers")
       ->check(tools::count_from(1));
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
+  run->add_option(
+      "--report_dir", options.report_directory,
+      "the folder in which ranks and this command write what they know when the job fails or stands still;\n"
+      "default: what TESSERA_REPORT_DIR says, else `report` in that of --log_dir");
   run->add_option("--transport", options.transport,
                   "shm, tls, gloo or mpi; default: shared memory on one host, tls between hosts")
       ->check(CLI::IsMember({"shm", "tls", "gloo", "mpi", "threads"}));
@@ -89,6 +95,7 @@ void add_run(CLI::App& app, int& exit_code) {
                    options.num_servers, options.num_servers == 1 ? "s" : "");
     }
     (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
+    if (options.report_directory.empty()) options.report_directory = cluster::report_directory_from_environment();
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
       throw tools::UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
@@ -48,7 +49,26 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
+// A command on a folder of files: each begins with a line `file NAME`.
+std::string run_tool_on_folder(const std::string& input, const std::string& command) {
+  const auto folder = scratch("folder");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream file;
+  std::istringstream lines(input);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("file ")) {
+      file = std::ofstream(folder / line.substr(5));
+    } else {
+      file << line << "\n";
+    }
+  }
+  file.close();
+  return replaced(run_tool(replaced(command, "FOLDER", folder.string())), folder.string(), "FOLDER");
+}
+
 std::string run_tool_on(const std::string& input, const std::string& command) {
+  if (command.find("FOLDER") != std::string::npos) return run_tool_on_folder(input, command);
   const auto file = scratch("input").string();
   std::ofstream(file) << input;
   try {
@@ -73,7 +93,7 @@ TEST_P(ToolGoldens, GiveWhatIsWritten) {
   }
 }
 
-constexpr std::array kFiles = {"graph", "plan", "planning", "simulate", "stages"};
+constexpr std::array kFiles = {"graph", "plan", "planning", "simulate", "stages", "why"};
 INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -452,7 +472,7 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       "scheduler --workers 2 --port 0 --host '' --timeout 1", "scheduler --workers 2 --port 0 here", "cluster",
       "cluster statu", "cluster status", "cluster status nowhere", "cluster status 127.0.0.1:0",
       "cluster status 127.0.0.1:65536", "cluster status 127.0.0.1:1 --timeout 0", "cluster status 127.0.0.1:1 here",
-      "cluster make-certificates", "cluster make-certificates x --days 0",
+      "cluster why", "cluster why a b", "cluster make-certificates", "cluster make-certificates x --days 0",
       "cluster make-certificates x --days 1 --revoke y", "cluster make-certificates x --nodes a --revoke y",
       "run --transport pigeon true", "run --transport threads true", "run --threads 2 --transport gloo true",
       "run --threads 2 --transport tls true", "solve", "solve --rounds 0 x", "solve --timeout -1 x", "solve --gap 2 x",
@@ -508,6 +528,8 @@ TEST(ExitCodes, AreOneForWhatFailsAtWork) {
                                     "scheduler --workers 1 --port 0 --timeout 0.0001",
                                     "scheduler --workers 1 --port 0 --host no-such-host.invalid",
                                     "cluster status 127.0.0.1:1",
+                                    "cluster why NOWHERE",
+                                    "cluster why DAMAGED",
                                     "cluster make-certificates OUT",
                                     "cluster make-certificates NOWHERE --revoke somebody",
                                     "solve NOWHERE --quiet",
