@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/tessera.h"
 
@@ -36,7 +37,11 @@ struct Options {
   int kill_rank = -1;
   int64_t kill_step = 0;
   std::string kill_once;
+  int kill_signal = SIGKILL;
   bool throws = false;
+  bool hangs = false;
+  int slow_rank = -1;
+  int64_t slow_ms = 0;
   int64_t stop_after = 0;
   std::string stop_file;
   bool automatic = false;
@@ -84,8 +89,11 @@ class Watch : public train::Callback {
   void step_begin(train::RunContext& run) override {
     if (run.model.context().rank() == options_.kill_rank && run.step + 1 == options_.kill_step && is_to_be_killed()) {
       if (options_.throws) throw InvalidArgument("the step was told to fail");
-      ::kill(::getpid(), SIGKILL);
+      for (volatile bool goes_on = options_.hangs; goes_on;) {
+      }
+      ::kill(::getpid(), options_.kill_signal);
     }
+    if (run.model.context().rank() == options_.slow_rank) Clock::system().sleep_ms(options_.slow_ms);
   }
   void step_end(train::RunContext& run) override {
     if (run.model.context().rank() == 0) train::print_line(fmt::format("loss {} {:a}", run.step, run.loss));
@@ -186,7 +194,11 @@ int main(int argc, char** argv) {
   app.add_option("--kill_rank", o.kill_rank);
   app.add_option("--kill_step", o.kill_step);
   app.add_option("--kill_once", o.kill_once);
+  app.add_option("--kill_signal", o.kill_signal);
   app.add_flag("--throws", o.throws);  // instead of being killed
+  app.add_flag("--hangs", o.hangs);    // for ever, instead of being killed
+  app.add_option("--slow_rank", o.slow_rank);
+  app.add_option("--slow_ms", o.slow_ms);  // in each step
   app.add_option("--stop_after", o.stop_after);
   app.add_option("--stop_file", o.stop_file);  // once there is one
   app.add_flag("--automatic", o.automatic);    // by a profile that is always the same

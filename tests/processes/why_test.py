@@ -1,0 +1,177 @@
+"""Jobs of real processes that fail or stand still: their reports name the guilty rank, by `tessera run` and by `tessera cluster why`."""
+
+import json
+import os
+import re
+import signal
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from recovery_test import BIN, JOB, RESNET, TESSERA, eventually, ranks_of, rest_of, run, start
+
+PROGRAM = BIN / "rank_program"
+TIMEOUT_S = 3
+
+
+class Why(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="tessera-why.")
+        cls.folder = Path(cls.scratch.name)
+        cls.data = cls.folder / "cifar"
+        code, out = run([RESNET, "--make_data", cls.data, "--train_records", 320, "--test_records", 40])
+        assert code == 0, out
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def setUp(self):
+        self.reports = self.folder / self.id()
+        self.run_options = ["--report_dir", self.reports, "--timeout", TIMEOUT_S, "--num_threads", 1]
+
+    def train(self, launcher, *arguments):
+        code, out = run([TESSERA, "run", *launcher, *self.run_options, JOB, "--data_path", self.data, *arguments])
+        return code, out
+
+    def why(self):
+        code, out = run([TESSERA, "cluster", "why", self.reports, "--json"])
+        self.assertEqual(code, 0, out)
+        return json.loads(out)
+
+    def assert_guilty(self, kind, ranks, *patterns, out=None):
+        """What the command says, and what the launcher has said at the end."""
+        found = self.why()
+        verdict = found["verdict"]
+        self.assertEqual((verdict["kind"], verdict["ranks"]), (kind, ranks), verdict["text"])
+        for pattern in patterns:
+            self.assertRegex(verdict["text"], pattern)
+        if out is not None:
+            self.assertIn(f"tessera run: why: {verdict['text']}", out)
+        return found
+
+    def test_a_rank_that_is_killed_is_named_with_the_step_and_what_the_others_waited_for(self):
+        code, out = self.train(["-n", 3], "--kill_rank", 1, "--kill_step", 3)
+        self.assertEqual(code, 1, out)
+        found = self.assert_guilty("killed", [1], r"^rank 1 \(\S+, pid \d+\) was killed by SIGKILL in step 3; ranks 0, 2 waited for it in all_reduce ",
+                                   out=out)
+        self.assertEqual({report["rank"] for report in found["ranks"]}, {0, 2})
+        self.assertTrue(all(report["cause"] == 1 and report["step"] == 3 for report in found["ranks"]), found)
+        code, text = run([TESSERA, "cluster", "why", self.reports])
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?m)^    1  .*killed by signal SIGKILL")
+
+    def test_reports_are_their_owners_and_small(self):
+        self.train(["-n", 2], "--kill_rank", 1, "--kill_step", 2)
+        files = sorted(self.reports.iterdir())
+        self.assertEqual([re.sub(r"^launcher\..*\.json$", "launcher", file.name) for file in files], ["launcher", "rank.0.json"])
+        for file in files:
+            self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+            self.assertLess(file.stat().st_size, 256 << 10)
+
+    def test_a_job_that_ends_well_writes_nothing(self):
+        code, out = self.train(["-n", 2], "--steps", 3)
+        self.assertEqual(code, 0, out)
+        self.assertFalse(self.reports.exists())
+
+    def test_reports_lie_beside_logs_unless_said_otherwise(self):
+        logs = self.folder / "logs"
+        code, out = run([TESSERA, "run", "-n", 2, "--log_dir", logs, JOB, "--data_path", self.data, "--kill_rank", 1, "--kill_step", 2])
+        self.assertEqual(code, 1, out)
+        self.assertTrue((logs / "report" / "rank.0.json").exists())
+        self.assertIn(f"tessera cluster why {logs / 'report'}", out)
+
+    def test_an_exception_is_named_with_its_words(self):
+        code, out = self.train(["-n", 3], "--kill_rank", 2, "--kill_step", 4, "--throws")
+        self.assertEqual(code, 1, out)
+        self.assert_guilty("failed", [2], r"failed in step 4: the step was told to fail; ranks 0, 1 waited for it", out=out)
+
+    def test_a_crash_names_its_signal(self):
+        code, out = self.train(["-n", 2], "--kill_rank", 1, "--kill_step", 3, "--kill_signal", int(signal.SIGSEGV))
+        self.assertEqual(code, 1, out)
+        found = self.assert_guilty("crashed", [1], r"crashed by SIGSEGV in step 3, in the callbacks", out=out)
+        self.assertEqual({report["rank"]: report["event"] for report in found["ranks"]}[1], "crashed")
+
+    def test_a_function_that_never_returns_is_named_and_not_who_gave_up_waiting_for_it(self):
+        for launcher in (["-n", 3], ["--threads", 3]):
+            with self.subTest(launcher=launcher):
+                code, out = self.train(launcher, "--kill_rank", 1, "--kill_step", 3, "--hangs")
+                self.assertEqual(code, 1, out)
+                found = self.assert_guilty("stands still", [1], r"stood still for \d+ s in step 3, in the callbacks \(it computes\)", r"waited for it in ",
+                                           out=out)
+                self.assertEqual({report["rank"] for report in found["ranks"]}, {0, 1, 2})
+                self.assertIn("rank 1: it computes: step 3, the callbacks", out)
+                self.assertRegex(out, r"rank 1 has come no further for \d+ s: step 3, the callbacks")
+
+    def test_a_process_that_is_stopped_is_named(self):
+        job = start([TESSERA, "run", "-n", 3, *self.run_options, JOB, "--data_path", self.data, "--epochs", 100000])
+        try:
+            for line in job.stdout:
+                if "loss 3 " in line:
+                    break
+            os.kill(ranks_of(job)[1], signal.SIGSTOP)
+            out = rest_of(job)
+        finally:
+            job.kill()
+            job.wait()
+        self.assertEqual(job.returncode, 1, out)
+        self.assert_guilty("stopped", [1], r"was stopped \(SIGSTOP\) in step \d+; ranks? .* waited for it in ", out=out)
+
+    def test_different_calls_are_both_named(self):
+        code, out = run([TESSERA, "run", "-n", 2, *self.run_options, PROGRAM, "mismatch", 1])
+        self.assertEqual(code, 1, out)
+        self.assert_guilty("different calls", [0, 1], "makes another call than rank", 'broadcast "weights"', out=out)
+
+    def test_of_three_ranks_the_one_with_another_call_is_named(self):
+        code, out = run([TESSERA, "run", "-n", 3, *self.run_options, PROGRAM, "mismatch", 2])
+        self.assertEqual(code, 1, out)
+        verdict = self.why()["verdict"]
+        self.assertEqual(verdict["kind"], "different calls")
+        self.assertIn(2, verdict["ranks"])
+
+    def test_a_loss_that_is_not_finite_names_the_operator(self):
+        code, out = self.train(["-n", 2], "--learning_rate", "1e30")
+        self.assertEqual(code, 1, out)
+        verdict = self.why()["verdict"]
+        self.assertEqual(verdict["kind"], "non-finite", verdict)
+        self.assertRegex(verdict["text"], r"the loss of step \d+ is not finite: the first result that is not is of \S+")
+
+    def test_who_is_slow_is_warned_about_and_not_ended(self):
+        code, out = self.train(["-n", 2], "--slow_rank", 1, "--slow_ms", 400, "--steps", 10, "--epochs", 6)
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, r"rank 1 is slow: rank 0 has waited for it \d+ % of the last \d+ s, most in all_reduce .*; the job goes on")
+        verdict = self.why()["verdict"]
+        self.assertEqual((verdict["kind"], verdict["ranks"]), ("slow", []), verdict)
+        self.assertIn("no rank has failed; rank 0 has warned: rank 1 is slow", verdict["text"])
+
+    def test_a_job_that_stands_still_can_be_asked_while_it_runs(self):
+        job = start([TESSERA, "run", "-n", 2, "--report_dir", self.reports, "--timeout", 30, JOB, "--data_path", self.data, "--kill_rank", 1,
+                     "--kill_step", 3, "--hangs"])
+        said = []
+        reader = threading.Thread(target=lambda: said.extend(job.stdout))
+        reader.start()
+        try:
+            def is_known():
+                return (self.reports / "rank.0.json").exists() and self.why()["verdict"]["kind"] == "stands still"
+            begin = time.monotonic()
+            eventually(is_known, "the reports", limit_s=40)
+            verdict = self.why()["verdict"]
+            self.assertEqual(verdict["ranks"], [1])
+            self.assertRegex(verdict["text"], r"stands still for \d+ s in step 3, in the callbacks .*; rank 0 waits for it in .*; no rank has failed$")
+            print(f"known {time.monotonic() - begin:.1f} s after its start")
+            # Who is interrupted says so, with who was waited for.
+            job.send_signal(signal.SIGINT)
+            reader.join(20)
+            job.wait(20)
+        finally:
+            job.kill()
+            job.wait()
+            reader.join()
+        self.assertIn("tessera run: why: SIGINT ended the job: rank 1 ", "".join(said))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
