@@ -84,6 +84,14 @@ std::vector<std::span<const std::byte>> KeptMemory::versions() const {
   return found;
 }
 
+void KeptMemory::forget_newer(std::span<const std::byte> version) {
+  auto& slots = head().slots;
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    auto& other = slots[1 - slot];
+    if (version.data() == place(slot) && other.number.load() > slots[slot].number.load()) other.number.store(0);
+  }
+}
+
 std::span<std::byte> KeptMemory::begin(size_t size_bytes) {
   if (size_bytes > head().capacity) {
     const size_t capacity = in_pages(size_bytes);

@@ -22,6 +22,8 @@ class KeptMemory {
 
   // The whole versions, the newest first; they hold until the next begin().
   std::vector<std::span<const std::byte>> versions() const;
+  // What is newer than this version, which is one of versions(), counts no more, and the next one is written there.
+  void forget_newer(std::span<const std::byte> version);
   // Room for the next version, in the place of the older one. Where it needs more than the memory has, that grows, and
   // what was kept is let go. Throws IoError where the system gives no more; what was kept stays then.
   std::span<std::byte> begin(size_t size_bytes);

@@ -40,6 +40,17 @@ TEST(KeptMemory, HasTheNewestTwoVersionsNewestFirst) {
   EXPECT_THAT(kept_in(memory), ElementsAre("three", "two"));
 }
 
+TEST(KeptMemory, KeepsTheVersionThatATrainingGoesOnFromWhenItWritesTheNext) {
+  KeptMemory memory;
+  for (const char* text : {"one", "two"}) keep(memory, text);
+  memory.forget_newer(memory.versions()[1]);
+  EXPECT_EQ(kept_in(memory), std::vector<std::string>{"one"});
+  keep(memory, "another two");
+  EXPECT_EQ(kept_in(memory), (std::vector<std::string>{"another two", "one"}));
+  memory.forget_newer(memory.versions()[0]);
+  EXPECT_EQ(kept_in(memory).size(), 2U) << "none is newer than the newest";
+}
+
 TEST(KeptMemory, WhatWasNotCommittedIsNoVersion) {
   KeptMemory memory;
   keep(memory, "one");
