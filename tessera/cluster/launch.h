@@ -133,8 +133,12 @@ struct LaunchOptions {
   int num_processes = 1;             // ranks, a process each
   int num_servers = 0;               // so many of them, the first ones, keep parameters
   std::string scheduler;             // HOST:PORT of the scheduler whose job the ranks join; empty: a job of its own
-  std::string node_id;        // with a scheduler, the ranks' node ids are NODE_ID/0, ...; empty: one that is drawn
-  int64_t max_restarts = 0;   // of a job of its own: so often a rank is started again and the job goes on
+  std::string node_id;       // with a scheduler, the ranks' node ids are NODE_ID/0, ...; empty: one that is drawn
+  int64_t max_restarts = 0;  // of a job of its own: so often a rank is started again and the job goes on
+  // Of an elastic job of its own: with so many ranks it goes on where others are lost and not back rank_timeout_ms
+  // later, or at once where max_restarts are used up. 0: the number of ranks stays.
+  int min_ranks = 0;
+  int64_t rank_timeout_ms = 60000;
   int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
   std::string log_directory;  // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
   // The ranks' reports and the launcher's go there (report/rank_report.h); empty: to the folder `report` of
@@ -158,7 +162,8 @@ struct LaunchOptions {
 // is read slowly is kept up to a bound, and the ranks' writes then wait.
 // With a folder for reports, says also which rank is guilty of what (report/why.h).
 // Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
-// begin anew (recovery/recovery.h); it is reported as failed when the job does not go on.
+// begin anew (recovery/recovery.h); it is reported as failed when the job does not go on. Where the job is elastic, it
+// may go on without ranks of this launcher; a launcher that has none left returns 1.
 // Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse and a program that is not found, IoError
 // where descriptors or processes do not suffice.
 int launch(const LaunchOptions& options);

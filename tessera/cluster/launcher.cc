@@ -78,7 +78,7 @@ class Launcher {
       fcntl(status_.fd(), F_SETFL, fcntl(status_.fd(), F_GETFL) | O_NONBLOCK);
       children_.resize(static_cast<size_t>(num_children()));
       const std::string job_id = comm::hex(comm::random_bytes(16));
-      if (!options_.scheduler.empty() || options_.max_restarts > 0) {
+      if (!options_.scheduler.empty() || has_own_scheduler()) {
         join();
       } else if (!is_threads_) {
         secret_ = make_secret(comm::Secret::random().bytes());
@@ -103,7 +103,8 @@ class Launcher {
       pass_on_rest(child.err);
     }
     read_status();
-    int code = end_signal_ != 0 ? 128 + end_signal_ : kExitSuccess;
+    const bool are_all_dropped = std::ranges::all_of(children_, &RankChild::is_dropped);
+    int code = end_signal_ != 0 ? 128 + end_signal_ : are_all_dropped ? kExitFailure : kExitSuccess;
     note_endings();
     if (end_signal_ == 0 && first_failed_ >= 0) {
       code = report();
@@ -122,6 +123,9 @@ class Launcher {
     if (!options.report_directory.empty()) return options.report_directory;
     return options.log_directory.empty() ? "" : join_path(options.log_directory, "report");
   }
+  bool has_own_scheduler() const {
+    return options_.scheduler.empty() && (options_.max_restarts > 0 || options_.min_ranks > 0);
+  }
   int num_children() const { return is_threads_ ? 1 : options_.num_processes; }
   // Of the job, which may have some on other hosts.
   int num_ranks() const {
@@ -134,7 +138,8 @@ class Launcher {
   // Where the rank is among the children; nullopt for one that another launcher has started.
   std::optional<int> place_of(int rank) const {
     for (int place = 0; place < num_children(); ++place) {
-      if (rank_of(place) == rank) return place;
+      const bool is_dropped = !children_.empty() && children_[static_cast<size_t>(place)].is_dropped;
+      if (rank_of(place) == rank && !is_dropped) return place;
     }
     return std::nullopt;
   }
@@ -142,7 +147,7 @@ class Launcher {
 
   // Registers the ranks of this host at the scheduler and waits until all of the job are there. A signal ends the wait.
   void join() {
-    if (options_.max_restarts > 0) {
+    if (has_own_scheduler()) {
       hold_scheduler();
     } else {
       scheduler_ = scheduler_place_from_environment();
@@ -168,14 +173,21 @@ class Launcher {
       ends_.push_back(end);
       [[maybe_unused]] const ssize_t written = write(end_write_.fd(), "e", 1);
     });
-    const int64_t deadline_ms = now_ms() + scheduler_.join_timeout_ms;
+    int64_t deadline_ms = now_ms() + scheduler_.join_timeout_ms;
     constexpr int64_t kLookMs = 50;
+    bool has_said = false;
     while (next_kill_ms_ == 0) {
+      if (link_->client().is_newcomer()) {
+        deadline_ms = now_ms() + scheduler_.join_timeout_ms;
+        if (!std::exchange(has_said, true)) {
+          say("the job is running: it takes these ranks in when it saves next, or by `tessera cluster resize`");
+        }
+      }
       generation_ = now_ms() < deadline_ms ? link_->find_generation(kLookMs) : link_->wait_for_generation();
       take_signal();
       if (!generation_) continue;
       for (const std::string& id : node_ids) ranks_.push_back(generation_->ranks.at(id));
-      recovers_ = link_->client().max_restarts() > 0;
+      recovers_ = link_->client().recovers();
       if (recovers_) keep_memory();
       return;
     }
@@ -184,6 +196,8 @@ class Launcher {
   void hold_scheduler() {
     scheduler_.secret = comm::Secret::random();
     SchedulerOfJob job{.num_workers = num_children(), .max_restarts = options_.max_restarts};
+    job.min_ranks = options_.min_ranks;
+    job.rank_timeout_ms = options_.rank_timeout_ms;
     if (options_.timeout_ms > 0) job.node_timeout_ms = std::min(job.node_timeout_ms, options_.timeout_ms);
     own_scheduler_.emplace(job, scheduler_);
     scheduler_.address = own_scheduler_->address();
@@ -204,6 +218,7 @@ class Launcher {
   }
   void take_end(const rendezvous::RendezvousEnd& end) {
     using Kind = rendezvous::RendezvousEnd::Kind;
+    if (end.kind == Kind::kNodeDropped) return take_drop(end);
     if (end.kind == Kind::kGenerationEnded && recovers_) return take_end_of_generation(end);
     recovers_ = false;
     is_finished_ = end.kind == Kind::kJobFinished;
@@ -218,6 +233,34 @@ class Launcher {
     if (!is_finished_) say(fmt::format("the scheduler has ended the job: {}", end.reason));
     next_kill_ms_ = now_ms() + (is_finished_ ? kFinishMs : options_.grace_ms);
   }
+  // The job goes on without a rank: its process is not started again, and ends if it still runs.
+  void take_drop(const rendezvous::RendezvousEnd& end) {
+    for (int place = 0; place < num_children(); ++place) {
+      RankChild& child = children_[static_cast<size_t>(place)];
+      if (end.node_id != node_id_of(place) || std::exchange(child.is_dropped, true)) continue;
+      child.is_awaited = false;
+      child.restart_ms = 0;
+      child.after = end.generation;
+      if (child.is_running && child.kill_ms == 0) child.kill_ms = now_ms() + grace_after_telling();
+      if (!is_ending()) say(fmt::format("the job goes on without rank {}: {}", rank_of(place), end.reason));
+    }
+  }
+  // Each generation of an elastic job has ranks of its own.
+  void take_generation() {
+    if (!generation_ || !link_ || !link_->client().is_elastic()) return;
+    rendezvous::Generation newest = link_->client().generation();
+    if (newest.number <= generation_->number) return;
+    generation_ = std::move(newest);
+    for (int place = 0; place < num_children(); ++place) {
+      const auto found = generation_->ranks.find(node_id_of(place));
+      if (found == generation_->ranks.end() || found->second == rank_of(place)) continue;
+      ranks_[static_cast<size_t>(place)] = found->second;
+      if (!options_.log_directory.empty()) continue;  // its log keeps its name
+      RankChild& child = children_[static_cast<size_t>(place)];
+      for (RankOutput* stream : {&child.out, &child.err}) stream->set_prefix(prefix_of(found->second));
+    }
+  }
+  static std::string prefix_of(int rank) { return fmt::format("[{}] ", rank); }
   // Ranks that live begin anew by themselves.
   void take_end_of_generation(const rendezvous::RendezvousEnd& end) {
     if (is_ending()) return;
@@ -233,7 +276,7 @@ class Launcher {
         note_doing(child);
         kill_at_once(child);
       }
-      if (!child.is_running && child.restart_ms == 0) {
+      if (!child.is_running && child.restart_ms == 0 && !child.is_dropped) {
         child.is_awaited = true;
         child.num_idle = end.generation > child.after ? 0 : child.num_idle + 1;
         child.after = end.generation;
@@ -252,8 +295,9 @@ class Launcher {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (!child.is_running || child.kill_ms == 0 || now_ms() < child.kill_ms) continue;
       child.kill_ms = 0;
-      say(fmt::format("rank {} has said that it fails and has not ended within {} ms; killing it", rank_of(place),
-                      options_.grace_ms));
+      say(child.is_dropped ? fmt::format("rank {} has left the job and has not ended; killing it", rank_of(place))
+                           : fmt::format("rank {} has said that it fails and has not ended within {} ms; killing it",
+                                         rank_of(place), options_.grace_ms));
       kill_at_once(child);
     }
   }
@@ -380,7 +424,7 @@ class Launcher {
     child.guard_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, guard, 0)));
     if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
     if (out_read) {
-      const std::string prefix = is_threads_ ? "" : fmt::format("[{}] ", rank);
+      const std::string prefix = is_threads_ ? "" : prefix_of(rank);
       child.out = RankOutput(std::move(out_read), out_, prefix, &child.last_lines, /*holds_errors=*/false);
       // Threads of one process say by themselves what several of them have to say.
       child.err = RankOutput(std::move(err_read), err(), prefix, &child.last_lines, !is_threads_);
@@ -409,6 +453,7 @@ class Launcher {
     if (is_any_awaited()) limit = limit < 0 ? kLookMs : std::min(limit, kLookMs);
     if (!may_wait) limit = 0;
     poll(waits.data(), waits.size(), static_cast<int>(limit));
+    take_generation();
     if (waits[2].revents != 0) out_.flush();
     if (waits[3].revents != 0) err().flush();
     while (!earlier_.empty() && has_passed_on(earlier_.front())) earlier_.pop_front();
@@ -419,11 +464,12 @@ class Launcher {
       if (of_child[2].revents != 0) child.err.drain();
       if (of_child[0].revents != 0) {
         wait_for(child);
-        child.is_awaited =
-            recovers_ && child.status != 0 && !is_ending() && !(own_scheduler_ && is_usage_error(child.status));
+        child.is_awaited = recovers_ && child.status != 0 && !child.is_dropped && !is_ending() &&
+                           !(own_scheduler_ && is_usage_error(child.status));
         child.ended_ms = now_ms();
         tell_scheduler(static_cast<int>(i));
-        if (child.status != 0 && !child.is_awaited && !is_finished_) note_failure(rank_of(static_cast<int>(i)));
+        if (child.status != 0 && !child.is_awaited && !child.is_dropped && !is_finished_)
+          note_failure(rank_of(static_cast<int>(i)));
       }
     }
     if (waits[1].revents != 0) read_status();
@@ -619,12 +665,14 @@ class Launcher {
   void note_endings() {
     if (launch_reports_.directory().empty()) return;
     for (int place = 0; place < num_children(); ++place) {
-      if (children_[static_cast<size_t>(place)].guard > 0) note_ending(place, /*went_on=*/false);
+      const RankChild& child = children_[static_cast<size_t>(place)];
+      if (child.guard > 0) note_ending(place, /*went_on=*/child.is_dropped);
     }
   }
   // Writes what this launcher knows and says who is guilty, where a rank was lost or the job does not end well.
   void say_why(int code) {
-    const bool is_lost = std::ranges::any_of(children_, [](const RankChild& child) { return child.num_restarts > 0; });
+    const bool is_lost = std::ranges::any_of(
+        children_, [](const RankChild& child) { return child.num_restarts > 0 || child.is_dropped; });
     if (launch_reports_.directory().empty() || (code == kExitSuccess && !is_lost)) return;
     const bool is_ended = end_signal_ != 0 && first_failed_ < 0;
     launch_reports_.write(first_failed_ < 0 ? -1 : origin(),
@@ -738,6 +786,19 @@ int launch(const LaunchOptions& options) {
   }
   if (!options.scheduler.empty() && options.num_thread_ranks > 0) {
     throw InvalidArgument("tessera run: --join and --threads: the ranks of a scheduler's job are processes");
+  }
+  if (options.min_ranks != 0) {
+    if (options.num_thread_ranks > 0 || !options.scheduler.empty()) {
+      throw InvalidArgument("tessera run: --min_ranks is for ranks that are processes of this job{}",
+                            options.scheduler.empty() ? "" : "; with --join the scheduler says it");
+    }
+    if (options.num_servers > 0) {
+      throw InvalidArgument("tessera run: --min_ranks and --servers: the number of ranks of a job with servers stays");
+    }
+    if (options.min_ranks < 1 || options.min_ranks > options.num_processes) {
+      throw InvalidArgument("tessera run: --min_ranks must be from 1 to the number of ranks, {}, got {}",
+                            options.num_processes, options.min_ranks);
+    }
   }
   if (options.max_restarts > 0 && (options.num_thread_ranks > 0 || !options.scheduler.empty())) {
     throw InvalidArgument("tessera run: --max_restarts is for ranks that are processes of this job{}",

@@ -326,7 +326,7 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
                                            const std::shared_ptr<SchedulerLink>& link, uint64_t generation,
                                            const std::shared_ptr<comm::JobState>& job) {
   std::unique_ptr<Recovery> recovery;
-  if (link->client().max_restarts() > 0) {
+  if (link->client().recovers()) {
     recovery = std::make_unique<ScheduledRecovery>(link, options.scheduler, generation, job);
   }
   return std::make_unique<ScheduledMembership>(std::move(among_ranks), link, options.scheduler.node_id,
@@ -447,7 +447,7 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
     const auto end = link->end();
     const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
     std::string why_not_anew;
-    if (link->client().max_restarts() > 0 && (has_ended || job->failed() || is_of_other_rank(e))) {
+    if (link->client().recovers() && (has_ended || job->failed() || is_of_other_rank(e))) {
       why_not_anew = ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
     }
     link->client().leave(node_id, /*failed=*/true, e.what());

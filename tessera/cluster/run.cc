@@ -177,6 +177,8 @@ std::string begin_anew_after(Context& context, const std::exception& error) {
   // Whatever a rank meets when its generation has ended comes of that, or comes again. While it lasts, ranks tell each
   // other of errors after which all go on.
   const bool is_silence = dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
+  const bool is_resizing = dynamic_cast<const Resizing*>(&error) != nullptr;
+  if (is_resizing) return recovery->begin_anew(error.what());
   if (!is_silence && !recovery->has_failed()) return "";
   const auto* failure = dynamic_cast<const comm::PeerFailure*>(&error);
   context.write_report(failure != nullptr ? failure->rank() : context.rank(), error.what());

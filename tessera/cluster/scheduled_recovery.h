@@ -22,6 +22,10 @@ class ScheduledRecovery final : public Recovery {
   KeptMemory& memory() override;
   int64_t keep_steps() const override { return place_.keep_steps; }
   std::string begin_anew(const std::string& why) override;
+  bool is_elastic() const override { return link_->client().is_elastic(); }
+  int num_newcomers() const override { return link_->client().num_newcomers(); }
+  void fix_ranks(const std::string& why) override { link_->client().fix_ranks(why); }
+  void leave_for_good() override { link_->client().leave_for_good(); }
   std::optional<std::string> find_state(const std::string& name) override;
   void set_state(const std::string& name, const std::string& text) override;
 

@@ -69,6 +69,10 @@ std::string SchedulerLink::why_over() const {
 void SchedulerLink::hear(const rendezvous::RendezvousEnd& end) {
   const std::lock_guard lock(mutex_);
   using Kind = rendezvous::RendezvousEnd::Kind;
+  if (end.kind == Kind::kNodeDropped) {
+    if (ended_) ended_(end);
+    return;
+  }
   if (!end_ || end_->kind == Kind::kGenerationEnded) end_ = end;
   if (job_ && end.kind != Kind::kJobFinished) {
     job_->fail(end.rank >= 0 && end.rank < job_->size() ? end.rank : own_rank_, "the scheduler says: " + end.reason);

@@ -38,7 +38,8 @@ class SchedulerLink {
   // From now on, an end that the scheduler tells of is a failure in `job`; one that it has told of before, too.
   void watch(std::shared_ptr<comm::JobState> job, int own_rank);
   // From now on `ended` is called, from another thread, for each end that the scheduler tells of: of a generation, of
-  // the job, or of this process's part in it. For an end that it has told of before, `ended` is called at once.
+  // the job, of this process's part in it, or of one of its nodes'. For an end that it has told of before, `ended` is
+  // called at once.
   void on_end(std::function<void(const rendezvous::RendezvousEnd&)> ended);
   // The newest end that the scheduler has told of; nullopt where there is none. No later one replaces the job's.
   std::optional<rendezvous::RendezvousEnd> end() const;

@@ -83,8 +83,26 @@ rendezvous::ServerOptions server_options(const SchedulerOfJob& job, const Schedu
                         .max_restarts = job.max_restarts,
                         .join_timeout_ms = job.join_timeout_ms,
                         .heartbeat_ms = std::min(kHeartbeatMs, std::max<int64_t>(job.node_timeout_ms / kBeats, 1)),
-                        .node_timeout_ms = job.node_timeout_ms},
+                        .node_timeout_ms = job.node_timeout_ms,
+                        .min_ranks = job.min_ranks,
+                        .max_ranks = job.max_ranks > 0 ? job.max_ranks : job.num_workers,
+                        .rank_timeout_ms = job.rank_timeout_ms},
           .state_path = job.state_path};
+}
+
+// Throws InvalidArgument where the numbers of an elastic job do not fit one another.
+void check_elastic(const SchedulerOfJob& job) {
+  if (job.min_ranks == 0 && job.max_ranks == 0) return;
+  if (job.min_ranks < 1) throw InvalidArgument("--max_ranks {} needs --min_ranks", job.max_ranks);
+  if (job.min_ranks > job.num_workers) {
+    throw InvalidArgument("--min_ranks {}: the job begins with {} ranks", job.min_ranks, job.num_workers);
+  }
+  if (job.max_ranks != 0 && job.max_ranks < job.num_workers) {
+    throw InvalidArgument("--max_ranks {}: the job begins with {} ranks", job.max_ranks, job.num_workers);
+  }
+  if (job.max_ranks > static_cast<int>(rendezvous::kMaxNodes)) {
+    throw InvalidArgument("--max_ranks {}: a job has at most {} ranks", job.max_ranks, rendezvous::kMaxNodes);
+  }
 }
 
 }  // namespace
@@ -110,6 +128,7 @@ int run_scheduler_from_environment(const SchedulerOfJob& job) {
   if (job.num_workers < 1 || static_cast<size_t>(job.num_workers) > rendezvous::kMaxNodes) {
     throw InvalidArgument("a job has from 1 to {} workers, got {}", rendezvous::kMaxNodes, job.num_workers);
   }
+  check_elastic(job);
   const SchedulerPlace place = scheduler_place_from_environment();
   EndOfScheduler end;
   auto options = server_options(job, place);
@@ -140,6 +159,13 @@ std::string scheduler_status_from_environment(const std::string& address, bool j
       rendezvous::ask_status(rendezvous::parse_host_port(address, "the scheduler's address"),
                              tls_options_of(scheduler_place_from_environment(), TlsSide::kClient), timeout_ms);
   return json ? status_json(answered.status, answered.generation) : status_text(answered.status, answered.generation);
+}
+
+std::string resize_job_from_environment(const std::string& address, int num_ranks, int64_t timeout_ms) {
+  const auto answered = rendezvous::ask_resize(rendezvous::parse_host_port(address, "the scheduler's address"),
+                                               tls_options_of(scheduler_place_from_environment(), TlsSide::kClient),
+                                               num_ranks, timeout_ms);
+  return status_text(answered.status, answered.generation);
 }
 
 void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,

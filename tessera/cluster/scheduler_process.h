@@ -17,8 +17,13 @@ struct SchedulerOfJob {
   // So often a worker may be lost and the job goes on, in another generation, when it is back. 0: a loss ends the job.
   int64_t max_restarts = 0;
   int64_t node_timeout_ms = 30000;  // a worker that says nothing for so long is lost
-  std::string state_path;           // a file in which its state outlives it; empty: none
-  int err_fd = 2;                   // where it says what happens
+  // Of an elastic job: with from min_ranks to max_ranks ranks it goes on, without those that are lost and not back
+  // rank_timeout_ms later, with those that join it later. 0: it has num_workers ranks.
+  int min_ranks = 0;
+  int max_ranks = 0;  // 0: num_workers
+  int64_t rank_timeout_ms = 60000;
+  std::string state_path;  // a file in which its state outlives it; empty: none
+  int err_fd = 2;          // where it says what happens
 };
 
 // Serves the job until all its workers have left, and returns 0; 1 when the job has failed, and then says why; 128 + N
@@ -48,6 +53,10 @@ class SchedulerInside {
 // What a scheduler at HOST:PORT says of its job, for people or as one JSON object. Throws IoError where nobody there
 // answers within `timeout_ms`.
 std::string scheduler_status_from_environment(const std::string& address, bool json, int64_t timeout_ms);
+
+// Gives the elastic job of the scheduler at HOST:PORT this number of ranks, and returns what it says then. Throws
+// IoError where the job cannot have so many, saying why, or nobody there answers within `timeout_ms`.
+std::string resize_job_from_environment(const std::string& address, int num_ranks, int64_t timeout_ms);
 
 // Makes an authority for tests, and certificates of roles, in a folder (tls/make_certificates.h lists the files), for
 // these nodes, too. With `revoke`, a name of one of them, makes none but revokes it. The password is that of

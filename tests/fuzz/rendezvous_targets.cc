@@ -100,7 +100,11 @@ std::vector<Target> rendezvous_targets() {
                                    .num_losses = 3,
                                    .is_running = true,
                                    .nodes = {{"a/0", "left", 1, 17, 4, 8, false}, {"b/0", "right", 0, 18, 0, 9, true}},
-                                   .blobs = {{"seed", "42"}}};
+                                   .blobs = {{"seed", "42"}},
+                                   .num_ranks = 2,
+                                   .num_first_ranks = 3,
+                                   .fixed_by = "its strategies are for 2 ranks",
+                                   .dropped = {{"c/0", 7}}};
   return {target_of("rendezvous_peer", wire::Sender::kPeer),
           target_of("rendezvous_scheduler", wire::Sender::kScheduler),
           {"rendezvous_state", {wire::print_scheduler_state(state)}, mutate_state, state_parses}};

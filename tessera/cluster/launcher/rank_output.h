@@ -22,6 +22,8 @@ class RankOutput {
   RankOutput(Socket source, LauncherOutput& target, std::string prefix, std::deque<std::string>* last_lines,
              bool holds_errors);
 
+  // Puts this before each line from the next one on, in place of the prefix that was given before.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   // What to wait for; -1 where there is nothing more, or nobody to take it now.
   int fd_to_wait_for() const { return source_ && !is_held_up() ? source_.fd() : -1; }
   // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank

@@ -7,9 +7,17 @@
 #include <optional>
 #include <string>
 
+#include "tessera/base/error.h"
 #include "tessera/cluster/recovery/kept_memory.h"
 
 namespace tessera::cluster {
+
+// Resizing is thrown by what all ranks have agreed to leave at one point, so that the next generation of their job
+// begins with another number of ranks. Each of them begins anew then.
+class Resizing : public Error {
+ public:
+  using Error::Error;
+};
 
 class Recovery {
  public:
@@ -26,6 +34,15 @@ class Recovery {
   // environment that it began with. Returns only where that is impossible, and says why: the job is over, another
   // process has taken this one's place, or the system refuses.
   virtual std::string begin_anew(const std::string& why) = 0;
+
+  // Whether the job is elastic: another generation may have another number of ranks.
+  virtual bool is_elastic() const { return false; }
+  // How many ranks wait until an elastic job takes them in, as far as this rank has heard.
+  virtual int num_newcomers() const { return 0; }
+  // Says that what this job trains cannot go on with another number of ranks, and why: its ranks are waited for then.
+  virtual void fix_ranks(const std::string& /*why*/) {}
+  // This rank is about to end, and does not come back: an elastic job goes on without it at once.
+  virtual void leave_for_good() {}
 
   // A text of the job that outlives its generations; nullopt where nobody has set it. `name` is one that the scheduler
   // keeps (find_blob_rules()). Throws IoError where the scheduler does not answer in time.

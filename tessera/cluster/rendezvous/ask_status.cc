@@ -15,7 +15,11 @@
 
 namespace tessera::cluster::rendezvous {
 
-AnsweredStatus ask_status(const HostPort& scheduler, const TlsOptions& tls, int64_t timeout_ms) {
+namespace {
+
+// `what_fails`: what the scheduler does not do where it does not answer.
+AnsweredStatus ask(const HostPort& scheduler, const TlsOptions& tls, const Message& question, int64_t timeout_ms,
+                   const char* what_fails) {
   asio::io_context loop{1};
   Connector connector(loop, scheduler, make_tls_context(tls, TlsSide::kClient, std::time(nullptr)));
   std::optional<AnsweredStatus> answered;
@@ -28,7 +32,7 @@ AnsweredStatus ask_status(const HostPort& scheduler, const TlsOptions& tls, int6
   connector.connect(timeout_ms, [&](std::shared_ptr<Connection> made, const std::string& reason) {
     if (!made) return stop(reason);
     connection = std::move(made);
-    connection->start({.open = [&] { connection->send(AskStatus{}, 0); },
+    connection->start({.open = [&] { connection->send(question, 0); },
                        .message =
                            [&](uint64_t generation, const Message& message) {
                              const auto* status = std::get_if<JobStatus>(&message);
@@ -42,8 +46,18 @@ AnsweredStatus ask_status(const HostPort& scheduler, const TlsOptions& tls, int6
   });
   loop.run_for(std::chrono::milliseconds(timeout_ms));
   if (connection) connection->close("");
-  if (!answered) throw IoError("the scheduler at {} does not say how its job is: {}", scheduler.text(), printable(why));
+  if (!answered) throw IoError("the scheduler at {} {}: {}", scheduler.text(), what_fails, printable(why));
   return *std::move(answered);
+}
+
+}  // namespace
+
+AnsweredStatus ask_status(const HostPort& scheduler, const TlsOptions& tls, int64_t timeout_ms) {
+  return ask(scheduler, tls, AskStatus{}, timeout_ms, "does not say how its job is");
+}
+
+AnsweredStatus ask_resize(const HostPort& scheduler, const TlsOptions& tls, int num_ranks, int64_t timeout_ms) {
+  return ask(scheduler, tls, ResizeJob{static_cast<uint32_t>(num_ranks)}, timeout_ms, "does not resize its job");
 }
 
 }  // namespace tessera::cluster::rendezvous

@@ -188,13 +188,18 @@ struct RendezvousClient::Impl {
     {
       const std::lock_guard lock(mutex);
       heard = take(of_generation, message);
-      if (heard && !(end && end->kind != RendezvousEnd::Kind::kGenerationEnded)) end = heard;
+      if (is_end(heard) && !(end && end->kind != RendezvousEnd::Kind::kGenerationEnded)) end = heard;
     }
     send_unsaid();
     changed.notify_all();
     if (heard && ended) ended(*heard);
     // Who was ended by the scheduler does not come back.
-    if (heard && heard->kind != RendezvousEnd::Kind::kGenerationEnded && connection) connection->close(heard->reason);
+    if (is_end(heard) && heard->kind != RendezvousEnd::Kind::kGenerationEnded && connection) {
+      connection->close(heard->reason);
+    }
+  }
+  static bool is_end(const std::optional<RendezvousEnd>& heard) {
+    return heard && heard->kind != RendezvousEnd::Kind::kNodeDropped;
   }
 
   std::optional<RendezvousEnd> take(uint64_t of_generation, const Message& message) {
@@ -204,6 +209,9 @@ struct RendezvousClient::Impl {
       heartbeat_ms = std::max<int64_t>(welcome->heartbeat_ms, 1);
       timeout_ms = std::max<int64_t>(welcome->timeout_ms, 1);
       max_restarts = welcome->max_restarts;
+      min_ranks = welcome->min_ranks;
+      is_newcomer = welcome->is_newcomer;
+      if (!fixed_by.empty()) unsaid.emplace_back(FixRanks{fixed_by});
       is_welcome = was_welcome = is_registered = true;
       pause_ms = 0;
       next_heartbeat_ms = 0;
@@ -211,6 +219,14 @@ struct RendezvousClient::Impl {
       for (const auto& [name, question] : asked_states) unsaid.push_back(question);
     } else if (const auto* assigned = std::get_if<Assigned>(&message)) {
       return take_ranks(of_generation, *assigned);
+    } else if (const auto* answer = std::get_if<HeartbeatAnswer>(&message)) {
+      num_newcomers = answer->num_newcomers;
+    } else if (const auto* dropped = std::get_if<NodeDropped>(&message)) {
+      if (options.role != PeerRole::kLauncher) return std::nullopt;
+      return RendezvousEnd{.kind = Kind::kNodeDropped,
+                           .node_id = dropped->node_id,
+                           .reason = printable(dropped->reason),
+                           .generation = of_generation};
     } else if (const auto* value = std::get_if<ValueAnswer>(&message)) {
       if (asked_for.contains(value->name)) values[value->name] = value->value;
     } else if (const auto* blob = std::get_if<BlobAnswer>(&message)) {
@@ -241,7 +257,8 @@ struct RendezvousClient::Impl {
   }
 
   std::optional<RendezvousEnd> take_ranks(uint64_t number, const Assigned& assigned) {
-    if (const std::string why = why_impossible(assigned, options.node_ids); !why.empty()) {
+    const bool may_lack_some = min_ranks > 0 && options.role == PeerRole::kLauncher;
+    if (const std::string why = why_impossible(assigned, options.node_ids, may_lack_some); !why.empty()) {
       return RendezvousEnd{.kind = RendezvousEnd::Kind::kRefused,
                            .reason = "the scheduler has told what cannot be: " + why};
     }
@@ -255,13 +272,15 @@ struct RendezvousClient::Impl {
     if (!is_first && number != generation.number && options.role == PeerRole::kWorker) {
       return RendezvousEnd{.kind = RendezvousEnd::Kind::kGenerationEnded, .reason = "another generation has begun"};
     }
-    if (!is_first && told.ranks != generation.ranks) {
+    const bool may_differ = min_ranks > 0 && number != generation.number;
+    if (!is_first && !may_differ && told.ranks != generation.ranks) {
       return RendezvousEnd{
           .kind = RendezvousEnd::Kind::kRefused,
           .reason = "the scheduler has other ranks for this process: it was started without its state"};
     }
     if (end && end->kind == RendezvousEnd::Kind::kGenerationEnded) end.reset();  // a launcher's: the next one has begun
     generation = std::move(told);
+    is_newcomer = false;
     for (const std::string& name : std::exchange(forgotten, {})) unsaid.emplace_back(ForgetValue{name});
     // A scheduler that has died has forgotten what was stored and asked for.
     for (const auto& [name, value] : stored) unsaid.emplace_back(SetValue{name, value});
@@ -344,6 +363,12 @@ struct RendezvousClient::Impl {
   uint64_t started_ns = 0;
   uint64_t token = 0;
   uint64_t max_restarts = 0;
+  uint32_t min_ranks = 0;
+  bool is_newcomer = false;
+  uint32_t num_newcomers = 0;
+  bool leaves_for_good = false;
+  std::string fixed_by;
+  bool has_said_fixed = false;
   bool is_registered = false;  // now
   Generation generation;
   std::optional<RendezvousEnd> end;
@@ -378,8 +403,16 @@ std::optional<Generation> RendezvousClient::find_generation(int64_t limit_ms) {
 }
 
 Generation RendezvousClient::wait_for_generation() {
-  const int64_t rest = std::max<int64_t>(impl_->join_deadline_ms - monotonic_ms(), 0);
-  if (auto found = find_generation(rest)) return *std::move(found);
+  constexpr int64_t kLookMs = 1000;
+  while (monotonic_ms() < impl_->join_deadline_ms) {
+    const int64_t rest = std::max<int64_t>(impl_->join_deadline_ms - monotonic_ms(), 0);
+    if (auto found = find_generation(std::min(rest, kLookMs))) return *std::move(found);
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->is_newcomer && impl_->is_registered) {
+      impl_->join_deadline_ms = monotonic_ms() + impl_->options.join_timeout_ms;
+    }
+  }
+  if (auto found = find_generation(0)) return *std::move(found);
   const std::lock_guard lock(impl_->mutex);
   throw IoError("joining the job of the scheduler at {}: node {} {} within {} ms", impl_->options.scheduler.text(),
                 impl_->options.node_ids.front(),
@@ -398,6 +431,26 @@ uint64_t RendezvousClient::token() const {
 uint64_t RendezvousClient::max_restarts() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->max_restarts;
+}
+
+bool RendezvousClient::is_elastic() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->min_ranks > 0;
+}
+
+bool RendezvousClient::is_newcomer() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->is_newcomer;
+}
+
+int RendezvousClient::num_newcomers() const {
+  const std::lock_guard lock(impl_->mutex);
+  return static_cast<int>(impl_->num_newcomers);
+}
+
+Generation RendezvousClient::generation() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->generation;
 }
 
 std::string RendezvousClient::own_address() const {
@@ -477,7 +530,11 @@ void RendezvousClient::report_doing(Heartbeat doing) {
 
 void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms) {
   std::unique_lock lock(impl_->mutex);
-  impl_->leaves[node_id] = {.node_id = node_id, .at_ns = host_time_ns(), .failed = failed, .reason = reason};
+  impl_->leaves[node_id] = {.node_id = node_id,
+                            .at_ns = host_time_ns(),
+                            .failed = failed,
+                            .reason = reason,
+                            .for_good = impl_->leaves_for_good};
   const size_t wanted = impl_->leaves.size();
   impl_->num_leaves_said = 0;
   impl_->post([impl = impl_.get()] {
@@ -491,6 +548,28 @@ void RendezvousClient::leave(const std::string& node_id, bool failed, const std:
   });
   impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
                           [&] { return impl_->num_leaves_said >= wanted || impl_->end; });
+}
+
+void RendezvousClient::leave_for_good() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->leaves_for_good = true;
+}
+
+void RendezvousClient::fix_ranks(const std::string& reason) {
+  constexpr int64_t kLimitMs = 2000;
+  std::unique_lock lock(impl_->mutex);
+  if (std::exchange(impl_->fixed_by, reason) == reason) return;
+  impl_->post([impl = impl_.get(), reason] {
+    if (!impl->connection || !impl->is_welcome) return;
+    impl->connection->send(FixRanks{reason}, impl->number());
+    {
+      const std::lock_guard said(impl->mutex);
+      impl->has_said_fixed = true;
+    }
+    impl->changed.notify_all();
+  });
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(kLimitMs),
+                          [&] { return impl_->has_said_fixed || impl_->end; });
 }
 
 bool RendezvousClient::wait_for_end(int64_t timeout_ms) {

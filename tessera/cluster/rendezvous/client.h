@@ -47,7 +47,8 @@ struct Generation {
 
 // What ends a generation, or the peer's part in it.
 struct RendezvousEnd {
-  enum class Kind : uint8_t { kGenerationEnded, kFenced, kJobFailed, kJobFinished, kRefused };
+  // kNodeDropped ends nothing of a launcher but the part of one of its nodes.
+  enum class Kind : uint8_t { kGenerationEnded, kFenced, kJobFailed, kJobFinished, kRefused, kNodeDropped };
   Kind kind = Kind::kGenerationEnded;
   int rank = -1;                // with whose failure it ended; -1: not known
   std::string node_id;          // its node; "": not known
@@ -65,17 +66,26 @@ class RendezvousClient final : public comm::Store {
   RendezvousClient(const ClientOptions& options, std::function<void(const RendezvousEnd&)> ended);
   ~RendezvousClient() override;
 
-  // Waits until all nodes of the job are there and have ranks. Throws IoError: refused, fenced, the job has failed, or
-  // nobody has answered within the time to join, naming the last reason.
+  // Waits until all nodes of the job are there and have ranks; a newcomer, as long as that takes. Throws IoError:
+  // refused, fenced, the job has failed, or nobody has answered within the time to join, naming the last reason.
   Generation wait_for_generation();
   // The same, but nothing where they have none within `limit_ms`; to be asked again. Throws for the ends only.
   std::optional<Generation> find_generation(int64_t limit_ms);
   uint64_t incarnation() const;
   // What the scheduler knows this incarnation by; 0 before it has answered.
   uint64_t token() const;
-  // So often a node may be lost and the job goes on in another generation; 0 where a loss is its end, and before the
-  // scheduler has answered.
+  // So often a node may be lost and the job goes on when it is back; 0 before the scheduler has answered.
   uint64_t max_restarts() const;
+  // Whether the job may go on with another number of ranks, and whether it goes on after a loss at all; false before
+  // the scheduler has answered.
+  bool is_elastic() const;
+  bool recovers() const { return max_restarts() > 0 || is_elastic(); }
+  // Whether this peer's nodes wait to be taken in by an elastic job that runs.
+  bool is_newcomer() const;
+  // How many nodes do, as the scheduler has said last.
+  int num_newcomers() const;
+  // The newest generation that has begun; number 0 where none has.
+  Generation generation() const;
   // This host's address on the way to the scheduler; "" while there is no connection.
   std::string own_address() const;
 
@@ -97,6 +107,11 @@ class RendezvousClient final : public comm::Store {
   // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
   // way.
   void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000);
+  // From now on leave() says that the node does not come back.
+  void leave_for_good();
+  // Says that the job cannot go on with another number of ranks, and why; returns when that is on its way, or after two
+  // seconds.
+  void fix_ranks(const std::string& reason);
   // Waits until the scheduler has ended the job, or `timeout_ms`.
   bool wait_for_end(int64_t timeout_ms);
   // Nothing is heard and told from here on.

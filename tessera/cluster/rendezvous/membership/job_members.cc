@@ -13,8 +13,13 @@ namespace tessera::cluster::rendezvous {
 void JobScheduler::take(Peer& peer, const Register& message) {
   // A rank that began anew when the job failed must know whose failure it was.
   if (phase_ == JobPhase::kFailed) return tell(peer.id, ended_, /*ends=*/true);
-  if (std::string reason = why_not(peer, message); !reason.empty()) return refuse(peer, reason);
-  for (const std::string& id : message.node_ids) {
+  const std::vector<std::string> node_ids = without_dropped(message);
+  if (std::string reason = why_not(peer, message, node_ids); !reason.empty()) return refuse(peer, reason);
+  if (node_ids.empty()) {
+    return tell(peer.id, Fenced{fmt::format("the job goes on without node {}", message.node_ids.front())},
+                /*ends=*/true);
+  }
+  for (const std::string& id : node_ids) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) continue;
     const Node& node = found->second;
@@ -26,21 +31,24 @@ void JobScheduler::take(Peer& peer, const Register& message) {
     }
   }
   const auto is_new = [&](const std::string& id) { return !nodes_.contains(id); };
-  drop_lost_for(static_cast<size_t>(std::ranges::count_if(message.node_ids, is_new)));
+  drop_lost_for(static_cast<size_t>(std::ranges::count_if(node_ids, is_new)));
   // A launcher's nodes have one token.
-  const auto& of_first = nodes_[message.node_ids.front()];
+  const auto& of_first = nodes_[node_ids.front()];
   const bool is_known = of_first.token != 0 && of_first.incarnation_of(message) == Incarnation::kSame;
   const uint64_t token = is_known ? of_first.token : ++state_.last_token;
-  for (const std::string& id : message.node_ids) {
+  for (const std::string& id : node_ids) {
     attach(peer, id, message);
     nodes_[id].token = token;
+    std::erase_if(state_.dropped, [&](const DroppedNode& node) { return node.node_id == id; });
   }
   peer.role = message.role;
   peer.node_ids = message.node_ids;
   tell(peer.id, Welcome{.token = token,
                         .heartbeat_ms = static_cast<uint32_t>(options_.heartbeat_ms),
                         .timeout_ms = static_cast<uint32_t>(options_.node_timeout_ms),
-                        .max_restarts = static_cast<uint64_t>(options_.max_restarts)});
+                        .max_restarts = static_cast<uint64_t>(options_.max_restarts),
+                        .min_ranks = static_cast<uint32_t>(options_.min_ranks),
+                        .is_newcomer = is_newcomer(nodes_[node_ids.front()])});
   if (message.role == PeerRole::kWorker && is_of_ended_generation(peer)) {
     return tell(peer.id, GenerationEnded{message.node_ids.front(), rank_of(message.node_ids.front()), /*is_lost=*/false,
                                          /*ends_by_itself=*/false, state_.num_losses,
@@ -49,13 +57,15 @@ void JobScheduler::take(Peer& peer, const Register& message) {
   if (phase_ == JobPhase::kRunning) {
     record();
     tell_ranks(peer, is_one_host());
-  } else if (num_present() == static_cast<size_t>(options_.num_workers)) {
+    if (is_newcomer(nodes_[node_ids.front()])) tell_of_newcomers();
+  } else if (is_complete()) {
     begin_generation();
   }
 }
 
 // Why a peer may not register so; "" where it may.
-std::string JobScheduler::why_not(const Peer& peer, const Register& message) const {
+std::string JobScheduler::why_not(const Peer& peer, const Register& message,
+                                  const std::vector<std::string>& node_ids) const {
   if (is_over()) return "the job is over";
   if (message.role == PeerRole::kObserver) return "an observer has no node";
   if (!may_be(peer.identity, message.role)) {
@@ -66,6 +76,10 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message) con
     return "a worker has one node, a launcher one or more";
   }
   if (message.num_servers > message.node_ids.size()) return "it has more servers than nodes";
+  if (message.num_servers > 0 && options_.is_elastic()) {
+    return "ranks that keep parameters are of jobs whose number of ranks stays: start the scheduler without "
+           "--min_ranks";
+  }
   if (message.num_workers != 0 && message.num_workers != state_.num_workers) {
     return fmt::format("the job has {} workers, this peer says {}", state_.num_workers, message.num_workers);
   }
@@ -75,7 +89,7 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message) con
   const std::set<std::string> ids(message.node_ids.begin(), message.node_ids.end());
   if (ids.size() != message.node_ids.size()) return "it registers a node twice";
   size_t num_new = 0;
-  for (const std::string& id : ids) {
+  for (const std::string& id : node_ids) {
     if (!peer.identity.may_be_node(id)) return fmt::format("its certificate does not name node {}", id);
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) {
@@ -90,10 +104,10 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message) con
     }
   }
   const auto num_lost = std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_lost; });
-  const size_t places = static_cast<size_t>(options_.num_workers) - nodes_.size() + static_cast<size_t>(num_lost);
+  const size_t places = num_places() + static_cast<size_t>(num_lost) - std::min(nodes_.size(), num_places());
   if (num_new > places) {
     return fmt::format(
-        "the job has {} workers, and {}", options_.num_workers,
+        "the job has {}{} workers, and {}", may_resize() ? "up to " : "", num_places(),
         places == 0 ? "all places are taken" : fmt::format("{} are free, of {} that are asked for", places, num_new));
   }
   return "";
@@ -101,8 +115,9 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message) con
 
 // Makes room where nodes that were lost still have their places.
 void JobScheduler::drop_lost_for(size_t num_new) {
+  if (may_resize() && state_.generation > 0) return replace_lost(num_new);
   for (auto node = nodes_.begin(); node != nodes_.end();) {
-    const bool is_full = nodes_.size() + num_new > static_cast<size_t>(options_.num_workers);
+    const bool is_full = nodes_.size() + num_new > num_places();
     node = is_full && node->second.is_lost ? nodes_.erase(node) : std::next(node);
   }
 }
@@ -180,9 +195,16 @@ size_t JobScheduler::num_present() const {
 }
 
 void JobScheduler::begin_generation() {
+  const bool is_other_set = nodes_.size() != state_.num_ranks ||
+                            std::ranges::any_of(nodes_, [](const auto& entry) { return !entry.second.rank; });
+  if (may_resize() && is_other_set) {
+    for (auto& [id, node] : nodes_) node.rank.reset();
+  }
   give_ranks();
   values_.clear();
   ++state_.generation;
+  state_.num_ranks = static_cast<uint32_t>(nodes_.size());
+  if (state_.num_first_ranks == 0) state_.num_first_ranks = state_.num_ranks;
   phase_ = JobPhase::kRunning;
   record();
   std::set<std::string> hosts;
@@ -197,7 +219,7 @@ void JobScheduler::begin_generation() {
 
 // Those that have none get the least that are free, servers before workers, in the order of hosts and node ids.
 void JobScheduler::give_ranks() {
-  std::vector<bool> is_taken(static_cast<size_t>(options_.num_workers));
+  std::vector<bool> is_taken(nodes_.size());
   struct Place {
     bool is_server = false;
     std::string host;
@@ -233,12 +255,14 @@ bool JobScheduler::is_one_host() const {
 }
 
 void JobScheduler::tell_ranks(Peer& peer, bool is_one_host) {
-  Assigned assigned{.size = state_.num_workers, .is_one_host = is_one_host, .nodes = {}};
+  Assigned assigned{.size = state_.num_ranks, .is_one_host = is_one_host, .nodes = {}};
   for (const std::string& id : peer.node_ids) {
     const auto found = nodes_.find(id);
-    if (found == nodes_.end() || !found->second.rank) return;
-    assigned.nodes.push_back({id, *found->second.rank});
+    const bool has_rank = found != nodes_.end() && found->second.rank;
+    if (!has_rank && !options_.is_elastic()) return;
+    if (has_rank) assigned.nodes.push_back({id, *found->second.rank});
   }
+  if (assigned.nodes.empty()) return;
   assigned.num_servers =
       static_cast<uint32_t>(std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_server; }));
   tell(peer.id, std::move(assigned));

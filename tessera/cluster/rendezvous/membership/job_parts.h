@@ -27,11 +27,13 @@ struct JobScheduler::Node {
   bool is_ready = false;  // it has registered for the next generation, or is in this one
   bool is_lost = false;
   bool is_end_awaited = false;  // it was lost while its process lived: that the process has ended is no news
+  bool is_dropped = false;      // the job goes on without it
   bool has_left = false;
   bool is_server = false;     // it keeps parameters
   bool has_finished = false;  // its own process has said so
   int64_t heard_ms = 0;
   int64_t deadline_ms = 0;  // it is lost then
+  int64_t lost_ms = 0;      // when it was lost
   // Since when its process, which is not connected and which others wait for, does nothing, as its launcher says.
   std::optional<int64_t> idle_since_ms;
   Heartbeat said = {};    // the latest of its own process

@@ -40,8 +40,9 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
                             .deadline_ms = started_ms_ + options_.node_timeout_ms};
   }
   if (saved.is_running) phase_ = JobPhase::kRunning;
+  if (state_.num_ranks == 0 && state_.generation > 0) state_.num_ranks = state_.num_first_ranks = num_workers;
   const bool all_left = std::ranges::all_of(saved.nodes, [](const SavedNode& node) { return node.has_left; });
-  if (saved.nodes.size() == num_workers && all_left) phase_ = JobPhase::kFinished;
+  if (state_.num_ranks > 0 && saved.nodes.size() == state_.num_ranks && all_left) phase_ = JobPhase::kFinished;
 }
 
 JobScheduler::~JobScheduler() = default;
@@ -57,7 +58,8 @@ void JobScheduler::receive(PeerId id, uint64_t generation, const Message& messag
   if (generation > state_.generation)
     return refuse(peer,
                   "it speaks of a generation that has not begun here: was the scheduler started without its state?");
-  const bool may_come_first = std::holds_alternative<Register>(message) || std::holds_alternative<AskStatus>(message);
+  const bool may_come_first = std::holds_alternative<Register>(message) || std::holds_alternative<AskStatus>(message) ||
+                              std::holds_alternative<ResizeJob>(message);
   if (!peer.role && !may_come_first) return refuse(peer, "it has not registered");
   // Values belong to a generation. What was on its way when one ended is of no use.
   const bool is_of_generation = std::holds_alternative<SetValue>(message) ||
@@ -91,7 +93,7 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
       hanging.push_back(found->first);
     }
   }
-  tell(peer.id, HeartbeatAnswer{});
+  tell(peer.id, HeartbeatAnswer{static_cast<uint32_t>(num_newcomers())});
   for (const std::string& id : hanging) lose_hanging(id);
 }
 
@@ -117,6 +119,9 @@ bool JobScheduler::hangs(Node& node, bool is_idle) {
 void JobScheduler::take(Peer& peer, const Leave& message) {
   const auto found = nodes_.find(message.node_id);
   const bool is_own = std::ranges::find(peer.node_ids, message.node_id) != peer.node_ids.end();
+  const bool is_gone =
+      std::ranges::any_of(state_.dropped, [&](const DroppedNode& node) { return node.node_id == message.node_id; });
+  if (found == nodes_.end() && is_own && is_gone) return;  // that its process has ended is no news
   if (found == nodes_.end() || !is_own || !may_speak_for(peer, found->second)) {
     return refuse(peer, "it speaks for a node that is not its own");
   }
@@ -133,10 +138,12 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     const bool is_news = is_later && !node.is_end_awaited;
     const LostBy by = is_later && node.worker == peer.id ? LostBy::kOwnWord : LostBy::kEnd;
     node.ended_ns = std::max(node.ended_ns, message.at_ns);
-    if (is_waiting && node.rank && is_news && !count_loss()) {
-      return end_job(/*failed=*/true, message.node_id, reason);
+    if (is_waiting && node.rank && is_news) {
+      const bool is_over = (message.for_good && can_drop()) || !count_loss();
+      if (is_over && can_drop()) return drop(message.node_id, reason);
+      if (is_over) return end_job(/*failed=*/true, message.node_id, why_over(reason));
     }
-    return lose(node, reason, by);
+    return lose(node, reason, by, message.for_good);
   }
   node.has_left = true;
   node.has_finished = is_own_word;
@@ -173,6 +180,7 @@ void JobScheduler::tick() {
     for (auto& [id, node] : nodes_) {
       node.deadline_ms += pause;
       if (node.idle_since_ms) *node.idle_since_ms += pause;
+      node.lost_ms += pause;
     }
     waiting_since_ms_ += pause;
     return;
@@ -185,30 +193,42 @@ void JobScheduler::tick() {
     const auto found = nodes_.find(id);
     if (is_over() || found == nodes_.end()) return;
     const int64_t silent_ms = now - found->second.heard_ms;
-    lose(found->second,
-         found->second.is_connected()
-             ? fmt::format("it has said nothing for {} ms", silent_ms)
-             : fmt::format("its connection has ended and it has not come back; it was heard {} ms ago", silent_ms),
-         LostBy::kSilence);
+    const std::string reason =
+        found->second.is_connected()
+            ? fmt::format("it has said nothing for {} ms", silent_ms)
+            : fmt::format("its connection has ended and it has not come back; it was heard {} ms ago", silent_ms);
+    // The others have heard of the loss first, and wait.
+    const bool waits = phase_ == JobPhase::kWaiting && found->second.rank && may_resize();
+    if (waits && !count_loss() && can_drop()) {
+      drop(id, reason);
+    } else {
+      lose(found->second, reason, LostBy::kSilence);
+    }
   }
+  drop_late();
   if (phase_ == JobPhase::kWaiting && now - waiting_since_ms_ >= options_.join_timeout_ms) {
     end_job(/*failed=*/true, "", fmt::format("{} within {} ms", who_is_missing(), options_.join_timeout_ms));
   }
 }
 
-void JobScheduler::lose(Node& node, const std::string& reason, LostBy by) {
+void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool for_good) {
   const auto entry = std::ranges::find_if(nodes_, [&](const auto& other) { return &other.second == &node; });
   const std::string id = entry->first;
+  if (is_newcomer(node)) return static_cast<void>(nodes_.erase(entry));
   // A process says that it leaves when all ranks have finished: what is lost then had nothing left to do.
   if (std::ranges::any_of(nodes_, [](const auto& other) { return other.second.has_finished; })) {
     node.has_left = true;
     return end_if_all_left();
   }
   const bool was_lost = std::exchange(node.is_lost, true);
+  if (!was_lost) node.lost_ms = now_ms();
   node.is_ready = false;
   node.is_end_awaited = by != LostBy::kEnd;
   if (phase_ == JobPhase::kRunning) {
-    return count_loss() ? end_generation(id, /*is_lost=*/true, reason, by) : end_job(/*failed=*/true, id, reason);
+    // Who leaves for good is no loss, where there are enough others.
+    if (for_good && can_drop()) return go_on_without(id, reason, by);
+    if (count_loss()) return end_generation(id, /*is_lost=*/true, reason, by);
+    return can_drop() ? go_on_without(id, reason, by) : end_job(/*failed=*/true, id, why_over(reason));
   }
   if (!node.rank) return static_cast<void>(nodes_.erase(entry));
   if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
@@ -226,7 +246,8 @@ void JobScheduler::lose_hanging(const std::string& id) {
   const std::string reason = fmt::format("its process has not joined, and has done nothing for {} ms", idle_ms);
   node.idle_since_ms.reset();
   if (phase_ == JobPhase::kWaiting) {
-    if (node.rank && !count_loss()) return end_job(/*failed=*/true, id, reason);
+    if (node.rank && !count_loss())
+      return can_drop() ? drop(id, reason) : end_job(/*failed=*/true, id, why_over(reason));
     node.is_lost = false;
   }
   lose(node, reason, LostBy::kSilence);
@@ -239,7 +260,8 @@ bool JobScheduler::count_loss() {
 
 void JobScheduler::end_if_all_left() {
   record();
-  const bool all_left = std::ranges::all_of(nodes_, [](const auto& entry) { return entry.second.has_left; });
+  const bool all_left = std::ranges::all_of(
+      nodes_, [&](const auto& entry) { return entry.second.has_left || is_newcomer(entry.second); });
   if (all_left) end_job(/*failed=*/false, "", "");
 }
 
@@ -248,17 +270,26 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
   waiting_since_ms_ = now_ms();
   values_.clear();
   for (auto& [id, node] : nodes_) {
+    if (!node.rank) continue;  // it has waited for this
     node.is_ready = false;
+    if (!node.is_lost) node.lost_ms = now_ms();
     node.is_lost = node.is_lost || node.has_left;  // that has ended with exit code 0 before the others had
     node.has_left = false;
     // Its process begins anew, which its launcher watches.
     if (!node.is_lost && node.launcher != 0) node.deadline_ms = now_ms() + options_.node_timeout_ms;
   }
   record();
-  news_.push_back(is_lost
-                      ? fmt::format("{} is lost: {}; generation {} has ended ({} of {} losses that the job survives)",
-                                    named(node_id), reason, state_.generation, state_.num_losses, options_.max_restarts)
-                      : fmt::format("{} has ended generation {}: {}", named(node_id), state_.generation, reason));
+  if (node_id.empty()) {
+    news_.push_back(fmt::format("generation {} has ended: {}", state_.generation, reason));
+  } else if (is_lost) {
+    const bool is_counted = !nodes_.at(node_id).is_dropped;
+    news_.push_back(fmt::format(
+        "{} is lost: {}; generation {} has ended ({})", named(node_id), reason, state_.generation,
+        is_counted ? fmt::format("{} of {} losses that the job survives", state_.num_losses, options_.max_restarts)
+                   : "the job goes on without it"));
+  } else {
+    news_.push_back(fmt::format("{} has ended generation {}: {}", named(node_id), state_.generation, reason));
+  }
   tell_members(GenerationEnded{node_id, rank_of(node_id), is_lost, by == LostBy::kOwnWord, state_.num_losses, reason});
 }
 

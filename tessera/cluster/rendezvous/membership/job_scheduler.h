@@ -6,7 +6,9 @@
 // or by a launcher that will start it; when all are there they get ranks, ordered by host and node id, and a generation
 // begins. A node keeps its rank over restarts, its own and the scheduler's. The newer incarnation of a node wins, and
 // the older one is fenced. A node that is lost ends the generation: the job fails, or the next generation begins when
-// it has been started again and the others have registered anew (`max_restarts`).
+// it has been started again and the others have registered anew (`max_restarts`). An elastic job (`min_ranks`) goes on
+// without it when it does not come back, and takes in newcomers: each of its generations has a number of ranks of its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +37,15 @@ struct SchedulerOptions {
   // A node that says nothing for so long is lost; so is one whose process does nothing for so long before it joins.
   int64_t node_timeout_ms = 30000;
   int64_t reconnect_ms = 5000;  // so is one whose connection has ended, after this
+  // An elastic job has from min_ranks to max_ranks nodes from its second generation on: those that are there. One that
+  // is lost, and is not back rank_timeout_ms later, is dropped; when max_restarts are used up, at once. 0: the number
+  // of nodes stays num_workers.
+  int min_ranks = 0;
+  int max_ranks = 0;
+  int64_t rank_timeout_ms = 60000;
 
-  bool recovers() const { return max_restarts > 0; }
+  bool is_elastic() const { return min_ranks > 0; }
+  bool recovers() const { return max_restarts > 0 || is_elastic(); }
 };
 
 using PeerId = uint64_t;
@@ -98,21 +107,48 @@ class JobScheduler {
   void take(Peer& peer, const Leave& message);
   void take(Peer& peer, const AskStatus& message);
   void take(Peer& peer, const ForgetValue& message);
+  void take(Peer& peer, const ResizeJob& message);
+  void take(Peer& peer, const FixRanks& message);
   template <typename OfScheduler>
   void take(Peer& peer, const OfScheduler& message);
 
-  std::string why_not(const Peer& peer, const Register& message) const;
+  std::string why_not(const Peer& peer, const Register& message, const std::vector<std::string>& node_ids) const;
   bool may_speak_for(const Peer& peer, const Node& node) const;
   void attach(Peer& peer, const std::string& id, const Register& message);
   void fence(PeerId peer, const std::string& reason);
   void drop_lost_for(size_t num_new);
+  void replace_lost(size_t num_new);
+  // In an elastic job, whose nodes may come and go.
+  bool may_resize() const { return options_.is_elastic() && state_.fixed_by.empty(); }
+  // How many nodes the job may have, and with how many the next generation begins.
+  size_t num_places() const;
+  size_t num_wanted() const;
+  bool is_complete() const;
+  // A node that waits until the generation ends.
+  bool is_newcomer(const Node& node) const;
+  size_t num_newcomers() const;
+  void tell_of_newcomers();
+  bool is_dropped(const std::string& node_id, uint64_t incarnation) const;
+  std::vector<std::string> without_dropped(const Register& message) const;
+  // Whether so many nodes fewer are enough.
+  bool can_drop(size_t count = 1) const;
+  // The running generation ends with the loss of a node, and the next one does without it.
+  void go_on_without(const std::string& node_id, const std::string& reason, LostBy by);
+  // Nodes that were lost and have not come back in time.
+  void drop_late();
+  void drop(const std::string& node_id, const std::string& reason);
+  void tell_dropped(const std::string& node_id, const std::string& reason);
+  void forget_dropped(const std::string& node_id, const std::string& reason);
+  std::string why_not_resize(uint32_t num_ranks) const;
+  // The words for a loss that ends the job, though it is an elastic one.
+  std::string why_over(const std::string& reason) const;
   void begin_generation();
   void give_ranks();
   // Whether all nodes are on one host, as far as their addresses are known.
   bool is_one_host() const;
   void tell_ranks(Peer& peer, bool is_one_host);
   bool hangs(Node& node, bool is_idle);
-  void lose(Node& node, const std::string& reason, LostBy by);
+  void lose(Node& node, const std::string& reason, LostBy by, bool for_good = false);
   void lose_hanging(const std::string& node_id);
   // One more. Returns whether the job survives it.
   bool count_loss();

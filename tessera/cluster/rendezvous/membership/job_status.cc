@@ -30,14 +30,17 @@ std::string JobScheduler::who_is_missing() const {
     return fmt::format("{}{}", fmt::join(ids, ", "),
                        count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "");
   };
-  return fmt::format("{} of {} workers have come{}{}", there.size(), options_.num_workers,
+  return fmt::format("{} of {} workers have come{}{}", there.size(), num_wanted(),
                      there.empty() ? "" : ": " + name(there), missing.empty() ? "" : "; not there: " + name(missing));
 }
 
 JobStatus JobScheduler::status() const {
+  const bool is_running = phase_ == JobPhase::kRunning;
+  const size_t num_workers = is_running ? state_.num_ranks : num_wanted();
+  const size_t num_there = num_present() - num_newcomers();
   JobStatus status{.phase = phase_,
-                   .num_workers = state_.num_workers,
-                   .num_missing = static_cast<uint32_t>(options_.num_workers - static_cast<int>(num_present())),
+                   .num_workers = static_cast<uint32_t>(num_workers),
+                   .num_missing = static_cast<uint32_t>(num_workers - std::min(num_workers, num_there)),
                    .up_ms = static_cast<uint64_t>(now_ms() - started_ms_),
                    .reason = failure_,
                    .nodes = {},

@@ -12,7 +12,7 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS5";
+constexpr std::string_view kStateMagic = "TRS6";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
@@ -46,6 +46,13 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_blob.text(blob.first, kMaxValueName);
     of_blob.text(blob.second, kMaxBlobBytes);
   });
+  fields.number(state.num_ranks);
+  fields.number(state.num_first_ranks);
+  fields.text(state.fixed_by, kMaxReason);
+  fields.list(state.dropped, kMaxNodes, [](Fields& of_node, DroppedNode& node) {
+    of_node.node_id(node.node_id, kMaxNodeId);
+    of_node.number(node.incarnation);
+  });
 }
 
 uint32_t checksum_of(std::string_view bytes) { return crc32c(std::as_bytes(std::span(bytes.data(), bytes.size()))); }
@@ -55,13 +62,15 @@ std::string why_unsound(const SchedulerState& state, size_t num_blobs) {
   std::vector<uint32_t> ranks;
   for (size_t i = 0; i < state.nodes.size(); ++i) {
     const SavedNode& node = state.nodes[i];
-    if (node.rank >= state.num_workers || node.token > state.last_token) return "a node with a rank that cannot be";
+    if (node.rank >= std::max(state.num_workers, state.num_ranks) || node.token > state.last_token)
+      return "a node with a rank that cannot be";
     if (i > 0 && node.node_id <= state.nodes[i - 1].node_id) return "nodes that are not in order";
     ranks.push_back(node.rank);
   }
   std::ranges::sort(ranks);
   if (std::ranges::adjacent_find(ranks) != ranks.end()) return "two nodes with one rank";
-  if (state.num_workers > kMaxNodes) return "more workers than there can be";
+  if (std::max({state.num_workers, state.num_ranks, state.num_first_ranks}) > kMaxNodes)
+    return "more workers than there can be";
   if (state.blobs.size() != num_blobs) return "two states of one name";
   for (const auto& [name, bytes] : state.blobs) {
     const BlobRules* rules = find_blob_rules(name);

@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
 // kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS5", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS6", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,12 @@ struct SavedNode {
   bool is_server = false;  // it keeps parameters
 };
 
+// A node of an elastic job that goes on without it.
+struct DroppedNode {
+  std::string node_id;
+  uint64_t incarnation = 0;  // that does not come back; a newer one may
+};
+
 struct SchedulerState {
   uint32_t num_workers = 0;
   uint64_t generation = 0;
@@ -36,6 +42,11 @@ struct SchedulerState {
   bool is_running = false;                   // the generation has not ended
   std::vector<SavedNode> nodes;              // by node id
   std::map<std::string, std::string> blobs;  // by name
+  // Of an elastic job.
+  uint32_t num_ranks = 0;            // of the newest generation; 0 before the first one
+  uint32_t num_first_ranks = 0;      // of the first one
+  std::string fixed_by;              // why the number of ranks must stay as it is; "": it may change
+  std::vector<DroppedNode> dropped;  // in the order in which they were
 };
 
 // The job's states that the scheduler keeps, and the most bytes of each.

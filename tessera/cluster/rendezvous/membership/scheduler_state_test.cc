@@ -19,7 +19,11 @@ SchedulerState example_state() {
           .num_losses = 3,
           .is_running = true,
           .nodes = {{"a/0", "left", 1, 17, 29, 4, 8, false}, {"b/0", "right", 0, 18, 0, 0, 9, true}},
-          .blobs = {{"seed", "42"}, {"decisions", std::string(1000, 'p')}}};
+          .blobs = {{"seed", "42"}, {"decisions", std::string(1000, 'p')}},
+          .num_ranks = 2,
+          .num_first_ranks = 3,
+          .fixed_by = "its strategies are for 2 ranks",
+          .dropped = {{"c/0", 7}}};
 }
 
 TEST(SchedulerStateFile, ComesBackAndOnlyItsOwnerReadsIt) {
@@ -92,6 +96,12 @@ TEST(SchedulerStateFile, AStateThatCannotBeIsRefused) {
   SchedulerState beyond = example_state();
   beyond.nodes[0].rank = 2;
   EXPECT_EQ(why(beyond), "has a node with a rank that cannot be");
+  SchedulerState grown = example_state();
+  grown.num_ranks = 3;
+  grown.nodes[0].rank = 2;
+  FrameError error;
+  EXPECT_TRUE(parse_scheduler_state(print_scheduler_state(grown), error))
+      << "an elastic job has more ranks than workers";
   SchedulerState unordered = example_state();
   std::swap(unordered.nodes[0], unordered.nodes[1]);
   EXPECT_EQ(why(unordered), "has nodes that are not in order");

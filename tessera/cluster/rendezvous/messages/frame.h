@@ -29,6 +29,8 @@ enum class FrameType : uint8_t {
   kLeave = 7,
   kAskStatus = 8,
   kForgetValue = 9,
+  kResize = 10,
+  kFixRanks = 11,
   // of the scheduler
   kWelcome = 33,
   kAssigned = 34,
@@ -40,6 +42,7 @@ enum class FrameType : uint8_t {
   kRefused = 40,
   kJobEnded = 41,
   kStatus = 42,
+  kNodeDropped = 43,
 };
 
 // Who sends a frame.
@@ -67,7 +70,7 @@ inline constexpr size_t kMaxNodes = 16384;
 // The rules of a type; nullptr for a byte that is none.
 const FrameRules* find_rules(uint8_t type);
 // All types, in the order of their bytes.
-const std::array<FrameRules, 19>& all_rules();
+const std::array<FrameRules, 22>& all_rules();
 
 // A frame whose body nobody has read yet.
 struct RawFrame {

@@ -177,6 +177,12 @@ TEST(Messages, RanksThatNoSchedulerGivesAreNamed) {
   EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 1}}}, own), "ranks of other nodes than this process's");
   EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 1}, {"c", 0}}}, own),
             "ranks of other nodes than this process's");
+  // Of a launcher whose job goes on without some of its nodes.
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"a", 1}}}, own, /*may_lack_some=*/true), "");
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {}}, own, /*may_lack_some=*/true),
+            "ranks of other nodes than this process's");
+  EXPECT_EQ(why_impossible({.size = 4, .nodes = {{"c", 1}}}, own, /*may_lack_some=*/true),
+            "ranks of other nodes than this process's");
 }
 
 }  // namespace

@@ -25,12 +25,14 @@ inline std::vector<Message> message_examples() {
       GetValue{"segment/1/1"},
       SetBlob{"seed", "42"},
       GetBlob{"plan"},
-      Leave{"left-1/0", 7, true, "the shape is wrong"},
+      Leave{"left-1/0", 7, true, "the shape is wrong", true},
       AskStatus{},
       ForgetValue{"segment/1/1"},
-      Welcome{.token = 3, .heartbeat_ms = 3000, .timeout_ms = 30000, .max_restarts = 9},
+      ResizeJob{3},
+      FixRanks{"its strategies split values over 4 ranks"},
+      Welcome{.token = 3, .heartbeat_ms = 3000, .timeout_ms = 30000, .max_restarts = 9, .min_ranks = 2, .is_newcomer = true},
       Assigned{.size = 4, .is_one_host = true, .nodes = {{"left-1/0", 0}, {"left-1/1", 3}}, .num_servers = 1},
-      HeartbeatAnswer{},
+      HeartbeatAnswer{2},
       ValueAnswer{"segment/1/1", "/proc/17/fd/5"},
       BlobAnswer{"seed", true, "42"},
       GenerationEnded{"left-1/0", 2, true, false, 3, "it has said nothing for 30000 ms"},
@@ -44,6 +46,7 @@ inline std::vector<Message> message_examples() {
                 .reason = "",
                 .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, 40, {12, "the callbacks"}}},
                 .blobs = {{"seed", 2}}},
+      NodeDropped{"left-1/0", "it has not come back within 60000 ms"},
   };
 }
 

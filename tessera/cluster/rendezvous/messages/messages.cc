@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -66,6 +67,7 @@ void visit_fields(Fields& fields, Leave& message) {
   fields.number(message.at_ns);
   fields.flag(message.failed);
   fields.text(message.reason, kMaxReason);
+  fields.flag(message.for_good);
 }
 
 template <typename Fields>
@@ -77,11 +79,23 @@ void visit_fields(Fields& fields, ForgetValue& message) {
 }
 
 template <typename Fields>
+void visit_fields(Fields& fields, ResizeJob& message) {
+  fields.number(message.num_ranks);
+}
+
+template <typename Fields>
+void visit_fields(Fields& fields, FixRanks& message) {
+  fields.text(message.reason, kMaxReason);
+}
+
+template <typename Fields>
 void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.token);
   fields.number(message.heartbeat_ms);
   fields.number(message.timeout_ms);
   fields.number(message.max_restarts);
+  fields.number(message.min_ranks);
+  fields.flag(message.is_newcomer);
 }
 
 template <typename Fields>
@@ -96,7 +110,9 @@ void visit_fields(Fields& fields, Assigned& message) {
 }
 
 template <typename Fields>
-void visit_fields(Fields& /*fields*/, HeartbeatAnswer& /*message*/) {}
+void visit_fields(Fields& fields, HeartbeatAnswer& message) {
+  fields.number(message.num_newcomers);
+}
 
 template <typename Fields>
 void visit_fields(Fields& fields, ValueAnswer& message) {
@@ -163,6 +179,12 @@ void visit_fields(Fields& fields, JobStatus& message) {
   });
 }
 
+template <typename Fields>
+void visit_fields(Fields& fields, NodeDropped& message) {
+  fields.node_id(message.node_id, kMaxNodeId);
+  fields.text(message.reason, kMaxReason);
+}
+
 template <typename Body>
 std::optional<Message> parse_body(const RawFrame& frame, FrameError& error) {
   Body message;
@@ -200,7 +222,7 @@ std::optional<Message> parse_message(const RawFrame& frame, FrameError& error) {
   return kParsers[index](frame, error);
 }
 
-std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids) {
+std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids, bool may_lack_some) {
   if (assigned.size == 0 || assigned.size > kMaxNodes) return fmt::format("a job of {} ranks", assigned.size);
   std::set<std::string> given;
   for (const NodeRank& node : assigned.nodes) {
@@ -208,7 +230,8 @@ std::string why_impossible(const Assigned& assigned, const std::vector<std::stri
     given.insert(node.node_id);
   }
   const std::set<std::string> own(node_ids.begin(), node_ids.end());
-  return given == own ? "" : "ranks of other nodes than this process's";
+  const bool are_own = may_lack_some ? !given.empty() && std::ranges::includes(own, given) : given == own;
+  return are_own ? "" : "ranks of other nodes than this process's";
 }
 
 std::string_view name_of(PeerRole role) {

@@ -78,6 +78,8 @@ struct Leave {
   uint64_t at_ns = 0;  // when, by the clock of Register::started_ns: of what has started since it says nothing
   bool failed = false;
   std::string reason;
+  // It does not come back, as where its machine is taken away: an elastic job goes on without it at once.
+  bool for_good = false;
 };
 
 // Asks for Status.
@@ -88,13 +90,27 @@ struct ForgetValue {
   std::string name;
 };
 
+// Gives an elastic job this number of ranks now. Answered by JobStatus, or refused.
+struct ResizeJob {
+  uint32_t num_ranks = 0;
+};
+
+// Says that what the job trains cannot go on with another number of ranks, and why.
+struct FixRanks {
+  std::string reason;
+};
+
 // Answers Register.
 struct Welcome {
   uint64_t token = 0;
   uint32_t heartbeat_ms = 0;  // so often the peer shows that it lives
   uint32_t timeout_ms = 0;    // after so long without it is lost
-  // So often a node may be lost and the job goes on, in another generation. 0: a loss is its end.
+  // So often a node may be lost and the job goes on, in another generation, when it is back.
   uint64_t max_restarts = 0;
+  // The least number of ranks of an elastic job. 0: it is none, and without restarts a loss is its end.
+  uint32_t min_ranks = 0;
+  // Of an elastic job that runs: the peer's nodes get ranks when the generation ends.
+  bool is_newcomer = false;
 };
 
 // NodeRank says which rank a node has.
@@ -112,7 +128,9 @@ struct Assigned {
 };
 
 // Answers Heartbeat.
-struct HeartbeatAnswer {};
+struct HeartbeatAnswer {
+  uint32_t num_newcomers = 0;  // nodes that wait until the generation ends
+};
 
 // Answers GetValue.
 struct ValueAnswer {
@@ -187,10 +205,16 @@ struct JobStatus {
   std::vector<BlobStatus> blobs;
 };
 
+// Tells a launcher that an elastic job goes on without one of its nodes: its process is not started again.
+struct NodeDropped {
+  std::string node_id;
+  std::string reason;
+};
+
 // In the order of all_rules().
 using Message = std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, ForgetValue,
-                             Welcome, Assigned, HeartbeatAnswer, ValueAnswer, BlobAnswer, GenerationEnded, Fenced,
-                             Refused, JobEnded, JobStatus>;
+                             ResizeJob, FixRanks, Welcome, Assigned, HeartbeatAnswer, ValueAnswer, BlobAnswer,
+                             GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
 
 FrameType type_of(const Message& message);
 // The frame of a message. Texts that are longer than their field are cut.
@@ -199,8 +223,9 @@ std::string print_message(const Message& message, uint64_t generation);
 std::optional<Message> parse_message(const RawFrame& frame, FrameError& error);
 
 // Why a peer of these nodes cannot be told these ranks: a size that no job has, a rank beyond it, other nodes than its
-// own. "" where it can.
-std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids);
+// own, or not all of them. `may_lack_some`: in an elastic job some of them may have been dropped. "" where it can.
+std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids,
+                           bool may_lack_some = false);
 
 // How these are called in texts and in JSON.
 std::string_view name_of(PeerRole role);

@@ -1,0 +1,194 @@
+// How the nodes of an elastic job come and go while it goes on.
+#include <algorithm>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/membership/job_parts.h"
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+
+namespace tessera::cluster::rendezvous {
+
+size_t JobScheduler::num_places() const {
+  if (!options_.is_elastic()) return static_cast<size_t>(options_.num_workers);
+  if (may_resize()) return static_cast<size_t>(options_.max_ranks);
+  return state_.num_ranks;
+}
+
+size_t JobScheduler::num_wanted() const {
+  if (!may_resize()) return num_places();
+  const int least = state_.generation == 0 ? options_.num_workers : options_.min_ranks;
+  return std::max(nodes_.size(), static_cast<size_t>(least));
+}
+
+bool JobScheduler::is_complete() const { return num_present() == num_wanted(); }
+
+bool JobScheduler::is_newcomer(const Node& node) const { return phase_ == JobPhase::kRunning && !node.rank; }
+
+size_t JobScheduler::num_newcomers() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      nodes_, [&](const auto& entry) { return is_newcomer(entry.second) && entry.second.is_present(); }));
+}
+
+// At once, for the job may save next before it shows that it lives.
+void JobScheduler::tell_of_newcomers() {
+  const auto count = static_cast<uint32_t>(num_newcomers());
+  for (const auto& [id, peer] : peers_) {
+    if (peer.role == PeerRole::kWorker) tell(id, HeartbeatAnswer{count});
+  }
+}
+
+bool JobScheduler::is_dropped(const std::string& node_id, uint64_t incarnation) const {
+  return std::ranges::any_of(state_.dropped, [&](const DroppedNode& node) {
+    return node.node_id == node_id && node.incarnation == incarnation;
+  });
+}
+
+// A launcher that connects again speaks for those of its nodes that are left.
+std::vector<std::string> JobScheduler::without_dropped(const Register& message) const {
+  std::vector<std::string> rest;
+  std::ranges::copy_if(message.node_ids, std::back_inserter(rest),
+                       [&](const std::string& id) { return !is_dropped(id, message.incarnation); });
+  return rest;
+}
+
+bool JobScheduler::can_drop(size_t count) const {
+  return may_resize() && state_.generation > 0 && nodes_.size() >= static_cast<size_t>(options_.min_ranks) + count;
+}
+
+void JobScheduler::go_on_without(const std::string& node_id, const std::string& reason, LostBy by) {
+  // Before the end of the generation, at which a launcher starts again what it has not heard this of.
+  tell_dropped(node_id, reason);
+  end_generation(node_id, /*is_lost=*/true, reason, by);
+  forget_dropped(node_id, reason);
+  if (is_complete()) begin_generation();
+}
+
+void JobScheduler::drop_late() {
+  if (phase_ != JobPhase::kWaiting || state_.generation == 0) return;
+  std::vector<std::string> late;
+  for (const auto& [id, node] : nodes_) {
+    if (node.is_lost && now_ms() - node.lost_ms >= options_.rank_timeout_ms) late.push_back(id);
+  }
+  for (const std::string& id : late) {
+    if (phase_ != JobPhase::kWaiting || !can_drop()) return;
+    drop(id, fmt::format("it has not come back within {} ms", options_.rank_timeout_ms));
+  }
+}
+
+// While the others meet for the next generation, which may be complete then.
+void JobScheduler::drop(const std::string& node_id, const std::string& reason) {
+  news_.push_back(fmt::format("the job goes on without {}: {}", named(node_id), reason));
+  tell_dropped(node_id, reason);
+  forget_dropped(node_id, reason);
+  if (is_complete()) begin_generation();
+}
+
+// Their launchers hear of it, for they may have started them again.
+void JobScheduler::replace_lost(size_t num_new) {
+  std::vector<std::string> lost;
+  for (const auto& [id, node] : nodes_) {
+    const bool is_full = nodes_.size() - lost.size() + num_new > num_places();
+    if (is_full && node.is_lost) lost.push_back(id);
+  }
+  for (const std::string& id : lost) {
+    tell_dropped(id, "another one has taken its place");
+    forget_dropped(id, "another one has taken its place");
+  }
+}
+
+void JobScheduler::tell_dropped(const std::string& node_id, const std::string& reason) {
+  Node& node = nodes_.at(node_id);
+  node.is_dropped = true;
+  if (node.launcher != 0) tell(node.launcher, NodeDropped{node_id, reason});
+}
+
+void JobScheduler::forget_dropped(const std::string& node_id, const std::string& reason) {
+  const auto found = nodes_.find(node_id);
+  const PeerId worker = found->second.worker;
+  if (state_.dropped.size() >= kMaxNodes) state_.dropped.erase(state_.dropped.begin());
+  state_.dropped.push_back({node_id, found->second.incarnation});
+  nodes_.erase(found);
+  record();
+  if (worker != 0) tell(worker, Fenced{fmt::format("the job goes on without node {}: {}", node_id, reason)}, true);
+}
+
+std::string JobScheduler::why_over(const std::string& reason) const {
+  if (!options_.is_elastic()) return reason;
+  if (state_.generation == 0) return reason;
+  if (!state_.fixed_by.empty()) {
+    return fmt::format("{}; the job cannot go on with another number of ranks: {}", reason, state_.fixed_by);
+  }
+  return fmt::format("{}; the job needs {} ranks at least", reason, options_.min_ranks);
+}
+
+void JobScheduler::take(Peer& peer, const FixRanks& message) {
+  if (!options_.is_elastic() || !state_.fixed_by.empty() || peer.generation < state_.generation) return;
+  const std::string reason = message.reason.empty() ? "its ranks say so" : message.reason;
+  if (state_.num_ranks != state_.num_first_ranks) {
+    return end_job(/*failed=*/true, "",
+                   fmt::format("there are {} ranks, the job has begun with {}, and its training cannot go on with "
+                               "another number: {}",
+                               state_.num_ranks, state_.num_first_ranks, reason));
+  }
+  state_.fixed_by = reason;
+  is_dirty_ = true;
+  news_.push_back(fmt::format("the job's number of ranks stays {}: {}", state_.num_ranks, reason));
+  std::vector<PeerId> newcomers;
+  for (const auto& [id, node] : nodes_) {
+    if (!is_newcomer(node)) continue;
+    for (const PeerId of_node : {node.worker, node.launcher}) {
+      if (of_node != 0) newcomers.push_back(of_node);
+    }
+  }
+  std::erase_if(nodes_, [&](const auto& entry) { return is_newcomer(entry.second); });
+  std::ranges::sort(newcomers);
+  newcomers.erase(std::ranges::unique(newcomers).begin(), newcomers.end());
+  for (const PeerId id : newcomers) {
+    refuse(peers_.at(id), fmt::format("the job's number of ranks stays {}: {}", state_.num_ranks, reason));
+  }
+}
+
+std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
+  if (!options_.is_elastic()) {
+    return fmt::format("the job has {} ranks, and their number stays: its scheduler was started without --min_ranks",
+                       state_.num_workers);
+  }
+  if (!state_.fixed_by.empty()) {
+    return fmt::format("the job's number of ranks stays {}: {}", state_.num_ranks, state_.fixed_by);
+  }
+  if (phase_ != JobPhase::kRunning) return fmt::format("the job is {}: it is resized while it runs", name_of(phase_));
+  if (num_ranks < static_cast<uint32_t>(options_.min_ranks) || num_ranks > static_cast<uint32_t>(options_.max_ranks)) {
+    return fmt::format("the job has from {} to {} ranks, got {}", options_.min_ranks, options_.max_ranks, num_ranks);
+  }
+  if (num_newcomers() > 0 && num_ranks != state_.num_ranks + num_newcomers()) {
+    return fmt::format("the job has {} ranks, and {} wait to be taken in: it can be resized to {}, got {}",
+                       state_.num_ranks, num_newcomers(), state_.num_ranks + num_newcomers(), num_ranks);
+  }
+  if (num_newcomers() == 0 && num_ranks > state_.num_ranks) {
+    return fmt::format(
+        "the job has {} ranks, and none wait to be taken in: start {} more by `tessera run --join` first",
+        state_.num_ranks, num_ranks - state_.num_ranks);
+  }
+  return "";
+}
+
+void JobScheduler::take(Peer& peer, const ResizeJob& message) {
+  if (!may_be(peer.identity, PeerRole::kWorker)) return refuse(peer, "its certificate does not let it resize the job");
+  if (const std::string why = why_not_resize(message.num_ranks); !why.empty()) return refuse(peer, why);
+  if (message.num_ranks != state_.num_ranks) {
+    const std::string reason =
+        fmt::format("the job is resized from {} to {} ranks", state_.num_ranks, message.num_ranks);
+    // Those with the highest ranks leave.
+    std::vector<std::string> leaving;
+    for (const auto& [id, node] : nodes_) {
+      if (node.rank && *node.rank >= message.num_ranks) leaving.push_back(id);
+    }
+    for (const std::string& id : leaving) tell_dropped(id, reason);
+    end_generation("", /*is_lost=*/false, reason);
+    for (const std::string& id : leaving) forget_dropped(id, reason);
+    if (is_complete()) begin_generation();
+  }
+  tell(peer.id, status());
+}
+
+}  // namespace tessera::cluster::rendezvous

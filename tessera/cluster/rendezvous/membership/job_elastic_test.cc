@@ -1,0 +1,330 @@
+// Claims about the membership of elastic jobs, on a clock that stands still until it is moved.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/rendezvous/membership/job_scheduler.h"
+#include "tessera/cluster/rendezvous/membership/test_scheduler.h"
+
+namespace tessera::cluster::rendezvous {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr SchedulerOptions kElastic = {.num_workers = 4, .min_ranks = 2, .max_ranks = 6, .rank_timeout_ms = 2000};
+
+SchedulerOptions with_restarts(int64_t max_restarts) {
+  SchedulerOptions options = kElastic;
+  options.max_restarts = max_restarts;
+  return options;
+}
+
+// Four nodes whose processes have begun at `started_ns`.
+std::vector<PeerId> four(Job& job, uint64_t started_ns = 1) {
+  std::vector<PeerId> peers;
+  for (const char* id : {"a", "b", "c", "d"}) peers.push_back(job.begin(id, started_ns));
+  return peers;
+}
+
+Leave killed(const std::string& node_id, uint64_t at_ns) {
+  return {.node_id = node_id, .at_ns = at_ns, .failed = true, .reason = "killed by SIGKILL"};
+}
+
+uint32_t size_of(Job& job, PeerId peer) {
+  const auto* assigned = job.last_of<Assigned>(peer);
+  return assigned == nullptr ? 0 : assigned->size;
+}
+
+TEST(ElasticJob, ANodeThatIsNotBackInTimeIsDroppedAndTheOthersGoOnWithDenseRanks) {
+  Job job(with_restarts(9));
+  const PeerId launcher = job.launch({"b"});
+  const auto peers = four(job);
+  ASSERT_EQ(job.scheduler.generation(), 1U);
+  job.say(launcher, killed("b", 2));
+  EXPECT_EQ(job.last_of<NodeDropped>(launcher), nullptr) << "it may come back";
+  const std::vector<PeerId> anew = {job.begin("a", 3), job.begin("c", 3), job.begin("d", 3)};
+  job.pass(1900);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.pass(200);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_THAT((std::vector<int>{job.rank_of(anew[0]), job.rank_of(anew[1]), job.rank_of(anew[2])}),
+              ElementsAre(0, 1, 2));
+  EXPECT_EQ(size_of(job, anew[0]), 3U);
+  ASSERT_NE(job.last_of<NodeDropped>(launcher), nullptr);
+  EXPECT_EQ(job.last_of<NodeDropped>(launcher)->reason, "it has not come back within 2000 ms");
+  // What the launcher says of its end comes late, and is no loss.
+  job.say(launcher, killed("b", 5));
+  EXPECT_EQ(job.refusal_of(launcher), "");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+}
+
+TEST(ElasticJob, ANodeThatIsBackInTimeHasItsRank) {
+  Job job(with_restarts(9));
+  const auto peers = four(job);
+  job.say(peers[1], killed("b", 2));
+  job.begin("a", 3);
+  job.begin("c", 3);
+  job.begin("d", 3);
+  job.pass(1900);
+  const PeerId back = job.join("b", 2);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(job.rank_of(back), 1);
+  EXPECT_EQ(size_of(job, back), 4U);
+}
+
+TEST(ElasticJob, WithoutRestartsLeftItGoesOnAtOnceAndTheLauncherHearsThatFirst) {
+  Job job(kElastic);
+  const PeerId launcher = job.launch({"b"});
+  const auto peers = four(job);
+  job.scheduler.take_news();
+  job.say(launcher, killed("b", 2));
+  const auto& heard = job.heard[launcher];
+  ASSERT_GE(heard.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<NodeDropped>(heard[heard.size() - 2].message));
+  EXPECT_TRUE(std::holds_alternative<GenerationEnded>(heard.back().message)) << "at which it starts what it may";
+  EXPECT_THAT(job.scheduler.take_news(), ElementsAre("node b (rank 1 at left) is lost: killed by SIGKILL; generation 1 "
+                                                     "has ended (the job goes on without it)"));
+  const PeerId a = job.begin("a", 3);
+  job.begin("c", 3);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.begin("d", 3);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(size_of(job, a), 3U);
+  EXPECT_EQ(job.scheduler.status().num_workers, 3U);
+  EXPECT_EQ(job.scheduler.status().num_missing, 0U);
+}
+
+TEST(ElasticJob, ASilentNodeOfWhichTheOthersHaveHeardFirstIsALossToo) {
+  for (const int64_t restarts : {0, 1}) {
+    Job job(with_restarts(restarts));
+    const auto peers = four(job);
+    job.scheduler.disconnect(peers[3]);
+    const PeerId a = job.begin("a", 3);  // it has heard from d's connection that its process has ended
+    job.begin("b", 3);
+    job.begin("c", 3);
+    job.pass(5100);
+    EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+    EXPECT_EQ(job.scheduler.generation(), restarts == 0 ? 2U : 1U);
+    job.pass(2000);
+    EXPECT_EQ(job.scheduler.generation(), 2U);
+    EXPECT_EQ(size_of(job, a), 3U);
+  }
+}
+
+TEST(ElasticJob, TwoMoreLossesEndWhatNeedsTwoRanks) {
+  Job job(kElastic);
+  uint64_t now = 1;
+  std::vector<std::string> left = {"a", "b", "c", "d"};
+  for (const size_t size : {4U, 3U, 2U}) {
+    std::vector<PeerId> peers;
+    for (const std::string& id : left) peers.push_back(job.begin(id, now));
+    ASSERT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+    EXPECT_EQ(size_of(job, peers[0]), size);
+    job.say(peers.back(), killed(left.back(), ++now));
+    left.pop_back();
+    ++now;
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_EQ(job.scheduler.failure(), "node b failed: killed by SIGKILL; the job needs 2 ranks at least");
+}
+
+TEST(ElasticJob, WhoComesWhileItRunsIsTakenInWhenTheOthersBeginAnew) {
+  Job job(kElastic);
+  const auto peers = four(job);
+  const PeerId launcher = job.launch({"bb/0", "bb/1"});
+  EXPECT_TRUE(job.last_of<Welcome>(launcher)->is_newcomer);
+  EXPECT_EQ(job.last_of<Assigned>(launcher), nullptr);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning) << "nobody is disturbed";
+  EXPECT_EQ(job.last_of<GenerationEnded>(peers[0]), nullptr);
+  ASSERT_NE(job.last_of<HeartbeatAnswer>(peers[3]), nullptr) << "it hears of them at once";
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[3])->num_newcomers, 2U);
+  EXPECT_EQ(job.refusal_of(job.join("e")), "the job has up to 6 workers, and all places are taken");
+
+  const auto anew = four(job, 3);  // after the next save
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(size_of(job, launcher), 6U);
+  ASSERT_EQ(job.last_of<Assigned>(launcher)->nodes.size(), 2U);
+  EXPECT_EQ(job.last_of<Assigned>(launcher)->nodes[0].rank, 2U) << "in the order of node ids";
+  EXPECT_EQ(job.rank_of(anew[3]), 5);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+  const PeerId worker = job.join("bb/1");
+  EXPECT_EQ(job.rank_of(worker), 3);
+}
+
+TEST(ElasticJob, WhoTakesThePlaceOfALostNodeIsWaitedForInItsStead) {
+  SchedulerOptions options = with_restarts(9);
+  options.max_ranks = 4;
+  Job job(options);
+  const PeerId launcher = job.launch({"c", "d"});
+  const auto peers = four(job);
+  job.say(launcher, killed("d", 2));
+  const PeerId a = job.begin("a", 3);
+  job.begin("b", 3);
+  job.begin("c", 3);
+  job.join("e");
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(size_of(job, a), 4U);
+  EXPECT_NE(job.last_of<NodeDropped>(launcher), nullptr);
+  EXPECT_NE(job.last_of<Fenced>(job.begin("d", 4)), nullptr) << "its launcher has started it again meanwhile";
+  job.say(launcher, killed("d", 5));
+  EXPECT_EQ(job.refusal_of(launcher), "");
+}
+
+TEST(ElasticJob, ANewcomerThatGoesAgainHarmsNobody) {
+  Job job(kElastic);
+  four(job);
+  const PeerId launcher = job.launch({"e"});
+  job.scheduler.disconnect(launcher);
+  for (int i = 0; i < 6; ++i) job.pass(1000);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(job.scheduler.status().nodes.size(), 4U);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+}
+
+TEST(ElasticJob, AProcessThatWasDroppedStaysOutAndANewOneIsANewcomer) {
+  Job job(kElastic);
+  const PeerId launcher = job.launch({"c", "d"});
+  const auto peers = four(job);
+  job.say(launcher, killed("d", 2));
+  for (const char* id : {"a", "b", "c"}) job.begin(id, 3);
+  ASSERT_EQ(job.scheduler.generation(), 2U);
+  const PeerId late = job.begin("d", 4);
+  ASSERT_NE(job.last_of<Fenced>(late), nullptr);
+  EXPECT_EQ(job.last_of<Fenced>(late)->reason, "the job goes on without node d");
+  // The same is so for another scheduler, which has what this one has written; a launcher that comes again speaks for
+  // those of its nodes that are left.
+  FrameError error;
+  const auto saved = parse_scheduler_state(print_scheduler_state(job.scheduler.state()), error);
+  ASSERT_TRUE(saved) << error.what;
+  Job again(kElastic, *saved);
+  const PeerId back = again.launch({"c", "d"});
+  EXPECT_EQ(again.refusal_of(back), "");
+  ASSERT_EQ(again.last_of<Assigned>(back)->nodes.size(), 1U);
+  EXPECT_EQ(again.last_of<Assigned>(back)->nodes[0].rank, 2U);
+  EXPECT_EQ(size_of(again, back), 3U);
+  EXPECT_NE(again.last_of<Fenced>(again.begin("d", 5, 2)), nullptr);
+  const PeerId newer = again.join("d", 2);
+  EXPECT_TRUE(again.last_of<Welcome>(newer)->is_newcomer);
+}
+
+TEST(ElasticJob, WhoLeavesForGoodIsNoLoss) {
+  Job job(with_restarts(9));
+  const PeerId launcher = job.launch({"d"});
+  const auto peers = four(job);
+  job.say(peers[3], Leave{.node_id = "d", .at_ns = 2, .failed = true, .reason = "told to end", .for_good = true});
+  EXPECT_NE(job.last_of<NodeDropped>(launcher), nullptr);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+  for (const char* id : {"a", "b", "c"}) job.begin(id, 3);
+  EXPECT_EQ(job.scheduler.generation(), 2U) << "nobody waits for it";
+}
+
+TEST(ElasticJob, ByHandTheHighestRanksLeaveAndNewcomersAreTakenInAtOnce) {
+  Job job(kElastic);
+  const PeerId launcher = job.launch({"c", "d"});
+  const auto peers = four(job);
+  const PeerId by_hand = job.connect();
+  job.say(by_hand, ResizeJob{2});
+  EXPECT_EQ(job.refusal_of(by_hand), "");
+  ASSERT_NE(job.last_of<JobStatus>(by_hand), nullptr);
+  EXPECT_EQ(job.last_of<JobStatus>(by_hand)->num_missing, 2U) << "they begin anew";
+  EXPECT_EQ(job.last_of<Fenced>(peers[3])->reason,
+            "the job goes on without node d: the job is resized from 4 to 2 ranks");
+  EXPECT_NE(job.last_of<NodeDropped>(launcher), nullptr);
+  const PeerId a = job.begin("a", 3);
+  job.begin("b", 3);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(size_of(job, a), 2U);
+
+  job.launch({"e", "f"});
+  job.say(by_hand, ResizeJob{4});
+  EXPECT_EQ(job.last_of<GenerationEnded>(a)->reason, "the job is resized from 2 to 4 ranks");
+  EXPECT_FALSE(job.last_of<GenerationEnded>(a)->is_lost);
+  job.begin("a", 5);
+  const PeerId b = job.begin("b", 5);
+  EXPECT_EQ(job.scheduler.generation(), 3U);
+  EXPECT_EQ(size_of(job, b), 4U);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+}
+
+TEST(ElasticJob, ANumberThatItCannotHaveIsRefusedWithTheReason) {
+  const auto refusal = [](Job& job, uint32_t num_ranks, const PeerIdentity& identity = {}) {
+    const PeerId peer = job.connect(identity);
+    job.say(peer, ResizeJob{num_ranks});
+    return job.refusal_of(peer);
+  };
+  Job fixed({.num_workers = 1});
+  fixed.join("a");
+  EXPECT_EQ(refusal(fixed, 1),
+            "the job has 1 ranks, and their number stays: its scheduler was started without --min_ranks");
+  Job job(kElastic);
+  EXPECT_EQ(refusal(job, 3), "the job is waiting: it is resized while it runs");
+  four(job);
+  EXPECT_EQ(refusal(job, 1), "the job has from 2 to 6 ranks, got 1");
+  EXPECT_EQ(refusal(job, 7), "the job has from 2 to 6 ranks, got 7");
+  EXPECT_THAT(refusal(job, 5), HasSubstr("none wait to be taken in: start 1 more by `tessera run --join` first"));
+  EXPECT_EQ(refusal(job, 3, {true, CertificateRole::kObserver, "*"}), "its certificate does not let it resize the job");
+  job.launch({"e", "f"});
+  EXPECT_THAT(refusal(job, 5), HasSubstr("2 wait to be taken in: it can be resized to 6, got 5"));
+  EXPECT_EQ(job.scheduler.generation(), 1U);
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
+TEST(ElasticJob, WhatCannotGoOnWithOtherRanksWaitsForThemOrEndsAndSaysWhy) {
+  for (const int64_t restarts : {0, 1}) {
+    Job job(with_restarts(restarts));
+    const auto peers = four(job);
+    const PeerId newcomer = job.launch({"e"});
+    job.say(peers[0], FixRanks{"its strategies are for 4 ranks"});
+    EXPECT_THAT(job.refusal_of(newcomer),
+                HasSubstr("the job's number of ranks stays 4: its strategies are for 4 ranks"));
+    job.say(peers[1], killed("b", 2));
+    if (restarts == 0) {
+      EXPECT_EQ(job.scheduler.failure(),
+                "node b failed: killed by SIGKILL; the job cannot go on with another number of ranks: its strategies "
+                "are for 4 ranks");
+      continue;
+    }
+    for (const char* id : {"a", "c", "d"}) job.begin(id, 3);
+    job.pass(10000);
+    job.beat({peers[0]});
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "as long as it takes to join";
+    job.join("b", 2);
+    EXPECT_EQ(job.scheduler.generation(), 2U);
+  }
+}
+
+TEST(ElasticJob, WhatHasLostARankBeforeItSaysThatItNeedsItEnds) {
+  Job job(kElastic);
+  const auto peers = four(job);
+  job.say(peers[3], killed("d", 2));
+  const PeerId a = job.begin("a", 3);
+  job.begin("b", 3);
+  job.begin("c", 3);
+  job.say(a, FixRanks{"it trains in semi_auto_parallel"});
+  EXPECT_EQ(job.scheduler.failure(),
+            "there are 3 ranks, the job has begun with 4, and its training cannot go on with another number: it trains "
+            "in semi_auto_parallel");
+}
+
+TEST(ElasticJob, ItIsFinishedWhenThoseHaveLeftThatAreThere) {
+  Job job(kElastic);
+  const auto peers = four(job);
+  job.say(peers[3], killed("d", 2));
+  std::vector<PeerId> left;
+  for (const char* id : {"a", "b", "c"}) left.push_back(job.begin(id, 3));
+  const PeerId newcomer = job.launch({"e"});
+  job.say(left[0], Leave{.node_id = "a", .at_ns = 4});
+  job.say(left[1], Leave{.node_id = "b", .at_ns = 4});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  job.say(left[2], Leave{.node_id = "c", .at_ns = 4});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFinished);
+  EXPECT_NE(job.last_of<JobEnded>(newcomer), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera::cluster::rendezvous
