@@ -111,6 +111,13 @@ bool Training::count_batch() {
   return true;
 }
 
+namespace {
+
+// Whether the job may go on with another number of ranks.
+bool is_elastic(cluster::Context& context) { return context.recovery() != nullptr && context.recovery()->is_elastic(); }
+
+}  // namespace
+
 // One call of train(): what it reads, what is compiled for that, and how far it has come.
 class Training::TrainCall {
  public:
@@ -131,8 +138,14 @@ class Training::TrainCall {
   // What is compiled for the next batch, which is in its inputs.
   session::Executable& read_batch();
   void compile_full();
-  // After a step. Where a rank was told to end, all save; who ends throws cluster::Terminated then.
-  void end_if_told(const Callbacks& callbacks);
+  // After a step. Where a rank was told to end, all save; who ends throws cluster::Terminated then. `may_keep`: no
+  // callback of the step is still due.
+  void end_if_told(const Callbacks& callbacks, bool may_keep);
+  // Tells an elastic job where it cannot go on with another number of ranks.
+  void fix_ranks();
+  // In an elastic job, at the end of an epoch and after a step that was saved: where ranks wait to be taken in, all
+  // throw cluster::Resizing.
+  void take_in_newcomers(bool is_end_of_epoch);
 
   Training& t_;
   const Mode& mode_;
@@ -148,7 +161,8 @@ class Training::TrainCall {
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full_;
   int64_t num_doubts_ = 0;
   std::optional<data::BatchIterator> batches_;
-  std::optional<EndAgreement> end_;  // where a callback can save
+  std::optional<EndAgreement> end_;  // where a callback can save, or the job goes on without who ends
+  int64_t num_saves_ = 0;            // when it was asked last who waits to be taken in
 };
 
 bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks) {
@@ -158,6 +172,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   full_rows_ = mode_.global_rows(dataset_, dataset_.get_batch_size());
   full_inputs_ = input_specs(dataset_, full_rows_);
   compile_full();
+  fix_ranks();
   if (find_kept(callbacks) == KeptTraining::Found::kDone) return false;
   t_.find_place_in(dataset_, full_rows_);
   t_.core_.values->compare_new();
@@ -213,7 +228,8 @@ void Training::TrainCall::compile_full() {
 void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   size_t num_begun = 0;
   const bool any_saves = std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
-  if (any_saves) end_.emplace(t_.core_.context, mode_.is_shared());
+  if (any_saves || is_elastic(t_.core_.context)) end_.emplace(t_.core_.context, mode_.is_shared());
+  num_saves_ = t_.saver_.num_saves();
   try {
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
     for (int64_t epoch = epochs_done_; epoch < context_.num_epochs && !context_.stop_requested; ++epoch) {
@@ -239,20 +255,46 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
     const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
     run_micro_batches(is_reported);
     if (!is_reported) {
-      end_if_told(callbacks);
+      end_if_told(callbacks, /*may_keep=*/false);
       continue;
     }
     in_loop = 0;
     call_each(callbacks, &Callback::step_end);
     // What follows on the last step of an epoch, and of the training, belongs to it: it is done again with the step.
-    if (context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested) t_.kept_.keep();
-    end_if_told(callbacks);
+    const bool is_done = context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested;
+    if (is_done) t_.kept_.keep();
+    end_if_told(callbacks, is_done);
+    if (is_done) take_in_newcomers(/*is_end_of_epoch=*/false);
   }
   call_each(callbacks, &Callback::epoch_end);
-  if (epoch_ < context_.num_epochs && !context_.stop_requested) t_.kept_.keep();
+  if (epoch_ == context_.num_epochs || context_.stop_requested) return;
+  t_.kept_.keep();
+  take_in_newcomers(/*is_end_of_epoch=*/true);
 }
 
-void Training::TrainCall::end_if_told(const Callbacks& callbacks) {
+void Training::TrainCall::fix_ranks() {
+  if (!is_elastic(t_.core_.context)) return;
+  const std::string why = mode_.why_fixed(dataset_);
+  if (!why.empty()) t_.core_.context.recovery()->fix_ranks(why);
+}
+
+void Training::TrainCall::take_in_newcomers(bool is_end_of_epoch) {
+  cluster::Context& context = t_.core_.context;
+  const bool has_saved = t_.saver_.num_saves() != std::exchange(num_saves_, t_.saver_.num_saves());
+  if (!is_elastic(context) || (!has_saved && !is_end_of_epoch)) return;
+  int64_t waiting = context.recovery()->num_newcomers();
+  const bool are_several = context.size() > 1 && mode_.is_shared();
+  if (are_several) context.world().all_reduce(&waiting, 1, DType::kI64, comm::ReduceOp::kMax, "who joins the job");
+  if (waiting == 0) return;
+  t_.saver_.finish();
+  t_.kept_.keep_now();
+  // Who begins anew lets go of the others: all must have come so far.
+  if (are_several) context.world().barrier("taking ranks in");
+  throw cluster::Resizing(
+      fmt::format("after step {} {} more rank{} taken in", context_.step, waiting, waiting == 1 ? " is" : "s are"));
+}
+
+void Training::TrainCall::end_if_told(const Callbacks& callbacks, bool may_keep) {
   const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
   if (!end_ || is_last || context_.stop_requested || !end_->is_time_to_save()) return;
   std::string saved;
@@ -260,20 +302,23 @@ void Training::TrainCall::end_if_told(const Callbacks& callbacks) {
     const auto path = callback->save_before_end(context_);
     if (!path.empty()) saved += (saved.empty() ? "" : ", ") + path;
   }
+  const bool goes_on = is_elastic(t_.core_.context);
+  if (goes_on && may_keep) t_.kept_.keep_now();
+  const std::string where = saved.empty() ? "" : fmt::format(", which is saved as {}", saved);
   // Whose process ends tells the others so: all must have saved by then.
   if (mode_.is_shared()) t_.core_.context.world().barrier("end of training");
   const bool ends = end_->ends();
   const bool speaks = t_.core_.context.rank() == 0 || !mode_.is_shared();
   if (!ends) {
     if (speaks) {
-      log_warning(
-          "a rank ends by SIGTERM after epoch {}, step {}, which is saved as {}; the training goes on when it is back",
-          context_.epoch, context_.step_in_epoch, saved);
+      log_warning("a rank ends by SIGTERM after epoch {}, step {}{}; the training goes on {}", context_.epoch,
+                  context_.step_in_epoch, where, goes_on ? "without it" : "when it is back");
     }
     return;
   }
-  const auto message = fmt::format("SIGTERM ends the training after epoch {}, step {}: it is saved as {}",
-                                   context_.epoch, context_.step_in_epoch, saved);
+  if (goes_on) t_.core_.context.recovery()->leave_for_good();
+  const auto message = fmt::format("SIGTERM ends the training after epoch {}, step {}{}", context_.epoch,
+                                   context_.step_in_epoch, saved.empty() ? "" : ": it is saved as " + saved);
   if (speaks) log_warning("{}", message);
   throw cluster::Terminated(message);
 }

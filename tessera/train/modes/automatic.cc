@@ -17,9 +17,19 @@ class Automatic final : public SemiAutomatic {
     options.search.memory_limit_bytes = options_.session.memory_limit_bytes;
     options.search.partition = options_.session.partition;
     plan_ = plan_automatically(context_, graph, options);
+    has_strategies_ = false;
+    for (int node = 0; node < graph.num_nodes(); ++node) {
+      has_strategies_ = has_strategies_ || !graph.node(node).strategy.empty();
+    }
     return SemiAutomatic::plan_training(session, graph, inputs);
   }
   std::shared_ptr<const compiler::PlanRecord> plan() const override { return plan_; }
+  std::string why_fixed(const data::Dataset& dataset) const override {
+    if (!options_.automatic.load_file.empty()) return "its plan is that of a file";
+    if (has_strategies_) return "operators have strategies, which are for its number of ranks";
+    if (!options_.dataset_strategy.empty()) return "dataset_strategy is for its number of ranks";
+    return rows_of_ranks(dataset);
+  }
 
  protected:
   // Before the training step is known all values are whole.
@@ -28,6 +38,7 @@ class Automatic final : public SemiAutomatic {
   }
 
  private:
+  bool has_strategies_ = false;
   std::shared_ptr<const compiler::PlanRecord> plan_;  // of the training step, once it is known
 };
 

@@ -88,9 +88,9 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
 }
 
 // What a search decides of: the step, and how it is searched for.
-std::string subject_of(const std::string& graph_hash, const AutomaticPlanOptions& options) {
+std::string subject_of(const std::string& graph_hash, int num_ranks, const AutomaticPlanOptions& options) {
   const auto& search = options.search;
-  return fmt::format("plan of {} by {} within {}, {} rounds, {} s, profile {}", graph_hash,
+  return fmt::format("plan of {} for {} ranks by {} within {}, {} rounds, {} s, profile {}", graph_hash, num_ranks,
                      static_cast<int>(search.algorithm), search.memory_limit_bytes, search.rounds,
                      search.timeout_seconds, printable(options.profile ? options.profile->name : ""));
 }
@@ -103,7 +103,7 @@ std::shared_ptr<const compiler::PlanRecord> plan_automatically(cluster::Context&
   const ir::Graph simplified = compiler::simplify(graph);
   // Another measurement, or a search in limited time, might choose another one.
   const std::string hash = compiler::hash_of(simplified);
-  const std::string subject = subject_of(hash, options);
+  const std::string subject = subject_of(hash, context.size(), options);
   std::string json = is_given ? "" : find_decision(context, subject);
   const bool is_known = !json.empty();
   const auto profile = options.profile || is_given || is_known ? options.profile.value_or(compiler::example_profile())

@@ -16,6 +16,11 @@ class DataParallel final : public OneGraph {
     if (dataset.num_shards() > 1) return {};
     return {context_.rank(), context_.size()};
   }
+  std::string why_fixed(const data::Dataset& dataset) const override {
+    if (batch_norm_groups() > 0) return "each rank has batch statistics of its own (batch_norm_statistics)";
+    if (!options_.gradients_mean) return "gradients are summed over the ranks (gradients_mean is false)";
+    return rows_of_ranks(dataset);
+  }
   // The graph's loss is the mean over the global batch; the sum over ranks has a gradient that many times larger.
   double gradient_scale() const override { return options_.gradients_mean ? 1.0 : context_.size(); }
 };

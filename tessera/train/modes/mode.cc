@@ -15,6 +15,16 @@ double Mode::mean_loss(const TensorView& loss) const {
   return sum / static_cast<double>(values.size());
 }
 
+std::string Mode::rows_of_ranks(const data::Dataset& dataset) {
+  if (dataset.num_shards() <= 1) return "";
+  return fmt::format("its data set gives each rank rows of its own (num_shards is {})", dataset.num_shards());
+}
+
+std::string Mode::why_fixed(const data::Dataset&) const {
+  return fmt::format("it trains in {}, not in {} or {}", to_string(working_mode(options_)),
+                     to_string(ParallelMode::kDataParallel), to_string(ParallelMode::kAutomatic));
+}
+
 std::unique_ptr<session::Executable> Mode::compile(session::Session& session, const ir::Graph& graph,
                                                    const InputSpecs&) const {
   return session.compile(graph, mesh(), {}, {.strategies = false});

@@ -119,6 +119,10 @@ class Mode {
   // Whether all ranks predict together; else each may predict alone.
   virtual bool predicts_together() const { return false; }
 
+  // Why a training by this mode on this data set needs the number of ranks that it began with, when an elastic job goes
+  // on with another one; "" where any number has the same losses. Asked once the training step is planned.
+  virtual std::string why_fixed(const data::Dataset& dataset) const;
+
   // What is written of it.
 
   // Notes how the ranks share a compiled training step, or prediction, and writes it where the options name files.
@@ -131,6 +135,9 @@ class Mode {
   virtual SaveForm form_of_save(bool /*integrated*/) const { return SaveForm::kAlone; }
 
  protected:
+  // Why a data set that gives each rank rows of its own needs the number of ranks; "" for one that gives all rows.
+  static std::string rows_of_ranks(const data::Dataset& dataset);
+
   cluster::Context& context_;
   const ModelOptions& options_;
   TrainedCells cells_;

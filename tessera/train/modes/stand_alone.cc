@@ -21,6 +21,10 @@ class StandAlone final : public Mode {
         num_stages(), wanted_ranks(), wanted_ranks());
   }
   bool is_shared() const override { return false; }
+  // The only rank of an elastic job is what has been left of more, or more may come.
+  std::string why_fixed(const data::Dataset& dataset) const override {
+    return context_.size() > 1 ? "each rank trains by itself" : rows_of_ranks(dataset);
+  }
   std::optional<compiler::Compiled> plan_training(session::Session& session, const ir::Graph& graph,
                                                   const InputSpecs& inputs) override {
     const int64_t micro_batches = num_stages() < 2 ? 1 : std::max<int64_t>(options_.pipeline.micro_batches, 1);

@@ -9,6 +9,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/write/sharing.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/session/agree/gather_texts.h"
 
@@ -23,7 +24,8 @@ size_t place_bytes(size_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlace
 
 }  // namespace
 
-// Before the values, which follow in the order of their names in the session, each at a multiple of kPlaceAlignment.
+// Before the text of this rank's pieces and the values, which follow in the order of their names in the session, each
+// at a multiple of kPlaceAlignment.
 struct KeptTraining::Head {
   int64_t model = 0;     // of the process's
   int64_t training = 0;  // likewise
@@ -35,16 +37,45 @@ struct KeptTraining::Head {
   int64_t epoch_of_data = 0;
   int64_t batch = 0;
   int64_t rows_per_batch = 0;
+  int64_t generation = 0;  // that kept it, in an elastic job: after a resize a step has other sums
+  int64_t num_ranks = 0;   // that train together
+  int64_t rank = 0;        // of these
+  int64_t pieces_bytes = 0;
   uint64_t fingerprint = 0;  // of the values' names and types
   char id[kMaxId] = {};
 };
 
 struct KeptTraining::Version {
   Head head;
-  std::span<const std::byte> values;
+  std::span<const std::byte> bytes;
 
   // In a training a step counts, and that it is over is the last of all.
   int64_t order() const { return head.is_done != 0 ? std::numeric_limits<int64_t>::max() : head.step; }
+  // Which pieces of the values these are; "" where that cannot be.
+  std::string_view pieces() const {
+    const auto size = static_cast<size_t>(head.pieces_bytes);
+    const size_t begin = place_bytes(sizeof(Head));
+    if (head.pieces_bytes < 0 || begin > bytes.size() || size > bytes.size() - begin) return {};
+    return {reinterpret_cast<const char*>(bytes.data()) + begin, size};
+  }
+  // Where the values begin.
+  size_t values_at() const { return place_bytes(sizeof(Head)) + place_bytes(pieces().size()); }
+};
+
+// What is told of a version: the training, its step, the generation and its number of ranks.
+struct KeptTraining::Kept {
+  int64_t training = 0;
+  int64_t model = 0;
+  int64_t order = 0;
+  int64_t generation = 0;
+  int64_t num_ranks = 0;
+  auto operator<=>(const Kept&) const = default;
+};
+
+// What each rank has: as which rank it has kept a version, and whether the values lie as they do now.
+struct KeptTraining::Holding {
+  int64_t rank = 0;
+  bool fits = false;
 };
 
 KeptTraining::KeptTraining(ModelCore& core, TrainingIdentity& identity, TrainingProgress& progress)
@@ -53,19 +84,45 @@ KeptTraining::KeptTraining(ModelCore& core, TrainingIdentity& identity, Training
 }
 
 bool KeptTraining::trains_together() const { return core_.context.size() > 1 && core_.mode->is_shared(); }
+int64_t KeptTraining::num_ranks() const { return trains_together() ? core_.context.size() : 1; }
+int64_t KeptTraining::own_rank() const { return trains_together() ? core_.context.rank() : 0; }
+
+checkpoint::HeldValue KeptTraining::held(const std::string& name) const {
+  const session::Session& session = core_.session();
+  checkpoint::HeldValue value{.name = name, .type = session.global_type(name)};
+  if (const auto layouts = session.layouts(name); !layouts.empty()) {
+    value.layout = layouts.front();
+    value.copies.assign(layouts.begin() + 1, layouts.end());
+  }
+  return value;
+}
+
+// Whether other ranks may take the value from this one: not where each has one of its own, and not a part of a sum.
+bool KeptTraining::is_common(const std::string& name) const {
+  const bool is_own = !core_.session().is_split(name) && !core_.values->is_copy(name);
+  const auto* layout = core_.session().layout(name);
+  return !is_own && (layout == nullptr || !layout->sharding.is_partial());
+}
 
 void KeptTraining::measure() {
   const session::Session& session = core_.session();
   std::string text;
-  size_bytes_ = place_bytes(sizeof(Head));
+  KeptPieces pieces;
+  size_t values_bytes = 0;
   for (const auto& name : session.names()) {
     const Type& type = session.values().type(name);
     text += fmt::format("{} {}", name, type);
     // Two pieces of equal types are not the same where a value is split in another way.
     for (const auto& layout : session.layouts(name)) text += " " + layout.to_string();
     text += "\n";
-    size_bytes_ += place_bytes(static_cast<size_t>(type.size_bytes()));
+    const auto box = is_common(name) ? checkpoint::held_box(held(name), core_.context.rank()) : std::nullopt;
+    if (box && box->shape == type.shape && !nn::is_accumulation_state(name)) {
+      pieces[name] = {session.global_type(name), *box, static_cast<int64_t>(values_bytes)};
+    }
+    values_bytes += place_bytes(static_cast<size_t>(type.size_bytes()));
   }
+  pieces_text_ = print_pieces(pieces);
+  size_bytes_ = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size()) + values_bytes;
   fingerprint_ = hash_name(text);
 }
 
@@ -81,7 +138,7 @@ std::vector<KeptTraining::Version> KeptTraining::own_versions() {
     if (bytes.size() < sizeof(Head)) continue;
     Version version;
     std::memcpy(&version.head, bytes.data(), sizeof(Head));
-    version.values = bytes;
+    version.bytes = bytes;
     found.push_back(version);
   }
   return found;
@@ -95,6 +152,61 @@ bool KeptTraining::are_copies() const {
   });
 }
 
+// Whether a version of this model can be taken as it is.
+bool KeptTraining::fits(const Version& version) const {
+  const Head& head = version.head;
+  if (head.fingerprint != fingerprint_ || version.bytes.size() != size_bytes_) return false;
+  return (head.num_ranks == num_ranks() && head.rank == own_rank()) || are_copies();
+}
+
+// What this rank has, for the others: a line for each version.
+std::string KeptTraining::lines_of(const std::vector<Version>& versions) const {
+  std::string lines;
+  for (const Version& version : versions) {
+    const Head& head = version.head;
+    const bool is_fit = head.model == model_ && fits(version);
+    // Values of the same ranks that lie in another way are of another training.
+    const bool is_resized = head.num_ranks != num_ranks() || head.rank != own_rank();
+    if (head.model == model_ && !is_fit && !is_resized) continue;
+    lines += fmt::format("{} {} {} {} {} {} {}\n", head.training, head.model, version.order(), head.generation,
+                         head.num_ranks, head.rank, is_fit ? 1 : 0);
+  }
+  return lines;
+}
+
+std::vector<KeptTraining::Holdings> KeptTraining::gather(const std::vector<Version>& versions) {
+  const std::string own = lines_of(versions);
+  const std::vector<std::string> of_ranks =
+      trains_together() ? session::gather_texts(core_.context.world(), own, kWho) : std::vector{own};
+  std::vector<Holdings> kept(of_ranks.size());
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    for (const auto line : split(of_ranks[rank], '\n')) {
+      const auto words = split(line, ' ');
+      if (words.size() != 7) continue;
+      const Kept one{parse_int(words[0], kWho), parse_int(words[1], kWho), parse_int(words[2], kWho),
+                     parse_int(words[3], kWho), parse_int(words[4], kWho)};
+      kept[rank][one] = {parse_int(words[5], kWho), words[6] == "1"};
+    }
+  }
+  return kept;
+}
+
+namespace {
+
+// Whether some rank is not there of those that have kept such versions.
+template <typename Holdings, typename Kept>
+bool is_any_lost(const std::vector<Holdings>& kept, const Kept& latest) {
+  std::set<int64_t> there;
+  for (const auto& of_rank : kept) {
+    for (const auto& [one, holding] : of_rank) {
+      if (one.generation == latest.generation && one.num_ranks == latest.num_ranks) there.insert(holding.rank);
+    }
+  }
+  return static_cast<int64_t>(there.size()) < latest.num_ranks;
+}
+
+}  // namespace
+
 KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   first_step_ = progress_.step;
   if (recovery_ == nullptr) return Found::kNothing;
@@ -104,78 +216,149 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   if (recovery_->generation() == 1) return Found::kNothing;
 
   // Each rank says what it has: the training, the model, and where it stood.
-  std::vector<Version> versions = own_versions();
-  std::string own;
-  for (const Version& version : versions) {
-    const bool fits = version.head.model != model_ ||
-                      (version.head.fingerprint == fingerprint_ && version.values.size() == size_bytes_);
-    if (fits) own += fmt::format("{} {} {}\n", version.head.training, version.head.model, version.order());
-  }
-  const std::vector<std::string> of_ranks =
-      trains_together() ? session::gather_texts(core_.context.world(), own, kWho) : std::vector{own};
-  struct Kept {
-    int64_t training, model, order;
-    auto operator<=>(const Kept&) const = default;
-  };
-  std::vector<std::set<Kept>> kept(of_ranks.size());
+  const std::vector<Version> versions = own_versions();
+  const std::vector<Holdings> kept = gather(versions);
   Kept latest{};
-  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    for (const auto line : split(of_ranks[rank], '\n')) {
-      const auto words = split(line, ' ');
-      if (words.size() != 3) continue;
-      const Kept one{parse_int(words[0], kWho), parse_int(words[1], kWho), parse_int(words[2], kWho)};
-      kept[rank].insert(one);
-      latest = std::max(latest, one);
-    }
+  for (const Holdings& of_rank : kept) {
+    if (!of_rank.empty()) latest = std::max(latest, of_rank.rbegin()->first);
   }
   // Another model is trained later in the program: this training is repeated, and what was kept of that one stays.
   if (latest.training > number_ && latest.model != model_) {
     keeps_ = false;
     return Found::kNothing;
   }
-  if (latest.training >= number_ && latest.model == model_) {
+  const bool is_known = latest.training >= number_ && latest.model == model_;
+  if (is_known) {
     // The newest that all have who have anything.
     std::set<Kept> common;
     size_t num_holders = 0;
-    for (const auto& of_rank : kept) {
+    for (const Holdings& of_rank : kept) {
       if (of_rank.empty()) continue;
       if (num_holders++ == 0) {
-        common = of_rank;
+        for (const auto& [one, holding] : of_rank) common.insert(one);
       } else {
         std::erase_if(common, [&](const Kept& one) { return !of_rank.contains(one); });
       }
     }
     std::erase_if(common, [&](const Kept& one) { return one.training < number_ || one.model != model_; });
-    // Who has nothing may have been lost before its callbacks were called for the newest step: those are due again.
-    // They were called for the one before, for without that rank nobody has made a later step.
-    if (num_holders < kept.size() && common.size() > 1) common.erase(latest);
-    if (!common.empty() && (num_holders == kept.size() || are_copies())) {
-      const Kept chosen = *common.rbegin();
-      const size_t own_rank = trains_together() ? static_cast<size_t>(core_.context.rank()) : 0;
-      const auto here = std::ranges::find_if(versions, [&](const Version& version) {
-        return version.head.training == chosen.training && version.head.model == model_ &&
-               version.order() == chosen.order;
-      });
-      const bool is_here = kept[own_rank].contains(chosen);
-      if (is_here) take(*here);
-      if (num_holders < kept.size()) {
-        const auto holder = std::ranges::find_if(kept, [](const auto& of_rank) { return !of_rank.empty(); });
-        take_from(static_cast<size_t>(holder - kept.begin()), is_here);
-      }
+    // Who is not there, or has nothing, may have been lost before its callbacks were called for the newest step: those
+    // are due again. They were called for the one before, for without that rank nobody has made a later step.
+    if (common.size() > 1 && is_any_lost(kept, latest)) common.erase(latest);
+    for (auto chosen = common.rbegin(); chosen != common.rend(); ++chosen) {
+      if (!take(*chosen, kept, versions)) continue;
       core_.values->set_changed();
       core_.values->compare_again();
-      const bool is_over = chosen.training > number_ || chosen.order == std::numeric_limits<int64_t>::max();
-      if (core_.context.rank() == 0) {
-        log_info("generation {}: the training goes on after step {}{}", recovery_->generation(), progress_.step,
-                 num_holders < kept.size()
-                     ? fmt::format(", {} of {} ranks have what others had", kept.size() - num_holders, kept.size())
-                     : "");
-      }
+      const bool is_over = chosen->training > number_ || chosen->order == std::numeric_limits<int64_t>::max();
       return is_over ? Found::kDone : Found::kMiddle;
     }
   }
-  if (load()) first_step_ = progress_.step;
+  const bool speaks = recovery_->is_elastic() && own_rank() == 0 && is_known;
+  if (speaks) {
+    log_warning("generation {}: what {} of the {} ranks that have trained have kept is not whole: a checkpoint counts",
+                recovery_->generation(),
+                std::ranges::count_if(kept, [](const Holdings& of_rank) { return !of_rank.empty(); }),
+                latest.num_ranks);
+  }
+  if (load()) {
+    first_step_ = progress_.step;
+  } else if (speaks) {
+    log_warning("generation {}: there is no checkpoint: the training begins anew", recovery_->generation());
+  }
   return Found::kNothing;
+}
+
+// Takes a version that all ranks have which have anything; false, on all ranks, where it does not make up the values.
+bool KeptTraining::take(const Kept& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions) {
+  const auto has = [&](const Holdings& of_rank) { return of_rank.contains(chosen); };
+  const auto num_holders = static_cast<size_t>(std::ranges::count_if(kept, has));
+  const bool all_fit =
+      std::ranges::all_of(kept, [&](const Holdings& of_rank) { return !has(of_rank) || of_rank.at(chosen).fits; });
+  const auto here = std::ranges::find_if(versions, [&](const Version& version) {
+    const Head& head = version.head;
+    return Kept{head.training, head.model, version.order(), head.generation, head.num_ranks} == chosen;
+  });
+  const bool is_here = has(kept[static_cast<size_t>(own_rank())]);
+  std::string how;
+  const auto forget_newer = [&] {
+    if (is_here) recovery_->memory().forget_newer(here->bytes);
+  };
+  if (all_fit && (num_holders == kept.size() || are_copies())) {
+    if (is_here) take(*here);
+    forget_newer();
+    if (num_holders < kept.size()) {
+      take_from(static_cast<size_t>(std::ranges::find_if(kept, has) - kept.begin()), is_here);
+      how = fmt::format(", {} of {} ranks have what others had", kept.size() - num_holders, kept.size());
+    }
+  } else if (recovery_->is_elastic() && take_pieces(is_here ? &*here : nullptr)) {
+    how = fmt::format(", put together of what {} of {} ranks have kept", num_holders, kept.size());
+    forget_newer();
+    // For a next loss. The end of a training, and a later one, stay what they are.
+    if (chosen.training == number_ && chosen.order == progress_.step) keep_now();
+  } else {
+    return false;
+  }
+  if (chosen.num_ranks != num_ranks()) {
+    how = fmt::format(", with {} ranks in place of {}{}", num_ranks(), chosen.num_ranks, how);
+  }
+  if (core_.context.rank() == 0) {
+    log_info("generation {}: the training goes on after step {}{}", recovery_->generation(), progress_.step, how);
+  }
+  return true;
+}
+
+// Puts the values together of the pieces that ranks have kept, as other ranks, too. `here`: this rank's, or null.
+// False, on all ranks, where they do not make up the whole; then nothing has changed. Every rank calls it.
+bool KeptTraining::take_pieces(const Version* here) {
+  const std::string own = here != nullptr ? std::string(here->pieces()) : "";
+  const std::vector<std::string> texts =
+      trains_together() ? session::gather_texts(core_.context.world(), own, kWho) : std::vector{own};
+  std::vector<KeptPieces> of_ranks;
+  for (const std::string& text : texts) of_ranks.push_back(parse_pieces(text));
+  session::Session& session = core_.session();
+  std::vector<std::vector<PieceSource>> sources;
+  for (const auto& name : session.names()) {
+    const Type& type = session.global_type(name);
+    auto& of_value = sources.emplace_back();
+    // The sums of micro-batches are zeros between two steps.
+    if (nn::is_accumulation_state(name) || type.shape.num_elements() == 0) continue;
+    auto found = is_common(name) ? find_sources(of_ranks, name, type) : std::nullopt;
+    if (!found) return false;
+    of_value = *std::move(found);
+  }
+  const auto holder = std::ranges::find_if(of_ranks, [](const KeptPieces& pieces) { return !pieces.empty(); });
+  Head head_of_holder = here != nullptr ? here->head : Head{};
+  share(&head_of_holder, sizeof(Head), static_cast<int>(holder - of_ranks.begin()));
+  go_on_as(head_of_holder);
+  for (size_t i = 0; i < sources.size(); ++i) take_value(session.names()[i], sources[i], here);
+  return true;
+}
+
+// One value at a time, and of that one piece: so this takes no more memory than the largest piece and its part here.
+void KeptTraining::take_value(const std::string& name, const std::vector<PieceSource>& sources, const Version* here) {
+  const checkpoint::HeldValue value = held(name);
+  const auto wanted = checkpoint::held_box(value, core_.context.rank());
+  Tensor piece;
+  if (wanted) piece = Tensor(Type{value.type.dtype, wanted->shape});
+  for (const PieceSource& source : sources) {
+    const Tensor part(Type{value.type.dtype, source.box.shape});
+    const auto bytes = part.bytes();
+    if (source.rank == own_rank()) {
+      const size_t at = here->values_at() + static_cast<size_t>(source.at);
+      check(at <= here->bytes.size() && bytes.size() <= here->bytes.size() - at, "a kept piece lies in its version");
+      std::memcpy(bytes.data(), here->bytes.data() + at, bytes.size());
+    }
+    share(bytes.data(), bytes.size(), source.rank);
+    const auto common = wanted ? checkpoint::intersection(*wanted, source.box) : std::nullopt;
+    if (!common) continue;
+    copy_elements(checkpoint::view_of(part.view(), checkpoint::relative(*common, source.box)),
+                  checkpoint::view_of(piece.view(), checkpoint::relative(*common, *wanted)));
+  }
+  if (wanted && !sources.empty()) core_.session().set_piece(name, piece.view());
+}
+
+void KeptTraining::share(void* data, size_t size_bytes, int root) {
+  if (!trains_together()) return;
+  core_.context.world().broadcast(data, static_cast<int64_t>(size_bytes), DType::kU8, root, kWho);
 }
 
 KeptTraining::Head KeptTraining::head(bool is_done) const {
@@ -189,6 +372,10 @@ KeptTraining::Head KeptTraining::head(bool is_done) const {
             .epoch_of_data = progress_.position.epoch,
             .batch = progress_.position.batch,
             .rows_per_batch = progress_.rows_per_batch,
+            .generation = recovery_->is_elastic() ? static_cast<int64_t>(recovery_->generation()) : 0,
+            .num_ranks = num_ranks(),
+            .rank = own_rank(),
+            .pieces_bytes = static_cast<int64_t>(pieces_text_.size()),
             .fingerprint = fingerprint_};
   std::strncpy(made.id, identity_.known_id().c_str(), kMaxId - 1);
   return made;
@@ -207,10 +394,10 @@ void KeptTraining::go_on_as(const Head& head) {
 void KeptTraining::take(const Version& version) {
   go_on_as(version.head);
   session::Values& values = core_.session().values();
-  size_t at = place_bytes(sizeof(Head));
+  size_t at = version.values_at();
   for (const auto& name : core_.session().names()) {
     const Type& type = values.type(name);
-    values.write(name, TensorView(const_cast<std::byte*>(version.values.data() + at), type));
+    values.write(name, TensorView(const_cast<std::byte*>(version.bytes.data() + at), type));
     at += place_bytes(static_cast<size_t>(type.size_bytes()));
   }
 }
@@ -236,7 +423,14 @@ void KeptTraining::take_from(size_t holder, bool is_here) {
 
 void KeptTraining::keep(bool is_done) {
   if (!keeps_) return;
-  if (!is_done && (progress_.step - first_step_) % recovery_->keep_steps() != 0) return;
+  if (is_done || (progress_.step - first_step_) % recovery_->keep_steps() == 0) write(is_done);
+}
+
+void KeptTraining::keep_now() {
+  if (keeps_ && kept_step_ != progress_.step) write(/*is_done=*/false);
+}
+
+void KeptTraining::write(bool is_done) {
   const session::Session& session = core_.session();
   std::span<std::byte> to;
   try {
@@ -248,13 +442,15 @@ void KeptTraining::keep(bool is_done) {
   }
   const Head own = head(is_done);
   std::memcpy(to.data(), &own, sizeof(own));
-  size_t at = place_bytes(sizeof(Head));
+  std::memcpy(to.data() + place_bytes(sizeof(Head)), pieces_text_.data(), pieces_text_.size());
+  size_t at = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size());
   for (const auto& name : session.names()) {
     const session::ValuePlace place = session.values().place(name);
     place.read_to(TensorView(to.data() + at, place.type()));
     at += place_bytes(static_cast<size_t>(place.type().size_bytes()));
   }
   recovery_->memory().commit();
+  kept_step_ = progress_.step;
 }
 
 }  // namespace tessera::train

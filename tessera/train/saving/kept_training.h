@@ -1,17 +1,20 @@
 // KeptTraining: a training's values and where it stands, in memory that outlives the process (cluster/recovery): after
 // a rank was lost the training goes on from there. A rank whose memory is gone, too, gets the values of another rank,
-// where all ranks are to have the same values.
+// where all ranks are to have the same values. In an elastic job, which goes on with another number of ranks, values
+// are put together of the pieces that ranks have kept, where these make up all of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/write/sharing.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/train/core/model_core.h"
+#include "tessera/train/saving/kept_pieces.h"
 #include "tessera/train/saving/training_identity.h"
 #include "tessera/train/saving/training_progress.h"
 
@@ -33,6 +36,8 @@ class KeptTraining {
   Found begin(const std::function<bool()>& load);
   // Called when a step is done, and what follows on it: copies the values if this step is one that is kept.
   void keep(bool is_done = false);
+  // Does it for this step, whichever steps are kept, unless that is done.
+  void keep_now();
   // The step of the model before the first one of this training, whichever process began it.
   int64_t first_step() const { return first_step_; }
   // The number of this training among those of the process, from 1; 0 where the job does not recover.
@@ -41,17 +46,34 @@ class KeptTraining {
  private:
   struct Head;
   struct Version;
+  struct Kept;
+  struct Holding;
+  using Holdings = std::map<Kept, Holding>;
 
   std::vector<Version> own_versions();
-  std::optional<int64_t> choose(const std::vector<std::string>& of_ranks, size_t& holder) const;
+  bool fits(const Version& version) const;
+  std::string lines_of(const std::vector<Version>& versions) const;
+  std::vector<Holdings> gather(const std::vector<Version>& versions);
   void measure();
+  // How a value lies.
+  checkpoint::HeldValue held(const std::string& name) const;
+  bool is_common(const std::string& name) const;
   // The head of what is kept now.
   Head head(bool is_done) const;
   void go_on_as(const Head& head);
+  bool take(const Kept& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions);
   void take(const Version& version);
+  bool take_pieces(const Version* here);
+  void take_value(const std::string& name, const std::vector<PieceSource>& sources, const Version* here);
+  // Gives all ranks what the root has there.
+  void share(void* data, size_t size_bytes, int root);
+  void write(bool is_done);
   void take_from(size_t holder, bool is_here);
   bool are_copies() const;
   bool trains_together() const;
+  // Of those that train together.
+  int64_t num_ranks() const;
+  int64_t own_rank() const;
 
   ModelCore& core_;
   TrainingIdentity& identity_;
@@ -61,8 +83,10 @@ class KeptTraining {
   int64_t number_ = 0;
   int64_t first_step_ = 0;
   bool keeps_ = false;
-  // Of what is kept: its bytes, and a hash of the values' names and types.
+  // Of what is kept: its bytes, which pieces of the values they are, and a hash of the values' names and types.
   size_t size_bytes_ = 0;
+  std::string pieces_text_;
+  int64_t kept_step_ = -1;  // by this process, the newest; -1: none
   uint64_t fingerprint_ = 0;
 };
 

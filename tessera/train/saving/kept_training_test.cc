@@ -3,8 +3,10 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
@@ -18,6 +20,7 @@
 #include "tessera/testing/run_ranks.h"
 #include "tessera/testing/wrapped_context.h"
 #include "tessera/train/model.h"
+#include "tessera/train/saving/kept_pieces.h"
 
 namespace tessera::train {
 namespace {
@@ -35,8 +38,8 @@ struct Kept {
 // A rank's process in a generation of its job.
 class Process final : public WrappedContext, public cluster::Recovery {
  public:
-  Process(cluster::Context& inner, uint64_t generation, Kept& kept)
-      : WrappedContext(inner), generation_(generation), kept_(kept) {}
+  Process(cluster::Context& inner, uint64_t generation, Kept& kept, bool is_elastic = false)
+      : WrappedContext(inner), generation_(generation), kept_(kept), is_elastic_(is_elastic) {}
   cluster::Recovery* recovery() override { return this; }
   uint64_t generation() const override { return generation_; }
   bool has_failed() const override { return false; }
@@ -48,10 +51,18 @@ class Process final : public WrappedContext, public cluster::Recovery {
     return it == kept_.states.end() ? std::nullopt : std::optional(it->second);
   }
   void set_state(const std::string& name, const std::string& text) override { kept_.states[name] = text; }
+  bool is_elastic() const override { return is_elastic_; }
+  int num_newcomers() const override { return num_newcomers_; }
+  void fix_ranks(const std::string& why) override { fixed_by = why; }
+  void set_newcomers(int count) { num_newcomers_ = count; }
+
+  std::string fixed_by;
 
  private:
   uint64_t generation_;
   Kept& kept_;
+  bool is_elastic_;
+  int num_newcomers_ = 0;
 };
 
 struct Mlp : nn::Cell {
@@ -154,6 +165,156 @@ TEST(KeptValues, AreNotTakenUpByATrainingWhoseValuesLieInAnotherWay) {
   Job job;
   job.train(kBatchThenRows, /*lost_in_step=*/4);
   EXPECT_EQ(job.train(kRowsAlone).losses, rows.losses) << "from the first step on";
+}
+
+// A job whose generations have numbers of ranks of their own. What the ranks keep is by node.
+class ElasticJob {
+ public:
+  explicit ElasticJob(const ModelOptions& options) : options_(options) {
+    for (auto& kept : kept_) kept = std::make_unique<Kept>();
+  }
+
+  // The next generation, of these nodes in the order of their ranks. It ends with an error in a step, or at the end of
+  // an epoch where `num_newcomers` wait to be taken in. Returns the losses that its rank 0 has seen.
+  Losses train(const std::vector<size_t>& nodes, int64_t lost_in_step = 0, int num_newcomers = 0) {
+    ++generation_;
+    Losses losses;
+    fixed_by_.clear();
+    const auto run = [&](cluster::Context& inner) {
+      Process process(inner, generation_, *kept_.at(nodes[static_cast<size_t>(inner.rank())]),
+                      /*is_elastic=*/true);
+      process.set_newcomers(num_newcomers);
+      Mlp network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      ModelOptions options = options_;
+      options.seed = 5;
+      Model model(process, network, &loss, &optimizer, options);
+      model.train(2, samples(), {Watch(losses, lost_in_step)});
+      if (inner.rank() == 0) fixed_by_ = process.fixed_by;
+    };
+    const auto size = static_cast<int>(nodes.size());
+    if (num_newcomers > 0) {
+      EXPECT_THROW(run_ranks(size, run), Error);
+    } else if (lost_in_step > 0) {
+      EXPECT_THROW(run_ranks(size, run), IoError);
+    } else {
+      run_ranks(size, run);
+    }
+    return losses;
+  }
+  // What a node has kept is gone with its host.
+  void lose(size_t node) { kept_.at(node) = std::make_unique<Kept>(); }
+  const std::string& fixed_by() const { return fixed_by_; }
+
+ private:
+  ModelOptions options_;
+  std::array<std::unique_ptr<Kept>, kRanks> kept_;
+  std::string fixed_by_;
+  uint64_t generation_ = 0;
+};
+const ModelOptions kWhole = {.parallel_mode = ParallelMode::kDataParallel};
+// The optimizer's states are split over the ranks.
+const ModelOptions kSplit = {
+    .parallel_mode = ParallelMode::kDataParallel, .parallel_optimizer = true, .parallel_optimizer_threshold = 0};
+
+// Whether these are the losses of an undisturbed job from that step on. Sums of other numbers of ranks round otherwise.
+void expect_from(int64_t first_step, const Losses& losses, const Losses& straight) {
+  ASSERT_FALSE(losses.empty());
+  EXPECT_EQ(losses.begin()->first, first_step);
+  for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, straight.at(step), 1e-5) << step;
+}
+
+TEST(KeptValues, OfFewerRanksAndOfMoreGoOnWithTheSameLosses) {
+  const Losses straight = ElasticJob(kWhole).train({0, 1, 2, 3});
+  ASSERT_EQ(straight.size(), static_cast<size_t>(2 * kSteps));
+  ElasticJob job(kWhole);
+  job.train({0, 1, 2, 3}, /*lost_in_step=*/4);
+  expect_from(3, job.train({0, 1, 3}, /*lost_in_step=*/8), straight);  // rank 2's callbacks of step 3 may be due
+  expect_from(7, job.train({0, 3}, /*lost_in_step=*/10), straight);
+  job.lose(1);
+  job.lose(2);
+  expect_from(10, job.train({0, 1, 2, 3}, /*lost_in_step=*/11), straight);  // nobody was lost
+  expect_from(11, job.train({0, 1, 2, 3}), straight);
+}
+
+TEST(KeptValues, ThatAreSplitArePutTogetherForMoreRanks) {
+  const Losses straight = ElasticJob(kSplit).train({0, 1, 2, 3});
+  ElasticJob job(kSplit);
+  job.train({0, 1}, /*lost_in_step=*/4);
+  expect_from(4, job.train({0, 1, 2, 3}, /*lost_in_step=*/9), straight);
+  // The step before counts, which all four have kept by now, and so it does for ranks in another order.
+  expect_from(9, job.train({0, 1, 3, 2}), straight);
+}
+
+TEST(KeptValues, ThatAreNotWholeWithoutALostRankAreNotTakenUp) {
+  const Losses straight = ElasticJob(kSplit).train({0, 1, 2, 3});
+  ElasticJob job(kSplit);
+  job.train({0, 1, 2, 3}, /*lost_in_step=*/4);
+  expect_from(1, job.train({0, 1, 3}), straight);  // there is no checkpoint
+}
+
+TEST(KeptValues, OneRankThatIsLeftGoesOnByItselfAndTakesOthersIn) {
+  const Losses straight = ElasticJob(kWhole).train({0, 1});
+  ElasticJob job(kWhole);
+  job.train({0, 1}, /*lost_in_step=*/4);
+  expect_from(3, job.train({0}, /*lost_in_step=*/6), straight);
+  job.lose(1);
+  expect_from(6, job.train({0, 1, 2}), straight);
+}
+
+TEST(KeptValues, WhoWaitsIsTakenInAtTheEndOfAnEpochWhereNothingIsSaved) {
+  const Losses straight = ElasticJob(kWhole).train({0, 1, 2});
+  ElasticJob job(kWhole);
+  EXPECT_EQ(job.train({0, 1, 2}, 0, /*num_newcomers=*/1).size(), static_cast<size_t>(kSteps));
+  expect_from(kSteps + 1, job.train({0, 1, 2, 3}), straight);
+}
+
+TEST(KeptValues, ATrainingThatNeedsItsRanksSaysSo) {
+  const auto fixed_by = [](const ModelOptions& options) {
+    ElasticJob job(options);
+    job.train({0, 1});
+    return job.fixed_by();
+  };
+  EXPECT_EQ(fixed_by(kWhole), "");
+  EXPECT_EQ(fixed_by(kSplit), "");
+  EXPECT_EQ(fixed_by({.parallel_mode = ParallelMode::kSemiAuto}),
+            "it trains in semi_auto_parallel, not in data_parallel or auto_parallel");
+  EXPECT_EQ(
+      fixed_by({.parallel_mode = ParallelMode::kDataParallel, .batch_norm_statistics = BatchNormStatistics::kLocal}),
+      "each rank has batch statistics of its own (batch_norm_statistics)");
+}
+
+TEST(KeptPieces, ComeBackFromTheirText) {
+  const KeptPieces pieces = {
+      {"fc.weight", {.type = {DType::kF32, {6, 4}}, .box = {.offset = {2, 0}, .shape = {3, 4}}, .at = 64}},
+      {"step", {.type = {DType::kI64, {}}, .box = {}, .at = 0}}};
+  const std::string text = print_pieces(pieces);
+  EXPECT_EQ(text, "fc.weight\tf32[6,4]\t2,0\t3,4\t64\nstep\ti64[]\t\t\t0\n");
+  EXPECT_EQ(print_pieces(parse_pieces(text)), text);
+}
+
+TEST(KeptPieces, WhatCannotBeIsRefused) {
+  for (const char* text :
+       {"a\tf32[2]\t0\t2\n", "a\tf32[2]\t1\t2\t0\n", "a\tf32[2]\t0,0\t2\t0\n", "a\tf32[2]\t0\t2\t-1\n",
+        "a\tf32[2]\t-1\t2\t0\n", "a\tf32[2]\tx\t2\t0\n", "a\tf32[2]\t0\t2\t0\na\tf32[2]\t0\t2\t0\n"}) {
+    EXPECT_THROW(parse_pieces(text), InvalidArgument) << text;
+  }
+}
+
+TEST(KeptPieces, MakeUpAValueWhereEachElementIsThere) {
+  const Type type{DType::kF32, {6}};
+  const auto piece = [&](int64_t offset, int64_t size) {
+    return KeptPieces{{"w", {.type = type, .box = {.offset = {offset}, .shape = {size}}, .at = 0}}};
+  };
+  const auto found = find_sources({piece(0, 2), {}, piece(0, 2), piece(2, 4)}, "w", type);
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->size(), 2U);
+  EXPECT_EQ((*found)[0].rank, 0);
+  EXPECT_EQ((*found)[1].rank, 3);
+  EXPECT_FALSE(find_sources({piece(0, 2), piece(3, 3)}, "w", type)) << "element 2 is not there";
+  EXPECT_FALSE(find_sources({piece(0, 6)}, "w", {DType::kF64, {6}}));
+  EXPECT_FALSE(find_sources({piece(0, 6)}, "v", type));
 }
 
 }  // namespace

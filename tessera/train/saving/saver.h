@@ -32,6 +32,8 @@ class Saver {
   void reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options);
   // Waits for a save that a thread is writing. Throws its error, once.
   void finish();
+  // How many saves have begun.
+  int64_t num_saves() const { return num_saves_; }
 
  private:
   bool says_nothing(const std::string& name);
@@ -47,6 +49,7 @@ class Saver {
   Snapshot& snapshot_;
   // Reads the snapshot; while it does, there is no second one. Training goes first, but a save gets on.
   Worker background_{{.purpose = "saving in the background", .gives_way = true}};
+  int64_t num_saves_ = 0;
   std::string group_;  // the name of the group that threads save with; "" before the first
 };
 
