@@ -28,6 +28,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
   static cluster::SchedulerOfJob job;
   static double timeout_s = 600;
   static double node_timeout_s = 30;
+  static double rank_timeout_s = 60;
   auto* scheduler = app.add_subcommand("scheduler", "tell the ranks of a job who they are, on one host or several");
   scheduler->footer(
       "Waits for the workers of one job, gives them ranks by host and node id, and ends with the job. Workers are\n"
@@ -37,6 +38,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  tessera scheduler --workers 8 --port 6667\n"
       "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state --max_restarts 100\n"
+      "  tessera scheduler --workers 4 --min_ranks 2 --max_ranks 8 --port 6667      ranks may go and come\n"
       "Exit codes: 0 when all workers have ended well, 1 when the job has failed, 128 + N after signal N.");
   scheduler->add_option("--workers", job.num_workers, "ranks of the job, on all hosts together")
       ->check(CLI::Range(1, 16384))
@@ -58,11 +60,30 @@ void add_scheduler(CLI::App& app, int& exit_code) {
   scheduler->add_option("--node_timeout", node_timeout_s, "seconds after which a worker that says nothing is lost")
       ->check(positive_seconds(kMaxTimeoutS))
       ->capture_default_str();
+  auto* min_ranks =
+      scheduler
+          ->add_option("--min_ranks", job.min_ranks,
+                       "an elastic job: where a worker is lost and not back, it goes on with the others, so many at "
+                       "least; default: it waits for all")
+          ->check(CLI::Range(1, 16384));
+  scheduler
+      ->add_option("--max_ranks", job.max_ranks,
+                   "workers that join an elastic job later are taken in when it saves, up to so many; default: "
+                   "--workers")
+      ->check(CLI::Range(1, 16384))
+      ->needs(min_ranks);
+  scheduler
+      ->add_option("--rank_timeout", rank_timeout_s,
+                   "seconds that an elastic job waits for a lost worker, --max_restarts times; then not at all")
+      ->check(positive_seconds(kMaxTimeoutS))
+      ->needs(min_ranks)
+      ->capture_default_str();
   scheduler->add_option("--state", job.state_path,
                         "a file that outlives the scheduler: started again with it, it knows its workers");
   scheduler->callback([&exit_code] {
     job.join_timeout_ms = milliseconds_of(timeout_s);
     job.node_timeout_ms = milliseconds_of(node_timeout_s);
+    job.rank_timeout_ms = milliseconds_of(rank_timeout_s);
     exit_code = cluster::run_scheduler_from_environment(job);
   });
 }
@@ -79,6 +100,27 @@ void add_status(CLI::App& parent) {
       ->capture_default_str();
   status->callback([] {
     std::fputs(cluster::scheduler_status_from_environment(address, json, milliseconds_of(timeout_s)).c_str(), stdout);
+  });
+}
+
+void add_resize(CLI::App& parent) {
+  static std::string address;
+  static int num_ranks = 0;
+  static double timeout_s = 5;
+  auto* resize = parent.add_subcommand("resize", "give an elastic job another number of ranks now");
+  resize->footer(
+      "Of fewer ranks those with the highest numbers leave. More ranks are those that wait to be taken in: they have\n"
+      "been started by `tessera run --join HOST:PORT`. The others begin anew, and train on after their newest step.\n"
+      "Example:\n"
+      "  tessera cluster resize 127.0.0.1:6667 2\n"
+      "Exit codes: 0 when the job is being resized, 1 when its scheduler refuses, with the reason, or is not there.");
+  resize->add_option("scheduler", address, "HOST:PORT of the scheduler")->check(scheduler_address())->required();
+  resize->add_option("num_ranks", num_ranks, "how many ranks it is to have")->check(CLI::Range(1, 16384))->required();
+  resize->add_option("--timeout", timeout_s, "seconds until it must have answered")
+      ->check(positive_seconds(kMaxAskS))
+      ->capture_default_str();
+  resize->callback([] {
+    std::fputs(cluster::resize_job_from_environment(address, num_ranks, milliseconds_of(timeout_s)).c_str(), stdout);
   });
 }
 
@@ -174,10 +216,11 @@ void add_check(CLI::App& parent, int& exit_code) {
 
 void add_cluster_commands(CLI::App& app, int& exit_code) {
   add_scheduler(app, exit_code);
-  auto* cluster =
-      app.add_subcommand("cluster", "look at a job's scheduler and hosts, say why it failed, make certificates");
+  auto* cluster = app.add_subcommand(
+      "cluster", "look at a job's scheduler and hosts, resize it, say why it failed, make certificates");
   cluster->require_subcommand(1);
   add_status(*cluster);
+  add_resize(*cluster);
   add_check(*cluster, exit_code);
   add_why(*cluster);
   add_make_certificates(*cluster);

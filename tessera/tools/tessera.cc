@@ -33,6 +33,7 @@ constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 10
 void add_run(CLI::App& app, int& exit_code) {
   static cluster::LaunchOptions options;
   static double timeout_s = 0;
+  static double rank_timeout_s = 60;
   auto* run = app.add_subcommand("run", "start a program as the ranks of a job on this host");
   run->footer(
       "Examples:\n"
@@ -43,6 +44,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "did\n"
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
+      "  tessera run -n 4 --min_ranks 2 ./program                  the same, with the ranks that are left\n"
       "  tessera run -n 4 --servers 2 ./program                    four ranks train, two keep parameters for them\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
       "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, as does an output that nobody reads any\n"
@@ -68,6 +70,17 @@ void add_run(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
       ->excludes(join)
       ->excludes(run->get_option("--threads"));
+  auto* min_ranks = run->add_option("--min_ranks", options.min_ranks,
+                                    "an elastic job: where a rank is lost and not back, it goes on with the others, so "
+                                    "many at least; default: it waits for all")
+                        ->check(tools::count_from(1))
+                        ->excludes(join)
+                        ->excludes(run->get_option("--threads"));
+  run->add_option("--rank_timeout", rank_timeout_s,
+                  "seconds that an elastic job waits for a lost rank, --max_restarts times; then not at all")
+      ->check(tools::positive_seconds(kMaxTimeoutS))
+      ->needs(min_ranks)
+      ->capture_default_str();
   run->add_option("--servers", options.num_servers,
                   "so many further ranks, the first ones, keep the parameters that the program has set on servers")
       ->check(tools::count_from(1));
@@ -97,6 +110,7 @@ void add_run(CLI::App& app, int& exit_code) {
     (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
     if (options.report_directory.empty()) options.report_directory = cluster::report_directory_from_environment();
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
+    options.rank_timeout_ms = tools::milliseconds_of(rank_timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
       throw tools::UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",
                               options.transport);
