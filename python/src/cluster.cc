@@ -23,6 +23,12 @@ failed_rank: the rank with whose failure this one's began, as an IoError that te
 The end of the process does it by itself: an exception, and an exit code other than 0, are failures.)");
   sub.def("_fail_end", &fail_end, "What the end of the process waited for has failed: its exit code is not 0.");
   sub.def("transport", [] { return joined_context().transport(); });
+  sub.def(
+      "_fix_ranks",
+      [](const std::string& why) {
+        if (auto* recovery = context().recovery()) recovery->fix_ranks(why);
+      },
+      "why"_a, "Says to an elastic job why it cannot go on with another number of ranks.");
   const auto of_joined = [](const std::string& group) -> comm::Communicator& { return joined_context().group(group); };
   const auto world = cluster::kWorldGroup;
   sub.def(

@@ -86,3 +86,27 @@ def test_a_script_whose_rank_is_killed_ends_with_the_same_values(tmp_path, kille
     assert expected.files == found.files and len(found.files) == 8
     for name in expected.files:
         assert np.array_equal(expected[name], found[name]), name
+
+
+def test_a_script_goes_on_with_the_ranks_that_are_left(tmp_path):
+    import numpy as np
+    straight, values, _ = run(tmp_path / "straight", 0, [])
+    losses, found, errors = run(tmp_path / "killed", 2, ["--min_ranks", "1"])
+    assert "the job goes on without rank 1: killed by signal SIGKILL" in errors
+    assert losses.keys() == straight.keys()
+    for place, seen in losses.items():
+        assert np.allclose([float(loss) for loss in seen], float(straight[place][0]), rtol=1e-5), place
+    expected, found = np.load(values), np.load(found)
+    for name in expected.files:
+        assert np.allclose(expected[name], found[name], rtol=1e-4, atol=1e-6), name
+
+
+def test_a_script_of_the_package_mindspore_needs_its_ranks(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, signal, sys\nfrom mindspore.communication import get_rank, init\nimport tessera\ninit()\ntessera.cluster.barrier()\n"
+        "if get_rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\ntessera.cluster.barrier()\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "MS_"))} | {"OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run([TESSERA, "run", "-n", "2", "--min_ranks", "1", sys.executable, "-B", "train.py"], cwd=tmp_path, env=env, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the job cannot go on with another number of ranks: in scripts of the package mindspore each rank has batches of its own" in done.stderr

@@ -2,6 +2,7 @@
 import tessera
 
 from mindspore import context
+from mindspore._join import join_job
 from mindspore._parallel_options import spread_options
 
 _SPREAD = (context.ParallelMode.SEMI_AUTO_PARALLEL, context.ParallelMode.AUTO_PARALLEL)
@@ -33,7 +34,7 @@ class FunctionCell(tessera.nn.Cell):
             self.__dict__.pop("_spread", None)
             return
         context.check_mode(mode)
-        tessera.cluster.init()
+        join_job()
         options = spread_options("a function that is differentiated")
         if "_spread" in self.__dict__ and self.__dict__.get("_spread_options") == options:
             return

@@ -6,6 +6,7 @@ import zlib
 import tessera
 
 from mindspore import context
+from mindspore._join import join_job
 from mindspore._search_parameters import get_algo_parameters
 from mindspore.context import ParallelMode
 
@@ -33,7 +34,7 @@ def parallel_options():
     mode = get("parallel_mode")
     context.check_mode(mode)
     if mode != ParallelMode.STAND_ALONE:
-        tessera.cluster.init()
+        join_job()
     context.say_unused()
     if get("pipeline_stages") > 1 and tessera.cluster.size() > 1:  # one rank has all stages
         return _pipeline_options(get, mode)

@@ -8,6 +8,7 @@ import os
 import tessera
 
 from mindspore import _parameter_server, context
+from mindspore._join import join_job
 from mindspore._missing import missing
 from mindspore.communication._place import place_of_this_process
 from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, tell_place
@@ -53,7 +54,7 @@ def init(backend_name=None):
             os.environ.update(place_of_this_process(os.environ.get("MINDSPORE_HCCL_CONFIG_PATH") or os.environ["RANK_TABLE_FILE"]))
         elif not _is_placed() and int(os.environ.get("RANK_SIZE", "1")) > 1:
             raise RuntimeError("Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE.")
-        tessera.cluster.init()
+        join_job()
         if is_launched_by_scheduler():
             tell_place()
     GlobalComm.BACKEND = backend_name

@@ -2,6 +2,7 @@
 import tessera
 
 from mindspore import context, ops
+from mindspore._join import join_job
 from mindspore._missing import missing
 from mindspore._parallel_options import agree_on_values, spread_options
 from mindspore.common.parameter import Parameter, ParameterTuple
@@ -136,7 +137,7 @@ class TrainOneStepCell(Cell):
 
     def _spread_over_ranks(self):
         context.check_mode(self.parallel_mode)
-        tessera.cluster.init()
+        join_job()
         context.warn_of_gradients_mean(self.parallel_mode)
         if context.is_literal_gradients_mean(self.parallel_mode):
             self._scale_literally()
