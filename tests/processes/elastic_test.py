@@ -1,0 +1,308 @@
+"""An elastic job goes on with the ranks that are there: its losses are, to 1e-10 in float64, those of a job with all its ranks. Ranks are
+killed, launchers are killed and told to end, others join, and the job is resized by hand."""
+
+import os
+import random
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+BIN = Path(sys.argv.pop(1))
+JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
+LIMIT_S = 180
+
+
+def environment(**variables):
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "MS_"))}
+    return inherited | {"OMP_WAIT_POLICY": "PASSIVE", "TESSERA_NUM_THREADS": "1"} | {k: str(v) for k, v in variables.items()}
+
+
+def run(command, **variables):
+    process = subprocess.Popen([str(word) for word in command], env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        out = process.communicate(timeout=LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"{command} hangs: {process.communicate()[0]}") from None
+    return process.returncode, out
+
+
+def losses_of(out):
+    """All losses by step: a step that is done again with another number of ranks rounds otherwise."""
+    found = {}
+    for step, loss in re.findall(r"loss (\d+) (\S+)", out):
+        found.setdefault(int(step), []).append(float.fromhex(loss))
+    return found
+
+
+def eventually(holds, what, limit_s=LIMIT_S):
+    end = time.monotonic() + limit_s
+    while not (value := holds()):
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {limit_s} s")
+        time.sleep(0.005)
+    return value
+
+
+def children_of(pid):
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += map(int, task.read_text().split())
+    return found
+
+
+def ranks_of(launcher):
+    """The processes of a launcher's ranks, in the order of their places."""
+    return [child for guard in sorted(children_of(launcher.pid)) for child in children_of(guard)]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Elastic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="tessera-elastic."))
+        cls.data = cls.folder / "cifar"
+        code, out = run([RESNET, "--make_data", cls.data, "--train_records", 320, "--test_records", 40])
+        assert code == 0, out
+        cls.known = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def job(self, *arguments):
+        return [JOB, "--data_path", self.data, "--f64", *arguments]
+
+    def undisturbed(self, ranks, *arguments):
+        key = (ranks, arguments)
+        if key not in self.known:
+            code, out = run([TESSERA, "run", "-n", ranks, *self.job(*arguments)])
+            self.assertEqual(code, 0, out)
+            self.known[key] = {step: losses[0] for step, losses in losses_of(out).items()}
+        return self.known[key]
+
+    def assert_equal_losses(self, out, straight):
+        found = losses_of(out)
+        self.assertEqual(sorted(found), sorted(straight), out)
+        for step, losses in found.items():
+            for loss in losses:
+                self.assertAlmostEqual(loss, straight[step], delta=1e-10, msg=f"step {step}: {out}")
+
+    def once(self):
+        return self.folder / secrets.token_hex(8)
+
+
+class OnOneHost(Elastic):
+    def test_a_rank_that_is_killed_leaves_the_others_to_go_on(self):
+        for options in ((), ("--automatic",)):
+            with self.subTest(options=options):
+                arguments = ("--steps", 12, *options)
+                straight = self.undisturbed(4, *arguments)
+                code, out = run([TESSERA, "run", "-n", 4, "--min_ranks", 2,
+                                 *self.job(*arguments, "--kill_rank", 2, "--kill_step", 5, "--kill_once", self.once())])
+                self.assertEqual(code, 0, out)
+                self.assertIn("tessera run: the job goes on without rank 2: killed by signal SIGKILL", out)
+                self.assert_equal_losses(out, straight)
+
+    def test_rank_0_may_be_the_one(self):
+        straight = self.undisturbed(3, "--steps", 12)
+        code, out = run([TESSERA, "run", "-n", 3, "--min_ranks", 2,
+                         *self.job("--steps", 12, "--kill_rank", 0, "--kill_step", 5, "--kill_once", self.once())])
+        self.assertEqual(code, 0, out)
+        self.assert_equal_losses(out, straight)
+
+    def test_fewer_than_min_ranks_are_too_few(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--min_ranks", 2, *self.job("--steps", 12, "--kill_rank", 1, "--kill_step", 5)])
+        self.assertEqual(code, 1, out)
+        self.assertIn("the job needs 2 ranks at least", out)
+
+    def test_a_rank_that_does_not_come_back_in_time_is_not_waited_for(self):
+        straight = self.undisturbed(3, "--steps", 12)
+        starts = self.once()
+        script = f'if [ $RANK_ID = 1 ]; then if [ -e {starts} ]; then exec sleep 1000; fi; touch {starts}; fi; exec "$@"'
+        code, out = run([TESSERA, "run", "-n", 3, "--min_ranks", 2, "--max_restarts", 9, "--rank_timeout", 2, "sh", "-c", script, "sh",
+                         *self.job("--steps", 12, "--kill_rank", 1, "--kill_step", 5, "--kill_once", self.once())])
+        self.assertEqual(code, 0, out)
+        self.assertIn("starting it again (1 of 9 losses that it survives)", out)
+        self.assertIn("the job goes on without rank 1: it has not come back within 2000 ms", out)
+        self.assert_equal_losses(out, straight)
+
+    def test_a_rank_that_comes_back_in_time_is_one_of_the_ranks_again(self):
+        straight = self.undisturbed(3, "--steps", 12)
+        code, out = run([TESSERA, "run", "-n", 3, "--min_ranks", 2, "--max_restarts", 9,
+                         *self.job("--steps", 12, "--kill_rank", 1, "--kill_step", 5, "--kill_once", self.once())])
+        self.assertEqual(code, 0, out)
+        self.assertNotIn("the job goes on without", out)
+        self.assert_equal_losses(out, straight)
+
+    def test_where_pieces_are_lost_the_newest_checkpoint_counts(self):
+        arguments = ("--steps", 12, "--shards")  # the optimizer's states are split over the ranks
+        straight = self.undisturbed(4, *arguments)
+        saved = self.once()
+        code, out = run([TESSERA, "run", "-n", 4, "--min_ranks", 2,
+                         *self.job(*arguments, "--checkpoint_dir", saved, "--save_steps", 4, "--kill_rank", 2, "--kill_step", 7, "--kill_once",
+                                   self.once())])
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, "what 3 of the 4 ranks that have trained have kept is not whole: a checkpoint counts")
+        self.assertEqual(len(losses_of(out)[5]), 2, "the training goes on after step 4")
+        self.assertEqual(len(losses_of(out)[4]), 1, out)
+        self.assert_equal_losses(out, straight)
+
+    def test_a_training_that_needs_its_ranks_ends_and_says_so(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--min_ranks", 1,
+                         *self.job("--steps", 12, "--stages", 2, "--network", "small_in_stages", "--kill_rank", 1, "--kill_step", 5)])
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, "the job cannot go on with another number of ranks: it trains in pipeline")
+
+    def test_numbers_that_do_not_fit_are_refused(self):
+        for words, what in ((["run", "-n", 2, "--min_ranks", 3], "--min_ranks must be from 1 to the number of ranks, 2, got 3"),
+                            (["run", "-n", 2, "--servers", 1, "--min_ranks", 2], "the number of ranks of a job with servers stays"),
+                            (["scheduler", "--workers", 4, "--min_ranks", 5, "--port", 0], "--min_ranks 5: the job begins with 4 ranks"),
+                            (["scheduler", "--workers", 4, "--min_ranks", 2, "--max_ranks", 3, "--port", 0], "--max_ranks 3: the job begins with 4 ranks")):
+            code, out = run([TESSERA, *words] + (["true"] if words[0] == "run" else []))
+            self.assertNotEqual(code, 0, out)
+            self.assertIn(what, out)
+
+
+class Scheduled(Elastic):
+    def begin(self, workers, *arguments, options=()):
+        self.port, self.outs, self.logs, self.processes = free_port(), [], [], {}
+        self.arguments = arguments
+        self.addCleanup(self.end_all)
+        self.start("scheduler", [TESSERA, "scheduler", "--workers", workers, "--port", self.port, *options])
+
+    def start(self, name, command):
+        output = open(self.folder / f"{name}.{secrets.token_hex(4)}", "w+", encoding="utf-8")
+        self.outs.append(output)
+        self.processes[name] = subprocess.Popen([str(word) for word in command], env=environment(TESSERA_TIMEOUT_MS=20000), stdout=output,
+                                                stderr=subprocess.STDOUT)
+
+    def launch(self, name, ranks):
+        # Into files: what ranks have written into the pipe of a launcher that is killed is lost.
+        self.logs.append(self.folder / f"{name}.{secrets.token_hex(4)}.log")
+        self.start(name, [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", ranks, "--log_dir", self.logs[-1],
+                          *self.job(*self.arguments)])
+
+    def end_all(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        for out in self.outs:
+            out.close()
+
+    def said(self):
+        ranks = [path for folder in self.logs for path in folder.glob("rank.*")]
+        return "".join(Path(path).read_text() for path in [*ranks, *(out.name for out in self.outs)])
+
+    def after_step(self, step):
+        eventually(lambda: step in losses_of(self.said()), f"step {step} is done")
+
+    def generation(self, number, ranks):
+        """Waits until it begins, and returns how long that has taken."""
+        before = time.monotonic()
+        line = f"generation {number} begins: {ranks} ranks"
+        eventually(lambda: line in self.said(), f"{line}: {self.said()}", 60)
+        return time.monotonic() - before
+
+    def ends(self, name, code):
+        try:
+            self.assertEqual(self.processes[name].wait(timeout=LIMIT_S), code, name + self.said())
+        except subprocess.TimeoutExpired:
+            self.fail(f"{name} hangs: {self.said()}")
+
+    def goes_from_four_to_three_to_two_to_four(self, seed, *options):
+        draws = random.Random(seed)
+        first, second = draws.sample(["middle", "right"], 2)
+        steps = sorted(draws.sample(range(8, 40), 2))
+        with self.subTest(seed=seed, first=first, steps=steps):
+            training = ("--steps", 10, "--epochs", 12, *options)
+            straight = self.undisturbed(4, *training)
+            self.begin(4, *training, "--checkpoint_dir", self.once(), "--save_steps", 7, "--slow_rank", 0, "--slow_ms", 50,
+                       options=("--min_ranks", 2, "--max_ranks", 4))
+            for name, ranks in (("left", 2), ("middle", 1), ("right", 1)):
+                self.launch(name, ranks)
+            self.after_step(steps[0])
+            os.kill(ranks_of(self.processes[first])[0], signal.SIGKILL)  # a rank
+            resize_s = self.generation(2, 3)
+            self.ends(first, 1)
+            self.after_step(max(steps[1], steps[0] + 3))
+            self.processes[second].kill()  # a launcher, and its rank with it
+            self.processes[second].wait()
+            self.generation(3, 2)
+            self.after_step(45)
+            self.launch("later", 2)
+            self.generation(4, 4)
+            for name in ("left", "later", "scheduler"):
+                self.ends(name, 0)
+            out = self.said()
+            self.assertRegex(out, r"after step \d+ 2 more ranks are taken in")
+            self.assert_equal_losses(out, straight)
+            print(f"seed {seed}, {' '.join(options) or 'data parallel'}: from 4 to 3 ranks in {resize_s:.2f} s", file=sys.stderr)
+
+    def test_data_parallel_goes_from_four_to_three_to_two_to_four(self):
+        for seed in (1, 2):
+            self.goes_from_four_to_three_to_two_to_four(seed)
+
+    def test_automatic_parallel_goes_from_four_to_three_to_two_to_four(self):
+        self.goes_from_four_to_three_to_two_to_four(3, "--automatic")
+
+    def test_a_launcher_that_is_told_to_end_leaves_after_its_step_and_the_others_go_on(self):
+        for saves in ((), ("--checkpoint_dir", self.once(), "--save_steps", 100000)):
+            with self.subTest(saves=saves):
+                training = ("--steps", 10, "--epochs", 8)
+                straight = self.undisturbed(3, *training)
+                self.begin(3, *training, *saves, "--slow_rank", 0, "--slow_ms", 30, options=("--min_ranks", 2, "--max_restarts", 9))
+                self.launch("left", 2)
+                self.launch("right", 1)
+                self.after_step(10)
+                self.processes["right"].terminate()
+                self.ends("right", 128 + signal.SIGTERM)
+                self.generation(2, 2)
+                for name in ("left", "scheduler"):
+                    self.ends(name, 0)
+                out = self.said()
+                self.assertRegex(out, r"a rank ends by SIGTERM after epoch \d+, step \d+(, which is saved as \S+\.ckpt)?; the training goes on without it")
+                self.assertIn("the job goes on without", out)
+                self.assert_equal_losses(out, straight)
+
+    def test_by_hand_ranks_leave_and_others_are_taken_in_at_once(self):
+        training = ("--steps", 10, "--epochs", 12)
+        straight = self.undisturbed(4, *training)
+        self.begin(4, *training, "--slow_rank", 0, "--slow_ms", 50, options=("--min_ranks", 2, "--max_ranks", 4))
+        self.launch("left", 2)
+        self.launch("right", 2)
+        self.after_step(10)
+        resize = [TESSERA, "cluster", "resize", f"127.0.0.1:{self.port}"]
+        code, out = run([*resize, 1])
+        self.assertEqual(code, 1, out)
+        self.assertIn("the job has from 2 to 4 ranks, got 1", out)
+        code, out = run([*resize, 2])
+        self.assertEqual(code, 0, out)
+        self.generation(2, 2)
+        self.ends("right", 1)
+        self.after_step(30)
+        self.launch("later", 1)
+        eventually(lambda: "it takes these ranks in when it saves next" in self.said(), "it waits")
+        code, out = run([*resize, 3])
+        self.assertEqual(code, 0, out)
+        self.generation(3, 3)
+        for name in ("left", "later", "scheduler"):
+            self.ends(name, 0)
+        self.assert_equal_losses(self.said(), straight)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
