@@ -2,6 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cluster/ranks/slurm_step.h"
 #include "tessera/data/text/sentence_pairs.h"
 #include "tessera/data/text/vocabulary.h"
 #include "tessera/ir/graph.h"
@@ -152,12 +153,29 @@ bool segments_parse(const std::string& text) {
       std::equal_to<>());
 }
 
+// What Slurm says of a step
+
+bool node_list_expands(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return cluster::expand_node_list(bytes, "f"); },
+      [](const std::vector<std::string>& nodes) { return fmt::format("{}", fmt::join(nodes, ",")); },
+      std::equal_to<>());
+}
+
+bool task_counts_expand(const std::string& text) {
+  return comes_back(
+      text, [](const std::string& bytes) { return cluster::expand_task_counts(bytes, "f"); },
+      [](const std::vector<int>& counts) { return fmt::format("{}", fmt::join(counts, ",")); }, std::equal_to<>());
+}
+
 }  // namespace
 
 std::vector<Target> text_targets() {
   return {{"vocabulary", {kVocabulary}, mutate_lines, vocabulary_parses},
           {"sentence_pairs", {kPairs}, mutate_lines, pairs_parse},
           {"segments", {kSegments}, mutate_lines, segments_parse},
+          {"node_list", {"node[01-03,07],gpu5", "rack[0-1]node[8,10]-ib,a.b"}, mutate_lines, node_list_expands},
+          {"task_counts", {"2(x3),1", "4"}, mutate_lines, task_counts_expand},
           {"problem", {kProblem}, mutate_json, problem_parses},
           {"graph", {kGraph}, mutate_lines, graph_parses},
           {"pipeline", {kPipelineSchedule}, mutate_lines, pipeline_schedule_parses}};
