@@ -1,5 +1,6 @@
 // This process's place in its job.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
@@ -10,11 +11,19 @@ namespace tessera::python {
 void bind_cluster(nb::module_& m) {
   auto sub = m.def_submodule("cluster", R"(This process's place in its job.
 
-A script is started alone, by `mpirun -n N python script.py` or by `tessera run -n N python script.py`; it joins its job
-at the first use of any of these functions, which waits for the other ranks.)");
+A script is started alone, by `mpirun -n N python script.py`, by `srun -n N python script.py` or by `tessera run -n N python
+script.py`; it joins its job at the first use of any of these functions, which waits for the other ranks.)");
   sub.def(
       "init", [] { context(); }, "Joins the job. Raises IoError when the other ranks do not come.");
   sub.def("is_initialized", &has_context);
+  sub.def(
+      "_srun_place",
+      []() -> std::optional<std::tuple<int, int, int>> {
+        const auto place = cluster::srun_rank_from_environment();
+        if (!place) return std::nullopt;
+        return std::tuple{place->rank, place->local_rank, place->size};
+      },
+      "Rank, place on its node and number of ranks, where srun has started this process beside others; else None.");
   sub.def("leave", &leave, "failure"_a = "", "failed_rank"_a = nb::none(),
           R"(Ends this rank's part of the job: waits for the ends of the others, or, with a failure, ends them with it.
 

@@ -71,7 +71,7 @@ def _end():
 
 
 # Which say that a process is a rank, and which one.
-_PLACE = ("TESSERA_RANK", "TESSERA_NODE_ID", "OMPI_COMM_WORLD_RANK", "RANK_ID")
+_PLACE = ("TESSERA_RANK", "TESSERA_NODE_ID", "OMPI_COMM_WORLD_RANK", "RANK_ID", "SLURM_PROCID")
 _place_of_parent = ()
 
 

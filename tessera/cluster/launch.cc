@@ -14,6 +14,7 @@
 #include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/ranks/environment.h"
+#include "tessera/cluster/ranks/slurm_step.h"
 #include "tessera/cluster/tls/certificates.h"
 
 namespace tessera::cluster {
@@ -95,6 +96,16 @@ comm::Secret secret_of_user() {
   return comm::Secret::from_file(path, "this user's key");
 }
 
+// The user's key for what nobody else is to guess; none, which everybody can, where there is no place for one.
+comm::Secret key_for_names() {
+  if (cache_directory_from_environment().empty()) return {};
+  try {
+    return secret_of_user();
+  } catch (const IoError&) {
+    return {};
+  }
+}
+
 // The process is a rank that `tessera run` started, or something that sets the same variables.
 void read_own_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
@@ -127,6 +138,65 @@ void read_mpirun_place(JobOptions& options) {
   if (options.store.empty() && options.is_local && !(space.empty() && drawn.empty())) {
     options.store = fmt::format("unix:tessera-{}-{}", geteuid(), public_name("store"));
   }
+}
+
+// The task of srun that this process is beside others. What another launcher says goes before: it may itself have been
+// started by srun, as mpirun's daemons are.
+std::optional<SlurmStep> srun_step() {
+  for (const char* name : {"TESSERA_SCHEDULER", "TESSERA_SIZE", "OMPI_COMM_WORLD_SIZE"}) {
+    if (!read_text(name).empty()) return std::nullopt;
+  }
+  const auto either = [](std::string text, const std::string& other) { return text.empty() ? other : text; };
+  return parse_slurm_step({.procid = read_text("SLURM_PROCID"),
+                           .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
+                           .localid = read_text("SLURM_LOCALID"),
+                           .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
+                           .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
+                           .job_id = read_text("SLURM_JOB_ID"),
+                           .step_id = read_text("SLURM_STEP_ID"),
+                           .cluster_name = read_text("SLURM_CLUSTER_NAME"),
+                           .restart_count = read_text("SLURM_RESTART_COUNT"),
+                           .own_node = read_text("SLURMD_NODENAME")});
+}
+
+// Ports for ranks of several nodes, where none is given.
+constexpr int kFirstPort = 20000;
+constexpr int kNumPorts = 10000;
+
+// One that the tasks of a step agree on, and other steps seldom have.
+int port_of_step(const SlurmStep& step) {
+  const std::string hash = comm::Secret().hash({"srun's port", step.name});
+  return kFirstPort + (static_cast<unsigned char>(hash[0]) * 256 + static_cast<unsigned char>(hash[1])) % kNumPorts;
+}
+
+// The process is a task that srun started. The ranks of one node meet at a local socket, where the kernel says who they
+// are; its name is one that nobody else can guess, where the user has a place for a key. On several nodes they meet at
+// the first one, and prove the key, which is that of the home directory that the nodes share.
+void read_srun_place(JobOptions& options, const SlurmStep& step) {
+  options.rank = step.rank;
+  options.size = step.size;
+  options.srun = SrunPlace{.num_nodes = static_cast<int>(step.nodes.size()),
+                           .launch_address = read_text("SLURM_LAUNCH_NODE_IPADDR")};
+  if (options.job_id.empty()) options.job_id = "srun " + step.name;
+  if (step.nodes.size() == 1) {
+    if (!options.store.empty()) return;
+    const std::string hash = key_for_names().hash({"srun's store", step.name, std::to_string(geteuid())});
+    options.store = fmt::format("unix:tessera-{}-{}", geteuid(), comm::hex(hash).substr(0, 32));
+    return;
+  }
+  if (!options.secret) {
+    options.secret = secret_of_user().derive("srun's step " + step.name);
+    options.srun->has_users_secret = true;
+  }
+  if (!options.store.empty()) return;
+  if (step.rank == 0 && !step.own_node.empty() && step.own_node != step.nodes.front()) {
+    throw InvalidArgument(
+        "rank 0 is on node {}, but SLURM_STEP_NODELIST begins with {}, where the others look for it: set "
+        "TESSERA_STORE=tcp:{}:PORT, a free port there, on all ranks",
+        step.own_node, step.nodes.front(), step.own_node);
+  }
+  const int64_t port = read_number("TESSERA_PORT", port_of_step(step), 1, 65535);
+  options.store = fmt::format("tcp:{}:{}", step.nodes.front(), port);
 }
 
 }  // namespace
@@ -213,6 +283,12 @@ JobOptions job_from_environment() {
           "process or processes",
           options.thread_ranks, processes);
     }
+    if (const auto step = srun_step()) {
+      throw InvalidArgument(
+          "TESSERA_THREAD_RANKS={} in each of srun's {} tasks: ranks are either threads of one process or processes; "
+          "srun -n 1 starts one process",
+          options.thread_ranks, step->size);
+    }
     return options;
   }
   if (!read_text("TESSERA_SCHEDULER").empty()) {
@@ -221,6 +297,8 @@ JobOptions job_from_environment() {
     read_own_place(options);
   } else if (!read_text("OMPI_COMM_WORLD_SIZE").empty()) {
     read_mpirun_place(options);
+  } else if (const auto step = srun_step()) {
+    read_srun_place(options, *step);
   } else if (read_number("TESSERA_RANK", 0, 0, kMaxInt) > 0) {
     throw InvalidArgument("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
                           read_text("TESSERA_RANK"));
@@ -238,11 +316,19 @@ std::string report_directory_from_environment() {
 
 int num_processes_from_environment() {
   try {
-    const int64_t of_mpirun = read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt);
+    const auto step = srun_step();
+    const int64_t of_srun = step ? step->size : 1;
+    const int64_t of_mpirun = read_number("OMPI_COMM_WORLD_SIZE", of_srun, 1, kMaxInt);
     return static_cast<int>(read_number("TESSERA_SIZE", of_mpirun, 1, kMaxInt));
   } catch (const InvalidArgument&) {
     return 1;
   }
+}
+
+std::optional<SrunRank> srun_rank_from_environment() {
+  const auto step = srun_step();
+  if (!step) return std::nullopt;
+  return SrunRank{.rank = step->rank, .local_rank = step->local_rank, .size = step->size};
 }
 
 bool wants_ranks_from_environment() {

@@ -61,18 +61,33 @@ SchedulerPlace scheduler_place_from_environment();
 // TESSERA_TIMEOUT_MS: for how long a rank waits for another one; else what JobOptions have.
 int64_t timeout_from_environment();
 
+// Where srun has started this process as one of several tasks of a step (ranks/slurm_step.h).
+struct SrunPlace {
+  int num_nodes = 1;
+  std::string launch_address;     // SLURM_LAUNCH_NODE_IPADDR: where srun itself runs
+  bool has_users_secret = false;  // the ranks prove this user's key to each other, which all nodes must have
+};
+
+struct SrunRank {
+  int rank = 0;
+  int local_rank = 0;  // among the tasks of its node
+  int size = 0;
+};
+
 // What the environment says about this process. By default it is a job of one rank.
 struct JobOptions {
-  int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK
-  int size = 1;          // TESSERA_SIZE, else OMPI_COMM_WORLD_SIZE
+  int rank = 0;          // TESSERA_RANK, else OMPI_COMM_WORLD_RANK, else SLURM_PROCID of a step of several tasks
+  int size = 1;          // TESSERA_SIZE, else OMPI_COMM_WORLD_SIZE, else SLURM_STEP_NUM_TASKS
   int num_servers = 0;   // TESSERA_NUM_SERVERS: so many of the first ranks keep parameters, the others train
   int thread_ranks = 0;  // TESSERA_THREAD_RANKS: that many ranks as threads of this process; 0: it is one rank
   std::string store;     // TESSERA_STORE: where rank 0 listens, unix:NAME or tcp:HOST:PORT; empty: ask MPI
   std::string job_id;    // TESSERA_JOB_ID: peers of another job are refused; no secret
   // What ranks must know to join: read from the open descriptor TESSERA_SECRET_FD, else from the file
   // TESSERA_SECRET_FILE, which only its owner may read; `tessera run` sets both. Under mpirun, else made of what Open
-  // MPI has drawn for the job. A job whose TESSERA_STORE is tcp:... needs one.
+  // MPI has drawn for the job; under srun on several nodes, of this user's key. A job whose TESSERA_STORE is tcp:...
+  // needs one.
   comm::Secret secret;
+  std::optional<SrunPlace> srun;                        // where srun says rank and size
   SchedulerPlace scheduler;                             // where it has an address, it says rank and size
   TransportKind transport = TransportKind::kAutomatic;  // TESSERA_TRANSPORT
   std::string host_id;    // TESSERA_HOST_ID: ranks of different ids do not share memory, also where they could
@@ -108,6 +123,9 @@ std::string report_directory_from_environment();
 
 // How many processes the launcher has started as ranks; 1 where there is no launcher, or where it says nonsense.
 int num_processes_from_environment();
+// Which of srun's tasks this process is; nothing where it is alone in its step or in none, or where another launcher,
+// whose word goes before, has started it. Throws InvalidArgument naming the variable that makes no sense.
+std::optional<SrunRank> srun_rank_from_environment();
 // Whether the launcher has said something that a process which trains alone must not pass over: that some of its ranks
 // keep parameters, or that ranks are threads of this process.
 bool wants_ranks_from_environment();

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -60,6 +62,31 @@ std::string host_ip(const std::string& interface) {
   if (interface.empty()) return "127.0.0.1";
   if (names.contains(interface)) throw InvalidArgument("network interface \"{}\" has no address", interface);
   throw InvalidArgument("no network interface \"{}\"; this host has {}", interface, fmt::join(names, ", "));
+}
+
+std::string own_ip_towards(const std::string& ip) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (ip.empty() || getaddrinfo(ip.c_str(), "9", &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "";
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  // A datagram's socket that is connected has the address that it would send from.
+  const bool has_way = connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                       getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0;
+  close(fd);
+  char text[NI_MAXHOST] = {};
+  if (!has_way ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  const std::string address = text;
+  return address.starts_with("127.") || address == "::1" ? "" : address;
 }
 
 std::string host_identity(const std::string& id) {

@@ -9,6 +9,10 @@ namespace tessera::cluster {
 // loopback, else 127.0.0.1. Throws InvalidArgument naming the interfaces that exist.
 std::string host_ip(const std::string& interface);
 
+// The address by which this host reaches the one at `ip`, which nothing is sent to; "" where there is no way there, it
+// is no address, or both are loopbacks.
+std::string own_ip_towards(const std::string& ip);
+
 // This host's name, as a scheduler is told and reports have it.
 std::string own_host_name();
 

@@ -112,6 +112,17 @@ std::vector<std::string> exchange_node_ids(const JobOptions& options, rendezvous
   return node_ids;
 }
 
+// Where rank 0 listens. On several nodes of srun the others know it by its node's name, which may stand for a loopback
+// address on the node itself.
+std::string reachable_address(const JobOptions& options) {
+  const std::string& store = options.store;
+  if (!options.srun || options.srun->num_nodes == 1 || !is_name_of_loopback(store, options.timeout_ms)) return store;
+  std::string host = options.interface.empty() ? own_ip_towards(options.srun->launch_address) : "";
+  if (host.empty()) host = host_ip(options.interface);
+  return fmt::format("tcp:{}{}", host.find(':') == std::string::npos ? host : "[" + host + "]",
+                     store.substr(store.rfind(':')));
+}
+
 Meeting open_meeting(const JobOptions& options) {
   Meeting meeting;
   meeting.hub = {.address = options.store,
@@ -140,6 +151,7 @@ Meeting open_meeting(const JobOptions& options) {
   if (asks_mpi) {
     introduce(meeting, options);
   } else if (options.rank == 0) {
+    meeting.hub.address = reachable_address(options);
     meeting.server = std::make_unique<HubServer>(meeting.hub);
     meeting.hub.address = meeting.server->address();
   }
@@ -155,6 +167,7 @@ class ProcessMembership final : public Membership {
         meeting_(std::move(meeting)),
         rank_(options.rank),
         status_fd_(options.status_fd),
+        is_of_srun_(options.srun.has_value()),
         client_(meeting_.hub, rank_, host, job_) {
     job_->set_thread(rank_, gettid());
     job_->set_late_report([this](const comm::LongWait& wait) { report(wait); });
@@ -171,7 +184,15 @@ class ProcessMembership final : public Membership {
   // The launcher hears of it, too: ranks that fail together may end in any order.
   void announce_failure(int origin, const std::string& message) override {
     client_.announce_failure(origin, message);
-    report_failure(status_fd_, rank_, job_->failed() ? job_->failed_rank() : origin);
+    const int failed = job_->failed() ? job_->failed_rank() : origin;
+    report_failure(status_fd_, rank_, failed);
+    // The first rank that is left says it for all.
+    if (is_of_srun_ && rank_ == (failed == 0 ? 1 : 0)) {
+      log_warning(
+          "srun puts no other rank in the place of rank {}, so the job ends: start it again from its checkpoint; with "
+          "tessera scheduler --max_restarts, and tessera run --join under srun, a training goes on",
+          failed);
+    }
     close();
   }
   void finish() override {
@@ -199,6 +220,7 @@ class ProcessMembership final : public Membership {
   Meeting meeting_;
   int rank_;
   int status_fd_;
+  bool is_of_srun_;
   std::mutex close_mutex_;
   HubClient client_;
 };
@@ -456,6 +478,19 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   }
 }
 
+// What must hold for the ranks of srun's nodes to meet, which this rank cannot see; said when they do not.
+void say_where_srun_meets(const JobOptions& options) {
+  if (!options.srun || options.srun->num_nodes == 1) return;
+  log_warning(
+      "rank {} of srun on {} nodes looks for rank 0 at {}, which must lead to the first node from all of them; "
+      "else set TESSERA_STORE=tcp:HOST:PORT{}",
+      options.rank, options.srun->num_nodes, options.store,
+      !options.srun->has_users_secret
+          ? ""
+          : ". It proves this user's key, ~/.cache/tessera/meeting_key, which must be the same on all of them, as in a "
+            "home directory that they share; else set TESSERA_SECRET_FILE");
+}
+
 // A job of one rank that writes reports.
 std::unique_ptr<Context> watched_alone(const JobOptions& options) {
   auto job = std::make_shared<comm::JobState>(1);
@@ -490,7 +525,12 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
         "the ranks as threads");
   }
 
-  return join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size));
+  try {
+    return join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size));
+  } catch (const IoError&) {
+    say_where_srun_meets(options);
+    throw;
+  }
 }
 
 }  // namespace tessera::cluster

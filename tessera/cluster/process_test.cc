@@ -32,6 +32,7 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/launcher_output.h"
 #include "tessera/cluster/launcher/rank_activity.h"
+#include "tessera/cluster/network.h"
 #include "tessera/cluster/scheduler_process.h"
 #include "tessera/cluster/test_job.h"
 
@@ -1008,6 +1009,20 @@ TEST(Hub, AHostThatNobodyKnowsIsNamed) {
   const cluster::HubOptions options = hub_options("tcp:no-such-host.invalid:5000");
   EXPECT_THAT([&] { cluster::HubClient(options, 1, "host", std::make_shared<comm::JobState>(2)); },
               ThrowsMessage<IoError>(HasSubstr("host \"no-such-host.invalid\"")));
+}
+
+TEST(Hub, TellsANameOfThisHostsLoopbackFromItsAddress) {
+  EXPECT_TRUE(cluster::is_name_of_loopback("tcp:localhost:5000", 10'000));
+  for (const char* address : {"tcp:127.0.0.1:5000", "tcp:[::1]:5000", "tcp:192.0.2.1:5000", "unix:localhost"}) {
+    EXPECT_FALSE(cluster::is_name_of_loopback(address, 10'000)) << address;
+  }
+}
+
+TEST(Network, SaysByWhichAddressAnotherHostIsReached) {
+  for (const char* ip : {"127.0.0.1", "::1", "no address", ""}) EXPECT_EQ(cluster::own_ip_towards(ip), "") << ip;
+  const std::string own = cluster::own_ip_towards("192.0.2.1");
+  if (own.empty()) GTEST_SKIP() << "this host has no way to others";
+  EXPECT_EQ(cluster::own_ip_towards(own), own);
 }
 
 TEST(Environment, RefusesWhatMakesNoSense) {

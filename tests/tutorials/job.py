@@ -16,7 +16,7 @@ FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
 IMAGE_SIZE = 224 if FULL else 32
 RECORD = 3073
 # What says which rank a process is must not come from where the tests were started.
-FOREIGN = ("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_", "MS_")
+FOREIGN = ("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_", "MS_", "SLURM")
 
 
 def environment(**variables):

@@ -154,6 +154,21 @@ def test_two_servers_of_the_cluster_script(tmp_path, has_secret):
     assert all("met 16" in log for log in found.values()), found
 
 
+@pytest.mark.parametrize("has_table", [False, True])
+def test_the_tasks_of_srun_are_ranks(tmp_path, has_table):
+    """By the variables that srun sets; a rank table that the user names goes before them."""
+    (tmp_path / "train.py").write_text(f"{GATHERS}\ntest_the_ranks_meet()\n")
+    (tmp_path / "table.json").write_text(json.dumps(new_table(2)))
+    step = {"SLURM_JOB_ID": os.getpid(), "SLURM_STEP_ID": 0, "SLURM_STEP_NUM_TASKS": 3, "SLURM_STEP_NODELIST": "node1", "SLURM_STEP_TASKS_PER_NODE": 3}
+    size = 2 if has_table else 3
+    ranks = [subprocess.Popen([sys.executable, "-B", "train.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=job.environment(
+        **step, SLURM_PROCID=rank, SLURM_LOCALID=rank, XDG_CACHE_HOME=tmp_path,
+        **({"RANK_TABLE_FILE": "table.json", "RANK_ID": size - 1 - rank, "DEVICE_ID": size - 1 - rank} if has_table else {}))) for rank in range(size)]
+    for rank in ranks:
+        out, _ = rank.communicate(timeout=120)
+        assert rank.returncode == 0 and f"met {size}" in out, out
+
+
 def test_the_gpu_pages_run_script(tmp_path):
     """mpirun starts pytest eight times."""
     job.mpirun(8)  # skips where there is none

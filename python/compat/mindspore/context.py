@@ -32,7 +32,7 @@ def _rank():
     """This process's rank; before it has joined its job, what the launcher says of it."""
     if tessera.cluster.is_initialized():
         return tessera.cluster.rank()
-    ranks = [os.environ[name] for name in ("TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "RANK_ID") if name in os.environ]
+    ranks = [os.environ[name] for name in ("TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "RANK_ID", "SLURM_PROCID") if name in os.environ]
     return int(ranks[0]) if ranks and ranks[0].isdecimal() else 0
 
 

@@ -187,6 +187,18 @@ Socket listen_at(std::string& address, int64_t timeout_ms) {
   return socket;
 }
 
+bool is_name_of_loopback(const std::string& address, int64_t timeout_ms) {
+  if (!address.starts_with("tcp:")) return false;
+  const Address where = parse_address(address, timeout_ms);
+  std::string host = address.substr(4, address.rfind(':') - 4);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (look_up(host, "0", AI_NUMERICHOST).error == 0) return false;
+  if (where.storage.ss_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(where.storage).sin_addr.s_addr) >> 24 == 127;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(where.storage).sin6_addr);
+}
+
 Socket connect_to(const std::string& address, int64_t timeout_ms, const std::function<bool()>& gives_up) {
   const Deadline deadline = deadline_after(timeout_ms);
   const Address where = parse_address(address, timeout_ms);

@@ -30,6 +30,9 @@ class Socket {
 // Throws IoError naming the address, also where its host is not found within `timeout_ms`, InvalidArgument for one that
 // stands for every interface of the host. Sets `address` to the one listened at, where port 0 has become a real one.
 Socket listen_at(std::string& address, int64_t timeout_ms);
+// Whether the host of a tcp address is a name that stands for a loopback address here, as a host's own name often does
+// in its /etc/hosts: nobody elsewhere reaches who listens there. Throws as listen_at() does.
+bool is_name_of_loopback(const std::string& address, int64_t timeout_ms);
 // Retries until somebody listens and takes the connection. Throws IoError after `timeout_ms`, those among them in which
 // the host's name is looked up, and once `gives_up` says so.
 Socket connect_to(const std::string& address, int64_t timeout_ms, const std::function<bool()>& gives_up = {});

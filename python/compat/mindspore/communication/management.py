@@ -1,7 +1,8 @@
 """The ranks of a job and their groups.
 
 A job is started by `mpirun -n N python script.py`, by `tessera run -n N python script.py`, rank by rank with RANK_ID,
-RANK_SIZE and RANK_TABLE_FILE, or as a scheduler and workers with MS_ROLE, MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM.
+RANK_SIZE and RANK_TABLE_FILE, as a scheduler and workers with MS_ROLE, MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM, or by
+`srun -n N python script.py`, where neither of the two before it is asked for.
 """
 import os
 
@@ -24,6 +25,24 @@ for _mpi, _own in (("OMPI_COMM_WORLD_RANK", "RANK_ID"), ("OMPI_COMM_WORLD_LOCAL_
                    ("OMPI_COMM_WORLD_SIZE", "RANK_SIZE")):
     if _mpi in os.environ:
         os.environ[_own] = os.environ[_mpi]
+
+
+def _is_asked_for():
+    """Whether the script's user has said how the ranks find each other: what srun says counts only where nobody has."""
+    return is_launched_by_scheduler() or "RANK_TABLE_FILE" in os.environ or "MINDSPORE_HCCL_CONFIG_PATH" in os.environ
+
+
+def _tell_place_of_srun():
+    try:
+        place = tessera.cluster._srun_place()
+    except ValueError:
+        return  # init() says what is wrong
+    for name, number in zip(("RANK_ID", "DEVICE_ID", "RANK_SIZE"), place or ()):
+        os.environ[name] = str(number)
+
+
+if not _is_asked_for():
+    _tell_place_of_srun()
 
 
 class GlobalComm:
@@ -52,7 +71,7 @@ def init(backend_name=None):
     if not tessera.cluster.is_initialized():
         if not _is_placed() and ("RANK_TABLE_FILE" in os.environ or "MINDSPORE_HCCL_CONFIG_PATH" in os.environ):
             os.environ.update(place_of_this_process(os.environ.get("MINDSPORE_HCCL_CONFIG_PATH") or os.environ["RANK_TABLE_FILE"]))
-        elif not _is_placed() and int(os.environ.get("RANK_SIZE", "1")) > 1:
+        elif not _is_placed() and tessera.cluster._srun_place() is None and int(os.environ.get("RANK_SIZE", "1")) > 1:
             raise RuntimeError("Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE.")
         join_job()
         if is_launched_by_scheduler():
