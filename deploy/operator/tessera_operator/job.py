@@ -107,31 +107,35 @@ def port_of(template):
     return ports[0] if ports else names.DEFAULT_PORT
 
 
-def _one_of(path, value, allowed):
+def _one_of(say, path, value, allowed):
     if value not in allowed:
-        raise InvalidJob(path, f"it is {value!r}, but must be one of {', '.join(map(repr, allowed))}")
+        say(InvalidJob(path, f"it is {value!r}, but must be one of {', '.join(map(repr, allowed))}"))
     return value
 
 
-def _number(path, value, least, most):
+def _number(say, path, value, least, most):
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidJob(path, f"it is {value!r}, but must be a number from {least} to {most}")
+        say(InvalidJob(path, f"it is {value!r}, but must be a number from {least} to {most}"))
     return value
 
 
-def _optional_number(path, value):
-    return None if value is None else _number(path, value, 0, 2**31 - 1)
+def _optional_number(say, path, value):
+    return None if value is None else _number(say, path, value, 0, 2**31 - 1)
 
 
-def _read_role(name, spec):
+def _read_role(say, name, spec):
     path = f"spec.msReplicaSpecs.{name}"
-    replicas = _number(f"{path}.replicas", spec.get("replicas", 1), 1, 1 if name == "Scheduler" else MAX_REPLICAS)
-    policy = _one_of(f"{path}.restartPolicy", spec.get("restartPolicy", "OnFailure"), RESTART_POLICIES)
+    replicas = _number(say, f"{path}.replicas", spec.get("replicas", 1), 1, 1 if name == "Scheduler" else MAX_REPLICAS)
+    policy = _one_of(say, f"{path}.restartPolicy", spec.get("restartPolicy", "OnFailure"), RESTART_POLICIES)
     template = spec.get("template") or {}
-    containers = [container.get("name") for container in template.get("spec", {}).get("containers") or []]
-    if containers.count(names.CONTAINER) != 1:
-        raise InvalidJob(f"{path}.template.spec.containers", f"exactly one container must have the name {names.CONTAINER!r}, "
-                         f"{containers.count(names.CONTAINER)} of {len(containers)} have it")
+    containers = template.get("spec", {}).get("containers") or []
+    of_name = [container.get("name") for container in containers].count(names.CONTAINER)
+    if of_name != 1:
+        say(InvalidJob(f"{path}.template.spec.containers", f"exactly one container must have the name {names.CONTAINER!r}, "
+                       f"{of_name} of {len(containers)} have it"))
+    for index, container in enumerate(containers):
+        if [port.get("name") for port in container.get("ports") or []].count(names.PORT_NAME) > 1:
+            say(InvalidJob(f"{path}.template.spec.containers[{index}].ports", f"at most one port may have the name {names.PORT_NAME!r}"))
     return Role(name, replicas, policy, template)
 
 
@@ -148,45 +152,65 @@ def _scheduler_like(worker):
 
 def read(body):
     """The job that an object of one of the two kinds describes. Throws InvalidJob with the path of the first field that is wrong."""
+    def refuse(fault):
+        raise fault
+    return _read(body, refuse)
+
+
+def faults_of(body):
+    """All that read() would refuse. `body` may have values of wrong types: what cannot be looked at then is passed over."""
+    found = []
+    try:
+        _read(body, found.append)
+    except (AttributeError, KeyError, TypeError):
+        pass
+    return found
+
+
+def _read(body, say):
+    """`say` is told of each fault, and may throw it."""
     kind, metadata, spec = body["kind"], body["metadata"], body.get("spec") or {}
     name = metadata["name"]
     if not NAME.fullmatch(name) or len(name) > MAX_NAME:
-        raise InvalidJob("metadata.name", f"{name!r} must have at most {MAX_NAME} characters, small letters, digits and '-', a letter first, "
-                         "as pods, hosts and a Service are named by it")
+        say(InvalidJob("metadata.name", f"{name!r} must have at most {MAX_NAME} characters, small letters, digits and '-', a letter first, "
+                       "as pods, hosts and a Service are named by it"))
     specs = spec.get("msReplicaSpecs") or {}
-    unknown = sorted(set(specs) - set(names.SLUGS))
-    if unknown:
-        raise InvalidJob(f"spec.msReplicaSpecs.{unknown[0]}", f"there is no such role; roles are {', '.join(names.SLUGS)}")
+    for unknown in sorted(set(specs) - set(names.SLUGS)):
+        say(InvalidJob(f"spec.msReplicaSpecs.{unknown}", f"there is no such role; roles are {', '.join(names.SLUGS)}"))
     if "Worker" not in specs:
-        raise InvalidJob("spec.msReplicaSpecs.Worker", "a job has at least one worker")
-    roles = {role: _read_role(role, specs[role]) for role in names.SLUGS if role in specs}
-    is_of_many = roles["Worker"].replicas > 1 or "PS" in roles
-    if is_of_many and "Scheduler" not in roles:
-        if kind == "MSJob":
-            raise InvalidJob("spec.msReplicaSpecs.Scheduler", "a job of several workers, or with PS, needs a scheduler; only one worker may be alone")
-        roles = {"Scheduler": _scheduler_like(roles["Worker"]), **roles}
+        say(InvalidJob("spec.msReplicaSpecs.Worker", "a job has at least one worker"))
     policy = spec.get("runPolicy") or {}
     own = spec if kind == "TesseraJob" else {}
     shared = {
-        "clean_pods": _one_of("spec.runPolicy.cleanPodPolicy", policy.get("cleanPodPolicy", "Running"), CLEAN_POLICIES),
-        "success_policy": _one_of("spec.successPolicy", spec.get("successPolicy", "" if kind == "MSJob" else "AllWorkers"), SUCCESS_POLICIES),
-        "deadline_s": _optional_number("spec.runPolicy.activeDeadlineSeconds", policy.get("activeDeadlineSeconds")),
+        "clean_pods": _one_of(say, "spec.runPolicy.cleanPodPolicy", policy.get("cleanPodPolicy", "Running"), CLEAN_POLICIES),
+        "success_policy": _one_of(say, "spec.successPolicy", spec.get("successPolicy", "" if kind == "MSJob" else "AllWorkers"), SUCCESS_POLICIES),
+        "deadline_s": _optional_number(say, "spec.runPolicy.activeDeadlineSeconds", policy.get("activeDeadlineSeconds")),
     }
+    if own.get("tls") and own.get("secretName"):
+        say(InvalidJob("spec.secretName", "certificates (spec.tls) take the secret's place: name one of the two"))
+    if own.get("minWorkers") is not None and own.get("maxWorkers") is not None and own["minWorkers"] > own["maxWorkers"]:
+        say(InvalidJob("spec.minWorkers", f"it is {own['minWorkers']}, but must be at most maxWorkers ({own['maxWorkers']})"))
+    roles = {role: _read_role(say, role, specs[role]) for role in names.SLUGS if role in specs}
+    is_of_many = roles["Worker"].replicas > 1 or "PS" in roles
+    if is_of_many and "Scheduler" not in roles:
+        if kind == "MSJob":
+            say(InvalidJob("spec.msReplicaSpecs.Scheduler", "a job of several workers, or with PS, needs a scheduler; only one worker may be alone"))
+        else:
+            roles = {"Scheduler": _scheduler_like(roles["Worker"]), **roles}
     job = (kind, name, metadata["namespace"], metadata["uid"], roles)
     if kind == "MSJob":
-        return Job(*job, **shared, max_restarts=_number("spec.runPolicy.backoffLimit", policy.get("backoffLimit", DEFAULT_MAX_RESTARTS), 0, 1_000_000),
-                   ttl_s=_optional_number("spec.runPolicy.ttlSecondsAfterFinished", policy.get("ttlSecondsAfterFinished")),
+        limit = _number(say, "spec.runPolicy.backoffLimit", policy.get("backoffLimit", DEFAULT_MAX_RESTARTS), 0, 1_000_000)
+        return Job(*job, **shared, max_restarts=limit,
+                   ttl_s=_optional_number(say, "spec.runPolicy.ttlSecondsAfterFinished", policy.get("ttlSecondsAfterFinished")),
                    is_suspended=bool(policy.get("suspend", False)))
-    ranks = _number("spec.ranksPerWorker", own.get("ranksPerWorker", 1), 1, MAX_REPLICAS)
+    ranks = _number(say, "spec.ranksPerWorker", own.get("ranksPerWorker", 1), 1, MAX_REPLICAS)
     workers = roles["Worker"].replicas
     least, most = own.get("minWorkers"), own.get("maxWorkers")
     if least is not None and workers < least or most is not None and workers > most:
-        raise InvalidJob("spec.msReplicaSpecs.Worker.replicas", f"it is {workers}, but must be from minWorkers ({least}) to maxWorkers ({most})")
-    if own.get("tls") and own.get("secretName"):
-        raise InvalidJob("spec.secretName", "certificates (spec.tls) take the secret's place: name one of the two")
-    return Job(*job, **shared, generation=_number("spec.generation", own.get("generation", 1), 1, 2**31 - 1),
-               max_restarts=_number("spec.maxRestarts", own.get("maxRestarts", DEFAULT_MAX_RESTARTS), 0, 1_000_000),
+        say(InvalidJob("spec.msReplicaSpecs.Worker.replicas", f"it is {workers}, but must be from minWorkers ({least}) to maxWorkers ({most})"))
+    return Job(*job, **shared, generation=_number(say, "spec.generation", own.get("generation", 1), 1, 2**31 - 1),
+               max_restarts=_number(say, "spec.maxRestarts", own.get("maxRestarts", DEFAULT_MAX_RESTARTS), 0, 1_000_000),
                counts_disruptions=bool(own.get("countDisruptions", False)), is_suspended=bool(own.get("suspend", False)),
-               ttl_s=_optional_number("spec.ttlSecondsAfterFinished", own.get("ttlSecondsAfterFinished")),
+               ttl_s=_optional_number(say, "spec.ttlSecondsAfterFinished", own.get("ttlSecondsAfterFinished")),
                secret=own.get("secretName"), tls=own.get("tls"), recovery=own.get("recovery"), gang=own.get("gang"),
-               secret_delivery=_one_of("spec.secretDelivery", own.get("secretDelivery", "Auto"), ("Auto", "Mount", "Copy")), ranks_per_worker=ranks)
+               secret_delivery=_one_of(say, "spec.secretDelivery", own.get("secretDelivery", "Auto"), ("Auto", "Mount", "Copy")), ranks_per_worker=ranks)
