@@ -16,6 +16,7 @@
 #include "tessera/tools/cluster_command.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
+#include "tessera/tools/job_command.h"
 #include "tessera/tools/kernels_text.h"
 #include "tessera/tools/plan/plan_command.h"
 #include "tessera/tools/simulate_text.h"
@@ -305,6 +306,7 @@ int run_command(int argc, char** argv) {
       "`ckpt newest` has two more. docs/environment.md lists the environment variables.");
   add_run(app, exit_code);
   tools::add_cluster_commands(app, exit_code);
+  tools::add_job_command(app);
   add_info(app);
   add_calibrate(app);
   tools::add_ckpt_command(app, exit_code);
@@ -313,13 +315,15 @@ int run_command(int argc, char** argv) {
   tools::add_plan_command(app, exit_code);
   add_solve(app, exit_code);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
-  if (argc > 1 && std::string(argv[1]) == "run") {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "run") {
     const std::vector<std::string> words(argv + 2, argv + argc);
     if (const auto code = tools::refuse_option_before_program(*app.get_subcommand("run"), words)) return *code;
-  } else {
+  } else if (command != "job") {
     cluster::say_end_signals();  // a launcher says itself what it ends
   }
   try {
+    if (command == "job") tools::hand_over_job({argv + 2, argv + argc});
     if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

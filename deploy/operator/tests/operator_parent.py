@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-import tessera_operator.__main__
+import tessera_operator.operate
 
 
 def main():
@@ -20,7 +20,7 @@ def main():
                 os.dup2(2, 1)
                 code = 1
                 try:
-                    code = tessera_operator.__main__.main(rest)
+                    code = tessera_operator.operate.main(rest)
                 finally:
                     os._exit(code)
             children.add(child)

@@ -1,0 +1,170 @@
+"""tessera-job, and `tessera job`: a job's manifest is looked at, and run on this machine, before a cluster sees it."""
+
+import argparse
+import copy
+import os
+import signal
+import sys
+from pathlib import Path
+
+import yaml
+
+from tessera_operator import actions, names
+from tessera_operator.job import read
+from tessera_operator.manifest import InvalidManifest, load
+from tessera_operator.plan import Observed, plan
+from tessera_operator.pods import needed_keys
+
+DESCRIPTION = "Looks at the manifest of an MSJob or a TesseraJob, and runs it on this machine, before a cluster sees it."
+CODES = """exit codes: 0 success; 1 the job has failed, or a file cannot be read; 2 the manifest or the command line is wrong: all that is wrong is
+said, each fault with the path of its field; 128 + N after signal N."""
+RENDER = """Prints the objects that the operator makes of the job, in their order: its Service, its Secret (whose value the operator draws), its pods.
+Nothing is asked of a cluster.
+
+examples:
+  tessera job render job.yaml
+  tessera job render job.yaml | grep -A1 'name: MS_'          what each pod is told
+  tessera job render job.yaml --pod mnist-worker-0"""
+RUN = """Runs the job as the operator would, with processes of this machine in the place of pods: the scheduler, then servers, then workers, each with the
+command, the arguments and the variables of its container; a pod that fails is started again as its restartPolicy says, and the job ends as its
+successPolicy says. Lines of output begin with the pod's name. Ctrl-C and SIGTERM end all pods; a second one kills them.
+
+Other than in a pod: programs are those of this machine (an image's own command is not known: name it), and run as this user; limits of resources and
+probes do not hold; `suspend` does not hold a job back. Mounted paths are replaced in commands, arguments and variables by folders of this machine, and
+so are those of --path; paths that the program itself knows are not.
+
+examples:
+  tessera job run job.yaml --local
+  tessera job run job.yaml --local --workers 2                two workers instead of as many as a cluster has room for
+  tessera job run job.yaml --local --path /train=./train      the image's folder /train is ./train here
+  tessera job run job.yaml --local --secret bert-certificates=./tls --claim bert-data=./data"""
+
+
+class UsageError(Exception):
+    """A command line that is wrong."""
+
+
+def _pair(text):
+    name, equals, folder = text.partition("=")
+    if not equals or not name or not folder:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER")
+    if not Path(folder).is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is no folder")
+    return name, Path(folder).resolve()
+
+
+def _number(least, most):
+    def parse(text):
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        return int(text)
+    return parse
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="tessera job", description=DESCRIPTION, epilog=CODES)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name, text, help_text):
+        added = commands.add_parser(name, description=text, help=help_text, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter)
+        added.add_argument("file", metavar="FILE", help="a manifest, as YAML or JSON; -: standard input. What else it has is left out, but for Secrets and "
+                           "ConfigMaps that the job names")
+        added.add_argument("--job", metavar="NAME", help="the job, where the file has several")
+        added.add_argument("--namespace", metavar="NAME", help="the job's namespace (default: what the file says, else default)")
+        return added
+
+    render = command("render", RENDER, "print the objects that a job becomes")
+    render.add_argument("--pod", metavar="NAME", help="print this pod alone")
+    run = command("run", RUN, "run a job on this machine")
+    run.add_argument("--local", action="store_true", help="on this machine; a cluster is given the file by kubectl apply")
+    run.add_argument("--workers", type=_number(1, 4096), metavar="N", help="so many workers")
+    run.add_argument("--port", type=_number(1, 65535), metavar="N", help="the scheduler's port (default: the manifest's)")
+    run.add_argument("--path", type=_pair, action="append", default=[], metavar="PATH=FOLDER", help="where a folder of the image is here")
+    run.add_argument("--secret", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder with the files of a Secret")
+    run.add_argument("--config", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder with the files of a ConfigMap")
+    run.add_argument("--claim", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder in the place of a PersistentVolumeClaim")
+    return parser
+
+
+def _load(options):
+    origin = "standard input" if options.file == "-" else options.file
+    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
+    manifest = load(text, origin, options.job, options.namespace)
+    for note in manifest.notes:
+        print(f"{origin}: {note}", file=sys.stderr)
+    if manifest.others:
+        print(f"{origin}: left out: {', '.join(manifest.others)}", file=sys.stderr)
+    return manifest
+
+
+def objects_of(body):
+    """What the operator creates for a new job, in its order, but for events."""
+    body = copy.deepcopy(body)
+    for where in (body["spec"], body["spec"].get("runPolicy") or {}):
+        where.pop("suspend", None)  # what it becomes once it is admitted
+    body["metadata"]["finalizers"] = [names.FINALIZER]
+    # All that is the user's is there.
+    observed = Observed(keys={name: keys for name, (_, keys) in needed_keys(read(body)).items()})
+    return [step.body for step in plan(body, observed, 0.0) if isinstance(step, actions.Create) and step.resource != "events"]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Each object in full: no part refers to another."""
+
+    def ignore_aliases(self, data):
+        return True
+
+
+def _render(options):
+    manifest = _load(options)
+    found = objects_of(manifest.body)
+    if options.pod is not None:
+        pods = {item["metadata"]["name"]: item for item in found if item["kind"] == "Pod"}
+        if options.pod not in pods:
+            raise UsageError(f"--pod {options.pod}: the job has no such pod; it has {', '.join(list(pods)[:10])}" + (", ..." if len(pods) > 10 else ""))
+        found = [pods[options.pod]]
+    sys.stdout.write("---\n".join(yaml.dump(item, Dumper=_Dumper, sort_keys=False, width=150) for item in found))
+    return 0
+
+
+def _files_of(folders):
+    """The files of each folder, as the keys of a Secret or ConfigMap."""
+    return {name: {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()} for name, folder in folders}
+
+
+def _run(options):
+    if not options.local:
+        raise UsageError("run needs --local: it runs the job on this machine; a cluster is given the file by: kubectl apply -f FILE")
+    from tessera_operator.local_cluster import run_here
+    manifest = _load(options)
+    for path, _ in options.path:
+        if not path.startswith("/"):
+            raise UsageError(f"--path {path}=...: a path of an image begins with /")
+    faults, code = run_here(manifest, options.workers, options.port, _files_of(options.secret), _files_of(options.config), dict(options.claim),
+                            dict(options.path))
+    if faults:
+        raise InvalidManifest(options.file, faults)
+    return code
+
+
+def main(arguments=None):
+    options = _parser().parse_args(arguments)
+    try:
+        return {"render": _render, "run": _run}[options.command](options)
+    except (InvalidManifest, UsageError) as fault:
+        for line in str(fault).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # before the job has begun
+        print("ended by SIGINT", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (OSError, UnicodeDecodeError) as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

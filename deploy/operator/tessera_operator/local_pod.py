@@ -1,0 +1,424 @@
+"""A pod as processes of this machine: the commands, arguments and variables of its containers, its volumes as folders, its end by signals.
+
+What a container's image and its limits are is nothing here: programs are those of this machine, and see its files. Where a mounted path stands in a
+word or a variable, it becomes the folder where the volume lies.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from tessera_operator import names
+from tessera_operator.status import text_of
+
+ADDRESS = "127.0.0.1"
+# Of the shell that starts a job: what would tell a process that it is a rank of another one.
+FOREIGN = ("TESSERA_", "MS_", "OMPI_", "PMIX_", "SLURM", "RANK_", "DEVICE_ID", "MINDSPORE_HCCL_CONFIG_PATH")
+# Those for whoever runs the programs of this machine stay: where they lie, and how they are spoken of.
+KEPT = ("TESSERA_CUDA_", "TESSERA_PLUGIN_DIR", "TESSERA_LOG_LEVEL", "TESSERA_NUM_THREADS")
+INTERPRETER = re.compile(r"python[0-9.]*|bash|sh")
+PR_SET_PDEATHSIG = 1
+NOT_STARTED = 128  # as a kubelet says of a container whose program cannot be started
+
+
+class Refused(Exception):
+    """A part of a pod that cannot be had here: `path` within the pod's spec."""
+
+    def __init__(self, path, message):
+        super().__init__(message)
+        self.path = path
+
+
+def _throw(fault):
+    raise fault
+
+
+def expand(text, variables):
+    """$(NAME) as Kubernetes expands it; $$ is a $, and what is not known stays."""
+    def value(match):
+        return "$" + match.group(0)[2:] if match.group(0).startswith("$$") else variables.get(match.group(1), match.group(0))
+    return re.sub(r"\$\$\(\w+\)|\$\(([-.\w]+)\)|\$\$", value, text)
+
+
+def own_environment():
+    """This process's, without what makes it a rank of another job."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN) or name.startswith(KEPT)}
+
+
+class Here:
+    """What a pod finds on this machine: folders for volumes by their names, and for paths of an image. `folder` is where the rest lies."""
+
+    def __init__(self, folder, secrets=None, config_maps=None, claims=None, paths=None):
+        self.folder = Path(folder)
+        self.secrets, self.config_maps = secrets or {}, config_maps or {}  # name -> {key: bytes}
+        self.claims, self.paths = claims or {}, paths or {}  # name of a claim, path of an image -> folder
+
+
+class Layout:
+    """Where the volumes of a pod lie, and what its containers' words and variables become. Throws Refused."""
+
+    def __init__(self, pod, here, service, folder):
+        self.pod, self.here, self.service, self.folder = pod, here, service, Path(folder)
+        self.volumes = {volume["name"]: (index, volume) for index, volume in enumerate(pod["spec"].get("volumes") or [])}
+
+    def mount(self):
+        """Makes the folders of all volumes."""
+        return {name: self._place(index, volume) for name, (index, volume) in self.volumes.items()}
+
+    def _place(self, index, volume):
+        path, own = f"volumes[{index}]", self.folder / "volumes" / volume["name"]
+        if "hostPath" in volume:
+            return Path(volume["hostPath"]["path"])
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            if claim not in self.here.claims:
+                raise Refused(f"{path}.persistentVolumeClaim.claimName", f'name a folder for the claim "{claim}": --claim {claim}=FOLDER')
+            return self.here.claims[claim]
+        files = {}
+        if "secret" in volume:
+            source = volume["secret"]
+            files = self._files(source | {"name": source["secretName"]}, self.here.secrets, "Secret", "--secret", f"{path}.secret.secretName")
+        elif "configMap" in volume:
+            files = self._files(volume["configMap"], self.here.config_maps, "ConfigMap", "--config", f"{path}.configMap.name")
+        elif "downwardAPI" in volume:
+            files = self._downward(volume["downwardAPI"], f"{path}.downwardAPI")
+        elif "projected" in volume:
+            for number, source in enumerate(volume["projected"]["sources"]):
+                place = f"{path}.projected.sources[{number}]"
+                if "secret" in source:
+                    files |= self._files(source["secret"], self.here.secrets, "Secret", "--secret", f"{place}.secret.name")
+                elif "configMap" in source:
+                    files |= self._files(source["configMap"], self.here.config_maps, "ConfigMap", "--config", f"{place}.configMap.name")
+                elif "downwardAPI" in source:
+                    files |= self._downward(source["downwardAPI"], f"{place}.downwardAPI")
+                else:
+                    raise Refused(place, f"a volume of this kind ({', '.join(source)}) cannot be had without a cluster")
+        elif "emptyDir" not in volume:
+            kind = ", ".join(sorted(set(volume) - {"name"})) or "none"
+            raise Refused(path, f"a volume of this kind ({kind}) cannot be had without a cluster")
+        own.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            target = own / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(content)
+        return own
+
+    @staticmethod
+    def _files(source, found, kind, option, path):
+        name = source.get("name", "")
+        if name not in found:
+            if source.get("optional"):
+                return {}
+            raise Refused(path, f'name a folder with the files of the {kind} "{name}": {option} {name}=FOLDER')
+        data = found[name]
+        files = {}
+        for item in source.get("items") or [{"key": key, "path": key} for key in data]:
+            if item["key"] in data:
+                files[item["path"]] = data[item["key"]]
+            elif not source.get("optional"):
+                raise Refused(path, f'the {kind} "{name}" has no key {item["key"]}')
+        return files
+
+    def _downward(self, source, path):
+        return {item["path"]: self._field(item, f"{path}.items[{index}]", None).encode() for index, item in enumerate(source.get("items") or [])}
+
+    def _field(self, source, path, container):
+        """The text of a fieldRef or a resourceFieldRef."""
+        if "fieldRef" in source:
+            return self._text_of_field(source["fieldRef"]["fieldPath"], f"{path}.fieldRef.fieldPath")
+        asked = source["resourceFieldRef"]["resource"]
+        kind, _, resource = asked.partition(".")
+        value = (((container or {}).get("resources") or {}).get(kind) or {}).get(resource)
+        if value is None:
+            raise Refused(f"{path}.resourceFieldRef.resource", f"the container has no {asked}, and a node's size is not known here")
+        return _whole_number(str(value), source["resourceFieldRef"].get("divisor", 1))
+
+    def _text_of_field(self, asked, path):
+        metadata, spec = self.pod["metadata"], self.pod["spec"]
+        plain = {"metadata.name": metadata["name"], "metadata.namespace": metadata["namespace"], "metadata.uid": metadata["uid"],
+                 "spec.nodeName": os.uname().nodename, "spec.serviceAccountName": spec.get("serviceAccountName", "default"), "status.podIP": ADDRESS,
+                 "status.podIPs": ADDRESS, "status.hostIP": ADDRESS, "status.hostIPs": ADDRESS}
+        if asked in plain:
+            return plain[asked]
+        of_map = re.fullmatch(r"metadata\.(labels|annotations)(?:\['(.+)'\])?", asked)
+        if not of_map:
+            raise Refused(path, f'"{asked}" is no field that a pod has here')
+        values = metadata.get(of_map.group(1)) or {}
+        if of_map.group(2):
+            return values.get(of_map.group(2), "")
+        return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(values.items()))
+
+    def environment(self, container, path, say=_throw):
+        """Its variables, all of them. `say` is told of each that cannot be had."""
+        found = own_environment() | {"HOSTNAME": self.pod["spec"].get("hostname", self.pod["metadata"]["name"])}
+        for index, source in enumerate(container.get("envFrom") or []):
+            place = f"{path}.envFrom[{index}]"
+            try:
+                files = self._files(source["secretRef"], self.here.secrets, "Secret", "--secret", f"{place}.secretRef.name") if "secretRef" in source else \
+                    self._files(source["configMapRef"], self.here.config_maps, "ConfigMap", "--config", f"{place}.configMapRef.name")
+                found |= {source.get("prefix", "") + key: content.decode() for key, content in files.items()}
+            except Refused as fault:
+                say(fault)
+        for index, variable in enumerate(container.get("env") or []):
+            if "valueFrom" not in variable:
+                found[variable["name"]] = self.here_of(container, expand(variable.get("value") or "", found))
+                continue
+            try:
+                value = self._value_from(variable["valueFrom"], f"{path}.env[{index}].valueFrom", container)
+                if value is not None:
+                    found[variable["name"]] = value
+            except Refused as fault:
+                say(fault)
+        return found
+
+    def faults(self):
+        """All that cannot be had here. Makes the volumes' folders."""
+        found = []
+        for index, volume in self.volumes.values():
+            try:
+                self._place(index, volume)
+            except Refused as fault:
+                found.append(fault)
+        for kind in ("initContainers", "containers"):
+            for index, container in enumerate(self.pod["spec"].get(kind) or []):
+                path = f"{kind}[{index}]"
+                try:
+                    self.words(container, path, self.environment(container, path, found.append))
+                except Refused as fault:
+                    found.append(fault)
+        return found
+
+    def _value_from(self, source, path, container):
+        for kind, field, found, option in (("Secret", "secretKeyRef", self.here.secrets, "--secret"),
+                                           ("ConfigMap", "configMapKeyRef", self.here.config_maps, "--config")):
+            if field in source:
+                files = self._files(source[field] | {"items": [{"key": source[field]["key"], "path": "value"}]}, found, kind, option, f"{path}.{field}")
+                return files["value"].decode() if "value" in files else None
+        if "fieldRef" in source or "resourceFieldRef" in source:
+            return self._field(source, path, container)
+        raise Refused(path, f"a value of this kind ({', '.join(source)}) cannot be had without a cluster")
+
+    def words(self, container, path, variables):
+        """Program and arguments."""
+        words = [self.here_of(container, expand(word, variables)) for word in (container.get("command") or []) + (container.get("args") or [])]
+        if not container.get("command"):
+            raise Refused(f"{path}.command", "it is missing: what an image starts by itself is not known here")
+        folder = self.working_folder(container)
+        if not folder.is_dir():
+            raise Refused(f"{path}.workingDir", f"{folder} is no folder here; --path PATH=FOLDER says where a folder of the image is")
+        program = words[0]
+        found = shutil.which(program, path=variables.get("PATH")) if "/" not in program else str(folder / program)
+        if not found or not os.access(found, os.X_OK):
+            raise Refused(f"{path}.command[0]", f'"{program}" is no program here' + ("" if "/" in program else ", it is not in PATH"))
+        script = next((word for word in words[1:] if not word.startswith("-")), "") if INTERPRETER.fullmatch(Path(program).name) else ""
+        if re.fullmatch(r"/\S+", script) and not Path(script).exists():
+            raise Refused(f"{path}.command", f'there is no {script} here; --path {Path(script).parent}=FOLDER says where that folder of the image is')
+        return words
+
+    def working_folder(self, container):
+        return Path(self.here_of(container, container.get("workingDir") or "."))
+
+    def here_of(self, container, text):
+        """A text of the container with the paths and the address that it stands for here."""
+        places = {path.rstrip("/"): place for path, place in self.here.paths.items()}
+        for mount in container.get("volumeMounts") or []:
+            if mount["name"] in self.volumes:
+                place = self.place_of(mount["name"])
+                places[mount["mountPath"].rstrip("/")] = place / mount["subPath"] if mount.get("subPath") else place
+        if self.service:
+            name, namespace = self.service
+            text = re.sub(rf"(?<![\w.-]){re.escape(name)}\.{re.escape(namespace)}\.svc(\.cluster\.local)?(?![\w-])", ADDRESS, text)
+        if not places:
+            return text
+        known = "|".join(re.escape(path) for path in sorted(places, key=len, reverse=True) if path)
+        return re.sub(rf"(?<![\w/.-])({known})(?![\w.-])", lambda match: str(places[match.group(1)]), text) if known else text
+
+    def place_of(self, volume_name):
+        """Where it lies, whether or not it was made already."""
+        _, volume = self.volumes[volume_name]
+        if "hostPath" in volume:
+            return Path(volume["hostPath"]["path"])
+        if "persistentVolumeClaim" in volume:
+            return Path(self.here.claims.get(volume["persistentVolumeClaim"]["claimName"], self.folder))
+        return self.folder / "volumes" / volume_name
+
+
+def _quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+SUFFIXES = {"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def _whole_number(quantity, divisor):
+    """A quantity by a divisor, rounded up, as resourceFieldRef gives it."""
+    def number(text):
+        value, suffix = re.fullmatch(r"([0-9.]+(?:[eE][0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?", str(text)).groups()
+        return float(value) * SUFFIXES[suffix or ""]
+    return str(int(-(-number(quantity) // (number(divisor) or 1))))
+
+
+def _die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Output:
+    """Lines of several programs, each in one piece, with the name of who wrote it."""
+
+    def __init__(self, out, err):
+        self._streams, self._lock = {"out": out, "err": err}, threading.Lock()
+
+    def write(self, stream, name, line):
+        with self._lock:
+            try:
+                self._streams[stream].write(f"[{name}] ".encode() + line.rstrip(b"\n") + b"\n")
+                self._streams[stream].flush()
+            except (BrokenPipeError, ValueError):
+                pass  # nobody reads: the job's end is another's matter
+
+
+class _Program:
+    """A container's process, with all that it has started."""
+
+    def __init__(self, container, words, variables, folder, label, output, changed):
+        self.container = container
+        self.code = None
+        self._ended = False
+        self._process = subprocess.Popen(words, env=variables, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         start_new_session=True, preexec_fn=_die_with_parent)
+        readers = [threading.Thread(target=self._read, args=(stream, kind, label, output), daemon=True)
+                   for stream, kind in ((self._process.stdout, "out"), (self._process.stderr, "err"))]
+        for reader in readers:
+            reader.start()
+        threading.Thread(target=self._wait, args=(readers, changed), daemon=True).start()
+
+    @staticmethod
+    def _read(stream, kind, label, output):
+        for line in stream:
+            output.write(kind, label, line)
+
+    def _wait(self, readers, changed):
+        code = self._process.wait()
+        self.signal(signal.SIGKILL)  # what it has left behind ends with its container
+        for reader in readers:
+            reader.join(5)
+        self.code = code if code >= 0 else 128 - code
+        changed.set()
+
+    def signal(self, number):
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass
+
+
+class LocalPod:
+    """The pod `item` of a job, whose status it writes. One thread calls its functions."""
+
+    def __init__(self, item, here, service, output, changed):
+        self.item, self._output, self._changed = item, output, changed
+        self._layout = Layout(item, here, service, here.folder / f"{item['metadata']['name']}.{item['metadata']['uid'][:8]}")
+        self._first = list(item["spec"].get("initContainers") or [])
+        self._main, self._sidecars, self._step = [], [], None
+        self._kill_at, self._is_begun = None, False
+        item["status"] = {"phase": "Pending"}
+
+    def start(self):
+        try:
+            self._layout.mount()
+        except Refused as fault:
+            return self._end_early(str(fault))
+        self.item["status"] |= {"phase": "Running", "startTime": text_of(time.time()), "podIP": ADDRESS, "hostIP": ADDRESS}
+        self._go_on()
+        return None
+
+    def _run(self, container, kind, index):
+        path = f"{kind}[{index}]"
+        variables = self._layout.environment(container, path)
+        words = self._layout.words(container, path, variables)
+        name = self.item["metadata"]["name"]
+        label = name if container["name"] == names.CONTAINER else f"{name}/{container['name']}"
+        return _Program(container, words, variables, self._layout.working_folder(container), label, self._output, self._changed)
+
+    def _go_on(self):
+        """Init containers one after the other, those that stay beside the others at once; then all containers."""
+        try:
+            while self._first:
+                if self._step is not None:
+                    if self._step.code is None:
+                        return
+                    if self._step.code != 0:
+                        return self._finish("Failed", self._step.code, f"Init:{self._step.container['name']}")
+                    self._step = None
+                    self._first.pop(0)
+                    continue
+                container = self._first[0]
+                index = len(self.item["spec"]["initContainers"]) - len(self._first)
+                program = self._run(container, "initContainers", index)
+                if container.get("restartPolicy") == "Always":
+                    self._sidecars.append(program)
+                    self._first.pop(0)
+                else:
+                    self._step = program
+            if not self._is_begun:
+                self._is_begun = True
+                for index, container in enumerate(self.item["spec"]["containers"]):
+                    self._main.append(self._run(container, "containers", index))
+        except (Refused, OSError) as fault:
+            self._end_early(str(fault))
+
+    def look(self):
+        """Notes in the pod's status what its programs have come to."""
+        if self.has_ended():
+            return
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self.kill()
+        self._go_on()
+        if self.has_ended() or not self._is_begun or any(program.code is None for program in self._main):
+            return
+        codes = {program.container["name"]: program.code for program in self._main}
+        self._finish("Succeeded" if not any(codes.values()) else "Failed", codes.get(names.CONTAINER, 0) or max(codes.values()))
+
+    def _end_early(self, why):
+        self._output.write("err", self.item["metadata"]["name"], f"cannot be started: {why}".encode())
+        self._finish("Failed", NOT_STARTED, "StartError")
+
+    def _finish(self, phase, code, reason=None):
+        self.signal(signal.SIGKILL)
+        ended = {"exitCode": code, "finishedAt": text_of(time.time()), "reason": reason or ("Completed" if phase == "Succeeded" else "Error")}
+        self.item["status"] |= {"phase": phase, "containerStatuses": [{"name": names.CONTAINER, "state": {"terminated": ended}}]}
+
+    def has_ended(self):
+        return self.item["status"]["phase"] in ("Succeeded", "Failed")
+
+    def _programs(self):
+        return [*self._main, *self._sidecars, *([self._step] if self._step else [])]
+
+    def signal(self, number):
+        for program in self._programs():
+            if program.code is None:
+                program.signal(number)
+
+    def delete(self):
+        """Begins its end: SIGTERM, and SIGKILL when its grace period is over."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self.item["spec"].get("terminationGracePeriodSeconds", 30)
+            self.item["metadata"]["deletionTimestamp"] = text_of(time.time())
+            self.signal(signal.SIGTERM)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+
+    def is_gone(self):
+        """Whether it was deleted, and none of its programs is left."""
+        return self._kill_at is not None and all(program.code is not None for program in self._programs())
+
+    def seconds_until_kill(self):
+        return None if self._kill_at is None else max(self._kill_at - time.monotonic(), 0.0)

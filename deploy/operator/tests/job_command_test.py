@@ -1,0 +1,192 @@
+"""Claims about what is wrong with a manifest, and about what a job becomes: `tessera-job render`, which asks nobody."""
+
+import contextlib
+import copy
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from harness import OPERATOR, manifests, names
+from tessera_operator import job_command
+from tessera_operator.job import read
+from tessera_operator.manifest import InvalidManifest, load
+from world import World
+
+SAMPLES = sorted((OPERATOR / "config/samples").glob("*job*.yaml"))
+JOB = """
+apiVersion: tessera.dev/v1alpha1
+kind: TesseraJob
+metadata:
+  name: small
+spec:
+  msReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+            - name: mindspore
+              image: example/train:1
+              command: [python, /train/train.py]
+"""
+
+
+def render(*arguments, code=0):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert job_command.main(["render", *map(str, arguments)]) == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def faults_of(text):
+    with pytest.raises(InvalidManifest) as caught:
+        load(text, "job.yaml")
+    return caught.value.faults
+
+
+def changed(change):
+    body = yaml.safe_load(JOB)
+    change(body)
+    return yaml.safe_dump(body)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_job_becomes_the_objects_that_the_operator_makes(path):
+    """Those of a world in which the operator looks until nothing changes any more."""
+    out, _ = render(path)
+    (body,) = [item for item in manifests(path) if item["kind"] in names.KINDS]
+    manifest = load(path.read_text(), str(path)).body
+    for where in (manifest["spec"], manifest["spec"]["runPolicy"]):
+        where.pop("suspend", None)
+    job = read(manifest)
+    world = World(copy.deepcopy(manifest))
+    if job.tls:
+        files = {"ca.crt", "server.p12", "crl.pem", "password"} | {names.node_id(role.name, index) + ".p12" for _, role, index in job.members()}
+        world.secrets[job.tls["secretName"]] = {"metadata": {"name": job.tls["secretName"]}, "data": dict.fromkeys(files, "")}
+    world.settle()
+    rendered = {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(out)}
+    assert {name for kind, name in rendered if kind == "Pod"} == set(world.pods) == {name for name, _, _ in job.members()}
+    assert (("Service", names.service_name(job.name)) in rendered) == job.has_scheduler
+    assert (("Secret", job.secret_name) in rendered) == job.owns_secret
+    for name, pod in world.pods.items():
+        text = json.dumps(pod["spec"]).replace(f"/{world.body['metadata']['uid']}.", f"/{job.uid}.")  # of the folder of a job's state
+        assert rendered["Pod", name]["spec"] == json.loads(text)
+    assert body["metadata"]["name"] == job.name
+
+
+def test_one_pod_is_rendered_alone():
+    out, _ = render(SAMPLES[0], "--pod", "mnist-worker-1")
+    assert yaml.safe_load(out)["metadata"]["name"] == "mnist-worker-1"
+    _, err = render(SAMPLES[0], "--pod", "mnist-worker-9", code=2)
+    assert err == ("error: --pod mnist-worker-9: the job has no such pod; it has mnist-scheduler-0, mnist-worker-0, mnist-worker-1, mnist-worker-2, "
+                   "mnist-worker-3\n")
+
+
+def test_all_that_is_wrong_is_said_at_once_with_its_path():
+    faults = faults_of("""
+apiVersion: mindspore.gitee.com/v2
+kind: MSJob
+metadata: {name: My_job}
+spec:
+  runPolicy: {cleanPodPolicy: Sometimes, backofLimit: 3, ttlSecondsAfterFinished: -1}
+  successPolicy: 1
+  sucess: x
+  msReplicaSpecs:
+    Chief: {template: {spec: {containers: [{name: mindspore, image: x}]}}}
+    PS: {replicas: 0}
+    Worker:
+      replicas: "4"
+      restartPolicy: never
+      template:
+        spec:
+          containers:
+            - {name: other, image: x, command: python, env: [{name: A, value: 1}]}
+""")
+    assert faults == [
+        'apiVersion: it is "mindspore.gitee.com/v2", but that of a MSJob is mindspore.gitee.com/v1',
+        'spec.runPolicy.cleanPodPolicy: it is "Sometimes", but must be one of "All", "Running", "None"',
+        "spec.runPolicy.backofLimit: there is no such field; did you mean backoffLimit?",
+        "spec.runPolicy.ttlSecondsAfterFinished: it is -1, but must be at least 0",
+        "spec.successPolicy: it is 1, but must be a text: write it in quotes",
+        "spec.sucess: there is no such field; did you mean successPolicy?",
+        "spec.msReplicaSpecs.PS.template: it is missing",
+        "spec.msReplicaSpecs.PS.replicas: it is 0, but must be at least 1 and at most 4096",
+        'spec.msReplicaSpecs.Worker.replicas: it is "4", but must be a whole number',
+        'spec.msReplicaSpecs.Worker.restartPolicy: it is "never", but must be one of "Always", "OnFailure", "Never"',
+        'spec.msReplicaSpecs.Worker.template.spec.containers[0].command: it is "python", but must be a list',
+        "spec.msReplicaSpecs.Worker.template.spec.containers[0].env[0].value: it is 1, but must be a text: write it in quotes",
+        "metadata.name: 'My_job' must have at most 48 characters, small letters, digits and '-', a letter first, as pods, hosts and a Service are named by it",
+        "spec.msReplicaSpecs.Chief: there is no such role; roles are Scheduler, PS, Worker",
+        "spec.msReplicaSpecs.PS.template.spec.containers: exactly one container must have the name 'mindspore', 0 of 0 have it",
+        "spec.msReplicaSpecs.Worker.template.spec.containers: exactly one container must have the name 'mindspore', 0 of 1 have it"]
+
+
+@pytest.mark.parametrize("change, fault", [
+    (lambda body: body.pop("spec"), "spec: it is missing"),
+    (lambda body: body.pop("metadata"), "metadata.name: a job needs a name"),
+    (lambda body: body.update(specs={}), "specs: there is no such field; did you mean spec?"),
+    (lambda body: body["spec"]["msReplicaSpecs"].pop("Worker"), "spec.msReplicaSpecs.Worker: a job has at least one worker"),
+    (lambda body: body["spec"].update(minWorkers=3, maxWorkers=2), "spec.minWorkers: it is 3, but must be at most maxWorkers (2)"),
+    (lambda body: body["spec"].update(minWorkers=3), "spec.msReplicaSpecs.Worker.replicas: it is 2, but must be from minWorkers (3) to maxWorkers (None)"),
+    (lambda body: body["spec"].update(tls={"secretName": "a"}, secretName="b"),
+     "spec.secretName: certificates (spec.tls) take the secret's place: name one of the two"),
+    (lambda body: body["spec"].update(maxRestarts=True), "spec.maxRestarts: it is true, but must be a whole number"),
+    (lambda body: body["spec"].update(gang={"scheduler": "volcano"}), "spec.gang.podGroup: it is missing"),
+    (lambda body: body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"].update(terminationGracePeriodSeconds="long"),
+     'spec.msReplicaSpecs.Worker.template.spec.terminationGracePeriodSeconds: it is "long", but must be a whole number'),
+])
+def test_a_fault_is_named_by_its_path(change, fault):
+    assert fault in faults_of(changed(change))
+
+
+def test_what_only_a_newer_cluster_knows_is_a_note():
+    manifest = load(changed(lambda body: body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"].update(restartPolcy="Never")), "job.yaml")
+    assert manifest.notes == ["spec.msReplicaSpecs.Worker.template.spec.restartPolcy: a pod has no such field, unless the cluster is newer; did you mean "
+                              "restartPolicy?"]
+
+
+@pytest.mark.parametrize("text, fault", [
+    ("a: [", "line 1, column 5: it is no YAML: expected the node content, but found '<stream end>'"),
+    ("a: 1\na: 2", "line 2, column 1: it is no YAML: the key 'a' stands twice"),
+    ("kind: Pod\nmetadata: {name: x}", "it has no MSJob and no TesseraJob; it has Pod x"),
+    ("- 1", "a document is no object of Kubernetes: [1]"),
+    ("", "it has no MSJob and no TesseraJob; it has nothing"),
+    (f"{JOB}---{JOB.replace('small', 'other')}", "it has 2 jobs: name one by --job"),
+])
+def test_a_file_that_is_no_manifest_of_a_job_says_what_it_has(text, fault):
+    assert faults_of(text) == [fault]
+
+
+def test_of_several_jobs_one_is_named(tmp_path):
+    path = tmp_path / "jobs.yaml"
+    path.write_text(f"{JOB}---{JOB.replace('small', 'other')}")
+    out, _ = render(path, "--job", "other", "--namespace", "training")
+    assert {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in yaml.safe_load_all(out) if item["kind"] == "Pod"} == {
+        ("training", f"other-{part}") for part in ("scheduler-0", "worker-0", "worker-1")}
+
+
+def test_it_is_a_command_that_teaches_and_asks_no_cluster(tmp_path):
+    def run(*words, **options):
+        return subprocess.run([sys.executable, "-B", "-m", "tessera_operator", "job", *words], cwd=OPERATOR, capture_output=True, text=True, timeout=120,
+                              env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}, **options)
+    done = run("render", "-", input=JOB)
+    assert done.returncode == 0 and done.stdout.count("kind: Pod\n") == 3, done.stderr
+    done = run("run", "--help")
+    assert done.returncode == 0 and all(word in done.stdout for word in ("tessera job run job.yaml --local", "--path", "--claim", "exit codes")), done.stdout
+
+
+@pytest.mark.parametrize("words, code, shown", [
+    (("render", "no-such-file"), 1, "No such file"), (("run", SAMPLES[0]), 2, "run needs --local"), ((), 2, "COMMAND"),
+    (("render", SAMPLES[0], "--workers", "2"), 2, "unrecognized arguments"), (("run", "-", "--local", "--claim", "a=/nowhere"), 2, "/nowhere is no folder"),
+    (("run", "-", "--local", "--workers", "0"), 2, "'0' is no number from 1 to 4096"), (("run", SAMPLES[0], "--local", "--path", "train=."), 2, "begins with /")])
+def test_a_command_line_that_is_wrong_is_refused(words, code, shown):
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        try:
+            assert job_command.main(list(map(str, words))) == code
+        except SystemExit as end:
+            assert end.code == code
+    assert shown in err.getvalue()

@@ -1,0 +1,285 @@
+"""Claims about `tessera-job run --local`: a job's pods as processes, begun, started again and ended as the operator does it."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from harness import OPERATOR, ROOT, job, names
+from tessera_operator.local_pod import expand
+
+BIN = Path(os.environ.get("TESSERA_BIN", ROOT / "build/release/bin"))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Run:
+    """One run of a job's manifest."""
+
+    def __init__(self, folder, body, *options, **environment):
+        path = folder / "job.yaml"
+        path.write_text(body if isinstance(body, str) else yaml.safe_dump(body))
+        self.process = subprocess.Popen([sys.executable, "-B", "-m", "tessera_operator", "job", "run", path, "--local", *map(str, options)], cwd=OPERATOR,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "TMPDIR": str(folder)} | environment)
+        self.folder = folder
+
+    def end(self, code=0, timeout=120):
+        self.out, self.err = self.process.communicate(timeout=timeout)
+        assert self.process.returncode == code, self.out + self.err
+        assert not list(self.folder.glob("tessera-job.*")), "its folder is gone with it"
+        return self
+
+    def told(self):
+        """What the operator says of the job, by its reasons."""
+        return re.findall(r"^\[job\] (\w+): ", self.err, re.M)
+
+
+def run(folder, body, *options, code=0, **environment):
+    return Run(folder, body, "--port", free_port(), *options, **environment).end(code)
+
+
+def show(*names_of_variables):
+    """A command that prints variables."""
+    return [sys.executable, "-c", f"import os\nfor name in {names_of_variables!r}: print(name, os.environ.get(name))"]
+
+
+def alone(command, kind="MSJob", **container):
+    """A job of one worker, which has no scheduler."""
+    group, version, _ = names.KINDS[kind]
+    return {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": "alone"}, "spec": {"msReplicaSpecs": {"Worker": {"template": {"spec": {
+        "containers": [{"name": names.CONTAINER, "image": "x", "command": command} | container]}}}}}}
+
+
+def pod_of(body, role="Worker"):
+    return body["spec"]["msReplicaSpecs"][role]["template"]["spec"]
+
+
+def test_scheduler_servers_and_workers_meet(tmp_path):
+    ended = run(tmp_path, job("a", workers=3, servers=1))
+    met = re.findall(r"^\[(a-\w+-\d)\] (\w+) attempt 0 has met its scheduler$", ended.out, re.M)
+    assert sorted(met) == [("a-server-0", "server_0"), *((f"a-worker-{i}", f"worker_{i}") for i in range(3))]
+    assert "[a-scheduler-0] scheduler of 4, 0 have left" in ended.out
+    assert ended.told() == ["Created", "Succeeded"]
+
+
+def test_fewer_workers_than_the_manifest_has(tmp_path):
+    ended = run(tmp_path, job("a", workers=50), "--workers", 2)
+    assert "scheduler of 2," in ended.out
+
+
+def test_a_pod_that_fails_is_started_again_as_its_policy_says(tmp_path):
+    body = job("a", workers=2, arguments=["--fail-once", tmp_path / "failed"])
+    ended = run(tmp_path, body)
+    assert len(re.findall(r"attempt 1 has met its scheduler", ended.out)) == 1
+    assert ended.told() == ["Created", "Restarting", "Succeeded"]
+    (tmp_path / "failed").unlink()
+    ended = run(tmp_path, job("a", workers=2, arguments=["--fail-once", tmp_path / "failed"], policy="Never"), code=1)
+    assert re.search(r"\[job\] PodFailed: pod a-worker-\d, attempt 0, has failed: exit code 3, and its restartPolicy is Never", ended.err)
+
+
+def test_restarts_are_used_up(tmp_path):
+    ended = run(tmp_path, job("a", workers=1, arguments=["--exit", 7], run_policy={"backoffLimit": 1}), code=1)
+    assert "MaxRestartsExceeded: pod a-worker-0, attempt 1, has failed: exit code 7, and all 1 restarts are used up" in ended.err
+
+
+def test_one_workers_success_is_the_jobs_where_it_says_so(tmp_path):
+    waits = "import os, time\nif os.environ['MS_NODE_ID'] == 'worker_1': time.sleep(300)"
+    body = job("a", workers=2, successPolicy="")
+    pod_of(body)["containers"][0]["command"] = [sys.executable, "-c", waits]
+    pod_of(body)["terminationGracePeriodSeconds"] = 5
+    begin = time.monotonic()
+    assert run(tmp_path, body).told()[-1] == "Succeeded"
+    assert time.monotonic() - begin < 60
+
+
+def test_a_deadline_ends_the_job(tmp_path):
+    ended = run(tmp_path, job("a", arguments=["--until", "/nowhere"], run_policy={"activeDeadlineSeconds": 1}), code=1)
+    assert "DeadlineExceeded" in ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_pods(tmp_path, number):
+    child = tmp_path / "child"
+    body = job("a", workers=2, arguments=["--until", "/nowhere"])
+    pod_of(body)["containers"][0]["command"] = ["sh", "-c", f'sleep 300 & echo $! > "{child}.$MS_NODE_ID"; echo begun; wait']
+    running = Run(tmp_path, body, "--port", free_port())
+    begun = 0
+    while begun < 2:
+        line = running.process.stdout.readline()
+        assert line, running.end()
+        begun += "begun" in line
+    running.process.send_signal(number)
+    running.end(128 + number)
+    assert f"[job] {number.name}: the pods end" in running.err
+    for worker in range(2):
+        pid = int(Path(f"{child}.worker_{worker}").read_text())
+        assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_second_signal_kills(tmp_path):
+    body = alone(["sh", "-c", "trap '' TERM INT; echo begun; while :; do sleep 1; done"])
+    pod_of(body)["terminationGracePeriodSeconds"] = 300
+    running = Run(tmp_path, body)
+    assert "begun" in running.process.stdout.readline()
+    running.process.send_signal(signal.SIGTERM)
+    for line in running.process.stderr:
+        if "once more kills them" in line:
+            break
+    running.process.send_signal(signal.SIGTERM)
+    running.end(128 + signal.SIGTERM, timeout=60)
+
+
+def test_its_grace_period_ends_a_pod_that_goes_on(tmp_path):
+    body = alone(["sh", "-c", "trap '' TERM; echo begun; while :; do sleep 1; done"])
+    body["spec"]["runPolicy"] = {"activeDeadlineSeconds": 1}
+    pod_of(body)["terminationGracePeriodSeconds"] = 1
+    assert "DeadlineExceeded" in run(tmp_path, body, code=1).err
+
+
+def test_nothing_is_left_where_the_command_itself_is_killed(tmp_path):
+    running = Run(tmp_path, alone(["sh", "-c", "echo $$$$; exec sleep 300"]))
+    pid = int(running.process.stdout.readline().split()[1])
+    running.process.kill()
+    running.process.communicate(timeout=60)
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_pod_has_the_variables_of_its_text(tmp_path):
+    body = alone(show("PLAIN", "SUM", "NAME", "SPACE", "UID", "TEAM", "LIMIT", "CPU", "KEY", "CONF", "all_a", "HOSTNAME", "TESSERA_ATTEMPT", "MS_ROLE", "LITERAL"), env=[
+        {"name": "PLAIN", "value": "one"}, {"name": "SUM", "value": "$(PLAIN) and $(NONE)"}, {"name": "LITERAL", "value": "$$(PLAIN)"},
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "SPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        {"name": "TEAM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['team']"}}},
+        {"name": "LIMIT", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}},
+        {"name": "CONF", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "b"}}}],
+        envFrom=[{"secretRef": {"name": "keys"}, "prefix": "all_"}], resources={"limits": {"memory": "2Gi", "cpu": "1500m"}})
+    body["spec"]["msReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": {"team": "vision"}}
+    text = yaml.safe_dump_all([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": "secret words"}},
+                               {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"b": "calm"}}, body])
+    found = dict(line.split(" ", 2)[1:] for line in run(tmp_path, text, MS_ROLE="MS_WORKER", TESSERA_SIZE="9").out.splitlines())
+    assert found == {"PLAIN": "one", "SUM": "one and $(NONE)", "LITERAL": "$(PLAIN)", "NAME": "alone-worker-0", "SPACE": "default", "UID": "None", "TEAM": "vision",
+                     "LIMIT": "2048", "CPU": "2", "KEY": "secret words", "CONF": "calm", "all_a": "secret words", "HOSTNAME": "alone-worker-0",
+                     "TESSERA_ATTEMPT": "0", "MS_ROLE": "None"}
+
+
+def test_volumes_are_folders_and_their_paths_are_replaced(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image/train.sh").write_text('cat "$1/input" "$CONF/b" > "$OUT/result" && ls "$2" && echo done')
+    body = alone(["sh", "/train/train.sh"], args=["/data", "/scratch/sub"], env=[{"name": "CONF", "value": "/etc/settings"}, {"name": "OUT", "value": "/data"}],
+                 volumeMounts=[{"name": "data", "mountPath": "/data"}, {"name": "settings", "mountPath": "/etc/settings"},
+                               {"name": "scratch", "mountPath": "/scratch/sub"}])
+    pod_of(body)["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}, {"name": "settings", "configMap": {"name": "settings"}},
+                               {"name": "scratch", "emptyDir": {}}]
+    (tmp_path / "data/input").write_text("1")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/b").write_text("2")
+    ended = run(tmp_path, body, "--path", f"/train={tmp_path}/image", "--claim", f"mine={tmp_path}/data", "--config", f"settings={tmp_path}/conf")
+    assert "[alone-worker-0] done" in ended.out and (tmp_path / "data/result").read_text() == "12"
+
+
+def test_init_containers_run_first_and_others_beside(tmp_path):
+    body = alone(["sh", "-c", f"test -e {tmp_path}/first && test -e {tmp_path}/second && echo after them"])
+    pod_of(body)["initContainers"] = [{"name": "one", "image": "x", "command": ["sh", "-c", f"sleep 0.2; touch {tmp_path}/first"]},
+                                      {"name": "two", "image": "x", "command": ["sh", "-c", f"test -e {tmp_path}/first && touch {tmp_path}/second && echo here"]},
+                                      {"name": "beside", "image": "x", "restartPolicy": "Always", "command": ["sleep", "300"]}]
+    pod_of(body)["containers"].append({"name": "logs", "image": "x", "command": ["echo", "collected"]})
+    ended = run(tmp_path, body)
+    assert {"[alone-worker-0/two] here", "[alone-worker-0] after them", "[alone-worker-0/logs] collected"} <= set(ended.out.splitlines())
+    pod_of(body)["initContainers"] = [{"name": "one", "image": "x", "command": ["false"]}]
+    body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
+    assert "PodFailed: pod alone-worker-0, attempt 0, has failed: exit code 1 (Init:one)" in run(tmp_path, body, code=1).err
+
+
+def test_what_this_machine_does_not_have_is_said_at_once_with_its_path(tmp_path):
+    body = alone(["python3", "/train/train.py"], env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}},
+                                                      {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.priority"}}}])
+    pod_of(body)["volumes"] = [{"name": "a", "persistentVolumeClaim": {"claimName": "mine"}}, {"name": "b", "nfs": {"server": "s", "path": "/"}}]
+    pod_of(body)["containers"].append({"name": "entry", "image": "x"})
+    pod_of(body)["containers"].append({"name": "none", "image": "x", "command": ["no-such-program"], "workingDir": "/"})
+    pod, at = "spec.msReplicaSpecs.Worker.template.spec", f"error: {tmp_path}/job.yaml: "
+    assert Run(tmp_path, body).end(2).err.splitlines() == [at + line for line in (
+        f'{pod}.volumes[0].persistentVolumeClaim.claimName: name a folder for the claim "mine": --claim mine=FOLDER',
+        f"{pod}.volumes[1]: a volume of this kind (nfs) cannot be had without a cluster",
+        f'{pod}.containers[0].env[0].valueFrom.secretKeyRef: name a folder with the files of the Secret "keys": --secret keys=FOLDER',
+        f'{pod}.containers[0].env[1].valueFrom.fieldRef.fieldPath: "spec.priority" is no field that a pod has here',
+        f"{pod}.containers[0].command: there is no /train/train.py here; --path /train=FOLDER says where that folder of the image is",
+        f"{pod}.containers[1].command: it is missing: what an image starts by itself is not known here",
+        f'{pod}.containers[2].command[0]: "no-such-program" is no program here, it is not in PATH')]
+
+
+def test_a_port_that_is_taken_is_said(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port} is taken on this machine" in Run(tmp_path, job("a"), "--port", port).end(2).err
+
+
+def test_a_job_that_is_suspended_and_another_users_runs_at_once_as_this_one(tmp_path):
+    body = job("a", kind="TesseraJob", suspend=True, secretDelivery="Copy")
+    for role in ("Scheduler", "Worker"):
+        pod_of(body, role)["securityContext"] = {"runAsUser": 12345, "fsGroup": 12345}
+    assert run(tmp_path, body).told() == ["Created", "Succeeded"]
+
+
+def test_text_expands_as_kubernetes_has_it():
+    known = {"A": "1", "B.C": "2"}
+    assert expand("$(A)$(B.C) $(D) $$(A) $$ $A", known) == "12 $(D) $(A) $ $A"
+
+
+@pytest.mark.skipif(not (BIN / "tessera").exists(), reason="build/release/bin has no tessera")
+def test_ranks_of_tessera_meet_at_its_scheduler(tmp_path):
+    """A TesseraJob that names workers alone: the scheduler's command is the operator's."""
+    body = alone(["tessera", "run", "--join", "$(TESSERA_SCHEDULER)", "--node_id", "$(TESSERA_NODE_ID)", "-n", "2", "rank_program", "script"], "TesseraJob")
+    body["spec"] |= {"ranksPerWorker": 2}
+    body["spec"]["msReplicaSpecs"]["Worker"]["replicas"] = 2
+    ended = run(tmp_path, body)
+    assert len(set(re.findall(r"checksum (\w+) rank \d of 4 ", ended.out))) == 1 and ended.out.count("of 4 local") == 4, ended.out
+
+
+@pytest.mark.skipif(not (BIN / "tessera").exists(), reason="build/release/bin has no tessera")
+def test_certificates_are_a_folder_by_the_secrets_name(tmp_path):
+    tls = tmp_path / "tls"
+    password = tmp_path / "password"
+    password.touch(0o600)
+    password.write_text("words\n")
+    subprocess.run([BIN / "tessera", "cluster", "make-certificates", tls, "--nodes", "worker_0/0", "worker_1/0"], check=True, capture_output=True,
+                   env=os.environ | {"TESSERA_TLS_PASSWORD_FILE": str(password)})
+    shutil.copy(password, tls)
+    body = alone(["tessera", "run", "--join", "$(TESSERA_SCHEDULER)", "--node_id", "$(TESSERA_NODE_ID)", "-n", "1", "rank_program", "script"], "TesseraJob")
+    body["spec"] |= {"tls": {"secretName": "certificates", "revocationList": True}}
+    body["spec"]["msReplicaSpecs"]["Worker"]["replicas"] = 2
+    assert 'spec.tls.secretName: name a folder with the files of the Secret "certificates": --secret certificates=FOLDER' in Run(tmp_path, body).end(2).err
+    ended = run(tmp_path, body, "--secret", f"certificates={tls}")
+    assert ended.out.count("of 2 local") == 2, ended.out + ended.err
+
+
+@pytest.mark.skipif(not (BIN / "tessera").exists(), reason="build/release/bin has no tessera")
+def test_the_command_tessera_hands_over_to_it(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(alone(["tessera", "version"])))
+    environment = {name: value for name, value in os.environ.items() if name != "PATH"} | {"PATH": "/usr/bin:/bin", "PYTHON": sys.executable, "PYTHONPATH": str(OPERATOR)}
+    done = subprocess.run([BIN / "tessera", "job", "run", path, "--local"], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "[alone-worker-0] tessera " in done.stdout, done.stderr  # found beside that command
+    done = subprocess.run([BIN / "tessera", "job", "render", path, "--pod", "none"], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "the job has no such pod" in done.stderr
+    for python, words in (("/usr/bin/python3", "has no package tessera_operator"),
+                          ("/no/such/python", 'cannot start the interpreter "/no/such/python", which PYTHON names: No such file or directory')):
+        done = subprocess.run([BIN / "tessera", "job", "render", path], cwd=tmp_path, env=environment | {"PYTHON": python, "PYTHONPATH": "/nowhere"},
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 1 and words in done.stderr, done.stderr
+        assert "deploy/operator" in done.stderr

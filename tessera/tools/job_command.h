@@ -1,0 +1,22 @@
+// `tessera job`: what a manifest of a job on Kubernetes becomes, and the job as processes of this machine. Manifests
+// are the operator's, which is Python: the command is handed over to its package.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::tools {
+
+// Adds the command to the list of commands.
+void add_job_command(CLI::App& app);
+
+// Goes on as the interpreter that PYTHON names, else python3, with these words for the package tessera_operator; the
+// programs beside this one are in its PATH. Throws IoError where there is no such interpreter; that the package is
+// missing is said by what this process has become then.
+[[noreturn]] void hand_over_job(const std::vector<std::string>& words);
+
+}  // namespace tessera::tools
