@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
@@ -133,6 +134,26 @@ void ProgressBar::draw(const RunContext& run, bool last) {
   }
 }
 
+namespace {
+
+constexpr const char* kRecord = "checkpoints";  // the job's state of that name: a line for each training
+
+std::string record_key(const RunContext& run, const std::string& prefix, const std::string& directory) {
+  return fmt::format("{}\t{}\t{}\t", run.number, prefix, directory);
+}
+
+// What a job that goes on when it loses a rank calls itself, the same in all its generations. One rank asks.
+std::string lasting_job_id(cluster::Recovery& recovery) {
+  static constexpr const char* kKey = "job\t";  // of a line beside those of the trainings
+  const std::string record = recovery.find_state(kRecord).value_or("");
+  if (const auto known = find_line(record, kKey)) return *known;
+  const std::string drawn = random_id();
+  recovery.set_state(kRecord, with_line(record, kKey, drawn));
+  return drawn;
+}
+
+}  // namespace
+
 ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, const checkpoint::CheckpointConfig& config)
     : given_prefix_(std::move(prefix)),
       prefix_(given_prefix_),
@@ -179,16 +200,6 @@ std::string ModelCheckpoint::choose_prefix(RunContext& run) {
   }
   return given_prefix_ + number;
 }
-
-namespace {
-
-constexpr const char* kRecord = "checkpoints";  // the job's state of that name: a line for each training
-
-std::string record_key(const RunContext& run, const std::string& prefix, const std::string& directory) {
-  return fmt::format("{}\t{}\t{}\t", run.number, prefix, directory);
-}
-
-}  // namespace
 
 // Under which prefix another process of this job has saved this training; "" where none has. Rank 0 knows.
 std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
@@ -287,17 +298,22 @@ void ModelCheckpoint::lock_directory(RunContext& run) {
   auto& context = run.model.context();
   FileSystem& files = context.file_system();
   lock_.reset();  // of a training that failed: two of one process would share it
+  cluster::Recovery* const recovery = run.number > 0 ? context.recovery() : nullptr;
+  const auto lock = [&](const std::string& job) {
+    const int64_t generation = recovery != nullptr ? static_cast<int64_t>(recovery->generation()) : 0;
+    lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, job, generation);
+  };
   if (!run.model.is_shared()) {
-    std::string job = context.job_id();
-    if (context.size() > 1) job += fmt::format("{}rank {} alone", job.empty() ? "" : ", ", context.rank());
-    lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, job);
-    return;
+    if (context.size() == 1) return lock(recovery != nullptr ? lasting_job_id(*recovery) : context.job_id());
+    const std::string job = context.job_id();
+    return lock(job + fmt::format("{}rank {} alone", job.empty() ? "" : ", ", context.rank()));
   }
   RankBarrier barrier(context.world());
+  std::string job = context.job_id();
+  if (recovery != nullptr) job = barrier.exchange(context.rank() == 0 ? lasting_job_id(*recovery) : "")[0];
   const auto together = checkpoint::ranks_of_directory(files, barrier, directory_);
   checkpoint::run_together(barrier, "cannot save checkpoints", [&] {
-    if (together.front() == context.rank())
-      lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, context.job_id());
+    if (together.front() == context.rank()) lock(job);
     return std::string();
   });
 }

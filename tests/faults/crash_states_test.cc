@@ -134,7 +134,7 @@ std::vector<std::string> remains(FileSystem& files) {
 
 // The second run of a training removes what is left of the first, so that no other checkpoint says whose the remains
 // are; the third goes on.
-TEST(Removals, F54_EveryPrefixIsEndedByTheNextRunWhichRemovesNothingElse) {
+TEST(Removals, F29_EveryPrefixIsEndedByTheNextRunWhichRemovesNothingElse) {
   constexpr int kSavers = 3;
   const auto retention_of = [](FileSystem& files, const std::string& prefix) {
     return Retention(files, "d", prefix, validated({.keep_checkpoint_max = 1}),

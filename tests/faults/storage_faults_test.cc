@@ -16,6 +16,7 @@
 #include "tessera/checkpoint/convert/sources.h"
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/lock/directory_lock.h"
+#include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/inspect.h"
 #include "tessera/checkpoint/read/list.h"
@@ -438,6 +439,42 @@ TEST_F(OnDisk, F39_ALockThatAnotherJobHasTakenAndNotYetWrittenIsSeen) {
   disk.remove(path);
   const auto other = disk.try_lock(path);  // as a second job does before it writes who it is
   EXPECT_THAT(message_of([&] { first.keep(); }), HasSubstr("another job, whose lock does not say which,"));
+}
+
+TEST_F(OnDisk, F09_ALaterGenerationOfAJobTakesTheLockOfAnEarlierOneWhichLosesIt) {
+  const auto path = directory_lock_path(directory);
+  const auto lock_of_another_process = [&](int64_t generation) {
+    auto lock = disk.try_lock(path);
+    overwrite(
+        disk, path,
+        fmt::format(R"({{"job_id":"job","host":"h","pid":1,"generation":1,"process_id":"p","job_generation":{}}})",
+                    generation));
+    return lock;
+  };
+  {
+    const auto stopped = lock_of_another_process(2);
+    for (const int64_t generation : {0, 1, 2}) {
+      EXPECT_THAT(message_of([&] { const DirectoryLock older(disk, directory, "job", generation); }),
+                  HasSubstr("writes checkpoints here; this one cannot"));
+    }
+    EXPECT_THAT(message_of([&] { const DirectoryLock other(disk, directory, "other", 3); }), HasSubstr("job \"job\""));
+    const auto saving = join_path(directory, "job-1_5.ckpt.saving");
+    auto amid_a_save = std::make_unique<WaitingLock>(disk, saving);
+    DirectoryLock newer(disk, directory, "job", 3);
+    const WaitingLock of_the_newer(disk, saving);  // which does not wait
+    EXPECT_FALSE(amid_a_save->is_held());
+    amid_a_save.reset();
+    EXPECT_TRUE(of_the_newer.is_held());
+    EXPECT_EQ(newer.taken_over_from()->process_id, "p");
+    EXPECT_FALSE(stopped->is_at(path));
+    newer.keep();
+    EXPECT_THAT(message_of([&] { const DirectoryLock other(disk, directory, "other"); }), HasSubstr("job \"job\""));
+  }
+  // The older process, when it wakes.
+  DirectoryLock woken(disk, directory, "job", 1);
+  disk.remove(path);
+  const auto newest = lock_of_another_process(2);
+  EXPECT_THAT(message_of([&] { woken.keep(); }), HasSubstr("writes checkpoints here; this one cannot"));
 }
 
 TEST_F(OnDisk, F39_ALockThatSomebodyRemovesIsTakenAgainOrAnotherJobsIsSeen) {

@@ -338,6 +338,7 @@ void MemoryFileSystem::rename(const std::string& from, const std::string& to) {
 void MemoryFileSystem::remove(const std::string& path) {
   const std::lock_guard lock(mutex_);
   if (files_.erase(path) == 0) throw IoError("{}: cannot remove: No such file or directory", path);
+  locks_.erase(path);  // another file of this name is free
 }
 void MemoryFileSystem::create_directories(const std::string& path) {
   const std::lock_guard lock(mutex_);

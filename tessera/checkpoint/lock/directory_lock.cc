@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/random_id.h"
+#include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/manifest/json_field.h"
 
 namespace tessera::checkpoint {
@@ -28,6 +29,10 @@ bool is_this_job(const LockHolder& holder, const LockHolder& self) {
   return holder.process_id == self.process_id && holder.pid == self.pid && holder.job_id == self.job_id;
 }
 
+bool is_superseded(const LockHolder& holder, const LockHolder& self) {
+  return !self.job_id.empty() && holder.job_id == self.job_id && holder.job_generation < self.job_generation;
+}
+
 std::string named(const std::string& job_id) {
   return job_id.empty() ? "another job" : fmt::format("job \"{}\"", job_id);
 }
@@ -46,7 +51,8 @@ std::string to_text(const LockHolder& holder) {
                                 {"host", holder.host},
                                 {"pid", holder.pid},
                                 {"generation", holder.generation},
-                                {"process_id", holder.process_id}}
+                                {"process_id", holder.process_id},
+                                {"job_generation", holder.job_generation}}
              .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
          "\n";
 }
@@ -60,7 +66,8 @@ std::optional<LockHolder> read_holder(FileSystem& files, const std::string& path
                       .host = root["host"].text(),
                       .pid = root["pid"].count(),
                       .generation = root["generation"].count(INT64_MAX - 1),
-                      .process_id = root.has("process_id") ? root["process_id"].text() : ""};
+                      .process_id = root.has("process_id") ? root["process_id"].text() : "",
+                      .job_generation = root.has("job_generation") ? root["job_generation"].count(INT64_MAX) : 0};
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -77,23 +84,39 @@ void write_holder(FileSystem& files, const std::string& path, const LockHolder& 
 
 std::string directory_lock_path(const std::string& directory) { return join_path(directory, ".tessera-lock"); }
 
-DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id)
+DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id,
+                             int64_t job_generation)
     : files_(files),
       directory_(directory),
       path_(directory_lock_path(directory)),
-      self_{.job_id = job_id, .host = this_host(), .pid = ::getpid(), .generation = 1, .process_id = this_process()} {
+      self_{.job_id = job_id,
+            .host = this_host(),
+            .pid = ::getpid(),
+            .generation = 1,
+            .process_id = this_process(),
+            .job_generation = job_generation} {
   files_.create_directories(directory);
   lock_ = files_.try_lock(path_);
   const auto holder = read_holder(files_, path_);
-  if (lock_ == nullptr) {
-    if (!holder || !is_this_job(*holder, self_)) refuse(directory, holder);
+  const bool is_held = lock_ == nullptr;
+  if (is_held && holder && is_this_job(*holder, self_)) {
     self_.generation = holder->generation;
     return;
   }
+  if (is_held && holder && is_superseded(*holder, self_)) {
+    // What it holds are files without a name from now on: this lock, and that of a save that it was amid.
+    files_.remove(path_);
+    lock_ = files_.try_lock(path_);
+    for (const std::string& name : lock_ == nullptr ? std::vector<std::string>() : files_.list(directory)) {
+      if (name.ends_with(kSavingSuffix)) files_.remove(join_path(directory, name));
+    }
+  }
+  if (lock_ == nullptr) refuse(directory, read_holder(files_, path_));
   if (holder) {
     self_.generation = holder->generation + 1;
     taken_over_from_ = holder;
-    log_warning("{}: {} ended without letting go of it; taken over, generation {}", directory, named_process(*holder),
+    log_warning("{}: {} {}; taken over, generation {}", directory, named_process(*holder),
+                is_held ? "is of an earlier generation of this job, and holds it" : "ended without letting go of it",
                 self_.generation);
   }
   write_holder(files_, path_, self_);

@@ -7,6 +7,9 @@
 // processes are for messages, for two containers may have the same; what tells processes apart is a random id of each.
 // A holder that ends in good order removes the file; one that is found unlocked was left by a dead one, and its
 // generation is counted up.
+//
+// A job that goes on when it has lost a process has generations of its own. A process of an earlier one may be stopped
+// and hold the lock: the later one takes its place, and the older process, once it wakes, finds its lock gone.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +27,26 @@ struct LockHolder {
   int64_t pid = 0;
   int64_t generation = 0;
   std::string process_id;  // random; "" in files of earlier versions
+  int64_t job_generation = 0;
 };
 
 class DirectoryLock {
  public:
   // Makes the directory. Throws InvalidArgument naming the job, process and host that hold it; IoError when the file
-  // cannot be written. Several locks of one job in one process share the directory.
-  DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id);
+  // cannot be written. Several locks of one job in one process share the directory. `job_generation` is that of a job
+  // that goes on when it loses a process, and has one `job_id` in all of them.
+  DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id, int64_t job_generation = 0);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
   // Takes the lock again where somebody has removed its file, or the whole directory. Throws InvalidArgument naming the
-  // other job, process and host where one has come in since.
+  // other job, process and host where one has come in since, or a later generation of this job.
   void keep();
 
   // 1, and one more than the dead holder's where it was taken over.
   int64_t generation() const { return self_.generation; }
-  // The dead holder that it was taken over from.
+  // The holder that it was taken over from: a dead one, or one of an earlier generation of this job.
   const std::optional<LockHolder>& taken_over_from() const { return taken_over_from_; }
 
  private:

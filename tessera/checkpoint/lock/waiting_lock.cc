@@ -21,7 +21,7 @@ WaitingLock::WaitingLock(FileSystem& files, std::string path) : files_(files), p
 
 WaitingLock::~WaitingLock() {
   try {
-    files_.remove(path_);
+    if (is_held()) files_.remove(path_);
   } catch (const Error& error) {  // it holds nobody up
     log_warning("{}", error.what());
   }

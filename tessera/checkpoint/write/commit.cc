@@ -62,7 +62,7 @@ void remove_if_there(FileSystem& files, const std::string& path) {
   if (files.exists(path)) files.remove(path);
 }
 
-std::string saving_lock_path(const std::string& path) { return path + ".saving"; }
+std::string saving_lock_path(const std::string& path) { return path + kSavingSuffix; }
 
 std::unique_ptr<WaitingLock> prepare_commit(FileSystem& files, const std::string& path) {
   auto lock = std::make_unique<WaitingLock>(files, saving_lock_path(path));

@@ -188,6 +188,10 @@ class SliceSave {
     barrier_.run_long([&] {
       if (!is_leader()) return;
       try {
+        if (has_lost_lock()) {
+          throw IoError("{}: a later generation of this job saves it now, or somebody has removed {}", path_,
+                        saving_lock_path(path_));
+        }
         step();
       } catch (const std::exception& error) {
         own = std::current_exception();
@@ -214,7 +218,10 @@ class SliceSave {
     lock_.reset();  // here, where the others hear that this rank is alive
   }
 
+  bool has_lost_lock() const { return lock_ != nullptr && !lock_->is_held(); }
+
   void remove_own_files() {
+    if (has_lost_lock()) return;  // those of these names are another process's
     if (is_leader()) return abandon_commit(files_, path_);
     try {
       remove_if_there(files_, own_path());
