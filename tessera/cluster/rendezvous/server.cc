@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <random>
 #include <utility>
@@ -40,7 +42,8 @@ struct RendezvousServer::Impl {
   // A connection, until it has ended.
   struct Entry {
     std::shared_ptr<Connection> connection;
-    int64_t since_ms = 0;  // that it is there, then that it is open
+    std::shared_ptr<const TlsContext> tls;  // by which its handshake is made
+    int64_t since_ms = 0;                   // that it is there, then that it is open
   };
 
   Impl(const ServerOptions& server_options, FileSystem& file_system, Clock& passed_clock)
@@ -52,6 +55,7 @@ struct RendezvousServer::Impl {
         scheduler(options.scheduler, clock,
                   options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
         acceptor(loop.context()),
+        telling(loop.context()),
         strangers(options.strangers) {
     say_warnings();
     const auto endpoint = resolve_one(loop.context(), options.address);
@@ -121,7 +125,7 @@ struct RendezvousServer::Impl {
     const PeerId id = ++last_id;
     auto connection = std::make_shared<Connection>(std::move(socket), tls, Sender::kPeer);
     const auto crowded_out = strangers.add(id, connection->address(), now_ms());
-    entries[id] = {connection, now_ms()};
+    entries[id] = {connection, tls, now_ms()};
     if (crowded_out) end(*crowded_out, "others wait");
     connection->start({.open = [this, id] { open(id); },
                        .message = [this, id](uint64_t generation, const Message& m) { receive(id, generation, m); },
@@ -131,7 +135,11 @@ struct RendezvousServer::Impl {
   void open(PeerId id) {
     Entry& entry = entries.at(id);
     // The handshake was made by the files of when it began: who was revoked meanwhile is not let in.
-    const std::string distrust = tls == nullptr ? kNoFiles : entry.connection->session().why_untrusted(*tls, now_s());
+    const bool are_same = entry.tls == tls;
+    const std::string distrust = tls == nullptr ? kNoFiles
+                                 : are_same     ? ""
+                                                : entry.connection->session().why_untrusted(*tls, now_s());
+    entry.tls = nullptr;
     if (!distrust.empty()) return end(id, distrust);
     strangers.remove(id);
     entry.since_ms = now_ms();
@@ -142,7 +150,18 @@ struct RendezvousServer::Impl {
 
   void receive(PeerId id, uint64_t generation, const Message& message) {
     scheduler.receive(id, generation, message);
-    tell_peers();
+    tell_peers_soon();
+  }
+
+  // When what has arrived is heard, and half of the time is left for hearing: a thousand workers that come at once are
+  // a few saves.
+  void tell_peers_soon() {
+    if (std::exchange(is_to_tell, true)) return;
+    telling.expires_at(save_again);
+    telling.async_wait([this](const asio::error_code& failure) {
+      is_to_tell = false;
+      if (!failure) tell_peers();
+    });
   }
 
   // Saves what must be known before anybody is told of it.
@@ -164,9 +183,12 @@ struct RendezvousServer::Impl {
   void save() {
     if (scheduler.take_is_dirty()) must_save = !options.state_path.empty();
     if (!must_save || now_ms() < save_again_ms) return;
+    const auto begin = std::chrono::steady_clock::now();
     try {
       save_scheduler_state(files, options.state_path, scheduler.state());
       must_save = false;
+      const auto end = std::chrono::steady_clock::now();
+      save_again = end + (end - begin);
     } catch (const Error& e) {
       // The job goes on: only a scheduler that dies before the disk is well again would miss it.
       save_again_ms = now_ms() + kSaveAgainMs;
@@ -280,6 +302,7 @@ struct RendezvousServer::Impl {
   JobScheduler scheduler;
   TickingLoop loop;
   asio::ip::tcp::acceptor acceptor;
+  asio::steady_timer telling;
   HostPort address;
   std::map<PeerId, Entry> entries;
   Strangers strangers;
@@ -287,6 +310,8 @@ struct RendezvousServer::Impl {
   bool is_waiting_for_peers = false;
   bool is_done = false;
   bool must_save = false;
+  bool is_to_tell = false;
+  std::chrono::steady_clock::time_point save_again{};  // after the latest save, as long as it took
   int64_t save_again_ms = 0;
   int64_t save_warning_ms = 0;
   int64_t accept_again_ms = 0;

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/cluster/rendezvous/client.h"
@@ -141,6 +143,35 @@ TEST(SchedulersState, AFullDiskIsTriedEverySecondAndWarnedOfEveryMinute) {
   EXPECT_LE(warnings, 4);
   EXPECT_GE(files.tries, 3);
   EXPECT_LE(files.tries, 170);
+}
+
+// Each file takes a while.
+struct SlowDisk : MemoryFileSystem {
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+    ++saves;
+    std::this_thread::sleep_for(milliseconds(20));
+    return MemoryFileSystem::create(path, mode);
+  }
+  std::atomic<int> saves = 0;
+};
+
+TEST(SchedulersState, IsSavedOnceForManyThatComeAtOnce) {
+  constexpr int kWorkers = 40;
+  SlowDisk files;
+  files.create_directories("d");
+  const TlsOptions tls{.secret = comm::Secret(std::string(32, 's'), "the test"), .certificates = std::nullopt};
+  const RunningServer server({.tls = tls, .scheduler = {.num_workers = kWorkers}, .state_path = "d/state"}, files,
+                             Clock::system());
+  std::vector<std::unique_ptr<TestPeer>> peers;
+  for (int i = 0; i < kWorkers; ++i) {
+    peers.push_back(std::make_unique<TestPeer>(server.port()));
+    ASSERT_TRUE(peers.back()->shake_hands(tls));
+  }
+  for (int i = 0; i < kWorkers; ++i) {
+    peers[static_cast<size_t>(i)]->say(Register{.incarnation = 1, .host = "here", .node_ids = {std::to_string(i)}});
+  }
+  for (const auto& peer : peers) EXPECT_TRUE(peer->hear_until<Assigned>());
+  EXPECT_LT(files.saves, kWorkers / 2);
 }
 
 }  // namespace
