@@ -413,6 +413,7 @@ class Launcher {
     GuardReport& report = reports_[static_cast<size_t>(place)];
     report.rank_pid = report.start_error = report.status = 0;
     report.has_ended = false;
+    child.num_out_of_memory = num_out_of_memory();
     const pid_t launcher = getpid();
     const pid_t guard = fork();
     if (guard < 0) throw IoError("cannot start rank {}: {}; {}", rank, std::strerror(errno), limits_text());
@@ -580,6 +581,8 @@ class Launcher {
       child.status = status;
       if (report.rank_pid > 0) kill(-report.rank_pid, SIGKILL);
     }
+    child.is_out_of_memory = WIFSIGNALED(child.status) && WTERMSIG(child.status) == SIGKILL && !child.is_told &&
+                             num_out_of_memory() > child.num_out_of_memory;
     child.is_running = false;
     child.ended_at_ms = Clock::system().wall_ms();
     --num_running_;
@@ -598,7 +601,8 @@ class Launcher {
   }
 
   std::string how_ended(size_t place) {
-    return tessera::cluster::how_ended(reports_[place].start_error, children_[place].status);
+    const RankChild& child = children_[place];
+    return tessera::cluster::how_ended(reports_[place].start_error, child.status, child.is_out_of_memory);
   }
 
   void note_failure(int rank) {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string_view>
 
 #include "tessera/base/files/file_system.h"
@@ -59,10 +60,21 @@ RankErrors print_errors(const FailedJob& job, LauncherOutput& err) {
 
 }  // namespace
 
-std::string how_ended(int start_error, int status) {
+std::string how_ended(int start_error, int status, bool is_out_of_memory) {
   if (start_error != 0) return fmt::format("it cannot be started: {}; {}", strerror(start_error), limits_text());
-  return WIFSIGNALED(status) ? fmt::format("killed by {}", signal_name(WTERMSIG(status)))
-                             : fmt::format("exit code {}", WEXITSTATUS(status));
+  if (!WIFSIGNALED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));
+  return fmt::format("killed by {}{}", signal_name(WTERMSIG(status)),
+                     is_out_of_memory ? ", likely by the system for want of memory (`dmesg` says more)" : "");
+}
+
+int64_t num_out_of_memory() {
+  std::ifstream counters("/proc/vmstat");
+  std::string name;
+  int64_t count = 0;
+  while (counters >> name >> count) {
+    if (name == "oom_kill") return count;
+  }
+  return 0;
 }
 
 void read_last_lines(RankChild& child) {

@@ -1,6 +1,7 @@
 // What a launcher says of a job that has failed: each error once, then which rank failed and how.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,8 +21,11 @@ struct FailedJob {
 };
 
 // Says how a process has ended. `start_error`: errno of a program that could not be started, or 0; `status`: as
-// waitpid() gives it.
-std::string how_ended(int start_error, int status);
+// waitpid() gives it; `is_out_of_memory`: the system may have killed it.
+std::string how_ended(int start_error, int status, bool is_out_of_memory);
+// How many processes the system has killed for want of memory since it started, its own or that of a control group; 0
+// where it does not say.
+int64_t num_out_of_memory();
 // The last lines of the rank's log, where it has one, become those that are remembered of it.
 void read_last_lines(RankChild& child);
 // Its command line is wrong, and stays so.
