@@ -150,7 +150,11 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
   } else if (message.role == PeerRole::kWorker && node.started_ns != 0 && message.started_ns > node.started_ns) {
     if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
       fence(old, "its process has begun anew");
-    if (phase_ == JobPhase::kRunning && node.rank) end_generation(id, /*is_lost=*/false, "its process has begun anew");
+    if (phase_ == JobPhase::kRunning && node.rank) {
+      // Newcomers are taken in so.
+      has_ended_by_itself_ = std::ranges::none_of(nodes_, [&](const auto& entry) { return is_newcomer(entry.second); });
+      end_generation(id, /*is_lost=*/false, "its process has begun anew");
+    }
   }
   PeerId& place = message.role == PeerRole::kWorker ? node.worker : node.launcher;
   // The same process has connected anew, before its old connection was seen to end.
@@ -195,6 +199,15 @@ size_t JobScheduler::num_present() const {
 }
 
 void JobScheduler::begin_generation() {
+  // Ranks whose generation ended by themselves would begin anew for ever where some do not reach each other.
+  if (has_ended_by_itself_ && !count_loss()) {
+    return end_job(
+        /*failed=*/true, "",
+        fmt::format("generation {} has ended, though no node of it was lost, as one of {} that have ended: do "
+                    "all hosts reach each other? (`tessera cluster check`)",
+                    state_.generation, state_.num_losses));
+  }
+  has_ended_by_itself_ = false;
   const bool is_other_set = nodes_.size() != state_.num_ranks ||
                             std::ranges::any_of(nodes_, [](const auto& entry) { return !entry.second.rank; });
   if (may_resize() && is_other_set) {

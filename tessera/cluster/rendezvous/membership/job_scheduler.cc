@@ -254,6 +254,7 @@ void JobScheduler::lose_hanging(const std::string& id) {
 }
 
 bool JobScheduler::count_loss() {
+  has_ended_by_itself_ = false;
   ++state_.num_losses;
   return state_.num_losses <= static_cast<uint64_t>(options_.max_restarts);
 }

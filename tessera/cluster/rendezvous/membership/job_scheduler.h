@@ -180,6 +180,8 @@ class JobScheduler {
   std::map<std::string, Node> nodes_;
   std::map<PeerId, Peer> peers_;
   StoredValues values_;  // a node's
+  // Whether the generation has ended, or ends, without a loss that is counted: its ranks began anew by themselves.
+  bool has_ended_by_itself_ = false;
   std::vector<ToPeer> messages_;
   std::vector<std::string> news_;
 };

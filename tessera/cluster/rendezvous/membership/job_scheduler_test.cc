@@ -313,7 +313,21 @@ TEST(JobScheduler, AProcessThatBeginsAnewEndsTheGenerationAndIsOfTheNextOne) {
   EXPECT_EQ(job.scheduler.generation(), 2U);
   EXPECT_EQ(job.rank_of(anew), 0);
   EXPECT_EQ(job.rank_of(next), 1);
-  EXPECT_EQ(job.scheduler.state().num_losses, 0U) << "nobody was lost";
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U) << "a generation that has ended is a loss, whoever ends it";
+}
+
+TEST(JobScheduler, F22_ProcessesThatBeginAnewAgainAndAgainEndTheJob) {
+  Job job({.num_workers = 2, .max_restarts = 2});
+  PeerId b = 0;
+  for (uint64_t start = 1; start <= 4; ++start) {
+    ASSERT_FALSE(job.scheduler.is_over()) << start;
+    job.begin("a", start);
+    b = job.begin("b", start);
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  ASSERT_NE(job.last_of<JobEnded>(b), nullptr);
+  EXPECT_EQ(job.last_of<JobEnded>(b)->reason.substr(0, 66),
+            "generation 3 has ended, though no node of it was lost, as one of 3");
 }
 
 TEST(JobScheduler, AConnectionThatComesAgainDoesNotEndTheGeneration) {
