@@ -48,7 +48,7 @@ PROGRAMS_AT_ONCE = 6
 # What a test of very many cases says of them at its end.
 SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
            r"|^\d+ names work, \d+ are refused$")
-NO_SUITE = {"no-sanitizer", "threads"}  # labels that say something about a test but name no suite
+NO_SUITE = {"no-sanitizer", "privileged", "threads"}  # labels that say something about a test but name no suite
 
 # Objects compiled in one clone serve another.
 os.environ.setdefault("CCACHE_BASEDIR", str(ROOT))

@@ -259,7 +259,7 @@ class OnOneHost(Recovery):
                 self.assertIn("the job goes on", out)
                 self.assertEqual(result(out), straight, out)
 
-    def test_a_rank_that_is_told_to_end_saves_with_the_others_leaves_and_is_started_again(self):
+    def test_F16_a_rank_that_is_told_to_end_saves_with_the_others_leaves_and_is_started_again(self):
         arguments = ("--steps", 10, "--epochs", 40)
         straight = self.undisturbed(3, *arguments)
         saved = self.once()
@@ -325,6 +325,8 @@ class OnOneHost(Recovery):
 class Scheduled(Recovery):
     """A scheduler and two launchers, of two ranks each."""
     options = {}  # further ones, by process
+    ranks_each = 2
+    address = "127.0.0.1"  # the scheduler's, a name or a number
 
     def start_job(self, *arguments, restarts=100, **variables):
         self.arguments, self.variables = arguments, {"TESSERA_TIMEOUT_MS": 20000, **variables}
@@ -335,16 +337,22 @@ class Scheduled(Recovery):
 
     def start(self, name):
         if name == "scheduler":
-            command = [TESSERA, "scheduler", "--workers", 4, "--port", self.port, "--state", self.state, "--max_restarts", self.restarts]
+            command = [TESSERA, "scheduler", "--workers", 2 * self.ranks_each, "--port", self.port, "--state", self.state,
+                       "--max_restarts", self.restarts]
         else:
             # Into files: what ranks have written into the pipe of a launcher that is killed is lost.
             self.logs.append(self.folder / f"{name}.{secrets.token_hex(4)}.log")
-            command = [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", 2, "--log_dir", self.logs[-1],
-                       *self.job(*self.arguments)]
+            command = [TESSERA, "run", "--join", f"{self.address}:{self.port}", "--node_id", name, "-n", self.ranks_each,
+                       "--log_dir", self.logs[-1], *self.job(*self.arguments)]
         command[2:2] = self.options.get(name, [])
+        command = self.at(name, command)
         output = open(self.folder / f"{name}.{secrets.token_hex(4)}", "w+", encoding="utf-8")
         self.outs.append(output)
         return subprocess.Popen([str(word) for word in command], env=environment(**self.variables), stdout=output, stderr=subprocess.STDOUT)
+
+    def at(self, name, command):
+        """The command that runs this one where the process is to be."""
+        return command
 
     def end_all(self):
         for process in self.processes.values():

@@ -1,18 +1,20 @@
 """Random signals to the workers, launchers and the scheduler of a job, one after the other: SIGKILL, SIGSTOP and SIGTERM. Outside stands
-only a loop that starts again what it has started itself. The losses and the values are those of a job that nobody has disturbed."""
+only a loop that starts again what it has started itself. The losses and the values are those of a job that nobody has disturbed, from
+whatever its trainings go on."""
 
 import os
 import random
 import re
 import signal
-import sys
 import time
-import unittest
+from pathlib import Path
 
-from recovery_test import Scheduled, losses_of, ranks_of
+import recovery_test
+from own_tests import OwnTests, main
+from recovery_test import eventually, losses_of, ranks_of
 
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
-NUM_FAULTS = int(os.environ.get("TESSERA_STORM_SIGNALS", "1000" if FULL else "15"))
+NUM_FAULTS = int(os.environ.get("TESSERA_STORM_SIGNALS", "1000" if FULL else "60"))
 SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
 # Until the storm is over.
 ENDLESS = ("--steps", 10, "--epochs", 1_000_000)
@@ -20,7 +22,7 @@ SILENCE_S = 3
 NO_PROGRESS_S = 90
 
 
-class Storm(Scheduled):
+class Storm(recovery_test.Scheduled):
     options = {"scheduler": ["--node_timeout", SILENCE_S]}
 
     def setUp(self):
@@ -70,10 +72,10 @@ class Storm(Scheduled):
             return None
         return f"{how.name} to {what} {pid}"
 
-    def test_a_storm_of_signals_changes_no_bit(self):
-        over = self.folder / "over"
-        self.start_job(*ENDLESS, "--checkpoint_dir", self.folder / "saved", "--save_steps", 7, "--stop_file", over, restarts=1_000_000,
-                       TESSERA_TIMEOUT_MS=1000 * SILENCE_S)
+    def storm(self, *arguments, **variables):
+        over = self.folder / f"over.{self.id()}"
+        self.start_job(*ENDLESS, *arguments, "--checkpoint_dir", self.folder / self.id(), "--save_steps", 7, "--stop_file", over,
+                       restarts=1_000_000, TESSERA_TIMEOUT_MS=1000 * SILENCE_S, **variables)
         num_faults, seen, since, at_step = 0, 0, time.monotonic(), 1
         next_strike = time.monotonic() + 0.5
         while not self.watch():
@@ -91,13 +93,38 @@ class Storm(Scheduled):
             elif num_faults == NUM_FAULTS and seen > at_step:
                 over.touch()
             time.sleep(0.02)
-        self.addCleanup(print, f"storm: {num_faults} signals, seed {SEED}")
+        self.addCleanup(print, f"storm: {num_faults} signals, seed {SEED}, {len(losses_of(self.said()))} steps")
         if path := os.environ.get("TESSERA_STORM_LOG"):
-            with open(path, "w", encoding="utf-8") as file:
+            with open(f"{path}.{self.id().rpartition('.')[2]}", "w", encoding="utf-8") as file:
                 file.write("\n".join([*self.log, self.said()]))
-        found = losses_of(self.said()), set(re.findall(r"crc ([0-9a-f]{8})", self.said()))
-        self.assertEqual(found, self.undisturbed(4, *ENDLESS, "--stop_after", max(found[0])), "\n".join(self.log))
+        found = recovery_test.result(self.said())
+        self.assertEqual(found, self.undisturbed(4, *ENDLESS, *arguments, "--stop_after", max(found[0])), "\n".join(self.log))
+        eventually(lambda: not self.left_over(), "nothing that was started runs any more")
+        self.assertEqual(len(list((self.folder / self.id()).glob("*.ckpt"))), 1)
+
+    def left_over(self):
+        """Ranks that still run."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(self.data).encode() in words:
+                found.append(process.name)
+        return found
+
+    def test_F12_a_storm_of_signals_changes_no_bit_of_what_memory_keeps(self):
+        self.storm()
+
+    def test_F12_a_storm_of_signals_changes_no_bit_where_each_rank_keeps_a_slice(self):
+        self.storm("--shards")
+
+    def test_F12_a_storm_of_signals_changes_no_bit_of_what_checkpoints_keep(self):
+        self.storm(TESSERA_KEEP_STEPS=1_000_000)
+        said = self.said()
+        self.assertGreater(len(re.findall(r"loss \d+ ", said)), len(losses_of(said)), "steps since the newest checkpoint are made again")
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2, argv=[sys.argv[0], "Storm.test_a_storm_of_signals_changes_no_bit"])
+    main(loader=OwnTests())

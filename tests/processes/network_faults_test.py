@@ -1,0 +1,173 @@
+"""What networks do to a job of three hosts, a scheduler's and two of two ranks each: its losses and its values are those of a job on one
+host. The tests carry the numbers of docs/faults.md."""
+
+import os
+import re
+import signal
+import time
+
+import recovery_test
+from hosts import NETWORK, Hosts, needs_hosts
+from own_tests import OwnTests, main
+from recovery_test import eventually, losses_of, ranks_of
+
+SILENCE_S = 3
+# Until the test says that the job is to end.
+ENDLESS = ("--steps", 10, "--epochs", 1_000_000)
+
+
+@needs_hosts
+class BetweenHosts(recovery_test.Scheduled):
+    def setUp(self):
+        self.hosts = Hosts("middle", "left", "right")
+        self.addCleanup(self.hosts.end)
+        self.address = self.hosts.addresses["middle"]
+        self.options = {"scheduler": ["--host", self.address, "--node_timeout", SILENCE_S]}
+        self.over = self.folder / f"over.{self.id()}"
+
+    def at(self, name, command):
+        host = "middle" if name == "scheduler" else name
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; TESSERA_HOST_ID=$0 exec "$@"', host]
+        return self.hosts.on(host, *named, *command)
+
+    def undisturbed(self, ranks, *arguments):
+        """The same hosts count, for the order of sums does not depend on where ranks are, but on which of them share a host."""
+        if arguments not in self.known:
+            named = ["sh", "-c", 'TESSERA_HOST_ID=$((RANK_ID / 2)) exec "$@"', "sh"]
+            code, out = recovery_test.run([recovery_test.TESSERA, "run", "-n", ranks, *named, *self.job(*arguments)])
+            self.assertEqual(code, 0, out)
+            self.known[arguments] = recovery_test.result(out)
+        return self.known[arguments]
+
+    def start_endless(self, *arguments, **variables):
+        self.start_job(*ENDLESS, "--stop_file", self.over, *arguments, **{"TESSERA_TIMEOUT_MS": 60_000, **variables})
+        self.after_step(5)
+
+    def last_step(self):
+        return max(losses_of(self.said()))
+
+    def goes_on(self):
+        """Steps are made."""
+        step = self.last_step()
+        eventually(lambda: self.last_step() > step + 2, f"a step after {step}")
+
+    def ends_undisturbed(self):
+        self.goes_on()
+        self.over.touch()
+        for name, process in self.processes.items():
+            self.assertEqual(process.wait(timeout=recovery_test.LIMIT_S), 0, name + self.said())
+        self.assertEqual(recovery_test.result(self.said()), self.undisturbed(4, *ENDLESS, "--stop_after", self.last_step()), self.said())
+
+    def num_lost(self):
+        return self.said().count("is lost: ")
+
+    def test_F19_a_partition_shorter_than_the_timeout_is_no_loss(self):
+        self.options["scheduler"][-1] = 4 * SILENCE_S
+        self.start_endless()
+        self.hosts.cut("right")
+        time.sleep(1.5)
+        self.hosts.mend("right")
+        self.ends_undisturbed()
+        self.assertEqual(self.num_lost(), 0, self.said())
+
+    def test_F20_who_is_cut_off_makes_no_step_and_no_checkpoint_and_comes_back(self):
+        saved = self.folder / "saved_by_the_few"
+        self.start_endless("--checkpoint_dir", saved, "--save_steps", 2)
+        self.hosts.cut("left")  # where rank 0 prints and saves
+        eventually(lambda: self.num_lost() > 0, "the scheduler misses it", 4 * SILENCE_S)
+        before, files = self.last_step(), sorted(path.name for path in saved.iterdir())
+        time.sleep(10)
+        self.assertEqual((self.last_step(), sorted(path.name for path in saved.iterdir())), (before, files))
+        self.hosts.mend("left")
+        self.ends_undisturbed()
+
+    def test_F21_a_way_that_swallows_what_is_sent_is_noticed_by_the_silence(self):
+        self.start_endless()
+        self.hosts.lose("right", "middle")
+        eventually(lambda: self.num_lost() > 0, "the scheduler misses it", 2 * SILENCE_S)
+        self.hosts.find("right", "middle")
+        self.ends_undisturbed()
+        self.assertRegex(self.said(), r"node right/\d \(rank [23] at right\) is lost: it has said nothing for 3\d\d\d ms")
+
+    def test_F22_hosts_that_do_not_reach_each_other_are_named_and_meet_when_they_do(self):
+        self.start_endless(TESSERA_TIMEOUT_MS=3000)
+        for one, other in (("left", "right"), ("right", "left")):
+            self.hosts.lose(one, other)
+        eventually(lambda: re.search(r"rank [01] .*rank [23]|rank [23] .*rank [01]", self.said()), "the pair is named", 20)
+        self.hosts.find("left", "right")
+        self.hosts.find("right", "left")
+        self.ends_undisturbed()
+
+    def test_F22_hosts_that_never_reach_each_other_end_the_job(self):
+        self.hosts.lose("left", "right")
+        self.hosts.lose("right", "left")
+        self.start_job("--steps", 10, restarts=2, TESSERA_TIMEOUT_MS=3000)
+        codes = {name: process.wait(timeout=60) for name, process in self.processes.items()}
+        self.assertEqual(set(codes.values()), {1}, self.said())
+
+    def test_F23_a_third_of_the_packets_may_be_lost(self):
+        self.options["scheduler"] = self.options["scheduler"][:2]  # that says nothing of time-outs
+        for host in ("left", "right", "middle"):
+            self.hosts.drop_some(host)
+        straight = self.undisturbed(4, "--steps", 3)
+        self.start_job("--steps", 3)
+        self.ends_well(straight)
+        self.assertEqual(self.num_lost(), 0, self.said())
+
+    def slow_line(self):
+        """A megabit a second: each step's gradients take seconds."""
+        for host in ("left", "right"):
+            self.hosts.slow_down(host, "1mbit")
+        step = self.last_step()
+        self.after_step(step + 1)
+        return step + 1
+
+    def test_F23_a_line_of_a_megabit_a_second_is_enough(self):
+        self.options["scheduler"] = self.options["scheduler"][:2]
+        self.start_endless()
+        self.slow_line()
+        self.ends_undisturbed()
+        self.assertEqual(self.num_lost(), 0, self.said())
+
+    def test_F02_who_is_killed_amid_an_all_reduce_leaves_no_half_of_it(self):
+        """Half of a step's bytes have left its host when the rank is killed."""
+        self.start_endless()
+        step = self.slow_line()
+        first = self.hosts.sent_bytes("right")
+        self.after_step(step + 1)
+        second = self.hosts.sent_bytes("right")
+        eventually(lambda: self.hosts.sent_bytes("right") > second + (second - first) // 2, "half of the next step's bytes")
+        os.kill(ranks_of(self.processes["right"])[2], signal.SIGKILL)
+        self.assertEqual(self.last_step(), step + 1)
+        for host in ("left", "right"):
+            self.hosts.speed_up(host)
+        self.ends_undisturbed()
+        self.assertRegex(self.said(), "rank 2: killed by signal SIGKILL; the job goes on")
+        self.assertRegex(self.said(), rf"stopped in all_reduce .* because rank 2 failed")
+
+    def test_F24_connections_that_are_reset_cost_a_generation_at_most(self):
+        self.start_endless()
+        for one, other in (("right", "middle"), ("left", "right"), ("middle", "left")):
+            with self.subTest(one=one, other=other):
+                self.assertGreater(self.hosts.reset(one, other), 0)
+                self.goes_on()
+        self.ends_undisturbed()
+
+    def test_F27_a_scheduler_that_comes_back_at_another_address_is_found_by_its_name(self):
+        name = "scheduler.tessera.test"
+        self.hosts.call(name, self.address)
+        self.address = name
+        self.options["scheduler"] = ["--host", name]
+        self.start_endless()
+        self.processes["scheduler"].kill()
+        self.processes["scheduler"].wait()
+        self.hosts.set("middle", "addr", "del", f"{self.hosts.addresses['middle']}/24", "dev", "cable")
+        self.hosts.set("middle", "addr", "add", f"{NETWORK}.99/24", "dev", "cable")
+        self.hosts.call(name, f"{NETWORK}.99")
+        self.processes["scheduler"] = self.start("scheduler")
+        self.ends_undisturbed()
+        self.assertEqual(self.num_lost(), 0, self.said())
+
+
+if __name__ == "__main__":
+    main(loader=OwnTests())

@@ -1,0 +1,334 @@
+"""What happens to the processes of a job, and to the clocks, memory and ports that they have: its losses and its values are those of an
+undisturbed job. The tests carry the numbers of docs/faults.md; recovery_test.py has the others of them."""
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import recovery_test
+from own_tests import OwnTests, main
+from recovery_test import BIN, LIMIT_S, TESSERA, eventually, ranks_of, rest_of, result, run
+
+SILENCE_S = 4
+CLOCK_STEP = BIN / "libclock_step.so"
+
+
+def may_have_clocks():
+    return os.getuid() == 0 and subprocess.run(["unshare", "-T", "true"], capture_output=True).returncode == 0
+
+
+class MemoryGroup:
+    """A group of processes that have so much memory together (control groups, version 1 or 2). Root's."""
+
+    def __init__(self, mebibytes):
+        root = Path("/sys/fs/cgroup")
+        is_second = (root / "cgroup.controllers").exists()
+        self.folder = (root if is_second else root / "memory") / f"tessera-{os.getpid()}"
+        self.folder.mkdir()
+        (self.folder / ("memory.max" if is_second else "memory.limit_in_bytes")).write_text(str(mebibytes << 20))
+        self.members = self.folder / "cgroup.procs"
+
+    def end(self):
+        eventually(lambda: not self.members.read_text(), "the group is empty")
+        self.folder.rmdir()
+
+
+def may_have_memory_groups():
+    try:
+        MemoryGroup(100).end()
+    except OSError:
+        return False
+    return os.getuid() == 0
+
+
+class OfALauncher(recovery_test.Recovery):
+    """`tessera run --max_restarts` on one host."""
+
+    def run_ranks(self, ranks, restarts, command, **variables):
+        return run([TESSERA, "run", "-n", ranks, "--max_restarts", restarts, *command], **variables)
+
+    def around(self, script, *arguments):
+        """A shell that runs the rank as "$@" amid this script."""
+        return ["sh", "-c", script, "sh", *self.job(*arguments)]
+
+    def test_F13_a_rank_that_crashes_at_its_start_is_started_ever_later_until_the_job_ends_with_its_words(self):
+        begin = time.monotonic()
+        script = 'if [ $RANK_ID = 1 ]; then echo "the last words of rank 1" >&2; kill -SEGV $$; fi; exec "$@"'
+        code, out = self.run_ranks(2, 4, self.around(script, "--steps", 8))
+        self.assertEqual(code, 1, out)
+        self.assertEqual(out.count("the job goes on, starting it again"), 4, out)
+        self.assertRegex(out, r"tessera run: rank 1 failed: killed by signal SIGSEGV[^\n]*its last lines:\n\s+the last words of rank 1")
+        self.assertGreater(time.monotonic() - begin, 0.1 + 0.2 + 0.4)
+
+    def test_F17_a_rank_that_is_killed_when_all_have_finished_changes_nothing(self):
+        straight = self.undisturbed(3, "--steps", 8)
+        for rank in (0, 2):
+            with self.subTest(rank=rank):
+                code, out = self.run_ranks(3, 1, self.around(f'"$@" || exit 1; if [ $RANK_ID = {rank} ]; then kill -9 $$; fi', "--steps", 8))
+                self.assertEqual(result(out), straight, out)
+                self.assertEqual(code, 0, out)
+
+    @unittest.skipUnless(may_have_memory_groups(), "only root where control groups of memory can be made can limit a rank's memory")
+    def test_F15_a_rank_that_the_system_ends_for_want_of_memory_is_started_again_and_the_log_says_so(self):
+        arguments = ("--steps", 10, "--epochs", 100)
+        straight = self.undisturbed(2, *arguments)
+        group = MemoryGroup(400)
+        self.addCleanup(group.end)
+        joins = (f"if [ $RANK_ID = 1 ] && mkdir {self.once()} 2> {os.devnull}; then echo $$ > {group.members}; "
+                 "echo 1000 > /proc/$$/oom_score_adj; fi; exec \"$@\"")
+        launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments)])
+        self.addCleanup(launcher.kill)
+        lines = [launcher.stdout.readline() for _ in range(20)]
+        # It takes what the group has left: of the two the system ends the rank.
+        takes = f"""
+import os
+with open("{group.members}", "w") as members:
+    members.write(str(os.getpid()))
+taken = []
+while os.path.exists("/proc/{ranks_of(launcher)[1]}"):
+    taken.append(bytearray(os.urandom(1 << 20)))
+"""
+        subprocess.run(["python3", "-c", takes], timeout=LIMIT_S, check=True)
+        out = "".join(lines) + rest_of(launcher)
+        self.assertEqual(launcher.returncode, 0, out)
+        self.assertRegex(out, r"rank 1: killed by signal SIGKILL, likely by the system for want of memory \(`dmesg` says more\); the job goes on")
+        self.assertEqual(result(out), straight)
+
+
+class WithAScheduler(recovery_test.Scheduled):
+    """A scheduler, and two launchers of two ranks each."""
+
+    def ranks(self):
+        return {**ranks_of(self.processes["left"]), **ranks_of(self.processes["right"])}
+
+    def status(self):
+        code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}", "--json"])
+        self.assertEqual(code, 0, out)
+        return json.loads(out)
+
+    def end_and_start_again(self, name, number, code):
+        self.processes[name].send_signal(number)
+        self.assertEqual(self.processes[name].wait(timeout=LIMIT_S), code, self.said())
+        self.processes[name] = self.start(name)
+
+    def test_F03_ranks_outlive_their_scheduler_and_are_whom_they_were(self):
+        arguments = ("--steps", 10, "--epochs", 12)
+        straight = self.undisturbed(4, *arguments)
+        self.start_job(*arguments)
+        self.after_step(10)
+        before = self.ranks()
+        for step in (30, 60):
+            self.end_and_start_again("scheduler", signal.SIGKILL, -signal.SIGKILL)
+            self.after_step(step)
+            eventually(lambda: [node["state"] for node in self.status()["nodes"]] == ["present"] * 4, "all have come back")
+            self.assertEqual(self.ranks(), before)
+        self.ends_well(straight)
+        self.assertEqual(self.said().count("generation 1 begins"), 1, self.said())
+
+    def test_F07_a_rank_that_is_stopped_for_half_the_timeout_is_no_loss(self):
+        arguments = ("--steps", 10, "--epochs", 12)
+        straight = self.undisturbed(4, *arguments)
+        self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
+        self.start_job(*arguments)
+        self.after_step(10)
+        for rank in (1, 2):
+            pid = self.ranks()[rank]
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(SILENCE_S / 2)
+            os.kill(pid, signal.SIGCONT)
+        self.ends_well(straight)
+        self.assertNotIn("is lost", self.said())
+
+    def test_F16_who_is_told_to_end_leaves_a_checkpoint_and_its_job_goes_on(self):
+        arguments = ("--steps", 10, "--epochs", 12)
+        straight = self.undisturbed(4, *arguments)
+        saved = self.folder / "saved_at_the_end"
+        self.start_job(*arguments, "--checkpoint_dir", saved, "--save_steps", 100_000)
+        self.after_step(10)
+        self.end_and_start_again("scheduler", signal.SIGTERM, 128 + signal.SIGTERM)
+        self.after_step(30)
+        self.assertEqual(list(saved.glob("*.ckpt")), [])
+        self.end_and_start_again("left", signal.SIGTERM, 128 + signal.SIGTERM)
+        self.assertEqual(run([TESSERA, "ckpt", "verify", saved])[0], 0)
+        self.ends_well(straight)
+        self.assertRegex(self.said(), r"SIGTERM ends the training after epoch \d+, step \d+: it is saved as \S+\.ckpt")
+
+    def clocks(self, name, command):
+        return ["unshare", "-T", "--monotonic", "86400", "--boottime", "86400", *command] if name == "right" else command
+
+    @unittest.skipUnless(may_have_clocks(), "only root where time namespaces are allowed can have hosts whose clocks differ")
+    def test_F18_a_host_whose_clock_is_a_day_ahead_is_no_other(self):
+        arguments = ("--steps", 10, "--epochs", 12)
+        straight = self.undisturbed(4, *arguments)
+        self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
+        self.at = self.clocks
+        self.start_job(*arguments)
+        self.after_step(10)
+        os.kill(self.ranks()[2], signal.SIGKILL)
+        self.ends_well(straight)
+        self.assertEqual(self.said().count(" is lost: "), 1, self.said())
+
+    def test_F18_a_date_that_is_set_while_the_job_runs_loses_nobody(self):
+        arguments = ("--steps", 10, "--epochs", 12)
+        straight = self.undisturbed(4, *arguments)
+        self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
+        self.at = lambda name, command: ["env", f"LD_PRELOAD={CLOCK_STEP}", *command]
+        self.start_job(*arguments)
+        self.ends_well(straight)
+        self.assertNotIn("is lost", self.said())
+
+    def test_F14_one_launcher_too_many_is_refused_and_harms_nobody(self):
+        arguments = ("--steps", 10, "--epochs", 8)
+        straight = self.undisturbed(4, *arguments)
+        self.start_job(*arguments)
+        self.after_step(2)
+        code, out = run([TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "third", "-n", 1, *self.job("--steps", 2)],
+                        TESSERA_JOIN_TIMEOUT_MS=20000)
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, "4 workers")
+        self.ends_well(straight)
+
+    def test_F14_a_launcher_too_few_is_named_when_the_time_is_over(self):
+        self.options = {"scheduler": ["--timeout", 3], "right": ["--timeout", 1]}
+        self.start_job("--steps", 2)
+        self.processes["right"].kill()
+        self.processes["right"].wait()
+        for name in ("scheduler", "left"):
+            self.assertEqual(self.processes[name].wait(timeout=LIMIT_S), 1, self.said())
+        self.assertRegex(self.said(), r"2 of 4 workers have come: left/0 on \S+, left/1 on \S+ within 3000 ms")
+
+    def test_F26_a_port_that_is_taken_is_named_and_no_other_is_taken(self):
+        self.start_job("--steps", 2)
+        eventually(lambda: "listening at" in self.said(), "it listens")
+        code, out = run([TESSERA, "scheduler", "--workers", 4, "--port", self.port])
+        self.assertEqual(code, 1, out)
+        self.assertIn(f"cannot listen at 127.0.0.1:{self.port}: Address already in use; `ss -ltnp 'sport = :{self.port}'` says who does", out)
+
+    def test_F26_a_scheduler_has_any_kind_of_address(self):
+        straight = self.undisturbed(4, "--steps", 4)
+        for host in ("127.0.0.1", "localhost", "::1"):
+            with self.subTest(host=host):
+                self.options = {"scheduler": ["--host", host]}
+                self.address = f"[{host}]" if ":" in host else host
+                self.start_job("--steps", 4)
+                self.ends_well(straight)
+
+
+class ByHand(recovery_test.ByHand):
+    """A scheduler that keeps its state, and workers that no launcher has started."""
+
+    def start_scheduler(self, size, port=0, **variables):
+        self.variables = variables
+        self.state = self.state if port else self.folder / secrets.token_hex(8)
+        self.scheduler = self.begin([TESSERA, "scheduler", "--workers", size, "--port", port, "--state", self.state, "--max_restarts", 9])
+        self.port = re.search(r"listening at 127\.0\.0\.1:(\d+) for", self.scheduler.stdout.readline())[1]
+
+    def kill_scheduler(self, size):
+        self.scheduler.kill()
+        self.scheduler.wait()
+        self.start_scheduler(size, self.port)
+
+    def num_nodes(self):
+        code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}", "--json"])
+        return len(json.loads(out)["nodes"]) if code == 0 else -1
+
+    def test_F04_no_rank_is_lost_or_doubled_when_the_scheduler_dies_while_they_register(self):
+        self.arguments = ("--steps", 4)
+        straight = self.undisturbed(3, *self.arguments)
+        for come in range(1, 3):
+            with self.subTest(come=come):
+                self.start_scheduler(3)
+                workers = [self.start_worker(number) for number in range(come)]
+                eventually(lambda: self.num_nodes() == come, "they have registered")
+                self.kill_scheduler(3)
+                workers += [self.start_worker(number) for number in range(come, 3)]
+                outs = [rest_of(worker) for worker in workers]
+                self.assertEqual([worker.returncode for worker in workers], [0] * 3, outs)
+                self.assertEqual(result("".join(outs)), straight, outs)
+                self.assertEqual([re.findall(r"rank (\d) crc", out) for out in outs], [["0"], ["1"], ["2"]], outs)
+
+    def test_F10_of_two_processes_of_a_node_one_wins_and_the_other_one_ends(self):
+        self.arguments = ("--steps", 10, "--epochs", 20)
+        straight = self.undisturbed(2, *self.arguments)
+        self.start_scheduler(2)
+        # Which is the newer one their clock says: on a busy host the second may begin before the first.
+        workers = [self.start_worker(0), self.start_worker(1), self.start_worker(1)]
+        outs = [rest_of(worker) for worker in workers]
+        self.assertEqual((workers[0].returncode, sorted(worker.returncode for worker in workers[1:])), (0, [0, 1]), outs)
+        loser = outs[1 if workers[1].returncode else 2]
+        self.assertRegex(loser, "a newer process is node worker_1 now|a newer process has taken its place")
+        self.assertEqual(result("".join(outs)), straight, outs)
+        self.assertLessEqual(self.scheduler.stdout.read().count("begins:"), 2)
+
+    def test_F11_who_comes_back_at_once_does_not_wait_until_it_counts_as_lost(self):
+        self.arguments = ("--steps", 10, "--epochs", 40)
+        straight = self.undisturbed(2, *self.arguments)
+        self.start_scheduler(2)
+        workers = [self.start_worker(0), self.start_worker(1)]
+        before = self.lines_until(workers[0], 15)
+        workers[1].kill()
+        begin = time.monotonic()
+        workers[1] = self.start_worker(1)
+        while "generation 2 begins" not in self.scheduler.stdout.readline():
+            self.assertIsNone(self.scheduler.poll())
+        self.assertLess(time.monotonic() - begin, 5)  # of the 30 seconds that a silent node has
+        self.ends_well(workers, before, straight)
+
+    def test_F09_who_was_stopped_while_it_wrote_a_checkpoint_adds_nothing_to_those_of_its_successors(self):
+        saved = self.folder / "saved_by_two"
+        self.arguments = ("--steps", 10, "--epochs", 40)
+        straight = self.undisturbed(2, *self.arguments)
+        self.arguments = (*self.arguments, "--checkpoint_dir", saved, "--save_steps", 5)
+        self.start_scheduler(2)
+        workers = [self.start_worker(0), self.start_worker(1)]
+        before = self.lines_until(workers[0], 1)
+        older = self.stop_amid_a_save(workers[0], saved)
+        half = {path.name for path in saved.iterdir()}
+        workers[0] = self.start_worker(0)
+        before += self.next_steps(workers[0], 20)
+        older.send_signal(signal.SIGCONT)
+        out = rest_of(older)
+        before += out
+        self.assertEqual(older.returncode, 1, out)
+        self.assertRegex(out, "a newer process is node worker_0 now|a newer process has taken its place")
+        self.ends_well(workers, before, straight)
+        self.assertEqual(run([TESSERA, "ckpt", "verify", saved])[0], 0)
+        code, out = run([TESSERA, "ckpt", "newest", saved])
+        self.assertRegex(out, "40_10", f"{half} {os.listdir(saved)}")
+
+    def next_steps(self, worker, count):
+        lines = []
+        while sum("loss " in line for line in lines) < count:
+            lines.append(worker.stdout.readline())
+            self.assertTrue(lines[-1], "".join(lines))
+        return "".join(lines)
+
+    def stop_amid_a_save(self, process, saved):
+        """Stops it while a temporary file of a checkpoint is there; the process."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            if not self.has_half(saved):
+                continue
+            process.send_signal(signal.SIGSTOP)
+            eventually(lambda: (Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1][1] == "T"), "it has stopped")
+            if self.has_half(saved):
+                return process
+            process.send_signal(signal.SIGCONT)
+        self.fail("no save was met")
+
+    @staticmethod
+    def has_half(saved):
+        try:
+            return any(".tmp" in name for name in os.listdir(saved))
+        except FileNotFoundError:
+            return False
+
+
+if __name__ == "__main__":
+    main(loader=OwnTests())
