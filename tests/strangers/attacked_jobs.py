@@ -15,6 +15,10 @@ from pathlib import Path
 
 import wire
 
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests/processes"), str(ROOT / "benchmarks")]
+from own_tests import main
+
 BIN = Path(os.environ["TESSERA_BUILD"]) / "bin" if "TESSERA_BUILD" in os.environ else Path(sys.argv.pop(1))
 JOB = BIN / "strangers_job"
 JOB_ID = "the job's own name"
@@ -230,13 +234,3 @@ class Strangers(unittest.TestCase):
         for pattern in patterns:
             self.assertRegex(out, pattern)
         return out
-
-
-def main(module="__main__"):
-    result = unittest.main(module, exit=False, verbosity=2, warnings="ignore").result
-    for test, reason in result.skipped:
-        print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")
-    failed = len(result.failures) + len(result.errors)
-    skipped = f", {len(result.skipped)} skipped" if result.skipped else ""
-    print(f"{result.testsRun - failed - len(result.skipped)} passed, {failed} failed{skipped}")
-    sys.exit(1 if failed else 0)

@@ -1,14 +1,11 @@
-"""What goes between two hosts, as somebody on the way sees it: two network namespaces with a cable between them."""
+"""What goes between two hosts, as somebody on the way sees it: two network namespaces at a switch."""
 
-import os
-import shutil
 import subprocess
 import sys
-import unittest
 
 from attacked_jobs import JOB_ID, Strangers, eventually, main
+from hosts import Hosts, needs_hosts
 
-HOSTS = {"left": "10.213.0.1", "right": "10.213.0.2"}
 PORT = 7100
 # Writes all packets of the cable to a file, until it is killed.
 TAP = """
@@ -21,51 +18,26 @@ with open(sys.argv[1], "wb", buffering=0) as file:
 """
 
 
-def ip(*words):
-    return subprocess.run(["ip", *words], capture_output=True, text=True)
-
-
-def may_have_hosts():
-    name = f"tessera-{os.getpid()}"
-    if os.getuid() != 0 or not shutil.which("ip") or ip("netns", "add", name).returncode != 0:
-        return False
-    return ip("netns", "del", name).returncode == 0
-
-
-@unittest.skipUnless(may_have_hosts(), "only root where network namespaces are allowed can have two hosts")
+@needs_hosts
 class BetweenHosts(Strangers):
     def setUp(self):
-        self.hosts = {side: f"tessera-{side}-{os.getpid()}" for side in HOSTS}
-        for name in self.hosts.values():
-            self.done("netns", "add", name)
-            self.addCleanup(ip, "netns", "del", name)
-        self.done("link", "add", "cable", "netns", self.hosts["left"], "type", "veth", "peer", "name", "cable", "netns", self.hosts["right"])
-        for side, name in self.hosts.items():
-            self.done("-n", name, "addr", "add", f"{HOSTS[side]}/24", "dev", "cable")
-            self.done("-n", name, "link", "set", "cable", "up")
-            self.done("-n", name, "link", "set", "lo", "up")
-
-    def done(self, *words):
-        result = ip(*words)
-        self.assertEqual(result.returncode, 0, f"ip {' '.join(words)}: {result.stderr}")
-
-    def on(self, side, *program):
-        return ("ip", "netns", "exec", self.hosts[side], *program)
+        self.hosts = Hosts("left", "right")
+        self.addCleanup(self.hosts.end)
 
     def packets_of(self, transport, **environment):
         """All that crosses the cable while a job of two hosts runs; its outputs."""
         job = self.job(2, TESSERA_TIMEOUT_MS="30000", **environment)
-        job.address = f"tcp:{HOSTS['left']}:{PORT}"
+        job.address = f"tcp:{self.hosts.addresses['left']}:{PORT}"
         if transport:
             job.environment["TESSERA_TRANSPORT"] = transport
         seen = job.folder / "packets"
-        tap = subprocess.Popen(self.on("left", sys.executable, "-c", TAP, seen), stdout=subprocess.PIPE, text=True)
+        tap = subprocess.Popen(self.hosts.on("left", sys.executable, "-c", TAP, seen), stdout=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (tap.kill(), tap.communicate()))
         self.assertEqual(tap.stdout.readline(), "ready\n")
         program = job.program
-        for rank, side in enumerate(HOSTS):
+        for rank, side in enumerate(self.hosts.addresses):
             job.environment["TESSERA_HOST_ID"] = side
-            job.program = self.on(side, *program)
+            job.program = self.hosts.on(side, *program)
             job.start(rank, is_seen=False)
         codes, outputs = job.end()
         self.assertEqual(set(codes.values()), {0}, outputs)

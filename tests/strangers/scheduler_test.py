@@ -10,9 +10,7 @@ import secrets
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import unittest
@@ -20,21 +18,10 @@ from pathlib import Path
 
 import attacked_jobs
 from attacked_jobs import BIN, JOB, NOBODY, STEPS, Attack, eventually, needs_root
+from hostile_load import client_hello
 
 TESSERA = BIN / "tessera"
 NODE_ID = "the-name-of-a-node"
-
-
-def client_hello():
-    """The first bytes of a client of TLS that knows no secret."""
-    out = ssl.MemoryBIO()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
-    except ssl.SSLWantReadError:
-        pass
-    return out.read()
 
 
 def half_hellos(stranger, count):
@@ -212,7 +199,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         for attack in (first, second):
             self.tells_nothing(job, attack.end())
 
-    def test_strangers_learn_and_change_nothing(self):
+    def test_F63_strangers_learn_and_change_nothing(self):
         self.attacked(None)
 
     @needs_root
@@ -231,7 +218,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.ends_undisturbed(job, ranks)
         self.tells_nothing(job, attack.end())
 
-    def test_a_thousand_idle_connections_and_sixty_half_frames_cost_little(self):
+    def test_F66_a_thousand_idle_connections_and_sixty_half_frames_cost_little(self):
         job = self.job()
         scheduler = job.start_scheduler(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
 
@@ -254,7 +241,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.ends_undisturbed(job, job.start_ranks())
         self.tells_nothing(job, attack.end())
 
-    def test_a_flood_of_connections_keeps_no_rank_out(self):
+    def test_F66_a_flood_of_connections_keeps_no_rank_out(self):
         job = self.job(TESSERA_JOIN_TIMEOUT_MS="60000")
         job.start_scheduler()
         floods = [Attack(lambda stranger: stranger.flood(), job.address) for _ in range(3)]
@@ -272,7 +259,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.ends_undisturbed(job, job.start_ranks())
         self.assertRegex(job.scheduler.stdout.read(), r"turned away a connection from 127\.0\.0\.1: it does not know the job's secret")
 
-    def test_what_a_member_said_is_of_no_use_to_who_says_it_again(self):
+    def test_F64_what_a_member_said_is_of_no_use_to_who_says_it_again(self):
         first = self.job()
         first.start_scheduler()
         relay = Relay(first.port)
@@ -296,7 +283,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.ends_undisturbed(second, second.start_ranks())
         self.tells_nothing(second, attack.end())
 
-    def test_what_is_changed_on_its_way_changes_no_result(self):
+    def test_F25_what_is_changed_on_its_way_changes_no_result(self):
         for place in (20, 300, 450, 700):
             with self.subTest(place=place):
                 job = self.job()
@@ -325,7 +312,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.assertEqual(rank.wait(timeout=60), 0)
         self.assertEqual(job.scheduler.wait(timeout=30), 0)
 
-    def test_a_scheduler_that_is_killed_and_started_again_is_not_missed(self):
+    def test_F03_a_scheduler_that_is_killed_and_started_again_is_not_missed(self):
         job = self.job()
         state = job.folder / "state"
         job.start_scheduler("--state", state)
@@ -398,7 +385,7 @@ class WithCertificates(AtTheSchedulersPort):
         self.assertRegex(out, "has not reached it .its certificate is not to be trusted")
         self.ends_undisturbed(job, job.start_ranks())
 
-    def test_a_certificate_is_good_for_its_node_and_its_role_only(self):
+    def test_F60_a_certificate_is_good_for_its_node_and_its_role_only(self):
         job = self.job()
         job.start_scheduler()
         for name, number, reason in ((f"{NODE_ID}-1", 0, f"its certificate does not name node {NODE_ID}-0"),
@@ -410,7 +397,7 @@ class WithCertificates(AtTheSchedulersPort):
                 self.assertEqual(rank.returncode, 1)
         self.ends_undisturbed(job, [job.start_rank(0), job.start_rank(1, **self.config(f"{NODE_ID}-1"))])
 
-    def test_who_is_revoked_loses_its_connection_and_comes_no_more(self):
+    def test_F58_who_is_revoked_loses_its_connection_and_comes_no_more(self):
         job = self.job(TESSERA_TLS_CONFIG=str(self.folder / "own" / "config.json"))
         subprocess.run([TESSERA, "cluster", "make-certificates", self.folder / "own"], check=True, env={**os.environ, **job.environment})
         job.start_scheduler()
@@ -424,7 +411,7 @@ class WithCertificates(AtTheSchedulersPort):
         eventually(lambda: [node["state"] for node in job.status()["nodes"]] != ["present"], "it is hung up on", limit_s=10)
         self.assertRegex(rank.communicate(timeout=60)[0], "has not reached it .*revoked")
 
-    def test_the_password_is_seen_nowhere(self):
+    def test_F61_the_password_is_seen_nowhere(self):
         job = self.job(TESSERA_TLS_PASSWORD_FILE="", TESSERA_TLS_PASSWORD="the password of the certificates")
         scheduler = job.start_scheduler()
         self.assertNotIn(b"the password of", Path(f"/proc/{scheduler.pid}/environ").read_bytes())

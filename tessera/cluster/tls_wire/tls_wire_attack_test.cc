@@ -61,7 +61,7 @@ TEST(OnTheWay, NoBytesOfATensorAreSeen) {
 }
 
 // Where a bit is flipped, nobody takes what came for what was sent, and who is waited for is named.
-TEST(OnTheWay, AFlippedBitEndsTheJobAndAltersNoValue) {
+TEST(OnTheWay, F25_AFlippedBitEndsTheJobAndAltersNoValue) {
   constexpr int64_t kBytes = 400'000;
   for (const bool to_rank_0 : {true, false}) {
     for (const int64_t position : {5'000, 60'000, 250'000}) {
@@ -98,7 +98,7 @@ TEST(OnTheWay, AFlippedBitEndsTheJobAndAltersNoValue) {
   }
 }
 
-TEST(OnTheWay, ACutIsHeardAtOnce) {
+TEST(OnTheWay, F24_ACutIsHeardAtOnce) {
   Overheard overheard;
   std::atomic<int> num_lost{0};
   overheard.run([&](TestRank& rank) {

@@ -37,7 +37,7 @@ std::string header(uint8_t type, uint32_t length) {
   return bytes + std::string(8, '\0');
 }
 
-TEST(Frame, EachTypeComesBackWithItsGenerationSplitAtEveryByte) {
+TEST(Frame, F69_EachTypeComesBackWithItsGenerationSplitAtEveryByte) {
   EXPECT_EQ(message_examples().size(), std::variant_size_v<Message>);
   for (const Message& message : message_examples()) {
     const std::string bytes = print_message(message, 0x0102030405060708);
@@ -62,7 +62,7 @@ TEST(Frame, SeveralThatArriveTogetherAreSeveral) {
   for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(frames[i].generation, i);
 }
 
-TEST(Frame, ALengthBeyondItsTypesIsRefusedByTheHeaderAlone) {
+TEST(Frame, F69_ALengthBeyondItsTypesIsRefusedByTheHeaderAlone) {
   for (const FrameRules& rules : all_rules()) {
     for (const uint64_t length : {uint64_t{rules.max_body_bytes} + 1, uint64_t{1} << 31, (uint64_t{1} << 32) - 1}) {
       const std::string error =
@@ -132,7 +132,7 @@ TEST(Message, ABodyThatIsCutOrHasMoreIsRefused) {
   }
 }
 
-TEST(Message, FieldsThatCannotBeAreRefused) {
+TEST(Message, F70_FieldsThatCannotBeAreRefused) {
   const auto why = [](const Message& message) {
     const auto frames = decode(print_message(message, 1), sender_of(message), 1 << 20);
     FrameError error;
