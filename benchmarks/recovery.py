@@ -2,16 +2,56 @@ import sys
 
 from harness import BIN, Case, ROOT, Side
 
-DOC = "a job that trains and loses a rank: from SIGKILL to the end of the next step, by the launcher that starts it again"
+DOC = "a job that trains and loses a rank, a scheduler whose workers return at once, and one at whose port strangers do what they can"
+QUANTILES = (("p50", 0.5), ("p99", 0.99))
+TIMEOUT_S = 2  # after which a rank that is stopped is lost
+
+
+def script(name, file, *options, role="ours", also=()):
+    command = [sys.executable, "-B", ROOT / "benchmarks" / file, BIN, *options]
+    return Side(role, name, command, is_built=False, also=["tessera", *also], timeout_s=1800)
+
+
+def job(name, *options, role="ours"):
+    return script(name, "recovery_side.py", *options, role=role, also=["train_job", "resnet50_cifar10"])
+
+
+def losses():
+    for row, quantile in QUANTILES:
+        yield Case(f"small network, 4 ranks, {row}", [job("tessera run", "--quantile", quantile)], unit="s")
+    # Values of 100 MiB, by sockets and TLS between the ranks, as between hosts.
+    wide = ("--network", "wide", "--transport", "tls")
+    for row, quantile in QUANTILES:
+        yield Case(f"100 MiB of values, 4 ranks, TLS, {row}", [job("tessera run", *wide, "--quantile", quantile)], unit="s")
+        yield Case(f"100 MiB of values, 4 ranks, TLS, survivors {row}", [job("tessera run", *wide, "--measure", "survivors", "--quantile", quantile)], unit="s")
+    for row, quantile in QUANTILES:
+        yield Case(f"SIGSTOP, timeout {TIMEOUT_S} s, 4 ranks, {row}",
+                   [job("tessera run", "--signal", "SIGSTOP", "--timeout", TIMEOUT_S, "--quantile", quantile, "--kills", 10)], unit="s")
+    yield Case("ResNet-50, 2 ranks, p50", [job("tessera run", "--ranks", 2, "--network", "resnet50", "--kills", 3)], unit="s")
+
+
+def steps():
+    """A step of data parallel beside one of a job that keeps nothing and has no scheduler: heartbeats, generations and copies are between."""
+    for name, network, steps_of_a_round in (("the small network", "small", 300), ("100 MiB of values", "wide", 50), ("ResNet-50", "resnet50", 5)):
+        own = ("--measure", "own", "--network", network, "--ranks", 2, "--steps", steps_of_a_round)
+        yield Case(f"step of {name}, 2 ranks", [job("recovers", *own), job("keeps nothing", *own, "--restarts", 0, role="limit")], unit="s")
+
+
+def schedulers():
+    for workers in (100, 1000, 10000):
+        for measure, unit in (("time", "s"), ("cpu", "s"), ("memory", "MiB")):
+            yield Case(f"scheduler, {workers:,} workers return, {measure}",
+                       [script("tessera scheduler", "scheduler_side.py", "--workers", workers, "--measure", measure)], unit=unit)
+
+
+def hostile():
+    def side(name, *options, role="ours"):
+        return script(name, "hostile_side.py", *options, role=role, also=["train_job", "resnet50_cifar10"])
+
+    # Ten rounds of a minute.
+    yield Case("hostile load, 4 ranks", [side("under load"), side("undisturbed", "--quiet", role="limit")], unit="steps/s", rounds=10)
+    yield Case("hostile load, an answer of the scheduler, p99", [side("under load", "--measure", "answer")], unit="s", rounds=10)
 
 
 def cases(threads):
-    def side(name, *options):
-        command = [sys.executable, "-B", ROOT / "benchmarks" / "recovery_side.py", BIN, *options]
-        return Side("ours", name, command, is_built=False, also=["train_job", "tessera", "resnet50_cifar10"], timeout_s=600)
-
-    found = []
-    for row, quantile in (("p50", 0.5), ("p99", 0.99)):
-        found.append(Case(f"small network, 4 ranks, {row}", [side("tessera run", "--ranks", 4, "--quantile", quantile)], unit="s"))
-    found.append(Case("ResNet-50, 2 ranks, p50", [side("tessera run", "--ranks", 2, "--network", "resnet50", "--kills", 3)], unit="s"))
-    return found
+    return [*losses(), *steps(), *schedulers(), *hostile()]

@@ -1,5 +1,8 @@
-"""How long a job that trains is held up when one of its ranks is killed: from SIGKILL to the end of the next step, in seconds. A round
-is KILLS of them, of ranks that are drawn; its value is the quantile that is asked for."""
+"""How long a job that trains is held up when one of its ranks is lost, in seconds. A round is KILLS of them, of ranks that are drawn; its
+value is the quantile that is asked for, of one of these times:
+  step       from the signal to the end of the next step
+  survivors  from the signal until all others have left what they waited in
+With --measure own it is the time of a step of a job that loses nobody."""
 import argparse
 import json
 import os
@@ -13,6 +16,7 @@ import time
 from pathlib import Path
 
 KILLS = 50
+BEGINS_ANEW = "this rank begins anew"
 
 
 def children_of(pid):
@@ -20,53 +24,99 @@ def children_of(pid):
 
 
 class Job:
-    def __init__(self, bin_folder, folder, ranks, network):
+    def __init__(self, arguments, folder):
         data = Path(folder) / "cifar"
-        subprocess.run([bin_folder / "resnet50_cifar10", "--make_data", data, "--train_records", "320", "--test_records", "40"], check=True,
+        subprocess.run([arguments.bin / "resnet50_cifar10", "--make_data", data, "--train_records", "320", "--test_records", "40"], check=True,
                        stdout=subprocess.DEVNULL)
-        self.process = subprocess.Popen(
-            [bin_folder / "tessera", "run", "-n", str(ranks), "--num_threads", "1", "--max_restarts", "1000000", bin_folder / "train_job", "--data_path",
-             data, "--network", network, "--steps", "10", "--epochs", "1000000"], env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = [arguments.bin / "tessera", "run", "-n", arguments.ranks, "--num_threads", 1, "--max_restarts", arguments.restarts]
+        if arguments.transport:
+            command += ["--transport", arguments.transport]
+        if arguments.timeout:
+            command += ["--timeout", arguments.timeout]
+        command += [arguments.bin / "train_job", "--data_path", data, "--network", arguments.network, "--steps", 10, "--epochs", 1_000_000]
+        self.process = subprocess.Popen([str(word) for word in command], env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.ranks, self.last_step, self.step_began, self.own_times = arguments.ranks, 0, None, []
 
-    def await_step(self, after_restart=False):
-        """Until a step has ended: with after_restart, one of processes that have begun since."""
-        while line := self.process.stdout.readline():
-            if "parallel_optimizer_threshold has no effect" in line:  # rank 0 has made its model
-                after_restart = False
-            elif not after_restart and re.search(r"loss \d+ ", line):
-                return
-        raise SystemExit(f"recovery_side: the job has ended with exit code {self.process.wait()}")
+    def read(self):
+        """The next line; a step that has ended is noted."""
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"recovery_side: the job has ended with exit code {self.process.wait()}")
+        if found := re.search(r"loss (\d+) ", line):
+            now, self.last_step = time.monotonic(), int(found[1])
+            if self.step_began is not None:
+                self.own_times.append(now - self.step_began)
+            self.step_began = now
+        return line
 
-    def hold_up(self):
+    def await_step(self):
+        while "loss " not in self.read():
+            pass
+
+    def hold_up(self, number):
+        """(until the last survivor has left what it waited in, until the next step has ended, how many steps were made again)"""
         for _ in range(3):
             self.await_step()
         guards = [guard for guard in children_of(self.process.pid) if children_of(guard)]
         victim = children_of(random.choice(guards))[0]
         start = time.monotonic()
-        os.kill(victim, signal.SIGKILL)
-        self.await_step(after_restart=True)
-        return time.monotonic() - start
+        os.kill(victim, number)
+        made, survivors, num_left = self.last_step, None, 0
+        while True:
+            line = self.read()
+            if BEGINS_ANEW in line:
+                num_left += 1
+                self.step_began = None
+                if num_left == self.ranks - 1:
+                    survivors = time.monotonic() - start
+            elif "loss " in line and num_left == 0:
+                made = self.last_step  # it had ended when the signal came
+            elif "loss " in line and num_left == self.ranks - 1:
+                return survivors, time.monotonic() - start, made + 1 - self.last_step
+
+    def about(self, lost):
+        own = sorted(self.own_times)
+        return f"{len(lost)} losses: {sum(lost)} steps made again; a step takes {1000 * own[len(own) // 2]:.1f} ms"
+
+
+def quantile_of(values, quantile):
+    return sorted(values)[min(len(values) - 1, int(quantile * len(values)))]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=Path, help="where the programs are")
+    parser.add_argument("--measure", choices=("step", "survivors", "own"), default="step")
+    parser.add_argument("--signal", choices=("SIGKILL", "SIGSTOP"), default="SIGKILL")
+    parser.add_argument("--timeout", type=float, default=0, help="seconds after which a silent rank is lost")
+    parser.add_argument("--restarts", type=int, default=1_000_000, help="0: the job keeps nothing, and a loss would be its end")
+    parser.add_argument("--transport", default="")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--network", default="small")
     parser.add_argument("--quantile", type=float, default=0.5)
     parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--steps", type=int, default=100, help="of a round of --measure own")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tessera-recovery.") as folder:
-        job = Job(arguments.bin, folder, arguments.ranks, arguments.network)
+        job = Job(arguments, folder)
         try:
-            job.hold_up()
-            print(json.dumps({"ready": True, "unit": "s", "about": f"{arguments.kills} kills a round"}), flush=True)
+            job.await_step()
+            if arguments.measure != "own":
+                job.hold_up(signal.SIGKILL)
+            print(json.dumps({"ready": True, "unit": "s"}), flush=True)
             for line in sys.stdin:
                 if line.strip() != "go":
                     break
-                times = sorted(job.hold_up() for _ in range(arguments.kills))
-                print(json.dumps({"value": times[min(len(times) - 1, int(arguments.quantile * len(times)))]}), flush=True)
+                job.own_times = []
+                if arguments.measure == "own":
+                    for _ in range(arguments.steps):
+                        job.await_step()
+                    print(json.dumps({"value": quantile_of(job.own_times, arguments.quantile)}), flush=True)
+                    continue
+                found = [job.hold_up(signal.Signals[arguments.signal]) for _ in range(arguments.kills)]
+                times = [survivors if arguments.measure == "survivors" else step for survivors, step, _ in found]
+                print(json.dumps({"value": quantile_of(times, arguments.quantile), "about": job.about([lost for _, _, lost in found])}), flush=True)
         finally:
             job.process.kill()
             job.process.wait()

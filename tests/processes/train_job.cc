@@ -63,8 +63,17 @@ struct SmallNet : nn::Cell {
   }
 };
 
+// 50 MiB of parameters, and as much of the optimizer's.
+struct WideNet : nn::Cell {
+  nn::Dense& up = child<nn::Dense>("up", 3 * 32 * 32, 4256);
+  nn::Dense& down = child<nn::Dense>("down", 4256, 10);
+  using nn::Cell::construct;
+  nn::Value construct(nn::Value x) override { return down(ops::relu(up(ops::reshape(x, {x.shape()[0], -1})))); }
+};
+
 std::unique_ptr<nn::Cell> make_network(const std::string& name) {
   if (name == "small") return std::make_unique<SmallNet>();
+  if (name == "wide") return std::make_unique<WideNet>();
   if (name == "small_on_servers") {
     auto network = std::make_unique<SmallNet>();
     network->set_on_servers();
