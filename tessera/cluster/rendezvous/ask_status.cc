@@ -23,10 +23,10 @@ AnsweredStatus ask(const HostPort& scheduler, const TlsOptions& tls, const Messa
   asio::io_context loop{1};
   Connector connector(loop, scheduler, make_tls_context(tls, TlsSide::kClient, std::time(nullptr)));
   std::optional<AnsweredStatus> answered;
-  std::string why = "it has not answered in time";
+  std::optional<std::string> why;  // the first reason: an end follows each refusal
   std::shared_ptr<Connection> connection;
   const auto stop = [&](const std::string& reason) {
-    if (!answered) why = reason;
+    if (!why) why = reason;
     loop.stop();
   };
   connector.connect(timeout_ms, [&](std::shared_ptr<Connection> made, const std::string& reason) {
@@ -46,7 +46,9 @@ AnsweredStatus ask(const HostPort& scheduler, const TlsOptions& tls, const Messa
   });
   loop.run_for(std::chrono::milliseconds(timeout_ms));
   if (connection) connection->close("");
-  if (!answered) throw IoError("the scheduler at {} {}: {}", scheduler.text(), what_fails, printable(why));
+  if (!answered)
+    throw IoError("the scheduler at {} {}: {}", scheduler.text(), what_fails,
+                  printable(why.value_or("it has not answered in time")));
   return *std::move(answered);
 }
 
