@@ -29,6 +29,8 @@ constexpr int64_t kIdleMs = 5000;
 constexpr int64_t kNoRoomMs = 100;
 // When the job is over, for peers that have not heard it.
 constexpr int64_t kGoodbyeMs = 2000;
+// Answers of so many bytes wait for the state to be saved once for all of them.
+constexpr size_t kMostUntoldBytes = size_t{4} << 20;
 // The reasons why connections were turned away are said once in so long.
 constexpr int64_t kQuietMs = 1000;
 // Between two attempts to save on a disk that is full, and between two warnings of it.
@@ -150,6 +152,7 @@ struct RendezvousServer::Impl {
 
   void receive(PeerId id, uint64_t generation, const Message& message) {
     scheduler.receive(id, generation, message);
+    if (scheduler.untold_bytes() > kMostUntoldBytes) return tell_peers();
     tell_peers_soon();
   }
 

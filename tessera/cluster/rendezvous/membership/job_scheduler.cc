@@ -326,7 +326,20 @@ void JobScheduler::record() {
   is_dirty_ = true;
 }
 
+namespace {
+
+// About so much memory takes a message that waits; those that are always small count as nothing.
+size_t bytes_of(const Message& message) {
+  if (const auto* value = std::get_if<ValueAnswer>(&message)) return value->value.size();
+  if (const auto* blob = std::get_if<BlobAnswer>(&message)) return blob->bytes.size();
+  if (const auto* status = std::get_if<JobStatus>(&message)) return status->nodes.size() * sizeof(NodeStatus);
+  return 0;
+}
+
+}  // namespace
+
 void JobScheduler::tell(PeerId peer, Message message, bool ends) {
+  untold_bytes_ += bytes_of(message);
   messages_.push_back({peer, state_.generation, std::move(message), ends});
 }
 
@@ -340,7 +353,10 @@ void JobScheduler::refuse(const Peer& peer, const std::string& reason) {
   tell(peer.id, Refused{reason}, /*ends=*/true);
 }
 
-std::vector<ToPeer> JobScheduler::take_messages() { return std::exchange(messages_, {}); }
+std::vector<ToPeer> JobScheduler::take_messages() {
+  untold_bytes_ = 0;
+  return std::exchange(messages_, {});
+}
 
 bool JobScheduler::take_is_dirty() { return std::exchange(is_dirty_, false); }
 

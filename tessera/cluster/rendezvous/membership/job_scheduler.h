@@ -77,6 +77,8 @@ class JobScheduler {
   // What peers are to be told, in this order; empty afterwards. Before they hear it, state() must be saved where
   // take_is_dirty() is true.
   std::vector<ToPeer> take_messages();
+  // Bytes of the large ones among them, about: answers with values, and the status.
+  size_t untold_bytes() const { return untold_bytes_; }
   bool take_is_dirty();
   // What has happened to the job, for people, a line each; empty afterwards.
   std::vector<std::string> take_news();
@@ -183,6 +185,7 @@ class JobScheduler {
   // Whether the generation has ended, or ends, without a loss that is counted: its ranks began anew by themselves.
   bool has_ended_by_itself_ = false;
   std::vector<ToPeer> messages_;
+  size_t untold_bytes_ = 0;
   std::vector<std::string> news_;
 };
 
