@@ -207,6 +207,10 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
   std::vector<Pair*> again_;
 };
 
+// So long after a rank has left, what it has sent before may arrive: where packets are lost, they are sent again after
+// up to some seconds.
+constexpr int64_t kOpenGraceMs = 10'000;
+
 class TlsOperation final : public Wire::Operation {
  public:
   explicit TlsOperation(std::shared_ptr<TlsWire> wire) : wire_(std::move(wire)) {}
@@ -233,10 +237,11 @@ class TlsOperation final : public Wire::Operation {
       if (state != Pair::State::kOpen && has_left) return give_up(Wire::End::kLeft);
       if (state == Pair::State::kLost) return give_up(Wire::End::kLost);
       const int64_t now_ms = wire_->now_ms();
-      // A rank that ends the connection may have failed, of which the job hears by another way.
+      // A rank that ends the connection may have failed, of which the job hears by another way. While the connection of
+      // one that has left is open, what it has sent may be on a slow way still.
       if (!saw_leave && (has_left || state == Pair::State::kLeft)) {
         saw_leave = true;
-        deadline_ms = std::min(deadline_ms, now_ms + comm::kLeftGraceMs);
+        deadline_ms = std::min(deadline_ms, now_ms + (state == Pair::State::kOpen ? kOpenGraceMs : comm::kLeftGraceMs));
       }
       if (now_ms >= deadline_ms) return give_up(saw_leave ? Wire::End::kLeft : Wire::End::kLate);
       watch.look(now_ms - start_ms);
