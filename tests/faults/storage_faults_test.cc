@@ -442,6 +442,7 @@ TEST_F(OnDisk, F39_ALockThatAnotherJobHasTakenAndNotYetWrittenIsSeen) {
 }
 
 TEST_F(OnDisk, F09_ALaterGenerationOfAJobTakesTheLockOfAnEarlierOneWhichLosesIt) {
+  disk.create_directories(directory);
   const auto path = directory_lock_path(directory);
   const auto lock_of_another_process = [&](int64_t generation) {
     auto lock = disk.try_lock(path);

@@ -95,7 +95,9 @@ def test_a_script_goes_on_with_the_ranks_that_are_left(tmp_path):
     assert "the job goes on without rank 1: killed by signal SIGKILL" in errors
     assert losses.keys() == straight.keys()
     for place, seen in losses.items():
-        assert np.allclose([float(loss) for loss in seen], float(straight[place][0]), rtol=1e-5), place
+        # In each epoch one; the step that was lost is done again.
+        for loss in seen:
+            assert any(np.isclose(float(loss), float(expected), rtol=1e-5) for expected in straight[place]), place
     expected, found = np.load(values), np.load(found)
     for name in expected.files:
         assert np.allclose(expected[name], found[name], rtol=1e-4, atol=1e-6), name
