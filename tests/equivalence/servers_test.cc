@@ -16,6 +16,7 @@
 #include "tessera/nn/optimizers/ftrl.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/sgd.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
@@ -232,7 +233,11 @@ TEST(ServersLayouts, ShareRows) {
     std::vector<std::string> own;
     for (const auto& layout : checkpoint::read_strategy_file(context.file_system(), path).layouts) {
       if (!layout.name.ends_with("embedding_table")) continue;
-      EXPECT_EQ(layout.num_optimizer_shards(), 3) << layout.name;
+      int64_t parts = layout.num_optimizer_shards();
+      for (const int64_t axis : layout.tensor_map[0]) {
+        parts *= layout.device_matrix[layout.device_matrix.size() - 1 - static_cast<size_t>(axis)];
+      }
+      EXPECT_EQ(parts, 3) << layout.name;
       own.push_back(layout.name);
     }
     const std::scoped_lock lock(mutex);
@@ -248,7 +253,11 @@ struct Rows : nn::Cell {
   nn::Embedding& table = child<nn::Embedding>("table", kNumbers, 8);
   nn::Dense& head = child<nn::Dense>("head", 8, 10);
   using Cell::construct;
-  ir::Value construct(ir::Value ids) override { return head(table(ids)); }
+  // By indices of two shapes: a strategy file could not hold both.
+  ir::Value construct(ir::Value ids) override {
+    const int64_t rows = ids.shape()[0];
+    return head(table(ids) + ops::reshape(table(ops::reshape(ids, {rows, 1})), {rows, 8}));
+  }
 };
 
 struct RowsBatch {
@@ -309,7 +318,10 @@ TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
         EXPECT_EQ(held, (rank < servers ? Shape{rows, 8} : Shape{0})) << name << " " << when << ", rank " << rank;
       }
       const int64_t own = rank < servers ? 3 * table_bytes / servers : 0;
-      EXPECT_LT(session.arena_bytes(), own + table_bytes / 8) << when << ", rank " << rank;
+      // A server draws the numbers of a table and keeps its rows; nobody else has room for any. Afterwards an update
+      // knows rows by an index of the table's.
+      const bool draws = rank < servers && std::string(when) == "when the model is made";
+      EXPECT_LT(session.arena_bytes(), own + (draws ? 2 * table_bytes : table_bytes / 4)) << when << ", rank " << rank;
     };
     const auto found = train_rows(servers, look);
     EXPECT_LE(relative_deviation(found.predicted, expected.predicted), 1e-5);

@@ -87,6 +87,8 @@ class Servers final : public Staged {
     const bool are_servers_only = size != ranks_.count(1);
     const auto& mesh = within.mesh;
     if (are_servers_only) {
+      // Each looks up in its own rows what all workers ask for.
+      within.plan.batch_by_default = false;
       for (auto& [name, layout] : within.hints)
         layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
     }
