@@ -160,8 +160,8 @@ struct Clicks : nn::Cell {
   using Cell::construct;
   Value construct(Value ids) override {
     const int64_t rows = ids.shape()[0];
-    const Value first = ops::reshape(ops::slice(ids, {0, 0}, {ops::kToEnd, 1}), {rows});
-    const Value pairs = ops::reshape(deep(ids) * ops::reshape(deep(first), {rows, 1, 5}), {rows, 5 * kFields});
+    const Value first = ops::slice(ids, {0, 0}, {ops::kToEnd, 1});
+    const Value pairs = ops::reshape(deep(ids) * deep(first), {rows, 5 * kFields});
     return ops::reduce_sum(wide(ids), {1}) + head(ops::relu(hidden(pairs)));
   }
 };

@@ -64,7 +64,8 @@ std::unique_ptr<session::Executable> Staged::compile(session::Session& session, 
   const bool trains = graph.find_output("output") == nullptr;
   if (!trains) return session.compile_stages(plan_forward(session, graph, inputs), {});
   auto staged = planned ? std::move(*planned) : plan_step(session, inputs, true);
-  if (!is_recorded_) recorded_ = strategies_of(staged);
+  // A file cannot hold every network, so it is asked for first.
+  if (!is_recorded_ && !options_.strategy_ckpt_save_file.empty()) recorded_ = strategies_of(staged);
   const auto options = pipelined(staged.micro);
   auto step = session.compile_stages(std::move(staged), options);
   if (options_.pipeline.sum_losses) step->set_loss_factor(static_cast<double>(micro_batches()));
