@@ -32,6 +32,7 @@ size_t JobScheduler::num_newcomers() const {
 // At once, for the job may save next before it shows that it lives.
 void JobScheduler::tell_of_newcomers() {
   const auto count = static_cast<uint32_t>(num_newcomers());
+  has_told_of_newcomers_ = has_told_of_newcomers_ || count > 0;
   for (const auto& [id, peer] : peers_) {
     if (peer.role == PeerRole::kWorker) tell(id, HeartbeatAnswer{count});
   }

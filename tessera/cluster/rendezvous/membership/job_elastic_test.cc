@@ -63,6 +63,64 @@ TEST(ElasticJob, ANodeThatIsNotBackInTimeIsDroppedAndTheOthersGoOnWithDenseRanks
   EXPECT_EQ(job.scheduler.state().num_losses, 1U);
 }
 
+// Whoever waits to be taken in may die when the others have begun to take it in.
+TEST(ElasticJob, ANewcomerThatDiesWhileItIsTakenInIsNotWaitedFor) {
+  for (const bool is_told : {false, true}) {
+    Job job(with_restarts(0));
+    const auto peers = four(job);
+    const PeerId launcher = job.launch({"x"});
+    const PeerId newcomer = job.begin("x", 1);
+    job.scheduler.disconnect(newcomer);
+    std::vector<PeerId> anew;
+    for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 3));
+    ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+    if (is_told) {
+      job.say(launcher, killed("x", 4));
+    } else {
+      job.scheduler.disconnect(launcher);
+      job.beat(anew);
+      job.pass(6000);
+    }
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning) << is_told;
+    EXPECT_EQ(size_of(job, anew[3]), 4U) << is_told;
+  }
+}
+
+TEST(ElasticJob, ANewcomerThatEndsWellBeforeItJoinsIsNotWaitedFor) {
+  Job job(with_restarts(0));
+  four(job);
+  const PeerId launcher = job.launch({"x"});
+  job.say(launcher, Leave{.node_id = "x", .at_ns = 2});
+  std::vector<PeerId> anew;
+  for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 3));
+  // They have heard of somebody who is not there any more.
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(size_of(job, anew.back()), 4U);
+}
+
+TEST(ElasticJob, ANodeThatIsTakenInAndEndsWellBeforeItJoinsIsDropped) {
+  Job job(with_restarts(0));
+  four(job);
+  const PeerId launcher = job.launch({"x"});
+  std::vector<PeerId> anew;
+  for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 3));
+  ASSERT_EQ(job.scheduler.generation(), 2U);
+  ASSERT_EQ(size_of(job, anew[0]), 5U);
+  job.say(launcher, Leave{.node_id = "x", .at_ns = 4});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "the others begin anew without it";
+  for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 5));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(size_of(job, anew.back()), 4U);
+}
+
+TEST(ElasticJob, ANodeThatTakesPartIsNotDisplacedWhereNoRestartsAreLeft) {
+  Job job(with_restarts(0));
+  four(job);
+  const PeerId again = job.join("a", 2);
+  EXPECT_EQ(job.refusal_of(again), "node a takes part in the job already, which has no restarts left");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+}
+
 TEST(ElasticJob, ANodeThatIsBackInTimeHasItsRank) {
   Job job(with_restarts(9));
   const auto peers = four(job);

@@ -99,8 +99,10 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
     const Node& node = found->second;
     if (node.incarnation_of(message) != Incarnation::kNewer) continue;
     if (node.has_left) return fmt::format("node {} has left the job", id);
-    if (phase_ == JobPhase::kRunning && !options_.recovers()) {
-      return fmt::format("node {} takes part in the job already", id);
+    const bool may_fail = options_.recovers() && state_.num_losses < static_cast<uint64_t>(options_.max_restarts);
+    if (phase_ == JobPhase::kRunning && node.rank && !may_fail) {
+      return fmt::format("node {} takes part in the job already{}", id,
+                         options_.recovers() ? ", which has no restarts left" : "");
     }
   }
   const auto num_lost = std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_lost; });
@@ -151,8 +153,8 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
     if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
       fence(old, "its process has begun anew");
     if (phase_ == JobPhase::kRunning && node.rank) {
-      // Newcomers are taken in so.
-      has_ended_by_itself_ = std::ranges::none_of(nodes_, [&](const auto& entry) { return is_newcomer(entry.second); });
+      // Newcomers are taken in so, also where they have died meanwhile.
+      has_ended_by_itself_ = !has_told_of_newcomers_;
       end_generation(id, /*is_lost=*/false, "its process has begun anew");
     }
   }
@@ -207,7 +209,7 @@ void JobScheduler::begin_generation() {
                     "all hosts reach each other? (`tessera cluster check`)",
                     state_.generation, state_.num_losses));
   }
-  has_ended_by_itself_ = false;
+  has_ended_by_itself_ = has_told_of_newcomers_ = false;
   const bool is_other_set = nodes_.size() != state_.num_ranks ||
                             std::ranges::any_of(nodes_, [](const auto& entry) { return !entry.second.rank; });
   if (may_resize() && is_other_set) {

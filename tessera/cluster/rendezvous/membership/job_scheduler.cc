@@ -93,7 +93,9 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
       hanging.push_back(found->first);
     }
   }
-  tell(peer.id, HeartbeatAnswer{static_cast<uint32_t>(num_newcomers())});
+  const auto newcomers = static_cast<uint32_t>(num_newcomers());
+  has_told_of_newcomers_ = has_told_of_newcomers_ || newcomers > 0;
+  tell(peer.id, HeartbeatAnswer{newcomers});
   for (const std::string& id : hanging) lose_hanging(id);
 }
 
@@ -144,6 +146,12 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
       if (is_over) return end_job(/*failed=*/true, message.node_id, why_over(reason));
     }
     return lose(node, reason, by, message.for_good);
+  }
+  // Others train, and wait for it: it has ended well before it was one of them.
+  const auto trains = [](const auto& entry) { return entry.second.worker != 0; };
+  const bool has_not_joined = node.worker == 0 && !node.is_started && std::ranges::any_of(nodes_, trains);
+  if (is_newcomer(node) || (may_resize() && !is_own_word && has_not_joined)) {
+    return lose(node, "its process has ended before it joined", LostBy::kEnd, /*for_good=*/true);
   }
   node.has_left = true;
   node.has_finished = is_own_word;
@@ -230,7 +238,12 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool f
     if (count_loss()) return end_generation(id, /*is_lost=*/true, reason, by);
     return can_drop() ? go_on_without(id, reason, by) : end_job(/*failed=*/true, id, why_over(reason));
   }
-  if (!node.rank) return static_cast<void>(nodes_.erase(entry));
+  if (!node.rank) {
+    // The others may have waited for this one alone.
+    nodes_.erase(entry);
+    if (is_complete()) begin_generation();
+    return;
+  }
   if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
   // While others come back: who starts it must know.
   tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, by == LostBy::kOwnWord, state_.num_losses, reason});

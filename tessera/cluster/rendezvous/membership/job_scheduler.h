@@ -184,6 +184,7 @@ class JobScheduler {
   StoredValues values_;  // a node's
   // Whether the generation has ended, or ends, without a loss that is counted: its ranks began anew by themselves.
   bool has_ended_by_itself_ = false;
+  bool has_told_of_newcomers_ = false;  // in this generation
   std::vector<ToPeer> messages_;
   size_t untold_bytes_ = 0;
   std::vector<std::string> news_;
