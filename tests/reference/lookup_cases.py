@@ -46,6 +46,7 @@ def sparsely(label, make):
 cell("nn.EmbeddingLookup dense", lambda: nn.EmbeddingLookup(6, 3, target="DEVICE", sparse=False), ints(2, 3))
 cell("nn.EmbeddingLookup max_norm", lambda: nn.EmbeddingLookup(6, 3, target="DEVICE", sparse=False, max_norm=0.7), ints(2, 3))
 value("nn.EmbeddingLookup", lambda: nn.EmbeddingLookup(6, 3, "ones")(Tensor([[1, 0], [5, 5]], ms.int32)))
+value("ops.SparseGatherV2", lambda: ops.SparseGatherV2()(Tensor(np.arange(6.0).reshape(3, 2), ms.float32), Tensor([2, 0], ms.int32), 0))
 for words in ({}, {"use_nesterov": True}, {"weight_decay": 0.1}, {"loss_scale": 4.0}, {"beta1": 0.6, "beta2": 0.9, "eps": 0.1}):
     label = " ".join(["nn.LazyAdam sparse", *words])
     sparsely(label, lambda net, words=words: nn.LazyAdam(net.trainable_params(), 0.1, **words))
