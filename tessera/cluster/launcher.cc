@@ -228,9 +228,14 @@ class Launcher {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (std::exchange(child.is_awaited, false) && !is_finished_) note_failure(rank_of(place));
     }
-    if (num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0) return;
+    const bool is_ending_already = num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0;
+    // Why an elastic job does not go on without a rank, no rank may be left to say.
+    const bool says_why = end.kind == Kind::kJobFailed && link_->client().is_elastic() && end_signal_ == 0;
+    if (!is_finished_ && (says_why || !is_ending_already)) {
+      say(fmt::format("the scheduler has ended the job: {}", end.reason));
+    }
+    if (is_ending_already) return;
     // The scheduler has ended the job, perhaps for a rank of another host: ranks that do not notice are ended.
-    if (!is_finished_) say(fmt::format("the scheduler has ended the job: {}", end.reason));
     next_kill_ms_ = now_ms() + (is_finished_ ? kFinishMs : options_.grace_ms);
   }
   // The job goes on without a rank: its process is not started again, and ends if it still runs.
