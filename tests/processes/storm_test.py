@@ -14,7 +14,7 @@ from own_tests import OwnTests, main
 from recovery_test import eventually, losses_of, ranks_of
 
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
-NUM_FAULTS = int(os.environ.get("TESSERA_STORM_SIGNALS", "1000" if FULL else "60"))
+NUM_FAULTS = int(os.environ.get("TESSERA_STORM_SIGNALS", "1000" if FULL else "20"))
 SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
 # Until the storm is over.
 ENDLESS = ("--steps", 10, "--epochs", 1_000_000)
