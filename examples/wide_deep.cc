@@ -16,8 +16,8 @@ namespace {
 
 using namespace tessera;  // NOLINT: an example reads better without prefixes
 
-constexpr int64_t kUsers = 300;
-constexpr int64_t kItems = 120;
+constexpr int64_t kUsers = 30;
+constexpr int64_t kItems = 20;
 constexpr int64_t kHours = 24;
 constexpr int64_t kFields = 3;
 // A row of the tables for each user, item and hour, in this order.
@@ -129,7 +129,7 @@ int run(cluster::Context& context, const Options& o) {
   }
   ClickLoss loss;
   // Rows of users and items that a batch has nothing of stay as they are.
-  nn::LazyAdam optimizer({.learning_rate = 0.003});
+  nn::LazyAdam optimizer({.learning_rate = 0.01});
   train::Model model(
       context, network, &loss, &optimizer,
       {.parallel_mode = context.size() > 1 ? train::ParallelMode::kDataParallel : train::ParallelMode::kStandAlone,

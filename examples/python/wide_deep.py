@@ -14,7 +14,7 @@ import numpy as np
 import tessera
 from tessera import nn, ops
 
-USERS, ITEMS, HOURS = 300, 120, 24
+USERS, ITEMS, HOURS = 30, 20, 24
 FIELDS, ROWS = 3, USERS + ITEMS + HOURS  # a row of the tables for each user, item and hour, in this order
 TEST_ROWS = 6000
 
@@ -78,7 +78,7 @@ def main():
         network.wide.set_on_servers()
         network.deep.set_on_servers()
     # Rows of users and items that a batch has nothing of stay as they are.
-    model = tessera.Model(network, ClickLoss(), nn.LazyAdam(0.003), seed=1,
+    model = tessera.Model(network, ClickLoss(), nn.LazyAdam(0.01), seed=1,
                           parallel_mode="data_parallel" if tessera.cluster.size() > 1 else "stand_alone")
     train = slice(0, options.rows)
     log = tessera.data.tensors({"ids": ids[train], "clicked": clicked[train]}, shuffle=True, seed=1).batch(options.batch_size, drop_remainder=True)
