@@ -3,6 +3,7 @@ must list what the code has."""
 
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -158,6 +159,17 @@ class Time(unittest.TestCase):
                   if path.suffix in (".h", ".cc") and not path.stem.endswith(("_test", "_bench")) and asks.search(path.read_text())]
         own = [place for place in places if not place.startswith(("tessera/comm/", "tessera/cluster/", "tessera/testing/"))]
         self.assertEqual(own, ["tessera/base/clock.cc"], "take a Clock: a test must be able to move time")
+
+
+class Places(unittest.TestCase):
+    def test_no_file_names_the_folder_in_which_the_project_lies_here(self):
+        """As what a tool has written and somebody has added does."""
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+        if listed.returncode != 0 or len(ROOT.parts) < 3:
+            self.skipTest("there is no git, or the folder's name is one that a file may say by chance")
+        files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+        own = f"{ROOT}/".encode()
+        self.assertEqual([str(file) for file in files if file.is_file() and own in file.read_bytes()], [])
 
 
 GTEST = """[ RUN      ] Data.ReadsCifar

@@ -10,10 +10,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
-def runner(python, **environment):
-    """A function that runs a program of this folder, and says whether it ended well."""
+def runner(python, folder, **environment):
+    """A function that runs a program of this folder, and says whether it ended well. MindSpore leaves files where it is started: in `folder`."""
     def run(program, *arguments):
-        done = subprocess.run([python, "-B", HERE / program, *arguments], env=os.environ | environment)
+        done = subprocess.run([python, "-B", HERE / program, *arguments], env=os.environ | environment, cwd=folder)
         if done.returncode != 0:
             print(f"reference: {program} in {python} exited with {done.returncode}")
         return done.returncode == 0
@@ -56,11 +56,12 @@ def main():
         print(f"skipped: reference: {made.stderr.strip().splitlines()[-1]}")
         print("0 passed, 0 failed, 1 skipped")
         return 0
-    package = Path(sys.argv[1]) / "python" / "tessera"
+    package = Path(sys.argv[1]).resolve() / "python" / "tessera"
     judge = made.stdout.strip()
-    # MindSpore says at length what devices it does not find.
-    run = {"ours": runner(sys.executable, PYTHONPATH=f"{package.parent}:{package / 'compat'}"), "theirs": runner(judge, PYTHONPATH="", GLOG_v="4")}
     with tempfile.TemporaryDirectory(prefix="tessera-reference-") as folder:
+        # MindSpore says at length what devices it does not find.
+        run = {"ours": runner(sys.executable, folder, PYTHONPATH=f"{package.parent}:{package / 'compat'}"),
+               "theirs": runner(judge, folder, PYTHONPATH="", GLOG_v="4")}
         results = {side: f"{folder}/{side}" for side in run}
         if not all(run[side]("compute.py", out, *sys.argv[2:]) for side, out in results.items()):
             return 1
