@@ -5,34 +5,14 @@ import os
 import random
 import re
 import secrets
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
-from pathlib import Path
 
-BIN = Path(sys.argv.pop(1))
-JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
-LIMIT_S = 180
-
-
-def environment(**variables):
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "MS_"))}
-    return inherited | {"OMP_WAIT_POLICY": "PASSIVE", "TESSERA_NUM_THREADS": "1"} | {k: str(v) for k, v in variables.items()}
-
-
-def run(command, **variables):
-    process = subprocess.Popen([str(word) for word in command], env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        out = process.communicate(timeout=LIMIT_S)[0]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise AssertionError(f"{command} hangs: {process.communicate()[0]}") from None
-    return process.returncode, out
+import recovery_test
+from own_tests import OwnTests, main
+from recovery_test import LIMIT_S, TESSERA, environment, eventually, free_port, ranks_of, run
 
 
 def losses_of(out):
@@ -43,56 +23,12 @@ def losses_of(out):
     return found
 
 
-def eventually(holds, what, limit_s=LIMIT_S):
-    end = time.monotonic() + limit_s
-    while not (value := holds()):
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {limit_s} s")
-        time.sleep(0.005)
-    return value
-
-
-def children_of(pid):
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, task.read_text().split())
-    return found
-
-
-def ranks_of(launcher):
-    """The processes of a launcher's ranks, in the order of their places."""
-    return [child for guard in sorted(children_of(launcher.pid)) for child in children_of(guard)]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Elastic(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = Path(tempfile.mkdtemp(prefix="tessera-elastic."))
-        cls.data = cls.folder / "cifar"
-        code, out = run([RESNET, "--make_data", cls.data, "--train_records", 320, "--test_records", 40])
-        assert code == 0, out
-        cls.known = {}
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder)
-
+class Elastic(recovery_test.Recovery):
     def job(self, *arguments):
-        return [JOB, "--data_path", self.data, "--f64", *arguments]
+        return super().job("--f64", *arguments)
 
-    def undisturbed(self, ranks, *arguments):
-        key = (ranks, arguments)
-        if key not in self.known:
-            code, out = run([TESSERA, "run", "-n", ranks, *self.job(*arguments)])
-            self.assertEqual(code, 0, out)
-            self.known[key] = {step: losses[0] for step, losses in losses_of(out).items()}
-        return self.known[key]
+    def result_of(self, out):
+        return {step: losses[0] for step, losses in losses_of(out).items()}
 
     def assert_equal_losses(self, out, straight):
         found = losses_of(out)
@@ -100,9 +36,6 @@ class Elastic(unittest.TestCase):
         for step, losses in found.items():
             for loss in losses:
                 self.assertAlmostEqual(loss, straight[step], delta=1e-10, msg=f"step {step}: {out}")
-
-    def once(self):
-        return self.folder / secrets.token_hex(8)
 
 
 class OnOneHost(Elastic):
@@ -177,14 +110,16 @@ class OnOneHost(Elastic):
             self.assertIn(what, out)
 
 
-class Scheduled(Elastic):
+class Scheduled(Elastic, recovery_test.Scheduled):
+    """A scheduler, and launchers that come and go."""
+
     def begin(self, workers, *arguments, options=()):
         self.port, self.outs, self.logs, self.processes = free_port(), [], [], {}
         self.arguments = arguments
         self.addCleanup(self.end_all)
-        self.start("scheduler", [TESSERA, "scheduler", "--workers", workers, "--port", self.port, *options])
+        self.begin_process("scheduler", [TESSERA, "scheduler", "--workers", workers, "--port", self.port, *options])
 
-    def start(self, name, command):
+    def begin_process(self, name, command):
         output = open(self.folder / f"{name}.{secrets.token_hex(4)}", "w+", encoding="utf-8")
         self.outs.append(output)
         self.processes[name] = subprocess.Popen([str(word) for word in command], env=environment(TESSERA_TIMEOUT_MS=20000), stdout=output,
@@ -193,22 +128,8 @@ class Scheduled(Elastic):
     def launch(self, name, ranks):
         # Into files: what ranks have written into the pipe of a launcher that is killed is lost.
         self.logs.append(self.folder / f"{name}.{secrets.token_hex(4)}.log")
-        self.start(name, [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", ranks, "--log_dir", self.logs[-1],
+        self.begin_process(name, [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", name, "-n", ranks, "--log_dir", self.logs[-1],
                           *self.job(*self.arguments)])
-
-    def end_all(self):
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-        for out in self.outs:
-            out.close()
-
-    def said(self):
-        ranks = [path for folder in self.logs for path in folder.glob("rank.*")]
-        return "".join(Path(path).read_text() for path in [*ranks, *(out.name for out in self.outs)])
-
-    def after_step(self, step):
-        eventually(lambda: step in losses_of(self.said()), f"step {step} is done")
 
     def generation(self, number, ranks):
         """Waits until it begins, and returns how long that has taken."""
@@ -235,7 +156,7 @@ class Scheduled(Elastic):
             for name, ranks in (("left", 2), ("middle", 1), ("right", 1)):
                 self.launch(name, ranks)
             self.after_step(steps[0])
-            os.kill(ranks_of(self.processes[first])[0], signal.SIGKILL)  # a rank
+            os.kill(next(iter(ranks_of(self.processes[first]).values())), signal.SIGKILL)  # a rank
             resize_s = self.generation(2, 3)
             self.ends(first, 1)
             self.after_step(max(steps[1], steps[0] + 3))
@@ -305,4 +226,4 @@ class Scheduled(Elastic):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(loader=OwnTests())

@@ -61,6 +61,10 @@ def losses_of(out):
     return found
 
 
+def steps_of(out):
+    return {int(step) for step in re.findall(r"loss (\d+) ", out)}
+
+
 def checksums_of(out):
     return set(re.findall(r"crc ([0-9a-f]{8})", out))
 
@@ -127,8 +131,11 @@ class Recovery(unittest.TestCase):
         if key not in self.known:
             code, out = run([TESSERA, "run", "-n", ranks, *self.job(*arguments)])
             self.assertEqual(code, 0, out)
-            self.known[key] = result(out)
+            self.known[key] = self.result_of(out)
         return self.known[key]
+
+    def result_of(self, out):
+        return result(out)
 
     def once(self):
         return self.folder / secrets.token_hex(8)
@@ -366,7 +373,7 @@ class Scheduled(Recovery):
         return "".join(Path(path).read_text() for path in [*ranks, *(out.name for out in self.outs)])
 
     def after_step(self, step):
-        eventually(lambda: step in losses_of(self.said()), f"step {step} is done")
+        eventually(lambda: step in steps_of(self.said()), f"step {step} is done")
 
     def ends_well(self, straight):
         for name, process in self.processes.items():
