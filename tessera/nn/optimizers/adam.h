@@ -27,8 +27,12 @@ struct AdamOptions {
 class Adam : public MomentOptimizer {
  public:
   // Throws InvalidArgument unless both betas are in (0,1) and eps > 0.
-  explicit Adam(const AdamOptions& options = {})
-      : MomentOptimizer("Adam", options), use_nesterov_(options.use_nesterov) {}
+  explicit Adam(const AdamOptions& options = {}) : Adam("Adam", options) {}
+
+ protected:
+  template <typename Options>
+  Adam(const std::string& name, const Options& options)
+      : MomentOptimizer(name, options), use_nesterov_(options.use_nesterov) {}
 
  private:
   std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar); }
@@ -59,24 +63,16 @@ struct LazyAdamOptions {
 // Any other parameter is updated as Adam updates it. So the moments of a row decay with the steps that look it up, as
 // the corrections by powers of beta do not: TensorFlow's LazyAdam, and MindSpore's for sparse gradients.
 // States: as Adam.
-class LazyAdam : public MomentOptimizer {
+class LazyAdam : public Adam {
  public:
   // Throws as Adam does.
-  explicit LazyAdam(const LazyAdamOptions& options = {})
-      : MomentOptimizer("LazyAdam", options), use_nesterov_(options.use_nesterov), is_lazy_(options.is_lazy) {}
+  explicit LazyAdam(const LazyAdamOptions& options = {}) : Adam("LazyAdam", options), is_lazy_(options.is_lazy) {}
 
  private:
-  std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar); }
-  std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
-  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
-    return advance(graph, powers(scalar));
-  }
-  void add_update(const Update& update) const override { add_operator("adam", update, {{"nesterov", use_nesterov_}}); }
   RowUpdates kind_of_row_updates(const Parameter& parameter, double, bool) const override {
     return !is_lazy_ || is_lazy_(parameter.full_name()) ? RowUpdates::kAlways : RowUpdates::kNever;
   }
 
-  bool use_nesterov_;
   std::function<bool(const std::string&)> is_lazy_;
 };
 
