@@ -92,7 +92,7 @@ class Gather(Primitive):
 
     def __init__(self, batch_dims=0):
         super().__init__()
-        self.batch_dims = _check.only(self.name, "batch_dims", batch_dims, (0, ), "use ops.gather_elements")
+        self.batch_dims = _check.only(self.name, "batch_dims", batch_dims, (0, ), "gather from each table of the batch and stack the results")
 
     def run(self, table, indices, axis=0):
         return _ops.gather(table, indices, axis)
@@ -146,7 +146,7 @@ def _reduction(name, function):
             self.skip_mode = _check.boolean(name, "skip_mode", skip_mode)
 
         def run(self, x, axis=()):
-            """With skip_mode no axes are none, else all."""
+            """An axis of () sums over all axes; with skip_mode it leaves x as it is."""
             return x if self.skip_mode and isinstance(axis, (tuple, list)) and not axis else super().run(x, axis)
 
     Reduction = Skipping if name == "ReduceSum" else Plain
