@@ -12,6 +12,14 @@ namespace {
 // A scheduler that was stopped for so long has heard nobody meanwhile, which is nobody's silence.
 constexpr int64_t kOwnPauseMs = 1000;
 
+// About so much memory takes a message that waits; those that are always small count as nothing.
+size_t bytes_of(const Message& message) {
+  if (const auto* value = std::get_if<ValueAnswer>(&message)) return value->value.size();
+  if (const auto* blob = std::get_if<BlobAnswer>(&message)) return blob->bytes.size();
+  if (const auto* status = std::get_if<JobStatus>(&message)) return status->nodes.size() * sizeof(NodeStatus);
+  return 0;
+}
+
 }  // namespace
 
 JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const SchedulerState& saved,
@@ -338,18 +346,6 @@ void JobScheduler::record() {
   state_.is_running = phase_ == JobPhase::kRunning;
   is_dirty_ = true;
 }
-
-namespace {
-
-// About so much memory takes a message that waits; those that are always small count as nothing.
-size_t bytes_of(const Message& message) {
-  if (const auto* value = std::get_if<ValueAnswer>(&message)) return value->value.size();
-  if (const auto* blob = std::get_if<BlobAnswer>(&message)) return blob->bytes.size();
-  if (const auto* status = std::get_if<JobStatus>(&message)) return status->nodes.size() * sizeof(NodeStatus);
-  return 0;
-}
-
-}  // namespace
 
 void JobScheduler::tell(PeerId peer, Message message, bool ends) {
   untold_bytes_ += bytes_of(message);

@@ -64,7 +64,7 @@ std::unique_ptr<session::Executable> Staged::compile(session::Session& session, 
   const bool trains = graph.find_output("output") == nullptr;
   if (!trains) return session.compile_stages(plan_forward(session, graph, inputs), {});
   auto staged = planned ? std::move(*planned) : plan_step(session, inputs, true);
-  // A file cannot hold every network, so it is asked for first.
+  // A strategy file cannot hold the strategies of every network: they are recorded only where one is asked for.
   if (!is_recorded_ && !options_.strategy_ckpt_save_file.empty()) recorded_ = strategies_of(staged);
   const auto options = pipelined(staged.micro);
   auto step = session.compile_stages(std::move(staged), options);
