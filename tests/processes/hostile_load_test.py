@@ -33,8 +33,7 @@ class UnderLoad(recovery_test.Scheduled):
         over.touch()
         for name, process in self.processes.items():
             self.assertEqual(process.wait(timeout=recovery_test.LIMIT_S), 0, name + self.said())
-        found = recovery_test.result(self.said())
-        self.assertEqual(found, self.undisturbed(4, *ENDLESS, "--stop_after", max(found[0])), self.said())
+        self.assert_undisturbed(self.said(), 4, *ENDLESS)
         self.assertNotIn("is lost", self.said())
 
     def test_strangers_change_nothing_where_ranks_have_certificates(self):

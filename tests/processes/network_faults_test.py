@@ -56,7 +56,7 @@ class BetweenHosts(recovery_test.Scheduled):
         self.over.touch()
         for name, process in self.processes.items():
             self.assertEqual(process.wait(timeout=recovery_test.LIMIT_S), 0, name + self.said())
-        self.assertEqual(recovery_test.result(self.said()), self.undisturbed(4, *ENDLESS, "--stop_after", self.last_step()), self.said())
+        self.assert_undisturbed(self.said(), 4, *ENDLESS)
 
     def num_lost(self):
         return self.said().count("is lost: ")

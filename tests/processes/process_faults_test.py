@@ -16,6 +16,7 @@ from own_tests import OwnTests, main
 from recovery_test import BIN, LIMIT_S, TESSERA, eventually, ranks_of, rest_of, result, run
 
 SILENCE_S = 4
+PACE = ("--slow_rank", 0, "--slow_ms", 30)  # what is to happen amid a job would come after its end on a quick machine
 CLOCK_STEP = BIN / "libclock_step.so"
 
 
@@ -76,13 +77,13 @@ class OfALauncher(recovery_test.Recovery):
 
     @unittest.skipUnless(may_have_memory_groups(), "only root where control groups of memory can be made can limit a rank's memory")
     def test_F15_a_rank_that_the_system_ends_for_want_of_memory_is_started_again_and_the_log_says_so(self):
-        arguments = ("--steps", 10, "--epochs", 100)
+        arguments = ("--steps", 10, "--epochs", 20)
         straight = self.undisturbed(2, *arguments)
         group = MemoryGroup(400)
         self.addCleanup(group.end)
         joins = (f"if [ $RANK_ID = 1 ] && mkdir {self.once()} 2> {os.devnull}; then echo $$ > {group.members}; "
                  "echo 1000 > /proc/$$/oom_score_adj; fi; exec \"$@\"")
-        launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments)])
+        launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments, *PACE)])
         self.addCleanup(launcher.kill)
         lines = [launcher.stdout.readline() for _ in range(20)]
         # It takes what the group has left: of the two the system ends the rank.
@@ -90,9 +91,17 @@ class OfALauncher(recovery_test.Recovery):
 import os
 with open("{group.members}", "w") as members:
     members.write(str(os.getpid()))
+
+def runs(pid):
+    try:
+        with open(f"/proc/{{pid}}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
 taken = []
-while os.path.exists("/proc/{ranks_of(launcher)[1]}"):
-    taken.append(bytearray(os.urandom(1 << 20)))
+while runs({ranks_of(launcher)[1]}):
+    taken.append(b"\\1" * (1 << 20))
 """
         subprocess.run(["python3", "-c", takes], timeout=LIMIT_S, check=True)
         out = "".join(lines) + rest_of(launcher)
@@ -120,7 +129,7 @@ class WithAScheduler(recovery_test.Scheduled):
     def test_F03_ranks_outlive_their_scheduler_and_are_whom_they_were(self):
         arguments = ("--steps", 10, "--epochs", 12)
         straight = self.undisturbed(4, *arguments)
-        self.start_job(*arguments, "--slow_rank", 0, "--slow_ms", 50)
+        self.start_job(*arguments, *PACE)
         self.after_step(10)
         before = self.ranks()
         for step in (30, 60):
@@ -135,7 +144,7 @@ class WithAScheduler(recovery_test.Scheduled):
         arguments = ("--steps", 10, "--epochs", 12)
         straight = self.undisturbed(4, *arguments)
         self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
-        self.start_job(*arguments)
+        self.start_job(*arguments, *PACE)
         self.after_step(10)
         for rank in (1, 2):
             pid = self.ranks()[rank]
@@ -149,7 +158,7 @@ class WithAScheduler(recovery_test.Scheduled):
         arguments = ("--steps", 10, "--epochs", 12)
         straight = self.undisturbed(4, *arguments)
         saved = self.folder / "saved_at_the_end"
-        self.start_job(*arguments, "--checkpoint_dir", saved, "--save_steps", 100_000)
+        self.start_job(*arguments, *PACE, "--checkpoint_dir", saved, "--save_steps", 100_000)
         self.after_step(10)
         self.end_and_start_again("scheduler", signal.SIGTERM, 128 + signal.SIGTERM)
         self.after_step(30)
@@ -168,7 +177,7 @@ class WithAScheduler(recovery_test.Scheduled):
         straight = self.undisturbed(4, *arguments)
         self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
         self.at = self.clocks
-        self.start_job(*arguments)
+        self.start_job(*arguments, *PACE)
         self.after_step(10)
         os.kill(self.ranks()[2], signal.SIGKILL)
         self.ends_well(straight)
@@ -186,7 +195,7 @@ class WithAScheduler(recovery_test.Scheduled):
     def test_F14_one_launcher_too_many_is_refused_and_harms_nobody(self):
         arguments = ("--steps", 10, "--epochs", 8)
         straight = self.undisturbed(4, *arguments)
-        self.start_job(*arguments)
+        self.start_job(*arguments, *PACE)
         self.after_step(2)
         code, out = run([TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "third", "-n", 1, *self.job("--steps", 2)],
                         TESSERA_JOIN_TIMEOUT_MS=20000)

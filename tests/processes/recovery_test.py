@@ -137,6 +137,14 @@ class Recovery(unittest.TestCase):
     def result_of(self, out):
         return result(out)
 
+    def assert_undisturbed(self, out, ranks, *arguments):
+        """Where a job is to stop by a word from outside. A loss may stand there of a step that a rank made, which was lost, and that
+        was not made again because the word had come: the checksums are of the step that the job stopped after."""
+        losses, checksums = result(out)
+        (ended,) = set(map(int, re.findall(r"crc \w+ after step (\d+)", out)))
+        self.assertEqual(losses, self.undisturbed(ranks, *arguments, "--stop_after", max(losses))[0], out)
+        self.assertEqual(checksums, self.undisturbed(ranks, *arguments, "--stop_after", ended)[1], out)
+
     def once(self):
         return self.folder / secrets.token_hex(8)
 

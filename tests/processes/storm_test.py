@@ -97,8 +97,11 @@ class Storm(recovery_test.Scheduled):
         if path := os.environ.get("TESSERA_STORM_LOG"):
             with open(f"{path}.{self.id().rpartition('.')[2]}", "w", encoding="utf-8") as file:
                 file.write("\n".join([*self.log, self.said()]))
-        found = recovery_test.result(self.said())
-        self.assertEqual(found, self.undisturbed(4, *ENDLESS, *arguments, "--stop_after", max(found[0])), "\n".join(self.log))
+        try:
+            self.assert_undisturbed(self.said(), 4, *ENDLESS, *arguments)
+        except AssertionError:
+            print("\n".join(self.log))
+            raise
         eventually(lambda: not self.left_over(), "nothing that was started runs any more")
         self.assertEqual(len(list((self.folder / self.id()).glob("*.ckpt"))), 1)
 

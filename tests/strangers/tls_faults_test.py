@@ -141,7 +141,8 @@ class AtTheDoor(unittest.TestCase):
         # A client of TLS 1.3 hears only after its handshake that it was refused.
         self.assertEqual(Member(self.scheduler.port, naked).enroll("a"), "without a word")
         self.nobody_is_registered()
-        self.assertRegex(self.said(), "turned away a connection from 127.0.0.1: .*certificate")
+        # Of several within a short time it names one.
+        self.assertRegex(self.said(), "turned away a connection from 127.0.0.1: .*(certificate|unknown ca)")
 
     def test_F57_who_is_there_when_its_certificate_expires_stays_and_comes_no_more(self):
         self.start()
