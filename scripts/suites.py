@@ -7,13 +7,15 @@ A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.t
   lint               layers, clang-format, clang-tidy
 Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
 
-Where time is limited (--minutes), what is not begun in time is named as skipped, and what takes longest comes late: the suites
-LONG in an order that the commit draws, then those that need a build of their own, for which with a cold cache of compiled objects
-all that time would not do. To these a part of it is kept, which they share; each compiles its programs in an order that the commit
-draws, too, until half of its share is over. What is compiled by then runs in the other half, and the others are named as skipped.
+Where time is limited (--minutes), what is not begun in time is named as skipped. The fast suite and lint come first and are whole.
+The others come in an order that the commit draws, and each begins its tests, in such an order too, for SUITE_MINUTES. Last come the
+suites that need a build of their own, for which with a cold cache of compiled objects all that time would not do. To these a part
+of it is kept, which they share; each compiles its programs in an order that the commit draws until half of its share is over. What
+is compiled by then runs in the other half.
 """
 
 import argparse
+import concurrent.futures
 import difflib
 import json
 import os
@@ -40,7 +42,10 @@ ONLY_TARGET = {("fast",): "suite_fast"}
 # Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
 # run that takes too long, and then nothing of it counts.
 CI_MINUTES = 62
-LONG = ("cuda-build", "mutants", "parity", "tutorials")
+# Of limited time a suite begins its tests for so long.
+SUITE_MINUTES = 5
+# These are whole wherever they run.
+ALWAYS_WHOLE = ("fast", "lint")
 # The part of limited time that only suites with a build of their own have.
 KEPT_SHARE = 0.2
 # So many programs are asked for at once, where a build may be cut short.
@@ -167,6 +172,7 @@ def drawn_order(names):
 class Test:
     labels: set[str]
     program: Path | None  # that it starts; None where there is none to be found
+    is_alone: bool = False  # nothing else may run meanwhile
 
 
 def tests_of(preset):
@@ -177,7 +183,8 @@ def tests_of(preset):
     for test in json.loads(listing)["tests"]:
         properties = {p["name"]: p["value"] for p in test.get("properties", [])}
         command = test.get("command")
-        tests[test["name"]] = Test(set(properties.get("LABELS", [])), Path(command[0]) if command else None)
+        tests[test["name"]] = Test(set(properties.get("LABELS", [])), Path(command[0]) if command else None,
+                                   properties.get("RUN_SERIAL") is True)
     return tests
 
 
@@ -217,10 +224,11 @@ def count_test(name, output, ok):
     return count
 
 
-def run_tests(preset, label, full, only=None):
+def run_tests(preset, label, full, name=None):
+    """The tests of a label, which print as they end; or that of a name, whose words come with its count: (Count, text)."""
     count = Count()
     folder = ROOT / "build" / preset
-    report = folder / f"suite-{label}.xml"
+    report = folder / f"suite-{label}{'' if name is None else '-' + name}.xml"
     report.unlink(missing_ok=True)
     environment = os.environ | ENVIRONMENT.get(preset, {})
     # Tests run side by side: a thread that waits must not spin on the core that another test needs.
@@ -232,26 +240,61 @@ def run_tests(preset, label, full, only=None):
                "--output-junit", report]
     if preset in SANITIZERS:
         command += ["-LE", "^no-sanitizer$"]
-    if only is not None:
-        command += ["-R", f"^({'|'.join(map(re.escape, only))})$"]
-    status = subprocess.run(command, cwd=ROOT, env=environment).returncode
+    if name is not None:
+        command += ["-R", f"^{re.escape(name)}$"]
+    streams = {} if name is None else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, errors="replace", **streams)
     if not report.exists():
         count.failed = 1
-        return count
+        return count, done.stdout or ""
+    summaries = []
     for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
         output = case.findtext("system-out") or ""
         skipped = case.find("skipped")
         if skipped is not None and "SKIP_" in skipped.get("message", ""):
             count.skipped.append(case.get("name"))
             continue
-        for line in re.findall(SUMMARY, output, re.M):
-            print(line)
+        summaries += re.findall(SUMMARY, output, re.M)
         one = count_test(case.get("name"), output, case.get("status") == "run")
         count.passed += one.passed
         count.failed += one.failed
         count.skipped += one.skipped
-    if status != 0 and count.failed == 0:
+    if done.returncode != 0 and count.failed == 0:
         count.failed = 1
+    if name is None:
+        print("".join(line + "\n" for line in summaries), end="", flush=True)
+        return count, ""
+    report.unlink()
+    # Of what ctest prints of one test only its line, and what a failure adds.
+    lines = [line for line in done.stdout.splitlines() if not re.match(r"^(Internal ctest|Test project|    Start |$)", line.rstrip())]
+    cut = next((at for at, line in enumerate(lines) if re.match(r"\d+% tests passed", line)), len(lines))
+    return count, "".join(line + "\n" for line in [*lines[:cut], *summaries])
+
+
+def run_until(preset, label, full, names, until):
+    """Those of the tests that can begin by `until` of time.monotonic(), in an order that the commit draws."""
+    count, running, tests = Count(), {}, tests_of(preset)
+
+    def wait(when):
+        done, _ = concurrent.futures.wait(running, return_when=when)
+        for future in done:
+            part, text = future.result()
+            count.passed, count.failed, count.skipped = count.passed + part.passed, count.failed + part.failed, count.skipped + part.skipped
+            print(f"{running.pop(future):>6.0f} s into it: {text}", end="", flush=True)
+
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for name in drawn_order(names):
+            while running and (len(running) >= JOBS or tests[name].is_alone):
+                wait(concurrent.futures.FIRST_COMPLETED)
+            if time.monotonic() > until:
+                count.skipped.append(f"{name}: the time was over")
+                continue
+            running[pool.submit(run_tests, preset, label, full, name)] = time.monotonic() - begin
+            if tests[name].is_alone:
+                wait(concurrent.futures.ALL_COMPLETED)
+        while running:
+            wait(concurrent.futures.ALL_COMPLETED)
     return count
 
 
@@ -305,10 +348,13 @@ class Runner:
             built = True
         elif suite == "lint":
             count = self.timed(suite, self.run_lint)
-        elif suite in SANITIZERS:
-            count = self.timed(suite, lambda: run_tests(preset, SANITIZER_LABEL[preset], self.full))
+        elif self.deadline is not None and suite not in ALWAYS_WHOLE:
+            until = min(deadline, time.monotonic() + 60 * SUITE_MINUTES)
+            names = [name for name, test in tests_of(preset).items() if suite in test.labels]
+            count = self.timed(suite, lambda: run_until(preset, suite, self.full, names, until))
         else:
-            count = self.timed(suite, lambda: run_tests(preset, suite, self.full))
+            label = SANITIZER_LABEL.get(suite, suite)
+            count = self.timed(suite, lambda: run_tests(preset, label, self.full)[0])
         if not built:
             count.failed += 1  # what did not compile is not among the tests that ran
         for test in count.skipped:
@@ -318,15 +364,8 @@ class Runner:
     def run_compiled(self, suite):
         """The tests of a suite that has limited time, as far as they are compiled and it lasts."""
         compiled, missing = compiled_tests(suite, SANITIZER_LABEL[suite])
-        count = Count(skipped=[f"{name}: its program was not compiled in time" for name in missing])
-        compiled = drawn_order(compiled)
-        for at in range(0, len(compiled), JOBS):
-            group = compiled[at:at + JOBS]
-            if time.monotonic() > self.share:
-                count.skipped += [f"{name}: the time was over" for name in compiled[at:]]
-                break
-            part = run_tests(suite, SANITIZER_LABEL[suite], self.full, group)
-            count.passed, count.failed, count.skipped = count.passed + part.passed, count.failed + part.failed, count.skipped + part.skipped
+        count = run_until(suite, SANITIZER_LABEL[suite], self.full, compiled, self.share)
+        count.skipped[:0] = [f"{name}: its program was not compiled in time" for name in missing]
         return count
 
     def run_lint(self):
@@ -351,7 +390,8 @@ def main():
     parser.add_argument("--full", action="store_true", help="whole suites where otherwise a seeded sample runs")
     parser.add_argument("--list", action="store_true", help="print the suites and how many tests each has")
     parser.add_argument("--minutes", type=float, default=CI_MINUTES if os.environ.get("CI") == "true" else None,
-                        help=f"begin no suite after so many minutes (default: no limit; with CI=true {CI_MINUTES})")
+                        help=f"begin no suite after so many minutes, and no test of a suite but {ALWAYS_WHOLE[0]} after {SUITE_MINUTES} of its own "
+                             f"(default: no limit; with CI=true {CI_MINUTES})")
     arguments = parser.parse_args()
     deadline = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
 
@@ -361,8 +401,8 @@ def main():
         return 1
     tests = tests_of("release")
     labels = {label for test in tests.values() for label in test.labels} - NO_SUITE
-    suites = [*sorted(labels - {*OTHER_BUILD, *LONG}, key=lambda label: (label != "fast", label)), "lint", *drawn_order(labels & set(LONG)),
-              *OTHER_BUILD, *SANITIZERS]
+    others = labels - {*OTHER_BUILD, *ALWAYS_WHOLE}
+    suites = [*ALWAYS_WHOLE, *(sorted(others) if deadline is None else drawn_order(others)), *OTHER_BUILD, *SANITIZERS]
     if arguments.list:
         for suite in suites:
             size = sum(1 for test in tests.values() if suite in test.labels)

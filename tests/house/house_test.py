@@ -1,11 +1,13 @@
 """Claims about the scripts around the code: the layer check and the counting of test cases; and about documents that
 must list what the code has."""
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -215,6 +217,30 @@ class Counting(unittest.TestCase):
                       "other": suites.Test({"fast"}, new), "excluded": suites.Test({"threads", "no-sanitizer"}, new)}
             with mock.patch.object(suites, "tests_of", lambda preset: listed), mock.patch.object(suites, "stale_targets", lambda preset: {"old"}):
                 self.assertEqual(suites.compiled_tests("tsan", "threads"), (["new"], ["old", "absent", "unnamed"]))
+
+    def test_what_begins_in_time_runs_side_by_side_or_alone_and_the_rest_is_named(self):
+        listed = {name: suites.Test({"some"}, None, name.startswith("alone")) for name in ("a", "b", "c", "alone", "alone_too")}
+        running, most = set(), {}
+
+        def run(preset, label, full, name):
+            running.add(name)
+            time.sleep(0.02)
+            most[name] = len(running)
+            time.sleep(0.02)
+            running.remove(name)
+            return suites.Count(passed=1, failed=name == "b"), f"{name} ran\n"
+
+        patches = [mock.patch.object(suites, "tests_of", lambda preset: listed), mock.patch.object(suites, "run_tests", run),
+                   mock.patch("builtins.print")]
+        with contextlib.ExitStack() as stack:
+            for patch in patches:
+                stack.enter_context(patch)
+            count = suites.run_until("release", "some", False, sorted(listed), time.monotonic() + 60)
+            self.assertEqual((count.passed, count.failed, count.skipped, running), (5, 1, [], set()))
+            self.assertEqual((most["alone"], most["alone_too"]), (1, 1))
+            self.assertLessEqual(max(most.values()), suites.JOBS)
+            count = suites.run_until("release", "some", False, ["a", "b"], time.monotonic() - 1)
+            self.assertEqual((count.passed, sorted(count.skipped)), (0, ["a: the time was over", "b: the time was over"]))
 
     def test_an_order_is_drawn_where_there_is_no_git(self):
         with mock.patch.dict(os.environ, PATH=""):
