@@ -7,7 +7,7 @@
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/evaluation.h"
-#include "tessera/train/saving/kept_training.h"
+#include "tessera/train/kept/kept_training.h"
 #include "tessera/train/saving/loader.h"
 #include "tessera/train/saving/saver.h"
 #include "tessera/train/saving/snapshot.h"

@@ -11,7 +11,7 @@
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/options/train_options.h"
-#include "tessera/train/saving/kept_training.h"
+#include "tessera/train/kept/kept_training.h"
 #include "tessera/train/saving/saver.h"
 #include "tessera/train/saving/snapshot.h"
 #include "tessera/train/saving/training_progress.h"

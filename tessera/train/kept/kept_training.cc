@@ -1,4 +1,4 @@
-#include "tessera/train/saving/kept_training.h"
+#include "tessera/train/kept/kept_training.h"
 
 #include <algorithm>
 #include <cstring>

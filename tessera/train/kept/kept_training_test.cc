@@ -20,7 +20,7 @@
 #include "tessera/testing/run_ranks.h"
 #include "tessera/testing/wrapped_context.h"
 #include "tessera/train/model.h"
-#include "tessera/train/saving/kept_pieces.h"
+#include "tessera/train/kept/kept_pieces.h"
 
 namespace tessera::train {
 namespace {

@@ -14,7 +14,7 @@
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/train/core/model_core.h"
-#include "tessera/train/saving/kept_pieces.h"
+#include "tessera/train/kept/kept_pieces.h"
 #include "tessera/train/saving/training_identity.h"
 #include "tessera/train/saving/training_progress.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/train/saving/kept_pieces.h"
+#include "tessera/train/kept/kept_pieces.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
