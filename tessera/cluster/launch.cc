@@ -230,6 +230,8 @@ SchedulerPlace scheduler_place_from_environment() {
   const std::string token = read_text("TESSERA_TOKEN");
   if (!token.empty()) place.token = static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN"));
   place.kept_file = read_text("TESSERA_KEPT_FILE");
+  place.kept_for_others_file = read_text("TESSERA_KEPT_FOR_OTHERS_FILE");
+  place.has_buddies = read_number("TESSERA_BUDDIES", 1, 0, 1) == 1;
   place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
   const std::string role = read_text("TESSERA_ROLE");
@@ -375,7 +377,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
         name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
         name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" ||
         name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" ||
-        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR") {
+        name == "TESSERA_KEPT_FOR_OTHERS_FILE" || name == "TESSERA_NUM_WORKERS" ||
+        name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

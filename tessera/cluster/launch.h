@@ -36,8 +36,10 @@ struct SchedulerPlace {
   // outlives this process, which `tessera run` holds or the process before has handed on.
   uint64_t token = 0;
   std::string kept_file;
-  int64_t keep_steps = 1;  // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide
-  int num_workers = 0;     // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
+  std::string kept_for_others_file;  // TESSERA_KEPT_FOR_OTHERS_FILE: the same, for what other ranks give this one
+  bool has_buddies = true;  // TESSERA_BUDDIES: what only this rank keeps is kept by a rank of another launcher, too
+  int64_t keep_steps = 1;   // TESSERA_KEEP_STEPS: a job that recovers goes on from a step whose number these divide
+  int num_workers = 0;      // TESSERA_NUM_WORKERS: ranks of the job; 0: the scheduler knows
   // How many of this process's nodes, the first ones, keep parameters. A rank has one node: 1 where TESSERA_ROLE is
   // "server".
   int num_servers = 0;

@@ -204,7 +204,10 @@ class Launcher {
   }
   // What a rank keeps there outlives it, not the launcher.
   void keep_memory() {
-    for (RankChild& child : children_) child.kept = make_kept_memory();
+    for (RankChild& child : children_) {
+      child.kept = make_kept_memory();
+      child.kept_for_others = make_kept_memory();
+    }
   }
   void take_ends() {
     char bytes[64];
@@ -377,7 +380,8 @@ class Launcher {
             .status = status_write_,
             .secret = secret_,
             .password = password_,
-            .kept = children_[static_cast<size_t>(place)].kept};
+            .kept = children_[static_cast<size_t>(place)].kept,
+            .kept_for_others = children_[static_cast<size_t>(place)].kept_for_others};
   }
 
   void start(int place, const std::string& job_id) {

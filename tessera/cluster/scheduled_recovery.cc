@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/cluster/network.h"
 #include "tessera/cluster/recovery/begin_anew.h"
 #include "tessera/cluster/rendezvous/membership/scheduler_state.h"
 #include "tessera/cluster/tls/certificates.h"
@@ -31,6 +32,9 @@ void close_on_exec(const std::string& path) {
   fcntl(static_cast<int>(parse_int(path.substr(kOwnDescriptors.size()), "TESSERA_KEPT_FILE")), F_SETFD, FD_CLOEXEC);
 }
 
+// Memory of the launcher is found where it was; what a process has of its own is handed on.
+bool is_own_memory(const std::string& path) { return path.empty() || path.starts_with(kOwnDescriptors); }
+
 // The password has been wiped from the environment that the process began with.
 int hand_on(const Password& password) {
   const int fd = memfd_create("tessera-secret", MFD_CLOEXEC);
@@ -48,11 +52,24 @@ ScheduledRecovery::ScheduledRecovery(std::shared_ptr<SchedulerLink> link, Schedu
                                      std::shared_ptr<comm::JobState> job)
     : link_(std::move(link)), place_(std::move(place)), generation_(generation), job_(std::move(job)) {
   close_on_exec(place_.kept_file);
+  close_on_exec(place_.kept_for_others_file);
 }
 
 KeptMemory& ScheduledRecovery::memory() {
   if (!memory_) memory_.emplace(place_.kept_file);
   return *memory_;
+}
+
+// The launcher's ranks are nodes of its name.
+std::string ScheduledRecovery::keeper() const {
+  const std::string& node = place_.node_id;
+  return own_host_name() + "/" + (is_own_memory(place_.kept_file) ? node : node.substr(0, node.rfind('/')));
+}
+
+KeptMemory* ScheduledRecovery::memory_for_others() {
+  if (!place_.has_buddies) return nullptr;
+  if (!memory_for_others_) memory_for_others_.emplace(place_.kept_for_others_file);
+  return &*memory_for_others_;
 }
 
 std::string ScheduledRecovery::begin_anew(const std::string& why) {
@@ -64,10 +81,13 @@ std::string ScheduledRecovery::begin_anew(const std::string& why) {
         {"TESSERA_INCARNATION", std::to_string(link_->client().incarnation())},
         {"TESSERA_TOKEN", std::to_string(link_->client().token())}};
     std::vector<int> inherited;
-    // Memory of the launcher is found where it was.
-    if (place_.kept_file.empty() || place_.kept_file.starts_with(kOwnDescriptors)) {
+    if (is_own_memory(place_.kept_file)) {
       inherited.push_back(memory().fd());
       settings["TESSERA_KEPT_FILE"] = path_of(inherited.back());
+    }
+    if (memory_for_others_ && is_own_memory(place_.kept_for_others_file)) {
+      inherited.push_back(memory_for_others_->fd());
+      settings["TESSERA_KEPT_FOR_OTHERS_FILE"] = path_of(inherited.back());
     }
     if (place_.is_password_of_environment) {
       inherited.push_back(hand_on(*place_.tls_password));

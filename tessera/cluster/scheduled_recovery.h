@@ -20,6 +20,8 @@ class ScheduledRecovery final : public Recovery {
   uint64_t generation() const override { return generation_; }
   bool has_failed() const override { return job_->failed(); }
   KeptMemory& memory() override;
+  std::string keeper() const override;
+  KeptMemory* memory_for_others() override;
   int64_t keep_steps() const override { return place_.keep_steps; }
   std::string begin_anew(const std::string& why) override;
   bool is_elastic() const override { return link_->client().is_elastic(); }
@@ -35,6 +37,7 @@ class ScheduledRecovery final : public Recovery {
   uint64_t generation_;
   std::shared_ptr<comm::JobState> job_;
   std::optional<KeptMemory> memory_;
+  std::optional<KeptMemory> memory_for_others_;
 };
 
 }  // namespace tessera::cluster

@@ -432,6 +432,33 @@ class Scheduled(Recovery):
             self.processes[name] = self.start(name)
         self.ends_well(straight)
 
+    def test_F05_of_a_killed_launcher_each_ranks_own_slice_comes_back_from_its_buddy(self):
+        arguments = ("--steps", 10, "--epochs", 8, "--shards")
+        straight = self.undisturbed(4, *arguments)
+        for lost in ("left", "right"):
+            with self.subTest(lost=lost):
+                self.start_job(*arguments, "--slow_rank", 0, "--slow_ms", 20, TESSERA_LOG_LEVEL="info")
+                for step in (15, 45):
+                    self.after_step(step)
+                    self.processes[lost].kill()
+                    self.processes[lost].wait()
+                    self.processes[lost] = self.start(lost)
+                self.ends_well(straight)
+                self.assertRegex(self.said(), r"generation \d: the training goes on after step (1[3-9]|[23]\d)")
+                self.assertEqual(len(re.findall(r"loss 1 ", self.said())), 1, "it has begun from the start")
+                self.end_all()
+
+    def test_F05_without_buddies_a_slice_is_lost_with_its_launcher(self):
+        arguments = ("--steps", 10, "--epochs", 4, "--shards")
+        straight = self.undisturbed(4, *arguments)
+        self.start_job(*arguments, "--slow_rank", 0, "--slow_ms", 20, TESSERA_BUDDIES=0)
+        self.after_step(15)
+        self.processes["left"].kill()
+        self.processes["left"].wait()
+        self.processes["left"] = self.start("left")
+        self.ends_well(straight)
+        self.assertEqual(len(re.findall(r"loss 1 ", self.said())), 2, "it has begun from the start")
+
     def test_F06_when_all_were_killed_the_newest_checkpoint_counts(self):
         arguments = ("--steps", 10, "--epochs", 8, "--checkpoint_dir")
         straight = self.undisturbed(4, *arguments[:-1])

@@ -24,6 +24,7 @@ struct RankChild {
   std::string log_path;
   std::deque<std::string> last_lines;
   Socket kept;              // memory that its processes share, one after the other
+  Socket kept_for_others;   // likewise, for what other ranks give it
   int num_restarts = 0;     // so far
   uint64_t after = 0;       // the generation that had ended when its latest process started; 0: none had
   int num_idle = 0;         // processes that have ended before they were of a generation, in a row

@@ -29,6 +29,7 @@ void add_meeting(const RankEnvironment& rank, Settings& settings) {
   }
   settings["TESSERA_SCHEDULER"] = rank.scheduler;
   if (rank.kept) settings["TESSERA_KEPT_FILE"] = own_descriptor(rank.kept);
+  if (rank.kept_for_others) settings["TESSERA_KEPT_FOR_OTHERS_FILE"] = own_descriptor(rank.kept_for_others);
   settings["TESSERA_NODE_ID"] = rank.node_id;
   settings["TESSERA_INCARNATION"] = std::to_string(rank.incarnation);
   if (rank.password) settings["TESSERA_TLS_PASSWORD_FILE"] = own_descriptor(rank.password);

@@ -31,6 +31,7 @@ struct RankEnvironment {
   const Socket& secret;
   const Socket& password;
   const Socket& kept;
+  const Socket& kept_for_others;
 };
 
 // This process's own environment with what the rank is told, as "NAME=VALUE".

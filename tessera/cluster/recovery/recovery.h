@@ -28,6 +28,10 @@ class Recovery {
   // Whether the generation has failed, as far as this rank has heard: a rank of it was lost, or has begun anew.
   virtual bool has_failed() const = 0;
   virtual KeptMemory& memory() = 0;
+  // What keeps memory(), as HOST/KEEPER: ranks for which it is the same lose theirs together. "": nobody knows.
+  virtual std::string keeper() const { return ""; }
+  // More memory of that kind, for what this rank keeps for others; null where there is none.
+  virtual KeptMemory* memory_for_others() { return nullptr; }
   // The values of a training are kept every so many steps; 1: after each step.
   virtual int64_t keep_steps() const = 0;
   // Ends this process's part in its generation and starts its program again in its place, with the arguments and the

@@ -60,20 +60,20 @@ KeptPieces parse_pieces(std::string_view text) {
   return pieces;
 }
 
-std::optional<std::vector<PieceSource>> find_sources(const std::vector<KeptPieces>& of_ranks, const std::string& name,
-                                                     const Type& type) {
+std::optional<std::vector<PieceSource>> find_sources(const std::vector<KeptPieces>& of_versions,
+                                                     const std::string& name, const Type& type) {
   std::vector<PieceSource> sources;
   std::vector<checkpoint::Box> boxes;
-  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    const auto found = of_ranks[rank].find(name);
-    if (found == of_ranks[rank].end()) continue;
+  for (size_t version = 0; version < of_versions.size(); ++version) {
+    const auto found = of_versions[version].find(name);
+    if (found == of_versions[version].end()) continue;
     const KeptPiece& piece = found->second;
     if (!(piece.type == type)) return std::nullopt;
     const bool overlaps = std::ranges::any_of(
         boxes, [&](const checkpoint::Box& box) { return checkpoint::intersection(box, piece.box).has_value(); });
     if (overlaps || piece.box.is_empty()) continue;
     boxes.push_back(piece.box);
-    sources.push_back({static_cast<int>(rank), piece.box, piece.at});
+    sources.push_back({version, piece.box, piece.at});
   }
   if (!checkpoint::covers_once(boxes, type.shape)) return std::nullopt;
   return sources;

@@ -27,15 +27,15 @@ std::string print_pieces(const KeptPieces& pieces);
 // Throws InvalidArgument where the text is none of print_pieces().
 KeptPieces parse_pieces(std::string_view text);
 
-// A piece that a rank gives to all.
+// A piece that the rank which has a version gives to all.
 struct PieceSource {
-  int rank = 0;
+  size_t version = 0;
   checkpoint::Box box;
   int64_t at = 0;
 };
-// The pieces that make up a whole value of this type, from what each rank has, by rank: each element once, of the ranks
-// that have it the first one's. nullopt where they do not make up the whole.
-std::optional<std::vector<PieceSource>> find_sources(const std::vector<KeptPieces>& of_ranks, const std::string& name,
-                                                     const Type& type);
+// The pieces that make up a whole value of this type, from the pieces of each version: each element once, of the versions
+// that have it the first one. nullopt where they do not make up the whole.
+std::optional<std::vector<PieceSource>> find_sources(const std::vector<KeptPieces>& of_versions,
+                                                     const std::string& name, const Type& type);
 
 }  // namespace tessera::train

@@ -20,12 +20,15 @@ constexpr const char* kWho = "going on after a loss";
 constexpr size_t kPlaceAlignment = 64;
 constexpr size_t kMaxId = 64;
 
+// Between what a rank has kept and what it has kept for another one; no line of a piece is without tabs.
+constexpr const char* kNextVersion = "next\n";
+
 size_t place_bytes(size_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment; }
 
 }  // namespace
 
-// Before the text of this rank's pieces and the values, which follow in the order of their names in the session, each
-// at a multiple of kPlaceAlignment.
+// Before the text of this rank's pieces and the values, which follow, each at a multiple of kPlaceAlignment: first
+// those of which other ranks have no copy, then the others. Its buddy has what comes before these.
 struct KeptTraining::Head {
   int64_t model = 0;     // of the process's
   int64_t training = 0;  // likewise
@@ -41,6 +44,7 @@ struct KeptTraining::Head {
   int64_t num_ranks = 0;   // that train together
   int64_t rank = 0;        // of these
   int64_t pieces_bytes = 0;
+  int64_t own_bytes = 0;     // from the beginning to the first value of which all ranks have a copy
   uint64_t fingerprint = 0;  // of the values' names and types
   char id[kMaxId] = {};
 };
@@ -48,6 +52,7 @@ struct KeptTraining::Head {
 struct KeptTraining::Version {
   Head head;
   std::span<const std::byte> bytes;
+  std::span<const std::byte> whole;  // version of the memory, of which this may be a part
 
   // In a training a step counts, and that it is over is the last of all.
   int64_t order() const { return head.is_done != 0 ? std::numeric_limits<int64_t>::max() : head.step; }
@@ -62,15 +67,15 @@ struct KeptTraining::Version {
   size_t values_at() const { return place_bytes(sizeof(Head)) + place_bytes(pieces().size()); }
 };
 
-// What is told of a version: the training, its step, the generation and its number of ranks.
-struct KeptTraining::Kept {
-  int64_t training = 0;
-  int64_t model = 0;
-  int64_t order = 0;
-  int64_t generation = 0;
-  int64_t num_ranks = 0;
-  auto operator<=>(const Kept&) const = default;
-};
+// Those of its values: of what is kept for another rank, not those that all ranks have.
+KeptPieces KeptTraining::pieces_of(const Version& version) const {
+  KeptPieces pieces = parse_pieces(version.pieces());
+  std::erase_if(pieces, [&](const auto& piece) {
+    return piece.second.at >=
+           static_cast<int64_t>(version.bytes.size() - std::min(version.bytes.size(), version.values_at()));
+  });
+  return pieces;
+}
 
 // What each rank has: as which rank it has kept a version, and whether the values lie as they do now.
 struct KeptTraining::Holding {
@@ -107,23 +112,36 @@ bool KeptTraining::is_common(const std::string& name) const {
 void KeptTraining::measure() {
   const session::Session& session = core_.session();
   std::string text;
+  std::string copies_text;
   KeptPieces pieces;
+  order_ = session.names();
+  const auto copies = std::ranges::stable_partition(order_, [&](const std::string& name) { return !has_copies(name); });
   size_t values_bytes = 0;
-  for (const auto& name : session.names()) {
+  size_t own_values_bytes = 0;
+  for (const auto& name : order_) {
     const Type& type = session.values().type(name);
-    text += fmt::format("{} {}", name, type);
+    std::string line = fmt::format("{} {}", name, type);
     // Two pieces of equal types are not the same where a value is split in another way.
-    for (const auto& layout : session.layouts(name)) text += " " + layout.to_string();
-    text += "\n";
+    for (const auto& layout : session.layouts(name)) line += " " + layout.to_string();
+    text += line += "\n";
+    if (has_copies(name)) copies_text += line;
     const auto box = is_common(name) ? checkpoint::held_box(held(name), core_.context.rank()) : std::nullopt;
     if (box && box->shape == type.shape && !nn::is_accumulation_state(name)) {
       pieces[name] = {session.global_type(name), *box, static_cast<int64_t>(values_bytes)};
     }
     values_bytes += place_bytes(static_cast<size_t>(type.size_bytes()));
+    if (!has_copies(name)) own_values_bytes = values_bytes;
   }
   pieces_text_ = print_pieces(pieces);
-  size_bytes_ = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size()) + values_bytes;
+  own_bytes_ = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size()) + own_values_bytes;
+  size_bytes_ = own_bytes_ + values_bytes - own_values_bytes;
   fingerprint_ = hash_name(text);
+  copies_fingerprint_ = copies.empty() ? 0 : hash_name(copies_text);
+}
+
+// Whether every rank has the value as it is here. The sums of micro-batches are each rank's own.
+bool KeptTraining::has_copies(const std::string& name) const {
+  return core_.values->is_copy(name) && !nn::is_accumulation_state(name);
 }
 
 std::vector<KeptTraining::Version> KeptTraining::own_versions() {
@@ -138,10 +156,124 @@ std::vector<KeptTraining::Version> KeptTraining::own_versions() {
     if (bytes.size() < sizeof(Head)) continue;
     Version version;
     std::memcpy(&version.head, bytes.data(), sizeof(Head));
-    version.bytes = bytes;
+    version.bytes = version.whole = bytes;
     found.push_back(version);
   }
   return found;
+}
+
+// What this rank keeps for others: of each what only that one has.
+std::vector<KeptTraining::Version> KeptTraining::versions_for_others() {
+  std::vector<Version> found;
+  std::vector<std::span<const std::byte>> kept;
+  try {
+    if (auto* memory = recovery_->memory_for_others()) kept = memory->versions();
+  } catch (const IoError& error) {
+    log_warning("{}; what this rank has kept for others is lost", error.what());
+  }
+  for (const auto whole : kept) {
+    auto rest = whole;
+    while (rest.size() >= sizeof(Head)) {
+      Version version;
+      std::memcpy(&version.head, rest.data(), sizeof(Head));
+      const auto size = static_cast<size_t>(version.head.own_bytes);
+      if (size < sizeof(Head) || size > rest.size()) break;
+      version.bytes = rest.first(size);
+      version.whole = whole;
+      rest = rest.subspan(size);
+      if (version.head.model != 0) found.push_back(version);  // 0: that rank could keep nothing
+    }
+  }
+  return found;
+}
+
+KeptStep KeptTraining::key_of(const Version& version) const {
+  const Head& head = version.head;
+  return {head.training, head.model, version.order(), head.generation, head.num_ranks};
+}
+
+// Where all ranks can, and some rank has a value that only it has. Every rank calls it.
+void KeptTraining::set_buddies() {
+  buddies_.reset();
+  if (!trains_together()) return;
+  cluster::KeptMemory* memory = nullptr;
+  try {
+    if (!are_copies()) memory = recovery_->memory_for_others();
+  } catch (const IoError& error) {
+    log_warning("{}; no rank has a buddy", error.what());
+  }
+  // One that cannot says that it has nothing.
+  const std::string own = fmt::format("{} {}", memory == nullptr ? 0 : own_bytes_, recovery_->keeper());
+  std::vector<std::string> keepers;
+  std::vector<int64_t> sizes;
+  for (const std::string& text : session::gather_texts(core_.context.world(), own, kWho)) {
+    sizes.push_back(parse_int(text.substr(0, text.find(' ')), kWho));
+    keepers.push_back(text.substr(text.find(' ') + 1));
+    if (sizes.back() == 0 || keepers.back().empty()) return;
+  }
+  const std::vector<int> buddies = find_buddies(keepers);
+  if (std::ranges::all_of(buddies, [](int buddy) { return buddy < 0; })) return;
+  buddies_.emplace(core_.context, *memory, buddies, sizes);
+}
+
+// Gives ranks whose memory is gone what others have of it. Returns whether there was one. Every rank calls it.
+bool KeptTraining::restore(const std::vector<Version>& for_others) {
+  if (!trains_together()) return false;
+  const std::vector<Version> own = own_versions();
+  RankMemory here{.fingerprint = fingerprint_,
+                  .copies_fingerprint = copies_fingerprint_,
+                  .own_bytes = static_cast<int64_t>(own_bytes_),
+                  .has_copies = size_bytes_ > own_bytes_,
+                  .has_any = !own.empty()};
+  for (const Version& version : own) {
+    if (fits(version)) here.own.insert(key_of(version));
+  }
+  for (const Version& version : for_others) {
+    here.for_others.push_back(
+        {key_of(version), version.head.rank, version.head.fingerprint, static_cast<int64_t>(version.bytes.size())});
+  }
+  std::vector<RankMemory> of_ranks;
+  for (const std::string& text : session::gather_texts(core_.context.world(), print_memory(here), kWho)) {
+    of_ranks.push_back(parse_memory(text));
+  }
+  const std::vector<KeptRestore> restores = find_restores(of_ranks, model_);
+  for (const KeptRestore& one : restores) restore(one, own, for_others);
+  return !restores.empty();
+}
+
+void KeptTraining::restore(const KeptRestore& restore, const std::vector<Version>& own,
+                           const std::vector<Version>& for_others) {
+  comm::Communicator& world = core_.context.world();
+  const int rank = core_.context.rank();
+  const auto give = [&](std::span<const std::byte> bytes) {
+    world.send(bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8, restore.rank, kWho);
+  };
+  if (rank == restore.buddy) {
+    const auto version = std::ranges::find_if(for_others, [&](const Version& one) {
+      return one.head.rank == restore.rank && key_of(one) == restore.version;
+    });
+    give(version->bytes);
+  }
+  if (rank == restore.copies_from) {
+    const auto version = std::ranges::find_if(own, [&](const Version& one) { return key_of(one) == restore.version; });
+    give(version->bytes.subspan(own_bytes_));
+  }
+  if (rank != restore.rank) return;
+  std::vector<std::byte> scratch;
+  std::span<std::byte> to;
+  try {
+    to = recovery_->memory().begin(size_bytes_);
+  } catch (const IoError& error) {
+    log_warning("{}; what rank {} has kept for this one is lost", error.what(), restore.buddy);
+    scratch.resize(size_bytes_);
+    to = scratch;
+  }
+  world.receive(to.data(), static_cast<int64_t>(own_bytes_), DType::kU8, restore.buddy, kWho);
+  if (restore.copies_from >= 0) {
+    world.receive(to.data() + own_bytes_, static_cast<int64_t>(size_bytes_ - own_bytes_), DType::kU8,
+                  restore.copies_from, kWho);
+  }
+  if (scratch.empty()) recovery_->memory().commit();
 }
 
 // Whether all that a rank has is a copy of what every rank has.
@@ -183,8 +315,8 @@ std::vector<KeptTraining::Holdings> KeptTraining::gather(const std::vector<Versi
     for (const auto line : split(of_ranks[rank], '\n')) {
       const auto words = split(line, ' ');
       if (words.size() != 7) continue;
-      const Kept one{parse_int(words[0], kWho), parse_int(words[1], kWho), parse_int(words[2], kWho),
-                     parse_int(words[3], kWho), parse_int(words[4], kWho)};
+      const KeptStep one{parse_int(words[0], kWho), parse_int(words[1], kWho), parse_int(words[2], kWho),
+                         parse_int(words[3], kWho), parse_int(words[4], kWho)};
       kept[rank][one] = {parse_int(words[5], kWho), words[6] == "1"};
     }
   }
@@ -194,8 +326,8 @@ std::vector<KeptTraining::Holdings> KeptTraining::gather(const std::vector<Versi
 namespace {
 
 // Whether some rank is not there of those that have kept such versions.
-template <typename Holdings, typename Kept>
-bool is_any_lost(const std::vector<Holdings>& kept, const Kept& latest) {
+template <typename Holdings, typename KeptStep>
+bool is_any_lost(const std::vector<Holdings>& kept, const KeptStep& latest) {
   std::set<int64_t> there;
   for (const auto& of_rank : kept) {
     for (const auto& [one, holding] : of_rank) {
@@ -213,12 +345,15 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   number_ = recovery_->next_number("training");
   keeps_ = true;
   measure();
+  set_buddies();
   if (recovery_->generation() == 1) return Found::kNothing;
 
+  const std::vector<Version> for_others = versions_for_others();
+  const bool is_restored = restore(for_others);
   // Each rank says what it has: the training, the model, and where it stood.
   const std::vector<Version> versions = own_versions();
   const std::vector<Holdings> kept = gather(versions);
-  Kept latest{};
+  KeptStep latest{};
   for (const Holdings& of_rank : kept) {
     if (!of_rank.empty()) latest = std::max(latest, of_rank.rbegin()->first);
   }
@@ -230,22 +365,22 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   const bool is_known = latest.training >= number_ && latest.model == model_;
   if (is_known) {
     // The newest that all have who have anything.
-    std::set<Kept> common;
+    std::set<KeptStep> common;
     size_t num_holders = 0;
     for (const Holdings& of_rank : kept) {
       if (of_rank.empty()) continue;
       if (num_holders++ == 0) {
         for (const auto& [one, holding] : of_rank) common.insert(one);
       } else {
-        std::erase_if(common, [&](const Kept& one) { return !of_rank.contains(one); });
+        std::erase_if(common, [&](const KeptStep& one) { return !of_rank.contains(one); });
       }
     }
-    std::erase_if(common, [&](const Kept& one) { return one.training < number_ || one.model != model_; });
+    std::erase_if(common, [&](const KeptStep& one) { return one.training < number_ || one.model != model_; });
     // Who is not there, or has nothing, may have been lost before its callbacks were called for the newest step: those
     // are due again. They were called for the one before, for without that rank nobody has made a later step.
-    if (common.size() > 1 && is_any_lost(kept, latest)) common.erase(latest);
+    if (common.size() > 1 && (is_restored || is_any_lost(kept, latest))) common.erase(latest);
     for (auto chosen = common.rbegin(); chosen != common.rend(); ++chosen) {
-      if (!take(*chosen, kept, versions)) continue;
+      if (!take(*chosen, kept, versions, for_others)) continue;
       core_.values->set_changed();
       core_.values->compare_again();
       const bool is_over = chosen->training > number_ || chosen->order == std::numeric_limits<int64_t>::max();
@@ -268,19 +403,25 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
 }
 
 // Takes a version that all ranks have which have anything; false, on all ranks, where it does not make up the values.
-bool KeptTraining::take(const Kept& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions) {
+bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions,
+                        const std::vector<Version>& for_others) {
   const auto has = [&](const Holdings& of_rank) { return of_rank.contains(chosen); };
   const auto num_holders = static_cast<size_t>(std::ranges::count_if(kept, has));
   const bool all_fit =
       std::ranges::all_of(kept, [&](const Holdings& of_rank) { return !has(of_rank) || of_rank.at(chosen).fits; });
-  const auto here = std::ranges::find_if(versions, [&](const Version& version) {
-    const Head& head = version.head;
-    return Kept{head.training, head.model, version.order(), head.generation, head.num_ranks} == chosen;
-  });
+  const auto is_chosen = [&](const Version& version) { return key_of(version) == chosen; };
+  const auto here = std::ranges::find_if(versions, is_chosen);
   const bool is_here = has(kept[static_cast<size_t>(own_rank())]);
+  // The first one is this rank's own, or null.
+  std::vector<const Version*> held_here = {is_here ? &*here : nullptr};
+  for (const Version& version : for_others) {
+    if (is_chosen(version)) held_here.push_back(&version);
+  }
   std::string how;
   const auto forget_newer = [&] {
-    if (is_here) recovery_->memory().forget_newer(here->bytes);
+    if (is_here) recovery_->memory().forget_newer(here->whole);
+    const auto other = std::ranges::find_if(for_others, is_chosen);
+    if (other != for_others.end()) recovery_->memory_for_others()->forget_newer(other->whole);
   };
   if (all_fit && (num_holders == kept.size() || are_copies())) {
     if (is_here) take(*here);
@@ -289,7 +430,7 @@ bool KeptTraining::take(const Kept& chosen, const std::vector<Holdings>& kept, c
       take_from(static_cast<size_t>(std::ranges::find_if(kept, has) - kept.begin()), is_here);
       how = fmt::format(", {} of {} ranks have what others had", kept.size() - num_holders, kept.size());
     }
-  } else if (recovery_->is_elastic() && take_pieces(is_here ? &*here : nullptr)) {
+  } else if (recovery_->is_elastic() && take_pieces(held_here)) {
     how = fmt::format(", put together of what {} of {} ranks have kept", num_holders, kept.size());
     forget_newer();
     // For a next loss. The end of a training, and a later one, stay what they are.
@@ -306,14 +447,31 @@ bool KeptTraining::take(const Kept& chosen, const std::vector<Holdings>& kept, c
   return true;
 }
 
-// Puts the values together of the pieces that ranks have kept, as other ranks, too. `here`: this rank's, or null.
-// False, on all ranks, where they do not make up the whole; then nothing has changed. Every rank calls it.
-bool KeptTraining::take_pieces(const Version* here) {
-  const std::string own = here != nullptr ? std::string(here->pieces()) : "";
+// Puts the values together of the pieces that ranks have kept, as other ranks, too, and for other ranks. `here`: this
+// rank's, or null, and what it has kept for others. False, on all ranks, where they do not make up the whole; then
+// nothing has changed. Every rank calls it.
+bool KeptTraining::take_pieces(const std::vector<const Version*>& here) {
+  std::string own;
+  for (const Version* version : here) {
+    if (version != here.front()) own += kNextVersion;
+    if (version != nullptr) own += print_pieces(pieces_of(*version));
+  }
   const std::vector<std::string> texts =
       trains_together() ? session::gather_texts(core_.context.world(), own, kWho) : std::vector{own};
-  std::vector<KeptPieces> of_ranks;
-  for (const std::string& text : texts) of_ranks.push_back(parse_pieces(text));
+  // By version, of all ranks, one rank's after the other's.
+  std::vector<KeptPieces> of_versions;
+  std::vector<int> ranks;
+  std::vector<const Version*> held_here;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    size_t number = 0;
+    for (size_t at = 0; at <= texts[rank].size(); ++number) {
+      const size_t end = std::min(texts[rank].find(kNextVersion, at), texts[rank].size());
+      of_versions.push_back(parse_pieces(std::string_view(texts[rank]).substr(at, end - at)));
+      ranks.push_back(static_cast<int>(rank));
+      held_here.push_back(static_cast<int64_t>(rank) == own_rank() ? here.at(number) : nullptr);
+      at = end + std::string_view(kNextVersion).size();
+    }
+  }
   session::Session& session = core_.session();
   std::vector<std::vector<PieceSource>> sources;
   for (const auto& name : session.names()) {
@@ -321,20 +479,22 @@ bool KeptTraining::take_pieces(const Version* here) {
     auto& of_value = sources.emplace_back();
     // The sums of micro-batches are zeros between two steps.
     if (nn::is_accumulation_state(name) || type.shape.num_elements() == 0) continue;
-    auto found = is_common(name) ? find_sources(of_ranks, name, type) : std::nullopt;
+    auto found = is_common(name) ? find_sources(of_versions, name, type) : std::nullopt;
     if (!found) return false;
     of_value = *std::move(found);
   }
-  const auto holder = std::ranges::find_if(of_ranks, [](const KeptPieces& pieces) { return !pieces.empty(); });
-  Head head_of_holder = here != nullptr ? here->head : Head{};
-  share(&head_of_holder, sizeof(Head), static_cast<int>(holder - of_ranks.begin()));
+  const auto holder = std::ranges::find_if(of_versions, [](const KeptPieces& pieces) { return !pieces.empty(); });
+  const auto at = static_cast<size_t>(holder - of_versions.begin());
+  Head head_of_holder = held_here.at(at) != nullptr ? held_here[at]->head : Head{};
+  share(&head_of_holder, sizeof(Head), ranks[at]);
   go_on_as(head_of_holder);
-  for (size_t i = 0; i < sources.size(); ++i) take_value(session.names()[i], sources[i], here);
+  for (size_t i = 0; i < sources.size(); ++i) take_value(session.names()[i], sources[i], ranks, held_here);
   return true;
 }
 
 // One value at a time, and of that one piece: so this takes no more memory than the largest piece and its part here.
-void KeptTraining::take_value(const std::string& name, const std::vector<PieceSource>& sources, const Version* here) {
+void KeptTraining::take_value(const std::string& name, const std::vector<PieceSource>& sources,
+                              const std::vector<int>& ranks, const std::vector<const Version*>& held_here) {
   const checkpoint::HeldValue value = held(name);
   const auto wanted = checkpoint::held_box(value, core_.context.rank());
   Tensor piece;
@@ -342,12 +502,13 @@ void KeptTraining::take_value(const std::string& name, const std::vector<PieceSo
   for (const PieceSource& source : sources) {
     const Tensor part(Type{value.type.dtype, source.box.shape});
     const auto bytes = part.bytes();
-    if (source.rank == own_rank()) {
-      const size_t at = here->values_at() + static_cast<size_t>(source.at);
-      check(at <= here->bytes.size() && bytes.size() <= here->bytes.size() - at, "a kept piece lies in its version");
-      std::memcpy(bytes.data(), here->bytes.data() + at, bytes.size());
+    if (const Version* version = held_here[source.version]; version != nullptr) {
+      const size_t at = version->values_at() + static_cast<size_t>(source.at);
+      check(at <= version->bytes.size() && bytes.size() <= version->bytes.size() - at,
+            "a kept piece lies in its version");
+      std::memcpy(bytes.data(), version->bytes.data() + at, bytes.size());
     }
-    share(bytes.data(), bytes.size(), source.rank);
+    share(bytes.data(), bytes.size(), ranks[source.version]);
     const auto common = wanted ? checkpoint::intersection(*wanted, source.box) : std::nullopt;
     if (!common) continue;
     copy_elements(checkpoint::view_of(part.view(), checkpoint::relative(*common, source.box)),
@@ -376,6 +537,7 @@ KeptTraining::Head KeptTraining::head(bool is_done) const {
             .num_ranks = num_ranks(),
             .rank = own_rank(),
             .pieces_bytes = static_cast<int64_t>(pieces_text_.size()),
+            .own_bytes = static_cast<int64_t>(own_bytes_),
             .fingerprint = fingerprint_};
   std::strncpy(made.id, identity_.known_id().c_str(), kMaxId - 1);
   return made;
@@ -395,7 +557,7 @@ void KeptTraining::take(const Version& version) {
   go_on_as(version.head);
   session::Values& values = core_.session().values();
   size_t at = version.values_at();
-  for (const auto& name : core_.session().names()) {
+  for (const auto& name : order_) {
     const Type& type = values.type(name);
     values.write(name, TensorView(const_cast<std::byte*>(version.bytes.data() + at), type));
     at += place_bytes(static_cast<size_t>(type.size_bytes()));
@@ -431,26 +593,34 @@ void KeptTraining::keep_now() {
 }
 
 void KeptTraining::write(bool is_done) {
-  const session::Session& session = core_.session();
+  // What is copied now is overwritten next but one.
+  if (buddies_) buddies_->wait();
+  kept_step_ = progress_.step;
+  const Head own = head(is_done);
   std::span<std::byte> to;
   try {
-    to = recovery_->memory().begin(size_bytes_);
+    if (!is_out_of_memory_) to = recovery_->memory().begin(size_bytes_);
   } catch (const IoError& error) {
-    keeps_ = false;
+    is_out_of_memory_ = true;
     log_warning("{}; a job that loses a rank goes on from a checkpoint", error.what());
-    return;
   }
-  const Head own = head(is_done);
+  if (to.empty()) {
+    if (!buddies_) return;
+    nothing_.resize(own_bytes_);
+    const Head none{.own_bytes = own.own_bytes};
+    std::memcpy(nothing_.data(), &none, sizeof(none));
+    return buddies_->start(nothing_);
+  }
   std::memcpy(to.data(), &own, sizeof(own));
   std::memcpy(to.data() + place_bytes(sizeof(Head)), pieces_text_.data(), pieces_text_.size());
   size_t at = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size());
-  for (const auto& name : session.names()) {
-    const session::ValuePlace place = session.values().place(name);
+  for (const auto& name : order_) {
+    const session::ValuePlace place = core_.session().values().place(name);
     place.read_to(TensorView(to.data() + at, place.type()));
     at += place_bytes(static_cast<size_t>(place.type().size_bytes()));
   }
   recovery_->memory().commit();
-  kept_step_ = progress_.step;
+  if (buddies_) buddies_->start(to);
 }
 
 }  // namespace tessera::train

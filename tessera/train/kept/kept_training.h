@@ -1,12 +1,15 @@
 // KeptTraining: a training's values and where it stands, in memory that outlives the process (cluster/recovery): after
 // a rank was lost the training goes on from there. A rank whose memory is gone, too, gets the values of another rank,
-// where all ranks are to have the same values. In an elastic job, which goes on with another number of ranks, values
-// are put together of the pieces that ranks have kept, where these make up all of them.
+// where all ranks are to have the same values, or what its buddy has kept for it (buddy_copies.h). In an elastic job,
+// which goes on with another number of ranks, values are put together of the pieces that ranks have kept, where these
+// make up all of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +17,9 @@
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/train/core/model_core.h"
+#include "tessera/train/kept/buddy_copies.h"
 #include "tessera/train/kept/kept_pieces.h"
+#include "tessera/train/kept/kept_restores.h"
 #include "tessera/train/saving/training_identity.h"
 #include "tessera/train/saving/training_progress.h"
 
@@ -46,11 +51,15 @@ class KeptTraining {
  private:
   struct Head;
   struct Version;
-  struct Kept;
   struct Holding;
-  using Holdings = std::map<Kept, Holding>;
+  using Holdings = std::map<KeptStep, Holding>;
 
+  KeptStep key_of(const Version& version) const;
   std::vector<Version> own_versions();
+  std::vector<Version> versions_for_others();
+  void set_buddies();
+  bool restore(const std::vector<Version>& for_others);
+  void restore(const KeptRestore& restore, const std::vector<Version>& own, const std::vector<Version>& for_others);
   bool fits(const Version& version) const;
   std::string lines_of(const std::vector<Version>& versions) const;
   std::vector<Holdings> gather(const std::vector<Version>& versions);
@@ -58,13 +67,17 @@ class KeptTraining {
   // How a value lies.
   checkpoint::HeldValue held(const std::string& name) const;
   bool is_common(const std::string& name) const;
+  bool has_copies(const std::string& name) const;
+  KeptPieces pieces_of(const Version& version) const;
   // The head of what is kept now.
   Head head(bool is_done) const;
   void go_on_as(const Head& head);
-  bool take(const Kept& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions);
+  bool take(const KeptStep& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions,
+            const std::vector<Version>& for_others);
   void take(const Version& version);
-  bool take_pieces(const Version* here);
-  void take_value(const std::string& name, const std::vector<PieceSource>& sources, const Version* here);
+  bool take_pieces(const std::vector<const Version*>& here);
+  void take_value(const std::string& name, const std::vector<PieceSource>& sources, const std::vector<int>& ranks,
+                  const std::vector<const Version*>& held_here);
   // Gives all ranks what the root has there.
   void share(void* data, size_t size_bytes, int root);
   void write(bool is_done);
@@ -83,11 +96,19 @@ class KeptTraining {
   int64_t number_ = 0;
   int64_t first_step_ = 0;
   bool keeps_ = false;
-  // Of what is kept: its bytes, which pieces of the values they are, and a hash of the values' names and types.
+  bool is_out_of_memory_ = false;  // this process has nowhere to keep anything
+  // Of what is kept: the names of the values in the order in which they lie, its bytes, and those up to the first value
+  // that every rank has; which pieces of the values they are, and hashes of the names and types of all values and of
+  // those that every rank has.
+  std::vector<std::string> order_;
   size_t size_bytes_ = 0;
+  size_t own_bytes_ = 0;
   std::string pieces_text_;
-  int64_t kept_step_ = -1;  // by this process, the newest; -1: none
   uint64_t fingerprint_ = 0;
+  uint64_t copies_fingerprint_ = 0;
+  std::vector<std::byte> nothing_;  // what a buddy gets where nothing is kept
+  std::optional<BuddyCopies> buddies_;
+  int64_t kept_step_ = -1;  // by this process, the newest; -1: none
 };
 
 }  // namespace tessera::train
