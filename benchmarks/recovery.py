@@ -37,6 +37,13 @@ def steps():
         yield Case(f"step of {name}, 2 ranks", [job("recovers", *own), job("keeps nothing", *own, "--restarts", 0, role="limit")], unit="s")
 
 
+def buddies():
+    """A step where each of two ranks has a slice of the optimizer's states that no other rank has, and its buddy keeps it."""
+    for name, network, steps_of_a_round in (("100 MiB of values", "wide", 50), ("ResNet-50", "resnet50", 5)):
+        own = ("--measure", "own", "--network", network, "--ranks", 2, "--launchers", 2, "--shards", "--steps", steps_of_a_round)
+        yield Case(f"step of {name}, slices of 2 ranks", [job("with buddies", *own), job("without", *own, "--no_buddies", role="limit")], unit="s")
+
+
 def schedulers():
     for workers in (100, 1000, 10000):
         for measure, unit in (("time", "s"), ("cpu", "s"), ("memory", "MiB")):
@@ -54,4 +61,4 @@ def hostile():
 
 
 def cases(threads):
-    return [*losses(), *steps(), *schedulers(), *hostile()]
+    return [*losses(), *steps(), *buddies(), *schedulers(), *hostile()]
