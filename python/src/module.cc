@@ -10,7 +10,8 @@ namespace {
 
 // A message may name a file whose name is no UTF-8: such bytes are shown as \\xNN.
 void raise(const nb::handle& type, const std::exception& error) {
-  begin_anew_after(error);
+  // Nothing has failed of which a traceback could tell.
+  if (begin_anew_after(error)) return PyErr_SetObject(PyExc_SystemExit, nb::int_(EXIT_FAILURE).ptr());
   const std::string_view text = error.what();
   const auto message =
       nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), /*errors=*/"backslashreplace"));

@@ -280,8 +280,8 @@ void leave(const std::string& failure, std::optional<int> failed_rank) {
   has_left = true;
 }
 
-void begin_anew_after(const std::exception& error) {
-  if (job == nullptr || has_left || getpid() != process_of_job || job->recovery() == nullptr) return;
+bool begin_anew_after(const std::exception& error) {
+  if (job == nullptr || has_left || getpid() != process_of_job || job->recovery() == nullptr) return false;
   // The lines of this process come before those of the next one.
   for (const char* name : {"stdout", "stderr"}) {
     try {
@@ -289,7 +289,10 @@ void begin_anew_after(const std::exception& error) {
     } catch (const nb::python_error&) {  // closed, or None
     }
   }
-  if (const std::string why = cluster::begin_anew_after(*job, error); !why.empty()) log_warning("{}", why);
+  const std::string why = cluster::begin_anew_after(*job, error);
+  if (!cluster::why_dropped(*job).empty()) return true;
+  if (!why.empty()) log_warning("{}", why);
+  return false;
 }
 
 void fail_end() { on_exit(end_failed, nullptr); }

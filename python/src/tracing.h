@@ -161,9 +161,9 @@ bool has_context();
 // Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "". The
 // end of the process does it by itself, with what its exit code says.
 void leave(const std::string& failure, std::optional<int> failed_rank);
-// Where the error is another rank's and the job goes on in another generation, this process begins anew; else nothing
-// happens.
-void begin_anew_after(const std::exception& error);
+// Where the error is another rank's and the job goes on in another generation, this process begins anew. Else it returns
+// whether the job goes on without this rank, whose script is to end then: the error is no failure of its own.
+bool begin_anew_after(const std::exception& error);
 // The process, which is ending, and has left its job, fails: it ends with 1 where Python would say 0.
 void fail_end();
 // In a child that fork() has just made: the process will end at once where it ends by exit(), without what its parent

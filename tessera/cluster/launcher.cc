@@ -48,6 +48,8 @@ namespace {
 constexpr int64_t kLastWordsMs = 1000;
 // The job has finished: ranks that have not noticed have so long.
 constexpr int64_t kFinishMs = 10000;
+// The scheduler tells of ranks that leave together one by one; for others of them so long is waited.
+constexpr int64_t kMoreDroppedMs = 200;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
@@ -89,6 +91,7 @@ class Launcher {
         if (place % kStartsPerLook == kStartsPerLook - 1) step(/*may_wait=*/false);
       }
       while (num_running_ > 0 || is_any_awaited()) step(/*may_wait=*/true);
+      say_dropped();
     } catch (...) {
       kill_all(SIGKILL);
       for (RankChild& child : children_) wait_for(child);
@@ -218,6 +221,10 @@ class Launcher {
       ends.swap(ends_);
     }
     for (const rendezvous::RendezvousEnd& end : ends) take_end(end);
+    // The end of the generation, which follows on the last one, says whether that was planned.
+    const bool has_ended = std::ranges::any_of(
+        ends, [](const auto& end) { return end.kind != rendezvous::RendezvousEnd::Kind::kNodeDropped; });
+    if (has_ended) say_dropped();
   }
   void take_end(const rendezvous::RendezvousEnd& end) {
     using Kind = rendezvous::RendezvousEnd::Kind;
@@ -250,7 +257,23 @@ class Launcher {
       child.restart_ms = 0;
       child.after = end.generation;
       if (child.is_running && child.kill_ms == 0) child.kill_ms = now_ms() + grace_after_telling();
-      if (!is_ending()) say(fmt::format("the job goes on without rank {}: {}", rank_of(place), end.reason));
+      if (is_ending()) continue;
+      dropped_.emplace_back(place, end.reason);
+      say_dropped_ms_ = now_ms() + kMoreDroppedMs;
+    }
+  }
+  // Ranks that leave for one reason in one line.
+  void say_dropped() {
+    say_dropped_ms_ = 0;
+    while (!dropped_.empty()) {
+      const std::string reason = dropped_.front().second;
+      std::vector<int> ranks;
+      for (const auto& [place, why] : dropped_) {
+        if (why == reason) ranks.push_back(rank_of(place));
+      }
+      std::ranges::sort(ranks);
+      say(fmt::format("the job goes on without {}: {}", name_ranks(ranks, -1), reason));
+      std::erase_if(dropped_, [&](const auto& entry) { return entry.second == reason; });
     }
   }
   // Each generation of an elastic job has ranks of its own.
@@ -268,14 +291,19 @@ class Launcher {
       for (RankOutput* stream : {&child.out, &child.err}) stream->set_prefix(prefix_of(found->second));
     }
   }
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
   static std::string prefix_of(int rank) { return fmt::format("[{}] ", rank); }
   // Ranks that live begin anew by themselves.
   void take_end_of_generation(const rendezvous::RendezvousEnd& end) {
     if (is_ending()) return;
     num_losses_ = end.num_losses;
+    for (const auto& [place, reason] : dropped_) {
+      if (end.is_planned() && reason == end.reason) children_[static_cast<size_t>(place)].is_planned = true;
+    }
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
       const bool is_named = end.is_lost && end.node_id == node_id_of(place);
+      if (is_named && end.ends_by_itself) child.last_word = end.reason;
       // Who says itself that it fails has more to write, and ends.
       if (child.is_running && is_named && end.ends_by_itself) {
         child.kill_ms = now_ms() + options_.grace_ms;
@@ -350,9 +378,12 @@ class Launcher {
       for (RankOutput* stream : {&child.out, &child.err}) {
         if (!has_passed_on(*stream)) earlier_.push_back(std::move(*stream));
       }
-      say(fmt::format("rank {}: {}; the job goes on, starting it again ({} of {} losses that it survives)",
-                      rank_of(place), how_ended(static_cast<size_t>(place)), num_losses_,
+      // An exit code says less than the process has said itself.
+      const std::string word = child.last_word.empty() ? "" : ": " + first_line(child.last_word);
+      say(fmt::format("rank {}: {}{}; the job goes on, starting it again ({} of {} losses that it survives)",
+                      rank_of(place), how_ended(static_cast<size_t>(place)), word, num_losses_,
                       link_->client().max_restarts()));
+      child.last_word.clear();
       ++child.num_restarts;
       child.restart_ms = 0;
       child.is_awaited = false;
@@ -454,7 +485,8 @@ class Launcher {
       waits.push_back({child.err.fd_to_wait_for(), POLLIN, 0});
     }
     int64_t limit = -1;
-    for (const int64_t at_ms : {next_kill_ms_ == 0 ? -1 : next_kill_ms_, next_change_ms()}) {
+    const auto or_never = [](int64_t at_ms) { return at_ms == 0 ? -1 : at_ms; };
+    for (const int64_t at_ms : {or_never(next_kill_ms_), or_never(say_dropped_ms_), next_change_ms()}) {
       if (at_ms < 0) continue;
       const int64_t rest = std::max<int64_t>(0, at_ms - now_ms());
       limit = limit < 0 ? rest : std::min(limit, rest);
@@ -484,6 +516,7 @@ class Launcher {
     }
     if (waits[1].revents != 0) read_status();
     if (waits[4].revents != 0) take_ends();
+    if (say_dropped_ms_ != 0 && now_ms() >= say_dropped_ms_) say_dropped();
     take_signal();
     take_output_error();
     give_up_waiting();
@@ -679,14 +712,17 @@ class Launcher {
     if (launch_reports_.directory().empty()) return;
     for (int place = 0; place < num_children(); ++place) {
       const RankChild& child = children_[static_cast<size_t>(place)];
-      if (child.guard > 0) note_ending(place, /*went_on=*/child.is_dropped);
+      if (child.guard > 0 && !child.is_planned) note_ending(place, /*went_on=*/child.is_dropped);
     }
   }
   // Writes what this launcher knows and says who is guilty, where a rank was lost or the job does not end well.
   void say_why(int code) {
-    const bool is_lost = std::ranges::any_of(
-        children_, [](const RankChild& child) { return child.num_restarts > 0 || child.is_dropped; });
-    if (launch_reports_.directory().empty() || (code == kExitSuccess && !is_lost)) return;
+    const bool is_lost = std::ranges::any_of(children_, [](const RankChild& child) {
+      return child.num_restarts > 0 || (child.is_dropped && !child.is_planned);
+    });
+    const bool is_planned =
+        first_failed_ < 0 && end_signal_ == 0 && std::ranges::all_of(children_, &RankChild::is_planned);
+    if (launch_reports_.directory().empty() || (code == kExitSuccess && !is_lost) || is_planned) return;
     const bool is_ended = end_signal_ != 0 && first_failed_ < 0;
     launch_reports_.write(first_failed_ < 0 ? -1 : origin(),
                           is_ended ? fmt::format("SIG{}", sigabbrev_np(end_signal_)) : "");
@@ -766,6 +802,8 @@ class Launcher {
   Socket end_write_;
   std::mutex ends_mutex_;
   std::vector<rendezvous::RendezvousEnd> ends_;
+  std::vector<std::pair<int, std::string>> dropped_;  // places whose drop is not said yet, and why they were
+  int64_t say_dropped_ms_ = 0;                        // when it is said; 0: there are none
   std::optional<SchedulerInside> own_scheduler_;
   std::optional<SchedulerLink> link_;
   Socket status_;

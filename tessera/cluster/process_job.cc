@@ -9,6 +9,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -19,8 +20,10 @@
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/hub/late_ranks.h"
 #include "tessera/cluster/launch.h"
+#include "tessera/cluster/left_behind.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/environment.h"
+#include "tessera/cluster/ranks/exit_codes.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/cluster/report/watched_membership.h"
@@ -343,6 +346,26 @@ rendezvous::Heartbeat heartbeat_of(const RankGlance& glance) {
   return said;
 }
 
+// Ends the process of a rank whose program hangs. Its main thread may hold any lock.
+[[noreturn]] void end_left_behind(SchedulerLink& link, const std::string& node_id, const std::string& why) {
+  link.client().leave(node_id, /*failed=*/true, why);
+  log_error("{}; this process is ended", why);
+  _exit(kExitFailure);
+}
+
+// What is done after each look at a rank of a scheduler's job.
+std::function<void(const RankGlance&)> look_of(const std::shared_ptr<SchedulerLink>& link, const JobOptions& options) {
+  const auto behind = std::make_shared<LeftBehind>(options.timeout_ms);
+  return [link, behind, node_id = options.scheduler.node_id](const RankGlance& glance) {
+    link->client().report_doing(heartbeat_of(glance));
+    if (!link->client().recovers()) return;
+    const auto end = link->end();
+    const bool is_over = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
+    const std::string why = behind->look(glance, is_over, Clock::system().monotonic_ns() / 1'000'000);
+    if (!why.empty()) end_left_behind(*link, node_id, why);
+  };
+}
+
 // What a rank tells the scheduler of its job, beside what it tells the other ranks.
 std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ranks, const JobOptions& options,
                                            const std::shared_ptr<SchedulerLink>& link, uint64_t generation,
@@ -407,7 +430,7 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
   link->watch(job, 0);
   WireExtras extras;
   extras.generation = generation;
-  extras.on_look = [link](const RankGlance& glance) { link->client().report_doing(heartbeat_of(glance)); };
+  extras.on_look = look_of(link, options);
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
   const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
@@ -457,11 +480,10 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   link->watch(job, options.rank);
   try {
     introduce(meeting, options, generation.is_one_host, link->client());
-    const WireExtras extras{
-        .generation = generation.number,
-        .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
-        .node_ids = [&] { return exchange_node_ids(options, link->client()); },
-        .on_look = [link](const RankGlance& glance) { link->client().report_doing(heartbeat_of(glance)); }};
+    const WireExtras extras{.generation = generation.number,
+                            .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
+                            .node_ids = [&] { return exchange_node_ids(options, link->client()); },
+                            .on_look = look_of(link, options)};
     return join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });
@@ -470,7 +492,10 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
     const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
     std::string why_not_anew;
     if (link->client().recovers() && (has_ended || job->failed() || is_of_other_rank(e))) {
-      why_not_anew = ScheduledRecovery(link, options.scheduler, generation.number, job).begin_anew(e.what());
+      ScheduledRecovery recovery(link, options.scheduler, generation.number, job);
+      const std::string planned = recovery.planned_end();
+      why_not_anew = planned.empty() ? recovery.begin_anew(e.what())
+                                     : recovery.begin_anew_as_planned(planned, /*speaks=*/options.rank == 0);
     }
     link->client().leave(node_id, /*failed=*/true, e.what());
     if (!why_not_anew.empty()) throw IoError("{}; {}", e.what(), why_not_anew);

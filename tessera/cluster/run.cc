@@ -100,7 +100,9 @@ int fail_rank(Context& context) {
     if (const std::string why = begin_anew_after(context, known); !why.empty()) message += "; " + why;
   } catch (...) {  // whatever it is, it tells of no rank
   }
-  print_error(rank_name(context.rank()), message);
+  // It has not failed: the job, which goes on, has said that already.
+  const bool is_dropped = !why_dropped(context).empty();
+  if (!is_dropped) print_error(rank_name(context.rank()), message);
   context.abort(origin_of(error, context.rank()), message);
   return kExitFailure;
 }
@@ -171,6 +173,14 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
   return code;
 }
 
+std::string why_dropped(Context& context) {
+  Recovery* recovery = context.recovery();
+  if (recovery == nullptr) return "";
+  const std::string why = recovery->why_dropped();
+  if (!why.empty() && !recovery->has_launcher()) log_warning("the job goes on without this rank: {}", why);
+  return why;
+}
+
 std::string begin_anew_after(Context& context, const std::exception& error) {
   Recovery* recovery = context.recovery();
   if (recovery == nullptr) return "";
@@ -178,8 +188,13 @@ std::string begin_anew_after(Context& context, const std::exception& error) {
   // other of errors after which all go on.
   const bool is_silence = dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
   const bool is_resizing = dynamic_cast<const Resizing*>(&error) != nullptr;
-  if (is_resizing) return recovery->begin_anew(error.what());
+  const bool speaks = context.rank() == 0;
+  if (is_resizing) return recovery->begin_anew_as_planned(error.what(), speaks);
+  if (dynamic_cast<const Misfit*>(&error) != nullptr) return "";
   if (!is_silence && !recovery->has_failed()) return "";
+  if (const std::string planned = is_silence ? "" : recovery->planned_end(); !planned.empty()) {
+    return recovery->begin_anew_as_planned(planned, speaks);
+  }
   const auto* failure = dynamic_cast<const comm::PeerFailure*>(&error);
   context.write_report(failure != nullptr ? failure->rank() : context.rank(), error.what());
   return recovery->begin_anew(error.what());

@@ -39,6 +39,10 @@ int end_rank(Context& context, int code);
 // end of the job.
 std::string begin_anew_after(Context& context, const std::exception& error);
 
+// Why an elastic job goes on without this rank, whose process is to end then; "" where it does not. What fails in the
+// rank meanwhile is no failure of its own. Where no launcher says so, it is logged.
+std::string why_dropped(Context& context);
+
 // Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].
 int usage_error(const std::string& program, const std::string& message);
 

@@ -75,6 +75,36 @@ KeptMemory* ScheduledRecovery::memory_for_others() {
 std::string ScheduledRecovery::begin_anew(const std::string& why) {
   if (std::string over = link_->why_over(); !over.empty()) return over;
   log_warning("generation {} has ended, this rank begins anew for the next one: {}", generation_, why);
+  return run_again();
+}
+
+std::string ScheduledRecovery::begin_anew_as_planned(const std::string& why, bool speaks) {
+  if (std::string over = link_->why_over(); !over.empty()) return over;
+  const std::string words =
+      fmt::format("generation {} ends, and all ranks begin anew for the next one: {}", generation_, why);
+  if (speaks) {
+    log_warning("{}", words);
+  } else {
+    log_info("{}", words);
+  }
+  return run_again();
+}
+
+std::string ScheduledRecovery::planned_end() {
+  // The scheduler tells all peers in a few milliseconds; one that has died says nothing.
+  constexpr int64_t kWordMs = 500;
+  if (!is_elastic()) return "";
+  link_->wait_for_end(kWordMs);
+  const auto end = link_->end();
+  return end && end->is_planned() ? end->reason : "";
+}
+
+// Memory that a process hands on to itself is nobody else's.
+bool ScheduledRecovery::has_launcher() const {
+  return !place_.kept_file.empty() && !place_.kept_file.starts_with(kOwnDescriptors);
+}
+
+std::string ScheduledRecovery::run_again() {
   try {
     std::map<std::string, std::string> settings = {
         {"TESSERA_NODE_ID", place_.node_id},

@@ -24,6 +24,10 @@ class ScheduledRecovery final : public Recovery {
   KeptMemory* memory_for_others() override;
   int64_t keep_steps() const override { return place_.keep_steps; }
   std::string begin_anew(const std::string& why) override;
+  std::string begin_anew_as_planned(const std::string& why, bool speaks) override;
+  std::string planned_end() override;
+  std::string why_dropped() const override { return link_->why_dropped(); }
+  bool has_launcher() const override;
   bool is_elastic() const override { return link_->client().is_elastic(); }
   int num_newcomers() const override { return link_->client().num_newcomers(); }
   void fix_ranks(const std::string& why) override { link_->client().fix_ranks(why); }
@@ -32,6 +36,9 @@ class ScheduledRecovery final : public Recovery {
   void set_state(const std::string& name, const std::string& text) override;
 
  private:
+  // Returns only where it is impossible, and says why.
+  std::string run_again();
+
   std::shared_ptr<SchedulerLink> link_;
   SchedulerPlace place_;
   uint64_t generation_;

@@ -61,15 +61,22 @@ std::optional<rendezvous::RendezvousEnd> SchedulerLink::end() const {
 }
 
 std::string SchedulerLink::why_over() const {
+  if (const std::string dropped = why_dropped(); !dropped.empty()) return "the job goes on without it: " + dropped;
   const auto found = end();
   const bool is_over = found && found->kind != rendezvous::RendezvousEnd::Kind::kGenerationEnded;
   return is_over ? "the scheduler says: " + found->reason : "";
+}
+
+std::string SchedulerLink::why_dropped() const {
+  const std::lock_guard lock(mutex_);
+  return why_dropped_;
 }
 
 void SchedulerLink::hear(const rendezvous::RendezvousEnd& end) {
   const std::lock_guard lock(mutex_);
   using Kind = rendezvous::RendezvousEnd::Kind;
   if (end.kind == Kind::kNodeDropped) {
+    why_dropped_ = end.reason;
     if (ended_) ended_(end);
     return;
   }

@@ -45,6 +45,10 @@ class SchedulerLink {
   std::optional<rendezvous::RendezvousEnd> end() const;
   // Why this process cannot take part in another generation; "" where it can.
   std::string why_over() const;
+  // Of a worker: why an elastic job goes on without it; "" where the scheduler has not said that.
+  std::string why_dropped() const;
+  // Waits until the scheduler has told of an end, or `limit_ms`.
+  void wait_for_end(int64_t limit_ms) { client_.wait_for_end(limit_ms); }
 
   rendezvous::RendezvousClient& client() { return client_; }
 
@@ -56,6 +60,7 @@ class SchedulerLink {
   int own_rank_ = 0;
   std::function<void(const rendezvous::RendezvousEnd&)> ended_;
   std::optional<rendezvous::RendezvousEnd> end_;
+  std::string why_dropped_;
   rendezvous::RendezvousClient client_;
 };
 

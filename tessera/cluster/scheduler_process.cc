@@ -162,10 +162,11 @@ std::string scheduler_status_from_environment(const std::string& address, bool j
 }
 
 std::string resize_job_from_environment(const std::string& address, int num_ranks, int64_t timeout_ms) {
-  const auto answered = rendezvous::ask_resize(rendezvous::parse_host_port(address, "the scheduler's address"),
-                                               tls_options_of(scheduler_place_from_environment(), TlsSide::kClient),
-                                               num_ranks, timeout_ms);
-  return status_text(answered.status, answered.generation);
+  const auto scheduler = rendezvous::parse_host_port(address, "the scheduler's address");
+  const TlsOptions tls = tls_options_of(scheduler_place_from_environment(), TlsSide::kClient);
+  const auto before = rendezvous::ask_status(scheduler, tls, timeout_ms);
+  const auto after = rendezvous::ask_resize(scheduler, tls, num_ranks, timeout_ms);
+  return resize_text(before.status, after.status, num_ranks, address) + status_text(after.status, after.generation);
 }
 
 void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,

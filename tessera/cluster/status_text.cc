@@ -14,7 +14,9 @@
 namespace tessera::cluster {
 namespace {
 
+using rendezvous::JobPhase;
 using rendezvous::JobStatus;
+using rendezvous::NodeState;
 using rendezvous::NodeStatus;
 
 // By rank; those that have none come last.
@@ -27,8 +29,10 @@ std::vector<NodeStatus> by_rank(const JobStatus& status) {
 }
 
 // The rank that has finished the fewest steps, where they differ. Nodes say theirs with their heartbeats, so two steps
-// that are near each other may be of different moments.
-const NodeStatus* slowest_of(const std::vector<NodeStatus>& nodes) {
+// that are near each other may be of different moments. While ranks meet for a generation, those that have begun anew
+// have made no step, and are slow for that in nobody's eyes.
+const NodeStatus* slowest_of(const JobStatus& status, const std::vector<NodeStatus>& nodes) {
+  if (status.phase != JobPhase::kRunning) return nullptr;
   const NodeStatus* least = nullptr;
   int64_t most = 0;
   for (const NodeStatus& node : nodes) {
@@ -105,6 +109,17 @@ std::string waits_text(const std::vector<NodeStatus>& nodes) {
   return text;
 }
 
+// Who still works in the generation that has ended, and so is waited for.
+std::string behind_text(const std::vector<NodeStatus>& nodes) {
+  std::string text;
+  for (const NodeStatus& node : nodes) {
+    if (node.state != NodeState::kBehind) continue;
+    text += fmt::format("rank {} has not left the generation that has ended{}\n", node.rank,
+                        node.said.doing.empty() ? "" : "; it is at " + in_line(node.said.doing));
+  }
+  return text;
+}
+
 nlohmann::ordered_json rank_or_null(int32_t rank) {
   return rank < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(rank);
 }
@@ -126,7 +141,7 @@ std::string status_text(const JobStatus& status, uint64_t generation) {
   for (const NodeStatus& node : nodes) {
     width = std::max(width, node.node_id.size());
     host_width = std::max(host_width, printable(node.host).size());
-    const bool is_there = node.state == rendezvous::NodeState::kPresent || node.state == rendezvous::NodeState::kLeft;
+    const bool is_there = node.state == NodeState::kPresent || node.state == NodeState::kLeft;
     if (!is_there) waited_for.push_back(printable(node.node_id));
   }
   if (!nodes.empty()) {
@@ -135,20 +150,43 @@ std::string status_text(const JobStatus& status, uint64_t generation) {
   }
   for (const NodeStatus& node : nodes) {
     const std::string_view state =
-        node.state == rendezvous::NodeState::kPresent && !node.is_started ? "launched" : name_of(node.state);
+        node.state == NodeState::kPresent && !node.is_started ? "launched" : name_of(node.state);
     text += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<8}  {:>6.1f} s  {:>8}\n",
                         node.has_rank ? std::to_string(node.rank) : "-", printable(node.node_id), width,
                         printable(node.host), host_width, state, seconds(node.heard_ms_ago), node.said.step);
   }
-  if (const NodeStatus* slowest = slowest_of(nodes)) {
+  if (const NodeStatus* slowest = slowest_of(status, nodes)) {
     text += fmt::format("slowest: rank {}, node {}, at step {}\n", slowest->rank, printable(slowest->node_id),
                         slowest->said.step);
   }
-  text += waits_text(nodes);
+  text += status.phase == JobPhase::kRunning ? waits_text(nodes) : behind_text(nodes);
   if (!waited_for.empty()) text += fmt::format("waited for: {}\n", fmt::join(waited_for, ", "));
   const size_t unknown = status.num_workers > nodes.size() ? status.num_workers - nodes.size() : 0;
   if (unknown > 0) text += fmt::format("waited for: {} worker{} of no name yet\n", unknown, unknown == 1 ? "" : "s");
   return text;
+}
+
+std::string resize_text(const JobStatus& before, const JobStatus& after, int num_ranks, const std::string& address) {
+  const auto wanted = static_cast<uint32_t>(num_ranks);
+  const auto ranks_of = [](uint32_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); };
+  if (before.num_workers == wanted && after.phase == JobPhase::kRunning) {
+    return fmt::format("asked for {}: the job has {} and goes on as it is\n", ranks_of(wanted), ranks_of(wanted));
+  }
+  std::vector<std::string> leaving, coming;
+  for (const NodeStatus& node : by_rank(before)) {
+    if (node.has_rank && node.rank >= wanted) leaving.push_back(printable(node.node_id));
+    if (!node.has_rank) coming.push_back(printable(node.node_id));
+  }
+  const bool is_fewer = wanted < before.num_workers;
+  const std::vector<std::string>& nodes = is_fewer ? leaving : coming;
+  return fmt::format(
+      "asked for {} in place of {}: {} {} now, and the other ranks leave the step that they are in and begin anew\n"
+      "they train on after the newest step that all of them have kept; `tessera cluster status {}` says when the next "
+      "generation runs\n",
+      ranks_of(wanted), before.num_workers,
+      nodes.empty() ? (is_fewer ? "the highest ranks" : "those that wait") : fmt::format("{}", fmt::join(nodes, ", ")),
+      is_fewer ? (nodes.size() == 1 ? "leaves" : "leave") : (nodes.size() == 1 ? "is taken in" : "are taken in"),
+      address);
 }
 
 std::string status_json(const JobStatus& status, uint64_t generation) {
@@ -162,7 +200,7 @@ std::string status_json(const JobStatus& status, uint64_t generation) {
   json["states"] = nlohmann::ordered_json::object();
   for (const auto& blob : status.blobs) json["states"][printable(blob.name)] = blob.size_bytes;
   const std::vector<NodeStatus> nodes = by_rank(status);
-  const NodeStatus* slowest = slowest_of(nodes);
+  const NodeStatus* slowest = slowest_of(status, nodes);
   json["slowest_rank"] = slowest == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(slowest->rank);
   json["nodes"] = nlohmann::ordered_json::array();
   for (const NodeStatus& node : nodes) {

@@ -14,4 +14,9 @@ std::string status_text(const rendezvous::JobStatus& status, uint64_t generation
 // [{node_id, state, rank (null before it has one), host, started, heard_s_ago, step}].
 std::string status_json(const rendezvous::JobStatus& status, uint64_t generation);
 
+// What follows on `tessera cluster resize ADDRESS NUM_RANKS`, in two lines, by what the job was before and is now: what
+// was asked for, what the job does, and when.
+std::string resize_text(const rendezvous::JobStatus& before, const rendezvous::JobStatus& after, int num_ranks,
+                        const std::string& address);
+
 }  // namespace tessera::cluster

@@ -93,5 +93,45 @@ TEST(Status, NamesNoRankThatIsNotThere) {
   EXPECT_THAT(status_text(status_of(nodes), 1), HasSubstr("waits for rank 2000000000 in barrier #1"));
 }
 
+// Ranks that have begun anew have made no step yet: the one that they wait for has made more.
+TEST(Status, NamesTheRankThatHangsInAGenerationThatHasEnded) {
+  std::vector<NodeStatus> nodes = {node(0, 0), node(1, 4), node(2, 0)};
+  nodes[1].state = NodeState::kBehind;
+  nodes[1].said.doing = "the callbacks";
+  nodes[2].said.waits_for = 0;  // as it did before
+  nodes[2].said.waits_in = "all_reduce \"fc\" #82 of group \"world\"";
+  JobStatus status = status_of(nodes);
+  status.phase = JobPhase::kWaiting;
+  status.num_missing = 1;
+  EXPECT_EQ(status_text(status, 1),
+            "waiting: generation 1, 2 of 3 workers, up 60 s\n"
+            " rank  node    host  state         heard      step\n"
+            "    0  left/0  left  present      0.4 s         0\n"
+            "    1  left/1  left  behind       0.4 s         4\n"
+            "    2  left/2  left  present      0.4 s         0\n"
+            "rank 1 has not left the generation that has ended; it is at the callbacks\n"
+            "waited for: left/1\n");
+  const auto json = nlohmann::json::parse(status_json(status, 1));
+  EXPECT_EQ(json.at("slowest_rank"), nullptr);
+  EXPECT_EQ(json.at("nodes").at(1).at("state"), "behind");
+}
+
+TEST(Resize, SaysWhatWasAskedForWhatTheJobDoesAndWhen) {
+  const JobStatus four = status_of({node(0, 9), node(1, 9), node(2, 9), node(3, 9)});
+  JobStatus after = status_of({node(0, 9), node(1, 9)});
+  after.phase = JobPhase::kWaiting;
+  EXPECT_EQ(resize_text(four, after, 2, "10.0.0.1:6667"),
+            "asked for 2 ranks in place of 4: left/2, left/3 leave now, and the other ranks leave the step that they "
+            "are in and begin anew\n"
+            "they train on after the newest step that all of them have kept; `tessera cluster status 10.0.0.1:6667` "
+            "says when the next generation runs\n");
+  JobStatus waits = status_of({node(0, 9), node(1, 9), node(7, 0)});
+  waits.num_workers = 2;
+  waits.nodes[2].has_rank = false;
+  EXPECT_THAT(resize_text(waits, after, 3, "h:1"),
+              HasSubstr("asked for 3 ranks in place of 2: left/7 is taken in now, and the other ranks"));
+  EXPECT_EQ(resize_text(four, four, 4, "h:1"), "asked for 4 ranks: the job has 4 ranks and goes on as it is\n");
+}
+
 }  // namespace
 }  // namespace tessera::cluster

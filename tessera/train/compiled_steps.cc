@@ -8,7 +8,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/train/core/same_training.h"
 #include "tessera/train/options/precision.h"
+#include "tessera/train/saving/network_identity.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
@@ -79,12 +81,21 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   const auto graph = trace_training(inputs, part);
   if (auto* known = confirm(signature, graph)) return *known;
   if (compiled_.contains(signature)) identity_.forget_network();
+  compare_with_job(graph);
   auto planned = place_values(graph, inputs);
   say_unused_strategies(graph);
   identity_.note_network(graph);
   auto& executable = keep(signature, graph, compile(graph, inputs, std::move(planned)));
   if (!accumulating) record(executable, /*is_training=*/true);
   return executable;
+}
+
+void CompiledSteps::compare_with_job(const ir::Graph& train_step) const {
+  // Where each rank normalises its own rows, the graph depends on the number of ranks.
+  const bool is_comparable = core_.mode->may_be_resized() && core_.mode->batch_norm_groups() == 0;
+  if (values_placed_ || !is_comparable || !is_compared_with_job(core_.context)) return;
+  const NetworkIdentity own = identity_of(train_step);
+  require_same_as_job(core_.context, {{"what the network computes", fmt::format("{} ({})", own.operators, own.hash)}});
 }
 
 session::Executable* CompiledSteps::known_training(const InputSpecs& inputs, session::StepPart part) const {

@@ -5,12 +5,15 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/comm/job_state.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
+#include "tessera/train/core/same_training.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/end_agreement.h"
 
@@ -166,6 +169,7 @@ class Training::TrainCall {
 };
 
 bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks) {
+  t_.compare_with_job(dataset_, num_epochs);
   mode_.compare_data(dataset_);
   const int64_t steps = t_.steps_per_epoch(dataset_);
   mode_.compare_steps(steps);
@@ -288,8 +292,13 @@ void Training::TrainCall::take_in_newcomers(bool is_end_of_epoch) {
   if (waiting == 0) return;
   t_.saver_.finish();
   t_.kept_.keep_now();
-  // Who begins anew lets go of the others: all must have come so far.
-  if (are_several) context.world().barrier("taking ranks in");
+  // Who begins anew lets go of the others: all must have come so far. One that is gone already has, or is lost, for
+  // which the others begin anew, too.
+  try {
+    if (are_several) context.world().barrier("taking ranks in");
+  } catch (const comm::PeerFailure& gone) {
+    log_info("taking ranks in: {}", gone.what());
+  }
   throw cluster::Resizing(
       fmt::format("after step {} {} more rank{} taken in", context_.step, waiting, waiting == 1 ? " is" : "s are"));
 }
@@ -310,10 +319,12 @@ void Training::TrainCall::end_if_told(const Callbacks& callbacks, bool may_keep)
   const bool ends = end_->ends();
   const bool speaks = t_.core_.context.rank() == 0 || !mode_.is_shared();
   if (!ends) {
-    if (speaks) {
-      log_warning("a rank ends by SIGTERM after epoch {}, step {}{}; the training goes on {}", context_.epoch,
-                  context_.step_in_epoch, where, goes_on ? "without it" : "when it is back");
-    }
+    const auto message =
+        fmt::format("a rank ends by SIGTERM after epoch {}, step {}{}; the training goes on {}", context_.epoch,
+                    context_.step_in_epoch, where, goes_on ? "without it" : "when it is back");
+    // All know that it leaves, so nobody needs to miss it first.
+    if (goes_on && mode_.is_shared()) throw cluster::Resizing(message);
+    if (speaks) log_warning("{}", message);
     return;
   }
   if (goes_on) t_.core_.context.recovery()->leave_for_good();
@@ -458,7 +469,26 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
   return mean;
 }
 
+void Training::compare_with_job(const data::Dataset& dataset, std::optional<int64_t> num_epochs) {
+  const Mode& mode = *core_.mode;
+  if (!mode.may_be_resized() || !is_compared_with_job(core_.context)) return;
+  TrainingSettings settings;
+  if (num_epochs) settings.emplace_back("epochs", std::to_string(*num_epochs));
+  settings.emplace_back("batch_size", std::to_string(dataset.get_batch_size()));
+  settings.emplace_back("batches of an epoch", std::to_string(dataset.get_dataset_size()));
+  // Ranks that have batches of their own may have them in orders of their own.
+  const bool is_common = mode.takes_whole_batches() ? !mode.gives_own_rows(dataset) : dataset.num_shards() == 1;
+  if (is_common) settings.emplace_back("the data set", dataset.order_text());
+  std::string columns;
+  for (const auto& column : dataset.columns()) {
+    columns += fmt::format("{}{} {}", columns.empty() ? "" : ", ", column.name, column.type);
+  }
+  settings.emplace_back("its columns", columns);
+  require_same_as_job(core_.context, settings);
+}
+
 void Training::build(const data::Dataset& dataset) {
+  compare_with_job(dataset);
   const auto inputs = input_specs(dataset, core_.mode->global_rows(dataset, dataset.get_batch_size()));
   for (const auto part : parts()) steps_.training(inputs, part);
 }

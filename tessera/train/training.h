@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tessera/checkpoint/manifest/manifest.h"
@@ -54,6 +55,8 @@ class Training {
 
  private:
   class TrainCall;
+  // In an elastic job: ranks that have come later with other arguments leave it (core/same_training.h).
+  void compare_with_job(const data::Dataset& dataset, std::optional<int64_t> num_epochs = {});
   // With gradient accumulation the last batch of a step is for another graph than the others.
   session::StepPart next_part();
   std::vector<session::StepPart> parts() const;

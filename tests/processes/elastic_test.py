@@ -224,6 +224,104 @@ class Scheduled(Elastic, recovery_test.Scheduled):
             self.ends(name, 0)
         self.assert_equal_losses(self.said(), straight)
 
+    def test_a_planned_change_is_said_once_and_nothing_reads_like_a_failure(self):
+        training = ("--steps", 10, "--epochs", 6)
+        self.begin(4, *training, "--slow_rank", 0, "--slow_ms", 30, options=("--min_ranks", 2, "--max_ranks", 4))
+        self.launch("left", 2)
+        self.launch("right", 2)
+        self.after_step(5)
+        code, out = run([TESSERA, "cluster", "resize", f"127.0.0.1:{self.port}", 2])
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, r"^asked for 2 ranks in place of 4: right/0, right/1 leave now, and the other ranks leave the step that they are in")
+        self.ends("right", 1)
+        self.after_step(15)
+        self.launch("later", 1)
+        for name in ("left", "later", "scheduler"):
+            self.ends(name, 0)
+        out = self.said()
+        self.assertEqual(out.count("tessera run: the job goes on without ranks 2, 3: the job is resized from 4 to 2 ranks\n"), 1, out)
+        self.assertEqual(len(re.findall(r"ends, and all ranks begin anew for the next one: the job is resized from 4 to 2 ranks", out)), 1, out)
+        self.assertEqual(len(re.findall(r"ends, and all ranks begin anew for the next one: after step \d+ 1 more rank is taken in", out)), 1, out)
+        for words in ("error", "failed", "Traceback", "why:", "heard nothing", "stopped in", "is lost"):
+            self.assertNotIn(words, out)
+
+    def joins_with(self, *other):
+        """A launcher with other arguments joins a job that trains in f64; what it and the job say when both have ended."""
+        training = ("--steps", 10, "--epochs", 6)
+        straight = self.undisturbed(2, *training)
+        self.begin(2, *training, "--slow_rank", 0, "--slow_ms", 30, options=("--min_ranks", 1, "--max_ranks", 4, "--max_restarts", 9))
+        self.launch("middle", 2)
+        self.after_step(5)
+        # Its node is before those of the job, and so it would be rank 0.
+        self.logs.append(self.folder / f"aside.{secrets.token_hex(4)}.log")
+        self.begin_process("aside", [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "aside", "-n", 1, "--log_dir", self.logs[-1],
+                                     *self.job(*other)])
+        self.ends("aside", 1)
+        for name in ("middle", "scheduler"):
+            self.ends(name, 0)
+        out = self.said()
+        self.assert_equal_losses(out, straight)
+        self.assertEqual(out.count("the job goes on without"), 2, out)  # the scheduler says it, and the launcher of the newcomer
+        self.assertNotIn("starting it again", out)
+        return out
+
+    def test_a_newcomer_with_other_arguments_is_the_one_that_leaves(self):
+        training = ("--steps", 10, "--epochs", 6)
+        for other, words in ((("--steps", 10, "--epochs", 2), r"epochs: 2 here, 6 in the job"),
+                             ((*training, "--batch_size", 8), r"batch_size: 8 here, 16 in the job"),
+                             ((*training, "--network", "wide"), r"the network: one of 4 parameters with \d+ elements \(\w+\) here, one of \d+ parameters")):
+            with self.subTest(other=other):
+                self.assertRegex(self.joins_with(*other), r"the job goes on without rank 0: train: this rank does not fit its job: " + words)
+
+    def test_a_newcomer_that_cannot_even_start_is_tried_once(self):
+        self.assertRegex(self.joins_with("--no_such_option"), r"the job goes on without rank 0: exit code \d+")
+
+    def test_a_scheduler_that_is_started_again_while_a_newcomer_waits_ends_nothing(self):
+        training = ("--steps", 10, "--epochs", 8)
+        straight = self.undisturbed(2, *training)
+        options = ("--min_ranks", 1, "--max_ranks", 4, "--state", self.once())
+        self.begin(2, *training, "--slow_rank", 0, "--slow_ms", 100, options=options)
+        self.launch("left", 2)
+        self.after_step(12)
+        self.launch("later", 1)
+        eventually(lambda: "it takes these ranks in when it saves next" in self.said(), "it waits")
+        # The ranks know of it. They come to the end of the epoch while there is no scheduler, and are back before the newcomer is.
+        self.processes["later"].send_signal(signal.SIGSTOP)
+        self.processes["scheduler"].kill()
+        self.processes["scheduler"].wait()
+        eventually(lambda: "1 more rank is taken in" in self.said(), "the ranks begin anew")
+        self.begin_process("scheduler", [TESSERA, "scheduler", "--workers", 2, "--port", self.port, *options])
+        self.generation(2, 2)
+        self.processes["later"].send_signal(signal.SIGCONT)
+        self.generation(3, 3)
+        for name in ("left", "later", "scheduler"):
+            self.ends(name, 0)
+        self.assert_equal_losses(self.said(), straight)
+
+    def test_a_rank_that_hangs_in_a_callback_is_ended_when_the_others_give_it_up_and_the_status_names_it(self):
+        straight = self.undisturbed(3, "--steps", 12)
+        self.begin(3, "--steps", 12, "--kill_rank", 1, "--kill_step", 5, "--hangs", "--kill_once", self.once(),
+                   options=("--min_ranks", 2, "--node_timeout", 4))
+        self.logs.append(self.folder / f"left.{secrets.token_hex(4)}.log")
+        self.begin_process("left", [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "left", "-n", 3, "--timeout", 2,
+                                    "--log_dir", self.logs[-1], *self.job(*self.arguments)])
+
+        def behind():
+            code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}"])
+            return code == 0 and "it is at the callbacks" in out and "waiting" in out and out
+
+        out = eventually(behind, "the status says who is waited for")
+        self.assertIn("rank 1 has not left the generation that has ended; it is at the callbacks", out)
+        self.assertIn("waited for: left/1", out)
+        self.assertNotIn("slowest", out)
+        begin = time.monotonic()
+        for name in ("left", "scheduler"):
+            self.ends(name, 0)
+        self.assertLess(time.monotonic() - begin, 20)
+        out = self.said()
+        self.assertRegex(out, r"tessera run: the job goes on without rank 1: it hangs: it has come no further for \d+ ms: step 5, the callbacks")
+        self.assert_equal_losses(out, straight)
+
 
 if __name__ == "__main__":
     main(loader=OwnTests())

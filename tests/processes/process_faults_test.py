@@ -13,10 +13,9 @@ from pathlib import Path
 
 import recovery_test
 from own_tests import OwnTests, main
-from recovery_test import BIN, LIMIT_S, TESSERA, eventually, ranks_of, rest_of, result, run
+from recovery_test import BIN, LIMIT_S, PACED, TESSERA, eventually, ranks_of, rest_of, result, run
 
 SILENCE_S = 4
-PACE = ("--slow_rank", 0, "--slow_ms", 30)  # what is to happen amid a job would come after its end on a quick machine
 CLOCK_STEP = BIN / "libclock_step.so"
 
 
@@ -83,7 +82,7 @@ class OfALauncher(recovery_test.Recovery):
         self.addCleanup(group.end)
         joins = (f"if [ $RANK_ID = 1 ] && mkdir {self.once()} 2> {os.devnull}; then echo $$ > {group.members}; "
                  "echo 1000 > /proc/$$/oom_score_adj; fi; exec \"$@\"")
-        launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments, *PACE)])
+        launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments, *PACED)])
         self.addCleanup(launcher.kill)
         lines = [launcher.stdout.readline() for _ in range(20)]
         # It takes what the group has left: of the two the system ends the rank.
@@ -129,7 +128,7 @@ class WithAScheduler(recovery_test.Scheduled):
     def test_F03_ranks_outlive_their_scheduler_and_are_whom_they_were(self):
         arguments = ("--steps", 10, "--epochs", 12)
         straight = self.undisturbed(4, *arguments)
-        self.start_job(*arguments, *PACE)
+        self.start_job(*arguments, *PACED)
         self.after_step(10)
         before = self.ranks()
         for step in (30, 60):
@@ -144,7 +143,7 @@ class WithAScheduler(recovery_test.Scheduled):
         arguments = ("--steps", 10, "--epochs", 12)
         straight = self.undisturbed(4, *arguments)
         self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
-        self.start_job(*arguments, *PACE)
+        self.start_job(*arguments, *PACED)
         self.after_step(10)
         for rank in (1, 2):
             pid = self.ranks()[rank]
@@ -158,7 +157,7 @@ class WithAScheduler(recovery_test.Scheduled):
         arguments = ("--steps", 10, "--epochs", 12)
         straight = self.undisturbed(4, *arguments)
         saved = self.folder / "saved_at_the_end"
-        self.start_job(*arguments, *PACE, "--checkpoint_dir", saved, "--save_steps", 100_000)
+        self.start_job(*arguments, *PACED, "--checkpoint_dir", saved, "--save_steps", 100_000)
         self.after_step(10)
         self.end_and_start_again("scheduler", signal.SIGTERM, 128 + signal.SIGTERM)
         self.after_step(30)
@@ -177,7 +176,7 @@ class WithAScheduler(recovery_test.Scheduled):
         straight = self.undisturbed(4, *arguments)
         self.options = {"scheduler": ["--node_timeout", SILENCE_S]}
         self.at = self.clocks
-        self.start_job(*arguments, *PACE)
+        self.start_job(*arguments, *PACED)
         self.after_step(10)
         os.kill(self.ranks()[2], signal.SIGKILL)
         self.ends_well(straight)
@@ -195,7 +194,7 @@ class WithAScheduler(recovery_test.Scheduled):
     def test_F14_one_launcher_too_many_is_refused_and_harms_nobody(self):
         arguments = ("--steps", 10, "--epochs", 8)
         straight = self.undisturbed(4, *arguments)
-        self.start_job(*arguments, *PACE)
+        self.start_job(*arguments, *PACED)
         self.after_step(2)
         code, out = run([TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "third", "-n", 1, *self.job("--steps", 2)],
                         TESSERA_JOIN_TIMEOUT_MS=20000)
@@ -263,8 +262,9 @@ class ByHand(recovery_test.ByHand):
                 self.assertEqual([re.findall(r"rank (\d) crc", out) for out in outs], [["0"], ["1"], ["2"]], outs)
 
     def test_F10_of_two_processes_of_a_node_one_wins_and_the_other_one_ends(self):
-        self.arguments = ("--steps", 10, "--epochs", 20)
+        self.arguments = ("--steps", 10, "--epochs", 6)
         straight = self.undisturbed(2, *self.arguments)
+        self.arguments = (*self.arguments, *PACED)
         self.start_scheduler(2)
         # Which is the newer one their clock says: on a busy host the second may begin before the first.
         workers = [self.start_worker(0), self.start_worker(1), self.start_worker(1)]
@@ -276,8 +276,9 @@ class ByHand(recovery_test.ByHand):
         self.assertLessEqual(self.scheduler.stdout.read().count("begins:"), 2)
 
     def test_F11_who_comes_back_at_once_does_not_wait_until_it_counts_as_lost(self):
-        self.arguments = ("--steps", 10, "--epochs", 40)
+        self.arguments = ("--steps", 10, "--epochs", 10)
         straight = self.undisturbed(2, *self.arguments)
+        self.arguments = (*self.arguments, *PACED)
         self.start_scheduler(2)
         workers = [self.start_worker(0), self.start_worker(1)]
         before = self.lines_until(workers[0], 15)

@@ -112,3 +112,54 @@ def test_a_script_of_the_package_mindspore_needs_its_ranks(tmp_path):
                           text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the job cannot go on with another number of ranks: in scripts of the package mindspore each rank has batches of its own" in done.stderr
+
+
+RESIZED = """
+import time
+import numpy as np
+import tessera
+from tessera import nn
+
+
+class Paces(tessera.Callback):
+    def step_end(self, run):
+        print(f"loss {run.step_in_epoch}", flush=True)
+        time.sleep(0.02)
+
+
+tessera.set_seed(1)
+data = tessera.data.tensors({"x": np.ones((640, 6), np.float32), "label": np.zeros(640, np.int32)}).batch(8)
+tessera.Model(nn.Dense(6, 2), nn.CrossEntropyLoss(), nn.Momentum(0.1, 0.9), parallel_mode="data_parallel").train(2, data, [Paces()])
+"""
+
+
+def test_a_rank_that_leaves_as_planned_ends_without_a_traceback(tmp_path):
+    (tmp_path / "train.py").write_text(RESIZED)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "MS_"))} | {"OMP_WAIT_POLICY": "PASSIVE"}
+    started = []
+
+    def start(*words):
+        started.append(subprocess.Popen([TESSERA, *map(str, words)], cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    try:
+        scheduler = start("scheduler", "--workers", 2, "--min_ranks", 1, "--port", 0)
+        address = scheduler.stdout.readline().split(" at ")[1].split()[0]
+        stays, leaves = [start("run", "--join", address, "--node_id", name, "-n", 1, "--num_threads", 1, sys.executable, "-B", "train.py") for name in "ab"]
+        said = ""
+        while "loss 5" not in said:
+            line = stays.stdout.readline()
+            assert line, said
+            said += line
+        asked = start("cluster", "resize", address, 1)
+        assert "asked for 1 rank in place of 2: b/0 leaves now" in asked.communicate(timeout=60)[0]
+        left = leaves.communicate(timeout=60)[0]
+        said += stays.communicate(timeout=120)[0]
+        assert (leaves.returncode, stays.returncode, scheduler.wait(timeout=60)) == (1, 0, 0), said + left
+        assert "tessera run: the job goes on without rank 1: the job is resized from 2 to 1 ranks" in left
+        for word in ("Traceback", "Error", "error", "failed", "why:"):
+            assert word not in said + left, said + left
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()

@@ -19,6 +19,12 @@ class Resizing : public Error {
   using Error::Error;
 };
 
+// Misfit is thrown by a rank that would do something else than its job does. It leaves the job, which goes on.
+class Misfit : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
 class Recovery {
  public:
   virtual ~Recovery() = default;
@@ -38,6 +44,15 @@ class Recovery {
   // environment that it began with. Returns only where that is impossible, and says why: the job is over, another
   // process has taken this one's place, or the system refuses.
   virtual std::string begin_anew(const std::string& why) = 0;
+  // The same where the job has planned it, and `why` says what is planned. `speaks`: this rank says so for all.
+  virtual std::string begin_anew_as_planned(const std::string& why, bool /*speaks*/) { return begin_anew(why); }
+  // What the job has planned, where the generation has ended for that; "" where it has ended otherwise, or not. Waits a
+  // moment for the scheduler's word: a rank that begins anew is missed by the others before they have heard why.
+  virtual std::string planned_end() { return ""; }
+  // Why the job goes on without this rank, whose process is to end then; "" where it does not.
+  virtual std::string why_dropped() const { return ""; }
+  // Whether a launcher has started this process, and says what becomes of it.
+  virtual bool has_launcher() const { return false; }
 
   // Whether the job is elastic: another generation may have another number of ranks.
   virtual bool is_elastic() const { return false; }

@@ -222,7 +222,6 @@ struct RendezvousClient::Impl {
     } else if (const auto* answer = std::get_if<HeartbeatAnswer>(&message)) {
       num_newcomers = answer->num_newcomers;
     } else if (const auto* dropped = std::get_if<NodeDropped>(&message)) {
-      if (options.role != PeerRole::kLauncher) return std::nullopt;
       return RendezvousEnd{.kind = Kind::kNodeDropped,
                            .node_id = dropped->node_id,
                            .reason = printable(dropped->reason),

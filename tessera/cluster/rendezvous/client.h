@@ -47,7 +47,7 @@ struct Generation {
 
 // What ends a generation, or the peer's part in it.
 struct RendezvousEnd {
-  // kNodeDropped ends nothing of a launcher but the part of one of its nodes.
+  // kNodeDropped ends nothing of a launcher but the part of one of its nodes; a worker is fenced then.
   enum class Kind : uint8_t { kGenerationEnded, kFenced, kJobFailed, kJobFinished, kRefused, kNodeDropped };
   Kind kind = Kind::kGenerationEnded;
   int rank = -1;                // with whose failure it ended; -1: not known
@@ -57,6 +57,9 @@ struct RendezvousEnd {
   uint64_t num_losses = 0;      // of the job so far
   std::string reason;
   uint64_t generation = 0;  // that has ended
+
+  // The job has ended the generation to go on with another number of ranks, and nobody has failed.
+  bool is_planned() const { return kind == Kind::kGenerationEnded && node_id.empty() && !is_lost && generation > 0; }
 };
 
 class RendezvousClient final : public comm::Store {

@@ -6,6 +6,7 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <map>
 #include <random>
@@ -17,6 +18,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/connection.h"
 #include "tessera/cluster/rendezvous/connector.h"
+#include "tessera/cluster/rendezvous/host_addresses.h"
 #include "tessera/cluster/rendezvous/ticking_loop.h"
 
 namespace tessera::cluster::rendezvous {
@@ -37,6 +39,21 @@ constexpr int64_t kQuietMs = 1000;
 constexpr int64_t kSaveAgainMs = 1000;
 constexpr int64_t kSaveWarningMs = 60000;
 constexpr const char* kNoFiles = "the scheduler's own certificates cannot be used now";
+
+// Where the scheduler cannot listen at an address.
+std::string what_to_do(const asio::error_code& error, const HostPort& address) {
+  if (error == asio::error::address_in_use) {
+    return fmt::format("`ss -ltnp 'sport = :{}'` says who does", address.port);
+  }
+  if (error.value() == EADDRNOTAVAIL) {
+    return fmt::format(
+        "this machine has no address {}: --host is a name or an address of the machine on which the "
+        "scheduler is started, which has {}",
+        address.host, fmt::join(host_addresses(), ", "));
+  }
+  if (error == asio::error::access_denied) return "ports below 1024 are root's: name a higher one";
+  return "--host is a name or an address of this machine, and --port a port that is free there";
+}
 
 }  // namespace
 
@@ -75,8 +92,8 @@ struct RendezvousServer::Impl {
     }
     if (!error) acceptor.listen(kBacklog, error);
     if (error) {
-      throw IoError("the scheduler cannot listen at {}: {}; `ss -ltnp 'sport = :{}'` says who does",
-                    options.address.text(), error.message(), options.address.port);
+      throw IoError("the scheduler cannot listen at {}: {}; {}", options.address.text(), error.message(),
+                    what_to_do(error, options.address));
     }
     acceptor.non_blocking(true, error);
     address = {options.address.host, acceptor.local_endpoint().port()};

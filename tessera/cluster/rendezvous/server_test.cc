@@ -521,6 +521,18 @@ TEST(RendezvousServer, F26_ATakenPortIsNamed) {
   }
 }
 
+TEST(RendezvousServer, AnAddressOfAnotherMachineIsRefusedWithThoseOfThisOne) {
+  try {
+    const Running other(ServerOptions{.address = {"192.0.2.1", 0}});  // is nobody's
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("this machine has no address 192.0.2.1: --host is a name or an address of the "
+                                    "machine on which the scheduler is started, which has "));
+    EXPECT_THAT(e.what(), HasSubstr("127.0.0.1"));
+    EXPECT_THAT(e.what(), testing::Not(HasSubstr("ss -ltnp")));
+  }
+}
+
 TEST(RendezvousServer, ListensAtOneInterfaceAndNeverWithoutASecret) {
   for (const char* host : {"0.0.0.0", "::"}) {
     EXPECT_THROW(Running(ServerOptions{.address = {host, 0}}), InvalidArgument);

@@ -2,8 +2,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/train/core/job_lines.h"
+#include "tessera/train/core/same_training.h"
 #include "tessera/train/modes/mode_options.h"
 #include "tessera/train/options/precision.h"
 
@@ -48,6 +50,22 @@ uint64_t seed_of_job(cluster::Recovery& recovery, uint64_t own) {
   return own;
 }
 
+// What a model is, for ranks that have come later.
+TrainingSettings settings_of(const TrainedCells& cells, const ModelOptions& options) {
+  std::string text;
+  int64_t num_elements = 0;
+  const auto parameters = cells.parameters();
+  for (const nn::Parameter* parameter : parameters) {
+    text += fmt::format("{} {}\n", parameter->full_name(), parameter->type);
+    num_elements += parameter->type.shape.num_elements();
+  }
+  return {{"the network", fmt::format("one of {} parameters with {} elements ({:016x})", parameters.size(),
+                                      num_elements, hash_name(text))},
+          {"parallel_mode", std::string(to_string(options.parallel_mode))},
+          {"the optimizer", cells.optimizer == nullptr ? "none" : cells.optimizer->name()},
+          {"gradient_accumulation_steps", std::to_string(options.gradient_accumulation_steps)}};
+}
+
 }  // namespace
 
 ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cells, const ModelOptions& the_options)
@@ -58,6 +76,7 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   }
   mode = make_mode({context, options, cells});
   if (mode->is_shared()) {
+    if (mode->may_be_resized()) require_same_as_job(context, settings_of(cells, options));
     if (context.recovery() != nullptr && context.rank() == 0)
       options.seed = seed_of_job(*context.recovery(), options.seed);
     auto seed = static_cast<int64_t>(options.seed);

@@ -24,6 +24,7 @@ class Automatic final : public SemiAutomatic {
     return SemiAutomatic::plan_training(session, graph, inputs);
   }
   std::shared_ptr<const compiler::PlanRecord> plan() const override { return plan_; }
+  bool may_be_resized() const override { return true; }
   std::string why_fixed(const data::Dataset& dataset) const override {
     if (!options_.automatic.load_file.empty()) return "its plan is that of a file";
     if (has_strategies_) return "operators have strategies, which are for its number of ranks";

@@ -16,6 +16,7 @@ class DataParallel final : public OneGraph {
     if (dataset.num_shards() > 1) return {};
     return {context_.rank(), context_.size()};
   }
+  bool may_be_resized() const override { return true; }
   std::string why_fixed(const data::Dataset& dataset) const override {
     if (batch_norm_groups() > 0) return "each rank has batch statistics of its own (batch_norm_statistics)";
     if (!options_.gradients_mean) return "gradients are summed over the ranks (gradients_mean is false)";

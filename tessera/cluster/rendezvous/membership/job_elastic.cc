@@ -31,11 +31,17 @@ size_t JobScheduler::num_newcomers() const {
 
 // At once, for the job may save next before it shows that it lives.
 void JobScheduler::tell_of_newcomers() {
-  const auto count = static_cast<uint32_t>(num_newcomers());
-  has_told_of_newcomers_ = has_told_of_newcomers_ || count > 0;
+  const HeartbeatAnswer answer = count_newcomers();
   for (const auto& [id, peer] : peers_) {
-    if (peer.role == PeerRole::kWorker) tell(id, HeartbeatAnswer{count});
+    if (peer.role == PeerRole::kWorker) tell(id, answer);
   }
+}
+
+// Another scheduler must know it, too: what ranks have been told they may do when this one has died.
+HeartbeatAnswer JobScheduler::count_newcomers() {
+  const auto count = static_cast<uint32_t>(num_newcomers());
+  if (count > 0 && !std::exchange(state_.has_told_of_newcomers, true)) is_dirty_ = true;
+  return {count};
 }
 
 bool JobScheduler::is_dropped(const std::string& node_id, uint64_t incarnation) const {
@@ -76,8 +82,9 @@ void JobScheduler::drop_late() {
   }
 }
 
-// While the others meet for the next generation, which may be complete then.
+// While the others meet for the next generation, which may be complete then. Its leaving explains why they do.
 void JobScheduler::drop(const std::string& node_id, const std::string& reason) {
+  has_ended_by_itself_ = false;
   news_.push_back(fmt::format("the job goes on without {}: {}", named(node_id), reason));
   tell_dropped(node_id, reason);
   forget_dropped(node_id, reason);
@@ -100,7 +107,9 @@ void JobScheduler::replace_lost(size_t num_new) {
 void JobScheduler::tell_dropped(const std::string& node_id, const std::string& reason) {
   Node& node = nodes_.at(node_id);
   node.is_dropped = true;
-  if (node.launcher != 0) tell(node.launcher, NodeDropped{node_id, reason});
+  for (const PeerId of_node : {node.launcher, node.worker}) {
+    if (of_node != 0) tell(of_node, NodeDropped{node_id, reason});
+  }
 }
 
 void JobScheduler::forget_dropped(const std::string& node_id, const std::string& reason) {

@@ -384,5 +384,107 @@ TEST(ElasticJob, ItIsFinishedWhenThoseHaveLeftThatAreThere) {
   EXPECT_NE(job.last_of<JobEnded>(newcomer), nullptr);
 }
 
+// Others that have found out that a newcomer does not fit may begin anew before it has said that it leaves.
+TEST(ElasticJob, ANewcomerThatDoesNotFitIsDroppedAndTheJobHasLostNobody) {
+  for (const bool leaves_first : {false, true}) {
+    Job job(with_restarts(0));
+    four(job);
+    const PeerId launcher = job.launch({"x"});
+    for (const char* id : {"a", "b", "c", "d"}) job.begin(id, 3);
+    ASSERT_EQ(job.scheduler.generation(), 2U);
+    const PeerId newcomer = job.begin("x", 3);
+    const Leave leaves = {.node_id = "x", .at_ns = 5, .failed = true, .reason = "it does not fit", .for_good = true};
+    if (leaves_first) job.say(newcomer, leaves);
+    job.begin("a", 5);
+    if (!leaves_first) job.say(newcomer, leaves);
+    for (const char* id : {"b", "c", "d"}) job.begin(id, 5);
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning) << job.scheduler.failure();
+    EXPECT_EQ(job.scheduler.status().num_workers, 4U);
+    EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+    ASSERT_NE(job.last_of<NodeDropped>(launcher), nullptr);
+    EXPECT_EQ(job.last_of<NodeDropped>(launcher)->reason, "it does not fit");
+    EXPECT_EQ(job.last_of<NodeDropped>(newcomer)->reason, "it does not fit");
+  }
+}
+
+TEST(ElasticJob, ANewcomerWhoseProcessFailsBeforeItJoinsUsesUpNoRestarts) {
+  Job job(with_restarts(9));
+  four(job);
+  const PeerId launcher = job.launch({"x"});
+  std::vector<PeerId> anew;
+  for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 3));
+  ASSERT_EQ(size_of(job, anew[0]), 5U);
+  job.say(launcher, Leave{.node_id = "x", .at_ns = 4, .failed = true, .reason = "exit code 2"});
+  EXPECT_NE(job.last_of<NodeDropped>(launcher), nullptr) << "it is not started again";
+  for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 5));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(size_of(job, anew.back()), 4U);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+}
+
+// Ranks that were told of newcomers begin anew to take them in, whichever scheduler is there then.
+TEST(ElasticJob, ASchedulerThatIsStartedAgainKnowsWhyRanksBeginAnew) {
+  Job before(kElastic);
+  four(before);
+  before.scheduler.take_is_dirty();
+  before.launch({"x"});
+  EXPECT_TRUE(before.scheduler.take_is_dirty()) << "saved before the ranks hear of it";
+  FrameError error;
+  const auto saved = parse_scheduler_state(print_scheduler_state(before.scheduler.state()), error);
+  ASSERT_TRUE(saved) << error.what;
+  for (const bool is_back : {false, true}) {
+    Job job(kElastic, *saved);
+    if (is_back) job.launch({"x"});
+    std::vector<PeerId> anew;
+    for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 3));
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning) << job.scheduler.failure();
+    EXPECT_EQ(job.scheduler.generation(), 2U);
+    EXPECT_EQ(size_of(job, anew[0]), is_back ? 5U : 4U);
+    EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+    EXPECT_FALSE(job.scheduler.state().has_told_of_newcomers) << "of the next generation nobody was told";
+  }
+}
+
+TEST(ElasticJob, APlannedChangeNamesNobodyAndTellsWhoLeaves) {
+  Job job(kElastic);
+  const auto peers = four(job);
+  job.launch({"x"});
+  job.scheduler.take_news();
+  job.begin("a", 3);
+  EXPECT_THAT(job.scheduler.take_news(), ElementsAre("generation 1 has ended: 1 more rank is taken in"));
+  const auto* ended = job.last_of<GenerationEnded>(peers[1]);
+  ASSERT_NE(ended, nullptr);
+  EXPECT_EQ(ended->node_id, "");
+  EXPECT_FALSE(ended->is_lost);
+
+  Job resized(kElastic);
+  const auto of_resized = four(resized);
+  resized.say(resized.connect(), ResizeJob{3});
+  ASSERT_NE(resized.last_of<NodeDropped>(of_resized[3]), nullptr) << "so that it does not take itself for failed";
+  EXPECT_EQ(resized.last_of<NodeDropped>(of_resized[3])->reason, "the job is resized from 4 to 3 ranks");
+}
+
+// A hang ends a generation by itself: whose silence it was is known when its process has been ended.
+TEST(ElasticJob, ARankThatHangsIsBehindUntilItsProcessIsEndedAndIsOneLoss) {
+  for (const int64_t restarts : {0, 1}) {
+    Job job(with_restarts(restarts));
+    const PeerId launcher = job.launch({"b"});
+    const auto peers = four(job);
+    const PeerId a = job.begin("a", 3);  // it has waited for b in vain
+    job.begin("c", 3);
+    job.begin("d", 3);
+    const auto nodes = job.scheduler.status().nodes;
+    EXPECT_EQ(nodes[0].state, NodeState::kPresent);
+    EXPECT_EQ(nodes[1].state, NodeState::kBehind);
+    job.say(peers[1], Leave{.node_id = "b", .at_ns = 4, .failed = true, .reason = "it hangs"});
+    EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+    job.say(launcher, killed("b", 5));
+    if (restarts > 0) job.begin("b", 6);
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning) << job.scheduler.failure();
+    EXPECT_EQ(size_of(job, a), restarts > 0 ? 4U : 3U);
+    EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::cluster::rendezvous

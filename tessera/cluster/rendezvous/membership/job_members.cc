@@ -152,10 +152,17 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
   } else if (message.role == PeerRole::kWorker && node.started_ns != 0 && message.started_ns > node.started_ns) {
     if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
       fence(old, "its process has begun anew");
+    node.said = {};
     if (phase_ == JobPhase::kRunning && node.rank) {
       // Newcomers are taken in so, also where they have died meanwhile.
-      has_ended_by_itself_ = !has_told_of_newcomers_;
-      end_generation(id, /*is_lost=*/false, "its process has begun anew");
+      has_ended_by_itself_ = !state_.has_told_of_newcomers;
+      const size_t count = num_newcomers();
+      if (count == 0) {
+        end_generation(id, /*is_lost=*/false, "its process has begun anew");
+      } else {
+        const auto reason = fmt::format("{} more rank{} taken in", count, count == 1 ? " is" : "s are");
+        end_generation("", /*is_lost=*/false, reason);
+      }
     }
   }
   PeerId& place = message.role == PeerRole::kWorker ? node.worker : node.launcher;
@@ -168,6 +175,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
   if (message.role == PeerRole::kWorker) {
     node.idle_since_ms.reset();
     node.is_started = true;
+    node.is_taken_in = false;
     node.started_ns = message.started_ns;
   }
   node.host = message.host;
@@ -209,11 +217,14 @@ void JobScheduler::begin_generation() {
                     "all hosts reach each other? (`tessera cluster check`)",
                     state_.generation, state_.num_losses));
   }
-  has_ended_by_itself_ = has_told_of_newcomers_ = false;
+  has_ended_by_itself_ = state_.has_told_of_newcomers = false;
   const bool is_other_set = nodes_.size() != state_.num_ranks ||
                             std::ranges::any_of(nodes_, [](const auto& entry) { return !entry.second.rank; });
   if (may_resize() && is_other_set) {
-    for (auto& [id, node] : nodes_) node.rank.reset();
+    for (auto& [id, node] : nodes_) {
+      node.is_taken_in = node.is_taken_in || (state_.generation > 0 && !node.rank && !node.is_started);
+      node.rank.reset();
+    }
   }
   give_ranks();
   values_.clear();

@@ -101,9 +101,7 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
       hanging.push_back(found->first);
     }
   }
-  const auto newcomers = static_cast<uint32_t>(num_newcomers());
-  has_told_of_newcomers_ = has_told_of_newcomers_ || newcomers > 0;
-  tell(peer.id, HeartbeatAnswer{newcomers});
+  tell(peer.id, count_newcomers());
   for (const std::string& id : hanging) lose_hanging(id);
 }
 
@@ -148,12 +146,17 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     const bool is_news = is_later && !node.is_end_awaited;
     const LostBy by = is_later && node.worker == peer.id ? LostBy::kOwnWord : LostBy::kEnd;
     node.ended_ns = std::max(node.ended_ns, message.at_ns);
+    // What a job that runs has taken in and what cannot even join is no loss of the job's.
+    const bool for_good = message.for_good || node.is_taken_in;
+    // Ranks that fail together, as in a save on a full disk, fail by one event: after the loss that has ended their
+    // generation, what a process of it says of itself is that event, or comes of it.
+    const bool is_same_event = by == LostBy::kOwnWord && is_of_ended_generation(peer) && !has_ended_by_itself_;
     if (is_waiting && node.rank && is_news) {
-      const bool is_over = (message.for_good && can_drop()) || !count_loss();
+      const bool is_over = (for_good && can_drop()) || (!is_same_event && !count_loss());
       if (is_over && can_drop()) return drop(message.node_id, reason);
       if (is_over) return end_job(/*failed=*/true, message.node_id, why_over(reason));
     }
-    return lose(node, reason, by, message.for_good);
+    return lose(node, reason, by, for_good);
   }
   // Others train, and wait for it: it has ended well before it was one of them.
   const auto trains = [](const auto& entry) { return entry.second.worker != 0; };
@@ -169,6 +172,10 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
 
 bool JobScheduler::may_speak_for(const Peer& peer, const Node& node) const {
   return node.worker == peer.id || node.launcher == peer.id;
+}
+
+bool JobScheduler::is_behind(const Node& node) const {
+  return phase_ == JobPhase::kWaiting && node.rank && !node.is_ready && node.worker != 0;
 }
 
 void JobScheduler::disconnect(PeerId id) {

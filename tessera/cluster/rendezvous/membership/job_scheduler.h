@@ -116,6 +116,8 @@ class JobScheduler {
 
   std::string why_not(const Peer& peer, const Register& message, const std::vector<std::string>& node_ids) const;
   bool may_speak_for(const Peer& peer, const Node& node) const;
+  // A node of a generation that has ended, whose process still works in it.
+  bool is_behind(const Node& node) const;
   void attach(Peer& peer, const std::string& id, const Register& message);
   void fence(PeerId peer, const std::string& reason);
   void drop_lost_for(size_t num_new);
@@ -130,6 +132,8 @@ class JobScheduler {
   bool is_newcomer(const Node& node) const;
   size_t num_newcomers() const;
   void tell_of_newcomers();
+  // The answer to a heartbeat.
+  HeartbeatAnswer count_newcomers();
   bool is_dropped(const std::string& node_id, uint64_t incarnation) const;
   std::vector<std::string> without_dropped(const Register& message) const;
   // Whether so many nodes fewer are enough.
@@ -184,7 +188,6 @@ class JobScheduler {
   StoredValues values_;  // a node's
   // Whether the generation has ended, or ends, without a loss that is counted: its ranks began anew by themselves.
   bool has_ended_by_itself_ = false;
-  bool has_told_of_newcomers_ = false;  // in this generation
   std::vector<ToPeer> messages_;
   size_t untold_bytes_ = 0;
   std::vector<std::string> news_;

@@ -770,5 +770,35 @@ TEST(JobScheduler, WhoLeavesBeforeTheStartMakesRoom) {
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
 }
 
+// A save on a full disk fails on all ranks, and each says so before it has heard of the others.
+TEST(JobScheduler, RanksThatFailTogetherAreOneLoss) {
+  Job job({.num_workers = 3, .max_restarts = 1});
+  const PeerId launcher = job.launch({"a", "b", "c"});
+  std::vector<PeerId> peers;
+  for (const char* id : {"a", "b", "c"}) peers.push_back(job.begin(id, 1));
+  ASSERT_EQ(job.scheduler.generation(), 1U);
+  const auto fails = [](const char* id, uint64_t at_ns) {
+    return Leave{.node_id = id, .at_ns = at_ns, .failed = true, .reason = "a.ckpt: No space left on device"};
+  };
+  job.say(peers[1], fails("b", 2));
+  job.say(peers[0], fails("a", 3));
+  job.say(peers[2], fails("c", 3));
+  for (const char* id : {"a", "b", "c"}) {
+    job.say(launcher, Leave{.node_id = id, .at_ns = 4, .failed = true, .reason = "exit code 1"});
+  }
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  int num_said = 0;
+  for (const ToPeer& told : job.heard[launcher]) {
+    const auto* ended = std::get_if<GenerationEnded>(&told.message);
+    if (ended != nullptr && ended->ends_by_itself && ended->reason == "a.ckpt: No space left on device") ++num_said;
+  }
+  EXPECT_EQ(num_said, 3) << "its launcher hears of each, and why";
+  const PeerId again = job.begin("a", 5);
+  for (const char* id : {"b", "c"}) job.begin(id, 5);
+  ASSERT_EQ(job.scheduler.generation(), 2U);
+  job.say(again, fails("a", 6));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed) << "the same again is another event";
+}
+
 }  // namespace
 }  // namespace tessera::cluster::rendezvous

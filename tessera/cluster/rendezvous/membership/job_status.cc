@@ -48,6 +48,7 @@ JobStatus JobScheduler::status() const {
   for (const auto& [id, node] : nodes_) {
     const NodeState state = node.has_left         ? NodeState::kLeft
                             : node.is_lost        ? NodeState::kLost
+                            : is_behind(node)     ? NodeState::kBehind
                             : node.is_connected() ? NodeState::kPresent
                                                   : NodeState::kSilent;
     status.nodes.push_back({.node_id = id,

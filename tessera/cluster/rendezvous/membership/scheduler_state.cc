@@ -12,7 +12,7 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS6";
+constexpr std::string_view kStateMagic = "TRS7";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
@@ -53,6 +53,7 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_node.node_id(node.node_id, kMaxNodeId);
     of_node.number(node.incarnation);
   });
+  fields.flag(state.has_told_of_newcomers);
 }
 
 uint32_t checksum_of(std::string_view bytes) { return crc32c(std::as_bytes(std::span(bytes.data(), bytes.size()))); }

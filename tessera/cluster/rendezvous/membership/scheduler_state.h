@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
 // kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS6", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS7", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,8 @@ struct SchedulerState {
   uint32_t num_first_ranks = 0;      // of the first one
   std::string fixed_by;              // why the number of ranks must stay as it is; "": it may change
   std::vector<DroppedNode> dropped;  // in the order in which they were
+  // Whether ranks of this generation have been told that others wait: they may begin anew to take those in.
+  bool has_told_of_newcomers = false;
 };
 
 // The job's states that the scheduler keeps, and the most bytes of each.

@@ -23,7 +23,8 @@ SchedulerState example_state() {
           .num_ranks = 2,
           .num_first_ranks = 3,
           .fixed_by = "its strategies are for 2 ranks",
-          .dropped = {{"c/0", 7}}};
+          .dropped = {{"c/0", 7}},
+          .has_told_of_newcomers = true};
 }
 
 TEST(SchedulerStateFile, ComesBackAndOnlyItsOwnerReadsIt) {

@@ -166,7 +166,7 @@ void visit_fields(Fields& fields, JobStatus& message) {
   fields.list(message.nodes, kMaxNodes, [](Fields& of_node, NodeStatus& node) {
     of_node.node_id(node.node_id, kMaxNodeId);
     of_node.text(node.host, kMaxHostName);
-    of_node.choice(node.state, NodeState::kLeft);
+    of_node.choice(node.state, NodeState::kBehind);
     of_node.flag(node.has_rank);
     of_node.number(node.rank);
     of_node.flag(node.is_started);
@@ -245,7 +245,7 @@ std::string_view name_of(JobPhase phase) {
 }
 
 std::string_view name_of(NodeState state) {
-  constexpr std::string_view kNames[] = {"present", "silent", "lost", "left"};
+  constexpr std::string_view kNames[] = {"present", "silent", "lost", "left", "behind"};
   return kNames[static_cast<size_t>(state)];
 }
 

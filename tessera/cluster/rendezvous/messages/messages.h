@@ -174,7 +174,8 @@ struct JobEnded {
 };
 
 enum class JobPhase : uint8_t { kWaiting, kRunning, kFinished, kFailed };
-enum class NodeState : uint8_t { kPresent, kSilent, kLost, kLeft };
+// kBehind: connected, and its process still works in a generation that has ended.
+enum class NodeState : uint8_t { kPresent, kSilent, kLost, kLeft, kBehind };
 
 // A node as the scheduler sees it.
 struct NodeStatus {
@@ -205,7 +206,8 @@ struct JobStatus {
   std::vector<BlobStatus> blobs;
 };
 
-// Tells a launcher that an elastic job goes on without one of its nodes: its process is not started again.
+// Tells a launcher and a worker that an elastic job goes on without the node: its process ends, and is not started
+// again.
 struct NodeDropped {
   std::string node_id;
   std::string reason;
