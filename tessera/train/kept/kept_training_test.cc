@@ -194,6 +194,10 @@ class ElasticJob {
       nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
       ModelOptions options = options_;
       options.seed = 5;
+      if (options.parallel_mode == ParallelMode::kPipeline) {
+        network.up.set_stage(0);
+        network.down.set_stage(1);
+      }
       Model model(process, network, &loss, &optimizer, options);
       model.train(2, samples(), {Watch(losses, lost_in_step)});
       if (inner.rank() == 0) fixed_by_ = process.fixed_by;
@@ -308,6 +312,20 @@ TEST(KeptValues, OfEachRankAloneComeBackFromBuddies) {
   job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
   job.lose(0);
   expect_same_from(5, job.train({0, 1, 2, 3}), straight);
+}
+
+TEST(KeptValues, OfAStageThatIsLostComeBackFromBuddies) {
+  const ModelOptions options = {
+      .parallel_mode = ParallelMode::kPipeline,
+      .pipeline = {.stages = 2, .micro_batches = 2, .schedule = "1f1b", .profile = compiler::example_profile()}};
+  const Losses straight = ElasticJob(options).train({0, 1, 2, 3});
+  for (const size_t lost : {0, 2}) {
+    ElasticJob job(options, /*has_buddies=*/true, /*is_elastic=*/false);
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+    job.lose(lost);
+    job.lose(lost + 1);
+    expect_same_from(5, job.train({0, 1, 2, 3}), straight);
+  }
 }
 
 TEST(KeptValues, OfALostRankArePutTogetherFromItsBuddy) {
