@@ -121,6 +121,9 @@ std::string host_id_from_environment();
 // TESSERA_REPORT_DIR for a launcher; "" where the launcher is itself a rank of a job, whose folder that is.
 std::string report_directory_from_environment();
 
+// Why no folder can be there, as where a file is in its place or in that of one above it; "" where it can.
+std::string why_no_folder(const std::string& directory);
+
 // How many processes the launcher has started as ranks; 1 where there is no launcher, or where it says nonsense.
 int num_processes_from_environment();
 // Which of srun's tasks this process is; nothing where it is alone in its step or in none, or where another launcher,
@@ -182,8 +185,8 @@ struct LaunchOptions {
 // Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
 // begin anew (recovery/recovery.h); it is reported as failed when the job does not go on. Where the job is elastic, it
 // may go on without ranks of this launcher; a launcher that has none left returns 1.
-// Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse and a program that is not found, IoError
-// where descriptors or processes do not suffice.
+// Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse, a program that is not found and a folder
+// that can be none, IoError where descriptors or processes do not suffice.
 int launch(const LaunchOptions& options);
 
 }  // namespace tessera::cluster

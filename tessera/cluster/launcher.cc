@@ -814,6 +814,10 @@ int launch(const LaunchOptions& options) {
                           options.scheduler.empty() ? "" : "; with --join the scheduler says how often");
   }
   if (!options.transport.empty()) parse_transport_kind(options.transport);
+  for (const std::string& directory : {options.log_directory, options.report_directory}) {
+    const std::string why = directory.empty() ? "" : why_no_folder(directory);
+    if (!why.empty()) throw InvalidArgument("tessera run: the folder \"{}\" cannot be: {}", directory, why);
+  }
   open_standard_descriptors();
   return Launcher(options).run();
 }

@@ -822,6 +822,28 @@ TEST(Run, TooManyRanksForTheDescriptorsAreRefused) {
   EXPECT_EQ(refused_with_code("ulimit -S -n 64; " + kCommand + "run -n 30 true").code, 0);
 }
 
+TEST(Run, AFolderThatCanBeNoneIsRefusedBeforeAnythingIsStarted) {
+  const auto file = scratch("no_folder");
+  const auto started = scratch("started");
+  std::filesystem::remove(started);
+  std::ofstream(file) << "of the user";
+  const std::string program = " touch " + started.string();
+  for (const std::string& path : {file.string(), (file / "below").string()}) {
+    const std::string why =
+        path + ": " + file.string() + " is there, and is no folder: name a folder, or one that is to be made\n";
+    for (const char* option : {"--report_dir", "--log_dir"}) {
+      const Refusal refusal = refused_with_code(kCommand + "run " + option + " " + path + program);
+      EXPECT_EQ(refusal.code, 2);
+      EXPECT_EQ(refusal.text, fmt::format("error: {} {}", option, why));
+    }
+    const Refusal refusal = refused_with_code("TESSERA_REPORT_DIR=" + path + " " + kCommand + "run" + program);
+    EXPECT_EQ(refusal.code, 2);
+    EXPECT_EQ(refusal.text, "error: TESSERA_REPORT_DIR " + why);
+  }
+  EXPECT_FALSE(std::filesystem::exists(started));
+  std::filesystem::remove(file);
+}
+
 TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {
   for (const char* command : {"plan mlp", "simulate mlp", "graph mlp"}) {
     for (const char* ranks : {"0", "-1", "1048576"}) {
