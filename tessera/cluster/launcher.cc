@@ -83,6 +83,8 @@ class Launcher {
       } else if (!is_threads_) {
         secret_ = make_secret(comm::Secret::random().bytes());
       }
+      const bool is_beginning = !link_ || (generation_ && generation_->number <= 1);
+      if (is_beginning && next_kill_ms_ == 0) launch_reports_.forget_earlier(own_ranks());
       for (int place = 0; place < num_children() && next_kill_ms_ == 0; ++place) {
         start(place, job_id);
         take_signal();
@@ -134,6 +136,11 @@ class Launcher {
   }
   // That this launcher starts.
   int num_own_ranks() const { return is_threads_ ? options_.num_thread_ranks : options_.num_processes; }
+  std::vector<int> own_ranks() const {
+    std::vector<int> ranks;
+    for (int i = 0; i < num_own_ranks(); ++i) ranks.push_back(is_threads_ ? i : rank_of(i));
+    return ranks;
+  }
   int rank_of(int place) const { return ranks_.empty() ? place : ranks_[static_cast<size_t>(place)]; }
   // Where the rank is among the children; nullopt for one that another launcher has started.
   std::optional<int> place_of(int rank) const {
@@ -342,8 +349,10 @@ class Launcher {
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (child.restart_ms == 0 || now_ms() < child.restart_ms) continue;
-      // What nobody takes now waits beside that of the next process.
+      for (RankOutput* stream : {&child.out, &child.err}) has_drained(*stream);  // its last lines are known then
       note_ending(place, /*went_on=*/true);
+      launch_reports_.write(/*first_failed=*/-1, /*signal=*/"");
+      // What nobody takes now waits beside that of the next process.
       for (RankOutput* stream : {&child.out, &child.err}) {
         if (!has_passed_on(*stream)) earlier_.push_back(std::move(*stream));
       }
@@ -383,7 +392,6 @@ class Launcher {
   void start(int place, const std::string& job_id) {
     const int rank = rank_of(place);
     RankChild& child = children_[static_cast<size_t>(place)];
-    if (child.num_restarts == 0) launch_reports_.forget(rank);
     child.is_told = false;
     child.doing.clear();
     Socket out_read, out_write, err_read, err_write;
@@ -659,7 +667,7 @@ class Launcher {
     ending.time_ms = child.ended_at_ms;
     ending.is_told = child.is_told;
     ending.went_on = went_on;
-    ending.generation = went_on ? child.after : 0;
+    ending.generation = went_on ? child.after : link_ ? link_->client().generation().number : 0;
     ending.doing = child.doing;
     ending.last_lines.assign(child.last_lines.begin(), child.last_lines.end());
     for (const std::string_view line : split(child.err.held(), '\n')) {
