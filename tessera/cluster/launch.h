@@ -101,6 +101,8 @@ struct JobOptions {
   // Of a front end whose programs are scripts: where the script is now, as "train.py:80", for the report of a rank that
   // hangs. It is called by another thread, and may block.
   std::function<std::string()> script_place = {};
+  // Where the script was left by an error or by its end, in the same form; "" where it was not. It does not block.
+  std::function<std::string()> script_left_at = {};
   // Where a failing rank tells the launcher whose failure it is: the open descriptor TESSERA_STATUS_FD, else the pipe
   // that is open at TESSERA_STATUS_FILE; `tessera run` sets both.
   int status_fd = -1;
