@@ -163,7 +163,9 @@ struct LaunchOptions {
   int min_ranks = 0;
   int64_t rank_timeout_ms = 60000;
   int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
-  std::string log_directory;  // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
+  // Rank R's output goes to the file rank.R in it, and once that takes no more, as where its disk is full, here, which
+  // is said; empty: here, prefixed with "[R] ".
+  std::string log_directory;
   // The ranks' reports and the launcher's go there (report/rank_report.h); empty: to the folder `report` of
   // log_directory, where there is one, else nowhere.
   std::string report_directory;

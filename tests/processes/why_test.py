@@ -85,6 +85,22 @@ class Why(unittest.TestCase):
         self.assertTrue((logs / "report" / "rank.0.json").exists())
         self.assertIn(f"tessera cluster why {logs / 'report'}", out)
 
+    def test_the_last_words_of_a_rank_are_in_its_log_also_where_its_launcher_is_killed(self):
+        logs, gate, done = (self.folder / f"{self.id()}.{name}" for name in ("logs", "gate", "done"))
+        os.mkfifo(gate)
+        job = start([TESSERA, "run", "-n", 1, "--log_dir", logs, "sh", "-c", f"echo first; read line < '{gate}'; echo last; : > '{done}'; sleep 100"])
+        log = logs / "rank.0"
+        try:
+            eventually(lambda: log.exists() and log.read_text() == "first\n", "the first words")
+            job.send_signal(signal.SIGSTOP)  # it reads no more
+            gate.write_text("go\n")
+            eventually(done.exists, "the last words")
+            self.assertEqual(log.read_text(), "first\n")
+        finally:
+            job.kill()
+            job.communicate()
+        eventually(lambda: log.read_text() == "first\nlast\n", "the last words in the log")
+
     def test_an_exception_is_named_with_its_words(self):
         code, out = self.train(["-n", 3], "--kill_rank", 2, "--kill_step", 4, "--throws")
         self.assertEqual(code, 1, out)
