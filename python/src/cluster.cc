@@ -30,6 +30,9 @@ script.py`; it joins its job at the first use of any of these functions, which w
 failed_rank: the rank with whose failure this one's began, as an IoError that tells of another rank has it; None: this one.
 
 The end of the process does it by itself: an exception, and an exit code other than 0, are failures.)");
+  sub.def(
+      "_note_left", [](nb::handle traceback) { note_left(traceback); }, "traceback"_a.none(),
+      "The script is left here, by an exception that nobody catches.");
   sub.def("_fail_end", &fail_end, "What the end of the process waited for has failed: its exit code is not 0.");
   sub.def("transport", [] { return joined_context().transport(); });
   sub.def(

@@ -142,6 +142,14 @@ std::string place_of_script() {
   return fmt::format("{} in {}", place_of(frame), nb::cast<std::string>(frame.attr("f_code").attr("co_name")));
 }
 
+std::mutex left_mutex;  // no GIL: who asks must not wait for it
+std::string left_at;
+
+std::string place_left() {
+  const std::lock_guard lock(left_mutex);
+  return left_at;
+}
+
 // An operand in the dtype that it takes beside this object.
 ops::Operand promoted(const ops::Operand& operand, nb::handle number) {
   if (operand.is_number() || !is_number(number)) return operand;
@@ -252,6 +260,7 @@ cluster::Context& joined_context() {
   if (job != nullptr) return *job;  // another thread has joined meanwhile
   auto options = cluster::job_from_environment();
   options.script_place = place_of_script;
+  options.script_left_at = place_left;
   const bool has_others = options.size > 1 || !options.scheduler.address.empty();
   if (has_others && nb::cast<bool>(nb::module_::import_("tessera._job").attr("has_place_of_parent")())) {
     throw InvalidArgument("{}", kForked);
@@ -267,6 +276,23 @@ cluster::Context& joined_context() {
   if (job->size() > 1) on_exit(end_job, nullptr);
   if (job->size() > 1) set_log_rank(job->rank());
   return *job;
+}
+
+void note_left(nb::handle traceback) {
+  std::string place;
+  try {
+    for (auto at = nb::borrow(traceback); at.is_valid() && !at.is_none(); at = nb::object(at.attr("tb_next"))) {
+      const nb::object frame = at.attr("tb_frame");
+      if (is_of_package(frame)) continue;
+      const nb::object code = frame.attr("f_code");
+      place = fmt::format("{}:{} in {}", nb::cast<std::string>(code.attr("co_filename")),
+                          nb::cast<int>(at.attr("tb_lineno")), nb::cast<std::string>(code.attr("co_name")));
+    }
+  } catch (const std::exception&) {  // a name that is no UTF-8: then nobody knows
+    place.clear();
+  }
+  const std::lock_guard lock(left_mutex);
+  left_at = std::move(place);
 }
 
 void leave(const std::string& failure, std::optional<int> failed_rank) {

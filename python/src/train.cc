@@ -12,6 +12,7 @@
 #include "python/src/keywords.h"
 #include "python/src/model_options.h"
 #include "python/src/python_model.h"
+#include "python/src/tracing.h"
 
 namespace tessera::python {
 namespace {
@@ -94,11 +95,17 @@ start as they are, and follow what is trained. See help(Model.train). Further op
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
          const nb::typed<nb::sequence, train::Callback>& callbacks, bool sink, int64_t sink_size, int num_workers) {
-        self.train(epochs, dataset, to_callbacks(callbacks),
-                   {.dataset_sink_mode = sink,
-                    .sink_size = sink_size,
-                    .num_workers = num_workers,
-                    .before_batch = raise_signals});
+        try {
+          self.train(epochs, dataset, to_callbacks(callbacks),
+                     {.dataset_sink_mode = sink,
+                      .sink_size = sink_size,
+                      .num_workers = num_workers,
+                      .before_batch = raise_signals});
+        } catch (nb::python_error& error) {
+          // No hook of Python's hears of it.
+          if (error.matches(PyExc_SystemExit)) note_left(error.traceback());
+          throw;
+        }
       },
       "num_epochs"_a, "dataset"_a, "callbacks"_a = nb::make_tuple(), "dataset_sink_mode"_a = false, "sink_size"_a = -1,
       "num_workers"_a = 1,

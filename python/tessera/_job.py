@@ -14,7 +14,9 @@ _failed_rank = None
 
 def _note_failure(kind, value, traceback):
     global _failure, _failed_rank
-    _failure, _failed_rank = f"{kind.__name__}: {value}", getattr(value, "failed_rank", None)
+    words = str(value)
+    _failure, _failed_rank = f"{kind.__name__}: {words}" if words else kind.__name__, getattr(value, "failed_rank", None)
+    _tessera.cluster._note_left(traceback)
     _previous_hook(kind, value, traceback)
     if cluster.is_initialized() and os.getpid() == _process:
         threading.Thread(target=_leave_late, daemon=True).start()

@@ -7,7 +7,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
@@ -314,6 +316,19 @@ std::string host_id_from_environment() { return read_text("TESSERA_HOST_ID"); }
 std::string report_directory_from_environment() {
   const bool is_rank = !read_text("TESSERA_STATUS_FILE").empty();
   return is_rank ? "" : read_text("TESSERA_REPORT_DIR");
+}
+
+std::string why_no_folder(const std::string& directory) {
+  std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  while (true) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    // What cannot be looked at is said when the folder is made.
+    if (std::filesystem::is_directory(status) || status.type() == std::filesystem::file_type::unknown) return "";
+    if (std::filesystem::exists(status)) return fmt::format("{} is there, and is no folder", path.string());
+    if (!path.has_relative_path()) return "";
+    path = path.parent_path();
+  }
 }
 
 int num_processes_from_environment() {

@@ -103,6 +103,8 @@ struct JobOptions {
   // Of a front end whose programs are scripts: where the script is now, as "train.py:80", for the report of a rank that
   // hangs. It is called by another thread, and may block.
   std::function<std::string()> script_place = {};
+  // Where the script was left by an error or by its end, in the same form; "" where it was not. It does not block.
+  std::function<std::string()> script_left_at = {};
   // Where a failing rank tells the launcher whose failure it is: the open descriptor TESSERA_STATUS_FD, else the pipe
   // that is open at TESSERA_STATUS_FILE; `tessera run` sets both.
   int status_fd = -1;
@@ -122,6 +124,9 @@ std::string host_id_from_environment();
 
 // TESSERA_REPORT_DIR for a launcher; "" where the launcher is itself a rank of a job, whose folder that is.
 std::string report_directory_from_environment();
+
+// Why no folder can be there, as where a file is in its place or in that of one above it; "" where it can.
+std::string why_no_folder(const std::string& directory);
 
 // How many processes the launcher has started as ranks; 1 where there is no launcher, or where it says nonsense.
 int num_processes_from_environment();
@@ -160,7 +165,9 @@ struct LaunchOptions {
   int min_ranks = 0;
   int64_t rank_timeout_ms = 60000;
   int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
-  std::string log_directory;  // rank R's output goes to the file rank.R in it; empty: here, prefixed with "[R] "
+  // Rank R's output goes to the file rank.R in it, and once that takes no more, as where its disk is full, here, which
+  // is said; empty: here, prefixed with "[R] ".
+  std::string log_directory;
   // The ranks' reports and the launcher's go there (report/rank_report.h); empty: to the folder `report` of
   // log_directory, where there is one, else nowhere.
   std::string report_directory;
@@ -184,8 +191,8 @@ struct LaunchOptions {
 // Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
 // begin anew (recovery/recovery.h); it is reported as failed when the job does not go on. Where the job is elastic, it
 // may go on without ranks of this launcher; a launcher that has none left returns 1.
-// Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse and a program that is not found, IoError
-// where descriptors or processes do not suffice.
+// Throws InvalidArgument for fewer than 1 rank, a timeout that ranks refuse, a program that is not found and a folder
+// that can be none, IoError where descriptors or processes do not suffice.
 int launch(const LaunchOptions& options);
 
 }  // namespace tessera::cluster

@@ -53,6 +53,9 @@ constexpr int64_t kMoreDroppedMs = 200;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
+// A guard, memory that is kept, and two pipes, or a pipe and a log.
+constexpr int kDescriptorsPerRank = 4;
+
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -64,8 +67,7 @@ class Launcher {
       : options_(options),
         is_threads_(options.num_thread_ranks > 0),
         program_(find_program(options.command.at(0))),
-        descriptors_(num_children(), options.log_directory.empty() ? 4 : 2,
-                     options.log_directory.empty() ? ", or use --log_dir, which takes two less for each" : ""),
+        descriptors_(num_children(), kDescriptorsPerRank),
         reports_(static_cast<size_t>(num_children())),
         activity_(reports_, static_cast<size_t>(num_children())),
         out_(options.out_fd),
@@ -85,6 +87,8 @@ class Launcher {
       } else if (!is_threads_) {
         secret_ = make_secret(comm::Secret::random().bytes());
       }
+      const bool is_beginning = !link_ || (generation_ && generation_->number <= 1);
+      if (is_beginning && next_kill_ms_ == 0) launch_reports_.forget_earlier(own_ranks());
       for (int place = 0; place < num_children() && next_kill_ms_ == 0; ++place) {
         start(place, job_id);
         take_signal();
@@ -137,6 +141,11 @@ class Launcher {
   }
   // That this launcher starts.
   int num_own_ranks() const { return is_threads_ ? options_.num_thread_ranks : options_.num_processes; }
+  std::vector<int> own_ranks() const {
+    std::vector<int> ranks;
+    for (int i = 0; i < num_own_ranks(); ++i) ranks.push_back(is_threads_ ? i : rank_of(i));
+    return ranks;
+  }
   int rank_of(int place) const { return ranks_.empty() ? place : ranks_[static_cast<size_t>(place)]; }
   // Where the rank is among the children; nullopt for one that another launcher has started.
   std::optional<int> place_of(int rank) const {
@@ -286,8 +295,8 @@ class Launcher {
       const auto found = generation_->ranks.find(node_id_of(place));
       if (found == generation_->ranks.end() || found->second == rank_of(place)) continue;
       ranks_[static_cast<size_t>(place)] = found->second;
-      if (!options_.log_directory.empty()) continue;  // its log keeps its name
       RankChild& child = children_[static_cast<size_t>(place)];
+      // Its log keeps its name.
       for (RankOutput* stream : {&child.out, &child.err}) stream->set_prefix(prefix_of(found->second));
     }
   }
@@ -373,8 +382,10 @@ class Launcher {
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
       if (child.restart_ms == 0 || now_ms() < child.restart_ms) continue;
-      // What nobody takes now waits beside that of the next process.
+      for (RankOutput* stream : {&child.out, &child.err}) has_drained(*stream);  // its last lines are known then
       note_ending(place, /*went_on=*/true);
+      launch_reports_.write(/*first_failed=*/-1, /*signal=*/"");
+      // What nobody takes now waits beside that of the next process.
       for (RankOutput* stream : {&child.out, &child.err}) {
         if (!has_passed_on(*stream)) earlier_.push_back(std::move(*stream));
       }
@@ -418,17 +429,18 @@ class Launcher {
   void start(int place, const std::string& job_id) {
     const int rank = rank_of(place);
     RankChild& child = children_[static_cast<size_t>(place)];
-    if (child.num_restarts == 0) launch_reports_.forget(rank);
     child.is_told = false;
     child.doing.clear();
     Socket out_read, out_write, err_read, err_write;
+    std::shared_ptr<RankLog> log;
+    std::tie(out_read, out_write) = make_pipe();
     if (options_.log_directory.empty()) {
-      std::tie(out_read, out_write) = make_pipe();
       std::tie(err_read, err_write) = make_pipe();
     } else {
       FileSystem::local().create_directories(options_.log_directory);
       child.log_path = join_path(options_.log_directory, fmt::format("rank.{}", rank));
-      out_write = create_log(child.log_path, child.num_restarts > 0);
+      log = std::make_shared<RankLog>(create_log(child.log_path, child.num_restarts > 0));
+      // One pipe for both, so that its lines stand in the order in which they were written.
       err_write = Socket(fcntl(out_write.fd(), F_DUPFD_CLOEXEC, 3));
     }
     // Everything that allocates happens before the fork: afterwards the child may only make system calls.
@@ -457,19 +469,29 @@ class Launcher {
     const pid_t launcher = getpid();
     const pid_t guard = fork();
     if (guard < 0) throw IoError("cannot start rank {}: {}; {}", rank, std::strerror(errno), limits_text());
-    if (guard == 0) guard_rank(launcher, report, exec_rank, &rank_start);
+    const GuardedLog guarded = log == nullptr ? GuardedLog{} : GuardedLog{.pipe = out_read.fd(), .log = log->fd()};
+    if (guard == 0) guard_rank(launcher, report, guarded, exec_rank, &rank_start);
     child.guard = guard;
     child.is_running = true;
     child.kill_ms = 0;
     ++num_running_;
     child.guard_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, guard, 0)));
     if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
-    if (out_read) {
-      const std::string prefix = is_threads_ ? "" : prefix_of(rank);
-      child.out = RankOutput(std::move(out_read), out_, prefix, &child.last_lines, /*holds_errors=*/false);
+    const std::string prefix = is_threads_ ? "" : prefix_of(rank);
+    child.out = RankOutput(std::move(out_read), out_, prefix, &child.last_lines, /*holds_errors=*/false);
+    if (log != nullptr) {
+      child.out.set_log(std::move(log), [this, path = child.log_path](int error) { say_log_is_full(path, error); });
+    } else {
       // Threads of one process say by themselves what several of them have to say.
       child.err = RankOutput(std::move(err_read), err(), prefix, &child.last_lines, !is_threads_);
     }
+  }
+
+  // Once for all ranks: the disk is the same.
+  void say_log_is_full(const std::string& path, int error) {
+    if (std::exchange(has_said_full_, true)) return;
+    say(fmt::format("cannot write {}: {}; what does not go there is printed here from now on", path,
+                    std::strerror(error)));
   }
 
   void step(bool may_wait) {
@@ -687,16 +709,12 @@ class Launcher {
   // What its reports are to say of the latest process of a rank, or of ranks that are its threads.
   void note_ending(int place, bool went_on) {
     const auto index = static_cast<size_t>(place);
-    RankChild& child = children_[index];
-    try {
-      read_last_lines(child);
-    } catch (const IoError&) {  // somebody has removed its log
-    }
+    const RankChild& child = children_[index];
     RankEnding ending = ending_of(rank_of(place), reports_[index].rank_pid, child.status, how_ended(index));
     ending.time_ms = child.ended_at_ms;
     ending.is_told = child.is_told;
     ending.went_on = went_on;
-    ending.generation = went_on ? child.after : 0;
+    ending.generation = went_on ? child.after : link_ ? link_->client().generation().number : 0;
     ending.doing = child.doing;
     ending.last_lines.assign(child.last_lines.begin(), child.last_lines.end());
     for (const std::string_view line : split(child.err.held(), '\n')) {
@@ -816,6 +834,7 @@ class Launcher {
   int end_signal_ = 0;
   int64_t next_kill_ms_ = 0;
   bool was_told_ = false;
+  bool has_said_full_ = false;
 };
 
 }  // namespace
@@ -856,6 +875,10 @@ int launch(const LaunchOptions& options) {
                           options.scheduler.empty() ? "" : "; with --join the scheduler says how often");
   }
   if (!options.transport.empty()) parse_transport_kind(options.transport);
+  for (const std::string& directory : {options.log_directory, options.report_directory}) {
+    const std::string why = directory.empty() ? "" : why_no_folder(directory);
+    if (!why.empty()) throw InvalidArgument("tessera run: the folder \"{}\" cannot be: {}", directory, why);
+  }
   open_standard_descriptors();
   return Launcher(options).run();
 }

@@ -203,6 +203,7 @@ class ProcessMembership final : public Membership {
     close();
   }
   comm::RankProgress* progress() override { return &job_->notes_of(rank_)->progress(); }
+  void on_asked(std::function<void()> asked) override { client_.on_asked(std::move(asked)); }
 
  private:
   // After its last word a rank has nothing to hear. The threads that seal and read frames must not meet the end of the
@@ -256,6 +257,7 @@ WatchOptions watch_options(const JobOptions& options, const std::string& job_id,
           .timeout_ms = options.timeout_ms,
           .num_servers = options.num_servers,
           .script_place = options.script_place,
+          .script_left_at = options.script_left_at,
           .on_look = extras.on_look};
 }
 

@@ -68,7 +68,9 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
   const auto world = std::make_shared<comm::InProcessWorld>(
       num_ranks, comm::WaitOptions{.timeout_ms = options.timeout_ms, .spin = cores >= num_ranks}, options.link);
   const std::shared_ptr<comm::JobState> job(world, &world->job());
-  job->set_late_report([&state = world->job()](const comm::LongWait& wait) {
+  std::optional<RankWatch> watch;
+  job->set_late_report([&state = world->job(), &watch](const comm::LongWait& wait) {
+    if (watch) watch->note_asked();
     std::map<int, std::string> doing;
     for (const int rank : wait.ranks) doing[rank] = doing_of(state, rank, wait.place);
     report_late(wait, state.size(), doing);
@@ -76,7 +78,6 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
 
   std::vector<int> all_ranks(static_cast<size_t>(num_ranks));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
-  std::optional<RankWatch> watch;
   if (options.is_watched) {
     watch.emplace(job, all_ranks,
                   WatchOptions{.directory = options.report_directory,
@@ -139,6 +140,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
         code = kExitTerminated;
       }
       if (code == 0 || is_terminated) {
+        if (watch) watch->note_end(rank);
         context.finish();
       } else {
         context.abort(words_of_exit(code));

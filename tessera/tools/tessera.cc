@@ -31,6 +31,14 @@ constexpr const char* kVersion = TESSERA_VERSION;
 // The longest wait for another rank.
 constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
 
+// Where the folder that the option names can be none.
+void refuse_no_folder(const char* option, const std::string& directory) {
+  if (directory.empty()) return;
+  const std::string why = cluster::why_no_folder(directory);
+  if (!why.empty())
+    throw tools::UsageError("{} {}: {}: name a folder, or one that is to be made", option, directory, why);
+}
+
 void add_run(CLI::App& app, int& exit_code) {
   static cluster::LaunchOptions options;
   static double timeout_s = 0;
@@ -109,7 +117,12 @@ void add_run(CLI::App& app, int& exit_code) {
                    options.num_servers, options.num_servers == 1 ? "s" : "");
     }
     (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
-    if (options.report_directory.empty()) options.report_directory = cluster::report_directory_from_environment();
+    refuse_no_folder("--log_dir", options.log_directory);
+    refuse_no_folder("--report_dir", options.report_directory);
+    if (options.report_directory.empty()) {
+      options.report_directory = cluster::report_directory_from_environment();
+      refuse_no_folder("TESSERA_REPORT_DIR", options.report_directory);
+    }
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     options.rank_timeout_ms = tools::milliseconds_of(rank_timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {

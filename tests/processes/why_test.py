@@ -4,13 +4,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import threading
 import time
 import unittest
 from pathlib import Path
 
-from recovery_test import BIN, JOB, RESNET, TESSERA, eventually, ranks_of, rest_of, run, start
+from recovery_test import BIN, JOB, RESNET, TESSERA, environment, eventually, free_port, ranks_of, rest_of, run, start
 
 PROGRAM = BIN / "rank_program"
 TIMEOUT_S = 3
@@ -84,6 +85,22 @@ class Why(unittest.TestCase):
         self.assertTrue((logs / "report" / "rank.0.json").exists())
         self.assertIn(f"tessera cluster why {logs / 'report'}", out)
 
+    def test_the_last_words_of_a_rank_are_in_its_log_also_where_its_launcher_is_killed(self):
+        logs, gate, done = (self.folder / f"{self.id()}.{name}" for name in ("logs", "gate", "done"))
+        os.mkfifo(gate)
+        job = start([TESSERA, "run", "-n", 1, "--log_dir", logs, "sh", "-c", f"echo first; read line < '{gate}'; echo last; : > '{done}'; sleep 100"])
+        log = logs / "rank.0"
+        try:
+            eventually(lambda: log.exists() and log.read_text() == "first\n", "the first words")
+            job.send_signal(signal.SIGSTOP)  # it reads no more
+            gate.write_text("go\n")
+            eventually(done.exists, "the last words")
+            self.assertEqual(log.read_text(), "first\n")
+        finally:
+            job.kill()
+            job.communicate()
+        eventually(lambda: log.read_text() == "first\nlast\n", "the last words in the log")
+
     def test_an_exception_is_named_with_its_words(self):
         code, out = self.train(["-n", 3], "--kill_rank", 2, "--kill_step", 4, "--throws")
         self.assertEqual(code, 1, out)
@@ -132,6 +149,14 @@ class Why(unittest.TestCase):
         self.assertEqual(verdict["kind"], "different calls")
         self.assertIn(2, verdict["ranks"])
 
+    def test_a_rank_that_ends_before_a_call_of_the_others_is_named(self):
+        for launcher in (["-n", 3], ["--threads", 3]):
+            with self.subTest(launcher=launcher):
+                code, out = run([TESSERA, "run", *launcher, *self.run_options, PROGRAM, "leave", 1])
+                self.assertEqual(code, 1, out)
+                self.assert_guilty("different calls", [1], r"^the ranks did not make the same calls: rank 1 \(\S+, pid \d+\) had ended with exit code 0; "
+                                   r"ranks 0, 2 waited for it in barrier", out=out)
+
     def test_a_loss_that_is_not_finite_names_the_operator(self):
         code, out = self.train(["-n", 2], "--learning_rate", "1e30")
         self.assertEqual(code, 1, out)
@@ -146,6 +171,78 @@ class Why(unittest.TestCase):
         verdict = self.why()["verdict"]
         self.assertEqual((verdict["kind"], verdict["ranks"]), ("slow", []), verdict)
         self.assertIn("no rank has failed; rank 0 has warned: rank 1 is slow", verdict["text"])
+
+    def test_who_shares_the_folder_of_a_job_that_runs_removes_nothing_of_it(self):
+        port = free_port()
+        begun = []
+
+        def begin(*command):
+            output = open(self.folder / f"{self.id()}.{len(begun)}", "w+", encoding="utf-8")
+            self.addCleanup(output.close)
+            begun.append(subprocess.Popen([str(word) for word in (TESSERA, *command)], env=environment(), stdout=output, stderr=subprocess.STDOUT))
+            return begun[-1], lambda: Path(output.name).read_text()
+
+        def launch(name):
+            return begin("run", "--join", f"127.0.0.1:{port}", "--node_id", name, "-n", 1, *self.run_options, JOB, "--data_path", self.data, "--epochs", 100000,
+                         "--steps", 3)
+
+        try:
+            _, scheduler_said = begin("scheduler", "--workers", 2, "--port", port, "--min_ranks", 1, "--rank_timeout", 1)
+            _, first_said = launch("a")
+            second, _ = launch("b")
+            eventually(lambda: "loss 2 " in first_said(), "the first steps")
+            second.send_signal(signal.SIGINT)  # it leaves, and writes how
+            second.wait(60)
+            left = {file.name for file in self.reports.iterdir() if file.name.startswith("launcher.")}
+            self.assertEqual(len(left), 1, left)
+            eventually(lambda: "generation 2 begins: 1 rank" in scheduler_said(), "the job goes on")
+            launch("c")
+            eventually(lambda: "generation 3 begins: 2 ranks" in scheduler_said(), "the newcomer is taken in")
+            self.assertLessEqual(left, {file.name for file in self.reports.iterdir()})
+        finally:
+            for process in reversed(begun):
+                process.kill()
+                process.wait()
+
+    def test_a_loss_that_was_survived_is_not_blamed_for_a_later_end(self):
+        once = self.folder / f"{self.id()}.once"
+        job = start([TESSERA, "run", "-n", 3, "--max_restarts", 3, *self.run_options, JOB, "--data_path", self.data, "--epochs", 100000, "--kill_rank", 2,
+                     "--kill_step", 3, "--kill_once", once])
+        try:
+            for line in job.stdout:
+                if "loss 8 " in line:
+                    break
+            self.assertIn("; the job went on", self.why()["verdict"]["text"])
+            job.send_signal(signal.SIGINT)
+            out = rest_of(job)
+        finally:
+            job.kill()
+            job.wait()
+        self.assertRegex(out, r"tessera run: why: SIGINT ended the job: no rank has failed; rank 2 \(\S+, pid \d+\) was lost \(killed by signal SIGKILL\), and the job went on")
+
+    def test_who_is_waited_for_says_what_it_does_before_it_would_by_itself(self):
+        job = start([TESSERA, "run", "-n", 2, "--report_dir", self.reports, "--timeout", 60, JOB, "--data_path", self.data, "--kill_rank", 1,
+                     "--kill_step", 3, "--hangs"])
+        reader = threading.Thread(target=job.stdout.read)
+        reader.start()
+        try:
+            def is_waited_for():
+                report = self.reports / "rank.0.json"
+                said = json.loads(report.read_text()) if report.exists() else {}
+                return said.get("event") == "waits" and said["step"] == 3
+            eventually(is_waited_for, "the report of the rank that waits", limit_s=40)
+
+            # Asked at any time from here on, nobody is said to have been stopped.
+            def is_known():
+                verdict = self.why()["verdict"]
+                self.assertIn(verdict["kind"], ("waits", "stands still"), verdict)
+                self.assertEqual(verdict["ranks"], [1])
+                return verdict["kind"] == "stands still"
+            eventually(is_known, "what the rank does", limit_s=4)
+        finally:
+            job.kill()
+            job.wait()
+            reader.join()
 
     def test_a_job_that_stands_still_can_be_asked_while_it_runs(self):
         job = start([TESSERA, "run", "-n", 2, "--report_dir", self.reports, "--timeout", 30, JOB, "--data_path", self.data, "--kill_rank", 1,

@@ -818,8 +818,47 @@ TEST(Run, TooManyRanksForTheDescriptorsAreRefused) {
   EXPECT_EQ(refusal.code, 1);
   EXPECT_EQ(refusal.text,
             "error: tessera run: 100 ranks need 464 file descriptors of the launcher, 256 are allowed (ulimit -Hn): "
-            "start fewer ranks, or use --log_dir, which takes two less for each\n");
+            "start fewer ranks\n");
   EXPECT_EQ(refused_with_code("ulimit -S -n 64; " + kCommand + "run -n 30 true").code, 0);
+}
+
+TEST(Run, AFolderThatCanBeNoneIsRefusedBeforeAnythingIsStarted) {
+  const auto file = scratch("no_folder");
+  const auto started = scratch("started");
+  std::filesystem::remove(started);
+  std::ofstream(file) << "of the user";
+  const std::string program = " touch " + started.string();
+  for (const std::string& path : {file.string(), (file / "below").string()}) {
+    const std::string why =
+        path + ": " + file.string() + " is there, and is no folder: name a folder, or one that is to be made\n";
+    for (const char* option : {"--report_dir", "--log_dir"}) {
+      const Refusal refusal = refused_with_code(kCommand + "run " + option + " " + path + program);
+      EXPECT_EQ(refusal.code, 2);
+      EXPECT_EQ(refusal.text, fmt::format("error: {} {}", option, why));
+    }
+    const Refusal refusal = refused_with_code("TESSERA_REPORT_DIR=" + path + " " + kCommand + "run" + program);
+    EXPECT_EQ(refusal.code, 2);
+    EXPECT_EQ(refusal.text, "error: TESSERA_REPORT_DIR " + why);
+  }
+  EXPECT_FALSE(std::filesystem::exists(started));
+  std::filesystem::remove(file);
+}
+
+TEST(Run, WhatALogDoesNotTakeIsPrintedAndThatIsSaidOnce) {
+  const auto folder = scratch("short_logs");
+  std::filesystem::remove_all(folder);
+  // A limit of files stands for a disk that is full.
+  const Refusal said = refused_with_code("ulimit -f 4; " + kCommand + "run -n 2 --log_dir " + folder.string() +
+                                         " sh -c 'i=0; while [ $i -lt 900 ]; do echo line $i; i=$((i+1)); done'");
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_THAT(said.text, testing::AllOf(testing::HasSubstr("[0] line 899\n"), testing::HasSubstr("[1] line 899\n"),
+                                        testing::Not(testing::HasSubstr("] line 0\n"))));
+  const std::string full = ": File too large; what does not go there is printed here from now on\n";
+  const size_t first = said.text.find(full);
+  EXPECT_NE(first, std::string::npos) << said.text;
+  EXPECT_EQ(said.text.find(full, first + 1), std::string::npos) << said.text;
+  EXPECT_EQ(FileSystem::local().read_text((folder / "rank.0").string()).substr(0, 7), "line 0\n");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {

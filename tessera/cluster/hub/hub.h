@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,6 +72,7 @@ class HubClient final : public comm::Store, public Membership {
   // Returns when the other ranks have been told.
   void announce_failure(int origin, const std::string& message) override;
   void finish() override;
+  void on_asked(std::function<void()> asked) override;
   // Nothing is heard and told from here on. Not to be called by two threads at a time.
   void close();
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -186,6 +187,7 @@ struct HubClient::Impl {
       case FrameKind::kAllEnded: all_ended = true; return job->end();
       case FrameKind::kAsk: {
         const RankText question = parse_rank_text(frame.body, options.size);
+        if (asked) asked();
         return send(FrameKind::kAnswer,
                     join_fields({std::to_string(question.rank), doing_of(*job, rank, question.text)}));
       }
@@ -238,6 +240,7 @@ struct HubClient::Impl {
   std::map<int, std::string> answers;  // by rank
   std::vector<std::string> hosts;
   std::string refusal;
+  std::function<void()> asked;
   bool has_joined = false;
   bool all_ended = false;
   bool is_closed = false;
@@ -330,6 +333,11 @@ void HubClient::announce_failure(int origin, const std::string& message) {
   impl_->send(FrameKind::kFail, join_fields({std::to_string(origin), message.substr(0, kMaxMessage)}));
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait_for(lock, kEchoLimit, [&] { return impl_->failure_heard || impl_->is_closed; });
+}
+
+void HubClient::on_asked(std::function<void()> asked) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->asked = std::move(asked);
 }
 
 void HubClient::close() { impl_->close(); }

@@ -4,11 +4,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <fstream>
 #include <string_view>
 
-#include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/ranks/exit_codes.h"
@@ -77,29 +75,14 @@ int64_t num_out_of_memory() {
   return 0;
 }
 
-void read_last_lines(RankChild& child) {
-  if (child.log_path.empty()) return;
-  child.last_lines.clear();
-  const auto file = FileSystem::local().open(child.log_path);
-  const auto bytes = file->bytes();
-  const size_t length = std::min<size_t>(bytes.size(), 8192);
-  const std::string_view tail(reinterpret_cast<const char*>(bytes.data()) + bytes.size() - length, length);
-  for (const std::string_view line : split(tail, '\n')) {
-    if (trim(line).empty()) continue;
-    child.last_lines.emplace_back(trim(line));
-    if (child.last_lines.size() > kLastLines) child.last_lines.pop_front();
-  }
-}
-
 bool is_usage_error(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage; }
 
 int report_failure(const FailedJob& job, LauncherOutput& err) {
   const RankErrors errors = print_errors(job, err);
-  RankChild& child = job.children[static_cast<size_t>(job.failed_place)];
+  const RankChild& child = job.children[static_cast<size_t>(job.failed_place)];
   const RankErrors::Entry* printed = errors.of_rank(job.failed_rank);
   const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{job.failed_rank};
   std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, job.num_ranks), job.how);
-  read_last_lines(child);
   if (printed != nullptr) {
     text += "\n";
   } else if (!child.last_lines.empty()) {

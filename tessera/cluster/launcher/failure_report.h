@@ -26,8 +26,6 @@ std::string how_ended(int start_error, int status, bool is_out_of_memory);
 // How many processes the system has killed for want of memory since it started, its own or that of a control group; 0
 // where it does not say.
 int64_t num_out_of_memory();
-// The last lines of the rank's log, where it has one, become those that are remembered of it.
-void read_last_lines(RankChild& child);
 // Its command line is wrong, and stays so.
 bool is_usage_error(int status);
 

@@ -99,9 +99,23 @@ pid_t reap(int& status) {
   return pid;
 }
 
+void close_all_but(const GuardedLog& log) {
+  if (log.pipe < 0) {
+    close_range(0, ~0U, 0);
+    return;
+  }
+  // Those of a launcher are no standard descriptors.
+  const auto first = static_cast<unsigned>(log.pipe < log.log ? log.pipe : log.log);
+  const auto second = static_cast<unsigned>(log.pipe < log.log ? log.log : log.pipe);
+  close_range(0, first - 1, 0);
+  if (second > first + 1) close_range(first + 1, second - 1, 0);
+  close_range(second + 1, ~0U, 0);
+}
+
 class Guard {
  public:
-  Guard(GuardReport& report, pid_t launcher, pid_t rank) : report_(report), launcher_(launcher), rank_(rank) {}
+  Guard(GuardReport& report, const GuardedLog& log, pid_t launcher, pid_t rank)
+      : report_(report), log_(log), launcher_(launcher), rank_(rank) {}
 
   [[noreturn]] void watch(const sigset_t& signals) {
     while (true) {
@@ -142,11 +156,22 @@ class Guard {
       kill_children();
       sigtimedwait(&child_signal, nullptr, &kPause);
     }
+    if (getppid() != launcher_) save_rest();
     report_.has_ended = true;
     _exit(0);
   }
 
+  // Nobody writes any more, so this ends.
+  void save_rest() const {
+    char buffer[4096];
+    ssize_t count;
+    while (log_.pipe >= 0 && (count = read(log_.pipe, buffer, sizeof(buffer))) > 0) {
+      if (write(log_.log, buffer, static_cast<size_t>(count)) != count) return;
+    }
+  }
+
   GuardReport& report_;
+  GuardedLog log_;
   pid_t launcher_;
   pid_t rank_;
   bool has_rank_ended_ = false;
@@ -154,7 +179,7 @@ class Guard {
 
 }  // namespace
 
-void guard_rank(pid_t launcher, GuardReport& report, void (*exec_rank)(void*), void* argument) {
+void guard_rank(pid_t launcher, GuardReport& report, const GuardedLog& log, void (*exec_rank)(void*), void* argument) {
   setpgid(0, 0);
   // Not the launcher's name: who kills all processes of that name must not take the guards with it.
   prctl(PR_SET_NAME, "rank-guard");
@@ -188,8 +213,8 @@ void guard_rank(pid_t launcher, GuardReport& report, void (*exec_rank)(void*), v
   setpgid(rank, rank);  // whichever of the two comes first
   report.rank_pid = rank;
   // The rank's outputs end with it, not with us.
-  close_range(0, ~0U, 0);
-  Guard(report, launcher, rank).watch(signals);
+  close_all_but(log);
+  Guard(report, log, launcher, rank).watch(signals);
 }
 
 }  // namespace tessera::cluster

@@ -24,9 +24,17 @@ inline constexpr int kPassedSignals[] = {1 /*SIGHUP*/, 2 /*SIGINT*/, 15 /*SIGTER
 // ... and on this one it kills the rank and all that it has started, and ends.
 inline constexpr int kEndAllSignal = 10 /*SIGUSR1*/;
 
+// Where the launcher reads what the rank writes, and the rank's log into which it writes that; -1: the rank has no log.
+struct GuardedLog {
+  int pipe = -1;
+  int log = -1;
+};
+
 // Calls `exec_rank`, which does not return, in a new process that is the rank, and watches over it until it has ended.
 // It is called in a process that was forked for it by `launcher`; makes system calls only, since other threads of the
-// launcher may have held locks. Never returns.
-[[noreturn]] void guard_rank(pid_t launcher, GuardReport& report, void (*exec_rank)(void*), void* argument);
+// launcher may have held locks. What a launcher that is gone has not read of the rank's last words goes to the log.
+// Never returns.
+[[noreturn]] void guard_rank(pid_t launcher, GuardReport& report, const GuardedLog& log, void (*exec_rank)(void*),
+                             void* argument);
 
 }  // namespace tessera::cluster

@@ -12,6 +12,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/cluster/report/why.h"
 
@@ -26,6 +27,19 @@ void remove_quietly(const std::string& path) {
   }
 }
 
+// When a launcher's report was written; the beginning of all time where the file is none.
+int64_t written_ms(const std::string& path) {
+  try {
+    return parse_launcher_report(
+               read_text_file(
+                   FileSystem::local(), path,
+                   {.name = "report", .max_bytes = kMaxLauncherReportBytes, .remedy = "no report is that large"}))
+        .time_ms;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
 LaunchReports::LaunchReports(const std::string& directory, const std::string& host) {
@@ -34,20 +48,26 @@ LaunchReports::LaunchReports(const std::string& directory, const std::string& ho
   report_.began_ms = Clock::system().wall_ms();
   if (directory.empty()) return;
   directory_ = std::filesystem::absolute(directory).string();
-  if (!FileSystem::local().is_directory(directory_)) return;
+}
+
+void LaunchReports::forget_earlier(const std::vector<int>& ranks) {
+  if (directory_.empty() || !FileSystem::local().is_directory(directory_)) return;
+  for (const int rank : ranks) remove_quietly(join_path(directory_, rank_report_name(rank)));
   std::string own = launcher_report_name(report_.host, 0);
   own.resize(own.size() - std::string_view("0.json").size());
   try {
     for (const std::string& name : FileSystem::local().list(directory_)) {
-      if (name.starts_with(own) && name.ends_with(".json")) remove_quietly(join_path(directory_, name));
+      // A host whose name begins like this one's has a dot where its process's number is here.
+      const bool is_of_host = name.starts_with(own) && name.ends_with(".json") &&
+                              name.find('.', own.size()) == name.size() - std::string_view(".json").size();
+      if (!is_of_host) continue;
+      // Of this job is what another launcher of this host has written since this one began.
+      const std::string path = join_path(directory_, name);
+      if (written_ms(path) < report_.began_ms) remove_quietly(path);
     }
   } catch (const IoError& error) {
     log_warning("{}", error.what());
   }
-}
-
-void LaunchReports::forget(int rank) {
-  if (!directory_.empty()) remove_quietly(join_path(directory_, rank_report_name(rank)));
 }
 
 void LaunchReports::add(RankEnding ending) {
@@ -74,7 +94,7 @@ void LaunchReports::write(int first_failed, const std::string& signal) {
 std::string LaunchReports::words() const {
   if (directory_.empty()) return "";
   try {
-    const Verdict verdict = find_verdict(read_job_report(FileSystem::local(), directory_));
+    const Verdict verdict = find_verdict(read_job_report(FileSystem::local(), directory_, &report_));
     return fmt::format("tessera run: why: {}\ntessera run: tessera cluster why {} has more\n", verdict.text,
                        directory_);
   } catch (const Error& error) {

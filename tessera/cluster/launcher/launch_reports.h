@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/cluster/report/rank_report.h"
 
@@ -11,18 +12,20 @@ namespace tessera::cluster {
 
 class LaunchReports {
  public:
-  // The folder of the reports; "": there are none. What an earlier launcher of this host has left there is removed.
+  // The folder of the reports; "": there are none.
   LaunchReports(const std::string& directory, const std::string& host);
 
   // As ranks need it, which may work in other folders.
   const std::string& directory() const { return directory_; }
-  // A rank is about to be started: what an earlier job has left of it is removed.
-  void forget(int rank);
+  // What an earlier job has left there of launchers of this host and of these ranks, which are about to be started, is
+  // removed. To be called where the job begins with them: in one that ran before they came, other launchers have
+  // written what it is like, and nothing is removed.
+  void forget_earlier(const std::vector<int>& ranks);
   void add(RankEnding ending);
   // Writes the launcher's report. `first_failed`: -1 where no rank has failed; `signal`: "" where none has ended the
   // job. What fails is logged.
   void write(int first_failed, const std::string& signal);
-  // Who is guilty, as lines of the launcher; "" where nothing can be said.
+  // Who is guilty, as lines of the launcher, also where its report could not be written; "" where nothing can be said.
   std::string words() const;
 
  private:

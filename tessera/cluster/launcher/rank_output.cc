@@ -50,6 +50,11 @@ RankOutput::RankOutput(Socket source, LauncherOutput& target, std::string prefix
   fcntl(source_.fd(), F_SETFL, fcntl(source_.fd(), F_GETFL) | O_NONBLOCK);
 }
 
+void RankOutput::set_log(std::shared_ptr<RankLog> log, std::function<void(int error)> on_full) {
+  log_ = std::move(log);
+  on_full_ = std::move(on_full);
+}
+
 bool RankOutput::drain() {
   if (!source_) return true;
   if (is_held_up()) return false;
@@ -98,8 +103,18 @@ void RankOutput::take_line(size_t length) {
   if (held_.size() > kMaxHeld || ++num_held_ > kMaxHeldLines) release();
 }
 
+bool RankOutput::write_log(const std::string& line) {
+  if (log_ == nullptr) return false;
+  log_->output().write(line);
+  const int error = log_->output().error();
+  if (error == 0) return true;
+  log_ = nullptr;
+  on_full_(error);
+  return false;
+}
+
 void RankOutput::pass_line(const std::string& line) {
-  target_->write(prefix_ + line);
+  if (!write_log(line)) target_->write(prefix_ + line);
   last_lines_->push_back(std::string(trim(line)));
   if (last_lines_->size() > kLastLines) last_lines_->pop_front();
 }

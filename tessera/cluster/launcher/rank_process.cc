@@ -40,6 +40,7 @@ Socket make_kept_memory() {
 }
 
 Socket create_log(const std::string& path, bool goes_on) {
+  make_file_size_limit_an_error();
   Socket file(open(
       path.c_str(),
       O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644));
@@ -50,7 +51,7 @@ Socket create_log(const std::string& path, bool goes_on) {
                 is_no_file ? "there is a link, pipe or device of that name" : std::strerror(errno));
 }
 
-DescriptorLimit::DescriptorLimit(int num_ranks, int per_rank, std::string_view way_out) {
+DescriptorLimit::DescriptorLimit(int num_ranks, int per_rank) {
   constexpr rlim_t kOthers = 64;
   getrlimit(RLIMIT_NOFILE, &before_);
   const rlim_t needed = static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers;
@@ -58,8 +59,8 @@ DescriptorLimit::DescriptorLimit(int num_ranks, int per_rank, std::string_view w
   if (needed > before_.rlim_max) {
     throw IoError(
         "tessera run: {} ranks need {} file descriptors of the launcher, {} are allowed (ulimit -Hn): start fewer "
-        "ranks{}",
-        num_ranks, needed, before_.rlim_max, way_out);
+        "ranks",
+        num_ranks, needed, before_.rlim_max);
   }
   rlimit raised = before_;
   raised.rlim_cur = needed;

@@ -30,8 +30,8 @@ void open_standard_descriptors();
 // more. The old limit returns with the end of it.
 class DescriptorLimit {
  public:
-  // Throws IoError where the system allows fewer; `way_out` ends what it says.
-  DescriptorLimit(int num_ranks, int per_rank, std::string_view way_out);
+  // Throws IoError where the system allows fewer.
+  DescriptorLimit(int num_ranks, int per_rank);
   ~DescriptorLimit() { restore(); }
   DescriptorLimit(const DescriptorLimit&) = delete;
   DescriptorLimit& operator=(const DescriptorLimit&) = delete;

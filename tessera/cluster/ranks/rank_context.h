@@ -2,6 +2,7 @@
 // other about their ends.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,9 @@ class Membership {
   virtual void report_step(int64_t /*step*/) {}
   virtual comm::RankProgress* progress() { return nullptr; }
   virtual void write_report(int /*origin*/, const std::string& /*message*/) {}
+  // From now on `asked` is called, by any thread, when another rank that waits long asks what this one does. It must
+  // not block, nor call this object. An empty one: nothing is called any more.
+  virtual void on_asked(std::function<void()> /*asked*/) {}
 };
 
 // Ranks of one process share the JobState itself.

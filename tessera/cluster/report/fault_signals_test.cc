@@ -6,8 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include "tessera/cluster/report/rank_report.h"
 #include "tessera/cluster/report/rank_watch.h"
@@ -22,9 +26,12 @@ struct Ended {
   std::optional<RankReport> report;
 };
 
+std::string folder_of(pid_t parent) { return testing::TempDir() + "tessera_watch_" + std::to_string(parent); }
+
 // A process that is in the third piece of step 3 when it does this.
-Ended process_that(const std::function<void()>& act) {
-  const std::string folder = testing::TempDir() + "tessera_watch_" + std::to_string(getpid());
+Ended process_that(const std::function<void()>& act, const std::function<std::string()>& script_place = {},
+                   int64_t timeout_ms = 30'000) {
+  const std::string folder = folder_of(getpid());
   std::filesystem::remove_all(folder);
   const pid_t child = fork();
   if (child == 0) {
@@ -35,6 +42,8 @@ Ended process_that(const std::function<void()>& act) {
     WatchOptions options;
     options.directory = folder;
     options.host = "node1";
+    options.script_place = script_place;
+    options.timeout_ms = timeout_ms;
     const RankWatch watch(job, {0}, options);
     const ThreePieces pieces;
     comm::RankProgress& progress = job->notes_of(0)->progress();
@@ -85,6 +94,24 @@ TEST(FaultSignals, SigtermIsReportedAndEndsTheProcess) {
   ASSERT_TRUE(ended.report);
   EXPECT_EQ(ended.report->event, ReportEvent::kToldToEnd);
   EXPECT_EQ(ended.report->doing, "piece 2");
+}
+
+TEST(FaultSignals, WhatWasKnownOfARankThatHangsIsKeptWhenItIsToldToEnd) {
+  // The script answers once: in the signal's handler it cannot.
+  const auto answers = std::make_shared<std::atomic<int>>(0);
+  const auto place = [answers] { return answers->fetch_add(1) == 0 ? std::string("train.py:80 in step_end") : ""; };
+  const Ended ended = process_that(
+      [] {
+        const std::string path = folder_of(getppid()) + "/rank.0.json";
+        while (!std::filesystem::exists(path)) std::this_thread::yield();
+        raise(SIGTERM);
+      },
+      place, /*timeout_ms=*/3000);
+  EXPECT_TRUE(was_ended_by(ended, SIGTERM));
+  ASSERT_TRUE(ended.report);
+  EXPECT_EQ(ended.report->event, ReportEvent::kToldToEnd);
+  EXPECT_EQ(ended.report->script, "train.py:80 in step_end");
+  EXPECT_EQ(ended.report->signal, "SIGTERM");
 }
 
 TEST(FaultSignals, ATrainingThatSavesIsAskedToEndAsBefore) {

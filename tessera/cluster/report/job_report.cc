@@ -30,6 +30,20 @@ void read_one(FileSystem& files, const std::string& directory, const std::string
   }
 }
 
+// The generation in which the job has ended, as launchers say for whom it did not end well, and that had not ended
+// before `time_ms`, as those of an earlier job have; 0 where none does.
+uint64_t generation_of_end(const std::vector<LauncherReport>& launchers, int64_t time_ms) {
+  uint64_t last = 0;
+  for (const LauncherReport& launcher : launchers) {
+    const bool has_ended_well = launcher.first_failed < 0 && launcher.signal.empty();
+    if (has_ended_well || launcher.time_ms < time_ms) continue;
+    for (const RankEnding& ending : launcher.endings) {
+      if (!ending.went_on) last = std::max(last, ending.generation);
+    }
+  }
+  return last;
+}
+
 }  // namespace
 
 int JobReport::size() const {
@@ -80,6 +94,16 @@ void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
     if (is_older) report.left_out.push_back(rank_report_name(one.rank) + ": it is older than its launcher");
     return is_older;
   });
+  // What the job has got over is none of its end.
+  std::erase_if(ranks, [&](const RankReport& one) {
+    const uint64_t last = generation_of_end(report.launchers, one.time_ms);
+    const bool is_survived = one.generation > 0 && one.generation < last;
+    if (is_survived) {
+      report.left_out.push_back(fmt::format("{}: it is of generation {}, the job has ended in generation {}",
+                                            rank_report_name(one.rank), one.generation, last));
+    }
+    return is_survived;
+  });
   const auto newest = std::ranges::max_element(ranks, {}, &RankReport::time_ms);
   if (newest == ranks.end()) return;
   const RankReport like = *newest;
@@ -110,10 +134,11 @@ void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
   report.index_endings();
 }
 
-JobReport read_job_report(FileSystem& files, const std::string& directory) {
+JobReport read_job_report(FileSystem& files, const std::string& directory, const LauncherReport* own) {
   JobReport report;
   std::vector<RankReport> ranks;
-  std::vector<std::string> names = files.list(directory);
+  std::vector<std::string> names;
+  if (own == nullptr || files.is_directory(directory)) names = files.list(directory);
   std::erase_if(names, [](const auto& name) { return !is_report(name, "rank.") && !is_report(name, "launcher."); });
   if (names.size() > kMaxFiles) {
     report.left_out.push_back(fmt::format("{} files that are named as reports: more than a job has", names.size()));
@@ -131,6 +156,8 @@ JobReport read_job_report(FileSystem& files, const std::string& directory) {
       ranks.push_back(std::move(one));
     });
   }
+  const auto is_own = [own](const LauncherReport& one) { return one.host == own->host && one.pid == own->pid; };
+  if (own != nullptr && std::ranges::none_of(report.launchers, is_own)) report.launchers.push_back(*own);
   keep_newest_job(report, std::move(ranks));
   if (report.ranks.empty() && report.launchers.empty()) {
     std::string why =

@@ -35,10 +35,12 @@ class JobReport {
 };
 
 // Reads the reports in a folder. A file that is none, is damaged, or is of another job or an earlier generation than
-// the newest one, is left out. Throws IoError where the folder cannot be listed, InvalidArgument where it has no
-// report.
-JobReport read_job_report(FileSystem& files, const std::string& directory);
-// Takes these reports of ranks, but for those that are not of the newest one's job; launchers are there already.
+// the newest one, is left out. `own`: a launcher's report that counts also where its file could not be written; then a
+// folder that cannot be listed is an empty one. Throws IoError where the folder cannot be listed, InvalidArgument where
+// it has no report.
+JobReport read_job_report(FileSystem& files, const std::string& directory, const LauncherReport* own = nullptr);
+// Takes these reports of ranks, but for those that are not of the newest one's job, or are of a generation that the job
+// has survived before it ended in a later one; launchers are there already.
 void keep_newest_job(JobReport& report, std::vector<RankReport> ranks);
 
 }  // namespace tessera::cluster

@@ -19,8 +19,8 @@ constexpr std::string_view kRankFormat = "tessera rank report";
 constexpr std::string_view kLauncherFormat = "tessera launcher report";
 constexpr int64_t kFormatVersion = 1;
 
-constexpr std::array<std::string_view, 7> kEvents = {"goes on", "waits",       "stands still", "stopped",
-                                                     "failed",  "told to end", "crashed"};
+constexpr std::array<std::string_view, 8> kEvents = {"goes on", "waits",       "stands still", "stopped",
+                                                     "failed",  "told to end", "crashed",      "ended"};
 
 // The most that is kept of a text, of one that may have several lines, and of a list.
 constexpr size_t kMaxText = 1000;

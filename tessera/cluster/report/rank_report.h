@@ -21,7 +21,8 @@ enum class ReportEvent : uint8_t {
   kStopped,      // another rank has failed
   kFailed,       // it fails itself
   kToldToEnd,    // by SIGTERM
-  kCrashed       // by a signal for a fault of its own
+  kCrashed,      // by a signal for a fault of its own
+  kEnded         // it has ended with exit code 0, and another rank has failed
 };
 std::string_view name_of(ReportEvent event);  // "stands still"
 
@@ -53,7 +54,7 @@ struct RankReport {
   std::string doing;     // `matmul "fc"`, `the callbacks`
   std::string line;      // of the script, that made it
   int64_t doing_ms = 0;  // for so long it has come no further
-  std::string script;    // where the script is, of a rank that hangs: "train.py:80"
+  std::string script;    // where the script is, of a rank that hangs, or where it was left: "train.py:80"
   std::string thread;    // what its thread does: "it computes"
   std::vector<ReportedWait> waits;
   std::optional<comm::NonFiniteResult> non_finite;
@@ -68,10 +69,11 @@ struct RankEnding {
   int64_t time_ms = 0;
   std::string signal;  // "SIGKILL"; "": none
   int exit_code = 0;
-  std::string words;                    // "killed by signal SIGKILL", "exit code 1", why it could not be started
-  bool is_told = false;                 // the launcher had told it to end, or has killed it
-  bool went_on = false;                 // the job went on with another process
-  uint64_t generation = 0;              // that ended with it, where the job went on
+  std::string words;     // "killed by signal SIGKILL", "exit code 1", why it could not be started
+  bool is_told = false;  // the launcher had told it to end, or has killed it
+  bool went_on = false;  // the job went on with another process
+  // That ended with it, where the job went on; else the newest that its launcher knows of. 0: there are none.
+  uint64_t generation = 0;
   std::string doing;                    // what its process did when the launcher killed it: "it has been stopped"
   std::vector<std::string> last_lines;  // of its output
   bool has_failed() const { return !signal.empty() || exit_code != 0; }

@@ -55,7 +55,12 @@ struct RankWatch::Impl {
     uint64_t count = 0;
     int64_t changed_ms = 0;  // when the rank was seen to have come further
     ReportEvent event = ReportEvent::kGoesOn;
-    bool has_ended = false;  // its last report is written
+    bool has_ended = false;            // its last report is written
+    bool is_at_end = false;            // it has ended with exit code 0
+    bool is_asked = false;             // by one that waits for it, since it has come further
+    bool has_warned = false;           // that it stands still
+    std::optional<RankReport> latest;  // that was written
+    uint64_t latest_count = 0;         // how far it had come then
     SlowRanks slow_ranks;
     std::optional<SlowRank> slow;
     std::vector<std::string> warnings;
@@ -95,6 +100,12 @@ struct RankWatch::Impl {
     wake_up();
     if (thread.joinable()) thread.join();
     signals.reset();
+    if (!job->failed()) return;
+    // Of ranks that are threads one may have ended that no other thread reports.
+    const std::lock_guard lock(mutex);
+    for (Watched& one : watched) {
+      if (one.is_at_end && !one.has_ended && one.event != ReportEvent::kStopped) note_stopped(one);
+    }
   }
 
   bool writes() const { return !options.directory.empty(); }
@@ -156,8 +167,12 @@ struct RankWatch::Impl {
   void look() {
     const std::lock_guard lock(mutex);
     const int64_t now = now_ms();
+    const bool is_asked = must_answer.exchange(false);
     const bool is_window = now - window_begin_ms >= kWindowMs;
-    for (Watched& one : watched) look_at(one, now, is_window ? now - window_begin_ms : 0);
+    for (Watched& one : watched) {
+      one.is_asked = one.is_asked || is_asked;
+      look_at(one, now, is_window ? now - window_begin_ms : 0);
+    }
     if (is_window) window_begin_ms = now;
   }
 
@@ -168,11 +183,14 @@ struct RankWatch::Impl {
                       .progress = notes->progress().glance(),
                       .waits = job->long_waits_of(one.rank),
                       .slow = std::nullopt};
-    if (glance.progress.count != one.count) one.changed_ms = now;
+    if (glance.progress.count != one.count) {
+      one.changed_ms = now;
+      one.is_asked = false;
+    }
     one.count = glance.progress.count;
     if (job->failed()) {
       if (one.event != ReportEvent::kStopped) note_stopped(one);
-    } else {
+    } else if (!one.is_at_end) {
       look_at_waits(one, glance, now);
       if (window_ms > 0 && one.rank >= options.num_servers) look_at_times(one, *notes, window_ms);
     }
@@ -195,13 +213,18 @@ struct RankWatch::Impl {
     const auto& progress = glance.progress;
     const bool may_take_long = progress.piece.what.empty() && (progress.phase == comm::RankProgress::kSave ||
                                                                progress.phase == comm::RankProgress::kCompilation);
-    const bool is_still = !waits && !may_take_long && !progress.doing().empty() && now - one.changed_ms >= still_ms;
+    const bool is_still_long =
+        !waits && !may_take_long && !progress.doing().empty() && now - one.changed_ms >= still_ms;
+    if (waits) one.is_asked = false;
+    const bool is_still = is_still_long || (one.is_asked && now - one.changed_ms >= kPauseMs);
     const ReportEvent event = waits_long                                  ? ReportEvent::kWaits
                               : is_still                                  ? ReportEvent::kStandsStill
                               : waits && one.event == ReportEvent::kWaits ? ReportEvent::kWaits
                                                                           : ReportEvent::kGoesOn;
-    if (event == one.event) return;
-    if (event == ReportEvent::kStandsStill) {
+    const bool must_warn = is_still_long && !one.has_warned;
+    one.has_warned = is_still_long;
+    if (event == one.event && !must_warn) return;
+    if (must_warn) {
       const std::string thread = describe_thread(getpid(), job->thread_of(one.rank));
       warn(one, fmt::format("rank {} has come no further for {} s: {}{}", one.rank, (now - one.changed_ms) / 1000,
                             progress.words(), thread.empty() ? "" : "; " + thread));
@@ -239,7 +262,10 @@ struct RankWatch::Impl {
     one.event = event;
     if (!writes() || job->notes_of(one.rank) == nullptr) return;
     try {
-      const std::string text = print_report(make_report(one, event, cause, error, signal));
+      RankReport report = make_report(one, event, cause, error, signal);
+      const std::string text = print_report(report);
+      one.latest = std::move(report);
+      one.latest_count = job->notes_of(one.rank)->progress().count();
       options.files->create_directories(options.directory);
       options.files->write_atomically(path_of(one.rank), text, 0600);
     } catch (const std::exception& failure) {
@@ -252,7 +278,6 @@ struct RankWatch::Impl {
     comm::RankNotes& notes = *job->notes_of(one.rank);
     const comm::RankProgress& progress = notes.progress();
     const auto glance = progress.glance();
-    const bool has_failed = event == ReportEvent::kFailed || event == ReportEvent::kStopped;
     RankReport report;
     report.rank = one.rank;
     report.size = job->size();
@@ -261,7 +286,9 @@ struct RankWatch::Impl {
     report.job = options.job;
     report.generation = options.generation;
     report.time_ms = options.clock->wall_ms();
-    report.event = event == ReportEvent::kStopped && cause == one.rank ? ReportEvent::kFailed : event;
+    report.event = event_of(one, event, cause);
+    const bool is_over = report.event == ReportEvent::kEnded;
+    const bool has_failed = !is_over && (event == ReportEvent::kFailed || event == ReportEvent::kStopped);
     report.cause = cause;
     report.error = error;
     report.signal = signal;
@@ -270,9 +297,12 @@ struct RankWatch::Impl {
     report.doing = has_piece ? glance.doing() : glance.failed_piece.what;
     report.line = has_piece ? glance.piece.line : glance.failed_piece.line;
     report.doing_ms = now_ms() - one.changed_ms;
-    const bool may_hang = event == ReportEvent::kStandsStill || (event == ReportEvent::kStopped && error.empty());
-    if (may_hang && report.doing_ms >= kPauseMs) report.script = script.answer(kAnswerMs);
-    report.thread = describe_thread(getpid(), job->thread_of(one.rank));
+    const bool has_words = has_failed && !error.empty();
+    if ((is_over || has_words) && options.script_left_at) report.script = options.script_left_at();
+    // A thread to which a signal has come waits for this report.
+    const auto taken = signals ? signals->taken() : std::nullopt;
+    const int thread_of_rank = job->thread_of(one.rank);
+    if (!taken || taken->thread != thread_of_rank) report.thread = describe_thread(getpid(), thread_of_rank);
     if (const auto broken = has_failed ? notes.broken_call() : std::nullopt) {
       // An earlier one, which the program has got over, is none of this error's.
       const bool is_of_error =
@@ -284,12 +314,45 @@ struct RankWatch::Impl {
       }
     }
     for (const comm::LongWait& wait : job->long_waits_of(one.rank)) report.waits.push_back(reported(progress, wait));
+    const bool is_told = event == ReportEvent::kToldToEnd;
+    const bool is_cut_short = is_told || (event == ReportEvent::kStopped && error.empty());
+    if (is_cut_short && !is_over) keep_known(one, glance.count, report);
+    // Of a rank that waits, its waits say where it is.
+    const bool may_hang = event == ReportEvent::kStandsStill || (is_cut_short && !(is_told && !report.waits.empty()));
+    const bool must_ask = may_hang && !is_over && report.doing_ms >= kPauseMs && report.script.empty();
+    if (must_ask) report.script = script.answer(kAnswerMs);
     const bool is_not_finite =
         has_failed && glance.non_finite && error.find(glance.non_finite->piece.what) != std::string::npos;
     if (is_not_finite) report.non_finite = glance.non_finite;
     report.warnings = one.warnings;
     report.log = last_log_lines(one.rank);
     return report;
+  }
+
+  // A rank whose failure came first has failed by itself, and one that had ended before has not been stopped.
+  static ReportEvent event_of(const Watched& one, ReportEvent event, int cause) {
+    if (event == ReportEvent::kStopped && cause == one.rank) return ReportEvent::kFailed;
+    const bool is_others = event == ReportEvent::kStopped || event == ReportEvent::kToldToEnd;
+    return is_others && one.is_at_end ? ReportEvent::kEnded : event;
+  }
+
+  // Of a rank that has come no further since its latest report that one may know more: its script can no longer be
+  // asked, where the thread that would answer is the one to which the signal came.
+  static void keep_known(const Watched& one, uint64_t count, RankReport& report) {
+    if (!one.latest || one.latest_count != count || one.latest->event == ReportEvent::kGoesOn) return;
+    report.script = one.latest->script;
+    if (report.thread.empty()) report.thread = one.latest->thread;
+    if (report.waits.empty()) report.waits = one.latest->waits;
+  }
+
+  void note_end(int rank) {
+    const std::lock_guard lock(mutex);
+    for (Watched& one : watched) {
+      if (one.rank != rank) continue;
+      one.is_at_end = true;
+      const bool has_said_otherwise = one.event == ReportEvent::kWaits || one.event == ReportEvent::kStandsStill;
+      if (has_said_otherwise) write_report(one, ReportEvent::kGoesOn, -1, "", "");
+    }
   }
 
   void note_failure(int rank, int origin, const std::string& message) {
@@ -312,6 +375,7 @@ struct RankWatch::Impl {
   bool is_signal_taken = false;  // of the thread
   Socket wake;
   std::atomic<bool> must_stop{false};
+  std::atomic<bool> must_answer{false};  // somebody has asked since the latest look
   std::optional<comm::JobListener> listener;
   std::optional<FaultSignals> signals;
   std::thread thread;
@@ -324,6 +388,11 @@ RankWatch::~RankWatch() = default;
 void RankWatch::look() { impl_->look(); }
 void RankWatch::note_failure(int rank, int origin, const std::string& message) {
   impl_->note_failure(rank, origin, message);
+}
+void RankWatch::note_end(int rank) { impl_->note_end(rank); }
+void RankWatch::note_asked() {
+  impl_->must_answer.store(true);
+  impl_->wake_up();
 }
 void RankWatch::close() { impl_->close(); }
 

@@ -30,8 +30,9 @@ struct WatchOptions {
   uint64_t generation = 0;
   int64_t timeout_ms = 30000;  // deadline of every wait for a peer
   int num_servers = 0;         // so many of the job's first ranks wait for the others because that is their task
-  // As JobOptions have it; null: there is no script.
+  // As JobOptions have them; null: there is no script.
   std::function<std::string()> script_place = {};
+  std::function<std::string()> script_left_at = {};
   // After each look; it must not block.
   std::function<void(const RankGlance&)> on_look = {};
   // Whether a thread looks, and signals that end the process are taken; else somebody calls look().
@@ -53,6 +54,11 @@ class RankWatch {
   void look();
   // A rank fails, because of itself or of `origin`: writes its report at once. Never throws.
   void note_failure(int rank, int origin, const std::string& message);
+  // A rank ends with exit code 0: it makes no more calls, and waits for the ends of the others.
+  void note_end(int rank);
+  // A rank that waits long asks what the ranks of this process do. Those that neither wait nor come further say so in
+  // their reports, at once: whoever looks into the folder now asks the same. Any thread; never blocks.
+  void note_asked();
   // Nobody looks from here on. Not to be called by two threads at a time.
   void close();
 

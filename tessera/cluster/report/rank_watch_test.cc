@@ -325,6 +325,102 @@ TEST_F(Watch, WhatCannotBeWrittenStopsNothing) {
   EXPECT_NO_THROW(watch.note_failure(1, 1, "the first error"));
 }
 
+TEST_F(Watch, WhoIsAskedWhileItHangsSaysSoBeforeItWouldByItself) {
+  const Pieces pieces;
+  progress().set_step(17);
+  const RankProgress::Run run(&progress(), pieces);
+  progress().enter_piece(1);
+  look_after(1000);
+  look_after(4000);
+  EXPECT_FALSE(report());
+  watch_->note_asked();
+  look_after(500);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kStandsStill);
+  EXPECT_EQ(report()->doing, "piece 1");
+  EXPECT_EQ(report()->doing_ms, 4500);
+  EXPECT_THAT(report()->warnings, IsEmpty());
+  // It is warned of when it would have been.
+  look_after(6000);
+  EXPECT_THAT(report()->warnings, ElementsAre(HasSubstr("rank 1 has come no further for 10 s")));
+  EXPECT_EQ(report()->doing_ms, 10'500);
+  progress().enter_piece(2);
+  look_after(1000);
+  EXPECT_EQ(report()->event, ReportEvent::kGoesOn);
+}
+
+TEST_F(Watch, WhoIsAskedOutsideOfAStepSaysWhereItIs) {
+  look_after(1000);
+  look_after(20'000);
+  EXPECT_FALSE(report());
+  watch_->note_asked();
+  look_after(1000);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kStandsStill);
+}
+
+TEST_F(Watch, WhoIsAskedAndComesFurtherOrWaitsItselfWritesNothing) {
+  const Pieces pieces;
+  const RankProgress::Run run(&progress(), pieces);
+  look_after(1000);
+  progress().enter_piece(1);
+  watch_->note_asked();
+  look_after(900);
+  progress().enter_piece(2);
+  look_after(900);
+  EXPECT_FALSE(report());
+  comm::WatchedWait wait(call_, group_, 2, 30'000, *job_);
+  wait.look(600);
+  watch_->note_asked();
+  look_after(3000);
+  EXPECT_FALSE(report());
+}
+
+TEST_F(Watch, ARankThatHadEndedIsNotStoppedByALaterFailure) {
+  progress().set_step(3);
+  watch_->note_end(1);
+  look_after(60'000);
+  EXPECT_FALSE(report());
+  job_->fail(0, "rank 0 waits for rank 1, which has ended without making this call");
+  look_after(500);
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kEnded);
+  EXPECT_EQ(report()->step, 3);
+  watch_->note_failure(1, 0, "stopped in the end of the job because rank 0 failed");
+  EXPECT_EQ(report()->event, ReportEvent::kEnded);
+  EXPECT_EQ(report()->cause, 0);
+}
+
+TEST_F(Watch, ARankThatHadEndedIsReportedAlsoWhereNobodyLooksAgain) {
+  watch_->note_end(1);
+  job_->fail(0, "rank 0 waits for rank 1, which has ended without making this call");
+  watch_->close();
+  ASSERT_TRUE(report());
+  EXPECT_EQ(report()->event, ReportEvent::kEnded);
+}
+
+TEST_F(Watch, WhereAScriptWasLeftIsSaidOfItsEndAndOfItsError) {
+  const auto report_after = [&](const std::function<void(RankWatch&)>& end) {
+    WatchOptions options;
+    options.directory = "/scripts";
+    options.has_thread = false;
+    options.files = &files_;
+    options.clock = &clock_;
+    options.script_left_at = [] { return "train.py:80 in step_begin"; };
+    RankWatch watch(job_, {1}, options);
+    end(watch);
+    return parse_rank_report(files_.read_text("/scripts/rank.1.json"));
+  };
+  EXPECT_EQ(report_after([](RankWatch& watch) { watch.note_failure(1, 1, "MemoryError"); }).script,
+            "train.py:80 in step_begin");
+  const RankReport ended = report_after([](RankWatch& watch) {
+    watch.note_end(1);
+    watch.note_failure(1, 0, "stopped in the end of the job because rank 0 failed");
+  });
+  EXPECT_EQ(ended.event, ReportEvent::kEnded);
+  EXPECT_EQ(ended.script, "train.py:80 in step_begin");
+}
+
 TEST_F(Watch, AnOldReportIsRemovedBeforeAnythingHappens) {
   files_.write_atomically("/reports/rank.1.json", "of the job before");
   WatchOptions options;

@@ -193,6 +193,19 @@ TEST(JobReport, LeavesOutAReportThatIsOlderThanItsLauncher) {
   EXPECT_THAT(find_verdict(job).text, HasSubstr("rank 1 (node1, pid 4701) ended with exit code 3"));
 }
 
+TEST(JobReport, CountsALaunchersOwnReportThatCouldNotBeWritten) {
+  MemoryFileSystem files;
+  const LauncherReport own = launcher(1, {ending(1, "", 3)});
+  EXPECT_THAT(find_verdict(read_job_report(files, kFolder, &own)).text, HasSubstr("ended with exit code 3"));
+  files.create_directories(kFolder);
+  files.write_atomically(std::string(kFolder) + "/rank.0.json", print_report(stopped(0, 1)));
+  EXPECT_THAT(find_verdict(read_job_report(files, kFolder, &own)).text,
+              HasSubstr("ended with exit code 3 in step 17; rank 0 waited for it"));
+  // Its file, where there is one, is not counted twice.
+  files.write_atomically(std::string(kFolder) + "/" + launcher_report_name(own.host, own.pid), print_report(own));
+  EXPECT_THAT(read_job_report(files, kFolder, &own).launchers, SizeIs(1));
+}
+
 TEST(JobReport, NamesNoFileOutsideOfItsFolder) {
   EXPECT_EQ(launcher_report_name("../../etc/passwd\n", 7), "launcher..._.._etc_passwd_.7.json");
 }

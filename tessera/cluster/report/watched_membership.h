@@ -16,7 +16,12 @@ class WatchedMembership final : public Membership {
  public:
   WatchedMembership(std::unique_ptr<Membership> inner, std::shared_ptr<comm::JobState> job, int rank,
                     WatchOptions options)
-      : inner_(std::move(inner)), rank_(rank), watch_(std::move(job), {rank}, std::move(options)) {}
+      : inner_(std::move(inner)), rank_(rank), watch_(std::move(job), {rank}, std::move(options)) {
+    inner_->on_asked([this] { watch_.note_asked(); });
+  }
+  ~WatchedMembership() override { inner_->on_asked({}); }
+  WatchedMembership(const WatchedMembership&) = delete;
+  WatchedMembership& operator=(const WatchedMembership&) = delete;
 
   // The others hear of it first.
   void announce_failure(int origin, const std::string& message) override {
@@ -25,6 +30,7 @@ class WatchedMembership final : public Membership {
     close();
   }
   void finish() override {
+    watch_.note_end(rank_);
     inner_->finish();
     close();
   }

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,6 +21,8 @@ namespace {
 // The most bytes of a text of others in a line, and of a row's last column.
 constexpr size_t kMaxInLine = 400;
 constexpr size_t kMaxInRow = 110;
+// A wait or a standstill of so long is no everyday one, as the ranks' warnings have it.
+constexpr int64_t kLongMs = 5000;
 // The most groups of waiting ranks that a sentence names.
 constexpr size_t kMaxWaitsTold = 3;
 
@@ -60,6 +64,80 @@ bool is_fault(const std::string& signal) {
 bool is_of_wait(const std::string& error) {
   return error.find(" heard nothing from rank ") != std::string::npos ||
          error.find(" waits for rank ") != std::string::npos;
+}
+
+// A rank's error without the name of its class, as Python puts it before.
+std::string_view words_of(std::string_view error) {
+  const size_t end = error.find(": ");
+  const auto is_of_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
+  const bool has_name = end != std::string_view::npos && end > 0 &&
+                        std::isupper(static_cast<unsigned char>(error[0])) != 0 &&
+                        std::ranges::all_of(error.substr(0, end), is_of_name);
+  return has_name ? error.substr(end + 2) : error;
+}
+
+// The number behind `before`, where `after` follows it; -1 where there is none.
+int number_between(std::string_view text, std::string_view before, std::string_view after) {
+  const size_t found = text.find(before);
+  if (found == std::string_view::npos) return -1;
+  text.remove_prefix(found + before.size());
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_one = error == std::errc() && number >= 0 && number < kMaxReportedRanks;
+  return is_one && text.substr(static_cast<size_t>(end - text.data())).starts_with(after) ? number : -1;
+}
+
+// The rank with whose failure this one's error began, as a call says that another failure has ended
+// (comm/transport.cc); -1 where the error is its own.
+int stopped_by(std::string_view error) {
+  const size_t begin = error.find("stopped in ");
+  return begin == std::string_view::npos ? -1 : number_between(error.substr(begin), " because rank ", " failed");
+}
+
+// The rank that cannot do its part of what ranks do together, as the others say (checkpoint/lock/barrier.cc).
+int cannot_by(std::string_view error) {
+  const std::string_view words = words_of(error);
+  return words.starts_with("rank ") ? number_between(words, "rank ", ": cannot ") : -1;
+}
+
+// What the system says of a full disk, and how that is said here.
+struct FullDisk {
+  std::string_view words;
+  const char* said;
+};
+constexpr FullDisk kFullDisks[] = {{"No space left on device", "is full"},
+                                   {"Disk quota exceeded", "has no room left for this user"}};
+
+// The folder that a path in an error is in, before what went wrong, as `/data/a.ckpt: cannot write: ...`, or behind it,
+// as Python says it; "" where there is none.
+std::string folder_in(std::string_view before, std::string_view behind) {
+  if (behind.starts_with(": '")) {
+    behind = behind.substr(3, behind.find('\'', 3) - 3);
+    const size_t slash = behind.rfind('/');
+    return slash == std::string_view::npos ? "" : std::string(behind.substr(0, std::max<size_t>(slash, 1)));
+  }
+  while (!before.empty()) {
+    const size_t begin = before.rfind(": ");
+    std::string_view part = begin == std::string_view::npos ? before : before.substr(begin + 2);
+    while (part.starts_with('"')) part.remove_prefix(1);
+    const size_t slash = part.rfind('/');
+    if (slash != std::string_view::npos) return std::string(part.substr(0, std::max<size_t>(slash, 1)));
+    before = begin == std::string_view::npos ? "" : before.substr(0, begin);
+  }
+  return "";
+}
+
+// What to do about a full disk; "" where the words tell of none.
+std::string way_out(std::string_view words) {
+  for (const FullDisk& full : kFullDisks) {
+    const size_t found = words.find(full.words);
+    if (found == std::string_view::npos) continue;
+    const std::string folder = in_line(folder_in(words.substr(0, found), words.substr(found + full.words.size())));
+    return fmt::format(
+        "; the disk {}{}: remove there what is not needed, as old checkpoints and logs, or write elsewhere",
+        folder.empty() ? "" : "of " + folder + " ", full.said);
+  }
+  return "";
 }
 
 bool contains(const std::vector<int>& ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
@@ -153,9 +231,22 @@ class Reasons {
 
   // The wait of a rank that has not gone on since.
   const ReportedWait* wait_of(const RankReport& own) const {
-    if (own.event == ReportEvent::kGoesOn || own.event == ReportEvent::kStandsStill) return nullptr;
+    const bool waits_for_nobody =
+        own.event == ReportEvent::kGoesOn || own.event == ReportEvent::kStandsStill || own.event == ReportEvent::kEnded;
+    if (waits_for_nobody) return nullptr;
     for (const ReportedWait& wait : own.waits) {
       if (wait.waits_for >= 0 && !wait.is_mismatch) return &wait;
+    }
+    return nullptr;
+  }
+
+  // The wait of a rank for one of these; null where there is none.
+  static const ReportedWait* find_wait(const RankReport& own, const std::vector<int>& ranks) {
+    if (own.event == ReportEvent::kGoesOn || own.event == ReportEvent::kEnded) return nullptr;
+    for (const ReportedWait& wait : own.waits) {
+      const auto meets = [&](int one) { return contains(wait.ranks, one); };
+      const bool is_for_them = contains(ranks, wait.waits_for) || std::ranges::any_of(ranks, meets);
+      if (!wait.is_mismatch && is_for_them) return &wait;
     }
     return nullptr;
   }
@@ -164,13 +255,8 @@ class Reasons {
   std::string waiting_for(const std::vector<int>& ranks, bool is_over) const {
     std::vector<std::pair<std::string, std::vector<int>>> groups;
     for (const auto& [rank, own] : job_.ranks) {
-      if (contains(ranks, rank) || own.event == ReportEvent::kGoesOn) continue;
-      const auto is_for_them = [&](const ReportedWait& wait) {
-        const auto meets = [&](int one) { return contains(wait.ranks, one); };
-        return !wait.is_mismatch && (contains(ranks, wait.waits_for) || std::ranges::any_of(ranks, meets));
-      };
-      const auto wait = std::ranges::find_if(own.waits, is_for_them);
-      if (wait == own.waits.end()) continue;
+      const ReportedWait* wait = contains(ranks, rank) ? nullptr : find_wait(own, ranks);
+      if (wait == nullptr) continue;
       const std::string where = without_number(wait->call) + made_by(wait->line);
       auto group = std::ranges::find(groups, where, &std::pair<std::string, std::vector<int>>::first);
       if (group == groups.end()) group = groups.insert(group, {where, {}});
@@ -232,42 +318,134 @@ class Reasons {
     const char* verb = is_own_fault ? "crashed by" : ranks.size() == 1 ? "was killed by" : "were killed by";
     std::string text = fmt::format("{} {} {}{}", name(ranks), verb, signal, in_step(step_of(rank)));
     if (has_crashed) text += at(*own);
+    const size_t guess = ending == nullptr ? std::string::npos : ending->words.find(", likely ");
+    if (guess != std::string::npos) text += in_line(std::string_view(ending->words).substr(guess));
     return {is_own_fault ? "crashed" : "killed", ranks, text + waiting_for(ranks, /*is_over=*/true)};
+  }
+
+  // What the rank says that it failed of itself; "" where it says nothing, or that another one's failure has stopped
+  // it.
+  std::string_view own_words(const RankReport* own) const {
+    const bool has_failed =
+        own != nullptr && (own->event == ReportEvent::kFailed || own->event == ReportEvent::kStopped);
+    return has_failed && stopped_by(own->error) < 0 ? std::string_view(own->error) : "";
   }
 
   // Of errors that repeat each other's words the shortest is the first one's, as of a save that one rank cannot do.
   int first_with_error(int rank) const {
-    const RankReport* own = report(rank);
-    if (own == nullptr || own->error.empty()) return rank;
+    const std::string_view own = words_of(own_words(report(rank)));
+    if (own.empty()) return rank;
     for (const auto& [other, theirs] : job_.ranks) {
-      const bool is_part = !theirs.error.empty() && theirs.error.size() < own->error.size() &&
-                           own->error.find(theirs.error) != std::string::npos;
+      const std::string_view words = words_of(own_words(&theirs));
+      const bool is_part = !words.empty() && words.size() < own.size() && own.find(words) != std::string::npos;
       if (other != rank && is_part) return other;
     }
-    return rank;
+    const int blamed = cannot_by(own);
+    return blamed >= 0 && blamed < size_ ? blamed : rank;
+  }
+
+  // What others say of what a rank cannot do that says nothing itself.
+  const RankReport* teller_of(int rank) const {
+    for (const auto& [other, theirs] : job_.ranks) {
+      if (cannot_by(own_words(&theirs)) == rank) return &theirs;
+    }
+    return nullptr;
+  }
+
+  // The last line that the rank's process has written; "" where its launcher knows of none.
+  static std::string last_line(const RankEnding& ending) {
+    return ending.last_lines.empty() ? "" : ending.last_lines.back();
+  }
+
+  // Whether the rank has ended with exit code 0, as it says itself, or as its launcher has seen where it says nothing.
+  bool has_ended(int rank) const {
+    if (const RankReport* own = report(rank)) return own->event == ReportEvent::kEnded;
+    const RankEnding* ending = own_ending(rank);
+    return ending != nullptr && !ending->has_failed();
+  }
+
+  // The ranks that wait, or have waited, for one of these.
+  std::vector<int> waiting_ranks(const std::vector<int>& ranks) const {
+    std::vector<int> waiting;
+    for (const auto& [rank, own] : job_.ranks) {
+      if (!contains(ranks, rank) && find_wait(own, ranks) != nullptr) waiting.push_back(rank);
+    }
+    return waiting;
+  }
+
+  // A rank has ended with exit code 0, and others waited for it.
+  Verdict ended(int rank) const {
+    const RankReport* own = report(rank);
+    const bool says_so = own != nullptr && own->event == ReportEvent::kEnded;
+    std::vector<int> ranks;
+    for (int other = 0; other < size_; ++other) {
+      const RankReport* theirs = report(other);
+      const bool is_alike = says_so ? theirs != nullptr && theirs->step == own->step : theirs == nullptr;
+      if (other == rank || (is_alike && has_ended(other))) ranks.push_back(other);
+    }
+    if (!says_so || own->step > 0) {
+      // In the midst of a training, or without having left the job.
+      const std::string where = says_so ? in_step(own->step) + at(*own) : in_step(step_of(rank));
+      const char* how = says_so ? "" : ", without a word to the others";
+      return {"ended", ranks,
+              fmt::format("{} ended with exit code 0{}{}{}", name(ranks), where, how, waiting_for(ranks, true))};
+    }
+    std::vector<int> waiting = waiting_ranks(ranks);
+    int64_t step = 0;
+    for (const int other : waiting) step = std::max(step, report(other)->step);
+    const std::string when = step > 0 ? fmt::format(" when others were in step {}", step) : "";
+    const std::string text = fmt::format(
+        "the ranks did not make the same calls: {} had ended with exit code 0{}{}; every rank must make the same "
+        "calls, "
+        "of train, eval, predict or save, in the same order",
+        name(ranks), when, waiting_for(ranks, /*is_over=*/true));
+    // Those who are fewer are likely the ones; of as many, all.
+    if (waiting.size() == ranks.size()) {
+      ranks.insert(ranks.end(), waiting.begin(), waiting.end());
+      std::ranges::sort(ranks);
+    } else if (!waiting.empty() && waiting.size() < ranks.size()) {
+      ranks = waiting;
+    }
+    return {"different calls", ranks, text};
   }
 
   Verdict failed(int rank) const {
     const RankReport* own = report(rank);
+    if (own != nullptr && own->event == ReportEvent::kEnded) return ended(rank);
     const RankEnding* ending = own_ending(rank);
     std::string text = name(rank);
     std::vector<int> ranks = {rank};
-    if (own != nullptr && own->event == ReportEvent::kFailed && !own->error.empty()) {
+    const RankReport* teller = own_words(own).empty() ? teller_of(rank) : nullptr;
+    std::string out;
+    if (const std::string_view words = own_words(own); !words.empty()) {
       for (const auto& [other, theirs] : job_.ranks) {
-        const bool is_alike = theirs.event == ReportEvent::kFailed && theirs.error == own->error;
-        if (other != rank && is_alike) ranks.push_back(other);
+        if (other != rank && own_words(&theirs) == words) ranks.push_back(other);
       }
       std::ranges::sort(ranks);
-      text = fmt::format("{} failed{}{}: {}", name(ranks), in_step(own->step), at(*own), first_line(own->error));
+      text = fmt::format("{} failed{}{}: {}", name(ranks), in_step(own->step), at(*own), first_line(words));
+      out = way_out(words);
+    } else if (teller != nullptr) {
+      const std::string_view said = words_of(own_words(teller));
+      text += fmt::format(" failed{}: {}", in_step(teller->step), first_line(said.substr(said.find(": ") + 2)));
+      out = way_out(said);
     } else if (ending != nullptr && ending->has_failed()) {
+      const std::string_view last = last_line(*ending);
+      const int origin = stopped_by(last);
+      const RankEnding* first = origin >= 0 && origin != rank && own == nullptr ? own_ending(origin) : nullptr;
+      // It has never joined, and says who has not come either.
+      if (first != nullptr && !first->has_failed() && first->time_ms <= ending->time_ms) return ended(origin);
       text += fmt::format(" ended with {}{}", in_line(ending->words), in_step(step_of(rank)));
+      if (!last.empty()) text += "; its last line: " + in_line(last);
+      out = way_out(last);
+    } else if (ending != nullptr) {
+      return ended(rank);
     } else if (is_stopped(rank)) {
       text += fmt::format(" was stopped (SIGSTOP){}", in_step(step_of(rank)));
     } else {
       text +=
           fmt::format(" ended without a word{}: its process was killed, or its host is gone", in_step(step_of(rank)));
     }
-    return {"failed", ranks, text + waiting_for(ranks, /*is_over=*/true)};
+    return {out.empty() ? "failed" : "full disk", ranks, text + out + waiting_for(ranks, /*is_over=*/true)};
   }
 
   std::optional<Verdict> non_finite(int first) const {
@@ -340,6 +518,7 @@ class Reasons {
     if (contains(path, to)) return in_a_circle({std::ranges::find(path, to), path.end()}, is_over);
     const std::string waiting = waiting_for({to}, is_over);
     const RankReport* own = report(to);
+    if (own != nullptr && own->event == ReportEvent::kEnded) return ended(to);
     if (is_stopped(to)) {
       const char* verb = is_over ? "was" : "is";
       return {
@@ -353,10 +532,16 @@ class Reasons {
     const RankEnding* own_end = ranks_of_process(to).size() == 1 ? own_ending(to) : nullptr;
     if (own_end != nullptr && !own_end->signal.empty()) return killed(to);
     if (own_end != nullptr && own_end->has_failed()) return failed(to);
-    if (own_end != nullptr) {
-      return {"failed", {to}, name(to) + " has ended without making the call in which others waited for it" + waiting};
-    }
-    if (own == nullptr) {
+    if (own_end != nullptr) return ended(to);
+    // What it has said before it went on is none of this.
+    if (own == nullptr || own->event == ReportEvent::kGoesOn) {
+      if (!is_over) {
+        return {"waits",
+                {to},
+                fmt::format("{} is waited for{}, and has not said yet what it does: a rank that hangs says so within "
+                            "some seconds, one that is stopped or whose host is gone never{}",
+                            name(to), in_step(step_of(to)), waiting)};
+      }
       const char* guess = "its process was stopped, or its host is gone";
       return {"silent", {to}, fmt::format("{} said nothing{}: {}{}", name(to), in_step(step_of(to)), guess, waiting)};
     }
@@ -376,8 +561,8 @@ class Reasons {
     }
     std::ranges::sort(ranks);
     return {"wait for each other", ranks,
-            fmt::format("{} {} for each other{}: {}", name_ranks(ranks, size_), is_over ? "waited" : "wait",
-                        in_step(step_of(ranks[0])), fmt::join(where, ", "))};
+            fmt::format("{} {} for each other{}: {}{}", name_ranks(ranks, size_), is_over ? "waited" : "wait",
+                        in_step(step_of(ranks[0])), fmt::join(where, ", "), waiting_for(ranks, is_over))};
   }
 
   // No rank has failed.
@@ -387,13 +572,18 @@ class Reasons {
       verdict.text = ended + verdict.text + (ended.empty() ? "; no rank has failed" : "");
       return verdict;
     };
+    // Who is told to end says what it was at, which need not be long.
+    const auto is_long = [](const RankReport& own, int64_t ms) {
+      return own.event != ReportEvent::kToldToEnd || ms >= kLongMs;
+    };
     for (const auto& [rank, own] : job_.ranks) {
       const ReportedWait* wait = wait_of(own);
-      if (wait != nullptr) return with_words(stood_still(rank, wait->waits_for, !signal_.empty()));
+      if (wait != nullptr && is_long(own, wait->waited_ms))
+        return with_words(stood_still(rank, wait->waits_for, !signal_.empty()));
     }
     for (const auto& [rank, own] : job_.ranks) {
       const bool is_still = own.event == ReportEvent::kStandsStill || own.event == ReportEvent::kToldToEnd;
-      if (is_still && own.doing_ms >= 1000) return with_words(stood_still(-1, rank, !signal_.empty()));
+      if (is_still && is_long(own, own.doing_ms)) return with_words(stood_still(-1, rank, !signal_.empty()));
     }
     for (const auto& [rank, own] : job_.ranks) {
       if (own.warnings.empty()) continue;
@@ -419,6 +609,8 @@ class Reasons {
 };
 
 std::string state_of(const RankReport* own, const RankEnding* ending) {
+  // The exit code is then that of the job, which failed later.
+  if (own != nullptr && own->event == ReportEvent::kEnded) return std::string(name_of(own->event));
   if (ending != nullptr && ending->has_failed()) {
     return in_line(ending->words, 60) + (ending->is_told ? ", told to end" : ending->went_on ? ", replaced" : "");
   }
@@ -428,6 +620,9 @@ std::string state_of(const RankReport* own, const RankEnding* ending) {
 
 std::string doing_of(const RankReport* own, const RankEnding* ending) {
   if (own == nullptr) return ending == nullptr ? "" : in_line(ending->doing, kMaxInRow);
+  if (own->event == ReportEvent::kEnded) {
+    return own->script.empty() ? "" : in_line("its script was left at " + own->script, kMaxInRow);
+  }
   if (!own->waits.empty() && own->event != ReportEvent::kGoesOn) {
     const ReportedWait& wait = own->waits[0];
     const std::string whom = wait.waits_for >= 0 ? fmt::format(" for rank {}", wait.waits_for) : "";

@@ -10,8 +10,8 @@
 namespace tessera::cluster {
 
 struct Verdict {
-  // In one word: "killed", "crashed", "failed", "non-finite", "different calls", "stands still", "stopped",
-  // "wait for each other", "late", "silent", "told to end", "waits", "slow", "none".
+  // In one word: "killed", "crashed", "failed", "full disk", "non-finite", "different calls", "ended", "stands still",
+  // "stopped", "wait for each other", "late", "silent", "told to end", "waits", "slow", "none".
   std::string kind = "none";
   std::vector<int> ranks;  // that are guilty; none where nobody is
   // A sentence: `rank 2 (node1, pid 4713) was killed by SIGKILL in step 17; ranks 0, 1, 3 waited for it in all_reduce

@@ -166,9 +166,11 @@ TEST(Why, RanksThatWaitForEachOtherAreBothNamed) {
   ranks.push_back(other);
   const Verdict verdict = find_verdict(job_of(ranks));
   EXPECT_THAT(verdict.ranks, ElementsAre(0, 1));
-  EXPECT_EQ(verdict.text,
-            "ranks 0, 1 waited for each other in step 17: rank 0 in all_reduce \"fc\" #34 of group \"world\", made by "
-            "model.py:41, rank 1 in barrier \"epoch\" #3 of group \"pair\", made by train.py:80");
+  EXPECT_EQ(
+      verdict.text,
+      "ranks 0, 1 waited for each other in step 17: rank 0 in all_reduce \"fc\" #34 of group \"world\", made by "
+      "model.py:41, rank 1 in barrier \"epoch\" #3 of group \"pair\", made by train.py:80; ranks 2, 3 waited for them "
+      "in all_reduce \"fc\", made by model.py:41");
 }
 
 TEST(Why, ARankThatComesWhenTheOthersHaveGivenUpIsLate) {
@@ -180,6 +182,177 @@ TEST(Why, ARankThatComesWhenTheOthersHaveGivenUpIsLate) {
       text_of(job_of(ranks)),
       "rank 1 (node1, pid 4701) came too late in step 17; ranks 0, 2, 3 waited for it in all_reduce \"fc\", made by "
       "model.py:41");
+}
+
+// Rank 1 has ended with exit code 0, and then said so because another one has failed, waiting for it.
+std::vector<RankReport> ended_before(int64_t step) {
+  std::vector<RankReport> ranks = silence_of(1);
+  ranks[0].error =
+      std::string("IoError: ") + kGradients + ": rank 0 waits for rank 1, which has ended without making this call";
+  RankReport ended =
+      report_of(1, ReportEvent::kEnded, 0, "stopped in the end of the job because rank 0 failed: it says so");
+  ended.step = step;
+  ranks.push_back(ended);
+  return ranks;
+}
+
+TEST(Why, ARankThatEndsInTheMidstOfATrainingIsSaidToHaveEndedAndWhereItsScriptWasLeft) {
+  std::vector<RankReport> ranks = ended_before(16);
+  ranks.back().script = "train.py:80 in step_begin";
+  // The launcher sees the exit code of a job that has failed meanwhile.
+  const JobReport job = job_of(ranks, {launcher(0, {ending(0, "", 1), ending(1, "", 1)})});
+  const Verdict verdict = find_verdict(job);
+  EXPECT_EQ(verdict.kind, "ended");
+  EXPECT_THAT(verdict.ranks, ElementsAre(1));
+  EXPECT_EQ(verdict.text,
+            "rank 1 (node1, pid 4701) ended with exit code 0 in step 16, at train.py:80 in step_begin; ranks 0, 2, 3 "
+            "waited for it in all_reduce \"fc\", made by model.py:41");
+  EXPECT_THAT(why_text(job), testing::ContainsRegex("1  node1 +4701 +16  ended +its script was left at train.py:80"));
+}
+
+TEST(Why, ARankThatEndsWithoutAWordIsSaidToHaveEndedByItsLaunchersWord) {
+  // As by os._exit(0).
+  const std::vector<RankReport> ranks = {stopped(0, 1), stopped(2, 1), stopped(3, 1)};
+  EXPECT_EQ(text_of(job_of(ranks, {launcher(1, {ending(0, "", 1), ending(1, "", 0)})})),
+            "rank 1 (node1, pid 4701) ended with exit code 0 in step 17, without a word to the others; ranks 0, 2, 3 "
+            "waited for it in all_reduce \"fc\", made by model.py:41");
+}
+
+TEST(Why, RanksThatCallDifferentNumbersOfStepsDidNotMakeTheSameCalls) {
+  const Verdict verdict = find_verdict(job_of(ended_before(0)));
+  EXPECT_EQ(verdict.kind, "different calls");
+  EXPECT_THAT(verdict.ranks, ElementsAre(1));
+  EXPECT_EQ(
+      verdict.text,
+      "the ranks did not make the same calls: rank 1 (node1, pid 4701) had ended with exit code 0 when others were "
+      "in step 17; ranks 0, 2, 3 waited for it in all_reduce \"fc\", made by model.py:41; every rank must make the "
+      "same calls, of train, eval, predict or save, in the same order");
+}
+
+TEST(Why, TheOneRankThatTrainsIsNamedAndNotTheMany) {
+  RankReport trains = report_of(0, ReportEvent::kFailed, 0,
+                                "all_gather \"data\" #2 of group \"world\": rank 0 waits for rank 1, which has ended "
+                                "without making this call");
+  trains.step = 0;
+  trains.waits = {wait_for(1, "all_gather \"data\" #2 of group \"world\"", "")};
+  std::vector<RankReport> ranks = {trains};
+  for (int rank = 1; rank < 4; ++rank) {
+    ranks.push_back(report_of(rank, ReportEvent::kEnded, 0, "stopped in the end of the job because rank 0 failed"));
+    ranks.back().step = 0;
+  }
+  const Verdict verdict = find_verdict(job_of(ranks));
+  EXPECT_EQ(verdict.kind, "different calls");
+  EXPECT_THAT(verdict.ranks, ElementsAre(0));
+  EXPECT_THAT(verdict.text, StartsWith("the ranks did not make the same calls: ranks 1-3 had ended with exit code 0; "
+                                       "rank 0 waited for them in all_gather \"data\"; every rank must"));
+}
+
+TEST(Why, ARankThatEndsBeforeItJoinsIsNamedByThoseWhoWaitedForIt) {
+  RankEnding waits = ending(0, "", 1);
+  waits.last_lines = {
+      "IoError: stopped in the start of the job because rank 1 failed: rank 1 did not join the job within "
+      "4000 ms"};
+  RankEnding early = ending(1, "", 0);
+  early.time_ms = waits.time_ms - 4000;
+  EXPECT_EQ(text_of(job_of({}, {launcher(0, {waits, early})})),
+            "rank 1 (node1, pid 4701) ended with exit code 0, without a word to the others");
+}
+
+TEST(Why, ARankThatCannotBeginIsSaidWithItsLastLine) {
+  RankEnding failed = ending(1, "", 1);
+  failed.last_lines = {"Traceback (most recent call last):", "ModuleNotFoundError: No module named 'pandas'"};
+  EXPECT_EQ(text_of(job_of({}, {launcher(1, {failed})})),
+            "rank 1 (node1, pid 4701) ended with exit code 1; its last line: ModuleNotFoundError: No module named "
+            "'pandas'");
+}
+
+TEST(Why, AKillForWantOfMemoryIsSaidToBeLikelyOne) {
+  RankEnding killed = ending(1, "SIGKILL", 0);
+  killed.words = "killed by signal SIGKILL, likely by the system for want of memory (`dmesg` says more)";
+  EXPECT_THAT(text_of(job_of({stopped(0, 1)}, {launcher(1, {killed})})),
+              StartsWith("rank 1 (node1, pid 4701) was killed by SIGKILL in step 17, likely by the system for want of "
+                         "memory (`dmesg` says more); rank 0 waited"));
+}
+
+TEST(Why, AFullDiskIsNamedWithItsFolderAndWhatToDo) {
+  const char* const kFull = "IoError: /data/run/a.ckpt.tmp: cannot write: No space left on device";
+  RankReport cannot = report_of(2, ReportEvent::kStopped, 0, kFull);
+  RankReport others =
+      report_of(0, ReportEvent::kFailed, 0,
+                "IoError: rank 2: cannot save: /data/run/a.ckpt.tmp: cannot write: No space left on device");
+  const std::string said =
+      "rank 2 (node1, pid 4702) failed in step 17: IoError: /data/run/a.ckpt.tmp: cannot write: No space left on "
+      "device; "
+      "the disk of /data/run is full: remove there what is not needed, as old checkpoints and logs, or write elsewhere";
+  EXPECT_EQ(text_of(job_of({others, cannot})), said);
+  EXPECT_EQ(find_verdict(job_of({others, cannot})).kind, "full disk");
+  // Where its report is of an earlier generation, or could not be written, the others' words and its last line are
+  // left.
+  EXPECT_THAT(
+      text_of(job_of({others}, {launcher(2, {ending(2, "", 1)})})),
+      StartsWith("rank 2 (node1, pid 4702) failed in step 17: cannot save: /data/run/a.ckpt.tmp: cannot write: No "
+                 "space left on device; the disk of /data/run is full"));
+  RankEnding full = ending(2, "", 1);
+  full.last_lines = {"Traceback", std::string("tessera._tessera.") + kFull};
+  EXPECT_THAT(text_of(job_of({}, {launcher(2, {full})})),
+              AllOf(HasSubstr("ended with exit code 1; its last line: tessera._tessera.IoError: /data/run/a.ckpt.tmp"),
+                    HasSubstr("; the disk of /data/run is full: remove there")));
+  full.last_lines = {"OSError: [Errno 28] No space left on device: '/logs/metrics.csv'"};
+  EXPECT_THAT(text_of(job_of({}, {launcher(2, {full})})), HasSubstr("; the disk of /logs is full: remove there"));
+  full.last_lines = {"Disk quota exceeded"};
+  EXPECT_THAT(text_of(job_of({}, {launcher(2, {full})})),
+              HasSubstr("; the disk has no room left for this user: remove"));
+}
+
+TEST(Why, AnErrorThatAllRanksRaiseIsAllRanksAlsoWhereOneWasFirst) {
+  std::vector<RankReport> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    const ReportEvent event = rank == 2 ? ReportEvent::kFailed : ReportEvent::kStopped;
+    ranks.push_back(report_of(rank, event, 2, "rank 1 has 3 batches an epoch, rank 0 has 20"));
+  }
+  EXPECT_EQ(text_of(job_of(ranks)), "all 4 ranks failed in step 17: rank 1 has 3 batches an epoch, rank 0 has 20");
+}
+
+TEST(Why, ALossThatTheJobHasSurvivedIsNotBlamedForItsEnd) {
+  RankEnding lost = ending(2, "SIGKILL", 0);
+  lost.went_on = true;
+  lost.generation = 1;
+  RankEnding next = ending(2, "SIGTERM", 0, /*is_told=*/true);
+  RankEnding last = ending(0, "", 3);
+  last.time_ms += 60'000;
+  next.generation = last.generation = 2;
+  std::vector<RankReport> ranks = {stopped(0, 2), stopped(1, 2)};
+  for (RankReport& report : ranks) report.generation = 1;
+  LauncherReport ended = launcher(0, {lost, next, last});
+  const JobReport job = job_of(ranks, {ended});
+  EXPECT_EQ(text_of(job), "rank 0 (node1, pid 4700) ended with exit code 3");
+  EXPECT_THAT(job.left_out, testing::Contains("rank.0.json: it is of generation 1, the job has ended in generation 2"));
+  // Interrupted later, it has no guilty rank.
+  ended.first_failed = -1;
+  ended.signal = "SIGINT";
+  EXPECT_THAT(text_of(job_of(ranks, {ended})), StartsWith("SIGINT ended the job: no rank has failed; rank 2 "));
+  // A launcher's report of an earlier job has nothing to do with it.
+  ended.time_ms = ranks[0].time_ms - 1;
+  EXPECT_THAT(job_of(ranks, {ended}).ranks, testing::SizeIs(2));
+}
+
+TEST(Why, ALiveJobSaysWhoIsWaitedForAlsoBeforeThatOneHasSpoken) {
+  RankReport waits = report_of(0, ReportEvent::kWaits);
+  waits.waits = {wait_for(1)};
+  const std::string said =
+      " is waited for in step 17, and has not said yet what it does: a rank that hangs says so within some seconds, "
+      "one "
+      "that is stopped or whose host is gone never; rank 0 waits for it in all_reduce \"fc\", made by model.py:41; no "
+      "rank "
+      "has failed";
+  EXPECT_EQ(text_of(job_of({waits})), "rank 1" + said);
+  EXPECT_EQ(find_verdict(job_of({waits})).kind, "waits");
+  // What it has said of an earlier wait, which it has got over, is old.
+  RankReport before = report_of(1, ReportEvent::kGoesOn);
+  before.step = 3;
+  before.doing = "the callbacks";
+  before.doing_ms = 5000;
+  EXPECT_EQ(text_of(job_of({waits, before})), "rank 1 (node1, pid 4701)" + said);
 }
 
 TEST(Why, RanksThatAreThreadsEndWithTheirProcessAndNotByThemselves) {
@@ -342,7 +515,7 @@ TEST(Why, NothingOfAReportIsPrintedRaw) {
 
 TEST(Why, AnyReportsAreJudged) {
   // Whatever they say of each other, no rank of theirs need be there.
-  for (int event = 0; event < 7; ++event) {
+  for (int event = 0; event < 8; ++event) {
     for (const int cause : {-1, 0, 1, 16'383}) {
       for (const int waits_for : {-1, 0, 1, 16'383}) {
         RankReport report = report_of(0, static_cast<ReportEvent>(event), cause, kOwnError);
