@@ -11,7 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
-#include "tessera/base/random_id.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/slurm_step.h"

@@ -11,8 +11,8 @@
 
 #include "tessera/base/core_share.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub.h"
