@@ -13,8 +13,10 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/files/random_id.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/slurm_step.h"
+#include "tessera/cluster/rendezvous/host_port.h"
 #include "tessera/cluster/tls/certificates.h"
 
 namespace tessera::cluster {
@@ -28,9 +30,9 @@ std::string read_text(const char* name) {
 int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_t at_most) {
   const std::string text = read_text(name);
   if (text.empty()) return fallback;
-  const int64_t value = parse_int(text, name);
+  const int64_t value = from_user([&] { return parse_int(text, name); });
   if (value < at_least || value > at_most) {
-    throw InvalidArgument("{} must be from {} to {}, got {}", name, at_least, at_most, value);
+    throw UsageError("{} must be from {} to {}, got {}", name, at_least, at_most, value);
   }
   return value;
 }
@@ -82,7 +84,7 @@ comm::Secret read_secret() {
 comm::Secret secret_of_user() {
   const std::string cache = cache_directory_from_environment();
   if (cache.empty()) {
-    throw InvalidArgument("neither HOME nor XDG_CACHE_HOME is set: name the job's secret by TESSERA_SECRET_FILE");
+    throw UsageError("neither HOME nor XDG_CACHE_HOME is set: name the job's secret by TESSERA_SECRET_FILE");
   }
   const std::string path = join_path(cache, "meeting_key");
   FileSystem& files = FileSystem::local();
@@ -111,7 +113,7 @@ void read_own_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
   options.rank = static_cast<int>(read_number("TESSERA_RANK", 0, 0, options.size - 1));
   if (options.size > 1 && options.store.empty()) {
-    throw InvalidArgument(
+    throw UsageError(
         "TESSERA_STORE is not set: rank {} of {} must know where rank 0 listens, unix:NAME or "
         "tcp:HOST:PORT",
         options.rank, options.size);
@@ -147,16 +149,17 @@ std::optional<SlurmStep> srun_step() {
     if (!read_text(name).empty()) return std::nullopt;
   }
   const auto either = [](std::string text, const std::string& other) { return text.empty() ? other : text; };
-  return parse_slurm_step({.procid = read_text("SLURM_PROCID"),
-                           .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
-                           .localid = read_text("SLURM_LOCALID"),
-                           .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
-                           .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
-                           .job_id = read_text("SLURM_JOB_ID"),
-                           .step_id = read_text("SLURM_STEP_ID"),
-                           .cluster_name = read_text("SLURM_CLUSTER_NAME"),
-                           .restart_count = read_text("SLURM_RESTART_COUNT"),
-                           .own_node = read_text("SLURMD_NODENAME")});
+  const SlurmVariables variables{.procid = read_text("SLURM_PROCID"),
+                                 .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
+                                 .localid = read_text("SLURM_LOCALID"),
+                                 .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
+                                 .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
+                                 .job_id = read_text("SLURM_JOB_ID"),
+                                 .step_id = read_text("SLURM_STEP_ID"),
+                                 .cluster_name = read_text("SLURM_CLUSTER_NAME"),
+                                 .restart_count = read_text("SLURM_RESTART_COUNT"),
+                                 .own_node = read_text("SLURMD_NODENAME")};
+  return from_user([&] { return parse_slurm_step(variables); });
 }
 
 // Ports for ranks of several nodes, where none is given.
@@ -190,7 +193,7 @@ void read_srun_place(JobOptions& options, const SlurmStep& step) {
   }
   if (!options.store.empty()) return;
   if (step.rank == 0 && !step.own_node.empty() && step.own_node != step.nodes.front()) {
-    throw InvalidArgument(
+    throw UsageError(
         "rank 0 is on node {}, but SLURM_STEP_NODELIST begins with {}, where the others look for it: set "
         "TESSERA_STORE=tcp:{}:PORT, a free port there, on all ranks",
         step.own_node, step.nodes.front(), step.own_node);
@@ -224,17 +227,24 @@ std::shared_ptr<const Password> tls_password_from_environment() {
 SchedulerPlace scheduler_place_from_environment() {
   SchedulerPlace place;
   place.address = read_text("TESSERA_SCHEDULER");
+  if (!place.address.empty()) {
+    from_user([&] { return rendezvous::parse_host_port(place.address, "TESSERA_SCHEDULER"); });
+  }
   place.node_id = read_text("TESSERA_NODE_ID");
   const std::string incarnation = read_text("TESSERA_INCARNATION");
-  if (!incarnation.empty()) place.incarnation = static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION"));
+  if (!incarnation.empty()) {
+    place.incarnation = from_user([&] { return static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION")); });
+  }
   const std::string token = read_text("TESSERA_TOKEN");
-  if (!token.empty()) place.token = static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN"));
+  if (!token.empty()) {
+    place.token = from_user([&] { return static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN")); });
+  }
   place.kept_file = read_text("TESSERA_KEPT_FILE");
   place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
   const std::string role = read_text("TESSERA_ROLE");
   if (!role.empty() && role != "server" && role != "worker") {
-    throw InvalidArgument("TESSERA_ROLE must be server or worker, got \"{}\"", role);
+    throw UsageError("TESSERA_ROLE must be server or worker, got \"{}\"", role);
   }
   place.num_servers = role == "server" ? 1 : 0;
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
@@ -265,26 +275,28 @@ JobOptions job_from_environment() {
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
   options.report_directory = read_text("TESSERA_REPORT_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");
-  if (!transport.empty()) options.transport = parse_transport_kind(transport);
+  if (!transport.empty()) {
+    options.transport = from_user([&] { return parse_transport_kind(transport); });
+  }
   const bool is_plain = options.transport == TransportKind::kGloo || options.transport == TransportKind::kMpi;
   if (is_plain && !read_text("TESSERA_TLS_CONFIG").empty()) {
-    throw InvalidArgument(
+    throw UsageError(
         "TESSERA_TRANSPORT={}: what it sends is not encrypted, and TESSERA_TLS_CONFIG asks for TLS; leave the "
         "transport out, or say tls",
         transport);
   }
   if (options.thread_ranks > 0) {
     if (options.transport != TransportKind::kAutomatic && options.transport != TransportKind::kThreads) {
-      throw InvalidArgument("TESSERA_TRANSPORT={}: ranks that are threads of one process use threads", transport);
+      throw UsageError("TESSERA_TRANSPORT={}: ranks that are threads of one process use threads", transport);
     }
     if (const std::string processes = read_text("OMPI_COMM_WORLD_SIZE"); !processes.empty() && processes != "1") {
-      throw InvalidArgument(
+      throw UsageError(
           "TESSERA_THREAD_RANKS={} under mpirun with {} processes: ranks are either threads of one "
           "process or processes",
           options.thread_ranks, processes);
     }
     if (const auto step = srun_step()) {
-      throw InvalidArgument(
+      throw UsageError(
           "TESSERA_THREAD_RANKS={} in each of srun's {} tasks: ranks are either threads of one process or processes; "
           "srun -n 1 starts one process",
           options.thread_ranks, step->size);
@@ -300,8 +312,8 @@ JobOptions job_from_environment() {
   } else if (const auto step = srun_step()) {
     read_srun_place(options, *step);
   } else if (read_number("TESSERA_RANK", 0, 0, kMaxInt) > 0) {
-    throw InvalidArgument("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
-                          read_text("TESSERA_RANK"));
+    throw UsageError("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
+                     read_text("TESSERA_RANK"));
   }
   return options;
 }
@@ -350,7 +362,7 @@ std::optional<LogLevel> log_level_from_environment() {
   if (text == "info") return LogLevel::kInfo;
   if (text == "warning") return LogLevel::kWarning;
   if (text == "error") return LogLevel::kError;
-  throw InvalidArgument("TESSERA_LOG_LEVEL must be debug, info, warning or error, got \"{}\"", text);
+  throw UsageError("TESSERA_LOG_LEVEL must be debug, info, warning or error, got \"{}\"", text);
 }
 
 std::unique_ptr<Context> context_from_environment() { return join_job(job_from_environment()); }
@@ -397,8 +409,9 @@ std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (is_program(name)) return name;
     refuse_script();
-    throw InvalidArgument("program \"{}\" {}", name,
-                          access(name.c_str(), F_OK) == 0 ? "is not executable" : "does not exist");
+    throw InvalidArgument(
+        "program \"{}\" {}", name,
+        access(name.c_str(), F_OK) == 0 ? "is not executable; chmod +x makes it one" : "does not exist");
   }
   const std::string path = read_text("PATH");
   for (const std::string_view directory : split(path, ':')) {
