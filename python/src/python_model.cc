@@ -81,6 +81,8 @@ class LetOthersIn : public train::Callback {
 
 cluster::Context& alone() {
   static const auto context = cluster::single_context();
+  cluster::warn_of_unknown_variables();
+  cluster::warn_if_alone_among_tasks();
   return *context;
 }
 

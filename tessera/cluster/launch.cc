@@ -8,14 +8,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/files/random_id.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/slurm_step.h"
+#include "tessera/cluster/ranks/variable_names.h"
 #include "tessera/cluster/rendezvous/host_port.h"
 #include "tessera/cluster/tls/certificates.h"
 
@@ -142,24 +146,38 @@ void read_mpirun_place(JobOptions& options) {
   }
 }
 
+SlurmVariables slurm_variables() {
+  const auto either = [](std::string text, const std::string& other) { return text.empty() ? other : text; };
+  return {.procid = read_text("SLURM_PROCID"),
+          .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
+          .localid = read_text("SLURM_LOCALID"),
+          .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
+          .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
+          .job_id = read_text("SLURM_JOB_ID"),
+          .step_id = read_text("SLURM_STEP_ID"),
+          .cluster_name = read_text("SLURM_CLUSTER_NAME"),
+          .restart_count = read_text("SLURM_RESTART_COUNT"),
+          .own_node = read_text("SLURMD_NODENAME")};
+}
+
 // The task of srun that this process is beside others. What another launcher says goes before: it may itself have been
-// started by srun, as mpirun's daemons are.
+// started by srun, as mpirun's daemons are. So are the daemons of MPICH and Intel MPI, and all processes of a node have
+// the variables of its daemon: they are told by PMI_SIZE, which where srun itself has set it is the number of its
+// tasks.
 std::optional<SlurmStep> srun_step() {
   for (const char* name : {"TESSERA_SCHEDULER", "TESSERA_SIZE", "OMPI_COMM_WORLD_SIZE"}) {
     if (!read_text(name).empty()) return std::nullopt;
   }
-  const auto either = [](std::string text, const std::string& other) { return text.empty() ? other : text; };
-  const SlurmVariables variables{.procid = read_text("SLURM_PROCID"),
-                                 .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
-                                 .localid = read_text("SLURM_LOCALID"),
-                                 .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
-                                 .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
-                                 .job_id = read_text("SLURM_JOB_ID"),
-                                 .step_id = read_text("SLURM_STEP_ID"),
-                                 .cluster_name = read_text("SLURM_CLUSTER_NAME"),
-                                 .restart_count = read_text("SLURM_RESTART_COUNT"),
-                                 .own_node = read_text("SLURMD_NODENAME")};
-  return from_user([&] { return parse_slurm_step(variables); });
+  auto step = from_user([] { return parse_slurm_step(slurm_variables()); });
+  const std::string of_mpi = read_text("PMI_SIZE");
+  if (step && !of_mpi.empty() && of_mpi != std::to_string(step->size)) {
+    throw UsageError(
+        "an mpiexec that Tessera does not know has started {} processes (PMI_SIZE) in a step of srun that has {} "
+        "tasks: "
+        "start them by srun itself, by Open MPI's mpirun, or by tessera run on each node",
+        printable(of_mpi), step->size);
+  }
+  return step;
 }
 
 // Ports for ranks of several nodes, where none is given.
@@ -371,6 +389,74 @@ void report_failure(int status_fd, int rank, int origin) {
   if (status_fd < 0) return;
   const std::string line = fmt::format("{} {}\n", rank, origin);
   [[maybe_unused]] const ssize_t written = write(status_fd, line.data(), line.size());
+}
+
+void warn_of_unknown_variables() {
+  // A launcher has said it, or the process that this one goes on from.
+  for (const char* name : {"TESSERA_STATUS_FD", "TESSERA_STATUS_FILE", "TESSERA_TOKEN"}) {
+    if (!read_text(name).empty()) return;
+  }
+  for (const char* name : {"TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    if (const std::string rank = read_text(name); !rank.empty() && rank != "0") return;
+  }
+  static bool has_warned = false;
+  if (std::exchange(has_warned, true)) return;
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  const std::string unknown = describe_unknown_variables(names);
+  if (unknown.empty()) return;
+  log_warning(
+      "the environment has variables that Tessera does not know, and that have no effect: {}; "
+      "docs/environment.md lists those that it reads",
+      unknown);
+}
+
+void warn_if_alone_among_tasks() {
+  for (const char* name : {"TESSERA_SCHEDULER", "TESSERA_SIZE", "TESSERA_THREAD_RANKS", "OMPI_COMM_WORLD_SIZE"}) {
+    if (!read_text(name).empty()) return;
+  }
+  static bool has_warned = false;
+  if (std::exchange(has_warned, true)) return;
+  if (const int tasks = tasks_of_shell(slurm_variables()); tasks > 1) {
+    log_warning(
+        "this program has been started once, without srun, in a job of Slurm that has {} tasks: it is one rank "
+        "alone; srun starts one for each task: srun PROGRAM",
+        tasks);
+    return;
+  }
+  const std::string size = read_text("PMI_SIZE");
+  if (size.empty() || size == "1" || read_text("PMI_RANK") != "0" || num_processes_from_environment() > 1) return;
+  log_warning(
+      "an mpiexec that Tessera does not know has started {} processes (PMI_SIZE), each of which is one rank "
+      "alone: start them by Open MPI's mpirun, by srun or by tessera run -n {}",
+      printable(size), printable(size));
+}
+
+std::string describe_other_launchers() {
+  const char* starter = "mpirun";
+  int size = 0;
+  int rank = 0;
+  try {
+    if (!read_text("TESSERA_SIZE").empty()) return "";
+    if (const auto step = srun_step()) {
+      starter = "srun";
+      size = step->size;
+      rank = step->rank;
+    } else {
+      size = static_cast<int>(read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt));
+      rank = static_cast<int>(read_number("OMPI_COMM_WORLD_RANK", 0, 0, kMaxInt));
+    }
+  } catch (const InvalidArgument&) {
+    return "";  // of a job that this launcher is no part of
+  }
+  if (size < 2 || rank != 0) return "";
+  return fmt::format(
+      "{} has started {} launchers, and each starts a job of its own; for one job let {} start the program "
+      "itself, or give all launchers the scheduler that they meet at (--join)",
+      starter, size, starter);
 }
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,

@@ -141,9 +141,11 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
 // All ranks that this process is.
 int run_own_ranks(const Arguments& arguments, const std::function<int(Context&, const Arguments&)>& f) {
   if (const auto level = log_level_from_environment()) set_log_level(*level);
+  warn_of_unknown_variables();
   const JobOptions job = job_from_environment();
   // The launcher says itself what has ended the job.
   if (job.status_fd < 0 && job.size == 1) say_end_signals();
+  warn_if_alone_among_tasks();
   if (job.thread_ranks > 1) return run_as_threads(job, arguments, f);
   return run_as_rank(job, arguments, f);
 }

@@ -124,6 +124,8 @@ void add_run(CLI::App& app, int& exit_code) {
     tools::require_effects(*run,
                            {{"--interface", transport == "tls" || transport == "gloo" || !options.scheduler.empty(),
                              "--transport tls or gloo, or --join"}});
+    const std::string others = options.scheduler.empty() ? cluster::describe_other_launchers() : "";
+    if (!others.empty()) std::fprintf(stderr, "tessera run: %s\n", others.c_str());
     exit_code = cluster::launch(options);
   });
 }
@@ -324,6 +326,7 @@ int run_command(int argc, char** argv) {
   try {
     if (command == "job") tools::hand_over_job({argv + 2, argv + argc});
     if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
+    cluster::warn_of_unknown_variables();
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return tools::exit_for(app, error);

@@ -527,6 +527,22 @@ TEST(ExitCodes, AreTwoForAVariableThatMakesNoSense) {
   }
 }
 
+TEST(Usage, AMisspeltVariableIsSaidOnceByWhoeverBegins) {
+  const auto count = [](const std::string& text) {
+    constexpr std::string_view kWords = "TESSERA_JOIN_TIMEOUT (did you mean TESSERA_JOIN_TIMEOUT_MS?)";
+    size_t found = 0;
+    for (size_t at = 0; (at = text.find(kWords, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  const std::string before = "TESSERA_JOIN_TIMEOUT=5 ";
+  EXPECT_EQ(count(run_tool("version", before)), 1U);
+  const auto text = run_tool("run -n 2 " + kCommand + "cluster check --mib 1", before);
+  EXPECT_EQ(count(text), 1U) << text;
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("] [W")));  // the launcher says it, and no rank
+  EXPECT_EQ(count(run_tool("version", before + "TESSERA_LOG_LEVEL=error ")), 0U);
+  EXPECT_EQ(run_tool("version", "TESSERA_JOIN_TIMEOUT_MS=5 ").find("TESSERA_"), std::string::npos);
+}
+
 TEST(ExitCodes, AreOneForWhatFailsAtWork) {
   const auto folder = scratch("work");
   std::filesystem::remove_all(folder);
