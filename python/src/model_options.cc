@@ -180,8 +180,13 @@ template <>
 struct Form<std::optional<DType>> {
   static constexpr const char* kKind = "object | None";
   static std::string shown(const std::optional<DType>&) { return "None"; }
-  static bool read(nb::handle value, const OptionInfo&, bool, std::optional<DType>& to) {
-    if (!value.is_none()) to = to_dtype(value);
+  static bool read(nb::handle value, const OptionInfo& info, bool, std::optional<DType>& to) {
+    if (value.is_none()) return true;
+    try {
+      to = to_dtype(value);
+    } catch (const InvalidArgument& fault) {
+      throw InvalidArgument("{} must be float32, bfloat16 or float16: {}", info.name, fault.what());
+    }
     return true;
   }
 };

@@ -211,3 +211,27 @@ def test_a_step_of_ftrl_at_a_rate_of_zero_changes_nothing():
     for _ in range(2):
         step(ms.Tensor(np.ones((4, 3), np.float32)), ms.Tensor(np.zeros((4, 2), np.float32)))
     assert (network.weight.asnumpy() == before).all()
+
+
+def test_data_of_another_kind_is_refused_with_what_makes_it_one():
+    x, y = np.ones((8, 4), np.float32), np.ones((8, 1), np.float32)
+    net, _, optimizer = regression()
+    for rows, words in (((x, y), "got tuple of arrays"), ([Tensor(x), Tensor(y)], "got list of arrays"), (x, "got ndarray")):
+        with pytest.raises(TypeError, match=f"The data set must be a Dataset, whose rows are batches, but {words}: NumpySlicesDataset"):
+            ms.Model(net, nn.MSELoss(), optimizer).train(1, rows)
+    with pytest.raises(ValueError, match="the data has 2 columns, but 'column_names' has 1: \\['x'\\]"):
+        ds.NumpySlicesDataset((x, y), ["x"])
+    with pytest.raises(TypeError, match="the 'source' must give rows one after the other, by yield, but it returned int"):
+        ds.GeneratorDataset(lambda: 3, ["x"])
+    with pytest.raises(TypeError, match="the 'source' must be a generator function, an iterable or have .*, but got int"):
+        ds.GeneratorDataset(3, ["x"])
+
+
+def test_what_is_no_function_and_no_parameter_is_refused_before_it_is_traced():
+    net, _, _ = regression()
+    with pytest.raises(TypeError, match="the 'fn' must be a function or a Cell, but got int"):
+        ms.value_and_grad(3)
+    with pytest.raises(TypeError, match=r"the 'weights' must be a Parameter or several, but got Dense: network.trainable_params\(\) gives them"):
+        ms.value_and_grad(net, None, net)
+    with pytest.raises(TypeError, match=r"but got Dense. network.trainable_params\(\) gives them"):
+        nn.SGD(net, 0.1)
