@@ -8,10 +8,12 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/tensor/tensor.h"
 
 // Where a job's scheduler is, what this host is to others, and who is guilty when a job has failed.
 #include "tessera/cluster/network.h"
+#include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/rendezvous/host_port.h"
 #include "tessera/cluster/report/why.h"

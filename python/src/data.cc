@@ -461,7 +461,16 @@ extensions: of the files that count, as they are written; (): all files. class_i
       [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed,
          int64_t num_samples) {
         std::vector<data::NamedTensor> named;
-        for (const auto& [name, value] : columns) named.push_back({nb::cast<std::string>(name), to_tensor(value)});
+        for (const auto& [key, value] : columns) {
+          const auto name = nb::cast<std::string>(key);
+          try {
+            named.push_back({name, to_tensor(value)});
+          } catch (const nb::builtin_exception& fault) {
+            throw nb::type_error(fmt::format("tensors(): column \"{}\": {}", name, fault.what()).c_str());
+          } catch (const InvalidArgument& fault) {
+            throw InvalidArgument("tensors(): column \"{}\": {}", name, fault.what());
+          }
+        }
         return data::tensors(std::move(named), source_options(num_samples, shuffle, num_shards, shard_id, seed));
       },
       "columns"_a, "shuffle"_a = false, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),

@@ -8,7 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <type_traits>
 #include <utility>
+
+#include "python/src/tracing.h"
 
 namespace tessera::python {
 namespace {
@@ -176,8 +180,13 @@ template <>
 struct Form<std::optional<DType>> {
   static constexpr const char* kKind = "object | None";
   static std::string shown(const std::optional<DType>&) { return "None"; }
-  static bool read(nb::handle value, const OptionInfo&, bool, std::optional<DType>& to) {
-    if (!value.is_none()) to = to_dtype(value);
+  static bool read(nb::handle value, const OptionInfo& info, bool, std::optional<DType>& to) {
+    if (value.is_none()) return true;
+    try {
+      to = to_dtype(value);
+    } catch (const InvalidArgument& fault) {
+      throw InvalidArgument("{} must be float32, bfloat16 or float16: {}", info.name, fault.what());
+    }
     return true;
   }
 };
@@ -270,6 +279,19 @@ struct Form<Options> {
   }
 };
 
+// Where servers keep parameters, the others train together. A script that says no mode means that; one that says
+// stand_alone means something else.
+void refuse_servers_beside(std::string_view name, train::ParallelMode mode) {
+  if (mode != train::ParallelMode::kStandAlone) return;
+  if (!has_context() && !cluster::wants_ranks_from_environment()) return;
+  const int num_servers = context().num_servers();
+  if (num_servers == 0) return;
+  throw InvalidArgument(
+      "{} is stand_alone, where each rank trains by itself, but {} of the job's {} ranks keep{} parameters "
+      "for the others (tessera run --servers): leave it out or say data_parallel, or start no servers",
+      name, num_servers, context().size(), num_servers == 1 ? "s" : "");
+}
+
 [[noreturn]] void throw_type_error(const nb::object& text) {
   throw nb::type_error(nb::cast<std::string>(text).c_str());
 }
@@ -284,7 +306,11 @@ train::ModelOptions model_options(const nb::dict& given) {
   train::for_each_option(options, [&]<typename T>(const OptionInfo& info, T& member) {
     known.emplace_back(info.name);
     const nb::object value = value_of(given, info);
-    if (!value.is_valid() || Form<T>::read(value, info, false, member)) return;
+    if (!value.is_valid()) return;
+    if (Form<T>::read(value, info, false, member)) {
+      if constexpr (std::is_same_v<T, train::ParallelMode>) refuse_servers_beside(info.name, member);
+      return;
+    }
     throw_type_error(keywords_module().attr("misfit")("Model()", known.back(), Form<T>::kKind, value));
   });
   std::ranges::sort(known);

@@ -81,6 +81,8 @@ class LetOthersIn : public train::Callback {
 
 cluster::Context& alone() {
   static const auto context = cluster::single_context();
+  cluster::warn_of_unknown_variables();
+  cluster::warn_if_alone_among_tasks();
   return *context;
 }
 
@@ -204,7 +206,9 @@ std::vector<train::Decoded> PythonModel::translate(const Tensor& rows, const tra
 
 std::map<std::string, double> PythonModel::eval(const data::Dataset& dataset, int num_workers,
                                                 std::vector<nb::object> objects) {
-  if (num_metrics_ == 0 && objects.empty()) throw InvalidArgument("eval: the model has no metrics");
+  if (num_metrics_ == 0 && objects.empty()) {
+    throw InvalidArgument("eval: the model has no metrics: name them where it is made, as metrics=[\"accuracy\"]");
+  }
   const Turn turn(turns_);
   struct Shown {
     Shown(Observers& observers, std::vector<nb::object> objects, bool rows_are_own) : observers(observers) {

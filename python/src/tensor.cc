@@ -104,8 +104,11 @@ Tensor to_tensor(nb::handle object) {
   if (nb::isinstance<nn::Parameter>(object)) return parameter_value(nb::cast<nn::Parameter&>(object));
   const nb::object array = as_array(object);
   if (std::string("OUSMmV").find(nb::cast<std::string>(array.attr("dtype").attr("kind"))) != std::string::npos) {
-    throw nb::type_error(
-        fmt::format("a tensor is needed, got {}", nb::cast<std::string>(nb::str(object.type()))).c_str());
+    const auto text = [](nb::handle value) { return nb::cast<std::string>(nb::str(value)); };
+    throw nb::type_error(fmt::format("a tensor of numbers is needed, got {} with the dtype {}, which no tensor has: "
+                                     "give arrays of numbers, such as array.astype(numpy.float32)",
+                                     text(nb::type_name(object.type())), text(array.attr("dtype")))
+                             .c_str());
   }
   return share(array).clone();
 }

@@ -266,6 +266,8 @@ cluster::Context& joined_context() {
     throw InvalidArgument("{}", kForked);
   }
   if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
+  cluster::warn_of_unknown_variables();
+  cluster::warn_if_alone_among_tasks();
   std::unique_ptr<cluster::Context> made;
   {
     const WithoutGil computing;

@@ -72,7 +72,10 @@ def _fault(who, signature, args, keywords):
 
 def misfit(who, name, kind, value):
     """The text of an error for an argument of another type."""
-    return f"{who}: {name} must be {_article(kind)}, got {_shown(value)}"
+    is_function = inspect.isfunction(value) or inspect.isbuiltin(value)
+    wants_cell = re.match(r"tessera\.(_tessera\.)?nn\.Cell\b", kind)
+    way_out = "; a function becomes one in the construct() of a Cell of your own" if is_function and wants_cell else ""
+    return f"{who}: {name} must be {_article(kind)}, got {_shown(value)}{way_out}"
 
 
 _NUMBERS = {"int": int, "float": (int, float), "bool": bool, "str": str, "bytes": bytes, "dict": dict, "list": list}
@@ -152,7 +155,8 @@ NN_WORDS = {"Linear": "Dense", "Module": "Cell", "ModuleList": "CellList", "Iden
              "BCEWithLogitsLoss": "a Cell of your own", "SequentialCell": "Sequential"}
 OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "mm": "matmul",
               "bmm": "matmul", "clamp": "maximum and minimum", "detach": "stop_gradient", "unsqueeze": "expand_dims", "silu": "x * sigmoid(x)"}
-_OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", )}
+_OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", ),
+                 "lr": ("learning_rate", )}
 _KEYWORDS = {"padding_idx": "a row of zeros in embedding_table is one, and its parameter's set_data() sets it", "betas": "beta1 and beta2 are two numbers here", "inplace": "values are never changed in place",
              "dtype": "parameters are float32; Cell.to_float() says what is computed in",
              "device": 'a network has no device: train.Model(..., device="cuda:0") says on what it computes'}

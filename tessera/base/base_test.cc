@@ -122,6 +122,8 @@ TEST(Strings, SecondsAreShownAlikeOnBothSidesOfZero) {
 TEST(Strings, ClosestFindsATypo) {
   EXPECT_EQ(closest("reduce_sim", {"reduce_sum", "relu"}), "reduce_sum");
   EXPECT_EQ(closest("xyz", {"reduce_sum", "relu"}), "");
+  EXPECT_EQ(closest("rnu", {"ckpt", "info", "run"}), "run");  // two letters have changed places
+  EXPECT_EQ(closest("abc", {"bca"}), "");
 }
 
 TEST(Strings, PrintableShowsWhatWouldSteerATerminal) {

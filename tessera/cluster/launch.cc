@@ -10,13 +10,19 @@
 #include <filesystem>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
-#include "tessera/base/random_id.h"
+#include "tessera/base/files/random_id.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/slurm_step.h"
+#include "tessera/cluster/ranks/variable_names.h"
+#include "tessera/cluster/rendezvous/host_port.h"
 #include "tessera/cluster/tls/certificates.h"
 
 namespace tessera::cluster {
@@ -30,9 +36,9 @@ std::string read_text(const char* name) {
 int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_t at_most) {
   const std::string text = read_text(name);
   if (text.empty()) return fallback;
-  const int64_t value = parse_int(text, name);
+  const int64_t value = from_user([&] { return parse_int(text, name); });
   if (value < at_least || value > at_most) {
-    throw InvalidArgument("{} must be from {} to {}, got {}", name, at_least, at_most, value);
+    throw UsageError("{} must be from {} to {}, got {}", name, at_least, at_most, value);
   }
   return value;
 }
@@ -84,7 +90,7 @@ comm::Secret read_secret() {
 comm::Secret secret_of_user() {
   const std::string cache = cache_directory_from_environment();
   if (cache.empty()) {
-    throw InvalidArgument("neither HOME nor XDG_CACHE_HOME is set: name the job's secret by TESSERA_SECRET_FILE");
+    throw UsageError("neither HOME nor XDG_CACHE_HOME is set: name the job's secret by TESSERA_SECRET_FILE");
   }
   const std::string path = join_path(cache, "meeting_key");
   FileSystem& files = FileSystem::local();
@@ -113,7 +119,7 @@ void read_own_place(JobOptions& options) {
   options.size = static_cast<int>(read_number("TESSERA_SIZE", 1, 1, kMaxInt));
   options.rank = static_cast<int>(read_number("TESSERA_RANK", 0, 0, options.size - 1));
   if (options.size > 1 && options.store.empty()) {
-    throw InvalidArgument(
+    throw UsageError(
         "TESSERA_STORE is not set: rank {} of {} must know where rank 0 listens, unix:NAME or "
         "tcp:HOST:PORT",
         options.rank, options.size);
@@ -142,23 +148,38 @@ void read_mpirun_place(JobOptions& options) {
   }
 }
 
+SlurmVariables slurm_variables() {
+  const auto either = [](std::string text, const std::string& other) { return text.empty() ? other : text; };
+  return {.procid = read_text("SLURM_PROCID"),
+          .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
+          .localid = read_text("SLURM_LOCALID"),
+          .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
+          .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
+          .job_id = read_text("SLURM_JOB_ID"),
+          .step_id = read_text("SLURM_STEP_ID"),
+          .cluster_name = read_text("SLURM_CLUSTER_NAME"),
+          .restart_count = read_text("SLURM_RESTART_COUNT"),
+          .own_node = read_text("SLURMD_NODENAME")};
+}
+
 // The task of srun that this process is beside others. What another launcher says goes before: it may itself have been
-// started by srun, as mpirun's daemons are.
+// started by srun, as mpirun's daemons are. So are the daemons of MPICH and Intel MPI, and all processes of a node have
+// the variables of its daemon: they are told by PMI_SIZE, which where srun itself has set it is the number of its
+// tasks.
 std::optional<SlurmStep> srun_step() {
   for (const char* name : {"TESSERA_SCHEDULER", "TESSERA_SIZE", "OMPI_COMM_WORLD_SIZE"}) {
     if (!read_text(name).empty()) return std::nullopt;
   }
-  const auto either = [](std::string text, const std::string& other) { return text.empty() ? other : text; };
-  return parse_slurm_step({.procid = read_text("SLURM_PROCID"),
-                           .num_tasks = either(read_text("SLURM_STEP_NUM_TASKS"), read_text("SLURM_NTASKS")),
-                           .localid = read_text("SLURM_LOCALID"),
-                           .tasks_per_node = read_text("SLURM_STEP_TASKS_PER_NODE"),
-                           .node_list = either(read_text("SLURM_STEP_NODELIST"), read_text("SLURM_JOB_NODELIST")),
-                           .job_id = read_text("SLURM_JOB_ID"),
-                           .step_id = read_text("SLURM_STEP_ID"),
-                           .cluster_name = read_text("SLURM_CLUSTER_NAME"),
-                           .restart_count = read_text("SLURM_RESTART_COUNT"),
-                           .own_node = read_text("SLURMD_NODENAME")});
+  auto step = from_user([] { return parse_slurm_step(slurm_variables()); });
+  const std::string of_mpi = read_text("PMI_SIZE");
+  if (step && !of_mpi.empty() && of_mpi != std::to_string(step->size)) {
+    throw UsageError(
+        "an mpiexec that Tessera does not know has started {} processes (PMI_SIZE) in a step of srun that has {} "
+        "tasks: "
+        "start them by srun itself, by Open MPI's mpirun, or by tessera run on each node",
+        printable(of_mpi), step->size);
+  }
+  return step;
 }
 
 // Ports for ranks of several nodes, where none is given.
@@ -192,7 +213,7 @@ void read_srun_place(JobOptions& options, const SlurmStep& step) {
   }
   if (!options.store.empty()) return;
   if (step.rank == 0 && !step.own_node.empty() && step.own_node != step.nodes.front()) {
-    throw InvalidArgument(
+    throw UsageError(
         "rank 0 is on node {}, but SLURM_STEP_NODELIST begins with {}, where the others look for it: set "
         "TESSERA_STORE=tcp:{}:PORT, a free port there, on all ranks",
         step.own_node, step.nodes.front(), step.own_node);
@@ -226,11 +247,18 @@ std::shared_ptr<const Password> tls_password_from_environment() {
 SchedulerPlace scheduler_place_from_environment() {
   SchedulerPlace place;
   place.address = read_text("TESSERA_SCHEDULER");
+  if (!place.address.empty()) {
+    from_user([&] { return rendezvous::parse_host_port(place.address, "TESSERA_SCHEDULER"); });
+  }
   place.node_id = read_text("TESSERA_NODE_ID");
   const std::string incarnation = read_text("TESSERA_INCARNATION");
-  if (!incarnation.empty()) place.incarnation = static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION"));
+  if (!incarnation.empty()) {
+    place.incarnation = from_user([&] { return static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION")); });
+  }
   const std::string token = read_text("TESSERA_TOKEN");
-  if (!token.empty()) place.token = static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN"));
+  if (!token.empty()) {
+    place.token = from_user([&] { return static_cast<uint64_t>(parse_int(token, "TESSERA_TOKEN")); });
+  }
   place.kept_file = read_text("TESSERA_KEPT_FILE");
   place.kept_for_others_file = read_text("TESSERA_KEPT_FOR_OTHERS_FILE");
   place.has_buddies = read_number("TESSERA_BUDDIES", 1, 0, 1) == 1;
@@ -238,7 +266,7 @@ SchedulerPlace scheduler_place_from_environment() {
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
   const std::string role = read_text("TESSERA_ROLE");
   if (!role.empty() && role != "server" && role != "worker") {
-    throw InvalidArgument("TESSERA_ROLE must be server or worker, got \"{}\"", role);
+    throw UsageError("TESSERA_ROLE must be server or worker, got \"{}\"", role);
   }
   place.num_servers = role == "server" ? 1 : 0;
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
@@ -269,26 +297,28 @@ JobOptions job_from_environment() {
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
   options.report_directory = read_text("TESSERA_REPORT_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");
-  if (!transport.empty()) options.transport = parse_transport_kind(transport);
+  if (!transport.empty()) {
+    options.transport = from_user([&] { return parse_transport_kind(transport); });
+  }
   const bool is_plain = options.transport == TransportKind::kGloo || options.transport == TransportKind::kMpi;
   if (is_plain && !read_text("TESSERA_TLS_CONFIG").empty()) {
-    throw InvalidArgument(
+    throw UsageError(
         "TESSERA_TRANSPORT={}: what it sends is not encrypted, and TESSERA_TLS_CONFIG asks for TLS; leave the "
         "transport out, or say tls",
         transport);
   }
   if (options.thread_ranks > 0) {
     if (options.transport != TransportKind::kAutomatic && options.transport != TransportKind::kThreads) {
-      throw InvalidArgument("TESSERA_TRANSPORT={}: ranks that are threads of one process use threads", transport);
+      throw UsageError("TESSERA_TRANSPORT={}: ranks that are threads of one process use threads", transport);
     }
     if (const std::string processes = read_text("OMPI_COMM_WORLD_SIZE"); !processes.empty() && processes != "1") {
-      throw InvalidArgument(
+      throw UsageError(
           "TESSERA_THREAD_RANKS={} under mpirun with {} processes: ranks are either threads of one "
           "process or processes",
           options.thread_ranks, processes);
     }
     if (const auto step = srun_step()) {
-      throw InvalidArgument(
+      throw UsageError(
           "TESSERA_THREAD_RANKS={} in each of srun's {} tasks: ranks are either threads of one process or processes; "
           "srun -n 1 starts one process",
           options.thread_ranks, step->size);
@@ -304,8 +334,8 @@ JobOptions job_from_environment() {
   } else if (const auto step = srun_step()) {
     read_srun_place(options, *step);
   } else if (read_number("TESSERA_RANK", 0, 0, kMaxInt) > 0) {
-    throw InvalidArgument("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
-                          read_text("TESSERA_RANK"));
+    throw UsageError("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
+                     read_text("TESSERA_RANK"));
   }
   return options;
 }
@@ -367,7 +397,7 @@ std::optional<LogLevel> log_level_from_environment() {
   if (text == "info") return LogLevel::kInfo;
   if (text == "warning") return LogLevel::kWarning;
   if (text == "error") return LogLevel::kError;
-  throw InvalidArgument("TESSERA_LOG_LEVEL must be debug, info, warning or error, got \"{}\"", text);
+  throw UsageError("TESSERA_LOG_LEVEL must be debug, info, warning or error, got \"{}\"", text);
 }
 
 std::unique_ptr<Context> context_from_environment() { return join_job(job_from_environment()); }
@@ -376,6 +406,74 @@ void report_failure(int status_fd, int rank, int origin) {
   if (status_fd < 0) return;
   const std::string line = fmt::format("{} {}\n", rank, origin);
   [[maybe_unused]] const ssize_t written = write(status_fd, line.data(), line.size());
+}
+
+void warn_of_unknown_variables() {
+  // A launcher has said it, or the process that this one goes on from.
+  for (const char* name : {"TESSERA_STATUS_FD", "TESSERA_STATUS_FILE", "TESSERA_TOKEN"}) {
+    if (!read_text(name).empty()) return;
+  }
+  for (const char* name : {"TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    if (const std::string rank = read_text(name); !rank.empty() && rank != "0") return;
+  }
+  static bool has_warned = false;
+  if (std::exchange(has_warned, true)) return;
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  const std::string unknown = describe_unknown_variables(names);
+  if (unknown.empty()) return;
+  log_warning(
+      "the environment has variables that Tessera does not know, and that have no effect: {}; "
+      "docs/environment.md lists those that it reads",
+      unknown);
+}
+
+void warn_if_alone_among_tasks() {
+  for (const char* name : {"TESSERA_SCHEDULER", "TESSERA_SIZE", "TESSERA_THREAD_RANKS", "OMPI_COMM_WORLD_SIZE"}) {
+    if (!read_text(name).empty()) return;
+  }
+  static bool has_warned = false;
+  if (std::exchange(has_warned, true)) return;
+  if (const int tasks = tasks_of_shell(slurm_variables()); tasks > 1) {
+    log_warning(
+        "this program has been started once, without srun, in a job of Slurm that has {} tasks: it is one rank "
+        "alone; srun starts one for each task: srun PROGRAM",
+        tasks);
+    return;
+  }
+  const std::string size = read_text("PMI_SIZE");
+  if (size.empty() || size == "1" || read_text("PMI_RANK") != "0" || num_processes_from_environment() > 1) return;
+  log_warning(
+      "an mpiexec that Tessera does not know has started {} processes (PMI_SIZE), each of which is one rank "
+      "alone: start them by Open MPI's mpirun, by srun or by tessera run -n {}",
+      printable(size), printable(size));
+}
+
+std::string describe_other_launchers() {
+  const char* starter = "mpirun";
+  int size = 0;
+  int rank = 0;
+  try {
+    if (!read_text("TESSERA_SIZE").empty()) return "";
+    if (const auto step = srun_step()) {
+      starter = "srun";
+      size = step->size;
+      rank = step->rank;
+    } else {
+      size = static_cast<int>(read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt));
+      rank = static_cast<int>(read_number("OMPI_COMM_WORLD_RANK", 0, 0, kMaxInt));
+    }
+  } catch (const InvalidArgument&) {
+    return "";  // of a job that this launcher is no part of
+  }
+  if (size < 2 || rank != 0) return "";
+  return fmt::format(
+      "{} has started {} launchers, and each starts a job of its own; for one job let {} start the program "
+      "itself, or give all launchers the scheduler that they meet at (--join)",
+      starter, size, starter);
 }
 
 std::vector<std::string> child_environment(const std::map<std::string, std::string>& settings,
@@ -415,8 +513,9 @@ std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (is_program(name)) return name;
     refuse_script();
-    throw InvalidArgument("program \"{}\" {}", name,
-                          access(name.c_str(), F_OK) == 0 ? "is not executable" : "does not exist");
+    throw InvalidArgument(
+        "program \"{}\" {}", name,
+        access(name.c_str(), F_OK) == 0 ? "is not executable; chmod +x makes it one" : "does not exist");
   }
   const std::string path = read_text("PATH");
   for (const std::string_view directory : split(path, ':')) {

@@ -22,6 +22,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/failure_report.h"
@@ -840,44 +841,44 @@ class Launcher {
 }  // namespace
 
 int launch(const LaunchOptions& options) {
-  if (options.command.empty()) throw InvalidArgument("tessera run: no program is given");
+  if (options.command.empty()) throw UsageError("tessera run: no program is given");
   if (options.num_thread_ranks < 0) {
-    throw InvalidArgument("tessera run: --threads must be at least 1, got {}", options.num_thread_ranks);
+    throw UsageError("tessera run: --threads must be at least 1, got {}", options.num_thread_ranks);
   }
   if (options.num_thread_ranks > 0 && options.num_processes > 1) {
-    throw InvalidArgument("tessera run: -n {} and --threads {}: ranks are either processes or threads",
-                          options.num_processes, options.num_thread_ranks);
+    throw UsageError("tessera run: -n {} and --threads {}: ranks are either processes or threads",
+                     options.num_processes, options.num_thread_ranks);
   }
   if (options.num_processes < 1) {
-    throw InvalidArgument("tessera run: a job needs at least 1 rank, got -n {}", options.num_processes);
+    throw UsageError("tessera run: a job needs at least 1 rank, got -n {}", options.num_processes);
   }
   if (options.timeout_ms < 0 || options.timeout_ms > kMaxTimeoutMs) {
-    throw InvalidArgument("tessera run: a timeout must be from 1 to {} ms, got {}", kMaxTimeoutMs, options.timeout_ms);
+    throw UsageError("tessera run: a timeout must be from 1 to {} ms, got {}", kMaxTimeoutMs, options.timeout_ms);
   }
   if (!options.scheduler.empty() && options.num_thread_ranks > 0) {
-    throw InvalidArgument("tessera run: --join and --threads: the ranks of a scheduler's job are processes");
+    throw UsageError("tessera run: --join and --threads: the ranks of a scheduler's job are processes");
   }
   if (options.min_ranks != 0) {
     if (options.num_thread_ranks > 0 || !options.scheduler.empty()) {
-      throw InvalidArgument("tessera run: --min_ranks is for ranks that are processes of this job{}",
-                            options.scheduler.empty() ? "" : "; with --join the scheduler says it");
+      throw UsageError("tessera run: --min_ranks is for ranks that are processes of this job{}",
+                       options.scheduler.empty() ? "" : "; with --join the scheduler says it");
     }
     if (options.num_servers > 0) {
-      throw InvalidArgument("tessera run: --min_ranks and --servers: the number of ranks of a job with servers stays");
+      throw UsageError("tessera run: --min_ranks and --servers: the number of ranks of a job with servers stays");
     }
     if (options.min_ranks < 1 || options.min_ranks > options.num_processes) {
-      throw InvalidArgument("tessera run: --min_ranks must be from 1 to the number of ranks, {}, got {}",
-                            options.num_processes, options.min_ranks);
+      throw UsageError("tessera run: --min_ranks must be from 1 to the number of ranks, {}, got {}",
+                       options.num_processes, options.min_ranks);
     }
   }
   if (options.max_restarts > 0 && (options.num_thread_ranks > 0 || !options.scheduler.empty())) {
-    throw InvalidArgument("tessera run: --max_restarts is for ranks that are processes of this job{}",
-                          options.scheduler.empty() ? "" : "; with --join the scheduler says how often");
+    throw UsageError("tessera run: --max_restarts is for ranks that are processes of this job{}",
+                     options.scheduler.empty() ? "" : "; with --join the scheduler says how often");
   }
-  if (!options.transport.empty()) parse_transport_kind(options.transport);
+  if (!options.transport.empty()) from_user([&] { return parse_transport_kind(options.transport); });
   for (const std::string& directory : {options.log_directory, options.report_directory}) {
     const std::string why = directory.empty() ? "" : why_no_folder(directory);
-    if (!why.empty()) throw InvalidArgument("tessera run: the folder \"{}\" cannot be: {}", directory, why);
+    if (!why.empty()) throw UsageError("tessera run: the folder \"{}\" cannot be: {}", directory, why);
   }
   open_standard_descriptors();
   return Launcher(options).run();

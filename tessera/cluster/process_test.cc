@@ -721,7 +721,7 @@ TEST(Launch, RefusesWhatItCannotStart) {
   EXPECT_THAT([] { cluster::launch({.command = {"/no/such/program"}}); },
               ThrowsMessage<InvalidArgument>("program \"/no/such/program\" does not exist"));
   EXPECT_THAT([] { cluster::launch({.command = {"/etc/passwd"}}); },
-              ThrowsMessage<InvalidArgument>("program \"/etc/passwd\" is not executable"));
+              ThrowsMessage<InvalidArgument>("program \"/etc/passwd\" is not executable; chmod +x makes it one"));
   EXPECT_THAT(
       [] { cluster::launch({.command = {"true"}, .transport = "tcp"}); },
       ThrowsMessage<InvalidArgument>("unknown transport \"tcp\"; the known ones are threads, shm, tls, gloo, mpi"));

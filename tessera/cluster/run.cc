@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_words.h"
@@ -51,6 +52,11 @@ void print_errors(const ThreadsResult& result) {
     errors.add(rank, message);
   }
   for (const RankErrors::Entry& entry : errors.entries()) print_error(name_ranks(entry.ranks, num_ranks), entry.text);
+}
+
+// Of an error before any rank has begun.
+int code_before_work(const std::exception& error) {
+  return dynamic_cast<const UsageError*>(&error) != nullptr ? kExitUsage : kExitFailure;
 }
 
 // Ends the process: nothing else ends a thread that works on or waits for something that never comes.
@@ -115,7 +121,7 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   } catch (const std::exception& e) {
     print_error(rank_name(job.rank), e.what());
     report_failure(job.status_fd, job.rank, origin_of(std::current_exception(), job.rank));
-    return kExitFailure;
+    return code_before_work(e);
   }
   if (context->size() > 1) set_log_rank(context->rank());
   int code = kExitFailure;
@@ -137,9 +143,11 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
 // All ranks that this process is.
 int run_own_ranks(const Arguments& arguments, const std::function<int(Context&, const Arguments&)>& f) {
   if (const auto level = log_level_from_environment()) set_log_level(*level);
+  warn_of_unknown_variables();
   const JobOptions job = job_from_environment();
   // The launcher says itself what has ended the job.
   if (job.status_fd < 0 && job.size == 1) say_end_signals();
+  warn_if_alone_among_tasks();
   if (job.thread_ranks > 1) return run_as_threads(job, arguments, f);
   return run_as_rank(job, arguments, f);
 }
@@ -163,6 +171,7 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
       code = run_own_ranks(arguments, f);
     } catch (const std::exception& e) {
       write_text(fmt::format("error: {}\n", e.what()));
+      code = code_before_work(e);
     }
   };
   try {

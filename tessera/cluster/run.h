@@ -18,13 +18,13 @@ namespace tessera::cluster {
 
 using Arguments = std::vector<std::string>;  // without the program's name
 
-// Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned, or kExitFailure
-// after an exception. Where ranks are threads of this process, it is the code of the rank that failed first. An
-// exception is printed as `rank R: error: ...`. An exception, or a code other than 0, ends the other ranks' waits at
-// once, so that they end with kExitFailure. Where ranks are threads, equal errors are printed once. There the process
-// ends if a rank still goes on some seconds after another has failed, or the job's timeout after where that is shorter;
-// that rank is named with what it waits in. A program that is a job by itself says which signal ends it
-// (say_end_signals). Never throws.
+// Calls f(context, arguments) once per rank of this process. Returns the exit code: what f returned, kExitFailure after
+// an exception, or kExitUsage where a variable of the environment makes no sense. Where ranks are threads of this
+// process, it is the code of the rank that failed first. An exception is printed as `rank R: error: ...`. An exception,
+// or a code other than 0, ends the other ranks' waits at once, so that they end with kExitFailure. Where ranks are
+// threads, equal errors are printed once. There the process ends if a rank still goes on some seconds after another has
+// failed, or the job's timeout after where that is shorter; that rank is named with what it waits in. A program that is
+// a job by itself says which signal ends it (say_end_signals). Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
 
 // Ends this rank's part of its job as its process ends with `code`: another code than 0 is a failure, of which the

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/random_id.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/tls/tls_config.h"
 

@@ -15,6 +15,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/rendezvous/ask_status.h"
@@ -93,15 +94,15 @@ rendezvous::ServerOptions server_options(const SchedulerOfJob& job, const Schedu
 // Throws InvalidArgument where the numbers of an elastic job do not fit one another.
 void check_elastic(const SchedulerOfJob& job) {
   if (job.min_ranks == 0 && job.max_ranks == 0) return;
-  if (job.min_ranks < 1) throw InvalidArgument("--max_ranks {} needs --min_ranks", job.max_ranks);
+  if (job.min_ranks < 1) throw UsageError("--max_ranks {} needs --min_ranks", job.max_ranks);
   if (job.min_ranks > job.num_workers) {
-    throw InvalidArgument("--min_ranks {}: the job begins with {} ranks", job.min_ranks, job.num_workers);
+    throw UsageError("--min_ranks {}: the job begins with {} ranks", job.min_ranks, job.num_workers);
   }
   if (job.max_ranks != 0 && job.max_ranks < job.num_workers) {
-    throw InvalidArgument("--max_ranks {}: the job begins with {} ranks", job.max_ranks, job.num_workers);
+    throw UsageError("--max_ranks {}: the job begins with {} ranks", job.max_ranks, job.num_workers);
   }
   if (job.max_ranks > static_cast<int>(rendezvous::kMaxNodes)) {
-    throw InvalidArgument("--max_ranks {}: a job has at most {} ranks", job.max_ranks, rendezvous::kMaxNodes);
+    throw UsageError("--max_ranks {}: a job has at most {} ranks", job.max_ranks, rendezvous::kMaxNodes);
   }
 }
 
@@ -124,9 +125,9 @@ SchedulerInside::SchedulerInside(const SchedulerOfJob& job, const SchedulerPlace
 SchedulerInside::~SchedulerInside() = default;
 
 int run_scheduler_from_environment(const SchedulerOfJob& job) {
-  if (job.port < 0 || job.port > 65535) throw InvalidArgument("a port is from 0 to 65535, got {}", job.port);
+  if (job.port < 0 || job.port > 65535) throw UsageError("a port is from 0 to 65535, got {}", job.port);
   if (job.num_workers < 1 || static_cast<size_t>(job.num_workers) > rendezvous::kMaxNodes) {
-    throw InvalidArgument("a job has from 1 to {} workers, got {}", rendezvous::kMaxNodes, job.num_workers);
+    throw UsageError("a job has from 1 to {} workers, got {}", rendezvous::kMaxNodes, job.num_workers);
   }
   check_elastic(job);
   const SchedulerPlace place = scheduler_place_from_environment();
@@ -173,7 +174,7 @@ void make_certificates_from_environment(const std::string& directory, const std:
                                         int days, const std::string& revoke) {
   const auto password = tls_password_from_environment();
   if (!password || password->text().empty()) {
-    throw InvalidArgument(
+    throw UsageError(
         "the files get a password: write it into a file that only you may read and name that by "
         "TESSERA_TLS_PASSWORD_FILE, or set TESSERA_TLS_PASSWORD");
   }

@@ -118,7 +118,7 @@ TEST(Hosts, WhatDoesNotEncryptIsRefusedWhereThereAreCertificates) {
     const Outcome outcome = run_command(
         "TESSERA_RANK=0 TESSERA_SIZE=2 TESSERA_STORE=unix:x TESSERA_TLS_CONFIG=/x TESSERA_TRANSPORT=" + transport +
         " " + rank_program());
-    EXPECT_EQ(outcome.code, 1) << outcome.out;
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
     EXPECT_THAT(outcome.out, HasSubstr("TESSERA_TRANSPORT=" + transport +
                                        ": what it sends is not encrypted, and TESSERA_TLS_CONFIG asks for TLS"));
   }

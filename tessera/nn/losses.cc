@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layer_helpers.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -59,7 +60,7 @@ Value SoftmaxCrossEntropyWithLogits::construct(Value logits, Value label) {
 
 SoftmaxCrossEntropyExpand::SoftmaxCrossEntropyExpand(const SoftmaxCrossEntropyExpandOptions& options)
     : sparse_(options.sparse), eps_(options.eps) {
-  if (!(eps_ >= 0)) throw InvalidArgument("SoftmaxCrossEntropyExpand: eps must not be negative, got {}", eps_);
+  require_not_negative("SoftmaxCrossEntropyExpand", "eps", eps_);
 }
 
 Value SoftmaxCrossEntropyExpand::construct(Value logits, Value label) {

@@ -8,6 +8,7 @@
 
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
+#include "tessera/tools/arguments/usage.h"
 
 namespace tessera::tools {
 namespace {
@@ -107,8 +108,10 @@ void add_newest(CLI::App& ckpt, int& exit_code) {
       "Example:\n"
       "  tessera ckpt newest checkpoints --prefix CKP");
   newest->add_option("directory", directory, "the directory with the checkpoints")->capture_default_str();
-  newest->add_option("--prefix", prefix,
-                     "the prefix of their names, with its successors PREFIX_1 and so on; default: any");
+  newest
+      ->add_option("--prefix", prefix,
+                   "the prefix of their names, with its successors PREFIX_1 and so on; default: any")
+      ->check(file_prefix());
   newest->callback([&exit_code] {
     if (!FileSystem::local().is_directory(directory)) {
       throw InvalidArgument(
@@ -212,7 +215,7 @@ void add_transform(CLI::App& ckpt) {
       ->add_option("source", from, "directory with rank_0, rank_1, ... or with the files of all ranks; or one of these")
       ->required();
   transform->add_option("destination", to, "directory to be made")->required();
-  transform->add_option("--prefix", prefix, "what the new files' names begin with");
+  transform->add_option("--prefix", prefix, "what the new files' names begin with")->check(file_prefix());
   transform->add_option("--src_strategy", src_strategy, "the strategy file of the source");
   transform->add_option("--dst_strategy", dst_strategy, "the strategy file of the destination");
   transform->add_option("--threads", options.num_threads, "the threads that copy values; 0: four")
@@ -292,7 +295,9 @@ void add_export(CLI::App& ckpt) {
       "  tessera ckpt export src_checkpoints net.safetensors --strategy src_strategy.ckpt");
   command->add_option("checkpoint", source, "a .ckpt file, or a directory, of whole values or with rank_0, rank_1, ...")
       ->required();
-  command->add_option("file", file, "a .safetensors file to be written")->required();
+  command->add_option("file", file, "a .safetensors file to be written")
+      ->check(file_ending_in(".safetensors"))
+      ->required();
   command->add_option("--strategy", strategy, "strategy file of a directory with rank_0, rank_1, ...");
   add_report_options(*command, json, quiet);
   command->callback([] {
@@ -311,8 +316,8 @@ void add_import(CLI::App& ckpt) {
   command->footer(
       "Example:\n"
       "  tessera ckpt import net.safetensors net.ckpt");
-  command->add_option("file", file, "a .safetensors file")->required();
-  command->add_option("checkpoint", target, "a .ckpt file to be written")->required();
+  command->add_option("file", file, "a .safetensors file")->check(file_ending_in(".safetensors"))->required();
+  command->add_option("checkpoint", target, "a .ckpt file to be written")->check(file_ending_in(".ckpt"))->required();
   add_report_options(*command, json, quiet);
   command->callback([] {
     checkpoint::import_safetensors(FileSystem::local(), file, target);

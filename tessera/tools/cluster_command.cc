@@ -19,7 +19,9 @@ constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 10
 // An empty name is looked up, too, as one of this host's that nobody has asked for.
 CLI::Validator some_host() {
   return {[](const std::string& text) {
-            return std::string(text.empty() ? "must be an address or a name of this host" : "");
+            if (text.empty()) return std::string("must be an address or a name of this host");
+            const bool is_all = text == "0.0.0.0" || text == "::";
+            return std::string(is_all ? "must be at one interface's address, not at all of them" : "");
           },
           ""};
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/tools/arguments/usage_error.h"
-
 namespace tessera::tools {
 namespace {
 

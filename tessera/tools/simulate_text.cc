@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/engine.h"
 #include "tessera/tools/plan/stages_text.h"
 
 namespace tessera::tools {

@@ -10,7 +10,6 @@
 #include "tessera/tools/arguments/option_use.h"
 #include "tessera/tools/arguments/step_arguments.h"
 #include "tessera/tools/arguments/usage.h"
-#include "tessera/tools/arguments/usage_error.h"
 #include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/cluster_command.h"
@@ -126,11 +125,11 @@ void add_run(CLI::App& app, int& exit_code) {
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     options.rank_timeout_ms = tools::milliseconds_of(rank_timeout_s);
     if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
-      throw tools::UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",
-                              options.transport);
+      throw UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",
+                       options.transport);
     }
     if (options.transport == "mpi" && !options.scheduler.empty()) {
-      throw tools::UsageError(
+      throw UsageError(
           "--transport mpi: the ranks of a scheduler's job are started without mpirun; use shm, tls or gloo");
     }
     const char* const inherited = std::getenv("TESSERA_TRANSPORT");
@@ -138,6 +137,8 @@ void add_run(CLI::App& app, int& exit_code) {
     tools::require_effects(*run,
                            {{"--interface", transport == "tls" || transport == "gloo" || !options.scheduler.empty(),
                              "--transport tls or gloo, or --join"}});
+    const std::string others = options.scheduler.empty() ? cluster::describe_other_launchers() : "";
+    if (!others.empty()) std::fprintf(stderr, "tessera run: %s\n", others.c_str());
     exit_code = cluster::launch(options);
   });
 }
@@ -338,10 +339,11 @@ int run_command(int argc, char** argv) {
   try {
     if (command == "job") tools::hand_over_job({argv + 2, argv + argc});
     if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
+    cluster::warn_of_unknown_variables();
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return tools::exit_for(app, error);
-  } catch (const tools::UsageError& error) {
+  } catch (const UsageError& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return cluster::kExitUsage;
   } catch (const std::bad_alloc& error) {

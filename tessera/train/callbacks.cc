@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/random_id.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"

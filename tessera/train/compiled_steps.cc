@@ -40,7 +40,9 @@ session::StepPart CompiledSteps::updating_part() const {
 
 ir::Graph CompiledSteps::trace_training(const InputSpecs& inputs, session::StepPart part) {
   const auto& [network, loss, optimizer] = core_.cells;
-  if (optimizer == nullptr) throw InvalidArgument("training needs an optimizer");
+  if (optimizer == nullptr) {
+    throw InvalidArgument("training needs an optimizer, and this model has none: Model(network, loss, optimizer)");
+  }
   const Mode& mode = *core_.mode;
   const double sens = mode.gradient_scale() / static_cast<double>(core_.options.gradient_accumulation_steps);
   auto graph = session::trace_train_step(network, loss, *optimizer, inputs, mode.settings(true),

@@ -10,7 +10,9 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
   const Mode& mode = *core.mode;
   const auto& metrics = core.options.metrics;
   const bool has_loss = core.cells.loss != nullptr;
-  if (metrics.empty()) throw InvalidArgument("eval: the model has no metrics");
+  if (metrics.empty()) {
+    throw InvalidArgument("eval: the model has no metrics: name them where it is made, as metrics=[\"accuracy\"]");
+  }
   if (dataset.is_endless()) throw InvalidArgument("eval: the data set repeats without end");
   if (mode.takes_whole_batches() && dataset.num_shards() > 1) {
     throw InvalidArgument(

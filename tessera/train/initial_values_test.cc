@@ -68,6 +68,49 @@ TEST(DifferingInitialValues, ParameterBroadcastGivesAllRankZerosInSilence) {
   EXPECT_EQ(outcome.log, "");
 }
 
+// What three ranks log that have these seeds, and the first weight that each draws.
+struct SeedOutcome {
+  std::vector<double> weights = std::vector<double>(3);
+  std::string log;
+};
+
+SeedOutcome run_with_seeds(ParallelMode mode, const std::vector<uint64_t>& seeds) {
+  SeedOutcome outcome;
+  testing::internal::CaptureStderr();
+  run_ranks(3, [&](cluster::Context& context) {
+    const auto rank = static_cast<size_t>(context.rank());
+    nn::Dense network(2, 2);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = mode, .seed = seeds[rank]});
+    outcome.weights[rank] = model.value("weight").to_doubles()[0];
+  });
+  outcome.log = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(DifferingSeeds, AreNamedOnceAndAllTakeRankZeros) {
+  for (const auto mode : {ParallelMode::kDataParallel, ParallelMode::kSemiAuto, ParallelMode::kHybrid}) {
+    const auto outcome = run_with_seeds(mode, {7, 8, 9});
+    EXPECT_EQ(occurrences(outcome.log, "rank 1 has the seed 8, and 1 more rank has another than rank 0, which has 7: "),
+              1u)
+        << outcome.log;
+    EXPECT_EQ(occurrences(outcome.log, "[W "), 1u) << outcome.log;
+    EXPECT_EQ(outcome.weights[1], outcome.weights[0]);
+    EXPECT_EQ(outcome.weights[0], run_with_seeds(mode, {7, 7, 7}).weights[0]);
+  }
+  EXPECT_EQ(
+      occurrences(run_with_seeds(ParallelMode::kDataParallel, {7, 7, 9}).log, "rank 2 has the seed 9, rank 0 has 7: "),
+      1u);
+}
+
+TEST(DifferingSeeds, AreEachRanksOwnWhereItTrainsByItself) {
+  const auto outcome = run_with_seeds(ParallelMode::kStandAlone, {7, 8, 9});
+  EXPECT_EQ(outcome.log, "");
+  EXPECT_NE(outcome.weights[0], outcome.weights[1]);
+  EXPECT_EQ(run_with_seeds(ParallelMode::kDataParallel, {7, 7, 7}).log, "");
+}
+
 // What a job of two ranks logs of which rank 1 has this optimizer instead of rank 0's.
 template <typename Optimizer, typename Options>
 std::string log_of_optimizers(const Options& first, const Options& second) {

@@ -26,6 +26,17 @@ def in_folder(files, check):
         return check(folder)
 
 
+class Commands(unittest.TestCase):
+    def test_the_readme_has_a_row_for_each(self):
+        sources = "".join(path.read_text() for path in sorted((ROOT / "tessera/tools").rglob("*_command.cc")) + [ROOT / "tessera/tools/tessera.cc"])
+        names = set(re.findall(r'\bapp\.add_subcommand\(\s*"([\w-]+)"', sources))
+        self.assertGreater(len(names), 10)
+        table = (ROOT / "README.md").read_text().split("\n## The command `tessera`", 1)[1].split("\n## ", 1)[0]
+        rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+        listed = {word for row in rows for word in re.findall(r"`tessera ([\w-]+)|, `([\w-]+)`", row) for word in word if word}
+        self.assertEqual(names - listed, set(), "README.md: The command `tessera`")
+
+
 class Links(unittest.TestCase):
     def faults(self, files):
         return in_folder(files, documents.dead_links)

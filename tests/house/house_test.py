@@ -37,6 +37,12 @@ class Environment(unittest.TestCase):
         self.assertEqual(variables.listed(page, "Variables of a rank") | variables.listed(page, "Variables that scripts"), library)
         self.assertEqual(variables.listed(page, "Variables for developers"), variables.of_developers(ROOT) - library)
 
+    def test_a_process_knows_those_that_the_page_lists(self):
+        page = (ROOT / "docs/environment.md").read_text()
+        names = {name for heading in ("Variables of a rank", "Variables that scripts", "Variables for developers")
+                 for name in variables.listed(page, heading) if name.startswith("TESSERA_")}
+        self.assertEqual(variables.declared(ROOT), sorted(names))
+
     def test_a_variable_of_a_test_or_a_script_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
             for path, text in {"tests/a.cc": 'std::getenv("ONE")', "scripts/b": "x=${TWO:-3}", "benchmarks/c.py": "os.environ.get('THREE')",

@@ -11,6 +11,9 @@ _ELSEWHERE = re.compile(r"""getenv\("(\w+)"|environ\.(?:get|pop|setdefault)\(["'
                         r"""["'](\w+)["'] (?:not )?in os\.environ|\$ENV\{(\w+)\}|\$\{([A-Z]\w+):[-=]""")
 
 
+DECLARED = "tessera/cluster/ranks/variable_names.cc"
+
+
 def _names(pattern, text):
     return {name for groups in pattern.findall(text) for name in (groups if isinstance(groups, tuple) else [groups]) if name}
 
@@ -21,9 +24,16 @@ def of_library(root):
     for folder in ("tessera", "python"):
         for path in (root / folder).rglob("*"):
             is_source = path.suffix in (".cc", ".h", ".py") and not path.stem.endswith("_test") and "testing" not in path.parts
+            is_source = is_source and path != root / DECLARED  # reads none
             if is_source and re.search(r"getenv|environ", text := path.read_text()):
                 names |= _names(_IN_LIBRARY, text)
+    names |= set(re.findall(r'"(TESSERA_[A-Z_]+)"', (root / "deploy/operator/tessera_operator/pods.py").read_text()))  # of pods
     return names
+
+
+def declared(root):
+    """Those of Tessera's own that a process takes for known ones; of others it warns."""
+    return re.findall(r'^    "(\w+)",$', (root / DECLARED).read_text(), re.MULTILINE)
 
 
 def of_developers(root):

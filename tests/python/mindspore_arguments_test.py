@@ -1,4 +1,5 @@
 """The package mindspore: arguments that the reference's later releases have, each with its meaning or refused by name."""
+import math
 import re
 
 import mindspore as ms
@@ -167,3 +168,70 @@ def test_what_is_not_available_is_refused_by_name(call, error, message):
 ])
 def test_what_has_no_effect_is_taken(call):
     call()
+
+
+NOT_NUMBERS = [
+    (lambda x: nn.EmbeddingLookup(3, 2, max_norm=x), "max_norm"),
+    (lambda x: nn.LayerNorm((2, ), epsilon=x), "epsilon"),
+    (lambda x: nn.GroupNorm(1, 2, eps=x), "eps"),
+    (lambda x: nn.TransformerEncoderLayer(4, 2, layer_norm_eps=x), "epsilon"),
+    (lambda x: nn.HuberLoss(delta=x), "delta"),
+    (lambda x: nn.MarginRankingLoss(margin=x), "margin"),
+    (lambda x: nn.TripletMarginLoss(eps=x), "eps"),
+    (lambda x: nn.GaussianNLLLoss(eps=x), "eps"),
+    (lambda x: nn.DiceLoss(smooth=x), "smooth"),
+    (lambda x: nn.ConfusionMatrix(2, threshold=x), "threshold"),
+    (lambda x: nn.WarmUpLR(x, 3), "learning_rate"),
+    (lambda x: nn.ExponentialDecayLR(x, 0.9, 3), "learning_rate"),
+    (lambda x: nn.FTRL(nn.Dense(2, 2).trainable_params(), l1=x), "l1"),
+    (lambda x: nn.Adam(nn.Dense(2, 2).trainable_params(), eps=x), "eps"),
+    (lambda x: nn.Adadelta(nn.Dense(2, 2).trainable_params(), epsilon=x), "epsilon"),
+]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("make, name", NOT_NUMBERS)
+def test_a_number_that_is_none_or_without_end_is_refused_by_name(make, name, value):
+    with pytest.raises(ValueError, match=f"the '{name}' must be .*but got {value}"):
+        make(value)
+
+
+def test_numbers_below_what_they_can_be_are_refused():
+    for make, name in ((lambda: nn.LayerNorm((2, ), epsilon=-1.0), "epsilon"), (lambda: nn.GroupNorm(1, 2, eps=-1.0), "eps"),
+                       (lambda: nn.HuberLoss(delta=0.0), "delta"), (lambda: nn.DiceLoss(smooth=-1.0), "smooth")):
+        with pytest.raises(ValueError, match=f"the '{name}' must be .*, but got "):
+            make()
+    nn.Threshold(0.1, -math.inf)  # any number may stand in the place of what is small
+
+
+def test_a_step_of_ftrl_at_a_rate_of_zero_changes_nothing():
+    network = nn.Dense(3, 2)
+    before = network.weight.asnumpy().copy()
+    step = nn.TrainOneStepCell(nn.WithLossCell(network, nn.MSELoss()), nn.FTRL(network.trainable_params(), learning_rate=0.0))
+    for _ in range(2):
+        step(ms.Tensor(np.ones((4, 3), np.float32)), ms.Tensor(np.zeros((4, 2), np.float32)))
+    assert (network.weight.asnumpy() == before).all()
+
+
+def test_data_of_another_kind_is_refused_with_what_makes_it_one():
+    x, y = np.ones((8, 4), np.float32), np.ones((8, 1), np.float32)
+    net, _, optimizer = regression()
+    for rows, words in (((x, y), "got tuple of arrays"), ([Tensor(x), Tensor(y)], "got list of arrays"), (x, "got ndarray")):
+        with pytest.raises(TypeError, match=f"The data set must be a Dataset, whose rows are batches, but {words}: NumpySlicesDataset"):
+            ms.Model(net, nn.MSELoss(), optimizer).train(1, rows)
+    with pytest.raises(ValueError, match="the data has 2 columns, but 'column_names' has 1: \\['x'\\]"):
+        ds.NumpySlicesDataset((x, y), ["x"])
+    with pytest.raises(TypeError, match="the 'source' must give rows one after the other, by yield, but it returned int"):
+        ds.GeneratorDataset(lambda: 3, ["x"])
+    with pytest.raises(TypeError, match="the 'source' must be a generator function, an iterable or have .*, but got int"):
+        ds.GeneratorDataset(3, ["x"])
+
+
+def test_what_is_no_function_and_no_parameter_is_refused_before_it_is_traced():
+    net, _, _ = regression()
+    with pytest.raises(TypeError, match="the 'fn' must be a function or a Cell, but got int"):
+        ms.value_and_grad(3)
+    with pytest.raises(TypeError, match=r"the 'weights' must be a Parameter or several, but got Dense: network.trainable_params\(\) gives them"):
+        ms.value_and_grad(net, None, net)
+    with pytest.raises(TypeError, match=r"but got Dense. network.trainable_params\(\) gives them"):
+        nn.SGD(net, 0.1)

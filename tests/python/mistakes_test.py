@@ -128,3 +128,35 @@ def test_strategies_on_one_rank_are_said_to_have_no_effect(capfd):
     net.head.shard("matmul", ((7, 1), (1, 1)))
     trained(net, parallel_mode="semi_auto_parallel")
     assert 'have no effect on one rank, "head:matmul" has one: start several by tessera run -n N' in capfd.readouterr().err
+
+
+def test_what_is_no_cell_is_told_what_becomes_one():
+    with pytest.raises(TypeError, match="loss must be a tessera.nn.Cell or None, got .* of type function; a function becomes one in the construct"):
+        tessera.Model(Net(), lambda logits, label: logits, nn.SGD(0.1))
+
+
+def test_the_short_word_of_another_package_for_the_learning_rate_is_known():
+    for optimizer in (nn.SGD, nn.Adam):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'lr'; did you mean 'learning_rate'"):
+            optimizer(lr=0.1)
+
+
+def test_columns_that_are_no_numbers_are_named_with_their_dtype():
+    for column, words in ((np.array(["a", "b"]), "<U1"), (np.array([object(), None]), "object")):
+        with pytest.raises(TypeError, match=rf'tensors\(\): column "words": a tensor of numbers is needed, got .* with the dtype {words}'):
+            tessera.data.tensors({"words": column})
+    with pytest.raises(tessera.InvalidArgument, match=r'tensors\(\): column "waves": unknown dtype "complex64"'):
+        tessera.data.tensors({"waves": np.ones(2, np.complex64)})
+
+
+def test_a_precision_that_there_is_not_is_refused_by_the_options_name():
+    with pytest.raises(tessera.InvalidArgument, match='precision must be float32, bfloat16 or float16: unknown dtype "fp16"'):
+        tessera.Model(Net(), nn.CrossEntropyLoss(), nn.SGD(0.1), precision="fp16")
+
+
+def test_a_model_that_lacks_a_part_says_how_it_gets_one():
+    rows = tessera.data.tensors({"ids": IDS, "label": IDS % 3}).batch(4)
+    with pytest.raises(tessera.InvalidArgument, match=r"needs an optimizer, and this model has none: Model\(network, loss, optimizer\)"):
+        tessera.Model(Net(), nn.CrossEntropyLoss()).train(1, rows)
+    with pytest.raises(tessera.InvalidArgument, match=r'has no metrics: name them where it is made, as metrics=\["accuracy"\]'):
+        tessera.Model(Net(), nn.CrossEntropyLoss(), nn.SGD(0.1)).eval(rows)

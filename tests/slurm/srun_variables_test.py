@@ -78,11 +78,11 @@ class Tasks(unittest.TestCase):
         self.assertEqual([code for code, _ in ended], [0] * len(ended), ended)
         return "".join(out for _, out in ended)
 
-    def refused(self, variables, *words):
+    def refused(self, variables, *words, code=1):
         """By each task, within seconds."""
         start = time.monotonic()
-        for code, out in self.run_tasks(variables, RANK, "script"):
-            self.assertEqual(code, 1, out)
+        for found, out in self.run_tasks(variables, RANK, "script"):
+            self.assertEqual(found, code, out)
             for word in words:
                 self.assertIn(word, out)
         self.assertLess(time.monotonic() - start, 20)
@@ -145,12 +145,33 @@ class Tasks(unittest.TestCase):
 
     def test_rank_0_on_another_node_than_the_first_says_what_to_set(self):
         tasks = self.variables([1, 1], SLURMD_NODENAME=lambda rank, _: f"127.0.0.{2 - rank}")[:1]
-        self.refused(tasks, "rank 0 is on node 127.0.0.2, but SLURM_STEP_NODELIST begins with 127.0.0.1", "set TESSERA_STORE=tcp:127.0.0.2:PORT")
+        self.refused(tasks, "rank 0 is on node 127.0.0.2, but SLURM_STEP_NODELIST begins with 127.0.0.1", "set TESSERA_STORE=tcp:127.0.0.2:PORT", code=2)
 
-    def test_a_program_in_the_shell_of_sbatch_is_alone(self):
-        for missing in ({"SLURM_STEP_ID": None}, {"SLURM_STEP_ID": "4294967290"}, {"SLURM_STEP_NUM_TASKS": "1"}):
+    def test_a_program_in_the_shell_of_sbatch_is_alone_and_says_so(self):
+        for missing in ({"SLURM_STEP_ID": None}, {"SLURM_STEP_ID": "4294967290"}):
             with self.subTest(**missing):
-                self.assertIn("rank 0 of 1", self.meet(self.variables([3], **missing)[:1], RANK, "script"))
+                out = self.meet(self.variables([3], **missing)[:1], RANK, "script")
+                self.assertIn("rank 0 of 1", out)
+                self.assertEqual(out.count("started once, without srun, in a job of Slurm that has 3 tasks"), 1, out)
+
+    def test_a_step_of_one_task_is_alone_because_it_was_asked_for(self):
+        out = self.meet(self.variables([3], SLURM_STEP_NUM_TASKS="1")[:1], RANK, "script")
+        self.assertIn("rank 0 of 1", out)
+        self.assertNotIn("without srun", out)
+
+    def test_processes_of_an_mpiexec_that_nobody_knows_say_so(self):
+        ended = self.run_tasks([{"PMI_SIZE": "2", "PMI_RANK": str(rank)} for rank in range(2)], RANK, "script")
+        self.assertEqual([code for code, _ in ended], [0, 0], ended)
+        self.assertEqual([out.count("an mpiexec that Tessera does not know has started 2 processes") for _, out in ended], [1, 0], ended)
+        self.refused(self.variables([1, 1], PMI_SIZE="8"), "has started 8 processes (PMI_SIZE) in a step of srun that has 2 tasks", code=2)
+        self.assertEqual(len(lines_of(self.meet(self.variables([2], PMI_SIZE="2", PMI_RANK=lambda rank, _: rank), RANK, "script"), "of 2")), 2)
+
+    def test_launchers_that_each_start_a_job_say_so_once(self):
+        for starter, tasks in (("srun", self.variables([2])), ("mpirun", [{"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": str(rank)} for rank in range(2)])):
+            with self.subTest(starter=starter):
+                out = self.meet(tasks, TESSERA, "run", "-n", "2", RANK, "script")
+                self.assertEqual(len(lines_of(out, "of 2")), 4, out)
+                self.assertEqual(out.count(f"tessera run: {starter} has started 2 launchers, and each starts a job of its own"), 1, out)
 
     def test_what_another_launcher_says_goes_before(self):
         for other in ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, {"TESSERA_SIZE": "1", "TESSERA_RANK": "0"}):
@@ -168,7 +189,7 @@ class Tasks(unittest.TestCase):
                               ({"SLURM_PROCID": "7"}, ("SLURM_PROCID must be from 0 to 1, got 7",)),
                               ({"TESSERA_THREAD_RANKS": "2"}, ("TESSERA_THREAD_RANKS=2 in each of srun's 2 tasks",))):
             with self.subTest(**change):
-                self.refused(self.variables([1, 1], **change), *words)
+                self.refused(self.variables([1, 1], **change), *words, code=2)
 
     def test_a_rank_that_is_lost_is_named_and_it_is_said_that_srun_brings_no_other(self):
         for lost in (0, 1):

@@ -355,7 +355,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         for host in ("0.0.0.0", "::"):
             process = job.run((TESSERA, "scheduler", "--workers", 2, "--port", 0, "--host", host))
             self.assertRegex(process.communicate(timeout=30)[0], "at one interface's address, not at all of them")
-            self.assertEqual(process.returncode, 1)
+            self.assertEqual(process.returncode, 2)
 
 
 class WithCertificates(AtTheSchedulersPort):

@@ -409,6 +409,13 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
        "tessera --help lists the commands\n"},
       {"runn -n 2 ./program", "error: unknown command runn; did you mean run?\n"},
       {"ckpt inspct x.ckpt", "error: unknown command inspct; did you mean inspect?\n"},
+      {"rnu -n 2 ./program", "error: unknown command rnu; did you mean run?\n"},
+      {"cluster wy reports", "error: unknown command wy; did you mean why?\n"},
+      {"run -m 2 ./program", "error: unknown option -m\n"},
+      {"run -np 2 ./program", "error: unknown option -np; the number of ranks is -n\n"},
+      {"run --nprocs=2 ./program", "error: unknown option --nprocs; the number of ranks is -n\n"},
+      {"run --hostfile hosts ./program", "error: unknown option --hostfile; on several hosts tessera run --join"},
+      {"ckpt export a b.ckpt", "error: file: the name of the file must end in .safetensors, got \"b.ckpt\"\n"},
       {"info here", "error: tessera info takes no argument \"here\" here\n"},
       {"plan", "error: model is required\n"},
       {"solve --rounds 0 x", "error: --rounds: Value 0 not in range 1 to 1073741824\n"},
@@ -469,17 +476,24 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       "run --join 127.0.0.1:1 --transport mpi true", "scheduler", "scheduler --port 0", "scheduler --workers 2",
       "scheduler --workers 0 --port 0", "scheduler --workers two --port 0", "scheduler --workers 2 --port x",
       "scheduler --workers 2 --port 65536", "scheduler --workers 2 --port 0 --timeout 0",
-      "scheduler --workers 2 --port 0 --host '' --timeout 1", "scheduler --workers 2 --port 0 here", "cluster",
-      "cluster statu", "cluster status", "cluster status nowhere", "cluster status 127.0.0.1:0",
-      "cluster status 127.0.0.1:65536", "cluster status 127.0.0.1:1 --timeout 0", "cluster status 127.0.0.1:1 here",
-      "cluster why", "cluster why a b", "cluster make-certificates", "cluster make-certificates x --days 0",
-      "cluster make-certificates x --days 1 --revoke y", "cluster make-certificates x --nodes a --revoke y",
-      "run --transport pigeon true", "run --transport threads true", "run --threads 2 --transport gloo true",
-      "run --threads 2 --transport tls true", "solve", "solve --rounds 0 x", "solve --timeout -1 x", "solve --gap 2 x",
-      "solve --seed -1 x", "info here", "info --kernels --kernel_cache ''", "calibrate --num_threads 0",
-      "calibrate --quiet --num_threads many", "version now", "ckpt", "ckpt ls a b", "ckpt inspect", "ckpt verify",
-      "ckpt newest a b", "ckpt diff a", "ckpt transform a", "ckpt transform a b --threads 257",
-      "ckpt merge-strategies a", "ckpt export a", "ckpt import a", "ckpt inspct a", "no_such_command", "",
+      "scheduler --workers 2 --port 0 --host '' --timeout 1", "scheduler --workers 2 --port 0 --host :: --timeout 1",
+      "scheduler --workers 2 --port 0 here", "cluster", "cluster statu", "cluster status", "cluster status nowhere",
+      "cluster status 127.0.0.1:0", "cluster status 127.0.0.1:65536", "cluster status 127.0.0.1:1 --timeout 0",
+      "cluster status 127.0.0.1:1 here", "cluster why", "cluster why a b", "cluster make-certificates",
+      "cluster make-certificates x --days 0", "cluster make-certificates x --days 1 --revoke y",
+      "cluster make-certificates x --nodes a --revoke y", "run --transport pigeon true", "run --transport threads true",
+      "run --threads 2 --transport gloo true", "run --threads 2 --transport tls true", "solve", "solve --rounds 0 x",
+      "solve --timeout -1 x", "solve --gap 2 x", "solve --seed -1 x", "info here", "info --kernels --kernel_cache ''",
+      "calibrate --num_threads 0", "calibrate --quiet --num_threads many", "version now", "ckpt", "ckpt ls a b",
+      "ckpt inspect", "ckpt verify", "ckpt newest a b", "ckpt diff a", "ckpt transform a",
+      "ckpt transform a b --threads 257", "ckpt merge-strategies a", "ckpt export a", "ckpt import a", "ckpt inspct a",
+      "no_such_command", "", "ckpt newest a --prefix b/c", "ckpt transform a b --prefix c/d", "ckpt export a b",
+      "ckpt import a b.ckpt", "ckpt import a.safetensors b",
+      // numbers that do not fit one another
+      "run -n 2 --min_ranks 3 true", "run -n 2 --min_ranks 1 --servers 1 true",
+      "scheduler --workers 2 --port 0 --min_ranks 3", "scheduler --workers 2 --port 0 --min_ranks 1 --max_ranks 1",
+      "simulate mlp --ranks 4 --stages 3", "simulate mlp --ranks 4 --stages 2 --micro_batches 7",
+      "plan mlp --ranks 4 --stages 3", "cluster make-certificates x", "cluster make-certificates x --revoke y",
       // what has no effect beside the rest
       "plan mlp --memory --out x", "graph --batch_size 2 " + damaged.string()};
   for (const auto& arguments : cases) {
@@ -490,12 +504,52 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
   }
 }
 
+// Whoever reads it: the command itself, a launcher, a scheduler, a rank, alone or under a launcher.
+TEST(ExitCodes, AreTwoForAVariableThatMakesNoSense) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"TESSERA_LOG_LEVEL=verbose", "version"},
+      {"TESSERA_LOG_LEVEL=verbose", "run -n 2 true"},
+      {"TESSERA_TIMEOUT_MS=soon", "run --join 127.0.0.1:1 true"},
+      {"TESSERA_JOIN_TIMEOUT_MS=0", "scheduler --workers 1 --port 0 --timeout 1"},
+      {"TESSERA_ROLE=boss", "scheduler --workers 1 --port 0 --timeout 1"},
+      {"TESSERA_NUM_THREADS=many", "cluster check"},
+      {"TESSERA_RANK=3", "cluster check"},
+      {"TESSERA_SCHEDULER=nowhere", "cluster check"},
+      {"TESSERA_TRANSPORT=pigeon", "cluster check"},
+      {"TESSERA_THREAD_RANKS=2 TESSERA_TRANSPORT=shm", "cluster check"},
+      {"TESSERA_TIMEOUT_MS=soon", "run -n 2 " + kCommand + "cluster check"}};
+  for (const auto& [variables, arguments] : cases) {
+    const Refusal refusal = refused_with_code(variables + " " + kCommand + arguments);
+    EXPECT_EQ(refusal.code, 2) << variables << " " << arguments << "\n" << refusal.text;
+    const std::string name =
+        variables.substr(variables.rfind(' ') + 1, variables.rfind('=') - variables.rfind(' ') - 1);
+    EXPECT_THAT(refusal.text, testing::HasSubstr(name)) << arguments;
+  }
+}
+
+TEST(Usage, AMisspeltVariableIsSaidOnceByWhoeverBegins) {
+  const auto count = [](const std::string& text) {
+    constexpr std::string_view kWords = "TESSERA_JOIN_TIMEOUT (did you mean TESSERA_JOIN_TIMEOUT_MS?)";
+    size_t found = 0;
+    for (size_t at = 0; (at = text.find(kWords, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  const std::string before = "TESSERA_JOIN_TIMEOUT=5 ";
+  EXPECT_EQ(count(run_tool("version", before)), 1U);
+  const auto text = run_tool("run -n 2 " + kCommand + "cluster check --mib 1", before);
+  EXPECT_EQ(count(text), 1U) << text;
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("] [W")));  // the launcher says it, and no rank
+  EXPECT_EQ(count(run_tool("version", before + "TESSERA_LOG_LEVEL=error ")), 0U);
+  EXPECT_EQ(run_tool("version", "TESSERA_JOIN_TIMEOUT_MS=5 ").find("TESSERA_"), std::string::npos);
+}
+
 TEST(ExitCodes, AreOneForWhatFailsAtWork) {
   const auto folder = scratch("work");
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const auto path = [&](const char* name) { return (folder / name).string(); };
   std::ofstream(path("damaged")) << "import tessera";
+  std::ofstream(path("damaged.safetensors")) << "import tessera";
   run_tool("plan mlp --devices 2 --max_axes 1 --quiet --out " + path("plan"));
   run_tool("plan mlp --devices 2 --max_axes 1 --quiet --write_budget " + path("budget"));
   const std::string plan = "plan mlp --devices 2 --max_axes 1 --quiet ";
@@ -530,7 +584,6 @@ TEST(ExitCodes, AreOneForWhatFailsAtWork) {
                                     "cluster status 127.0.0.1:1",
                                     "cluster why NOWHERE",
                                     "cluster why DAMAGED",
-                                    "cluster make-certificates OUT",
                                     "cluster make-certificates NOWHERE --revoke somebody",
                                     "solve NOWHERE --quiet",
                                     "solve DAMAGED --quiet",
@@ -544,17 +597,17 @@ TEST(ExitCodes, AreOneForWhatFailsAtWork) {
                                     "ckpt diff DAMAGED DAMAGED",
                                     "ckpt transform NOWHERE NOWHERE/out",
                                     "ckpt merge-strategies NOWHERE OUT",
-                                    "ckpt export NOWHERE OUT",
-                                    "ckpt export DAMAGED OUT",
-                                    "ckpt import NOWHERE OUT",
-                                    "ckpt import DAMAGED OUT"};
+                                    "ckpt export NOWHERE OUT.safetensors",
+                                    "ckpt export DAMAGED OUT.safetensors",
+                                    "ckpt import NOWHERE.safetensors OUT",
+                                    "ckpt import DAMAGED.safetensors OUT"};
   for (auto& arguments : cases) {
     arguments = replaced(arguments, "NOWHERE", path("no/such.file"));
     arguments = replaced(arguments, "DAMAGED", path("damaged"));
     arguments = replaced(arguments, "PLAN", path("plan"));
     arguments = replaced(arguments, "BUDGET", path("budget"));
     arguments = replaced(arguments, "OUT", path("out.ckpt"));
-    const Refusal refusal = refused_with_code(kCommand + arguments);
+    const Refusal refusal = refused_with_code("TESSERA_TLS_PASSWORD=secret " + kCommand + arguments);
     EXPECT_EQ(refusal.code, 1) << arguments << "\n" << refusal.text;
     EXPECT_FALSE(refusal.text.empty()) << arguments;
   }

@@ -262,6 +262,12 @@ def run_here(manifest, num_workers=None, port=None, secrets=None, config_maps=No
         if job.recovery:
             here.claims.setdefault(job.recovery["claimName"], folder / "claims" / job.recovery["claimName"])
         faults = faults_here(job, here)
-        return (faults, None) if faults else ([], run(body, here))
+        if faults:
+            return faults, None
+        for option, given in (("--secret", secrets), ("--config", config_maps), ("--claim", claims), ("--path", paths)):
+            for name in given or {}:
+                if name not in here.used[option]:
+                    print(f"{option} {name}=...: no pod of the job names it, so that it has no effect", file=sys.stderr)
+        return [], run(body, here)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -20,8 +20,8 @@ from tessera_operator.status import text_of
 ADDRESS = "127.0.0.1"
 # Of the shell that starts a job: what would tell a process that it is a rank of another one.
 FOREIGN = ("TESSERA_", "MS_", "OMPI_", "PMIX_", "SLURM", "RANK_", "DEVICE_ID", "MINDSPORE_HCCL_CONFIG_PATH")
-# Those for whoever runs the programs of this machine stay: where they lie, and how they are spoken of.
-KEPT = ("TESSERA_CUDA_", "TESSERA_PLUGIN_DIR", "TESSERA_LOG_LEVEL", "TESSERA_NUM_THREADS")
+# Those for whoever runs the programs of this machine stay: where they lie, how they are spoken of, and where they write what they know of a failure.
+KEPT = ("TESSERA_CUDA_", "TESSERA_PLUGIN_DIR", "TESSERA_LOG_LEVEL", "TESSERA_NUM_THREADS", "TESSERA_REPORT_DIR")
 INTERPRETER = re.compile(r"python[0-9.]*|bash|sh")
 PR_SET_PDEATHSIG = 1
 NOT_STARTED = 128  # as a kubelet says of a container whose program cannot be started
@@ -58,6 +58,7 @@ class Here:
         self.folder = Path(folder)
         self.secrets, self.config_maps = secrets or {}, config_maps or {}  # name -> {key: bytes}
         self.claims, self.paths = claims or {}, paths or {}  # name of a claim, path of an image -> folder
+        self.used = {"--secret": set(), "--config": set(), "--claim": set(), "--path": set()}  # what a pod has asked for, by the option that gives it
 
 
 class Layout:
@@ -77,6 +78,7 @@ class Layout:
             return Path(volume["hostPath"]["path"])
         if "persistentVolumeClaim" in volume:
             claim = volume["persistentVolumeClaim"]["claimName"]
+            self.here.used["--claim"].add(claim)
             if claim not in self.here.claims:
                 raise Refused(f"{path}.persistentVolumeClaim.claimName", f'name a folder for the claim "{claim}": --claim {claim}=FOLDER')
             return self.here.claims[claim]
@@ -110,9 +112,9 @@ class Layout:
                 file.write(content)
         return own
 
-    @staticmethod
-    def _files(source, found, kind, option, path):
+    def _files(self, source, found, kind, option, path):
         name = source.get("name", "")
+        self.here.used[option].add(name)
         if name not in found:
             if source.get("optional"):
                 return {}
@@ -227,18 +229,25 @@ class Layout:
 
     def here_of(self, container, text):
         """A text of the container with the paths and the address that it stands for here."""
-        places = {path.rstrip("/"): place for path, place in self.here.paths.items()}
+        paths = {path.rstrip("/"): path for path in self.here.paths}
+        places = {plain: self.here.paths[path] for plain, path in paths.items()}
         for mount in container.get("volumeMounts") or []:
             if mount["name"] in self.volumes:
                 place = self.place_of(mount["name"])
                 places[mount["mountPath"].rstrip("/")] = place / mount["subPath"] if mount.get("subPath") else place
+                paths.pop(mount["mountPath"].rstrip("/"), None)  # what is mounted there hides the image's folder
         if self.service:
             name, namespace = self.service
             text = re.sub(rf"(?<![\w.-]){re.escape(name)}\.{re.escape(namespace)}\.svc(\.cluster\.local)?(?![\w-])", ADDRESS, text)
         if not places:
             return text
         known = "|".join(re.escape(path) for path in sorted(places, key=len, reverse=True) if path)
-        return re.sub(rf"(?<![\w/.-])({known})(?![\w.-])", lambda match: str(places[match.group(1)]), text) if known else text
+
+        def folder_of(match):
+            if match.group(1) in paths:
+                self.here.used["--path"].add(paths[match.group(1)])
+            return str(places[match.group(1)])
+        return re.sub(rf"(?<![\w/.-])({known})(?![\w.-])", folder_of, text) if known else text
 
     def place_of(self, volume_name):
         """Where it lies, whether or not it was made already."""
@@ -254,14 +263,15 @@ def _quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-SUFFIXES = {"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+            "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 
 
 def _whole_number(quantity, divisor):
     """A quantity by a divisor, rounded up, as resourceFieldRef gives it."""
     def number(text):
-        value, suffix = re.fullmatch(r"([0-9.]+(?:[eE][0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?", str(text)).groups()
-        return float(value) * SUFFIXES[suffix or ""]
+        value, suffix, exponent = re.fullmatch(r"\+?([0-9.]+)(?:([KMGTPE]i|[numkMGTPE])|([eE][+-]?[0-9]+))?", str(text)).groups()
+        return float(value + (exponent or "")) * SUFFIXES[suffix or ""]
     return str(int(-(-number(quantity) // (number(divisor) or 1))))
 
 

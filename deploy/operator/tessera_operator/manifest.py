@@ -177,6 +177,8 @@ class _Walk:
         if schema.get("x-kubernetes-int-or-string"):
             if isinstance(value, bool) or not isinstance(value, (int, float, str)):
                 self.fault(path, f"it is {shown(value)}, but must be a number or a text")
+            elif "pattern" in schema and not re.search(schema["pattern"], str(value)):
+                self.fault(path, f"it is {shown(value)}, but must be a quantity, such as 2, 500m or 4Gi")
             return
         wanted = schema.get("type")
         kind, words = TYPES.get(wanted, (object, ""))

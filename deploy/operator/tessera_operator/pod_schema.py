@@ -6,7 +6,9 @@ from tessera_operator import schema
 
 # Fields that hold quantities, which may be written as numbers: the client's types call them texts.
 QUANTITIES = {"limits", "requests", "overhead", "capacity", "hard"}
-QUANTITY = {"x-kubernetes-int-or-string": True}
+INT_OR_STRING = {"x-kubernetes-int-or-string": True}
+# As Kubernetes reads them: 2, 500m, 1.5Gi, 1e3. None of a pod's is negative.
+QUANTITY = INT_OR_STRING | {"pattern": r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"}
 
 
 def template_schema():
@@ -22,7 +24,7 @@ def template_schema():
         if "anyOf" in part:
             kinds = [kind for kind in part["anyOf"] if kind.get("type") != "null"]
             if {kind.get("type") for kind in kinds} == {"integer", "string"}:
-                return dict(QUANTITY)
+                return dict(INT_OR_STRING)
             return of(kinds[0], name)
         if name == "creationTimestamp" or part.get("format") == "date-time":
             return {"type": "string", "format": "date-time"}

@@ -124,6 +124,18 @@ spec:
         "spec.msReplicaSpecs.Worker.template.spec.containers: exactly one container must have the name 'mindspore', 0 of 1 have it"]
 
 
+CONTAINER = "spec.msReplicaSpecs.Worker.template.spec.containers[0]"
+
+
+def container_of(body):
+    return body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+
+
+def test_quantities_are_written_as_kubernetes_reads_them():
+    for number in (2, 0.5, "2", "500m", "1.5Gi", ".5", "+3", "1e3", "2E6", "5E", "100n", "7k", "128Mi"):
+        load(changed(lambda body, number=number: container_of(body).update(resources={"limits": {"cpu": number}})), "job.yaml")
+
+
 @pytest.mark.parametrize("change, fault", [
     (lambda body: body.pop("spec"), "spec: it is missing"),
     (lambda body: body.pop("metadata"), "metadata.name: a job needs a name"),
@@ -137,6 +149,12 @@ spec:
     (lambda body: body["spec"].update(gang={"scheduler": "volcano"}), "spec.gang.podGroup: it is missing"),
     (lambda body: body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"].update(terminationGracePeriodSeconds="long"),
      'spec.msReplicaSpecs.Worker.template.spec.terminationGracePeriodSeconds: it is "long", but must be a whole number'),
+    (lambda body: container_of(body).update(resources={"limits": {"cpu": "lots"}}),
+     f'{CONTAINER}.resources.limits.cpu: it is "lots", but must be a quantity, such as 2, 500m or 4Gi'),
+    (lambda body: container_of(body).update(resources={"requests": {"memory": "4GB"}}),
+     f'{CONTAINER}.resources.requests.memory: it is "4GB", but must be a quantity, such as 2, 500m or 4Gi'),
+    (lambda body: container_of(body).update(resources={"limits": {"cpu": -1}}),
+     f"{CONTAINER}.resources.limits.cpu: it is -1, but must be a quantity, such as 2, 500m or 4Gi"),
 ])
 def test_a_fault_is_named_by_its_path(change, fault):
     assert fault in faults_of(changed(change))

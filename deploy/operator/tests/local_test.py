@@ -177,6 +177,27 @@ def test_a_pod_has_the_variables_of_its_text(tmp_path):
                      "TESSERA_ATTEMPT": "0", "MS_ROLE": "None"}
 
 
+def test_pods_write_reports_where_this_shell_says(tmp_path):
+    found = run(tmp_path, alone(show("TESSERA_REPORT_DIR", "TESSERA_STORE")), TESSERA_REPORT_DIR="/reports", TESSERA_STORE="unix:of-another-job").out
+    assert "TESSERA_REPORT_DIR /reports" in found and "TESSERA_STORE None" in found
+
+
+def test_a_folder_that_no_pod_asks_for_is_said_to_have_no_effect(tmp_path):
+    for name in ("used", "other"):
+        (tmp_path / name).mkdir()
+    body = alone(["sh", "-c", "ls /train"], volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    options = [word for option, name in (("--path", "/train"), ("--claim", "data")) for word in (option, f"{name}={tmp_path / 'used'}")]
+    assert "has no effect" not in run(tmp_path, body, *options).err
+    wrong = [word for option, name in (("--path", "/trian"), ("--claim", "daat"), ("--config", "settings"), ("--secret", "keys"))
+             for word in (option, f"{name}={tmp_path / 'other'}")]
+    err = run(tmp_path, body, *options, *wrong).err
+    assert [line for line in err.splitlines() if "has no effect" in line] == [
+        f"{option}=...: no pod of the job names it, so that it has no effect" for option in ("--secret keys", "--config settings", "--claim daat", "--path /trian")]
+    # What is mounted on a path hides the folder that is given for it.
+    assert "--path /data=...: no pod" in run(tmp_path, body, *options, "--path", f"/data={tmp_path / 'other'}").err
+
+
 def test_volumes_are_folders_and_their_paths_are_replaced(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "image").mkdir()

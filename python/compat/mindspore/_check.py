@@ -1,4 +1,6 @@
 """Checks of arguments: each returns the value, or raises TypeError or ValueError naming who wanted what."""
+import math
+
 import tessera
 
 
@@ -18,10 +20,17 @@ def integer(who, name, value, low=None):
     return value
 
 
-def number(who, name, value):
-    """An int or float, as a float."""
+def any_number(who, name, value):
+    """An int or float, as a float, which may be infinite or NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"For '{who}', the '{name}' must be float, but got {type(value).__name__}.")
+    return float(value)
+
+
+def number(who, name, value):
+    """An int or float that is finite, as a float."""
+    if not math.isfinite(any_number(who, name, value)):
+        raise ValueError(f"For '{who}', the '{name}' must be a finite number, but got {value}.")
     return float(value)
 
 

@@ -41,7 +41,7 @@ def parallel_options():
     if context.was_set("pipeline_config"):
         context.warn_once("pipeline_config has no effect without pipeline_stages and their ranks")
     if mode == ParallelMode.STAND_ALONE:
-        return {}
+        return {"parallel_mode": mode} if context.was_set("parallel_mode") else {}
     options = {"parameter_broadcast": get("parameter_broadcast")}
     if mode == ParallelMode.HYBRID_PARALLEL:
         if context.was_set("gradients_mean") and not get("gradients_mean"):

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/random_id.h"
+#include "tessera/base/files/random_id.h"
 
 namespace tessera::checkpoint {
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/random_id.h"
 #include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/manifest/json_field.h"
 

@@ -197,6 +197,15 @@ std::vector<int> expand_task_counts(std::string_view text, std::string_view what
   return counts;
 }
 
+int tasks_of_shell(const SlurmVariables& variables) {
+  try {
+    if (variables.job_id.empty() || variables.num_tasks.empty() || is_step_of_srun(variables.step_id)) return 0;
+    return read_variable("SLURM_NTASKS", variables.num_tasks, 1, kMaxInt);
+  } catch (const InvalidArgument&) {
+    return 0;
+  }
+}
+
 std::optional<SlurmStep> parse_slurm_step(const SlurmVariables& variables) {
   if (!is_step_of_srun(variables.step_id) || variables.procid.empty()) return std::nullopt;
   SlurmStep step;

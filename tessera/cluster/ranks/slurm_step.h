@@ -51,4 +51,9 @@ struct SlurmStep {
 // variable that makes no sense, or those that contradict each other.
 std::optional<SlurmStep> parse_slurm_step(const SlurmVariables& variables);
 
+// How many tasks the Slurm job has in whose own shell, that of sbatch or salloc, this process is: it was started once,
+// and not by srun for each task. 0 outside of such a shell, where Slurm has not been told a number, and where the
+// variables make no sense.
+int tasks_of_shell(const SlurmVariables& variables);
+
 }  // namespace tessera::cluster

@@ -169,6 +169,18 @@ TEST(SlurmStep, IsNoneOutsideOfSrunAndInTheShellsOfSbatchAndSalloc) {
   EXPECT_FALSE(parse_slurm_step(alone));
 }
 
+TEST(SlurmStep, OfTheShellOfAJobItIsKnownHowManyTasksItHas) {
+  EXPECT_EQ(tasks_of_shell(with(&SlurmVariables::step_id, "")), 3);
+  EXPECT_EQ(tasks_of_shell(with(&SlurmVariables::step_id, "4294967290")), 3);
+  EXPECT_EQ(tasks_of_shell(third_task()), 0);  // srun has started it
+  SlurmVariables untold = with(&SlurmVariables::step_id, "");
+  untold.num_tasks = "";
+  EXPECT_EQ(tasks_of_shell(untold), 0);
+  untold.num_tasks = "many";
+  EXPECT_EQ(tasks_of_shell(untold), 0);
+  EXPECT_EQ(tasks_of_shell({}), 0);
+}
+
 TEST(SlurmStep, RefusesVariablesThatContradictEachOther) {
   for (const auto& [variables, why] : std::vector<std::pair<SlurmVariables, std::string>>{
            {with(&SlurmVariables::procid, "3"), "SLURM_PROCID must be from 0 to 2, got 3"},

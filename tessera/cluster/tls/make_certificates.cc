@@ -15,6 +15,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/usage_error.h"
 
 namespace tessera::cluster {
 namespace {
@@ -146,7 +147,7 @@ std::string file_name_of(std::string node_id) {
 }  // namespace
 
 void make_certificates(const NewCertificates& wanted, int64_t now_s) {
-  if (wanted.days < 1) throw InvalidArgument("certificates hold for 1 day at least, got {}", wanted.days);
+  if (wanted.days < 1) throw UsageError("certificates hold for 1 day at least, got {}", wanted.days);
   const Authority authority = make_authority(now_s, wanted.days);
   struct NewFile {
     std::string name;
@@ -172,12 +173,12 @@ void make_certificates(const NewCertificates& wanted, int64_t now_s) {
     // A comma would begin another name of the certificate.
     if (!parse_identity_uri(print_identity_uri(CertificateRole::kWorker, node_id)) ||
         node_id.find(',') != std::string::npos) {
-      throw InvalidArgument("\"{}\" is no node id of a certificate: 1 to 100 characters of visible ASCII, no comma",
-                            node_id);
+      throw UsageError("\"{}\" is no node id of a certificate: 1 to 100 characters of visible ASCII, no comma",
+                       node_id);
     }
     const std::string name = file_name_of(node_id);
     if (std::ranges::find(made, name, &NewFile::name) != made.end()) {
-      throw InvalidArgument("two certificates would have the file {}: give nodes other names", name);
+      throw UsageError("two certificates would have the file {}: give nodes other names", name);
     }
     made.push_back({name, 0600, identity(CertificateRole::kWorker, node_id)});
   }

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/pipeline/pipeline_problem.h"
 
 namespace tessera::compiler {
@@ -75,7 +76,7 @@ int usual_micro_batches(int64_t rows, int num_stages) {
   for (int count = kUsualTimes * num_stages; count >= num_stages; --count) {
     if (rows % count == 0) return count;
   }
-  throw InvalidArgument(
+  throw UsageError(
       "a batch of {} rows cannot be cut into as many micro-batches of equally many rows as {} stages need: batches of "
       "a multiple of {} rows can",
       rows, num_stages, num_stages);
@@ -201,7 +202,7 @@ CutLimits StagePlanner::limits(int num_stages, int micro_batches) const {
 
 mesh::StageRanks StagePlanner::equal_ranks(int num_stages) const {
   if (num_ranks_ % num_stages != 0) {
-    throw InvalidArgument(
+    throw UsageError(
         "{} ranks cannot be dealt to {} stages of equally many: use a number of stages that divides {}, or say how "
         "many "
         "ranks each has",
@@ -212,12 +213,12 @@ mesh::StageRanks StagePlanner::equal_ranks(int num_stages) const {
 
 void StagePlanner::require_shares(const mesh::StageRanks& ranks, int micro_batches) const {
   if (ranks.num_ranks() != num_ranks_) {
-    throw InvalidArgument("the stages have {} ranks, {} in all, but there are {}: deal out as many as there are",
-                          ranks.to_string(), ranks.num_ranks(), num_ranks_);
+    throw UsageError("the stages have {} ranks, {} in all, but there are {}: deal out as many as there are",
+                     ranks.to_string(), ranks.num_ranks(), num_ranks_);
   }
   require_micro_batches({.num_stages = ranks.num_stages()}, micro_batches);
   if (rows_ % micro_batches != 0) {
-    throw InvalidArgument(
+    throw UsageError(
         "a batch of {} rows cannot be cut into {} micro-batches of equally many: batches of a multiple of {} rows can",
         rows_, micro_batches, micro_batches);
   }

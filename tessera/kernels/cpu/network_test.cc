@@ -233,7 +233,9 @@ TEST(Optimizers, OfLogisticModelsUpdateLikeTheReference) {
         ftrl.attributes.set("l1", number);
         ftrl.attributes.set("l2", number);
         ftrl.attributes.set("lr_power", number == 0 ? -0.5 : -number);
-        for (TestCase& test : {std::ref(adagrad), std::ref(ftrl)}) {
+        TestCase still = ftrl;  // at a rate of 0
+        still.inputs[4] = {{DType::kF32, {}}, TestStrides::kDense, 0, 0};
+        for (TestCase& test : {std::ref(adagrad), std::ref(ftrl), std::ref(still)}) {
           test.rtol = 1e-5;
           test.atol = 1e-5;
           test.num_threads = 3;

@@ -212,6 +212,7 @@ void run_ftrl(const KernelArgs& args) {
     const C exponent = -number<C>(args, "lr_power");
     const auto power = [exponent](C x) { return exponent == C(0.5) ? std::sqrt(x) : std::pow(x, exponent); };
     return [=](C& param, C& moments, C& linear, C grad) {
+      if (rate == 0) return;  // a step of no length, by which it would divide
       const C g = grad / loss_scale + decay * param;
       const C next = moments + g * g;
       linear = linear + g - (power(next) - power(moments)) / rate * param;

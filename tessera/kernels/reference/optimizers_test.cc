@@ -188,6 +188,11 @@ TEST(ReferenceOptimizers, FtrlShrinksWhatIsSmallToZero) {
   }
 }
 
+TEST(ReferenceOptimizers, FtrlLeavesAllAsItIsAtARateOfZero) {
+  expect_ten_steps("ftrl", {{"l1", 0.7}, {"l2", 0.2}, {"lr_power", -0.5}, {"weight_decay", 0.01}, {"loss_scale", 2.0}}, 2,
+                   {fixed(0)}, [](std::vector<double>&, double, int) {}, /*first_state=*/0.1);
+}
+
 const Attributes kSgdRows{{"optimizer", "sgd"},
                           {"settings", "{dampening=0.0, loss_scale=1.0, nesterov=false, weight_decay=0.0}"},
                           {"states", int64_t{1}},

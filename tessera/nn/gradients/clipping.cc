@@ -1,11 +1,11 @@
 #include "tessera/nn/gradients/clipping.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layer_helpers.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -13,9 +13,7 @@ namespace {
 
 // The bound as `dtype` has it: no norm is beyond its largest number.
 double bound_of(const char* who, double clip_norm, DType dtype) {
-  if (!(clip_norm > 0) || !std::isfinite(clip_norm)) {
-    throw InvalidArgument("{}: clip_norm must be finite and positive, got {}", who, clip_norm);
-  }
+  require_positive(who, "clip_norm", clip_norm);
   return dtype == DType::kF64 ? clip_norm : std::min<double>(clip_norm, std::numeric_limits<float>::max());
 }
 

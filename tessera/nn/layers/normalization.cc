@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/nn/layer_helpers.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -20,10 +21,6 @@ Doubles unbiased_scales(const std::vector<int64_t>& counts) {
   return scales;
 }
 
-void check_eps(const char* who, double eps) {
-  if (!(eps > 0)) throw InvalidArgument("{}: eps must be positive, got {}", who, eps);
-}
-
 }  // namespace
 
 BatchNorm2d::BatchNorm2d(int64_t num_features, const BatchNorm2dOptions& options)
@@ -32,10 +29,8 @@ BatchNorm2d::BatchNorm2d(int64_t num_features, const BatchNorm2dOptions& options
       momentum_(options.momentum),
       use_batch_statistics_(options.use_batch_statistics) {
   if (num_features < 1) throw InvalidArgument("BatchNorm2d: num_features must be at least 1, got {}", num_features);
-  check_eps("BatchNorm2d", eps_);
-  if (!(momentum_ >= 0 && momentum_ <= 1)) {
-    throw InvalidArgument("BatchNorm2d: momentum must be in [0,1], got {}", momentum_);
-  }
+  require_positive("BatchNorm2d", "eps", eps_);
+  require_in("BatchNorm2d", "momentum", momentum_, 0, 1);
   const Type type{DType::kF32, {num_features}};
   moving_mean_ = &parameter("moving_mean", type, options.moving_mean_init, /*requires_grad=*/false);
   moving_variance_ = &parameter("moving_variance", type, options.moving_var_init, /*requires_grad=*/false);
@@ -128,7 +123,7 @@ Value BatchNorm1d::construct(Value x) {
 LayerNorm::LayerNorm(const Shape& normalized_shape, const LayerNormOptions& options)
     : normalized_shape_(normalized_shape), eps_(options.eps) {
   if (normalized_shape.ndim() < 1) throw InvalidArgument("LayerNorm: normalized_shape must have at least one dim");
-  check_eps("LayerNorm", eps_);
+  require_positive("LayerNorm", "eps", eps_);
   const Type type{DType::kF32, normalized_shape};
   gamma_ = &parameter("gamma", type, options.gamma_init);
   beta_ = &parameter("beta", type, options.beta_init);

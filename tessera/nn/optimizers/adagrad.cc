@@ -1,6 +1,6 @@
 #include "tessera/nn/optimizers/adagrad.h"
 
-#include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -9,7 +9,7 @@ Adagrad::Adagrad(const AdagradOptions& options)
     : BaseOptimizer("Adagrad", {options.learning_rate, options.weight_decay, options.loss_scale, options.groups}),
       accum_(options.accum),
       update_slots_(options.update_slots) {
-  if (!(accum_ >= 0)) throw InvalidArgument("Adagrad: accum must not be negative, got {}", accum_);
+  require_not_negative("Adagrad", "accum", accum_);
 }
 
 void Adagrad::add_update(const Update& update) const {
@@ -28,8 +28,8 @@ Adadelta::Adadelta(const AdadeltaOptions& options)
     : BaseOptimizer("Adadelta", {options.learning_rate, options.weight_decay, options.loss_scale, options.groups}),
       rho_(options.rho),
       epsilon_(options.epsilon) {
-  if (!(rho_ >= 0 && rho_ <= 1)) throw InvalidArgument("Adadelta: rho must be in [0,1], got {}", rho_);
-  if (!(epsilon_ >= 0)) throw InvalidArgument("Adadelta: epsilon must not be negative, got {}", epsilon_);
+  require_in("Adadelta", "rho", rho_, 0, 1);
+  require_not_negative("Adadelta", "epsilon", epsilon_);
 }
 
 void Adadelta::add_update(const Update& update) const {

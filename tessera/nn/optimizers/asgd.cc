@@ -1,8 +1,6 @@
 #include "tessera/nn/optimizers/asgd.h"
 
-#include <cmath>
-
-#include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -12,9 +10,9 @@ ASGD::ASGD(const ASGDOptions& options)
       lambd_(options.lambd),
       alpha_(options.alpha),
       t0_(options.t0) {
-  if (!std::isfinite(lambd_) || !std::isfinite(alpha_) || !std::isfinite(t0_)) {
-    throw InvalidArgument("ASGD: lambd, alpha and t0 must be finite, got {}, {} and {}", lambd_, alpha_, t0_);
-  }
+  require_finite("ASGD", "lambd", lambd_);
+  require_finite("ASGD", "alpha", alpha_);
+  require_finite("ASGD", "t0", t0_);
 }
 
 std::vector<ir::Value> ASGD::begin_step(ir::Graph& graph, DType scalar) const {

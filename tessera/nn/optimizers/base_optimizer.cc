@@ -1,13 +1,13 @@
 #include "tessera/nn/optimizers/base_optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string_view>
 
 #include "tessera/base/error.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -37,25 +37,17 @@ ir::Value where_looked_up(const ir::Value& lookups, const ir::Value& value, cons
   return ops::select(ops::greater(ops::reshape(lookups, shape), 0), value, before);
 }
 
-void check_weight_decay(const std::string& optimizer, double weight_decay) {
-  if (!(weight_decay >= 0) || !std::isfinite(weight_decay)) {
-    throw InvalidArgument("{}: weight_decay must be finite and not negative, got {}", optimizer, weight_decay);
-  }
-}
-
 }  // namespace
 
 BaseOptimizer::BaseOptimizer(std::string name, OptimizerSettings settings)
     : name_(std::move(name)), settings_(std::move(settings)) {
-  check_weight_decay(name_, settings_.weight_decay);
-  if (!(settings_.loss_scale > 0) || !std::isfinite(settings_.loss_scale)) {
-    throw InvalidArgument("{}: loss_scale must be finite and positive, got {}", name_, settings_.loss_scale);
-  }
+  require_not_negative(name_, "weight_decay", settings_.weight_decay);
+  require_positive(name_, "loss_scale", settings_.loss_scale);
   for (const auto& group : settings_.groups) {
     if (group.parameters.empty() && !group.matches) {
       throw InvalidArgument("{}: a parameter group needs parameters or a function that matches their names", name_);
     }
-    if (group.weight_decay) check_weight_decay(name_, *group.weight_decay);
+    if (group.weight_decay) require_not_negative(name_, "weight_decay", *group.weight_decay);
   }
 }
 

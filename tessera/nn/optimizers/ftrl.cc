@@ -1,6 +1,7 @@
 #include "tessera/nn/optimizers/ftrl.h"
 
 #include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -24,11 +25,11 @@ FTRL::FTRL(const FTRLOptions& options)
       l1_(options.l1),
       l2_(options.l2),
       is_lazy_(options.is_lazy) {
-  if (!(initial_accum_ >= 0 && l1_ >= 0 && l2_ >= 0)) {
-    throw InvalidArgument("FTRL: initial_accum, l1 and l2 must not be negative, got {}, {} and {}", initial_accum_, l1_,
-                          l2_);
-  }
-  if (!(lr_power_ <= 0)) throw InvalidArgument("FTRL: lr_power must not be positive, got {}", lr_power_);
+  require_not_negative("FTRL", "initial_accum", initial_accum_);
+  require_not_negative("FTRL", "l1", l1_);
+  require_not_negative("FTRL", "l2", l2_);
+  require_finite("FTRL", "lr_power", lr_power_);
+  if (lr_power_ > 0) throw InvalidArgument("FTRL: lr_power must not be positive, got {}", lr_power_);
 }
 
 void FTRL::add_update(const Update& update) const {

@@ -3,6 +3,7 @@
 //   g = gradient / loss_scale + weight_decay * p;  next = moments + g^2
 //   linear = linear + g - (next^-lr_power - moments^-lr_power) / lr * p;  moments = next
 //   p = (sign(linear) * l1 - linear) / (next^-lr_power / lr + 2 * l2) where |linear| > l1, else 0
+// In a step with lr = 0 nothing changes.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,8 @@ struct FTRLOptions {
 // States: moments.<parameter>, linear.<parameter>.
 class FTRL : public BaseOptimizer {
  public:
-  // Throws InvalidArgument for a negative initial_accum, l1 or l2, and for a positive lr_power.
+  // Throws InvalidArgument for an initial_accum, l1 or l2 that is negative or not finite, and for an lr_power that is
+  // positive or not finite.
   explicit FTRL(const FTRLOptions& options = {});
 
  private:

@@ -2,16 +2,15 @@
 
 #include <utility>
 
-#include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 
 void MomentOptimizer::check_options() const {
-  if (!(beta1_ > 0 && beta1_ < 1 && beta2_ > 0 && beta2_ < 1)) {
-    throw InvalidArgument("{}: beta1 and beta2 must be in (0,1), got {} and {}", name(), beta1_, beta2_);
-  }
-  if (!(eps_ > 0)) throw InvalidArgument("{}: eps must be positive, got {}", name(), eps_);
+  require_inside(name(), "beta1", beta1_, 0, 1);
+  require_inside(name(), "beta2", beta2_, 0, 1);
+  require_positive(name(), "eps", eps_);
 }
 
 std::vector<Parameter> MomentOptimizer::powers(DType scalar, bool both) const {

@@ -1,8 +1,6 @@
 #include "tessera/nn/optimizers/momentum.h"
 
-#include <cmath>
-
-#include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::nn {
@@ -11,9 +9,7 @@ Momentum::Momentum(const MomentumOptions& options)
     : BaseOptimizer("Momentum", {options.learning_rate, options.weight_decay, options.loss_scale, options.groups}),
       momentum_(options.momentum),
       use_nesterov_(options.use_nesterov) {
-  if (!(momentum_ >= 0) || !std::isfinite(momentum_)) {
-    throw InvalidArgument("Momentum: momentum must be finite and not negative, got {}", momentum_);
-  }
+  require_not_negative("Momentum", "momentum", momentum_);
 }
 
 std::vector<Parameter> Momentum::shared_states(DType scalar) const {

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/nn/cell.h"
@@ -383,6 +385,45 @@ TEST(Optimizers, AMissingGradientCountsAsZero) {
   const ParameterGradient pair{&net.weight, {}};
   momentum.update(graph, std::span(&pair, 1));
   EXPECT_THAT(ir::print(graph), HasSubstr("zeros_like weight"));
+}
+
+TEST(Optimizers, NumbersThatAreNoneOrWithoutEndAreRefusedByNameAndRange) {
+  struct Case {
+    std::function<void(double)> make;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {[](double x) { Momentum({.learning_rate = 0.1, .momentum = x}); }, "Momentum: momentum must be finite and not"},
+      {[](double x) { Momentum({.learning_rate = 0.1, .weight_decay = x}); }, "Momentum: weight_decay must be finite and"},
+      {[](double x) { SGD({.momentum = x}); }, "SGD: momentum must be finite and not negative"},
+      {[](double x) { SGD({.momentum = 0.9, .dampening = x}); }, "SGD: dampening must be finite and not negative"},
+      {[](double x) { Adam({.beta1 = x}); }, "Adam: beta1 must be in (0,1)"},
+      {[](double x) { Adam({.beta2 = x}); }, "Adam: beta2 must be in (0,1)"},
+      {[](double x) { Adam({.eps = x}); }, "Adam: eps must be finite and positive"},
+      {[](double x) { Lamb({.eps = x}); }, "Lamb: eps must be finite and positive"},
+      {[](double x) { Adagrad({.accum = x}); }, "Adagrad: accum must be finite and not negative"},
+      {[](double x) { Adadelta({.rho = x}); }, "Adadelta: rho must be in [0,1]"},
+      {[](double x) { Adadelta({.epsilon = x}); }, "Adadelta: epsilon must be finite and not negative"},
+      {[](double x) { RMSProp({.decay = x}); }, "RMSProp: decay must be finite and not negative"},
+      {[](double x) { RMSProp({.momentum = x}); }, "RMSProp: momentum must be finite and not negative"},
+      {[](double x) { RMSProp({.epsilon = x}); }, "RMSProp: epsilon must be finite and positive"},
+      {[](double x) { FTRL({.initial_accum = x}); }, "FTRL: initial_accum must be finite and not negative"},
+      {[](double x) { FTRL({.lr_power = -x}); }, "FTRL: lr_power must be finite"},
+      {[](double x) { FTRL({.l1 = x}); }, "FTRL: l1 must be finite and not negative"},
+      {[](double x) { FTRL({.l2 = x}); }, "FTRL: l2 must be finite and not negative"},
+      {[](double x) { Rprop({.smaller = x}); }, "Rprop: smaller must be in (0,1)"},
+      {[](double x) { Rprop({.larger = x}); }, "Rprop: larger must be finite"},
+      {[](double x) { Rprop({.least_step = x}); }, "Rprop: least_step must be finite and not negative"},
+      {[](double x) { ASGD({.lambd = x}); }, "ASGD: lambd must be finite"},
+      {[](double x) { ASGD({.alpha = x}); }, "ASGD: alpha must be finite"},
+      {[](double x) { ASGD({.t0 = x}); }, "ASGD: t0 must be finite"}};
+  for (const Case& one : cases) {
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      EXPECT_THAT([&] { one.make(bad); }, ThrowsMessage<InvalidArgument>(HasSubstr(one.message)))
+          << one.message << " " << bad;
+    }
+  }
+  EXPECT_THROW(Rprop({.least_step = -1}), InvalidArgument);
 }
 
 TEST(Optimizers, SettingsThatCannotWorkAreRefused) {

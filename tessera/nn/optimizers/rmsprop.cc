@@ -1,6 +1,6 @@
 #include "tessera/nn/optimizers/rmsprop.h"
 
-#include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -11,10 +11,9 @@ RMSProp::RMSProp(const RMSPropOptions& options)
       momentum_(options.momentum),
       epsilon_(options.epsilon),
       centered_(options.centered) {
-  if (!(decay_ >= 0 && momentum_ >= 0)) {
-    throw InvalidArgument("RMSProp: decay and momentum must not be negative, got {} and {}", decay_, momentum_);
-  }
-  if (!(epsilon_ > 0)) throw InvalidArgument("RMSProp: epsilon must be positive, got {}", epsilon_);
+  require_not_negative("RMSProp", "decay", decay_);
+  require_not_negative("RMSProp", "momentum", momentum_);
+  require_positive("RMSProp", "epsilon", epsilon_);
 }
 
 std::vector<std::string> RMSProp::slots() const {

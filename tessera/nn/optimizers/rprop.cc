@@ -1,6 +1,7 @@
 #include "tessera/nn/optimizers/rprop.h"
 
 #include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -11,8 +12,10 @@ Rprop::Rprop(const RpropOptions& options)
       larger_(options.larger),
       least_step_(options.least_step),
       longest_step_(options.longest_step) {
-  if (!(smaller_ > 0 && smaller_ < 1)) throw InvalidArgument("Rprop: smaller must be in (0,1), got {}", smaller_);
-  if (!(larger_ > 1)) throw InvalidArgument("Rprop: larger must be above 1, got {}", larger_);
+  require_inside("Rprop", "smaller", smaller_, 0, 1);
+  require_finite("Rprop", "larger", larger_);
+  if (larger_ <= 1) throw InvalidArgument("Rprop: larger must be above 1, got {}", larger_);
+  require_not_negative("Rprop", "least_step", least_step_);
   if (!(least_step_ <= longest_step_)) {
     throw InvalidArgument("Rprop: least_step must be at most longest_step, got {} and {}", least_step_, longest_step_);
   }

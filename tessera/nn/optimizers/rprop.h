@@ -22,7 +22,8 @@ struct RpropOptions {
 // States: prev.<parameter>, step_size.<parameter>.
 class Rprop : public BaseOptimizer {
  public:
-  // Throws InvalidArgument unless smaller is in (0,1), larger above 1 and least_step at most longest_step.
+  // Throws InvalidArgument unless smaller is in (0,1), larger above 1, least_step not negative and at most
+  // longest_step.
   explicit Rprop(const RpropOptions& options = {});
 
  private:

@@ -1,6 +1,7 @@
 #include "tessera/nn/optimizers/sgd.h"
 
 #include "tessera/base/error.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -10,9 +11,8 @@ SGD::SGD(const SGDOptions& options)
       momentum_(options.momentum),
       dampening_(options.dampening),
       nesterov_(options.nesterov) {
-  if (!(momentum_ >= 0 && dampening_ >= 0)) {
-    throw InvalidArgument("SGD: momentum and dampening must not be negative, got {} and {}", momentum_, dampening_);
-  }
+  require_not_negative("SGD", "momentum", momentum_);
+  require_not_negative("SGD", "dampening", dampening_);
   if (nesterov_ && (momentum_ == 0 || dampening_ != 0)) {
     throw InvalidArgument("SGD: nesterov needs a momentum above 0 and no dampening, got {} and {}", momentum_,
                           dampening_);

@@ -4,14 +4,14 @@
 
 #include "tessera/base/error.h"
 #include "tessera/nn/layers/linear.h"
+#include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
 
 RmsNorm::RmsNorm(int64_t features, double eps) : features_(features), eps_(eps) {
-  if (features < 1 || !(eps > 0)) {
-    throw InvalidArgument("RmsNorm: features must be at least 1 and eps positive, got {} and {}", features, eps);
-  }
+  if (features < 1) throw InvalidArgument("RmsNorm: features must be at least 1, got {}", features);
+  require_positive("RmsNorm", "eps", eps);
   gamma_ = &parameter("gamma", {DType::kF32, {features}}, Init("ones"));
 }
 

@@ -258,8 +258,9 @@ void add_optimizers(OpRegistry& registry) {
       "FTRL-proximal (McMahan et al., 2013): g = grad / loss_scale + weight_decay * param; next = moments + g^2; "
       "linear "
       "+= g - (next^-lr_power - moments^-lr_power) / learning_rate * param; param = (sign(linear) * l1 - linear) / "
-      "(next^-lr_power / learning_rate + 2 * l2) where |linear| > l1, else 0; moments = next. Returns the new param, "
-      "moments and linear.",
+      "(next^-lr_power / learning_rate + 2 * l2) where |linear| > l1, else 0; moments = next. With a learning_rate of "
+      "0 "
+      "all three stay. Returns the new param, moments and linear.",
       2, {"param", "moments", "linear", "grad", "learning_rate"},
       {{"l1", 0.0, "strength of the sum of magnitudes"},
        {"l2", 0.0, "strength of the sum of squares"},

@@ -1,6 +1,6 @@
 #include "tessera/tools/arguments/option_use.h"
 
-#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/engine.h"
 
 namespace tessera::tools {
 

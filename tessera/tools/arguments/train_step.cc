@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/tools/arguments/usage_error.h"
-
 namespace tessera::tools {
 namespace {
 
@@ -63,7 +61,7 @@ void add_strategies(ir::Graph& graph, const std::vector<std::string>& strategies
     for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
       ir::Node& node = graph.mutable_node(n);
       if (node.op != op || node.source != source || node.forward != ir::kNone) continue;
-      node.strategy = from_command_line([&] { return mesh::parse_strategy(strategy); });
+      node.strategy = from_user([&] { return mesh::parse_strategy(strategy); });
       ++found;
     }
     if (found == 0) throw UsageError("--strategy {}: the graph has no {} of cell \"{}\"", text, op, source);
@@ -184,7 +182,7 @@ mesh::Mesh mesh_of(const StepOptions& options) {
   for (const auto text : split(options.mesh, ',')) {
     if (trim(text).empty()) continue;
     const auto [name, size] = parse_pair(std::string(trim(text)), "mesh", "AXIS=SIZE,..., as data=4,model=2");
-    const int64_t parts = from_command_line([&] { return parse_int(size, "--mesh"); });
+    const int64_t parts = from_user([&] { return parse_int(size, "--mesh"); });
     if (parts < 1 || parts > mesh::kMaxRanks) {
       throw UsageError("--mesh {}: axis {} must have from 1 to {} ranks, got {}", options.mesh, name, mesh::kMaxRanks,
                        parts);
@@ -192,7 +190,7 @@ mesh::Mesh mesh_of(const StepOptions& options) {
     axes.push_back({name, static_cast<int>(parts)});
   }
   if (axes.empty()) axes.push_back({"data", std::max(options.ranks, 1)});
-  const mesh::Mesh mesh = from_command_line([&] { return mesh::Mesh(axes); });
+  const mesh::Mesh mesh = from_user([&] { return mesh::Mesh(axes); });
   if (options.ranks > 0 && mesh.size() != options.ranks) {
     throw UsageError("mesh {} has {} ranks, --ranks says {}", mesh.to_string(), mesh.size(), options.ranks);
   }
@@ -204,7 +202,7 @@ compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Grap
   for (const auto& text : options.inputs) {
     const auto [name, sharding] = parse_pair(text, "input", "NAME=SHARDING, as x=[data,_]");
     if (step.find_input(name) == nullptr) throw UsageError("--input {}: the graph has no such input", text);
-    layouts[name] = {mesh, from_command_line([&] { return mesh::parse_sharding(sharding, mesh); })};
+    layouts[name] = {mesh, from_user([&] { return mesh::parse_sharding(sharding, mesh); })};
   }
   return layouts;
 }
@@ -236,7 +234,7 @@ Spread spread_of(const StepOptions& options, const ir::Graph& step) {
 }
 
 int64_t memory_limit_of(const StepOptions& options) {
-  return from_command_line([&] { return parse_bytes(options.memory_limit, "--memory_limit"); });
+  return from_user([&] { return parse_bytes(options.memory_limit, "--memory_limit"); });
 }
 
 void require_rank(const mesh::Mesh& mesh, int rank) {

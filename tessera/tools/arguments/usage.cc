@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <numeric>
 
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
@@ -33,34 +32,25 @@ Command innermost(const CLI::App& app) {
   return named(*command);
 }
 
-// How many letters must be changed, added or left out.
-size_t distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row[b.size()];
+// "; did you mean X?", or "" where nothing is near. A word that begins a name is near it, one letter is near nothing.
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+  if (word.size() - std::min(word.find_first_not_of('-'), word.size()) < 2) return "";
+  const auto begun =
+      std::ranges::find_if(known, [&](const std::string& name) { return word.size() > 3 && name.starts_with(word); });
+  const std::string near = begun != known.end() ? *begun : closest(word, known);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
 }
 
-// "; did you mean X?", or "" where nothing is near.
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string* nearest = nullptr;
-  const size_t num_dashes = std::min(word.find_first_not_of('-'), word.size());
-  size_t least = (word.size() - num_dashes + 1) / 3;
-  for (const std::string& name : known) {
-    const size_t d = name.starts_with(word) && word.size() > 3 ? 1 : distance(word, name);
-    if (d > least || (d == least && nearest != nullptr)) continue;
-    least = d;
-    nearest = &name;
+// What `tessera run` has in the place of an option that other launchers have: "; the number of ranks is -n", or "".
+std::string instead_of(const Command& command, const std::string& option) {
+  if (command.name != "tessera run") return "";
+  for (const char* name : {"-np", "--np", "--n", "--nprocs", "--nproc_per_node", "--nproc-per-node", "--ntasks"}) {
+    if (option == name) return "; the number of ranks is -n";
   }
-  return nearest == nullptr ? "" : fmt::format("; did you mean {}?", *nearest);
+  for (const char* name : {"-H", "--host", "--hosts", "--hostfile", "--machinefile", "--nodes", "--nnodes"}) {
+    if (option == name) return "; on several hosts tessera run --join HOST:PORT on each, and one tessera scheduler";
+  }
+  return "";
 }
 
 std::vector<std::string> option_names(const CLI::App& app) {
@@ -102,7 +92,9 @@ std::string unknown_word(const Command& command, const std::vector<std::string>&
   const auto option = std::find_if(words.begin(), words.end(), is_option);
   if (option != words.end()) {
     const std::string name = name_in(*option);
-    return fmt::format("unknown option {}{}", name, suggestion(name, option_names(*command.app)));
+    const std::string other = instead_of(command, name);
+    return fmt::format("unknown option {}{}", name,
+                       other.empty() ? suggestion(name, option_names(*command.app)) : other);
   }
   return fmt::format("{} takes no argument \"{}\" here", command.name, words.front());
 }
@@ -166,6 +158,18 @@ CLI::Validator bytes() {
   });
 }
 
+CLI::Validator file_ending_in(const std::string& suffix) {
+  return read_by([suffix](const std::string& text) {
+    return text.ends_with(suffix) ? "" : fmt::format("the name of the file must end in {}, got \"{}\"", suffix, text);
+  });
+}
+
+CLI::Validator file_prefix() {
+  return read_by([](const std::string& text) {
+    return text.find('/') == std::string::npos ? "" : fmt::format("must not contain /, got \"{}\"", text);
+  });
+}
+
 CLI::Validator scheduler_address() {
   return read_by([](const std::string& text) -> std::string {
     const auto place = cluster::rendezvous::parse_host_port(text, "a scheduler's address");
@@ -193,6 +197,7 @@ CLI::Validator fraction() {
 std::optional<int> refuse_option_before_program(const CLI::App& run, const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size() && is_option(words[i]) && words[i] != "--"; ++i) {
     const std::string& word = words[i];
+    if (word == "-np") return refuse(named(run), unknown_word(named(run), {word}));  // and not a number "p" of -n
     // "-n4"
     if (word[1] != '-' && word.size() > 2 && run.get_option_no_throw(word.substr(0, 2)) != nullptr) continue;
     const CLI::Option* option = run.get_option_no_throw(name_in(word));

@@ -17,6 +17,9 @@ CLI::Validator positive_seconds(double at_most = std::numeric_limits<double>::in
 CLI::Validator fraction();
 CLI::Validator count_from(int64_t least);
 CLI::Validator bytes();
+// A file whose name ends so, as ".ckpt"; what file names begin with, in one folder.
+CLI::Validator file_ending_in(const std::string& suffix);
+CLI::Validator file_prefix();
 // HOST:PORT of a scheduler, and what begins the node ids of its ranks: visible characters, few enough for "/N" behind
 // them.
 CLI::Validator scheduler_address();

@@ -2,10 +2,10 @@
 
 #include <cstdio>
 
+#include "tessera/engine.h"
 #include "tessera/tools/arguments/option_use.h"
 #include "tessera/tools/arguments/step_arguments.h"
 #include "tessera/tools/arguments/usage.h"
-#include "tessera/tools/arguments/usage_error.h"
 #include "tessera/tools/plan/plan_budget.h"
 #include "tessera/tools/plan/plan_memory.h"
 #include "tessera/tools/plan/plan_page.h"

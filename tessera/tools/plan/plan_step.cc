@@ -8,7 +8,7 @@
 #include <memory>
 #include <numeric>
 
-#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/engine.h"
 
 namespace tessera::tools {
 namespace {

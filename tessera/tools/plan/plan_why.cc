@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/engine.h"
 #include "tessera/tools/plan/plan_rows.h"
 
 namespace tessera::tools {

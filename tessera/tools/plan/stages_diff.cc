@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/engine.h"
-#include "tessera/tools/arguments/usage_error.h"
 #include "tessera/tools/plan/plan_why.h"
 
 namespace tessera::tools {

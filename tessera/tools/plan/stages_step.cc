@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/engine.h"
 
 namespace tessera::tools {
 namespace {
@@ -66,11 +66,10 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
   if (is_auto && !stages.ranks.empty()) {
     throw UsageError("--stage_ranks says how many stages there are, --stages auto searches for that: say one of them");
   }
-  const int64_t num_stages =
-      is_auto ? 0
-      : stages.stages.empty()
-          ? std::ssize(stages.ranks)
-          : from_command_line([&] { return parse_int(stages.stages, "--stages (a number, or auto)"); });
+  const int64_t num_stages = is_auto ? 0
+                             : stages.stages.empty()
+                                 ? std::ssize(stages.ranks)
+                                 : from_user([&] { return parse_int(stages.stages, "--stages (a number, or auto)"); });
   if (command.step.ranks == 0) throw UsageError("how many ranks? Say --ranks N");
   if (!is_auto && (num_stages < 1 || num_stages > command.step.ranks)) {
     throw UsageError("--stages {}: must be from 1 to the {} ranks, or auto", stages.stages, command.step.ranks);

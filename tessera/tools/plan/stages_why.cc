@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "tessera/tools/arguments/usage_error.h"
+#include "tessera/engine.h"
 #include "tessera/tools/plan/plan_why.h"
 #include "tessera/tools/plan/stages_words.h"
 
@@ -15,7 +15,7 @@ using compiler::PlannedStages;
 
 std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choices) {
   const PlannedStages& planned = *step.taken;
-  const int64_t number = from_command_line([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
+  const int64_t number = from_user([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
   if (number < 0 || number + 1 >= planned.num_chunks()) {
     throw UsageError("--why {}: the {} have the cuts 0 to {}", cut, stages_name(planned), planned.num_chunks() - 2);
   }

@@ -1,5 +1,8 @@
 #include "tessera/train/core/model_core.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
@@ -66,6 +69,30 @@ TrainingSettings settings_of(const TrainedCells& cells, const ModelOptions& opti
           {"gradient_accumulation_steps", std::to_string(options.gradient_accumulation_steps)}};
 }
 
+// Rank 0's seed, `of_job`, which all ranks take. A rank's own, as that of a script which says seed=rank(), has no effect
+// then: rank 0 says so.
+uint64_t agreed_seed(cluster::Context& context, uint64_t own, uint64_t of_job) {
+  const auto sent = static_cast<int64_t>(own);
+  std::vector<int64_t> seeds(static_cast<size_t>(context.size()));
+  const std::vector<int64_t> counts(seeds.size(), 1);
+  context.world().all_gather(&sent, seeds.data(), counts, DType::kI64, "comparing seeds");
+  auto seed = static_cast<int64_t>(of_job);
+  context.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
+  const auto odd = std::ranges::find_if(seeds, [&](int64_t other) { return other != seeds[0]; });
+  if (context.rank() == 0 && odd != seeds.end()) {
+    const auto num_more = std::ranges::count_if(seeds, [&](int64_t other) { return other != seeds[0]; }) - 1;
+    const std::string more = num_more == 0 ? "rank 0 has"
+                             : num_more == 1
+                                 ? "and 1 more rank has another than rank 0, which has"
+                                 : fmt::format("and {} more ranks have others than rank 0, which has", num_more);
+    log_warning(
+        "rank {} has the seed {}, {} {}: initial values and random operators of all ranks follow rank 0's; give all "
+        "ranks one seed; by parallel_mode stand_alone each trains a network of its own",
+        odd - seeds.begin(), static_cast<uint64_t>(*odd), more, own);
+  }
+  return static_cast<uint64_t>(seed);
+}
+
 }  // namespace
 
 ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cells, const ModelOptions& the_options)
@@ -77,11 +104,9 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   mode = make_mode({context, options, cells});
   if (mode->is_shared()) {
     if (mode->may_be_resized()) require_same_as_job(context, settings_of(cells, options));
-    if (context.recovery() != nullptr && context.rank() == 0)
-      options.seed = seed_of_job(*context.recovery(), options.seed);
-    auto seed = static_cast<int64_t>(options.seed);
-    context.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
-    options.seed = static_cast<uint64_t>(seed);
+    const bool is_jobs = context.recovery() != nullptr && context.rank() == 0;
+    options.seed = agreed_seed(context, options.seed,
+                               is_jobs ? seed_of_job(*context.recovery(), options.seed) : options.seed);
   }
   for (const nn::Parameter* parameter : cells.trainable_parameters()) {
     options.session.partition.fusion_ids[parameter->full_name()] = parameter->comm_fusion;

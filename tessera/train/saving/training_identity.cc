@@ -1,7 +1,7 @@
 #include "tessera/train/saving/training_identity.h"
 
 #include "tessera/base/error.h"
-#include "tessera/base/random_id.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {

@@ -1,5 +1,6 @@
 """Data sets, each a value: map, shuffle, batch and repeat give new ones. `native` is tessera's."""
 import enum
+import functools
 import inspect
 import itertools
 import os
@@ -578,7 +579,18 @@ class ImageFolderDataset(Dataset):
 
 def _opener(source):
     """The function that gives the rows of a source that is no list, from the first one on."""
-    return source if inspect.isfunction(source) or inspect.ismethod(source) or not hasattr(source, "__iter__") else lambda: iter(source)
+    if not callable(source) and not hasattr(source, "__iter__"):
+        raise TypeError(f"For 'GeneratorDataset', the 'source' must be a generator function, an iterable or have __getitem__ and __len__, but got {type(source).__name__}.")
+    if not inspect.isfunction(source) and not inspect.ismethod(source) and hasattr(source, "__iter__"):
+        return lambda: iter(source)
+
+    @functools.wraps(source)
+    def opened():
+        rows = source()
+        if not hasattr(rows, "__iter__"):
+            raise TypeError(f"For 'GeneratorDataset', the 'source' must give rows one after the other, by yield, but it returned {type(rows).__name__}.")
+        return rows
+    return opened
 
 
 class GeneratorDataset(Dataset):
@@ -699,7 +711,10 @@ class NumpySlicesDataset(Dataset):
         else:
             arrays = data if isinstance(data, tuple) else (data,)
             names = [column_names] if isinstance(column_names, str) else column_names or [f"column_{i}" for i in range(len(arrays))]
-            columns = dict(zip(names, arrays, strict=True))
+            if len(names) != len(arrays):
+                raise ValueError(f"For 'NumpySlicesDataset', the data has {len(arrays)} column{'s' if len(arrays) > 1 else ''}, but 'column_names' has "
+                                 f"{len(names)}: {names}.")
+            columns = dict(zip(names, arrays))
         columns = {name: np.asarray(array) for name, array in columns.items()}
         super().__init__(*_orders(lambda shuffles: _data.tensors(columns, shuffles, shards, shard, config.get_seed(), num_samples or 0), shuffle,
                                   num_parallel_workers))
@@ -813,6 +828,10 @@ def _of_batches(native):
 def _own_dataset(dataset):
     if not hasattr(dataset, "create_tuple_iterator") and not hasattr(dataset, "__iter__"):
         raise TypeError(f"The data set must be a Dataset or have create_tuple_iterator, but got {type(dataset).__name__}.")
+    arrays = (np.ndarray, tessera.Tensor)
+    if isinstance(dataset, arrays) or isinstance(dataset, (tuple, list)) and dataset and all(isinstance(item, arrays) for item in dataset):
+        raise TypeError(f"The data set must be a Dataset, whose rows are batches, but got {type(dataset).__name__}"
+                        f"{'' if isinstance(dataset, arrays) else ' of arrays'}: NumpySlicesDataset((data, label), [\"data\", \"label\"]).batch(32) makes one of arrays.")
     rows = _Rows(dataset)
     first = next(rows.batches())
     size = first[0].shape[0]

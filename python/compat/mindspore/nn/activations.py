@@ -50,7 +50,7 @@ class Threshold(Cell):
 
     def __init__(self, threshold, value):
         super().__init__()
-        self.threshold, self.value = _check.number("Threshold", "threshold", threshold), _check.number("Threshold", "value", value)
+        self.threshold, self.value = _check.any_number("Threshold", "threshold", threshold), _check.any_number("Threshold", "value", value)
 
     def construct(self, x):
         return neural.threshold(x, self.threshold, self.value)

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 
+from mindspore import _check
 from mindspore.nn import metrics as _metrics
 from mindspore.nn.metrics import Metric, _array, rearrange_inputs
 
@@ -92,7 +93,7 @@ class Fbeta(_Counts):
     """(1 + beta^2) * hits / (beta^2 * true + predicted) of each class. eval(average=True): the mean."""
 
     def __init__(self, beta):
-        if not beta > 0:
+        if not 0 < beta < math.inf:
             raise ValueError(f"For 'Fbeta', the argument 'beta' must be greater than 0, but got {beta}.")
         self.beta = beta
         super().__init__()
@@ -121,7 +122,7 @@ class ConfusionMatrix(Metric):
             raise ValueError(f"For 'ConfusionMatrix', the argument 'normalize' must be in ['all', 'prediction', 'target', 'no_norm'], but got {normalize}.")
         if not isinstance(num_classes, int):
             raise TypeError(f"For 'ConfusionMatrix', the 'num_classes' must be int, but got {type(num_classes).__name__}.")
-        self.num_classes, self.normalize, self.threshold = num_classes, normalize, threshold
+        self.num_classes, self.normalize, self.threshold = num_classes, normalize, _check.number("ConfusionMatrix", "threshold", threshold)
         super().__init__()
 
     def clear(self):
@@ -156,7 +157,7 @@ class Dice(Metric):
     """2 * the sum of x y over (the sum of x^2 + the sum of y^2 + smooth), of each batch; over the number of rows."""
 
     def __init__(self, smooth=1e-5):
-        self.smooth = smooth
+        self.smooth = _check.positive("Dice", "smooth", smooth)
         super().__init__()
 
     def clear(self):

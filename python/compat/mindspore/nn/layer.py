@@ -149,7 +149,7 @@ class LayerNorm(Cell):
         super().__init__()
         if not isinstance(normalized_shape, (tuple, list)):
             raise TypeError(f"For 'LayerNorm', the 'normalized_shape' must be tuple[int] or list[int], but got {type(normalized_shape).__name__}.")
-        self.begin_norm_axis, self.epsilon = begin_norm_axis, epsilon
+        self.begin_norm_axis, self.epsilon = begin_norm_axis, _check.non_negative("LayerNorm", "epsilon", epsilon)
         self.layer_norm = P.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)  # for classes that derive from this one
         self.gamma = Parameter(initializer(gamma_init, normalized_shape, dtype), name="gamma")
         self.beta = Parameter(initializer(beta_init, normalized_shape, dtype), name="beta")

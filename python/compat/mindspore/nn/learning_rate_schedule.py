@@ -18,8 +18,8 @@ def _check(who, positive=(), steps=(), flags=()):
     for name, value in positive:
         if isinstance(value, bool) or not isinstance(value, float):
             raise TypeError(f"For '{who}', the '{name}' must be float, but got {type(value).__name__}.")
-        if value <= 0:
-            raise ValueError(f"For '{who}', the '{name}' must be greater than 0.0, but got {value}.")
+        if not 0 < value < math.inf:
+            raise ValueError(f"For '{who}', the '{name}' must be " + ("finite and " if value == math.inf else "") + f"greater than 0.0, but got {value}.")
     for name, value in steps:
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"For '{who}', the '{name}' must be int, but got {type(value).__name__}.")
@@ -33,9 +33,11 @@ def _check(who, positive=(), steps=(), flags=()):
 def _check_end(who, low_name, low, high_name, high):
     if isinstance(low, bool) or not isinstance(low, float):
         raise TypeError(f"For '{who}', the '{low_name}' must be float, but got {type(low).__name__}.")
-    if low < 0:
+    if low == math.inf:
+        raise ValueError(f"For '{who}', the '{low_name}' must be finite and at least 0.0, but got {low}.")
+    if not low >= 0:
         raise ValueError(f"For '{who}', the '{low_name}' must be at least 0.0, but got {low}.")
-    if low >= high:
+    if not low < high:
         raise ValueError(f"For '{who}', the '{high_name}' must be greater than the '{low_name}', but got {high} and {low}.")
 
 

@@ -105,6 +105,10 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
     start with."""
     for name, value in (("has_aux", has_aux), ("return_ids", return_ids), ("sens_param", sens_param)):
         _check.boolean("value_and_grad", name, value)
+    if not callable(fn):
+        raise TypeError(f"For 'value_and_grad', the 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    if isinstance(weights, tessera.nn.Cell):
+        raise TypeError(f"For 'value_and_grad', the 'weights' must be a Parameter or several, but got {type(weights).__name__}: network.trainable_params() gives them.")
     if grad_position is None and weights is None:
         raise ValueError("For 'value_and_grad', the 'grad_position' and the 'weights' can not both be None.")
     positions = () if grad_position is None else (grad_position,) if isinstance(grad_position, int) else tuple(grad_position)

@@ -175,7 +175,10 @@ std::optional<PreparedKernel> prepare_ftrl(const KernelRequest& request) {
   const int shrunk = u.div(u.sub(towards, linear), u.add(u.div(root, kRate), twice_l2));
   const int is_beyond = u.program.add(ElementOp::kGreater, u.program.add(ElementOp::kAbs, linear), l1);
   const int param = u.program.add(ElementOp::kSelect, is_beyond, shrunk, zero);
-  return finish(request, std::move(u), {param, next, linear});
+  // A rate of 0, by which was divided, leaves all as it is.
+  const int moves = u.program.add(ElementOp::kGreater, kRate, zero);
+  const auto moved = [&](int value, int before) { return u.program.add(ElementOp::kSelect, moves, value, before); };
+  return finish(request, std::move(u), {moved(param, kParam), moved(next, kMoments), moved(linear, kLinear)});
 }
 
 }  // namespace

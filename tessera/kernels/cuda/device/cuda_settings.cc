@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/usage_error.h"
 
 namespace tessera::cuda {
 namespace {
@@ -19,8 +19,8 @@ std::string variable(const char* name) {
 int number(const char* name, int otherwise, int least, int most) {
   const std::string value = variable(name);
   if (value.empty()) return otherwise;
-  const int64_t given = parse_int(value, name);
-  if (given < least || given > most) throw InvalidArgument("{} is {}; it is from {} to {}", name, given, least, most);
+  const int64_t given = from_user([&] { return parse_int(value, name); });
+  if (given < least || given > most) throw UsageError("{} is {}; it is from {} to {}", name, given, least, most);
   return static_cast<int>(given);
 }
 

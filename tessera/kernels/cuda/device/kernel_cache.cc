@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/random_id.h"
 #include "tessera/base/random.h"
-#include "tessera/base/random_id.h"
 #include "tessera/kernels/cuda/device/driver.h"
 
 namespace tessera::cuda {

@@ -111,9 +111,11 @@ ElementProgram ftrl(const Settings& settings) {
                   power("moments")) +
       fmt::format("const C l1 = {};\nconst C towards = new_linear > 0 ? l1 : new_linear < 0 ? -l1 : C(0);\n",
                   settings.number("l1"));
-  program.results = {fmt::format("std::abs(new_linear) > l1 ? (towards - new_linear) / (root / rate + {}) : C(0)",
-                                 settings.number(2 * settings.value("l2"))),
-                     "next", "new_linear"};
+  // A rate of 0, by which was divided, leaves all as it is.
+  program.results = {
+      fmt::format("rate == 0 ? param : std::abs(new_linear) > l1 ? (towards - new_linear) / (root / rate + {}) : C(0)",
+                  settings.number(2 * settings.value("l2"))),
+      "rate == 0 ? moments : next", "rate == 0 ? linear : new_linear"};
   return program;
 }
 

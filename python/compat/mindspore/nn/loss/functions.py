@@ -69,7 +69,7 @@ class HuberLoss(LossBase):
 
     def __init__(self, reduction="mean", delta=1.0):
         super().__init__(reduction)
-        self.delta = delta
+        self.delta = _check.positive("HuberLoss", "delta", delta)
 
     def construct(self, logits, labels):
         return neural.huber_loss(logits, labels, self.reduction, self.delta)
@@ -87,7 +87,7 @@ class HingeEmbeddingLoss(LossBase):
 
     def __init__(self, margin=1.0, reduction="mean"):
         super().__init__(reduction)
-        self.margin = margin
+        self.margin = _check.number("HingeEmbeddingLoss", "margin", margin)
 
     def construct(self, logits, labels):
         return neural.hinge_embedding_loss(logits, labels, self.margin, self.reduction)
@@ -98,7 +98,7 @@ class MarginRankingLoss(LossBase):
 
     def __init__(self, margin=0.0, reduction="mean"):
         super().__init__(reduction)
-        self.margin = margin
+        self.margin = _check.number("MarginRankingLoss", "margin", margin)
 
     def construct(self, input1, input2, target):
         return neural.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
@@ -109,7 +109,7 @@ class CosineEmbeddingLoss(LossBase):
 
     def __init__(self, margin=0.0, reduction="mean"):
         super().__init__(reduction)
-        self.margin = margin
+        self.margin = _check.number("CosineEmbeddingLoss", "margin", margin)
 
     def construct(self, logits_x1, logits_x2, labels):
         return neural.cosine_embedding_loss(logits_x1, logits_x2, labels, self.margin, self.reduction)
@@ -120,7 +120,9 @@ class TripletMarginLoss(LossBase):
 
     def __init__(self, p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0):
         super().__init__(reduction)
-        self.settings, self.margin = (p, eps, swap), margin
+        _check.number("TripletMarginLoss", "p", p)
+        _check.non_negative("TripletMarginLoss", "eps", eps)
+        self.settings, self.margin = (p, eps, swap), margin if isinstance(margin, tessera.Tensor) else _check.number("TripletMarginLoss", "margin", margin)
 
     def construct(self, x, positive, negative, margin=None):
         return neural.triplet_margin_loss(x, positive, negative, self.margin if margin is None else margin, *self.settings, self.reduction)
@@ -131,7 +133,7 @@ class GaussianNLLLoss(LossBase):
 
     def __init__(self, *, full=False, eps=1e-06, reduction="mean"):
         super().__init__(reduction)
-        self.settings = (full, eps)
+        self.settings = (full, _check.positive("GaussianNLLLoss", "eps", eps))
 
     def construct(self, logits, labels, var):
         return neural.gaussian_nll_loss(logits, labels, var, *self.settings, self.reduction)
@@ -142,7 +144,7 @@ class PoissonNLLLoss(LossBase):
 
     def __init__(self, log_input=True, full=False, eps=1e-08, reduction="mean"):
         super().__init__(reduction)
-        self.log_input, self.full, self.eps = log_input, full, eps
+        self.log_input, self.full, self.eps = log_input, full, _check.non_negative("PoissonNLLLoss", "eps", eps)
 
     def construct(self, input, target):
         loss = _ops.exp(input) - target * input if self.log_input else input - target * _ops.log(input + self.eps)
@@ -158,7 +160,7 @@ class DiceLoss(LossBase):
 
     def __init__(self, smooth=1e-05):
         super().__init__()
-        self.smooth = smooth
+        self.smooth = _check.positive("DiceLoss", "smooth", smooth)
 
     def construct(self, logits, label):
         both = _ops.reduce_sum(logits * label)

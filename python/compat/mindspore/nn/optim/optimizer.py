@@ -326,7 +326,8 @@ def _options_of(cls):
 def _taken(params):
     """(groups, None without any; all parameters, in order; those whose gradients are centralized)."""
     if isinstance(params, Parameter) or not hasattr(params, "__iter__"):
-        raise TypeError(f"For 'Optimizer', the argument parameters must be Iterable type of 'Parameter' or 'dict', but got {type(params).__name__}.")
+        raise TypeError(f"For 'Optimizer', the argument parameters must be Iterable type of 'Parameter' or 'dict', but got {type(params).__name__}."
+                        + (" network.trainable_params() gives them." if isinstance(params, tessera.nn.Cell) else ""))
     params = list(params)
     if not params:
         raise ValueError("For 'Optimizer', the argument parameters must not be empty.")

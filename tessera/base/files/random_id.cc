@@ -1,4 +1,4 @@
-#include "tessera/base/random_id.h"
+#include "tessera/base/files/random_id.h"
 
 #include <fmt/format.h>
 
