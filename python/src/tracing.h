@@ -163,8 +163,8 @@ bool has_context();
 void leave(const std::string& failure, std::optional<int> failed_rank);
 // Where the script was left, by this traceback, is what the rank's report says from now on where it tells of its end.
 void note_left(nb::handle traceback);
-// Where the error is another rank's and the job goes on in another generation, this process begins anew. Else it returns
-// whether the job goes on without this rank, whose script is to end then: the error is no failure of its own.
+// Where the error is another rank's and the job goes on in another generation, this process begins anew. Else it
+// returns whether the job goes on without this rank, whose script is to end then: the error is no failure of its own.
 bool begin_anew_after(const std::exception& error);
 // The process, which is ending, and has left its job, fails: it ends with 1 where Python would say 0.
 void fail_end();
