@@ -166,6 +166,25 @@ struct Form<train::StageCount> {
 };
 
 template <>
+struct Form<train::ServerStaleness> {
+  static constexpr const char* kKind = "int | str | None";
+  static constexpr const char* kWords = "a whole number, \"asynchronous\" or None";
+  static std::string shown(const train::ServerStaleness&) { return "None"; }
+  static bool read(nb::handle value, const OptionInfo& info, bool in_dict, train::ServerStaleness& to) {
+    if (value.is_none()) return true;
+    std::string text;
+    if (nb::try_cast(value, text, false)) {
+      to = train::ServerStaleness::asynchronous();
+      return text == "asynchronous";
+    }
+    int steps = 0;
+    if (!Form<int>::read(value, info, in_dict, steps)) return false;
+    to = train::ServerStaleness::steps(steps);
+    return true;
+  }
+};
+
+template <>
 struct Form<std::vector<int>> {
   static constexpr const char* kKind = "collections.abc.Sequence[int]";
   static constexpr const char* kWords = "a list of whole numbers";

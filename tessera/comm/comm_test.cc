@@ -518,6 +518,41 @@ TEST(Deadline, NamesThePeerGroupNumberAndOp) {
                                                    "[0-9]+ ms; its last call in this group was #[12]")));
 }
 
+TEST(Deadline, IsNoneInAGroupWhoseMembersMayBeSilent) {
+  static constexpr int64_t kTimeoutMs = 50;
+  run_ranks(2,
+            [](cluster::Context& context) {
+              Communicator& pair = *context.create_group("pair", {0, 1});
+              int64_t said = 7;
+              if (context.rank() == 0) {
+                const int64_t began_ns = context.clock().monotonic_ns();
+                while (context.clock().monotonic_ns() - began_ns < 4 * kTimeoutMs * 1'000'000)
+                  std::this_thread::yield();
+                pair.send(&said, 1, DType::kI64, 1, "send");
+                return;
+              }
+              EXPECT_EQ(pair.wait_without_deadline(), kTimeoutMs);
+              said = 0;
+              pair.receive(&said, 1, DType::kI64, 0, "receive");
+              EXPECT_EQ(said, 7);
+            },
+            {.timeout_ms = kTimeoutMs});
+}
+
+TEST(Deadline, OfOneWhoDoesNotComeIsNotWaitedForAfterAFailure) {
+  EXPECT_THAT(
+      [] {
+        run_ranks(2, [](cluster::Context& context) {
+          Communicator& pair = *context.create_group("pair", {0, 1});
+          if (context.rank() == 0) throw IoError("the disk is full");
+          pair.wait_without_deadline();
+          int64_t said = 0;
+          pair.receive(&said, 1, DType::kI64, 0, "receive");
+        });
+      },
+      ThrowsMessage<IoError>("rank 0: the disk is full"));
+}
+
 TEST(Failure, NobodyIsInTheMemoryOfARankThatHasLeft) {
   for (int attempt = 0; attempt < 6; ++attempt) {
     EXPECT_THROW(run_ranks(3,

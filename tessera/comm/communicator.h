@@ -59,6 +59,11 @@ class Communicator {
   // The calls come from a thread beside those that compute: while it waits for a peer, the core is theirs.
   virtual void share_core() {}
 
+  // From now on a wait of this group ends when the peer answers, fails or leaves, however long that takes, and nobody
+  // speaks of it: a peer may have nothing to say for as long as it likes. To be called before the group's first call.
+  // Returns the deadline that waits had, in milliseconds; 0 where nobody is waited for.
+  virtual int64_t wait_without_deadline() { return 0; }
+
   // Who makes a rank's calls, so that ranks which wait for each other in two groups hear of it. Those of a main group
   // come from one thread of the rank; those of a driven group from that thread, or from others for which it waits
   // before it makes its next call in a main group.

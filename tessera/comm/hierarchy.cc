@@ -73,6 +73,10 @@ class HierarchicalCommunicator final : public GroupCalls {
   }
 
   void share_core() override { host_group_->share_core(); }
+  int64_t wait_without_deadline() override {
+    if (across_ != nullptr) across_->wait_without_deadline();
+    return std::max(host_group_->wait_without_deadline(), all_->wait_without_deadline());
+  }
   void set_driver(Driver driver) override { host_group_->set_driver(driver); }
 
  protected:

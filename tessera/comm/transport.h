@@ -52,6 +52,9 @@ struct GroupInfo {
   uint64_t id() const;     // hash of name, number and ranks
 };
 
+// So long nobody waits: the deadline of waits that have none.
+inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
+
 struct WaitOptions {
   int64_t timeout_ms = 30000;
   bool spin = true;  // more cores than ranks: a short wait is cheaper awake

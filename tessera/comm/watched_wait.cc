@@ -78,6 +78,7 @@ void WatchedWait::note_end() const {
 
 void WatchedWait::look(int64_t waited_ms) {
   set_waited(waited_ms);
+  if (timeout_ms_ >= kNoDeadlineMs) return;
   const int64_t report_ms = std::min(kReportMs, timeout_ms_ / kReportsPerDeadline);
   if (waited_ms < std::min(kKnownMs, report_ms / 2) || is_reported_) return;
   if (number_ == 0) number_ = job_.add_long_wait(description(), waited_ms_);

@@ -509,6 +509,20 @@ std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {
   return finish(std::move(compiled));
 }
 
+std::unique_ptr<Executable> Session::compile_on(const ir::Graph& graph, const mesh::Mesh& mesh,
+                                                const compiler::ShardingHints& input_hints) {
+  const auto options = compile_options(mesh.ranks().size(), {.strategies = false});
+  auto compiled = compiler::plan_ranks(graph, mesh, with_splits(input_hints), options);
+  if (!is_here({mesh, {}})) {
+    compiler::partition(compiled.logical, compiled.plan, mesh.ranks()[0], options.partition, &compiled.groups);
+    make_groups(compiled.groups);
+    return nullptr;
+  }
+  compiler::compile_rank(compiled, context_.rank(), values_.layout(), kernels_, options);
+  make_groups(compiled.groups);
+  return finish(std::move(compiled));
+}
+
 std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   ++num_compiled_;
   auto executor = make_executor(compiled.schedule);

@@ -109,6 +109,11 @@ class Session {
   // count for nothing.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
+  // Compiles for the ranks of this mesh, which share the graph: its persistent values lie on them by now. Returns null
+  // on the other ranks, which call it, too: the groups are made together. Kernels are the usual ones.
+  std::unique_ptr<Executable> compile_on(const ir::Graph& graph, const mesh::Mesh& mesh,
+                                         const compiler::ShardingHints& input_hints);
+
   // Plans the graph of one micro-batch and that of the update (null: none) for a pipeline whose stages have these
   // ranks. `within`: by the number of a stage's ranks, with the hints of the data inputs.
   compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,

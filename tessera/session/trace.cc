@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/autodiff.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/nn/gradients/pushed_gradients.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/registry/collective_def.h"
@@ -174,7 +175,10 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
   }
   const bool may_skip = options.loss_scale && options.loss_scale->drop_overflow_update;
   Value finite;
-  if (options.part == StepPart::kAccumulate) {
+  if (options.part == StepPart::kPush) {
+    const ir::SourceScope scope(graph, "push");
+    nn::push_gradients(graph, gradients, optimizer, options.rows.parameters);
+  } else if (options.part == StepPart::kAccumulate) {
     nn::find_rows(gradients, optimizer, &options.rows);
     nn::accumulate(graph, gradients, options.rows);
     if (may_skip) finite = nn::note_overflow(value);
@@ -221,6 +225,25 @@ Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, 
   if (loss_scale && loss_scale->drop_overflow_update) {
     const Value finite = nn::all_finite_and_none_noted(graph, gradients);
     skip_unless(graph, finite, {.part = StepPart::kUpdate, .loss_scale = loss_scale});
+  }
+  graph.finish_assignments();
+  graph.close();
+  return graph;
+}
+
+Graph trace_pushed_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
+                          const Graph& worker) {
+  network.apply_settings(settings);
+  auto parameters = network.trainable_parameters();
+  if (loss != nullptr) {
+    loss->apply_settings(settings);
+    for (nn::Parameter* parameter : loss->trainable_parameters()) parameters.push_back(parameter);
+  }
+  Graph graph("update");
+  for (const nn::Parameter* parameter : parameters) parameter->in(graph);
+  {
+    const ir::SourceScope scope(graph, "optimizer");
+    optimizer.update(graph, nn::pushed_gradients(graph, parameters, optimizer, worker));
   }
   graph.finish_assignments();
   graph.close();

@@ -39,7 +39,8 @@ void advance_random_step(ir::Graph& graph);
 enum class StepPart {
   kWhole,       // one batch, one step
   kAccumulate,  // gradients are added to their accumulators; nothing else changes but what the forward pass assigns
-  kUpdate       // the last micro-batch of a step: the optimizer gets the sums
+  kUpdate,      // the last micro-batch of a step: the optimizer gets the sums
+  kPush         // one batch, of which the gradients are results (nn/gradients/pushed_gradients.h): nothing is updated
 };
 
 struct TrainStepOptions {
@@ -57,7 +58,8 @@ struct TrainStepOptions {
   // Of kAccumulate with a loss scale: whether what a micro-batch assigns holds only where its loss is finite. Off: who
   // runs the step gives all of it back where the step is skipped.
   bool guards_micro_batches = true;
-  // Of kAccumulate: gradients that are kept by rows where the optimizer takes them so.
+  // Of kAccumulate: gradients that are kept by rows where the optimizer takes them so. Of kPush: those that are pushed
+  // by rows.
   nn::RowAccumulation rows = {};
 };
 // Forward, backward and update. Results: "loss", and every assigned parameter and state. Where there is no loss cell,
@@ -71,6 +73,10 @@ ir::Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& opt
 // graph that adds to the accumulators; null where none of them are of rows or lookups.
 ir::Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
                        const std::optional<nn::LossScale>& loss_scale = std::nullopt, const ir::Graph* micro = nullptr);
+
+// The update alone, of gradients that the graph `worker`, of StepPart::kPush, has as results.
+ir::Graph trace_pushed_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
+                              const ir::Graph& worker);
 
 // The value of a function and its gradients with respect to parameters: traced into a graph of its own, differentiated,
 // and inlined into `graph`.

@@ -197,6 +197,14 @@ class ModeOptions : public testing::Test {
         {"pipeline", {.set = [](ModelOptions& o) { o.pipeline.stages = 2, o.pipeline.micro_batches = 4; }}},
         {"servers",
          {.set = [](ModelOptions& o) { o.servers = 1; }, .network = [](UpAndDown& n) { n.set_on_servers(); }}},
+        // Where the ranks have servers; the network's statistics are refused.
+        {"server_staleness",
+         {.set = [](ModelOptions& o) { o.server_staleness = ServerStaleness::steps(1); },
+          .around =
+              [](ModelOptions& o) {
+                if (o.parallel_mode == ParallelMode::kDataParallel) o.servers = 1;
+              },
+          .network = [](UpAndDown& n) { n.set_on_servers(); }}},
         // The parameters are small: the threshold goes along.
         {"parallel_optimizer", {.set = share}},
         {"parallel_optimizer_threshold",

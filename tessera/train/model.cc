@@ -44,6 +44,13 @@ InputSpecs numbered(const std::vector<Type>& types) {
   return specs;
 }
 
+// What is being saved is copied first.
+void refresh_copies(ModelCore& core, Snapshot& snapshot) {
+  if (core.mode->steps_together()) return;
+  snapshot.finish();
+  core.mode->refresh_copies(core.session());
+}
+
 }  // namespace
 
 Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
@@ -81,6 +88,7 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
 }
 
 std::map<std::string, double> Model::eval(const data::Dataset& dataset, const TrainOptions& options) {
+  refresh_copies(parts_->core, parts_->snapshot);
   return evaluate(parts_->core, parts_->steps, parts_->whole_batches, dataset, options);
 }
 
@@ -89,7 +97,10 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (const Tensor& input : inputs) types.push_back(input.type());
   const auto specs = numbered(types);
   auto& executable = parts_->steps.prediction(specs);
-  if (parts_->core.mode->predicts_together()) parts_->core.values->compare_new();
+  if (parts_->core.mode->predicts_together()) {
+    refresh_copies(parts_->core, parts_->snapshot);
+    parts_->core.values->compare_new();
+  }
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
   parts_->core.values->set_assigned(executable.compiled().logical);
   executable.run();

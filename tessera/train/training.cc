@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -59,12 +60,14 @@ void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
 
 void Training::say_short_rates(int64_t last_step) {
   if (rates_said_ || core_.context.rank() != 0) return;
+  const int64_t updates_per_step = core_.mode->updates_per_step();
+  const int64_t last_update = last_step * updates_per_step;
   for (const nn::Parameter& state : core_.values->states()) {
-    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_step) continue;
+    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update) continue;
     rates_said_ = true;
-    log_warning(
-        "train: {} has the rates of {} steps, the training goes on to step {}: the last rate holds from step {} on",
-        state.full_name(), state.type.shape[0], last_step, state.type.shape[0]);
+    const std::string_view noun = updates_per_step == 1 ? "step" : "update";
+    log_warning("train: {} has the rates of {} {}s, the training goes on to {} {}: the last rate holds from {} {} on",
+                state.full_name(), state.type.shape[0], noun, noun, last_update, noun, state.type.shape[0]);
   }
 }
 
@@ -232,7 +235,8 @@ void Training::TrainCall::compile_full() {
 void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   size_t num_begun = 0;
   const bool any_saves = std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
-  if (any_saves || is_elastic(t_.core_.context)) end_.emplace(t_.core_.context, mode_.is_shared());
+  const bool may_save = any_saves && mode_.steps_together();
+  if (may_save || is_elastic(t_.core_.context)) end_.emplace(t_.core_.context, mode_.is_shared());
   num_saves_ = t_.saver_.num_saves();
   try {
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
@@ -266,13 +270,13 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
     call_each(callbacks, &Callback::step_end);
     // What follows on the last step of an epoch, and of the training, belongs to it: it is done again with the step.
     const bool is_done = context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested;
-    if (is_done) t_.kept_.keep();
+    if (is_done && mode_.steps_together()) t_.kept_.keep();
     end_if_told(callbacks, is_done);
     if (is_done) take_in_newcomers(/*is_end_of_epoch=*/false);
   }
   call_each(callbacks, &Callback::epoch_end);
   if (epoch_ == context_.num_epochs || context_.stop_requested) return;
-  t_.kept_.keep();
+  if (mode_.steps_together()) t_.kept_.keep();
   take_in_newcomers(/*is_end_of_epoch=*/true);
 }
 
@@ -412,6 +416,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   attempts.make([&] { saver_.finish(); });
   progress_.end();
   attempts.throw_first();
+  core_.mode->refresh_copies(core_.session());
   if (auto* progress = core_.context.progress()) progress->set_step(0);
   kept_.keep(/*is_done=*/true);
 }

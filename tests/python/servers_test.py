@@ -236,6 +236,61 @@ def test_a_table_is_kept_by_servers(tmp_path):
     assert re.findall(r"\[4\] loss (\S+) of 3 servers", out) == straight
 
 
+STALE = """
+import numpy as np
+import tessera
+from tessera import nn
+
+class Rows(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(29, 6)
+        self.out = nn.Dense(6, 3)
+
+    def construct(self, ids):
+        return self.out(self.table(ids))
+
+network = Rows()
+network.set_on_servers()
+model = tessera.Model(network, nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), nn.LazyAdam(0.05), seed=5, STALENESS)
+drawn = np.random.default_rng(1)
+data = tessera.data.tensors({"ids": drawn.integers(0, 29, 12).astype(np.int32), "label": drawn.integers(0, 3, 12).astype(np.int32)}).batch(6)
+losses = []
+class Keep(tessera.Callback):
+    def step_end(self, run):
+        losses.append(run.loss)
+model.train(20, data, callbacks=[Keep()])
+table = model.value("table.embedding_table").numpy()
+print(f"first {losses[0]:.6f} last {losses[-1]:.6f} table {float(np.abs(table).sum()):.6f}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.parametrize("staleness", ["server_staleness=0", "server_staleness=2", "server_staleness='asynchronous'"])
+def test_workers_that_do_not_wait_learn_and_see_one_table(tmp_path, staleness):
+    (tmp_path / "rows.py").write_text(STALE.replace("STALENESS", staleness))
+    out = run([TESSERA, "run", "-n", 3, "--servers", 2, sys.executable, "rows.py"], tmp_path)
+    found = re.findall(r"first (\S+) last (\S+) table (\S+)", out)
+    assert len(found) == 5
+    for first, last, _ in found:
+        assert float(last) < 0.5 * float(first)
+    assert len({table for _, _, table in found}) == 1
+
+
+def test_one_worker_that_does_not_wait_trains_as_one_that_does(tmp_path):
+    outs = []
+    for staleness in ("server_staleness=0", "server_staleness=None"):
+        (tmp_path / "rows.py").write_text(STALE.replace("STALENESS", staleness))
+        outs.append(sorted(re.findall(r"first \S+ last \S+ table \S+", run([TESSERA, "run", "-n", 1, "--servers", 1, sys.executable, "rows.py"], tmp_path))))
+    assert len(outs[0]) == 2 and outs[0] == outs[1]
+
+
+@pytest.mark.parametrize("staleness", ["'lazy'", "-1", "1.5"])
+def test_another_staleness_is_refused(tmp_path, staleness):
+    (tmp_path / "rows.py").write_text(STALE.replace("STALENESS", "server_staleness=" + staleness))
+    done = subprocess.run([sys.executable, "rows.py"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment())
+    assert done.returncode == 1 and 'server_staleness' in done.stderr and 'a whole number, "asynchronous" or None' in done.stderr, done.stderr
+
+
 def test_a_data_set_that_is_one_rank_s_part_is_refused_in_the_words_of_servers(tmp_path):
     rows = "tessera.data.tensors({'ids': np.zeros(8, np.int32), 'label': np.zeros(8, np.int32)}, num_shards=2, shard_id=0).batch(2)"
     (tmp_path / "rows.py").write_text(NATIVE.partition("for step")[0] + f"model.train(1, {rows})\n")

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/comm/transport.h"
@@ -116,6 +117,8 @@ class Board {
   void await_close(uint32_t step, int peer);
   // From now on waits leave the core to others at once.
   void share_core() { options_.wait.spin = false; }
+  // Does what a Communicator's does.
+  int64_t wait_without_deadline() { return std::exchange(options_.wait.timeout_ms, kNoDeadlineMs); }
   // From now on a long wait looks whether the peer waits for this rank in another group; see Communicator::Driver.
   void set_driver(Communicator::Driver driver) { driver_.store(driver); }
   // After an error: returns when no peer works, or will work, in this rank's memory, which may then go.

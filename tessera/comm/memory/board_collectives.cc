@@ -34,6 +34,7 @@ class BoardCommunicator final : public GroupCalls {
         outs_(group.ranks.size()) {}
 
   void share_core() override { board_->share_core(); }
+  int64_t wait_without_deadline() override { return board_->wait_without_deadline(); }
   void set_driver(Driver driver) override { board_->set_driver(driver); }
 
  protected:

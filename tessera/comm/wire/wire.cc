@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
@@ -53,6 +54,7 @@ class WireChannel final : public Channel {
   }
 
   int64_t max_exchange_bytes() const override { return kSliceBytes * size(); }
+  int64_t wait_without_deadline() override { return std::exchange(wait_.timeout_ms, kNoDeadlineMs); }
 
   void begin(const CallHeader& header, std::span<const Outgoing> parts, std::span<const Expected> expected) override {
     header_ = header;

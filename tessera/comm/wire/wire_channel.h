@@ -45,6 +45,9 @@ class Channel {
   // Point to point, in order per pair; both calls block until the bytes have been taken.
   virtual void send_message(const CallHeader& header, int to, const void* data, int64_t bytes) = 0;
   virtual void receive_message(const CallHeader& header, int from, void* data, int64_t bytes) = 0;
+
+  // Does what a Communicator's does.
+  virtual int64_t wait_without_deadline() = 0;
 };
 
 // The collectives over a channel.

@@ -24,6 +24,8 @@ class WireCommunicator final : public GroupCalls {
         sources_(group.ranks.size()),
         small_(kSmallBytes) {}
 
+  int64_t wait_without_deadline() override { return channel_->wait_without_deadline(); }
+
  protected:
   void run_all_reduce(CallHeader& header, void* data, int64_t count) override {
     if (count * element(header) <= kSmallBytes) {

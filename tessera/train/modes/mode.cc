@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/train/modes/mode_options.h"
 
@@ -62,7 +63,14 @@ std::unique_ptr<Mode> make_mode(const ModeParts& parts) {
   warn_of_stages(parts);
   if (parts.context.size() == 1) return make_stand_alone(parts);
   const auto mode = working_mode(parts.options);
-  if (mode == ParallelMode::kPipeline && parts.options.servers > 0) return make_servers(parts);
+  const auto& staleness = parts.options.server_staleness;
+  if (mode == ParallelMode::kPipeline && parts.options.servers > 0)
+    return staleness.is_synchronous() ? make_servers(parts) : make_stale_servers(parts);
+  if (mode == ParallelMode::kPipeline && !staleness.is_synchronous()) {
+    throw InvalidArgument(
+        "server_staleness {} is of parameter servers, of which a pipeline has none: use data_parallel",
+        staleness.to_string());
+  }
   // By ParallelMode.
   constexpr auto kMakers = std::to_array(
       {make_stand_alone, make_data_parallel, make_hybrid, make_semi_automatic, make_automatic, make_pipeline});

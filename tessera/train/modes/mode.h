@@ -119,6 +119,16 @@ class Mode {
   // Whether all ranks predict together; else each may predict alone.
   virtual bool predicts_together() const { return false; }
 
+  // Whether the ranks are at the same step when a step is done. Off: they are where they all make a collective call, as
+  // a save or an evaluation is.
+  virtual bool steps_together() const { return true; }
+  // How often the optimizer's states are updated in a step of training.
+  virtual int64_t updates_per_step() const { return 1; }
+  // Gives values of which this rank has a copy what the ranks that update them have. Asked before values are looked at:
+  // before an evaluation, a prediction of all ranks, a save, and when a training ends. Collective where
+  // steps_together() is off.
+  virtual void refresh_copies(session::Session&) {}
+
   // Why a training by this mode on this data set needs the number of ranks that it began with, when an elastic job goes
   // on with another one; "" where any number has the same losses. Asked once the training step is planned.
   virtual std::string why_fixed(const data::Dataset& dataset) const;
@@ -159,5 +169,7 @@ std::unique_ptr<Mode> make_automatic(const ModeParts& parts);
 std::unique_ptr<Mode> make_pipeline(const ModeParts& parts);
 // Of data parallel, where the options say that some ranks keep parameters.
 std::unique_ptr<Mode> make_servers(const ModeParts& parts);
+// The same where workers do not wait for each other.
+std::unique_ptr<Mode> make_stale_servers(const ModeParts& parts);
 
 }  // namespace tessera::train

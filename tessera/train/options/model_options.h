@@ -15,6 +15,7 @@
 #include "tessera/train/options/option_info.h"
 #include "tessera/train/options/parallel_mode.h"
 #include "tessera/train/options/pipeline_options.h"
+#include "tessera/train/options/server_staleness.h"
 
 namespace tessera::train {
 
@@ -40,6 +41,7 @@ struct ModelOptions {
   AutomaticPlanOptions automatic = {};
   PipelineOptions pipeline = {};
   int servers = 0;
+  ServerStaleness server_staleness = {};
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
   int optimizer_weight_shard_size = 0;
@@ -132,6 +134,15 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .least = 0,
                    .most = std::numeric_limits<int>::max()},
         options.servers);
+  visit(OptionInfo{.name = "server_staleness",
+                   .doc = "How many steps a worker may be ahead of the slowest one: a number, or \"asynchronous\", as "
+                          "many as there are. Servers update at each worker's gradient, and no two runs have equal "
+                          "bits. None: all workers' gradients are one update; docs/servers.md.",
+                   .uses = OptionUses{kUnused, kRead, kRefused, kRefused, kRefused, kRead},
+                   .needs = {"servers"},
+                   .least = 0,
+                   .most = std::numeric_limits<int>::max() - 1},
+        options.server_staleness);
   visit(OptionInfo{.name = "parallel_optimizer",
                    .doc = "The replicas of a parameter share its rows, the optimizer's states and its work. A search "
                           "decides on it, too.",

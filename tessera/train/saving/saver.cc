@@ -129,6 +129,7 @@ std::string Saver::save(const std::string& path, const SaveCheckpointOptions& op
                         std::span<const TensorView> updated) {
   const comm::RankProgress::Phase phase(core_.context.progress(), comm::RankProgress::kSave);
   finish();
+  core_.mode->refresh_copies(core_.session());
   ++num_saves_;
   CheckpointJob job = make_job(path, options);
   if (!options.async) return job.run();

@@ -1,11 +1,9 @@
-#include <set>
-#include <string>
+#include "tessera/train/modes/stages/servers.h"
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
-#include "tessera/train/modes/stages/staged.h"
 
 namespace tessera::train {
 namespace {
@@ -17,107 +15,99 @@ mesh::StageRanks ranks_of_servers(const ModelOptions& options, int num_ranks) {
       options.servers, num_ranks);
 }
 
-// The first ranks keep parameters and update them, as the first stage of two; the others train.
-class Servers final : public Staged {
- public:
-  explicit Servers(const ModeParts& parts) : Staged(parts, ranks_of_servers(parts.options, parts.context.size())) {
-    if (options_.parallel_mode != ParallelMode::kDataParallel) {
-      throw InvalidArgument("servers are there in data_parallel, got {}: a pipeline's stages keep their parameters",
-                            to_string(options_.parallel_mode));
-    }
-    if (options_.pipeline.micro_batches != 0) {
-      compiler::require_micro_batches({.num_stages = 1}, static_cast<int>(options_.pipeline.micro_batches));
-    }
-  }
-
-  // Rows of tables, and of their optimizer's states, are on the servers alone: a rank that trains may not have room for
-  // them.
-  std::optional<mesh::Layout> first_layout(const nn::Parameter& value) const override {
-    const nn::Parameter* parameter = parameter_of(value);
-    const Shape& shape = value.type.shape;
-    const int servers = ranks_.count(0);
-    if (parameter == nullptr || !parameter->on_servers || shape.ndim() == 0 || shape[0] < servers) return std::nullopt;
-    return mesh::Layout{mesh::Mesh({{"data", servers}}, ranks_.ranks_of(0)), split_rows(shape)};
-  }
-  // What servers have is nowhere else.
-  bool places_for_predictions() const override { return true; }
-
- private:
-  static mesh::Sharding split_rows(const Shape& shape) {
-    auto rows = mesh::Sharding::replicated(shape.ndim());
-    rows.dims[0] = {0};
-    return rows;
-  }
-  // The trainable parameter that it is, or that it is a state of, of the parameter's shape; nullptr for any other.
-  const nn::Parameter* parameter_of(const nn::Parameter& value) const {
-    const auto name = value.full_name();
-    const nn::Parameter* found = nullptr;
-    for (const auto* parameter : cells_.trainable_parameters()) {
-      const auto own = parameter->full_name();
-      const bool is_longest = found == nullptr || own.size() > found->full_name().size();
-      if (name.ends_with(own) && is_longest) found = parameter;
-    }
-    const bool fits = found != nullptr && found->type.shape == value.type.shape &&
-                      (value.kind != ir::InputKind::kParameter || found->full_name() == name);
-    return fits ? found : nullptr;
-  }
-
-  int64_t micro_batches() const override {
-    return options_.pipeline.micro_batches != 0 ? options_.pipeline.micro_batches : 1;
-  }
-  void place(ir::Graph& graph) const override { compiler::place_for_servers(graph, served()); }
-  std::set<std::string> served() const override {
-    std::set<std::string> names;
-    for (const auto* parameter : cells_.trainable_parameters()) {
-      if (parameter->on_servers) names.insert(parameter->full_name());
-    }
-    if (names.empty()) {
-      throw InvalidArgument(
-          "servers: {} ranks are to keep parameters, but no parameter is set_on_servers(): call it on a cell that has "
-          "some, or use no servers",
-          options_.servers);
-    }
-    return names;
-  }
-
-  // Servers share the rows of what they keep. Where the workers are as many, one plan is for both: they share them,
-  // too.
-  void adapt(compiler::WithinStage& within, int size) const override {
-    if (size != ranks_.count(0)) return;
-    const bool are_servers_only = size != ranks_.count(1);
-    const auto& mesh = within.mesh;
-    if (are_servers_only) {
-      // Each looks up in its own rows what all workers ask for.
-      within.plan.batch_by_default = false;
-      for (auto& [name, layout] : within.hints)
-        layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
-    }
-    const auto trainable = cells_.trainable_parameters();
-    const auto accumulators = nn::gradient_accumulators(trainable);
-    for (size_t i = 0; i < trainable.size(); ++i) {
-      const auto& shape = trainable[i]->type.shape;
-      if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
-      const auto rows = split_rows(shape);
-      within.hints[trainable[i]->full_name()] = {mesh, rows};
-      if (!are_servers_only) continue;
-      // What workers have added up comes as it is to lie.
-      within.hints[accumulators[i].full_name()] = {mesh, rows};
-      within.plan.partial_states.erase(accumulators[i].full_name());
-    }
-  }
-
-  session::PipelinedOptions pipelined(const ir::Graph&) const override {
-    return {.micro_batches = static_cast<int>(micro_batches()),
-            .schedule = micro_batches() < num_stages() ? "auto" : options_.pipeline.schedule,
-            .receive_ahead = options_.pipeline.receive_ahead,
-            .profile = options_.pipeline.profile.value_or(compiler::example_profile())};
-  }
-  void say(const session::PipelinedStep&, const std::string&) const override {
-    log_info("{} servers keep {} parameters, {} ranks train", options_.servers, served().size(), ranks_.count(1));
-  }
-};
-
 }  // namespace
+
+Servers::Servers(const ModeParts& parts) : Staged(parts, ranks_of_servers(parts.options, parts.context.size())) {
+  if (options_.parallel_mode != ParallelMode::kDataParallel) {
+    throw InvalidArgument("servers are there in data_parallel, got {}: a pipeline's stages keep their parameters",
+                          to_string(options_.parallel_mode));
+  }
+  if (options_.pipeline.micro_batches != 0) {
+    compiler::require_micro_batches({.num_stages = 1}, static_cast<int>(options_.pipeline.micro_batches));
+  }
+}
+
+std::optional<mesh::Layout> Servers::first_layout(const nn::Parameter& value) const {
+  const nn::Parameter* parameter = parameter_of(value);
+  const Shape& shape = value.type.shape;
+  const int servers = ranks_.count(0);
+  if (parameter == nullptr || !parameter->on_servers || shape.ndim() == 0 || shape[0] < servers) return std::nullopt;
+  return mesh::Layout{mesh::Mesh({{"data", servers}}, ranks_.ranks_of(0)), split_rows(shape)};
+}
+
+mesh::Sharding Servers::split_rows(const Shape& shape) {
+  auto rows = mesh::Sharding::replicated(shape.ndim());
+  rows.dims[0] = {0};
+  return rows;
+}
+
+const nn::Parameter* Servers::parameter_of(const nn::Parameter& value) const {
+  const auto name = value.full_name();
+  const nn::Parameter* found = nullptr;
+  for (const auto* parameter : cells_.trainable_parameters()) {
+    const auto own = parameter->full_name();
+    const bool is_longest = found == nullptr || own.size() > found->full_name().size();
+    if (name.ends_with(own) && is_longest) found = parameter;
+  }
+  const bool fits = found != nullptr && found->type.shape == value.type.shape &&
+                    (value.kind != ir::InputKind::kParameter || found->full_name() == name);
+  return fits ? found : nullptr;
+}
+
+int64_t Servers::micro_batches() const {
+  return options_.pipeline.micro_batches != 0 ? options_.pipeline.micro_batches : 1;
+}
+
+void Servers::place(ir::Graph& graph) const { compiler::place_for_servers(graph, served()); }
+
+std::set<std::string> Servers::served() const {
+  std::set<std::string> names;
+  for (const auto* parameter : cells_.trainable_parameters()) {
+    if (parameter->on_servers) names.insert(parameter->full_name());
+  }
+  if (names.empty()) {
+    throw InvalidArgument(
+        "servers: {} ranks are to keep parameters, but no parameter is set_on_servers(): call it on a cell that has "
+        "some, or use no servers",
+        options_.servers);
+  }
+  return names;
+}
+
+void Servers::adapt(compiler::WithinStage& within, int size) const {
+  if (size != ranks_.count(0)) return;
+  const bool are_servers_only = size != ranks_.count(1);
+  const auto& mesh = within.mesh;
+  if (are_servers_only) {
+    // Each looks up in its own rows what all workers ask for.
+    within.plan.batch_by_default = false;
+    for (auto& [name, layout] : within.hints)
+      layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
+  }
+  const auto trainable = cells_.trainable_parameters();
+  const auto accumulators = nn::gradient_accumulators(trainable);
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    const auto& shape = trainable[i]->type.shape;
+    if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
+    const auto rows = split_rows(shape);
+    within.hints[trainable[i]->full_name()] = {mesh, rows};
+    if (!are_servers_only) continue;
+    // What workers have added up comes as it is to lie.
+    within.hints[accumulators[i].full_name()] = {mesh, rows};
+    within.plan.partial_states.erase(accumulators[i].full_name());
+  }
+}
+
+session::PipelinedOptions Servers::pipelined(const ir::Graph&) const {
+  return {.micro_batches = static_cast<int>(micro_batches()),
+          .schedule = micro_batches() < num_stages() ? "auto" : options_.pipeline.schedule,
+          .receive_ahead = options_.pipeline.receive_ahead,
+          .profile = options_.pipeline.profile.value_or(compiler::example_profile())};
+}
+
+void Servers::say(const session::PipelinedStep&, const std::string&) const {
+  log_info("{} servers keep {} parameters, {} ranks train", options_.servers, served().size(), ranks_.count(1));
+}
 
 std::unique_ptr<Mode> make_servers(const ModeParts& parts) { return std::make_unique<Servers>(parts); }
 

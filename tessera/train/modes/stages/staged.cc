@@ -66,6 +66,11 @@ std::unique_ptr<session::Executable> Staged::compile(session::Session& session, 
   auto staged = planned ? std::move(*planned) : plan_step(session, inputs, true);
   // A strategy file cannot hold the strategies of every network: they are recorded only where one is asked for.
   if (!is_recorded_ && !options_.strategy_ckpt_save_file.empty()) recorded_ = strategies_of(staged);
+  return make_step(session, std::move(staged), inputs);
+}
+
+std::unique_ptr<session::Executable> Staged::make_step(session::Session& session, compiler::StagedPlan staged,
+                                                       const InputSpecs&) const {
   const auto options = pipelined(staged.micro);
   auto step = session.compile_stages(std::move(staged), options);
   if (options_.pipeline.sum_losses) step->set_loss_factor(static_cast<double>(micro_batches()));

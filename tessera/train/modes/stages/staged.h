@@ -51,6 +51,9 @@ class Staged : public OneGraph {
   // Changes how values lie on the stages of `size` ranks.
   virtual void adapt(compiler::WithinStage&, int /*size*/) const {}
   virtual session::PipelinedOptions pipelined(const ir::Graph& micro) const = 0;
+  // Compiles the training step of this plan. Collective.
+  virtual std::unique_ptr<session::Executable> make_step(session::Session& session, compiler::StagedPlan staged,
+                                                         const InputSpecs& inputs) const;
   // Says on rank 0 what was compiled.
   virtual void say(const session::PipelinedStep& step, const std::string& profile) const = 0;
 
