@@ -110,7 +110,7 @@ class Session {
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
   // Plans the graph of one micro-batch and that of the update (null: none) for a pipeline whose stages have these
-  // ranks. `within`: by the number of a stage's ranks, with the hints of the data inputs.
+  // ranks. `within`: by the kind of a stage (compiler::StageOptions), with the hints of the data inputs.
   compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,
                                    std::map<int, compiler::WithinStage> within, const compiler::StageOptions& stages);
   // A step of a pipeline, or an evaluation where the plan has no update. Values must lie as the plan's layouts() say.

@@ -80,18 +80,16 @@ class Servers final : public Staged {
     return names;
   }
 
-  // Servers share the rows of what they keep. Where the workers are as many, one plan is for both: they share them,
-  // too.
-  void adapt(compiler::WithinStage& within, int size) const override {
-    if (size != ranks_.count(0)) return;
-    const bool are_servers_only = size != ranks_.count(1);
+  // Servers, as many as the workers or not, look up in their rows, where workers share the batch.
+  bool plans_each_stage() const override { return true; }
+  // Servers share the rows of what they keep.
+  void adapt(compiler::WithinStage& within, int stage) const override {
+    if (stage != 0) return;
     const auto& mesh = within.mesh;
-    if (are_servers_only) {
-      // Each looks up in its own rows what all workers ask for.
-      within.plan.batch_by_default = false;
-      for (auto& [name, layout] : within.hints)
-        layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
-    }
+    // Each looks up in its own rows what all workers ask for.
+    within.plan.batch_by_default = false;
+    for (auto& [name, layout] : within.hints)
+      layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
     const auto trainable = cells_.trainable_parameters();
     const auto accumulators = nn::gradient_accumulators(trainable);
     for (size_t i = 0; i < trainable.size(); ++i) {
@@ -99,7 +97,6 @@ class Servers final : public Staged {
       if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
       const auto rows = split_rows(shape);
       within.hints[trainable[i]->full_name()] = {mesh, rows};
-      if (!are_servers_only) continue;
       // What workers have added up comes as it is to lie.
       within.hints[accumulators[i].full_name()] = {mesh, rows};
       within.plan.partial_states.erase(accumulators[i].full_name());
