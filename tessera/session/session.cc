@@ -338,8 +338,9 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
 }
 
 void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts) {
-  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, compile_options()))
-      ->run();
+  auto options = compile_options();
+  options.plan.makes_in_pieces = true;
+  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, options))->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
