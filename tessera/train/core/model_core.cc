@@ -4,6 +4,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/train/core/job_lines.h"
+#include "tessera/train/core/spilled_values.h"
 #include "tessera/train/modes/mode_options.h"
 #include "tessera/train/options/precision.h"
 
@@ -64,6 +65,7 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
     context.world().broadcast(&seed, 1, DType::kI64, 0, "agreeing on the seed");
     options.seed = static_cast<uint64_t>(seed);
   }
+  limit_values_of_servers(options, context);
   for (const nn::Parameter* parameter : cells.trainable_parameters()) {
     options.session.partition.fusion_ids[parameter->full_name()] = parameter->comm_fusion;
   }

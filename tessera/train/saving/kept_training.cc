@@ -211,7 +211,12 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   first_step_ = progress_.step;
   if (recovery_ == nullptr) return Found::kNothing;
   number_ = recovery_->next_number("training");
-  keeps_ = true;
+  // A copy of what does not fit into memory would not fit either.
+  keeps_ = core_.session().values().spilled_bytes() == 0;
+  if (!keeps_ && own_rank() == 0) {
+    log_info(
+        "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
+  }
   measure();
   if (recovery_->generation() == 1) return Found::kNothing;
 

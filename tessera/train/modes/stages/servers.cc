@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/train/modes/stages/staged.h"
@@ -42,7 +43,26 @@ class Servers final : public Staged {
   // What servers have is nowhere else.
   bool places_for_predictions() const override { return true; }
 
+  std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
+                                               const InputSpecs& inputs) const override {
+    auto step = Staged::compile(session, graph, inputs);
+    if (options_.session.values_limit_bytes > 0 && context_.rank() == 0) say_memory(session, graph.name());
+    return step;
+  }
+
  private:
+  // The limit is one of values: what a step needs comes on top.
+  void say_memory(const session::Session& session, const std::string& graph) const {
+    const int64_t limit = options_.session.values_limit_bytes;
+    const int64_t bytes = session.arena_bytes() - session.values().layout().bytes;
+    log_info("server 0 needs {} of memory beside its values for {}", format_bytes(bytes), graph);
+    if (bytes <= limit) return;
+    log_warning(
+        "server 0 needs {} of memory beside its values for {}, more than server_memory_limit, {}, which counts values "
+        "only: an optimizer that moves rows which no batch looks up needs a gradient as large as the table; LazyAdam "
+        "moves none of them, and docs/servers.md names others",
+        format_bytes(bytes), graph, format_bytes(limit));
+  }
   static mesh::Sharding split_rows(const Shape& shape) {
     auto rows = mesh::Sharding::replicated(shape.ndim());
     rows.dims[0] = {0};
