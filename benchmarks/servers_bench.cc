@@ -5,6 +5,7 @@
 
 #include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
+#include "tessera/base/strings.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
 
@@ -18,6 +19,7 @@ struct Options {
   int servers = 1;
   int workers = 1;
   bool pull_only = false;
+  int64_t limit_mib = 0;  // of a server's rows; beyond it they lie in a file
   std::string optimizer = "sgd";
 
   int64_t rows() const { return std::max<int64_t>(1, (mib << 20) / (dim * 4)); }
@@ -60,9 +62,14 @@ class Training {
         context, network_, &loss_, optimizer_.get(),
         train::ModelOptions{.parallel_mode = train::ParallelMode::kDataParallel,
                             .servers = options.servers,
+                            .server_memory_limit_bytes = options.limit_mib << 20,
                             .session = {.num_threads = 1, .arena_capacity_bytes = int64_t{16} << 30}});
     for (uint64_t batch = 0; batch < kBatches; ++batch) batches_.push_back(draw_ids(options, batch));
     labels_ = Tensor::full({DType::kF32, {options.ids}}, 1);
+    if (context.rank() == 0 && (options.limit_mib > 0) != (spilled_bytes() > 0)) {
+      throw Error(
+          fmt::format("{} lie in a file, with a limit of {} MiB", format_bytes(spilled_bytes()), options.limit_mib));
+    }
     first_loss_ = step();
   }
 
@@ -77,6 +84,8 @@ class Training {
     }
     return static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9 / count;
   }
+
+  int64_t spilled_bytes() const { return model_->session().values().spilled_bytes(); }
 
   // Rows that come often have learnt by now.
   void require_right() {
@@ -127,9 +136,10 @@ void serve_process(const Options& options, int rank) {
     while (largest(0) > 0) round();
   } else {
     const double bytes = static_cast<double>(options.ids * options.dim) * 4 * (options.pull_only ? 1 : 2);
-    const auto about = fmt::format("{} server(s), {} worker(s), {}, {} rows; a million rows/s are {:.3g} GB/s",
-                                   options.servers, options.workers, options.pull_only ? "pull" : options.optimizer,
-                                   options.rows(), bytes / static_cast<double>(options.ids) * 1e6 / 1e9);
+    const auto about =
+        fmt::format("{} server(s), {} worker(s), {}, {} rows, {} in a file; a million rows/s are {:.3g} GB/s",
+                    options.servers, options.workers, options.pull_only ? "pull" : options.optimizer, options.rows(),
+                    format_bytes(training.spilled_bytes()), bytes / static_cast<double>(options.ids) * 1e6 / 1e9);
     serve_rounds("rows/s", about, [&] {
       largest(1);
       return static_cast<double>(options.ids) / round();
@@ -148,6 +158,8 @@ int run(int argc, char** argv) {
   app.add_option("--servers", options.servers)->check(CLI::Range(1, 64));
   app.add_option("--workers", options.workers)->check(CLI::Range(1, 64));
   app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"sgd", "lazy_adam"}));
+  app.add_option("--limit_mib", options.limit_mib, "of the memory for a server's rows: beyond it they lie in a file")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag("--pull_only", options.pull_only, "look rows up, update nothing");
   CLI11_PARSE(app, argc, argv);
   return run_processes(options.num_ranks(), [&](int rank) { serve_process(options, rank); });

@@ -282,6 +282,9 @@ own, so that a training can be made longer.)");
   model.def_prop_ro(
       "arena_bytes", [](PythonModel& self) { return self.as_it_is().session().arena_bytes(); },
       "Of this rank: parameters, states and what a step needs; once compiled.");
+  model.def_prop_ro(
+      "spilled_bytes", [](PythonModel& self) { return self.as_it_is().session().values().spilled_bytes(); },
+      "Of these the bytes that lie in a file: tables and states of a server that may not have them all in memory.");
   model.def(
       "num_replicas",
       [](PythonModel& self, const std::string& name) {

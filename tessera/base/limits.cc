@@ -86,6 +86,9 @@ std::string limits_text() {
     limits.push_back(fmt::format("{} of address space (ulimit -v), of which {} are used", format_bytes(space.limit),
                                  format_bytes(space.used)));
   }
+  if (const int64_t bytes = limit_of(RLIMIT_DATA); bytes >= 0) {
+    limits.push_back(fmt::format("{} of memory that is this process's alone (ulimit -d)", format_bytes(bytes)));
+  }
   if (const int64_t bytes = file_size_limit(); bytes >= 0) {
     limits.push_back(fmt::format("{} of a file (ulimit -f)", format_bytes(bytes)));
   }

@@ -21,10 +21,17 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kSmallestPage = 4096;
 constexpr int kAdviseCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which Debian 12's headers do not name
 
+int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
 // "Rss:                 128 kB" -> 131072, where the line is that of `name`; else 0.
 int64_t bytes_of_line(const std::string& line, const char* name) {
   if (!line.starts_with(name)) return 0;
   return std::strtoll(line.c_str() + std::strlen(name), nullptr, 10) * 1024;
+}
+
+std::byte* first_huge_page(void* reserved) {
+  const auto begin = reinterpret_cast<uintptr_t>(reserved);
+  return static_cast<std::byte*>(reserved) + (kHugePage - begin % kHugePage) % kHugePage;
 }
 
 void require_memory_of_machine(int64_t size_bytes) {
@@ -52,9 +59,20 @@ Arena::Arena(int64_t capacity_bytes, std::shared_ptr<void> shared)
     throw IoError("arena: cannot reserve {}: {}; {}", format_bytes(capacity_bytes_), std::strerror(errno),
                   limits_text());
   }
-  const auto begin = reinterpret_cast<uintptr_t>(reserved_);
-  data_ = static_cast<std::byte*>(reserved_) + (kHugePage - begin % kHugePage) % kHugePage;
+  data_ = first_huge_page(reserved_);
   // First-touch faults of 4 KiB pages cost a large step a third of its time.
+  ::madvise(data_, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
+}
+
+Arena::Arena(int64_t capacity_bytes, MaySpill)
+    : may_spill_(true), capacity_bytes_(std::max<int64_t>(capacity_bytes, 1)) {
+  reserved_ = ::mmap(nullptr, static_cast<size_t>(capacity_bytes_ + kHugePage), PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved_ == MAP_FAILED) {
+    throw IoError("arena: cannot reserve {}: {}; {}", format_bytes(capacity_bytes_), std::strerror(errno),
+                  limits_text());
+  }
+  data_ = first_huge_page(reserved_);
   ::madvise(data_, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
 }
 
@@ -70,7 +88,7 @@ Arena::~Arena() {
 }
 
 void Arena::grow_to(int64_t size_bytes) {
-  if (device_ == nullptr && size_bytes > size_bytes_) require_memory_of_machine(size_bytes);
+  if (device_ == nullptr && size_bytes > size_bytes_) require_memory_of_machine(size_bytes - spilled_bytes_);
   if (size_bytes > capacity_bytes_) {
     const AddressSpace space = address_space();
     throw InvalidArgument("arena: {} are needed, {} are reserved{}", format_bytes(size_bytes),
@@ -81,6 +99,7 @@ void Arena::grow_to(int64_t size_bytes) {
                                             format_bytes(space.limit))
                               : std::string());
   }
+  if (may_spill_) open_up_to(size_bytes);
   size_bytes_ = std::max(size_bytes_, size_bytes);
   if (device_ != nullptr) return device_memory_->resize(size_bytes_);
   if (shared_ != nullptr) back_shared(size_bytes_);
@@ -99,7 +118,31 @@ void Arena::back_shared(int64_t size_bytes) {
   backed_bytes_ = end;
 }
 
+void Arena::open_up_to(int64_t size_bytes) {
+  const int64_t end = std::min(rounded_up(size_bytes, kHugePage), rounded_up(capacity_bytes_, ::sysconf(_SC_PAGESIZE)));
+  if (end <= open_bytes_) return;
+  if (::mprotect(data_ + open_bytes_, static_cast<size_t>(end - open_bytes_), PROT_READ | PROT_WRITE) != 0) {
+    throw IoError("arena: cannot take {} of memory beside the {} that lie in a file: {}; {}",
+                  format_bytes(end - spilled_bytes_), format_bytes(spilled_bytes_), std::strerror(errno),
+                  limits_text());
+  }
+  open_bytes_ = end;
+}
+
+void Arena::spill(const ScratchFile& file, int64_t bytes) {
+  check(may_spill_ && size_bytes_ == 0, "what spills is in front, and nothing was there before");
+  check(bytes % ::sysconf(_SC_PAGESIZE) == 0, "whole pages spill");
+  if (bytes > capacity_bytes_) {
+    throw InvalidArgument("arena: {} are needed, {} are reserved", format_bytes(bytes), format_bytes(capacity_bytes_));
+  }
+  map_in_file(file, data_, bytes);
+  // What steps look up lies anywhere: the pages beside a row would be read for nothing.
+  ::madvise(data_, static_cast<size_t>(bytes), MADV_RANDOM);
+  spilled_bytes_ = open_bytes_ = size_bytes_ = bytes;
+}
+
 void Arena::shrink_to(int64_t size_bytes) {
+  check(size_bytes >= spilled_bytes_, "what is spilled stays");
   if (size_bytes >= size_bytes_) return;
   if (device_ != nullptr) {
     own_queue_->synchronize();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tessera/base/files/scratch_file.h"
 #include "tessera/base/parallel_for.h"
 #include "tessera/tensor/device.h"
 
@@ -24,6 +25,10 @@ class Arena {
   // huge pages where the system has them. `shared` is used instead of memory of its own where it is given: as much
   // address space, whose bytes other processes reach.
   explicit Arena(int64_t capacity_bytes, std::shared_ptr<void> shared = nullptr);
+  // The same of this process alone, whose limit (ulimit -d) counts what grow_to() has asked for: an arena that may
+  // spill().
+  struct MaySpill {};
+  Arena(int64_t capacity_bytes, MaySpill);
   // Memory of the device, which outlives the arena.
   Arena(int64_t capacity_bytes, Device& device);
   ~Arena();
@@ -39,7 +44,13 @@ class Arena {
   // The bytes that schedules use. Throws InvalidArgument beyond the capacity.
   int64_t size_bytes() const { return size_bytes_; }
   void grow_to(int64_t size_bytes);
-  // Back to so many bytes: what lies behind them is forgotten and its memory returned. No schedule may use it.
+  // From now on the first bytes of an arena that has none yet lie in that file, whose pages the system writes there and
+  // reads again as it likes. A whole number of pages. Throws IoError where the file's disk has no room, InvalidArgument
+  // where the arena has fewer bytes of address space.
+  void spill(const ScratchFile& file, int64_t bytes);
+  int64_t spilled_bytes() const { return spilled_bytes_; }
+  // Back to so many bytes, those that are spilled among them: what lies behind them is forgotten and its memory
+  // returned. No schedule may use it.
   void shrink_to(int64_t size_bytes);
   // Takes the memory of these bytes now, each thread its part, so that it lies near the threads that will work on it
   // and no step waits for it. What is there stays. Does nothing on a device.
@@ -50,13 +61,18 @@ class Arena {
  private:
   // Has the shared memory up to `size_bytes` consist of huge pages, where the system has them.
   void back_shared(int64_t size_bytes);
+  // Has the address space up to `size_bytes` become memory, of an arena that may spill.
+  void open_up_to(int64_t size_bytes);
 
   Device* device_ = nullptr;
   std::unique_ptr<Memory> device_memory_;
   std::unique_ptr<Queue> own_queue_;
   std::shared_ptr<void> shared_;
   int64_t backed_bytes_ = 0;  // how much of the shared memory is backed
-  void* reserved_ = nullptr;  // begins up to a huge page before data_
+  bool may_spill_ = false;
+  int64_t open_bytes_ = 0;     // of an arena that may spill: may be read and written
+  int64_t spilled_bytes_ = 0;  // the first ones, which lie in a file
+  void* reserved_ = nullptr;   // begins up to a huge page before data_
   std::byte* data_ = nullptr;
   int64_t capacity_bytes_ = 0;
   int64_t size_bytes_ = 0;

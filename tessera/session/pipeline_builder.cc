@@ -450,12 +450,13 @@ compiler::StagedPlan Session::plan_stages(const ir::Graph& micro, const ir::Grap
   // Values that lie on their stages by now: on ranks from 0 on instead.
   for (const auto& [name, layouts] : splits_) {
     for (const auto& layout : layouts) {
-      const auto of_size = within.find(layout.mesh.size());
-      if (of_size == within.end()) continue;
       auto from_zero = layout.mesh.ranks();
       const int first = *std::min_element(from_zero.begin(), from_zero.end());
+      const int stage = ranks.stage_of(first);
+      if (layout.mesh.size() != ranks.count(stage)) continue;
       for (int& rank : from_zero) rank -= first;
-      of_size->second.hints[name] = {compiler::with_ranks(layout.mesh, std::move(from_zero)), layout.sharding};
+      auto& of_stage = within.at(stages.kind_of(stage, ranks));
+      of_stage.hints[name] = {compiler::with_ranks(layout.mesh, std::move(from_zero)), layout.sharding};
     }
   }
   return compiler::plan_stages(micro, update, ranks, within, stages, compile_options());

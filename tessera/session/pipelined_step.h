@@ -25,7 +25,7 @@ struct PipelineParts {
   ir::Program program;
   std::vector<ir::Program> all_programs;
   std::unique_ptr<executor::Executor> gather;  // makes parameters whole that lie in shards; null: there are none
-  std::unique_ptr<executor::Executor> sums;    // completes what is sent to stages of other sizes; null likewise
+  std::unique_ptr<executor::Executor> sums;    // completes what is sent to stages of other kinds; null likewise
   // A phase of a chunk.
   using PhaseKey = std::pair<pipeline::PhaseKind, int>;
   std::map<PhaseKey, std::vector<std::unique_ptr<executor::Executor>>> phases;  // by slot

@@ -103,13 +103,21 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 // their arenas in one another's address space; half of what is free stays for everything else.
 executor::Arena reserve_arena(cluster::Context& context, const SessionOptions& options) {
   int64_t capacity = options.arena_capacity_bytes;
-  if (Device* device = backend_of(options).device) return executor::Arena(capacity, *device);
+  if (Device* device = backend_of(options).device) {
+    if (options.values_limit_bytes > 0) {
+      throw InvalidArgument("values spill from the host's memory, not from that of {}: use the CPU, or set no limit",
+                            device->name());
+    }
+    return executor::Arena(capacity, *device);
+  }
   if (const AddressSpace space = address_space(); space.is_limited()) {
     const int64_t share = space.free() / 2 / context.local_size() / kHugePage * kHugePage;
     capacity = std::min(capacity, std::max(share, kLeastCapacity));
   }
   while (true) {
     try {
+      // Other ranks could not reach what lies in a file: what this one sends is copied.
+      if (options.values_limit_bytes > 0) return executor::Arena(capacity, executor::Arena::MaySpill());
       return executor::Arena(capacity, context.reserve_shared_memory(static_cast<size_t>(capacity)));
     } catch (const IoError&) {
       if (capacity / 2 < kLeastCapacity) throw;
@@ -157,6 +165,28 @@ Session::~Session() {
       log_warning("group \"{}\" could not be ended: {}", name, error.what());
     }
   }
+}
+
+void Session::spill(std::span<const Values::Spilled> values) {
+  check(names_.empty() && options_.values_limit_bytes > 0, "values spill where they have a limit, before all others");
+  if (values.empty()) return;
+  const ScratchFile file = scratch_file(fmt::format("the tables that rank {} keeps", context_.rank()));
+  if (const auto directory = directory_of(file); is_in_memory(directory)) {
+    log_warning("{} lie in \"{}\", which is memory (tmpfs) itself: name a directory of a disk, spill_directory",
+                file.what, directory);
+  }
+  values_.spill(values, file);
+}
+
+std::optional<ScratchFile> Session::file_beside(const std::string& what) const {
+  if (values_.spilled_bytes() == 0) return std::nullopt;
+  return scratch_file(what);
+}
+
+ScratchFile Session::scratch_file(const std::string& what) const {
+  return {.directory = options_.spill_directory,
+          .what = what,
+          .remedy = "name a directory of a larger disk, spill_directory, or raise server_memory_limit"};
 }
 
 void Session::declare(const std::string& name, const Type& global_type, const mesh::Sharding* sharding,
@@ -208,6 +238,16 @@ const mesh::Layout& Session::layout_here(const std::vector<mesh::Layout>& layout
 bool Session::is_here(const mesh::Layout& layout) const {
   const auto& ranks = layout.mesh.ranks();
   return std::find(ranks.begin(), ranks.end(), context_.rank()) != ranks.end();
+}
+
+bool Session::keeps_piece(const std::string& name, const std::vector<mesh::Layout>& layouts) const {
+  const mesh::Layout* now = layout(name);
+  const mesh::Layout& then = layout_here(layouts);
+  if (now == nullptr || !is_here(*now) || !is_here(then)) return false;
+  if (now->sharding.is_partial() || then.sharding.is_partial()) return false;
+  const Shape& shape = globals_.at(name).shape;
+  return mesh::slice_of(shape, now->sharding, now->mesh, context_.rank()) ==
+         mesh::slice_of(shape, then.sharding, then.mesh, context_.rank());
 }
 
 Tensor Session::value(const std::string& name) {
@@ -338,8 +378,9 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
 }
 
 void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts) {
-  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, compile_options()))
-      ->run();
+  auto options = compile_options();
+  options.plan.makes_in_pieces = true;
+  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, options))->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
@@ -353,6 +394,7 @@ compiler::CompileOptions Session::compile_options() const {
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
   options.memory_limit_bytes = options_.debug ? 0 : options_.memory_limit_bytes;
+  options.schedule.spilled_bytes = values_.spilled_bytes();
   options.schedule.overlap = options_.overlap;
   options.partition = options_.partition;
   return options;
@@ -366,13 +408,21 @@ void Session::size_buckets(compiler::PartitionOptions& options) {
 void Session::place(const compiler::StageLayouts& wanted) {
   auto layouts = wanted;
   std::vector<Tensor> values;
+  std::set<std::string> stays;
   for (const auto& name : names_) {
     const auto split = splits_.find(name);
     const auto moves = layouts.find(name);
     const bool is_moved = split != splits_.end() && moves != layouts.end();
     if (is_moved && lie_alike(globals_.at(name).shape, split->second, moves->second)) layouts.erase(moves);
     const bool is_whole = is_moved && layouts.contains(name);
-    values.push_back(is_whole ? value(name) : values_.read(name));
+    // What lies in a file stays there, and is in no memory meanwhile. The ranks that have none of it yet are told.
+    if (values_.is_spilled(name) && (!layouts.contains(name) || keeps_piece(name, layouts.at(name)))) {
+      if (is_whole) value(name);
+      stays.insert(name);
+      values.emplace_back();
+    } else {
+      values.push_back(is_whole ? value(name) : values_.read(name));
+    }
   }
   const auto globals = std::move(globals_);
   const auto names = std::move(names_);
@@ -393,6 +443,7 @@ void Session::place(const compiler::StageLayouts& wanted) {
   }
   arena_.shrink_to(values_.layout().bytes);
   for (size_t i = 0; i < names.size(); ++i) {
+    if (stays.contains(names[i])) continue;
     // What was split already is this rank's piece.
     if (layouts.contains(names[i])) {
       set_value(names[i], values[i]);

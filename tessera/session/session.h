@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -52,6 +53,12 @@ class Session {
                const mesh::Mesh* mesh = nullptr);
   // The same for a value that ranks of the layout's mesh have: a rank that is not in it has nothing of the value.
   void declare_on(const std::string& name, const Type& global_type, const mesh::Layout& layout);
+  // Has values that are declared afterwards lie in a file of the options' directory: each rank those of its own that it
+  // names, as it will hold them. Before all declarations, where the options have a limit of values. Throws IoError
+  // where the file has no room.
+  void spill(std::span<const Values::Spilled> values);
+  // A file beside that one, for `what`; nullopt where no value lies in a file.
+  std::optional<ScratchFile> file_beside(const std::string& what) const;
   bool holds(const std::string& name) const { return globals_.contains(name); }
   // Whether the ranks hold different pieces of it, or parts of a sum.
   bool is_split(const std::string& name) const { return splits_.contains(name); }
@@ -115,7 +122,7 @@ class Session {
                                          const compiler::ShardingHints& input_hints);
 
   // Plans the graph of one micro-batch and that of the update (null: none) for a pipeline whose stages have these
-  // ranks. `within`: by the number of a stage's ranks, with the hints of the data inputs.
+  // ranks. `within`: by the kind of a stage (compiler::StageOptions), with the hints of the data inputs.
   compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,
                                    std::map<int, compiler::WithinStage> within, const compiler::StageOptions& stages);
   // A step of a pipeline, or an evaluation where the plan has no update. Values must lie as the plan's layouts() say.
@@ -147,7 +154,10 @@ class Session {
   std::unique_ptr<executor::Executor> make_executor(const ir::Schedule& schedule);
   // Ends the measuring of kernels, and keeps what was measured for later sessions.
   void keep_measured_kernels();
+  ScratchFile scratch_file(const std::string& what) const;
   bool is_here(const mesh::Layout& layout) const;
+  // Whether this rank has the same piece of a value by these layouts as it has now.
+  bool keeps_piece(const std::string& name, const std::vector<mesh::Layout>& layouts) const;
   // Which of them this rank has; the first where it has none.
   const mesh::Layout& layout_here(const std::vector<mesh::Layout>& layouts) const;
   void declare_split(const std::string& name, const Type& global_type, const std::vector<mesh::Layout>& layouts);

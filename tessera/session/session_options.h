@@ -49,6 +49,11 @@ struct SessionOptions {
   // recomputed; compiling throws InvalidArgument where that is not enough. 0: no limit. A session that debugs has no
   // limit, because it gives every value its own memory.
   int64_t memory_limit_bytes = 0;
+  // The most memory that rows take which this rank keeps for others, beyond which they lie in a file: a model says so
+  // on servers (ModelOptions::server_memory_limit_bytes). 0: no limit, and no file.
+  int64_t values_limit_bytes = 0;
+  // The directory of that file; empty: the system's for temporary files.
+  std::string spill_directory = {};
   // What is made sure of before anything runs; `debug` verifies the local graphs of all ranks.
   compiler::Verification verification = compiler::Verification::kPlan;
 };

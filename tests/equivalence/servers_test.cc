@@ -38,6 +38,7 @@ struct Job {
   std::string optimizer = "momentum";
   int64_t rows = 8;
   int64_t micro_batches = 1;
+  int64_t memory_limit = 0;  // of a server's values
 };
 
 std::ostream& operator<<(std::ostream& out, const Job& job) { return out << job.name; }
@@ -77,6 +78,7 @@ struct Outcome {
 struct Files {
   std::string load = {};
   std::string save = {};
+  train::SaveCheckpointOptions how = {.integrated = true};
 };
 
 Outcome train(const Job& job, int64_t first_step, int64_t steps, const Files& files = {}) {
@@ -93,9 +95,12 @@ Outcome train(const Job& job, int64_t first_step, int64_t steps, const Files& fi
     if (job.servers > 0) {
       options.parallel_mode = train::ParallelMode::kDataParallel;
       options.servers = job.servers;
+      options.server_memory_limit_bytes = job.memory_limit;
       options.pipeline.micro_batches = job.micro_batches == 1 ? 0 : job.micro_batches;
     }
     train::Model model(context, *network, &loss, optimizer.get(), options);
+    const bool spills = job.memory_limit > 0 && context.rank() < job.servers;
+    EXPECT_EQ(model.session().values().spilled_bytes() > 0, spills) << "rank " << context.rank();
     if (!files.load.empty()) model.load_checkpoint(files.load, {.accept_other_jobs = true});
     std::vector<double> losses;
     for (int64_t step = first_step; step < first_step + steps; ++step) {
@@ -109,7 +114,8 @@ Outcome train(const Job& job, int64_t first_step, int64_t steps, const Files& fi
       }
     }
     if (!files.save.empty()) {
-      model.save_checkpoint(files.save, {.integrated = true});
+      model.save_checkpoint(files.save, files.how);
+      model.finish_saves();
       model.load_checkpoint(files.save);  // to where the values lie already
     }
     std::map<std::string, std::vector<double>> values;
@@ -192,6 +198,53 @@ TEST_P(Servers, GiveLossesAndValuesOfOneDevice) {
   expect_equal(train(job, 0, 5), train(alone, 0, 5), 1e-10);
 }
 
+// Where a server's values lie changes no bit: of whatever optimizer, of rows and of whole parameters, of which workers
+// have copies.
+TEST(ServersThatSpill, GiveTheBitsOfThoseThatDoNot) {
+  for (const char* optimizer : {"sgd", "adagrad", "ftrl", "lazy_adam", "momentum", "adam"}) {
+    for (const auto& [servers, workers] : {std::pair{1, 2}, {2, 2}, {3, 1}}) {
+      for (const int64_t micro_batches : {1, 4}) {
+        SCOPED_TRACE(
+            fmt::format("{}, {} servers, {} workers, {} micro-batches", optimizer, servers, workers, micro_batches));
+        const Job job{.name = "",
+                      .network = "clicks",
+                      .servers = servers,
+                      .workers = workers,
+                      .kept = servers == 3 ? "deep" : "",
+                      .optimizer = optimizer,
+                      .micro_batches = micro_batches};
+        Job spilling = job;
+        spilling.memory_limit = 1000;
+        const auto expected = train(job, 0, 4);
+        const auto found = train(spilling, 0, 4);
+        EXPECT_EQ(found.losses, expected.losses);
+        EXPECT_EQ(found.values, expected.values);
+      }
+    }
+  }
+}
+
+TEST(ServersThatSpill, SaveAndLoadAsOthersDo) {
+  Job job{.name = "", .network = "clicks", .servers = 2, .workers = 2, .optimizer = "lazy_adam"};
+  const auto straight = train(job, 0, 6);
+  Job spilling = job;
+  spilling.memory_limit = 1000;
+  int number = 0;
+  for (const bool integrated : {true, false}) {
+    for (const bool async : {false, true}) {
+      SCOPED_TRACE(fmt::format("integrated {}, async {}", integrated, async));
+      const auto path = testing::TempDir() + fmt::format("spilled_{}/table.ckpt", ++number);
+      train(spilling, 0, 3, {.save = path, .how = {.integrated = integrated, .async = async}});
+      const auto other = train(job, 3, 3, {.load = path});
+      EXPECT_EQ(other.losses, std::vector(straight.losses.begin() + 3, straight.losses.end()));
+      EXPECT_EQ(other.values, straight.values);
+      const auto same = train(spilling, 3, 3, {.load = path});
+      EXPECT_EQ(same.losses, other.losses);
+      EXPECT_EQ(same.values, straight.values);
+    }
+  }
+}
+
 // A checkpoint is of the job: any number of servers and workers goes on from it, and so does one device.
 TEST(ServersCheckpoints, GoOnWithOthers) {
   const std::string path = testing::TempDir() + "servers.ckpt";
@@ -272,10 +325,11 @@ struct RowsOutcome {
 };
 
 // What a rank has is looked at by `look`, after each thing that a model is asked for.
-RowsOutcome train_rows(int servers, const std::function<void(int rank, session::Session&, const char* when)>& look) {
+RowsOutcome train_rows(int servers, const std::function<void(int rank, session::Session&, const char* when)>& look,
+                       int workers = 1, int64_t memory_limit = 0) {
   RowsOutcome outcome;
   std::mutex mutex;
-  run_ranks(servers == 0 ? 1 : servers + 1, [&](cluster::Context& context) {
+  run_ranks(servers + workers, [&](cluster::Context& context) {
     Rows network;
     if (servers > 0) network.table.set_on_servers();
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
@@ -283,6 +337,8 @@ RowsOutcome train_rows(int servers, const std::function<void(int rank, session::
     train::ModelOptions options{.seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
     if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
     options.servers = servers;
+    options.server_memory_limit_bytes = memory_limit;
+    options.session.memory_limit_bytes = 4 * memory_limit;  // which counts nothing that lies in a file
     train::Model model(context, network, &loss, &optimizer, options);
     const auto look_now = [&](const char* when) { look(context.rank(), model.session(), when); };
     look_now("when the model is made");
@@ -293,7 +349,7 @@ RowsOutcome train_rows(int servers, const std::function<void(int rank, session::
     for (int step = 0; step < 3; ++step)
       own.losses.push_back(model.train_step({batch.ids.view(), batch.labels.view()}, 6));
     look_now("after training");
-    const std::string path = testing::TempDir() + fmt::format("rows_{}", servers);
+    const std::string path = testing::TempDir() + fmt::format("rows_{}_{}_{}", servers, workers, memory_limit);
     model.save_checkpoint(path + "/slices.ckpt", {.integrated = false});
     look_now("after a save");
     model.load_checkpoint(path + "/slices.ckpt");
@@ -309,7 +365,8 @@ RowsOutcome train_rows(int servers, const std::function<void(int rank, session::
 TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
   const auto expected = train_rows(0, [](int, session::Session&, const char*) {});
   const int64_t table_bytes = Rows::kNumbers * 8 * 4;
-  for (const int servers : {1, 2}) {
+  for (const auto& [num_servers, workers] : {std::pair{1, 1}, {2, 1}, {2, 2}, {2, 3}}) {
+    const int servers = num_servers;
     const auto look = [&](int rank, session::Session& session, const char* when) {
       const int64_t rows = Rows::kNumbers / servers;
       for (const char* name :
@@ -318,16 +375,32 @@ TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
         EXPECT_EQ(held, (rank < servers ? Shape{rows, 8} : Shape{0})) << name << " " << when << ", rank " << rank;
       }
       const int64_t own = rank < servers ? 3 * table_bytes / servers : 0;
-      // A server draws the numbers of a table and keeps its rows; nobody else has room for any. Afterwards an update
-      // knows rows by an index of the table's.
-      const bool draws = rank < servers && std::string(when) == "when the model is made";
-      EXPECT_LT(session.arena_bytes(), own + (draws ? 2 * table_bytes : table_bytes / 4)) << when << ", rank " << rank;
+      // Nobody ever has room for a table, or for a server's part of one, beside it: not when it is drawn, nor when rows
+      // are looked up or updated.
+      EXPECT_LT(session.arena_bytes(), own + table_bytes / 4) << when << ", rank " << rank;
     };
-    const auto found = train_rows(servers, look);
+    const auto found = train_rows(servers, look, workers);
     EXPECT_LE(relative_deviation(found.predicted, expected.predicted), 1e-5);
     EXPECT_LE(relative_deviation(found.losses, expected.losses), 1e-5);
     EXPECT_LE(relative_deviation(found.table, expected.table), 1e-5);
   }
+}
+
+// The table is four times what a server may have of it, and its moments are two more tables.
+TEST(ServersMemory, IsNoMoreThanTheLimitOfValues) {
+  const int64_t table_bytes = Rows::kNumbers * 8 * 4;
+  const auto expected = train_rows(
+      2, [](int, session::Session&, const char*) {}, 2);
+  const auto look = [&](int rank, session::Session& session, const char* when) {
+    const int64_t spilled = session.values().spilled_bytes();
+    EXPECT_GE(spilled, rank < 2 ? 3 * table_bytes / 2 : 0) << when << ", rank " << rank;
+    EXPECT_EQ(spilled > 0, rank < 2) << when << ", rank " << rank;
+    EXPECT_LT(session.arena_bytes() - spilled, table_bytes / 4) << when << ", rank " << rank;
+  };
+  const auto found = train_rows(2, look, 2, table_bytes / 8);
+  EXPECT_EQ(found.predicted, expected.predicted);
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.table, expected.table);
 }
 
 // All ranks take rank 0's table, where the script has made one on each.
@@ -344,6 +417,28 @@ TEST(ServersInitialValues, AreThoseOfRankZero) {
                        {.parallel_mode = train::ParallelMode::kDataParallel, .servers = 2});
     for (const double element : model.value("table.embedding_table").to_doubles()) ASSERT_EQ(element, 0.5);
   });
+}
+
+TEST(ServersThatSpill, RefuseADirectoryThatIsNotThere) {
+  std::string refused;
+  try {
+    run_ranks(2, [&](cluster::Context& context) {
+      Rows network;
+      network.table.set_on_servers();
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::SGD optimizer;
+      train::Model model(context, network, &loss, &optimizer,
+                         {.parallel_mode = train::ParallelMode::kDataParallel,
+                          .servers = 1,
+                          .server_memory_limit_bytes = 20000,
+                          .spill_directory = "/nowhere at all"});
+    });
+  } catch (const Error& error) {
+    refused = error.what();
+  }
+  EXPECT_THAT(refused,
+              HasSubstr("the tables that rank 0 keeps need a file in \"/nowhere at all\", which cannot be made"));
+  EXPECT_THAT(refused, HasSubstr("name a directory of a larger disk, spill_directory, or raise server_memory_limit"));
 }
 
 std::string refusal_of(int ranks, const train::ModelOptions& options, bool marks) {

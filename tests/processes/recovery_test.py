@@ -118,6 +118,8 @@ def free_port():
 
 
 class Recovery(unittest.TestCase):
+    servers = 0  # of the ranks, those that keep parameters
+
     @classmethod
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="tessera-recovery."))
@@ -136,10 +138,14 @@ class Recovery(unittest.TestCase):
     def undisturbed(self, ranks, *arguments):
         key = (ranks, arguments)
         if key not in self.known:
-            code, out = run([TESSERA, "run", "-n", ranks, *self.job(*arguments)])
+            code, out = run([TESSERA, "run", "-n", ranks - self.servers, *self.with_servers(self.servers), *self.job(*arguments)])
             self.assertEqual(code, 0, out)
             self.known[key] = self.result_of(out)
         return self.known[key]
+
+    @staticmethod
+    def with_servers(servers):
+        return ["--servers", servers] if servers > 0 else []
 
     def result_of(self, out):
         return result(out)
@@ -380,8 +386,9 @@ class Scheduled(Recovery):
         else:
             # Into files: what ranks have written into the pipe of a launcher that is killed is lost.
             self.logs.append(self.folder / f"{name}.{secrets.token_hex(4)}.log")
-            command = [TESSERA, "run", "--join", f"{self.address}:{self.port}", "--node_id", name, "-n", self.ranks_each,
-                       "--log_dir", self.logs[-1], *self.job(*self.arguments)]
+            servers = self.servers // 2
+            command = [TESSERA, "run", "--join", f"{self.address}:{self.port}", "--node_id", name, "-n", self.ranks_each - servers,
+                       *self.with_servers(servers), "--log_dir", self.logs[-1], *self.job(*self.arguments)]
         command[2:2] = self.options.get(name, [])
         command = self.at(name, command)
         output = open(self.folder / f"{name}.{secrets.token_hex(4)}", "w+", encoding="utf-8")

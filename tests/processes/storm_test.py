@@ -1,4 +1,4 @@
-"""Random signals to the workers, launchers and the scheduler of a job, one after the other: SIGKILL, SIGSTOP and SIGTERM. Outside stands
+"""Random signals to the workers, servers, launchers and the scheduler of a job, one after the other: SIGKILL, SIGSTOP and SIGTERM. Outside stands
 only a loop that starts again what it has started itself. The losses and the values are those of a job that nobody has disturbed, from
 whatever its trainings go on."""
 
@@ -24,6 +24,7 @@ NO_PROGRESS_S = 90
 
 class Storm(recovery_test.Scheduled):
     options = {"scheduler": ["--node_timeout", SILENCE_S]}
+    targets = ("worker", "worker", "worker", "left", "right", "scheduler")
 
     def setUp(self):
         self.draws = random.Random(SEED)
@@ -50,11 +51,11 @@ class Storm(recovery_test.Scheduled):
 
     def strike(self):
         """One signal to one process; what it was."""
-        what = self.draws.choice(["worker", "worker", "worker", "left", "right", "scheduler"])
+        what = self.draws.choice(self.targets)
         how = self.draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
-        if what == "worker":
+        if what in ("worker", "server"):
             launcher = self.processes[self.draws.choice(["left", "right"])]
-            ranks = ranks_of(launcher)
+            ranks = {rank: pid for rank, pid in ranks_of(launcher).items() if (rank < self.servers) == (what == "server")}
             if not ranks:
                 return None
             pid = ranks[self.draws.choice(sorted(ranks))]
@@ -72,9 +73,10 @@ class Storm(recovery_test.Scheduled):
             return None
         return f"{how.name} to {what} {pid}"
 
-    def storm(self, *arguments, **variables):
+    def storm(self, *arguments, only_disturbed=(), **variables):
+        """`only_disturbed`: arguments that the job has without which it is compared."""
         over = self.folder / f"over.{self.id()}"
-        self.start_job(*ENDLESS, *arguments, "--checkpoint_dir", self.folder / self.id(), "--save_steps", 7, "--stop_file", over,
+        self.start_job(*ENDLESS, *arguments, *only_disturbed, "--checkpoint_dir", self.folder / self.id(), "--save_steps", 7, "--stop_file", over,
                        restarts=1_000_000, TESSERA_TIMEOUT_MS=1000 * SILENCE_S, **variables)
         num_faults, seen, since, at_step = 0, 0, time.monotonic(), 1
         next_strike = time.monotonic() + 0.5
@@ -125,6 +127,20 @@ class Storm(recovery_test.Scheduled):
 
     def test_F12_a_storm_of_signals_changes_no_bit_of_what_checkpoints_keep(self):
         self.storm(TESSERA_KEEP_STEPS=1_000_000)
+        said = self.said()
+        self.assertGreater(len(re.findall(r"loss \d+ ", said)), len(losses_of(said)), "steps since the newest checkpoint are made again")
+
+
+class StormWithServers(Storm):
+    """Two ranks train, and two keep their parameters."""
+    servers = 2
+    targets = ("server", "server", "worker", "worker", "left", "right", "scheduler")
+
+    def test_F12_a_storm_of_signals_changes_no_bit_of_what_servers_keep(self):
+        self.storm("--network", "small_on_servers")
+
+    def test_F12_a_storm_of_signals_changes_no_bit_of_what_lies_in_files_of_servers(self):
+        self.storm("--network", "small_on_servers", only_disturbed=("--server_memory_limit", 1000))
         said = self.said()
         self.assertGreater(len(re.findall(r"loss \d+ ", said)), len(losses_of(said)), "steps since the newest checkpoint are made again")
 

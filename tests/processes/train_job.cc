@@ -48,6 +48,7 @@ struct Options {
   int stages = 0;
   std::vector<int> stage_ranks;
   int64_t micro_batches = 4;
+  int64_t server_memory_limit = 0;
 };
 
 // Convolution, batch normalisation, dropout and a dense layer: everything that has state or draws random numbers.
@@ -153,6 +154,7 @@ int run(cluster::Context& context, const Options& o) {
                                    .micro_batches = is_pipeline ? o.micro_batches : 0,
                                    .schedule = "1f1b",
                                    .profile = compiler::example_profile()},
+                      .server_memory_limit_bytes = o.server_memory_limit,
                       .parallel_optimizer = o.shards,
                       .parallel_optimizer_threshold = 0,
                       .parameter_broadcast = o.broadcast,
@@ -217,6 +219,7 @@ int main(int argc, char** argv) {
   app.add_option("--stages", o.stages);
   app.add_option("--stage_ranks", o.stage_ranks)->delimiter(',');
   app.add_option("--micro_batches", o.micro_batches);
+  app.add_option("--server_memory_limit", o.server_memory_limit);
   CLI11_PARSE(app, argc, argv);
   if (o.draws_seed) o.seed = static_cast<uint64_t>(getpid());
   if (o.draws_seed) train::print_line(fmt::format("seed {}", o.seed));

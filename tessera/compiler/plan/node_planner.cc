@@ -71,6 +71,8 @@ class NodePlanner {
     } else if (const auto batch = batch_factor(); !batch.empty()) {
       auto& axes = factors_[batch];
       for (int axis = 0; axis < num_axes(); ++axis) axes.push_back(axis);
+    } else if (const ir::Input* made = made_of_nothing(); made != nullptr) {
+      follow_new_value(*made);
     } else {
       follow_operands();
     }
@@ -138,6 +140,27 @@ class NodePlanner {
              return output.value == v && graph_.find_input(output.name) != nullptr;
            });
   }
+  // What this operator makes a new value of where it reads nothing that could be split; nullptr for any other operator.
+  const ir::Input* made_of_nothing() const {
+    if (!state_.options.makes_in_pieces || node_.outputs.size() != 1) return nullptr;
+    const bool reads_nothing = std::all_of(rule_.inputs.begin(), rule_.inputs.end(),
+                                           [](const ops::IndexRule::Dims& dims) { return dims.empty(); });
+    if (!reads_nothing) return nullptr;
+    // Equal first values of several states are made once: for the first of them, the others get a copy.
+    for (const ir::Output& output : graph_.outputs()) {
+      if (output.value == node_.outputs[0]) return graph_.find_input(output.name);
+    }
+    return nullptr;
+  }
+  void follow_new_value(const ir::Input& made) {
+    const auto [mesh, sharding] = placed(made.value);
+    mesh_ = mesh;
+    const auto& dims = rule_.outputs[0];
+    for (size_t dim = 0; dim < dims.size(); ++dim) {
+      if (!dims[dim].empty() && !sharding.dims[dim].empty()) factors_[dims[dim]] = sharding.dims[dim];
+    }
+  }
+
   // A new value where the graph's guard holds.
   bool is_guarded_value(ValueId v) const {
     const auto at = static_cast<size_t>(v);

@@ -89,6 +89,9 @@ struct PlanOptions {
   std::set<ir::ValueId> whole_sums = {};
   // Results that are no parameter's or state's new value are made whole on every rank.
   bool whole_results = false;
+  // An operator that makes the new value of a parameter or state of nothing, as an initializer does, is split as that
+  // lies. Else it makes the value whole, of which each rank takes its piece.
+  bool makes_in_pieces = false;
   // Nodes that are split so whatever else is said, in axes of the plan's first mesh: what a search has chosen.
   std::map<ir::NodeId, NodeChoice> fixed = {};
   // A plan that was made before, of this graph or of another of the same network: it takes the place of strategies and

@@ -295,14 +295,16 @@ bool is_better(const FittedSchedule& fitted, const FittedSchedule& than, int64_t
   return std::make_pair(excess(fitted), seconds(fitted)) < std::make_pair(excess(than), seconds(than));
 }
 
-[[noreturn]] void throw_does_not_fit(const Graph& graph, const ir::Schedule& schedule, int64_t limit_bytes) {
+[[noreturn]] void throw_does_not_fit(const Graph& graph, const ir::Schedule& schedule, int64_t limit_bytes,
+                                     int64_t spilled_bytes) {
   constexpr size_t kNumNamed = 8;
   const auto report = report_memory(graph, schedule);
   std::string text = fmt::format(
       "graph {} needs {}, {} more than its memory limit of {}, even if all that can be is recomputed: {} of parameters "
       "and states, and at the peak, step {}, {}, {}",
-      graph.name(), format_bytes(schedule.arena_bytes), format_bytes(schedule.arena_bytes - limit_bytes),
-      format_bytes(limit_bytes), format_bytes(schedule.persistent_bytes), report.peak_step, report.peak_name,
+      graph.name(), format_bytes(schedule.arena_bytes - spilled_bytes),
+      format_bytes(schedule.arena_bytes - spilled_bytes - limit_bytes), format_bytes(limit_bytes),
+      format_bytes(schedule.persistent_bytes - spilled_bytes), report.peak_step, report.peak_name,
       format_bytes(report.peak_bytes));
   for (size_t i = 0; i < std::min(kNumNamed, report.at_peak.size()); ++i) {
     const LivingValue& value = report.at_peak[i];
@@ -314,8 +316,9 @@ bool is_better(const FittedSchedule& fitted, const FittedSchedule& than, int64_t
 }  // namespace
 
 FittedSchedule fit_memory(const Graph& local, const ir::PersistentLayout& persistent,
-                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes,
+                          const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t most_bytes,
                           const Deadline& deadline) {
+  const int64_t limit_bytes = most_bytes + options.spilled_bytes;  // of the arena, in which these are
   const RememberedKernels kernels(catalogue);
   FittedSchedule best{local, make_schedule(local, persistent, kernels, options), {}};
   if (best.schedule.arena_bytes <= limit_bytes) return best;
@@ -335,7 +338,9 @@ FittedSchedule fit_memory(const Graph& local, const ir::PersistentLayout& persis
     FittedSchedule fitted{std::move(now.graph), std::move(schedule), fitter.recomputed()};
     if (is_better(fitted, best, limit_bytes)) best = std::move(fitted);
   }
-  if (best.schedule.arena_bytes > limit_bytes) throw_does_not_fit(best.local, best.schedule, limit_bytes);
+  if (best.schedule.arena_bytes > limit_bytes) {
+    throw_does_not_fit(best.local, best.schedule, most_bytes, options.spilled_bytes);
+  }
   return best;
 }
 

@@ -24,10 +24,10 @@ struct FittedSchedule {
   std::vector<RecomputedNode> recomputed;  // in the order of the graph; empty where all fits as it is
 };
 
-// The schedule of a local graph whose arena takes at most `limit_bytes`, parameters and states included. No collective
-// is repeated, so that each rank decides for itself; results are equal to the last bit, as the same kernels compute
-// them. Throws InvalidArgument that says by how much it does not fit and what lives at the peak; DeadlineOver
-// between two schedules that are tried.
+// The schedule of a local graph whose arena takes at most `limit_bytes` of memory, parameters and states included, but
+// for the bytes that the options say lie in a file. No collective is repeated, so that each rank decides for itself;
+// results are equal to the last bit, as the same kernels compute them. Throws InvalidArgument that says by how much it
+// does not fit and what lives at the peak; DeadlineOver between two schedules that are tried.
 FittedSchedule fit_memory(const ir::Graph& local, const ir::PersistentLayout& persistent,
                           const ops::KernelCatalogue& catalogue, const ScheduleOptions& options, int64_t limit_bytes,
                           const Deadline& deadline = kNoDeadline);

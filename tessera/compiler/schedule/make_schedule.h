@@ -18,6 +18,8 @@ struct ScheduleOptions {
   int idle_steps = 0;
   // Collectives go on beside what does not need them; otherwise each is waited for where it starts.
   bool overlap = true;
+  // So many of the persistent bytes lie in a file: no limit of memory counts them.
+  int64_t spilled_bytes = 0;
 };
 // Orders the steps, places the collectives' starts and waits, works in place where the kernels allow, and gives every
 // value its offset. Nothing persistent is written before the output "loss" has been checked. Throws InvalidArgument for

@@ -133,13 +133,17 @@ void Scheduler::place_inputs() {
   }
 }
 
-// A state whose old value nobody reads gets its new one at once, where no loss decides whether it does.
+// A state whose old value nobody reads gets its new one at once, where no loss decides whether it does. So does a
+// parameter in a graph without data, such as that of initial values: no data can stop it half-way.
 void Scheduler::find_homes() {
   if (graph_.find_output("loss") != nullptr || graph_.find_output(ir::kUpdateGuard) != nullptr) return;
   if (!options_.share_memory) return;
+  const bool has_data = std::any_of(graph_.inputs().begin(), graph_.inputs().end(),
+                                    [](const ir::Input& input) { return input.kind == ir::InputKind::kInput; });
   for (const auto& output : graph_.outputs()) {
     const ir::Input* input = graph_.find_input(output.name);
-    if (input == nullptr || input->kind != ir::InputKind::kState) continue;
+    if (input == nullptr || input->kind == ir::InputKind::kInput) continue;
+    if (has_data && input->kind != ir::InputKind::kState) continue;
     if (graph_.info(output.value).node == ir::kNone) continue;
     const auto old = static_cast<size_t>(input->value);
     if (!uses_.users[old].empty() || uses_.is_result[old]) continue;
@@ -171,8 +175,9 @@ void Scheduler::emit_outputs() {
     const auto& a = memory_.place(v);
     const auto& b = memory_.place(target);
     if (a.buffer == b.buffer && a.at == b.at) continue;
-    // Another parameter's value: read it before that one changes too.
-    if (memory_.buffer(a.buffer).persistent) v = add_copy(v, output.name, value(v).strides);
+    // Another parameter's value: read it before that one changes too. What is in its home by now is new.
+    const bool is_old = memory_.buffer(a.buffer).persistent && !homes_.contains(output.value);
+    if (is_old) v = add_copy(v, output.name, value(v).strides);
     copies.push_back({v, target, guard_of(output.name)});
   }
   for (const auto& copy : copies) {

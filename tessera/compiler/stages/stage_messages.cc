@@ -6,9 +6,9 @@
 namespace tessera::compiler {
 namespace {
 
-std::optional<int> distance_between(const mesh::StageRanks& ranks, int from, int to) {
-  if (ranks.count(from) != ranks.count(to)) return std::nullopt;
-  return ranks.first(to) - ranks.first(from);
+std::optional<int> distance_between(const StagedPlan& plan, int from, int to) {
+  if (plan.kind_of(from) != plan.kind_of(to)) return std::nullopt;
+  return plan.ranks.first(to) - plan.ranks.first(from);
 }
 
 mesh::Box whole_box(const StageMessage& message, const mesh::Layout& layout, int rank) {
@@ -39,12 +39,12 @@ StageMessage message_between(const StagedPlan& plan, const ChunkMessage& message
   const auto& placement = plan.placement;
   return {plan.micro.type(message.value), plan.layout_in_chunk(message.value, message.from),
           plan.layout_in_chunk(message.value, message.to),
-          distance_between(plan.ranks, placement.stage_of_chunk(message.from), placement.stage_of_chunk(message.to))};
+          distance_between(plan, placement.stage_of_chunk(message.from), placement.stage_of_chunk(message.to))};
 }
 
 StageMessage message_between(const StagedPlan& plan, const std::string& value, int from, int to) {
   return {plan.micro.type(plan.micro.find_input(value)->value), plan.layout_sent(value, from),
-          plan.layout_received(value, to), distance_between(plan.ranks, from, to)};
+          plan.layout_received(value, to), distance_between(plan, from, to)};
 }
 
 std::vector<std::pair<int, int>> pairs_of(const std::vector<StageMessage>& messages) {

@@ -1,6 +1,5 @@
-// What the ranks of two stages send each other of a value. Where the stages have equally many ranks, rank i of one has
-// the same piece as rank i of the other; else each rank sends what the others need of what it has
-// (mesh/exchange.h).
+// What the ranks of two stages send each other of a value. Where the stages are of one kind, rank i of one has the same
+// piece as rank i of the other; else each rank sends what the others need of what it has (mesh/exchange.h).
 #pragma once
 
 #include <optional>
@@ -18,7 +17,7 @@ struct StageMessage {
   Type type;  // global
   mesh::Layout from;
   mesh::Layout to;
-  // Between stages of equally many ranks: how far from a rank is the one that it sends all to that it has.
+  // Between stages of one kind: how far from a rank is the one that it sends all to that it has.
   std::optional<int> distance = std::nullopt;
 };
 StageMessage message_between(const StagedPlan& plan, const ChunkMessage& message);

@@ -16,6 +16,7 @@
 
 #include "tessera/compiler/stages/chunk_numbers.h"
 #include "tessera/ir/graph.h"
+#include "tessera/mesh/stage_ranks.h"
 #include "tessera/pipeline/pipeline_schedule.h"
 
 namespace tessera::compiler {
@@ -45,6 +46,11 @@ struct StageOptions {
   bool require_parameters = true;
   // Parameters that stage 0 owns, whoever reads them: it keeps their optimizer's states and updates them.
   std::set<std::string> served = {};
+  // Whether each stage is planned by itself. Else stages of equally many ranks have one plan.
+  bool plans_each_stage = false;
+
+  // The kind of a stage, by which its plan is found: stages of one kind have one plan.
+  int kind_of(int stage, const mesh::StageRanks& ranks) const { return plans_each_stage ? stage : ranks.count(stage); }
 };
 
 // Throws InvalidArgument where a batch is cut into fewer micro-batches than there are stages: some would always wait.

@@ -168,12 +168,12 @@ void require_narrow_strategies(const Graph& graph, const StagePlacement& placeme
   }
 }
 
-// The graph as stages of so many ranks plan it: with the strategies of the cells that are on stages of that size.
-Graph with_strategies_of(const Graph& graph, const StagePlacement& placement, const mesh::StageRanks& ranks, int size) {
-  Graph result = graph;
-  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const int stage = placement.stage_of(n);
-    if (stage >= 0 && ranks.count(stage) != size) result.mutable_node(n).strategy.clear();
+// The graph as stages of one kind plan it: with the strategies of the cells that are on such stages.
+Graph with_strategies_of(const StagedPlan& plan, int kind) {
+  Graph result = plan.micro;
+  for (NodeId n = 0; n < result.num_nodes(); ++n) {
+    const int stage = plan.placement.stage_of(n);
+    if (stage >= 0 && plan.kind_of(stage) != kind) result.mutable_node(n).strategy.clear();
   }
   return result;
 }
@@ -194,7 +194,7 @@ class StagePlanMaker {
     plan_.options = finest;
     if (within_.begin()->second.plan.strategies) require_narrow_strategies(plan_.micro, plan_.placement, ranks);
     leaving_ = leaving_values(plan_.micro, plan_.placement);
-    for (const int size : ranks.sizes()) plan_micro(size);
+    for (const int kind : kinds()) plan_micro(kind);
     // An evaluation gathers where it reads.
     if (update_ != nullptr) finest.gathered = plan_.placement.gathered = plan_.options.gathered;
     recompute(finest);
@@ -205,16 +205,22 @@ class StagePlanMaker {
       plan_.values[accumulator] = plan_.values.at(finest.accumulators.at(accumulator));
     }
     if (update_ == nullptr) return std::move(plan_);
-    for (const int size : ranks.sizes()) plan_sums(size);
+    for (const int kind : kinds()) plan_sums(kind);
     plan_update();
     verify(plan_.update, &SizedPlan::update);
     return std::move(plan_);
   }
 
  private:
-  // What stages of that size are planned by. Parameters of several stages lie in no shards.
-  PlanOptions plan_options(int size) const {
-    PlanOptions options = within_.at(size).plan;
+  std::set<int> kinds() const {
+    std::set<int> found;
+    for (int stage = 0; stage < plan_.ranks.num_stages(); ++stage) found.insert(plan_.kind_of(stage));
+    return found;
+  }
+
+  // What stages of that kind are planned by. Parameters of several stages lie in no shards.
+  PlanOptions plan_options(int kind) const {
+    PlanOptions options = within_.at(kind).plan;
     for (const auto& [parameter, at] : plan_.placement.shared) options.optimizer_shards.erase(parameter);
     for (const auto& [accumulator, other] : plan_.options.other_accumulators) {
       if (options.partial_states.contains(other.of_owner)) options.partial_states.insert(accumulator);
@@ -224,12 +230,12 @@ class StagePlanMaker {
 
   // The plan of a micro-batch. Optimizer shards are gathered once a step, and their gradients scattered once:
   // micro-batches see whole parameters.
-  void plan_micro(int size) {
-    const auto& [mesh, hints, given] = within_.at(size);
-    PlanOptions options = plan_options(size);
+  void plan_micro(int kind) {
+    const auto& [mesh, hints, given] = within_.at(kind);
+    PlanOptions options = plan_options(kind);
     options.whole_sums = leaving_;
-    const Graph graph = with_strategies_of(plan_.micro, plan_.placement, plan_.ranks, size);
-    SizedPlan& sized = plan_.sizes[size];
+    const Graph graph = with_strategies_of(plan_, kind);
+    SizedPlan& sized = plan_.kinds[kind];
     sized.micro = propagate(graph, mesh, hints, options);
     const auto shards = options.optimizer_shards;
     if (update_ != nullptr && !shards.empty()) {
@@ -238,18 +244,18 @@ class StagePlanMaker {
       for (const auto& parameter : shards) whole_hints.erase(parameter);
       options.optimizer_shards.clear();
       sized.micro = propagate(graph, mesh, whole_hints, options);
-      plan_gather(size, shards);
+      plan_gather(kind, shards);
     }
     complete(sized.micro, leaving_);
   }
 
-  void plan_gather(int size, const std::set<std::string>& shards) {
-    SizedPlan& sized = plan_.sizes.at(size);
+  void plan_gather(int kind, const std::set<std::string>& shards) {
+    SizedPlan& sized = plan_.kinds.at(kind);
     Graph graph("gather");
     ShardingHints layouts;
     std::map<std::string, ir::Value> gathered;
     for (const auto& input : plan_.micro.inputs()) {
-      if (!shards.contains(input.name) || plan_.ranks.count(plan_.placement.values.at(input.name)) != size) continue;
+      if (!shards.contains(input.name) || plan_.kind_of(plan_.placement.values.at(input.name)) != kind) continue;
       const auto shard = sized.with_shards.plan.layout(input.value);
       const auto whole = sized.micro.layout(input.value);
       if (shard == whole) continue;
@@ -262,7 +268,7 @@ class StagePlanMaker {
       graph.add_output(gathered_name(name), shard);
       plan_.options.gathered.insert(name);
     }
-    sized.gather.plan = propagate(graph, within_.at(size).mesh, layouts);
+    sized.gather.plan = propagate(graph, within_.at(kind).mesh, layouts);
     sized.gather.graph = std::move(graph);
   }
 
@@ -270,21 +276,21 @@ class StagePlanMaker {
   void recompute(const StageOptions& stages) {
     const int num_nodes = plan_.micro.num_nodes();
     std::vector<Plan*> plans;
-    for (auto& [size, sized] : plan_.sizes) plans.push_back(&sized.micro);
+    for (auto& [kind, sized] : plan_.kinds) plans.push_back(&sized.micro);
     recompute_blocks(plan_.micro, plans, options_.partition);
     if (plan_.micro.num_nodes() != num_nodes) plan_.placement = place_on_stages(plan_.micro, stages);
     leaving_ = leaving_values(plan_.micro, plan_.placement);
     for (Plan* plan : plans) complete(*plan, leaving_);
   }
 
-  // Sums that stages of this size complete before they send them.
-  void plan_sums(int size) {
+  // Sums that stages of this kind complete before they send them.
+  void plan_sums(int kind) {
     Graph graph("sums");
     ShardingHints layouts;
-    SizedPlan& sized = plan_.sizes.at(size);
+    SizedPlan& sized = plan_.kinds.at(kind);
     for (const auto& [accumulator, other] : plan_.options.other_accumulators) {
       const int stage = plan_.placement.stage_of_chunk(other.chunk);
-      if (plan_.ranks.count(stage) != size || !is_completed_first(plan_, accumulator)) continue;
+      if (plan_.kind_of(stage) != kind || !is_completed_first(plan_, accumulator)) continue;
       const ir::Input& input = *plan_.micro.find_input(accumulator);
       const Type& type = plan_.micro.type(input.value);
       layouts[accumulator] = sized.micro.layout(input.value);
@@ -293,26 +299,26 @@ class StagePlanMaker {
       graph.add_input(ir::InputKind::kState, summed_name(accumulator), type);
       graph.add_output(summed_name(accumulator), sum);
     }
-    sized.sums.plan = propagate(graph, within_.at(size).mesh, layouts);
+    sized.sums.plan = propagate(graph, within_.at(kind).mesh, layouts);
     sized.sums.graph = std::move(graph);
   }
 
   void plan_update() {
     plan_.update = simplify(sum_accumulators(*update_, plan_.options));
-    plan_.rounds = place_update(plan_.update, plan_.values, plan_options(*plan_.ranks.sizes().begin()).partial_states);
-    for (auto& [size, sized] : plan_.sizes) {
-      auto options = plan_options(size);
+    plan_.rounds = place_update(plan_.update, plan_.values, plan_options(*kinds().begin()).partial_states);
+    for (auto& [kind, sized] : plan_.kinds) {
+      auto options = plan_options(kind);
       options.fixed.clear();
       options.whole_sums = values_between_rounds(plan_.update, plan_.rounds);
-      sized.update = propagate(plan_.update, within_.at(size).mesh, update_hints(size), options);
+      sized.update = propagate(plan_.update, within_.at(kind).mesh, update_hints(kind), options);
       complete(sized.update, plan_.update, plan_.rounds);
     }
   }
 
   // Inputs of both graphs lie alike: as the micro-batch's plan has them. What all stages have is whole.
-  ShardingHints update_hints(int size) const {
-    const auto& [mesh, given, options] = within_.at(size);
-    const SizedPlan& sized = plan_.sizes.at(size);
+  ShardingHints update_hints(int kind) const {
+    const auto& [mesh, given, options] = within_.at(kind);
+    const SizedPlan& sized = plan_.kinds.at(kind);
     ShardingHints hints = given;
     for (const auto& input : plan_.update.inputs()) {
       if (plan_.values.at(input.name) != kEveryStage) continue;
@@ -320,7 +326,7 @@ class StagePlanMaker {
     }
     for (const auto& input : plan_.micro.inputs()) {
       if (input.kind == ir::InputKind::kInput) continue;
-      // Of the stages of this size, where it is gathered: else it is whole in both.
+      // Of the stages of this kind, where it is gathered: else it is whole in both.
       const bool is_gathered = sized.gather.graph.find_input(input.name) != nullptr;
       hints[input.name] = is_gathered
                               ? sized.with_shards.plan.layout(sized.with_shards.graph.find_input(input.name)->value)
@@ -331,7 +337,7 @@ class StagePlanMaker {
 
   void verify(const Graph& graph, Plan SizedPlan::*part) const {
     if (options_.verification == Verification::kNone) return;
-    for (const auto& [size, sized] : plan_.sizes) verify_plan_or_throw(graph, sized.*part);
+    for (const auto& [kind, sized] : plan_.kinds) verify_plan_or_throw(graph, sized.*part);
   }
 
   const Graph* update_;
@@ -352,7 +358,11 @@ StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Stag
 StagedPlan plan_stages(const Graph& micro, const Graph* update, const mesh::Mesh& mesh, const ShardingHints& hints,
                        const StageOptions& stages, const CompileOptions& options) {
   const auto ranks = mesh::StageRanks::equal(stages.num_stages, static_cast<int>(mesh.ranks().size()));
-  return plan_stages(micro, update, ranks, {{ranks.count(0), {mesh, hints, options.plan}}}, stages, options);
+  std::map<int, WithinStage> within;
+  for (int stage = 0; stage < stages.num_stages; ++stage) {
+    within.try_emplace(stages.kind_of(stage, ranks), WithinStage{mesh, hints, options.plan});
+  }
+  return plan_stages(micro, update, ranks, within, stages, options);
 }
 
 bool is_completed_first(const StagedPlan& plan, const std::string& accumulator) {
@@ -360,7 +370,7 @@ bool is_completed_first(const StagedPlan& plan, const std::string& accumulator) 
   if (other == plan.options.other_accumulators.end()) return false;
   const int from = plan.placement.stage_of_chunk(other->second.chunk);
   const int to = plan.placement.values.at(plan.options.accumulators.at(accumulator));
-  return plan.ranks.count(from) != plan.ranks.count(to);
+  return plan.kind_of(from) != plan.kind_of(to);
 }
 
 std::string summed_name(const std::string& accumulator) { return "sum." + accumulator; }

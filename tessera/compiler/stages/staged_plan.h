@@ -15,14 +15,14 @@
 
 namespace tessera::compiler {
 
-// How the ranks of a stage share its work: what stages of one number of ranks are planned by.
+// How the ranks of a stage share its work: what stages of one kind are planned by.
 struct WithinStage {
   mesh::Mesh mesh;           // of the ranks 0 to n-1
   ShardingHints hints = {};  // of inputs, on these ranks
   PlanOptions plan = {};
 };
 
-// The graphs of a step as stages of one number n of ranks have them, on the ranks 0 to n-1.
+// The graphs of a step as stages of one kind have them, which have n ranks each: on the ranks 0 to n-1.
 struct SizedPlan {
   Plan micro;   // of one micro-batch
   Plan update;  // from accumulators to the optimizer
@@ -30,7 +30,7 @@ struct SizedPlan {
   PlannedPart gather;
   // The micro-batch as it would be planned if it gathered them: what is recorded of the strategies.
   PlannedPart with_shards;
-  // What a stage has added up for a parameter of a stage of another size, completed on its own ranks.
+  // What a stage has added up for a parameter of a stage of another kind, completed on its own ranks.
   PlannedPart sums;
 };
 
@@ -45,13 +45,14 @@ struct StagedPlan {
   // What the stages were made with, and the accumulators of the parameters that several stages have.
   StageOptions options = {};
   mesh::StageRanks ranks = {};
-  std::map<int, SizedPlan> sizes = {};  // by number of ranks
+  std::map<int, SizedPlan> kinds = {};  // by StageOptions::kind_of()
   UpdateRounds rounds = {};             // of the update
   std::map<std::string, int> values;    // parameters and states of both: the stage, the first of several, kEveryStage
 
   int num_stages() const { return placement.num_stages; }
   std::vector<int> ranks_of(int stage) const { return ranks.ranks_of(stage); }
-  const SizedPlan& of_stage(int stage) const { return sizes.at(ranks.count(stage)); }
+  int kind_of(int stage) const { return options.kind_of(stage, ranks); }
+  const SizedPlan& of_stage(int stage) const { return kinds.at(kind_of(stage)); }
   const SizedPlan& of_chunk(int chunk) const { return of_stage(placement.stage_of_chunk(chunk)); }
   // How parameters and states lie on the ranks of their stages; those of every stage, replicated, are left out.
   // What is named as an accumulator lies in memory of the step.
@@ -64,9 +65,9 @@ struct StagedPlan {
   mesh::Layout layout_received(const std::string& name, int stage) const;
 };
 
-// Makes the plans of both graphs, for each number of ranks that a stage has. `within`: by that number. `update` may be
-// null. Throws InvalidArgument as place_on_stages(), place_update() and propagate() do, and for a cell whose strategy
-// shares its work among more ranks than its stage has, or among so many that they do not divide these.
+// Makes the plans of both graphs, for each kind of stages. `within`: by StageOptions::kind_of(). `update` may be null.
+// Throws InvalidArgument as place_on_stages(), place_update() and propagate() do, and for a cell whose strategy shares
+// its work among more ranks than its stage has, or among so many that they do not divide these.
 StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,
                        const std::map<int, WithinStage>& within, const StageOptions& stages,
                        const CompileOptions& options);
@@ -80,11 +81,11 @@ ChunkParts cut_chunk(const StagedPlan& plan, int chunk);
 std::vector<PlannedPart> cut_update(const StagedPlan& plan, int stage);
 // The parameters of this stage that lie in shards, made whole.
 PlannedPart cut_gather(const StagedPlan& plan, int stage);
-// What this stage has added up for stages of other sizes, completed; summed_name() says under which states.
+// What this stage has added up for stages of other kinds, completed; summed_name() says under which states.
 PlannedPart cut_sums(const StagedPlan& plan, int stage);
 
-// Whether a sum is completed before it is sent to the parameter's own stage: where that has another number of ranks.
-// Else the ranks send what each of them has, and the update completes it all at once.
+// Whether a sum is completed before it is sent to the parameter's own stage: where that is of another kind. Else the
+// ranks send what each of them has, and the update completes it all at once.
 bool is_completed_first(const StagedPlan& plan, const std::string& accumulator);
 // The state of a step that such a sum is completed in: "sum.NAME".
 std::string summed_name(const std::string& accumulator);

@@ -5,9 +5,36 @@
 
 namespace tessera::session {
 
+void Values::spill(std::span<const Spilled> values, const ScratchFile& file) {
+  check(layout_.offsets.empty(), "what spills is known before values are added");
+  ir::PersistentLayout in_file;
+  for (const auto& [name, type] : values) {
+    in_file.add(name, type);
+    spilled_[name] = {in_file.offsets.at(name), type.size_bytes()};
+  }
+  // Huge pages begin behind them.
+  constexpr int64_t kHugePage = int64_t{2} << 20;
+  arena_.spill(file, (in_file.bytes + kHugePage - 1) / kHugePage * kHugePage);
+  layout_.bytes = arena_.spilled_bytes();
+}
+
+void Values::clear() {
+  layout_ = {};
+  layout_.bytes = arena_.spilled_bytes();
+}
+
 void Values::add(const std::string& name, const Type& type) {
-  layout_.add(name, type);
-  arena_.grow_to(layout_.bytes);
+  const auto spilled = spilled_.find(name);
+  if (spilled == spilled_.end()) {
+    layout_.add(name, type);
+    arena_.grow_to(layout_.bytes);
+    return;
+  }
+  check(type.size_bytes() <= spilled->second.bytes, "a spilled value has the room that it was given");
+  if (!layout_.offsets.emplace(name, spilled->second.offset).second) {
+    throw InvalidArgument("\"{}\" is declared twice", name);
+  }
+  layout_.types.emplace(name, type);
 }
 
 const Type& Values::type(const std::string& name) const {

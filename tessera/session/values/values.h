@@ -2,9 +2,13 @@
 // memory, which the host may not reach.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "tessera/base/files/scratch_file.h"
 #include "tessera/ir/schedule.h"
 #include "tessera/session/values/value_place.h"
 
@@ -15,10 +19,20 @@ class Values {
   // The arena outlives them.
   explicit Values(executor::Arena& arena) : arena_(arena) {}
 
+  // A value that lies in a file, and how it is held here.
+  struct Spilled {
+    std::string name;
+    Type type;
+  };
+  // Has the values of these names, which will be added, lie in that file, in front of all others: each where it is as
+  // long as the session. The arena has nothing yet, and may spill. Throws what Arena::spill() throws.
+  void spill(std::span<const Spilled> values, const ScratchFile& file);
+  bool is_spilled(const std::string& name) const { return spilled_.contains(name); }
+  int64_t spilled_bytes() const { return arena_.spilled_bytes(); }
   // Makes room for one more. Throws InvalidArgument for a name that is there.
   void add(const std::string& name, const Type& type);
-  // Forgets all of them.
-  void clear() { layout_ = {}; }
+  // Forgets all of them. What lies in a file stays there for the value that is added by its name.
+  void clear();
   // Where they lie.
   const ir::PersistentLayout& layout() const { return layout_; }
 
@@ -34,8 +48,14 @@ class Values {
   void set_zero(const std::string& name) { place(name).set_zero(); }
 
  private:
+  struct PlaceInFile {
+    int64_t offset = 0;
+    int64_t bytes = 0;
+  };
+
   executor::Arena& arena_;
   ir::PersistentLayout layout_;
+  std::map<std::string, PlaceInFile> spilled_;
 };
 
 }  // namespace tessera::session

@@ -9,6 +9,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/train/core/job_lines.h"
 #include "tessera/train/core/same_training.h"
+#include "tessera/train/core/spilled_values.h"
 #include "tessera/train/modes/mode_options.h"
 #include "tessera/train/options/precision.h"
 
@@ -108,6 +109,7 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
     options.seed = agreed_seed(context, options.seed,
                                is_jobs ? seed_of_job(*context.recovery(), options.seed) : options.seed);
   }
+  limit_values_of_servers(options, context);
   for (const nn::Parameter* parameter : cells.trainable_parameters()) {
     options.session.partition.fusion_ids[parameter->full_name()] = parameter->comm_fusion;
   }

@@ -10,6 +10,7 @@
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/session/agree/gather_texts.h"
+#include "tessera/train/core/spilled_values.h"
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {
@@ -79,6 +80,7 @@ void ModelValues::declare() {
   if (cells_.loss != nullptr) cells_.loss->apply_settings(mode_.settings(true));
 
   make_states();
+  spill();
   const mesh::Mesh ranks = mode_.mesh();
   for (const nn::Parameter* parameter : cells_.parameters()) {
     const auto name = parameter->full_name();
@@ -101,6 +103,35 @@ void ModelValues::declare() {
     }
   }
   for (const auto& counter : counters()) session_.declare(counter, {DType::kI64, {}});
+}
+
+// Of a server that may not have all its tables in memory.
+void ModelValues::spill() {
+  const int64_t limit = options_.session.values_limit_bytes;
+  if (limit == 0) return;
+  std::vector<ServedValue> held;
+  const auto add = [&](const nn::Parameter& value, bool is_state) {
+    const auto first = mode_.first_layout(value);
+    if (!first) return;
+    const Shape rows = mesh::local_shape(value.type.shape, first->sharding, first->mesh, context_.rank());
+    held.push_back({value.full_name(), {value.type.dtype, rows}, is_state});
+  };
+  for (const nn::Parameter* parameter : cells_.parameters()) add(*parameter, /*is_state=*/false);
+  for (const auto& state : states_) add(state, /*is_state=*/true);
+  const auto spilled = choose_spilled(held, limit);
+  session_.spill(spilled);
+  if (context_.rank() != 0) return;
+  int64_t all = 0;
+  int64_t in_file = 0;
+  std::vector<std::string> names;
+  for (const auto& value : held) all += value.type.size_bytes();
+  for (const auto& value : spilled) {
+    in_file += value.type.size_bytes();
+    names.push_back(value.name);
+  }
+  log_info("the rows that server 0 keeps take {}: {} in memory, of {} that they may, and {} in a file{}{}",
+           format_bytes(all), format_bytes(all - in_file), format_bytes(limit), format_bytes(in_file),
+           names.empty() ? "" : ": ", fmt::join(names, ", "));
 }
 
 void ModelValues::take_initial_states() {

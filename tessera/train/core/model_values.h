@@ -60,6 +60,7 @@ class ModelValues {
   void make_states();
   void take_initial_states();
   void declare();
+  void spill();
   void agree();
   void broadcast();
   void take_from_first(const std::string& name, const std::string& who);

@@ -198,7 +198,7 @@ void KeptTraining::set_buddies() {
   if (!trains_together()) return;
   cluster::KeptMemory* memory = nullptr;
   try {
-    if (!are_copies()) memory = recovery_->memory_for_others();
+    if (keeps_ && !are_copies()) memory = recovery_->memory_for_others();
   } catch (const IoError& error) {
     log_warning("{}; no rank has a buddy", error.what());
   }
@@ -343,7 +343,12 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   first_step_ = progress_.step;
   if (recovery_ == nullptr) return Found::kNothing;
   number_ = recovery_->next_number("training");
-  keeps_ = true;
+  // A copy of what does not fit into memory would not fit either.
+  keeps_ = core_.session().values().spilled_bytes() == 0;
+  if (!keeps_ && own_rank() == 0) {
+    log_info(
+        "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
+  }
   measure();
   set_buddies();
   if (recovery_->generation() == 1) return Found::kNothing;

@@ -42,6 +42,8 @@ struct ModelOptions {
   PipelineOptions pipeline = {};
   int servers = 0;
   ServerStaleness server_staleness = {};
+  int64_t server_memory_limit_bytes = 0;
+  std::string spill_directory = {};
   bool parallel_optimizer = false;
   int64_t parallel_optimizer_threshold = 64 << 10;
   int optimizer_weight_shard_size = 0;
@@ -143,6 +145,18 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .least = 0,
                    .most = std::numeric_limits<int>::max() - 1},
         options.server_staleness);
+  visit(
+      OptionInfo{.name = "server_memory_limit",
+                 .doc = "The most that the rows that a server keeps, of tables and of the optimizer's states of them, "
+                        "may take of its memory, bytes or \"4GiB\": what would not fit lies in a file; "
+                        "docs/servers.md. None: no limit.",
+                 .member = "server_memory_limit_bytes",
+                 .is_bytes = true},
+      options.server_memory_limit_bytes);
+  visit(OptionInfo{.name = "spill_directory",
+                   .doc = "The directory of that file, on a disk with room for it. Empty: the system's for temporary "
+                          "files."},
+        options.spill_directory);
   visit(OptionInfo{.name = "parallel_optimizer",
                    .doc = "The replicas of a parameter share its rows, the optimizer's states and its work. A search "
                           "decides on it, too.",

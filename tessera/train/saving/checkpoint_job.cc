@@ -17,34 +17,55 @@ namespace {
 // Puts whole values together, one after the other, on the ranks that write them. Every rank takes part in each.
 class Gather {
  public:
-  Gather(comm::Communicator& group, std::span<const CheckpointJob::Value> values, std::vector<int> receivers)
-      : group_(group), values_(values), receivers_(std::move(receivers)), ranks_(static_cast<size_t>(group.size())) {
+  // Values that do not fit into memory are put together in `scratch`.
+  Gather(comm::Communicator& group, std::span<const CheckpointJob::Value> values, std::vector<int> receivers,
+         const std::optional<ScratchFile>& scratch)
+      : group_(group),
+        values_(values),
+        receivers_(std::move(receivers)),
+        scratch_(scratch),
+        ranks_(static_cast<size_t>(group.size())) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
 
   void next() {
     const auto& value = values_[next_++];
     current_ = value.piece;
+    whole_ = Tensor();
     if (!value.held.layout) return;
     const auto boxes = checkpoint::holders(value.held, ranks_);
     for (const int receiver : receivers_) {
-      if (receiver == group_.rank()) whole_ = Tensor(value.held.type);
+      const auto has = [&](const auto& holders) {
+        return std::find(holders.begin(), holders.end(), receiver) != holders.end();
+      };
+      // Who has all of it needs nothing of the others.
+      const bool has_all = boxes.size() == 1 && has(boxes.front().ranks);
+      if (has_all) continue;
+      if (receiver == group_.rank()) current_ = (whole_ = memory_for(value)).view();
       for (const auto& [box, ranks] : boxes) {
-        const bool holds = std::find(ranks.begin(), ranks.end(), receiver) != ranks.end();
-        pass(value, box, holds ? receiver : ranks.front(), receiver);
+        pass(value, box, has(ranks) ? receiver : ranks.front(), receiver);
       }
     }
-    current_ = whole_.view();
   }
   // Of a receiver: the value whole, until the next one.
   const TensorView& current() const { return current_; }
 
  private:
+  Tensor memory_for(const CheckpointJob::Value& value) const {
+    const Type& type = value.held.type;
+    if (!value.is_spilled || !scratch_) return Tensor(type);
+    return Tensor::wrap(type, allocate_in_file(*scratch_, type.size_bytes()));
+  }
+
   void pass(const CheckpointJob::Value& value, const checkpoint::Box& box, int from, int to) {
     const Type type{value.held.type.dtype, box.shape};
     if (group_.rank() == to) {
       const auto place = checkpoint::view_of(whole_.view(), box);
       if (from == to) return copy_elements(value.piece, place);
+      if (place.is_dense()) {
+        group_.receive(place.data, type.size_bytes(), DType::kU8, from, kCheckpointCalls);
+        return;
+      }
       const Tensor received(type);
       group_.receive(received.bytes().data(), received.size_bytes(), DType::kU8, from, kCheckpointCalls);
       copy_elements(received.view(), place);
@@ -58,6 +79,7 @@ class Gather {
   comm::Communicator& group_;
   std::span<const CheckpointJob::Value> values_;
   std::vector<int> receivers_;
+  const std::optional<ScratchFile>& scratch_;
   std::vector<int> ranks_;
   Tensor whole_;
   TensorView current_;
@@ -189,7 +211,7 @@ std::string CheckpointJob::save_whole() {
   for (size_t rank = 0; rank < firsts.size(); ++rank) {
     if (!firsts[rank].empty()) receivers.push_back(static_cast<int>(rank));
   }
-  Gather gather(*group, values, receivers);
+  Gather gather(*group, values, receivers, scratch);
   const auto write = [&](FunctionRef<void()> await_turn) {
     if (!is_first_in_directory()) return;
     checkpoint::save(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/files/scratch_file.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/manifest/manifest.h"
@@ -27,6 +28,7 @@ class CheckpointJob {
     TensorView piece;                    // this rank's
     Tensor copy;                         // what `piece` looks at, where that is not the model's own memory
     bool is_row_of_rank = false;         // one row per rank: of one device, it has no first dim
+    bool is_spilled = false;             // the model's own memory of it is a file
   };
 
   SaveForm form = SaveForm::kAlone;
@@ -37,6 +39,7 @@ class CheckpointJob {
   checkpoint::CheckpointInfo info;
   checkpoint::Encryption encryption;
   std::vector<Value> values;
+  std::optional<ScratchFile> scratch;  // where a spilled value is put together; nullopt: there is none
   std::vector<int> together;           // the ranks that see the directory, ascending
   std::function<void()> before_write;  // may be empty, and so may the next one
   std::function<void()> after_commit;

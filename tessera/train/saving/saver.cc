@@ -62,6 +62,7 @@ std::vector<CheckpointJob::Value> Saver::held_values() {
       value.piece = value.copy.view();
     }
     value.box = checkpoint::held_box(value.held, rank);
+    value.is_spilled = session.values().is_spilled(name);
     value.is_row_of_rank = value.held.layout && statistics.contains(name) && core_.mode->batch_norm_groups() > 0;
   }
   return values;
@@ -122,6 +123,7 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
     job.group = options.async ? &group() : &context.world();
   }
   job.values = held_values();
+  job.scratch = core_.session().file_beside("a table that is put together to be saved whole");
   return job;
 }
 
@@ -133,14 +135,22 @@ std::string Saver::save(const std::string& path, const SaveCheckpointOptions& op
   ++num_saves_;
   CheckpointJob job = make_job(path, options);
   if (!options.async) return job.run();
-  job.take_snapshot(snapshot_, updated);
+  job.take_snapshot(snapshot(), updated);
   background_.start([job = std::move(job)]() mutable { job.run(); });
   return checkpoint::with_ckpt_suffix(path);
 }
 
 void Saver::reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options) {
   finish();
-  make_job(path, options).reserve_snapshot(snapshot_);
+  make_job(path, options).reserve_snapshot(snapshot());
+}
+
+// A copy of what lies in a file lies in a file, too.
+Snapshot& Saver::snapshot() {
+  if (const auto file = core_.session().file_beside("the copies of values that a save in the background makes")) {
+    snapshot_.lie_in(*file);
+  }
+  return snapshot_;
 }
 
 void Saver::finish() {

@@ -42,6 +42,7 @@ class Saver {
   CheckpointJob make_job(const std::string& path, const SaveCheckpointOptions& options);
   void require_own_directory(const std::string& directory, bool is_shared);
   comm::Communicator& group();
+  Snapshot& snapshot();
 
   ModelCore& core_;
   TrainingIdentity& identity_;

@@ -56,7 +56,8 @@ std::vector<Tensor> Snapshot::allocate(std::span<const Type> types) {
   if (bytes > size_bytes_) {
     memory_.reset();
     size_bytes_ = 0;
-    memory_ = taken_memory(rounded_up(bytes, kHugePage));
+    const int64_t taken = rounded_up(bytes, kHugePage);
+    memory_ = file_ ? allocate_in_file(*file_, taken) : taken_memory(taken);
     size_bytes_ = rounded_up(bytes, kHugePage);
   }
   std::vector<Tensor> tensors;

@@ -9,9 +9,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "tessera/base/files/scratch_file.h"
 #include "tessera/base/parallel_for.h"
 #include "tessera/checkpoint/threads/copy_views.h"
 #include "tessera/tensor/tensor.h"
@@ -24,6 +26,8 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
+  // New memory lies in such a file: where the values themselves do not fit into memory.
+  void lie_in(const ScratchFile& file) { file_ = file; }
   // Memory for dense values of these types, one after another; that of an earlier copy where it suffices. New memory is
   // taken at once, not when it is first written to. Nobody may read the earlier copy any more.
   std::vector<Tensor> allocate(std::span<const Type> types);
@@ -59,6 +63,7 @@ class Snapshot {
   };
   void copy(Slice& slice);
 
+  std::optional<ScratchFile> file_;
   std::shared_ptr<void> memory_;
   int64_t size_bytes_ = 0;
   std::unique_ptr<Slice[]> slices_;

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 
@@ -33,6 +34,26 @@ std::optional<mesh::Layout> Servers::first_layout(const nn::Parameter& value) co
   const int servers = ranks_.count(0);
   if (parameter == nullptr || !parameter->on_servers || shape.ndim() == 0 || shape[0] < servers) return std::nullopt;
   return mesh::Layout{mesh::Mesh({{"data", servers}}, ranks_.ranks_of(0)), split_rows(shape)};
+}
+
+std::unique_ptr<session::Executable> Servers::compile(session::Session& session, const ir::Graph& graph,
+                                                      const InputSpecs& inputs) const {
+  auto step = Staged::compile(session, graph, inputs);
+  if (options_.session.values_limit_bytes > 0 && context_.rank() == 0) say_memory(session, graph.name());
+  return step;
+}
+
+// The limit is one of values: what a step needs comes on top.
+void Servers::say_memory(const session::Session& session, const std::string& graph) const {
+  const int64_t limit = options_.session.values_limit_bytes;
+  const int64_t bytes = session.arena_bytes() - session.values().layout().bytes;
+  log_info("server 0 needs {} of memory beside its values for {}", format_bytes(bytes), graph);
+  if (bytes <= limit) return;
+  log_warning(
+      "server 0 needs {} of memory beside its values for {}, more than server_memory_limit, {}, which counts values "
+      "only: an optimizer that moves rows which no batch looks up needs a gradient as large as the table; LazyAdam "
+      "moves none of them, and docs/servers.md names others",
+      format_bytes(bytes), graph, format_bytes(limit));
 }
 
 mesh::Sharding Servers::split_rows(const Shape& shape) {
@@ -74,16 +95,13 @@ std::set<std::string> Servers::served() const {
   return names;
 }
 
-void Servers::adapt(compiler::WithinStage& within, int size) const {
-  if (size != ranks_.count(0)) return;
-  const bool are_servers_only = size != ranks_.count(1);
+void Servers::adapt(compiler::WithinStage& within, int stage) const {
+  if (stage != 0) return;
   const auto& mesh = within.mesh;
-  if (are_servers_only) {
-    // Each looks up in its own rows what all workers ask for.
-    within.plan.batch_by_default = false;
-    for (auto& [name, layout] : within.hints)
-      layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
-  }
+  // Each looks up in its own rows what all workers ask for.
+  within.plan.batch_by_default = false;
+  for (auto& [name, layout] : within.hints)
+    layout.sharding = mesh::Sharding::replicated(static_cast<int>(layout.sharding.dims.size()));
   const auto trainable = cells_.trainable_parameters();
   const auto accumulators = nn::gradient_accumulators(trainable);
   for (size_t i = 0; i < trainable.size(); ++i) {
@@ -91,7 +109,6 @@ void Servers::adapt(compiler::WithinStage& within, int size) const {
     if (!trainable[i]->on_servers || shape.ndim() == 0 || shape[0] < mesh.size()) continue;
     const auto rows = split_rows(shape);
     within.hints[trainable[i]->full_name()] = {mesh, rows};
-    if (!are_servers_only) continue;
     // What workers have added up comes as it is to lie.
     within.hints[accumulators[i].full_name()] = {mesh, rows};
     within.plan.partial_states.erase(accumulators[i].full_name());

@@ -2,6 +2,7 @@
 // others train.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +21,9 @@ class Servers : public Staged {
   // What servers have is nowhere else.
   bool places_for_predictions() const override { return true; }
 
+  std::unique_ptr<session::Executable> compile(session::Session& session, const ir::Graph& graph,
+                                               const InputSpecs& inputs) const override;
+
  protected:
   static mesh::Sharding split_rows(const Shape& shape);
   // The trainable parameter that it is, or that it is a state of, of the parameter's shape; nullptr for any other.
@@ -28,11 +32,15 @@ class Servers : public Staged {
   int64_t micro_batches() const override;
   void place(ir::Graph& graph) const override;
   std::set<std::string> served() const override;
-  // Servers share the rows of what they keep. Where the workers are as many, one plan is for both: they share them,
-  // too.
-  void adapt(compiler::WithinStage& within, int size) const override;
+  // Servers, as many as the workers or not, look up in their rows, where workers share the batch.
+  bool plans_each_stage() const override { return true; }
+  // Servers share the rows of what they keep.
+  void adapt(compiler::WithinStage& within, int stage) const override;
   session::PipelinedOptions pipelined(const ir::Graph&) const override;
   void say(const session::PipelinedStep&, const std::string&) const override;
+
+ private:
+  void say_memory(const session::Session& session, const std::string& graph) const;
 };
 
 }  // namespace tessera::train

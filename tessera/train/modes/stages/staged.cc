@@ -112,23 +112,27 @@ compiler::StageOptions Staged::stage_options() const {
   }
   stages.accumulators = nn::accumulators_by_name(cells_.trainable_parameters());
   stages.served = served();
+  stages.plans_each_stage = plans_each_stage();
   return stages;
 }
 
 // Rows are split over the ranks of a stage, if each has one.
 std::map<int, compiler::WithinStage> Staged::within(const InputSpecs& inputs, const compiler::PlanOptions& plan) const {
-  std::map<int, compiler::WithinStage> sizes;
-  for (const int size : ranks_.sizes()) {
-    compiler::WithinStage of_size{.mesh = mesh::Mesh({{"data", size}}), .plan = plan};
+  std::map<int, compiler::WithinStage> kinds;
+  const auto stages = stage_options();
+  for (int stage = 0; stage < num_stages(); ++stage) {
+    const auto [it, is_new] = kinds.try_emplace(stages.kind_of(stage, ranks_));
+    if (!is_new) continue;
+    compiler::WithinStage& of_kind = it->second;
+    of_kind = {.mesh = mesh::Mesh({{"data", ranks_.count(stage)}}), .plan = plan};
     for (const auto& input : inputs) {
       auto sharding = mesh::Sharding::replicated(input.type.shape.ndim());
       if (!sharding.dims.empty()) sharding.dims[0] = {0};
-      of_size.hints[input.name] = {of_size.mesh, sharding};
+      of_kind.hints[input.name] = {of_kind.mesh, sharding};
     }
-    adapt(of_size, size);
-    sizes.emplace(size, std::move(of_size));
+    adapt(of_kind, stage);
   }
-  return sizes;
+  return kinds;
 }
 
 compiler::PlanOptions Staged::stage_plan_options() const {

@@ -48,8 +48,10 @@ class Staged : public OneGraph {
   virtual compiler::StepGraphs graphs_of_step(const InputSpecs& inputs) const;
   // The parameters, by name, that another stage keeps than the one that reads them.
   virtual std::set<std::string> served() const { return {}; }
-  // Changes how values lie on the stages of `size` ranks.
-  virtual void adapt(compiler::WithinStage&, int /*size*/) const {}
+  // Whether each stage is planned by itself; else those of equally many ranks have one plan.
+  virtual bool plans_each_stage() const { return false; }
+  // Changes how values lie on the stages that are planned as this one is.
+  virtual void adapt(compiler::WithinStage&, int /*stage*/) const {}
   virtual session::PipelinedOptions pipelined(const ir::Graph& micro) const = 0;
   // Compiles the training step of this plan. Collective.
   virtual std::unique_ptr<session::Executable> make_step(session::Session& session, compiler::StagedPlan staged,

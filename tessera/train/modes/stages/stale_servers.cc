@@ -30,7 +30,7 @@ class StaleServers final : public Servers {
     if (options_.parallel_optimizer) refuse("parallel_optimizer", "servers share the rows of what they keep already");
     if (context_.recovery() != nullptr && context_.recovery()->is_elastic())
       refuse("an elastic job",
-             "which worker has done which step is not known to ranks that go on; leave out --elastic");
+             "which worker has done which step is not known to ranks that go on; leave out --min_ranks");
     if (!options_.session.device.empty() && options_.session.device != "cpu")
       refuse("another device than the CPU", "servers give values from the host's memory; leave out the device");
   }
