@@ -193,7 +193,9 @@ class Launcher {
       if (link_->client().is_newcomer()) {
         deadline_ms = now_ms() + scheduler_.join_timeout_ms;
         if (!std::exchange(has_said, true)) {
-          say("the job is running: it takes these ranks in when it saves next, or by `tessera cluster resize`");
+          say(link_->client().is_spare()
+                  ? "the job is running, and has all its ranks: these wait, and take the place of one that is lost"
+                  : "the job is running: it takes these ranks in when it saves next, or by `tessera cluster resize`");
         }
       }
       generation_ = now_ms() < deadline_ms ? link_->find_generation(kLookMs) : link_->wait_for_generation();

@@ -85,14 +85,19 @@ rendezvous::ServerOptions server_options(const SchedulerOfJob& job, const Schedu
                         .join_timeout_ms = job.join_timeout_ms,
                         .heartbeat_ms = std::min(kHeartbeatMs, std::max<int64_t>(job.node_timeout_ms / kBeats, 1)),
                         .node_timeout_ms = job.node_timeout_ms,
-                        .min_ranks = job.min_ranks,
+                        .min_ranks = job.min_ranks == 0 && job.spares > 0 ? job.num_workers : job.min_ranks,
                         .max_ranks = job.max_ranks > 0 ? job.max_ranks : job.num_workers,
-                        .rank_timeout_ms = job.rank_timeout_ms},
+                        .rank_timeout_ms = job.rank_timeout_ms,
+                        .spares = job.spares},
           .state_path = job.state_path};
 }
 
 // Throws InvalidArgument where the numbers of an elastic job do not fit one another.
 void check_elastic(const SchedulerOfJob& job) {
+  const int most = std::max(job.max_ranks, job.num_workers);
+  if (job.spares > static_cast<int>(rendezvous::kMaxNodes) - most) {
+    throw UsageError("--spares {}: a job has at most {} ranks and spares together", job.spares, rendezvous::kMaxNodes);
+  }
   if (job.min_ranks == 0 && job.max_ranks == 0) return;
   if (job.min_ranks < 1) throw UsageError("--max_ranks {} needs --min_ranks", job.max_ranks);
   if (job.min_ranks > job.num_workers) {

@@ -22,6 +22,8 @@ struct SchedulerOfJob {
   int min_ranks = 0;
   int max_ranks = 0;  // 0: num_workers
   int64_t rank_timeout_ms = 60000;
+  int spares =
+      0;  // so many workers more may wait until one is lost; then the job is elastic, by default of num_workers
   std::string state_path;  // a file in which its state outlives it; empty: none
   int err_fd = 2;          // where it says what happens
 };

@@ -41,6 +41,8 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       "  tessera scheduler --workers 8 --port 6667\n"
       "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state --max_restarts 100\n"
       "  tessera scheduler --workers 4 --min_ranks 2 --max_ranks 8 --port 6667      ranks may go and come\n"
+      "  tessera scheduler --workers 4 --spares 1 --port 6667                       a fifth takes the place of a lost "
+      "one\n"
       "Exit codes: 0 when all workers have ended well, 1 when the job has failed, 128 + N after signal N.");
   scheduler->add_option("--workers", job.num_workers, "ranks of the job, on all hosts together")
       ->check(CLI::Range(1, 16384))
@@ -79,6 +81,12 @@ void add_scheduler(CLI::App& app, int& exit_code) {
                    "seconds that an elastic job waits for a lost worker, --max_restarts times; then not at all")
       ->check(positive_seconds(kMaxTimeoutS))
       ->needs(min_ranks)
+      ->capture_default_str();
+  scheduler
+      ->add_option("--spares", job.spares,
+                   "so many more workers may join and wait: where one is lost, one of them takes its rank at once, and "
+                   "no restart is used up")
+      ->check(CLI::Range(0, 16384))
       ->capture_default_str();
   scheduler->add_option("--state", job.state_path,
                         "a file that outlives the scheduler: started again with it, it knows its workers");

@@ -245,6 +245,37 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         for words in ("error", "failed", "Traceback", "why:", "heard nothing", "stopped in", "is lost"):
             self.assertNotIn(words, out)
 
+    def test_a_spare_takes_the_place_of_a_lost_rank_at_once(self):
+        for options in ((), ("--shards",), ("--stages", 2, "--network", "small_in_stages")):
+            with self.subTest(options=options):
+                training = ("--steps", 10, "--epochs", 6, *options)
+                straight = self.undisturbed(4, *training)
+                self.begin(4, *training, "--slow_rank", 0, "--slow_ms", 30, options=("--spares", 1))
+                self.launch("left", 2)
+                self.launch("right", 2)
+                self.after_step(3)
+                self.launch("spare", 1)
+                eventually(lambda: "these wait, and take the place of one that is lost" in self.said(), "it waits")
+                self.after_step(15)
+                os.kill(ranks_of(self.processes["right"])[3], signal.SIGKILL)
+                self.generation(2, 4)
+                for name in ("left", "spare", "right", "scheduler"):
+                    self.ends(name, 0)
+                out = self.said()
+                self.assertNotIn("starting it again", out)
+                self.assertIn("the job goes on without it", out)
+                self.assertEqual(len(losses_of(out)[1]), 1, "it has begun from the start")
+                self.assertEqual({step: losses[0] for step, losses in losses_of(out).items()}, straight)
+                self.end_all()
+
+    def test_a_spare_that_is_not_needed_ends_with_its_job(self):
+        self.begin(2, "--steps", 10, "--epochs", 2, "--slow_rank", 0, "--slow_ms", 100, options=("--spares", 1))
+        self.launch("left", 2)
+        self.after_step(3)
+        self.launch("spare", 1)
+        for name in ("left", "spare", "scheduler"):
+            self.ends(name, 0)
+
     def joins_with(self, *other):
         """A launcher with other arguments joins a job that trains in f64; what it and the job say when both have ended."""
         training = ("--steps", 10, "--epochs", 6)

@@ -211,6 +211,7 @@ struct RendezvousClient::Impl {
       max_restarts = welcome->max_restarts;
       min_ranks = welcome->min_ranks;
       is_newcomer = welcome->is_newcomer;
+      is_spare = welcome->is_spare;
       if (!fixed_by.empty()) unsaid.emplace_back(FixRanks{fixed_by});
       is_welcome = was_welcome = is_registered = true;
       pause_ms = 0;
@@ -364,6 +365,7 @@ struct RendezvousClient::Impl {
   uint64_t max_restarts = 0;
   uint32_t min_ranks = 0;
   bool is_newcomer = false;
+  bool is_spare = false;
   uint32_t num_newcomers = 0;
   bool leaves_for_good = false;
   std::string fixed_by;
@@ -435,6 +437,11 @@ uint64_t RendezvousClient::max_restarts() const {
 bool RendezvousClient::is_elastic() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->min_ranks > 0;
+}
+
+bool RendezvousClient::is_spare() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->is_spare;
 }
 
 bool RendezvousClient::is_newcomer() const {

@@ -85,6 +85,8 @@ class RendezvousClient final : public comm::Store {
   bool recovers() const { return max_restarts() > 0 || is_elastic(); }
   // Whether this peer's nodes wait to be taken in by an elastic job that runs.
   bool is_newcomer() const;
+  // Whether it is one that takes part only once a rank is lost.
+  bool is_spare() const;
   // How many nodes do, as the scheduler has said last.
   int num_newcomers() const;
   // The newest generation that has begun; number 0 where none has.

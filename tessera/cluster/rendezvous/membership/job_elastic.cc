@@ -8,19 +8,51 @@
 
 namespace tessera::cluster::rendezvous {
 
-size_t JobScheduler::num_places() const {
+size_t JobScheduler::num_places() const { return most_ranks() + static_cast<size_t>(options_.spares); }
+
+size_t JobScheduler::most_ranks() const {
   if (!options_.is_elastic()) return static_cast<size_t>(options_.num_workers);
   if (may_resize()) return static_cast<size_t>(options_.max_ranks);
   return state_.num_ranks;
 }
 
 size_t JobScheduler::num_wanted() const {
-  if (!may_resize()) return num_places();
+  if (!may_resize()) return most_ranks();
   const int least = state_.generation == 0 ? options_.num_workers : options_.min_ranks;
-  return std::max(nodes_.size(), static_cast<size_t>(least));
+  return std::max(std::min(nodes_.size(), most_ranks()), static_cast<size_t>(least));
 }
 
-bool JobScheduler::is_complete() const { return num_present() == num_wanted(); }
+// Those that have ranks keep them, the others come in while there is room.
+std::set<std::string> JobScheduler::next_members() const {
+  std::set<std::string> members;
+  std::vector<std::string> others;
+  for (const auto& [id, node] : nodes_) {
+    if (node.rank) {
+      members.insert(id);
+    } else if (node.is_present()) {
+      others.push_back(id);
+    }
+  }
+  for (const std::string& id : others) {
+    if (members.size() < most_ranks()) members.insert(id);
+  }
+  return members;
+}
+
+bool JobScheduler::is_complete() const {
+  const std::set<std::string> members = next_members();
+  const auto is_present = [&](const std::string& id) { return nodes_.at(id).is_present(); };
+  return members.size() >= num_wanted() && std::ranges::all_of(members, is_present);
+}
+
+// One that no rank waits for which was lost before.
+bool JobScheduler::has_spare() const {
+  if (options_.spares == 0 || state_.generation == 0) return false;
+  const auto has_rank = [](const auto& entry) { return entry.second.rank.has_value(); };
+  const auto waits = [](const auto& entry) { return !entry.second.rank && entry.second.is_present(); };
+  const auto num_vacant = static_cast<int64_t>(state_.num_ranks) - std::ranges::count_if(nodes_, has_rank);
+  return std::ranges::count_if(nodes_, waits) > num_vacant;
+}
 
 bool JobScheduler::is_newcomer(const Node& node) const { return phase_ == JobPhase::kRunning && !node.rank; }
 
@@ -39,7 +71,8 @@ void JobScheduler::tell_of_newcomers() {
 
 // Another scheduler must know it, too: what ranks have been told they may do when this one has died.
 HeartbeatAnswer JobScheduler::count_newcomers() {
-  const auto count = static_cast<uint32_t>(num_newcomers());
+  const size_t room = most_ranks() - std::min<size_t>(most_ranks(), state_.num_ranks);
+  const auto count = static_cast<uint32_t>(std::min(num_newcomers(), room));  // the others are spares
   if (count > 0 && !std::exchange(state_.has_told_of_newcomers, true)) is_dirty_ = true;
   return {count};
 }
@@ -59,7 +92,8 @@ std::vector<std::string> JobScheduler::without_dropped(const Register& message) 
 }
 
 bool JobScheduler::can_drop(size_t count) const {
-  return may_resize() && state_.generation > 0 && nodes_.size() >= static_cast<size_t>(options_.min_ranks) + count;
+  const bool has_others = may_resize() && nodes_.size() >= static_cast<size_t>(options_.min_ranks) + count;
+  return state_.generation > 0 && (has_others || (count == 1 && has_spare()));
 }
 
 void JobScheduler::go_on_without(const std::string& node_id, const std::string& reason, LostBy by) {
@@ -143,6 +177,7 @@ void JobScheduler::take(Peer& peer, const FixRanks& message) {
   state_.fixed_by = reason;
   is_dirty_ = true;
   news_.push_back(fmt::format("the job's number of ranks stays {}: {}", state_.num_ranks, reason));
+  if (options_.spares > 0) return;  // those that wait do not change the number
   std::vector<PeerId> newcomers;
   for (const auto& [id, node] : nodes_) {
     if (!is_newcomer(node)) continue;

@@ -486,5 +486,87 @@ TEST(ElasticJob, ARankThatHangsIsBehindUntilItsProcessIsEndedAndIsOneLoss) {
   }
 }
 
+constexpr SchedulerOptions kWithSpares = {
+    .num_workers = 4, .min_ranks = 4, .max_ranks = 4, .rank_timeout_ms = 2000, .spares = 2};
+
+TEST(Spares, WaitWithoutARankAndTakeThatOfWhoIsLostAtOnce) {
+  Job job(kWithSpares);
+  const PeerId launcher = job.launch({"b"});
+  const auto peers = four(job);
+  ASSERT_EQ(job.scheduler.generation(), 1U);
+  const PeerId spare = job.begin("x", 1);
+  EXPECT_EQ(job.rank_of(spare), -1);
+  EXPECT_TRUE(job.last_of<Welcome>(spare)->is_newcomer);
+  job.beat(peers);
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[0])->num_newcomers, 0U) << "nobody begins anew for a spare";
+  job.say(launcher, killed("b", 2));
+  ASSERT_NE(job.last_of<NodeDropped>(launcher), nullptr) << "it is not started again";
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  const std::vector<PeerId> anew = {job.begin("a", 3), job.begin("c", 3), job.begin("d", 3)};
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_THAT((std::vector<int>{job.rank_of(anew[0]), job.rank_of(spare), job.rank_of(anew[1]), job.rank_of(anew[2])}),
+              ElementsAre(0, 1, 2, 3))
+      << "the others keep their ranks";
+  EXPECT_EQ(size_of(job, spare), 4U);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+}
+
+TEST(Spares, OfEachOneRankIsReplaced) {
+  for (const int spares : {1, 2}) {
+    Job job(kWithSpares);
+    const PeerId launcher = job.launch({"b", "c"});
+    four(job);
+    std::vector<PeerId> waiting;
+    for (int spare = 0; spare < spares; ++spare) waiting.push_back(job.begin(spare == 0 ? "x" : "y", 1));
+    job.say(launcher, killed("b", 2));
+    job.say(launcher, killed("c", 2));
+    if (spares == 1) {
+      EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed) << "no restarts, and no spare for the second";
+      continue;
+    }
+    job.begin("a", 3);
+    job.begin("d", 3);
+    EXPECT_EQ(job.scheduler.generation(), 2U);
+    EXPECT_THAT((std::vector<int>{job.rank_of(waiting[0]), job.rank_of(waiting[1])}), ElementsAre(1, 2));
+  }
+}
+
+TEST(Spares, AreNoRanksOfTheFirstGeneration) {
+  Job job(kWithSpares);
+  const PeerId early = job.launch({"x", "y"});
+  const auto peers = four(job);
+  EXPECT_EQ(job.scheduler.generation(), 1U) << "four are there";
+  EXPECT_EQ(job.scheduler.state().num_ranks, 4U);
+  const PeerId last = job.join("z");
+  EXPECT_EQ(job.refusal_of(last), "the job has up to 6 workers, and all places are taken");
+  EXPECT_EQ(job.refusal_of(early), "");
+  EXPECT_NE(job.rank_of(peers[0]), -1);
+}
+
+TEST(Spares, AreThereWhereTheNumberOfRanksMustStay) {
+  Job job(kWithSpares);
+  const auto peers = four(job);
+  const PeerId spare = job.begin("x", 1);
+  job.say(peers[0], FixRanks{.reason = "it trains by a strategy"});
+  EXPECT_EQ(job.refusal_of(spare), "");
+  job.say(peers[3], killed("d", 2));
+  for (const char* id : {"a", "b", "c"}) job.begin(id, 3);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(job.rank_of(spare), 3);
+}
+
+TEST(Spares, ThatAreGoneTakeNoRank) {
+  SchedulerOptions options = kWithSpares;
+  options.max_restarts = 3;
+  Job job(options);
+  const PeerId launcher = job.launch({"b"});
+  four(job);
+  const PeerId spare = job.begin("x", 1);
+  job.scheduler.disconnect(spare);
+  job.say(launcher, killed("b", 2));
+  EXPECT_EQ(job.last_of<NodeDropped>(launcher), nullptr) << "it is started again";
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+}
+
 }  // namespace
 }  // namespace tessera::cluster::rendezvous

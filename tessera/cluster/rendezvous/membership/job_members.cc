@@ -48,7 +48,9 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                         .timeout_ms = static_cast<uint32_t>(options_.node_timeout_ms),
                         .max_restarts = static_cast<uint64_t>(options_.max_restarts),
                         .min_ranks = static_cast<uint32_t>(options_.min_ranks),
-                        .is_newcomer = is_newcomer(nodes_[node_ids.front()])});
+                        .is_newcomer = is_newcomer(nodes_[node_ids.front()]),
+                        .is_spare = options_.spares > 0 && is_newcomer(nodes_[node_ids.front()]) &&
+                                    state_.num_ranks >= most_ranks()});
   if (message.role == PeerRole::kWorker && is_of_ended_generation(peer)) {
     return tell(peer.id, GenerationEnded{message.node_ids.front(), rank_of(message.node_ids.front()), /*is_lost=*/false,
                                          /*ends_by_itself=*/false, state_.num_losses,
@@ -78,7 +80,7 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
   if (message.num_servers > message.node_ids.size()) return "it has more servers than nodes";
   if (message.num_servers > 0 && options_.is_elastic()) {
     return "ranks that keep parameters are of jobs whose number of ranks stays: start the scheduler without "
-           "--min_ranks";
+           "--min_ranks and --spares";
   }
   if (message.num_workers != 0 && message.num_workers != state_.num_workers) {
     return fmt::format("the job has {} workers, this peer says {}", state_.num_workers, message.num_workers);
@@ -218,25 +220,26 @@ void JobScheduler::begin_generation() {
                     state_.generation, state_.num_losses));
   }
   has_ended_by_itself_ = state_.has_told_of_newcomers = false;
-  const bool is_other_set = nodes_.size() != state_.num_ranks ||
-                            std::ranges::any_of(nodes_, [](const auto& entry) { return !entry.second.rank; });
-  if (may_resize() && is_other_set) {
-    for (auto& [id, node] : nodes_) {
-      node.is_taken_in = node.is_taken_in || (state_.generation > 0 && !node.rank && !node.is_started);
-      node.rank.reset();
-    }
+  const std::set<std::string> members = next_members();
+  const bool is_other_set = members.size() != state_.num_ranks ||
+                            (options_.spares == 0 &&
+                             std::ranges::any_of(members, [&](const std::string& id) { return !nodes_.at(id).rank; }));
+  for (const std::string& id : members) {
+    Node& node = nodes_.at(id);
+    node.is_taken_in = node.is_taken_in || (state_.generation > 0 && !node.rank && !node.is_started);
+    if (may_resize() && is_other_set) node.rank.reset();
   }
-  give_ranks();
+  give_ranks(members);
   values_.clear();
   ++state_.generation;
-  state_.num_ranks = static_cast<uint32_t>(nodes_.size());
+  state_.num_ranks = static_cast<uint32_t>(members.size());
   if (state_.num_first_ranks == 0) state_.num_first_ranks = state_.num_ranks;
   phase_ = JobPhase::kRunning;
   record();
   std::set<std::string> hosts;
-  for (const auto& [id, node] : nodes_) hosts.insert(node.host);
-  news_.push_back(fmt::format("generation {} begins: {} rank{} at {} host{}", state_.generation, nodes_.size(),
-                              nodes_.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s"));
+  for (const std::string& id : members) hosts.insert(nodes_.at(id).host);
+  news_.push_back(fmt::format("generation {} begins: {} rank{} at {} host{}", state_.generation, members.size(),
+                              members.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s"));
   const bool one_host = is_one_host();
   for (auto& [id, peer] : peers_) {
     if (peer.role) tell_ranks(peer, one_host);
@@ -244,15 +247,16 @@ void JobScheduler::begin_generation() {
 }
 
 // Those that have none get the least that are free, servers before workers, in the order of hosts and node ids.
-void JobScheduler::give_ranks() {
-  std::vector<bool> is_taken(nodes_.size());
+void JobScheduler::give_ranks(const std::set<std::string>& members) {
+  std::vector<bool> is_taken(members.size());
   struct Place {
     bool is_server = false;
     std::string host;
     std::string id;
   };
   std::vector<Place> without;
-  for (const auto& [id, node] : nodes_) {
+  for (const std::string& id : members) {
+    const Node& node = nodes_.at(id);
     if (node.rank) {
       is_taken[*node.rank] = true;
     } else {

@@ -151,7 +151,7 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     // Ranks that fail together, as in a save on a full disk, fail by one event: after the loss that has ended their
     // generation, what a process of it says of itself is that event, or comes of it.
     const bool is_same_event = by == LostBy::kOwnWord && is_of_ended_generation(peer) && !has_ended_by_itself_;
-    if (is_waiting && node.rank && is_news) {
+    if (is_waiting && node.rank && is_news && !has_spare()) {
       const bool is_over = (for_good && can_drop()) || (!is_same_event && !count_loss());
       if (is_over && can_drop()) return drop(message.node_id, reason);
       if (is_over) return end_job(/*failed=*/true, message.node_id, why_over(reason));
@@ -221,7 +221,7 @@ void JobScheduler::tick() {
             ? fmt::format("it has said nothing for {} ms", silent_ms)
             : fmt::format("its connection has ended and it has not come back; it was heard {} ms ago", silent_ms);
     // The others have heard of the loss first, and wait.
-    const bool waits = phase_ == JobPhase::kWaiting && found->second.rank && may_resize();
+    const bool waits = phase_ == JobPhase::kWaiting && found->second.rank && may_resize() && !has_spare();
     if (waits && !count_loss() && can_drop()) {
       drop(id, reason);
     } else {
@@ -249,7 +249,7 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool f
   node.is_end_awaited = by != LostBy::kEnd;
   if (phase_ == JobPhase::kRunning) {
     // Who leaves for good is no loss, where there are enough others.
-    if (for_good && can_drop()) return go_on_without(id, reason, by);
+    if ((for_good && can_drop()) || has_spare()) return go_on_without(id, reason, by);
     if (count_loss()) return end_generation(id, /*is_lost=*/true, reason, by);
     return can_drop() ? go_on_without(id, reason, by) : end_job(/*failed=*/true, id, why_over(reason));
   }
@@ -259,6 +259,7 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool f
     if (is_complete()) begin_generation();
     return;
   }
+  if (has_spare()) return drop(id, reason);
   if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
   // While others come back: who starts it must know.
   tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, by == LostBy::kOwnWord, state_.num_losses, reason});
@@ -274,7 +275,7 @@ void JobScheduler::lose_hanging(const std::string& id) {
   const std::string reason = fmt::format("its process has not joined, and has done nothing for {} ms", idle_ms);
   node.idle_since_ms.reset();
   if (phase_ == JobPhase::kWaiting) {
-    if (node.rank && !count_loss())
+    if (node.rank && !has_spare() && !count_loss())
       return can_drop() ? drop(id, reason) : end_job(/*failed=*/true, id, why_over(reason));
     node.is_lost = false;
   }

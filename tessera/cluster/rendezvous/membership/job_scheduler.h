@@ -8,7 +8,7 @@
 // the older one is fenced. A node that is lost ends the generation: the job fails, or the next generation begins when
 // it has been started again and the others have registered anew (`max_restarts`). An elastic job (`min_ranks`) goes on
 // without it when it does not come back, and takes in newcomers: each of its generations has a number of ranks of its
-// own.
+// own. Newcomers beyond `max_ranks` are spares, which wait until a node is lost.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,9 @@ struct SchedulerOptions {
   int min_ranks = 0;
   int max_ranks = 0;
   int64_t rank_timeout_ms = 60000;
+  // So many nodes more may wait without a rank, in an elastic job: where one is lost, one of these takes its rank at
+  // once, and no restart is used up.
+  int spares = 0;
 
   bool is_elastic() const { return min_ranks > 0; }
   bool recovers() const { return max_restarts > 0 || is_elastic(); }
@@ -124,9 +127,13 @@ class JobScheduler {
   void replace_lost(size_t num_new);
   // In an elastic job, whose nodes may come and go.
   bool may_resize() const { return options_.is_elastic() && state_.fixed_by.empty(); }
-  // How many nodes the job may have, and with how many the next generation begins.
+  // How many nodes the job may have, how many of them may have ranks, and with how many the next generation begins.
   size_t num_places() const;
+  size_t most_ranks() const;
   size_t num_wanted() const;
+  // Of the nodes that are there, those that have a rank in the next generation.
+  std::set<std::string> next_members() const;
+  bool has_spare() const;
   bool is_complete() const;
   // A node that waits until the generation ends.
   bool is_newcomer(const Node& node) const;
@@ -149,7 +156,7 @@ class JobScheduler {
   // The words for a loss that ends the job, though it is an elastic one.
   std::string why_over(const std::string& reason) const;
   void begin_generation();
-  void give_ranks();
+  void give_ranks(const std::set<std::string>& members);
   // Whether all nodes are on one host, as far as their addresses are known.
   bool is_one_host() const;
   void tell_ranks(Peer& peer, bool is_one_host);

@@ -96,6 +96,7 @@ void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.max_restarts);
   fields.number(message.min_ranks);
   fields.flag(message.is_newcomer);
+  fields.flag(message.is_spare);
 }
 
 template <typename Fields>

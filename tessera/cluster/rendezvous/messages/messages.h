@@ -111,6 +111,7 @@ struct Welcome {
   uint32_t min_ranks = 0;
   // Of an elastic job that runs: the peer's nodes get ranks when the generation ends.
   bool is_newcomer = false;
+  bool is_spare = false;  // a newcomer that there is no room for until a rank is lost
 };
 
 // NodeRank says which rank a node has.
