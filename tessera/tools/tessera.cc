@@ -34,8 +34,7 @@ constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 10
 void refuse_no_folder(const char* option, const std::string& directory) {
   if (directory.empty()) return;
   const std::string why = cluster::why_no_folder(directory);
-  if (!why.empty())
-    throw tools::UsageError("{} {}: {}: name a folder, or one that is to be made", option, directory, why);
+  if (!why.empty()) throw UsageError("{} {}: {}: name a folder, or one that is to be made", option, directory, why);
 }
 
 void add_run(CLI::App& app, int& exit_code) {
