@@ -298,7 +298,11 @@ JobOptions job_from_environment() {
   options.report_directory = read_text("TESSERA_REPORT_DIR");
   const std::string transport = read_text("TESSERA_TRANSPORT");
   if (!transport.empty()) {
-    options.transport = from_user([&] { return parse_transport_kind(transport); });
+    try {
+      options.transport = parse_transport_kind(transport);
+    } catch (const InvalidArgument& error) {
+      throw UsageError("TESSERA_TRANSPORT: {}", error.what());
+    }
   }
   const bool is_plain = options.transport == TransportKind::kGloo || options.transport == TransportKind::kMpi;
   if (is_plain && !read_text("TESSERA_TLS_CONFIG").empty()) {

@@ -88,6 +88,7 @@ class Launcher {
       } else if (!is_threads_) {
         secret_ = make_secret(comm::Secret::random().bytes());
       }
+      if (is_unneeded_) return 0;
       const bool is_beginning = !link_ || (generation_ && generation_->number <= 1);
       if (is_beginning && next_kill_ms_ == 0) launch_reports_.forget_earlier(own_ranks());
       for (int place = 0; place < num_children() && next_kill_ms_ == 0; ++place) {
@@ -198,7 +199,17 @@ class Launcher {
                   : "the job is running: it takes these ranks in when it saves next, or by `tessera cluster resize`");
         }
       }
-      generation_ = now_ms() < deadline_ms ? link_->find_generation(kLookMs) : link_->wait_for_generation();
+      // The job may end before it needs who waits.
+      if (link_->client().is_newcomer() && link_->client().has_finished()) {
+        is_unneeded_ = true;
+        return say("the job has ended, and has not needed these ranks");
+      }
+      try {
+        generation_ = now_ms() < deadline_ms ? link_->find_generation(kLookMs) : link_->wait_for_generation();
+      } catch (const IoError&) {
+        if (link_->client().is_newcomer() && link_->client().has_finished()) continue;
+        throw;
+      }
       take_signal();
       if (!generation_) continue;
       for (const std::string& id : node_ids) ranks_.push_back(generation_->ranks.at(id));
@@ -819,6 +830,7 @@ class Launcher {
   bool recovers_ = false;     // a rank that is lost is started again
   uint64_t num_losses_ = 0;   // of the job, as the scheduler counts them
   bool is_finished_ = false;  // the scheduler says so
+  bool is_unneeded_ = false;  // and that was before these ranks had a part in the job
   Socket end_;                // readable when the scheduler has ended the job or a generation
   Socket end_write_;
   std::mutex ends_mutex_;

@@ -235,7 +235,7 @@ class OnOneHost(Recovery):
         self.assertRegex(out, "tessera run: rank 1 failed: killed by signal SIGKILL")
 
     def test_a_rank_that_fails_by_itself_says_why_and_is_one_loss(self):
-        out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1; the job goes on, starting it again \(1 of 1 losses")
+        out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1: the step was told to fail; the job goes on, starting it again \(1 of 1 losses")
         self.assertIn("error: the step was told to fail", out)
         code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 2, *self.job("--steps", 8, "--kill_rank", 1, "--kill_step", 3, "--throws")])
         self.assertEqual(code, 1, out)
@@ -301,7 +301,7 @@ class OnOneHost(Recovery):
         out = "".join(first) + rest_of(launcher)
         self.assertEqual(launcher.returncode, 0, out)
         self.assertRegex(out, r"a rank ends by SIGTERM after epoch \d+, step \d+, which is saved as \S+\.ckpt; the training goes on when it is back")
-        self.assertRegex(out, r"rank 1: exit code 143; the job goes on, starting it again")
+        self.assertRegex(out, r"rank 1: exit code 143: it was told to end, by SIGTERM; the job goes on, starting it again")
         self.assertIn("it was told to end, by SIGTERM", out)
         self.assertEqual(len(checkpoints), 1, out)
         self.assertEqual(result(out), straight)

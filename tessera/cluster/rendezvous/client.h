@@ -87,6 +87,8 @@ class RendezvousClient final : public comm::Store {
   bool is_newcomer() const;
   // Whether it is one that takes part only once a rank is lost.
   bool is_spare() const;
+  // Whether the job has ended, and has not failed.
+  bool has_finished() const;
   // How many nodes do, as the scheduler has said last.
   int num_newcomers() const;
   // The newest generation that has begun; number 0 where none has.
