@@ -209,7 +209,7 @@ TABLE = {
                   "the disk of /data/run is full: remove there"),
     "sleep": ("stands still", [1], ONE + r" stood still for \d+ s in step 3, in the callbacks, at PLACE:SLEEP in step_begin \(it waits in .*\)" + WAITED),
     "nan": ("non-finite", None, r"the loss of step 6 is not finite: the first result that is not is of \S+"),
-    "fewer batches": ("failed", [0, 1, 2], "all 3 ranks failed: InvalidArgument: train: rank 1 has 2 batches an epoch, rank 0 has 8"),
+    "fewer batches": ("failed", [0, 1, 2], r"all 3 ranks failed, at \S+ in <module>: InvalidArgument: train: rank 1 has 2 batches an epoch, rank 0 has 8"),
     "more epochs": ("different calls", [1], "the ranks did not make the same calls: ranks 0, 2 had ended with exit code 0 when others were in step 9; "
                     'rank 1 waited for them in all_reduce "loss"'),
     "one trains": ("different calls", [1], "the ranks did not make the same calls: ranks 0, 2 had ended with exit code 0; rank 1 waited for them in "),

@@ -429,7 +429,7 @@ class Reasons {
       text += fmt::format(" failed{}: {}", in_step(teller->step), first_line(said.substr(said.find(": ") + 2)));
       out = way_out(said);
     } else if (ending != nullptr && ending->has_failed()) {
-      const std::string_view last = last_line(*ending);
+      const std::string last = last_line(*ending);
       const int origin = stopped_by(last);
       const RankEnding* first = origin >= 0 && origin != rank && own == nullptr ? own_ending(origin) : nullptr;
       // It has never joined, and says who has not come either.
