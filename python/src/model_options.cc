@@ -178,7 +178,7 @@ struct Form<train::ServerStaleness> {
       return text == "asynchronous";
     }
     int steps = 0;
-    if (!Form<int>::read(value, info, in_dict, steps)) return false;
+    if (!Form<int>::read(value, info, in_dict, steps) || steps < 0) return false;
     to = train::ServerStaleness::steps(steps);
     return true;
   }
@@ -329,6 +329,13 @@ train::ModelOptions model_options(const nb::dict& given) {
     if (Form<T>::read(value, info, false, member)) {
       if constexpr (std::is_same_v<T, train::ParallelMode>) refuse_servers_beside(info.name, member);
       return;
+    }
+    if constexpr (std::is_same_v<T, train::ServerStaleness>) {
+      // The type may be right, and the word or the number no such one.
+      if (nb::isinstance<nb::str>(value) || nb::isinstance<nb::int_>(value)) {
+        const auto shown = nb::cast<std::string>(nb::repr(value));
+        throw InvalidArgument("Model(): {} must be {}, got {}", info.name, Form<T>::kWords, shown);
+      }
     }
     throw_type_error(keywords_module().attr("misfit")("Model()", known.back(), Form<T>::kKind, value));
   });

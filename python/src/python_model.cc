@@ -236,13 +236,21 @@ void PythonModel::warn_if_alone_among_ranks() const {
       ranks);
 }
 
-void finish_all_saves() {
+namespace {
+
+std::vector<nb::object> models_of_this_process() {
   std::vector<nb::object> models;
   for (const auto& [model, object] : python_models()) {
     if (nb::cast<PythonModel&>(object).is_of_this_process()) models.push_back(nb::borrow(object));
   }
+  return models;
+}
+
+}  // namespace
+
+void finish_all_saves() {
   std::exception_ptr first;
-  for (const auto& object : models) {
+  for (const auto& object : models_of_this_process()) {
     train::Model& model = nb::cast<PythonModel&>(object).as_it_is();
     const nb::gil_scoped_release release;
     try {
@@ -253,6 +261,14 @@ void finish_all_saves() {
     }
   }
   if (first) std::rethrow_exception(first);
+}
+
+void leave_with_all_models() {
+  for (const auto& object : models_of_this_process()) {
+    train::Model& model = nb::cast<PythonModel&>(object).as_it_is();
+    const nb::gil_scoped_release release;
+    model.leave();
+  }
 }
 
 }  // namespace tessera::python

@@ -99,5 +99,7 @@ std::vector<std::pair<const train::Model*, nb::handle>>& python_models();
 nb::handle python_model(const train::Model& model);
 // Of all models, in the order in which they were made. Throws the first error; further ones are logged.
 void finish_all_saves();
+// Of all models: Model::leave().
+void leave_with_all_models();
 
 }  // namespace tessera::python

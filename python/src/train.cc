@@ -60,6 +60,7 @@ void bind_train(nb::module_& m) {
   m.def("_end_threads", &end_threads, "timeout_ms"_a,
         "As the process ends: stops other threads that compute. False where one does not stop in time.");
   m.def("_finish_all_saves", &finish_all_saves, "As the process ends, before Python's objects go.");
+  m.def("_leave_with_all_models", &leave_with_all_models, "As the process leaves its job, or has made it fail.");
   m.def("_begin_child", &begin_child, "In a child that fork() has just made: exit() will end it at once.");
   bind_search(m);
   bind_callbacks(m);

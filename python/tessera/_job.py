@@ -54,6 +54,7 @@ def _leave():
         if _failure and cluster.is_initialized():
             _flush()  # once a job has failed its launcher may end this process at any time
             cluster.leave(_failure, _failed_rank)
+            _tessera._leave_with_all_models()
 
 
 def _end():
@@ -67,6 +68,8 @@ def _end():
         # Python would end the thread in C++, which ends the process by SIGABRT.
         print(f"a thread still computes {_TIMEOUT_MS} ms after the script has ended: join threads before the end", file=sys.stderr, flush=True)
     _leave()
+    if stopped and not is_child and not _failure:
+        _tessera._leave_with_all_models()
     if not stopped:
         _flush()
         os._exit(1)

@@ -192,7 +192,7 @@ class Launcher {
     bool has_said = false;
     while (next_kill_ms_ == 0) {
       if (link_->client().is_newcomer()) {
-        deadline_ms = now_ms() + scheduler_.join_timeout_ms;
+        if (link_->client().is_registered()) deadline_ms = now_ms() + scheduler_.join_timeout_ms;
         if (!std::exchange(has_said, true)) {
           say(link_->client().is_spare()
                   ? "the job is running, and has all its ranks: these wait, and take the place of one that is lost"

@@ -352,6 +352,9 @@ rendezvous::Heartbeat heartbeat_of(const RankGlance& glance) {
 [[noreturn]] void end_left_behind(SchedulerLink& link, const std::string& node_id, const std::string& why) {
   link.client().leave(node_id, /*failed=*/true, why);
   log_error("{}; this process is ended", why);
+  // Its generation has ended: nobody waits until that is said, and its launcher would only see the exit code.
+  constexpr int64_t kToBeSaidMs = 300;
+  Clock::system().sleep_ms(kToBeSaidMs);
   _exit(kExitFailure);
 }
 

@@ -131,6 +131,8 @@ void Model::reserve_snapshot(const std::string& path, const SaveCheckpointOption
   parts_->saver.reserve_snapshot(path, options);
 }
 
+void Model::leave() { parts_->core.mode->leave(); }
+
 void Model::finish_saves() { parts_->saver.finish(); }
 
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const LoadCheckpointOptions& options) {

@@ -92,6 +92,9 @@ class Model {
   Snapshot& snapshot();
   // Waits for a save that a thread is writing. Throws its error, once.
   void finish_saves();
+  // Ends threads that wait for other ranks, before a context goes that the model outlives. All ranks call it, or the
+  // job has failed; the model computes no more.
+  void leave();
   // Takes all values of a checkpoint of this network and optimizer, and where training stood. The checkpoint may have
   // been saved by any number of ranks, under any plan, whole or in slices (checkpoint/resume/global_checkpoint.h says
   // what `path` may name; of a directory it is the newest that can be used, see checkpoint/read/candidates.h); each

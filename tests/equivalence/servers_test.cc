@@ -338,7 +338,7 @@ RowsOutcome train_rows(int servers, const std::function<void(int rank, session::
     if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
     options.servers = servers;
     options.server_memory_limit_bytes = memory_limit;
-    options.session.memory_limit_bytes = 4 * memory_limit;  // which counts nothing that lies in a file
+    options.session.memory_limit_bytes = 12 * memory_limit;  // which counts nothing that lies in a file
     train::Model model(context, network, &loss, &optimizer, options);
     const auto look_now = [&](const char* when) { look(context.rank(), model.session(), when); };
     look_now("when the model is made");

@@ -444,6 +444,11 @@ bool RendezvousClient::is_spare() const {
   return impl_->is_spare;
 }
 
+bool RendezvousClient::is_registered() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->is_registered;
+}
+
 bool RendezvousClient::has_finished() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->end && impl_->end->kind == RendezvousEnd::Kind::kJobFinished;

@@ -87,6 +87,8 @@ class RendezvousClient final : public comm::Store {
   bool is_newcomer() const;
   // Whether it is one that takes part only once a rank is lost.
   bool is_spare() const;
+  // Whether it is connected, and the scheduler has taken it in.
+  bool is_registered() const;
   // Whether the job has ended, and has not failed.
   bool has_finished() const;
   // How many nodes do, as the scheduler has said last.

@@ -129,6 +129,10 @@ class Mode {
   // steps_together() is off.
   virtual void refresh_copies(session::Session&) {}
 
+  // This rank is about to leave its job, and its model computes no more: threads that wait for other ranks end. All
+  // ranks call it, or the job has failed.
+  virtual void leave() {}
+
   // Why a training by this mode on this data set needs the number of ranks that it began with, when an elastic job goes
   // on with another one; "" where any number has the same losses. Asked once the training step is planned.
   virtual std::string why_fixed(const data::Dataset& dataset) const;

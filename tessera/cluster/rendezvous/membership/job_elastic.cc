@@ -92,7 +92,10 @@ std::vector<std::string> JobScheduler::without_dropped(const Register& message) 
 }
 
 bool JobScheduler::can_drop(size_t count) const {
-  const bool has_others = may_resize() && nodes_.size() >= static_cast<size_t>(options_.min_ranks) + count;
+  // A newcomer that has gone helps nobody.
+  const auto is_there = [](const auto& entry) { return entry.second.rank || entry.second.is_present(); };
+  const auto num_there = static_cast<size_t>(std::ranges::count_if(nodes_, is_there));
+  const bool has_others = may_resize() && num_there >= static_cast<size_t>(options_.min_ranks) + count;
   return state_.generation > 0 && (has_others || (count == 1 && has_spare()));
 }
 

@@ -511,6 +511,36 @@ TEST(Spares, WaitWithoutARankAndTakeThatOfWhoIsLostAtOnce) {
   EXPECT_EQ(job.scheduler.state().num_losses, 0U);
 }
 
+TEST(Spares, ComeOneByOne) {
+  Job job(kWithSpares);
+  four(job);
+  const PeerId both = job.launch({"x", "y"});
+  EXPECT_EQ(job.refusal_of(both),
+            "it brings 2 workers, and the job has room for 0: start each spare by a launcher of its own, `tessera run "
+            "--join ... -n 1`");
+  Job other(kWithSpares);
+  for (const char* id : {"a", "b", "c"}) other.begin(id, 1);
+  EXPECT_THAT(other.refusal_of(other.launch({"x", "y"})), HasSubstr("the job has room for 1"));
+  EXPECT_EQ(other.refusal_of(other.launch({"x"})), "");
+  EXPECT_EQ(other.scheduler.generation(), 1U);
+}
+
+TEST(Spares, AJobThatHasLostMoreThanTheyAreFails) {
+  Job job(kWithSpares);
+  const PeerId launcher = job.launch({"b"});
+  const auto peers = four(job);
+  const PeerId spare = job.begin("x", 1);
+  job.say(launcher, killed("b", 2));
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.scheduler.disconnect(peers[2]);
+  for (int second = 0; second < 8; ++second) {
+    job.beat({spare, peers[0], peers[3]});
+    job.pass(1000);
+  }
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("node c failed: its connection has ended"));
+}
+
 TEST(Spares, OfEachOneRankIsReplaced) {
   for (const int spares : {1, 2}) {
     Job job(kWithSpares);
@@ -534,7 +564,7 @@ TEST(Spares, OfEachOneRankIsReplaced) {
 TEST(Spares, AreNoRanksOfTheFirstGeneration) {
   Job job(kWithSpares);
   const PeerId early = job.launch({"x", "y"});
-  const auto peers = four(job);
+  const auto peers = four(job);  // the last two wait
   EXPECT_EQ(job.scheduler.generation(), 1U) << "four are there";
   EXPECT_EQ(job.scheduler.state().num_ranks, 4U);
   const PeerId last = job.join("z");
@@ -553,6 +583,16 @@ TEST(Spares, AreThereWhereTheNumberOfRanksMustStay) {
   for (const char* id : {"a", "b", "c"}) job.begin(id, 3);
   EXPECT_EQ(job.scheduler.generation(), 2U);
   EXPECT_EQ(job.rank_of(spare), 3);
+}
+
+TEST(Spares, ThatAreGoneLeaveNobodyToGoOnWith) {
+  Job job(kWithSpares);
+  const PeerId launcher = job.launch({"b"});
+  four(job);
+  job.scheduler.disconnect(job.launch({"x"}));
+  job.say(launcher, killed("b", 2));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("killed by SIGKILL"));
 }
 
 TEST(Spares, ThatAreGoneTakeNoRank) {

@@ -114,6 +114,15 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
         "the job has {}{} workers, and {}", may_resize() ? "up to " : "", num_places(),
         places == 0 ? "all places are taken" : fmt::format("{} are free, of {} that are asked for", places, num_new));
   }
+  // A launcher's nodes get ranks together.
+  const size_t taken = std::max<size_t>(nodes_.size(), state_.num_ranks);
+  const size_t num_free = most_ranks() - std::min(most_ranks(), taken);
+  if (options_.spares > 0 && num_new > 1 && num_new > num_free) {
+    return fmt::format(
+        "it brings {} workers, and the job has room for {}: start each spare by a launcher of its own, `tessera run "
+        "--join ... -n 1`",
+        num_new, num_free);
+  }
   return "";
 }
 

@@ -222,7 +222,9 @@ void JobScheduler::tick() {
             : fmt::format("its connection has ended and it has not come back; it was heard {} ms ago", silent_ms);
     // The others have heard of the loss first, and wait.
     const bool waits = phase_ == JobPhase::kWaiting && found->second.rank && may_resize() && !has_spare();
-    if (waits && !count_loss() && can_drop()) {
+    const bool is_over_without = waits && !count_loss();
+    if (is_over_without && !can_drop()) return end_job(/*failed=*/true, id, why_over(reason));
+    if (is_over_without) {
       drop(id, reason);
     } else {
       lose(found->second, reason, LostBy::kSilence);

@@ -43,7 +43,10 @@ ServerExchange::ServerExchange(cluster::Context& context, const mesh::StageRanks
   }
 }
 
-ServerExchange::~ServerExchange() {
+ServerExchange::~ServerExchange() { close(); }
+
+void ServerExchange::close() {
+  if (std::exchange(is_closed_, true)) return;
   const bool has_failed = std::uncaught_exceptions() > num_exceptions_;
   const int rank = context_.rank();
   for (Link& link : links_) {

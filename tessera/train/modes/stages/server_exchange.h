@@ -50,10 +50,13 @@ class ServerExchange {
 
   // Stage 0 has the servers, stage 1 the workers. Collective.
   ServerExchange(cluster::Context& context, const mesh::StageRanks& ranks);
-  // Waits on a server until the workers have come here.
+  // Does what close() does.
   ~ServerExchange();
   ServerExchange(const ServerExchange&) = delete;
   ServerExchange& operator=(const ServerExchange&) = delete;
+
+  // Ends the messages: waits on a server until the workers have come here, or the job has failed.
+  void close();
 
   // Is called by a worker, and for kApply by the first server. Returns when the server has the message.
   void send(int server, Head head, std::span<const std::byte> body);
@@ -89,6 +92,7 @@ class ServerExchange {
   std::deque<Message> messages_;
   std::exception_ptr error_;
   bool is_closing_ = false;
+  bool is_closed_ = false;
   ThreadGroup threads_;
 };
 

@@ -53,6 +53,9 @@ class StaleServers final : public Servers {
     return layouts;
   }
   bool steps_together() const override { return false; }
+  void leave() override {
+    if (training_) training_->exchange.close();
+  }
   int64_t updates_per_step() const override { return ranks_.count(1); }
   void refresh_copies(session::Session& session) override {
     if (!training_ || !std::exchange(training_->are_copies_old, false)) return;
