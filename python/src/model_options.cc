@@ -332,10 +332,8 @@ train::ModelOptions model_options(const nb::dict& given) {
     }
     if constexpr (std::is_same_v<T, train::ServerStaleness>) {
       // The type may be right, and the word or the number no such one.
-      if (nb::isinstance<nb::str>(value) || nb::isinstance<nb::int_>(value)) {
-        const auto shown = nb::cast<std::string>(nb::repr(value));
-        throw InvalidArgument("Model(): {} must be {}, got {}", info.name, Form<T>::kWords, shown);
-      }
+      const auto shown = nb::cast<std::string>(nb::repr(value));
+      throw InvalidArgument("Model(): {} must be {}, got {}", info.name, Form<T>::kWords, shown);
     }
     throw_type_error(keywords_module().attr("misfit")("Model()", known.back(), Form<T>::kKind, value));
   });

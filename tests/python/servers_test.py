@@ -259,7 +259,7 @@ losses = []
 class Keep(tessera.Callback):
     def step_end(self, run):
         losses.append(run.loss)
-model.train(20, data, callbacks=[Keep()])
+model.train(80, data, callbacks=[Keep()])
 table = model.value("table.embedding_table").numpy()
 print(f"first {losses[0]:.6f} last {losses[-1]:.6f} table {float(np.abs(table).sum()):.6f}\\n", end="", flush=True)
 """
