@@ -6,6 +6,7 @@ order of begin and end, and what is success are those of the operator.
 
 import copy
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -194,12 +195,19 @@ class LocalCluster:
 
 
 class _Signals:
-    """Notes the first signal that is to end the job; a second one kills."""
+    """Notes the first signal that is to end the job; a second one kills. A handler may interrupt the main thread while that holds the
+    lock of the event that it waits for: so a thread sets the event, which is told by a queue whose put() may be interrupted."""
 
     def __init__(self, cluster):
-        self.first, self.is_urgent, self._cluster, self._before = None, False, cluster, {}
+        self.first, self.is_urgent, self._before, self._noted = None, False, {}, queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._pass_on, args=(cluster.changed,), daemon=True)
+
+    def _pass_on(self, changed):
+        while self._noted.get():
+            changed.set()
 
     def __enter__(self):
+        self._thread.start()
         for number in SIGNALS:
             self._before[number] = signal.signal(number, self._note)
         return self
@@ -209,11 +217,13 @@ class _Signals:
             self.first = number
         else:
             self.is_urgent = True
-        self._cluster.changed.set()
+        self._noted.put(True)
 
     def __exit__(self, *_):
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._noted.put(False)
+        self._thread.join()
 
 
 def run(body, here, out=None, err=None):

@@ -7,12 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from harness import OPERATOR, ROOT, job, names
+from tessera_operator import local_cluster
 from tessera_operator.local_pod import expand
 
 BIN = Path(os.environ.get("TESSERA_BIN", ROOT / "build/release/bin"))
@@ -125,6 +128,16 @@ def test_a_signal_ends_all_pods(tmp_path, number):
     for worker in range(2):
         pid = int(Path(f"{child}.worker_{worker}").read_text())
         assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_signal_that_comes_amid_the_wait_is_noted():
+    """The handler runs where the main thread may hold the lock of what it waits for."""
+    cluster = SimpleNamespace(changed=threading.Event())
+    with local_cluster._Signals(cluster) as signals:
+        with cluster.changed._cond:
+            signals._note(signal.SIGTERM, None)
+        assert cluster.changed.wait(30)
+    assert signals.first == signal.SIGTERM and not signals.is_urgent
 
 
 def test_a_second_signal_kills(tmp_path):
