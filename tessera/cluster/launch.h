@@ -164,7 +164,7 @@ struct LaunchOptions {
   // later, or at once where max_restarts are used up. 0: the number of ranks stays.
   int min_ranks = 0;
   int64_t rank_timeout_ms = 60000;
-  int num_thread_ranks = 0;   // instead: that many ranks as threads of one process
+  int num_thread_ranks = 0;  // instead: that many ranks as threads of one process
   // Rank R's output goes to the file rank.R in it, and once that takes no more, as where its disk is full, here, which
   // is said; empty: here, prefixed with "[R] ".
   std::string log_directory;

@@ -189,8 +189,9 @@ TEST(ReferenceOptimizers, FtrlShrinksWhatIsSmallToZero) {
 }
 
 TEST(ReferenceOptimizers, FtrlLeavesAllAsItIsAtARateOfZero) {
-  expect_ten_steps("ftrl", {{"l1", 0.7}, {"l2", 0.2}, {"lr_power", -0.5}, {"weight_decay", 0.01}, {"loss_scale", 2.0}}, 2,
-                   {fixed(0)}, [](std::vector<double>&, double, int) {}, /*first_state=*/0.1);
+  expect_ten_steps(
+      "ftrl", {{"l1", 0.7}, {"l2", 0.2}, {"lr_power", -0.5}, {"weight_decay", 0.01}, {"loss_scale", 2.0}}, 2,
+      {fixed(0)}, [](std::vector<double>&, double, int) {}, /*first_state=*/0.1);
 }
 
 const Attributes kSgdRows{{"optimizer", "sgd"},

@@ -394,7 +394,8 @@ TEST(Optimizers, NumbersThatAreNoneOrWithoutEndAreRefusedByNameAndRange) {
   };
   const std::vector<Case> cases = {
       {[](double x) { Momentum({.learning_rate = 0.1, .momentum = x}); }, "Momentum: momentum must be finite and not"},
-      {[](double x) { Momentum({.learning_rate = 0.1, .weight_decay = x}); }, "Momentum: weight_decay must be finite and"},
+      {[](double x) { Momentum({.learning_rate = 0.1, .weight_decay = x}); },
+       "Momentum: weight_decay must be finite and"},
       {[](double x) { SGD({.momentum = x}); }, "SGD: momentum must be finite and not negative"},
       {[](double x) { SGD({.momentum = 0.9, .dampening = x}); }, "SGD: dampening must be finite and not negative"},
       {[](double x) { Adam({.beta1 = x}); }, "Adam: beta1 must be in (0,1)"},

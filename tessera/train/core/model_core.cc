@@ -70,8 +70,8 @@ TrainingSettings settings_of(const TrainedCells& cells, const ModelOptions& opti
           {"gradient_accumulation_steps", std::to_string(options.gradient_accumulation_steps)}};
 }
 
-// Rank 0's seed, `of_job`, which all ranks take. A rank's own, as that of a script which says seed=rank(), has no effect
-// then: rank 0 says so.
+// Rank 0's seed, `of_job`, which all ranks take. A rank's own, as that of a script which says seed=rank(), has no
+// effect then: rank 0 says so.
 uint64_t agreed_seed(cluster::Context& context, uint64_t own, uint64_t of_job) {
   const auto sent = static_cast<int64_t>(own);
   std::vector<int64_t> seeds(static_cast<size_t>(context.size()));
@@ -106,8 +106,8 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   if (mode->is_shared()) {
     if (mode->may_be_resized()) require_same_as_job(context, settings_of(cells, options));
     const bool is_jobs = context.recovery() != nullptr && context.rank() == 0;
-    options.seed = agreed_seed(context, options.seed,
-                               is_jobs ? seed_of_job(*context.recovery(), options.seed) : options.seed);
+    options.seed =
+        agreed_seed(context, options.seed, is_jobs ? seed_of_job(*context.recovery(), options.seed) : options.seed);
   }
   limit_values_of_servers(options, context);
   for (const nn::Parameter* parameter : cells.trainable_parameters()) {

@@ -33,8 +33,8 @@ struct PieceSource {
   checkpoint::Box box;
   int64_t at = 0;
 };
-// The pieces that make up a whole value of this type, from the pieces of each version: each element once, of the versions
-// that have it the first one. nullopt where they do not make up the whole.
+// The pieces that make up a whole value of this type, from the pieces of each version: each element once, of the
+// versions that have it the first one. nullopt where they do not make up the whole.
 std::optional<std::vector<PieceSource>> find_sources(const std::vector<KeptPieces>& of_versions,
                                                      const std::string& name, const Type& type);
 
