@@ -54,8 +54,9 @@ constexpr int64_t kMoreDroppedMs = 200;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
-// A guard, memory that is kept, and two pipes, or a pipe and a log.
-constexpr int kDescriptorsPerRank = 4;
+// A guard, memory that is kept, and two pipes, or a pipe and a log. Where there are other launchers, memory for what
+// their ranks give it, too.
+int descriptors_per_rank(const LaunchOptions& options) { return options.scheduler.empty() ? 4 : 5; }
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -68,7 +69,7 @@ class Launcher {
       : options_(options),
         is_threads_(options.num_thread_ranks > 0),
         program_(find_program(options.command.at(0))),
-        descriptors_(num_children(), kDescriptorsPerRank),
+        descriptors_(num_children(), descriptors_per_rank(options)),
         reports_(static_cast<size_t>(num_children())),
         activity_(reports_, static_cast<size_t>(num_children())),
         out_(options.out_fd),
@@ -232,7 +233,8 @@ class Launcher {
   void keep_memory() {
     for (RankChild& child : children_) {
       child.kept = make_kept_memory();
-      child.kept_for_others = make_kept_memory();
+      // Ranks of one launcher lose what they keep together, and keep nothing for each other.
+      if (!has_own_scheduler()) child.kept_for_others = make_kept_memory();
     }
   }
   void take_ends() {
