@@ -148,14 +148,24 @@ Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> i
   return compiler::rewrite_precision(graph, precision);
 }
 
-Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, std::span<const InputSpec> inputs,
-                       const nn::Settings& settings, const TrainStepOptions& options) {
+namespace {
+
+// The parameters that are trained, those of the network first.
+std::vector<nn::Parameter*> apply_to_both(nn::Cell& network, nn::Cell* loss, const nn::Settings& settings) {
   network.apply_settings(settings);
   auto parameters = network.trainable_parameters();
   if (loss != nullptr) {
     loss->apply_settings(settings);
     for (nn::Parameter* parameter : loss->trainable_parameters()) parameters.push_back(parameter);
   }
+  return parameters;
+}
+
+}  // namespace
+
+Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, std::span<const InputSpec> inputs,
+                       const nn::Settings& settings, const TrainStepOptions& options) {
+  const auto parameters = apply_to_both(network, loss, settings);
   Graph graph("train_step");
   const auto values = add_inputs(graph, inputs);
   const double sens = options.ranks ? options.sens / static_cast<double>(options.ranks->ranks.size()) : options.sens;
@@ -208,12 +218,7 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
 
 Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
                    const std::optional<nn::LossScale>& loss_scale, const Graph* micro) {
-  network.apply_settings(settings);
-  auto parameters = network.trainable_parameters();
-  if (loss != nullptr) {
-    loss->apply_settings(settings);
-    for (nn::Parameter* parameter : loss->trainable_parameters()) parameters.push_back(parameter);
-  }
+  const auto parameters = apply_to_both(network, loss, settings);
   Graph graph("update");
   for (const nn::Parameter* parameter : parameters) parameter->in(graph);
   auto gradients = nn::held_gradients(graph, parameters, micro);
@@ -233,12 +238,7 @@ Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, 
 
 Graph trace_pushed_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
                           const Graph& worker) {
-  network.apply_settings(settings);
-  auto parameters = network.trainable_parameters();
-  if (loss != nullptr) {
-    loss->apply_settings(settings);
-    for (nn::Parameter* parameter : loss->trainable_parameters()) parameters.push_back(parameter);
-  }
+  const auto parameters = apply_to_both(network, loss, settings);
   Graph graph("update");
   for (const nn::Parameter* parameter : parameters) parameter->in(graph);
   {
