@@ -34,6 +34,20 @@ std::byte* first_huge_page(void* reserved) {
   return static_cast<std::byte*>(reserved) + (kHugePage - begin % kHugePage) % kHugePage;
 }
 
+// Address space for so many bytes from a huge page's boundary on. NORESERVE: a reservation costs nothing until it is
+// touched, so that offsets can stay while schedules are added.
+void* reserve(int64_t capacity_bytes, int protection) {
+  void* const reserved = ::mmap(nullptr, static_cast<size_t>(capacity_bytes + kHugePage), protection,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    throw IoError("arena: cannot reserve {}: {}; {}", format_bytes(capacity_bytes), std::strerror(errno),
+                  limits_text());
+  }
+  // First-touch faults of 4 KiB pages cost a large step a third of its time.
+  ::madvise(first_huge_page(reserved), static_cast<size_t>(capacity_bytes), MADV_HUGEPAGE);
+  return reserved;
+}
+
 void require_memory_of_machine(int64_t size_bytes) {
   if (can_machine_hold(size_bytes)) return;
   const int64_t swap = swap_space_of_machine();
@@ -52,28 +66,14 @@ Arena::Arena(int64_t capacity_bytes, std::shared_ptr<void> shared)
     data_ = static_cast<std::byte*>(shared_.get());
     return;
   }
-  // NORESERVE: a reservation costs nothing until it is touched, so that offsets can stay while schedules are added.
-  reserved_ = ::mmap(nullptr, static_cast<size_t>(capacity_bytes_ + kHugePage), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved_ == MAP_FAILED) {
-    throw IoError("arena: cannot reserve {}: {}; {}", format_bytes(capacity_bytes_), std::strerror(errno),
-                  limits_text());
-  }
+  reserved_ = reserve(capacity_bytes_, PROT_READ | PROT_WRITE);
   data_ = first_huge_page(reserved_);
-  // First-touch faults of 4 KiB pages cost a large step a third of its time.
-  ::madvise(data_, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
 }
 
 Arena::Arena(int64_t capacity_bytes, MaySpill)
     : may_spill_(true), capacity_bytes_(std::max<int64_t>(capacity_bytes, 1)) {
-  reserved_ = ::mmap(nullptr, static_cast<size_t>(capacity_bytes_ + kHugePage), PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved_ == MAP_FAILED) {
-    throw IoError("arena: cannot reserve {}: {}; {}", format_bytes(capacity_bytes_), std::strerror(errno),
-                  limits_text());
-  }
+  reserved_ = reserve(capacity_bytes_, PROT_NONE);
   data_ = first_huge_page(reserved_);
-  ::madvise(data_, static_cast<size_t>(capacity_bytes_), MADV_HUGEPAGE);
 }
 
 Arena::Arena(int64_t capacity_bytes, Device& device)
