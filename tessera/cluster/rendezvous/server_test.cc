@@ -504,7 +504,12 @@ TEST(RendezvousServer, F66_AThousandIdleConnectionsAndSixtyHalfFramesCostLittleA
     if (i % 17 == 0) crowd.back()->say_plain(hello.substr(0, hello.size() - 1));
     most = std::max(most, resident_bytes());
   }
-  EXPECT_LT(most - before, 16 << 20);
+#ifdef __SANITIZE_ADDRESS__
+  constexpr int64_t kMost = 64 << 20;  // the sanitizer keeps what is freed for a while, to notice its use
+#else
+  constexpr int64_t kMost = 16 << 20;
+#endif
+  EXPECT_LT(most - before, kMost);
   std::printf("1,060 connections: %lld KiB\n", static_cast<long long>((most - before) >> 10));
   Member late(running.client("late"));
   EXPECT_EQ(late.client.wait_for_generation().size, 1);
