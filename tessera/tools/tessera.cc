@@ -7,6 +7,7 @@
 
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
+#include "tessera/tools/arguments/completion.h"
 #include "tessera/tools/arguments/option_use.h"
 #include "tessera/tools/arguments/step_arguments.h"
 #include "tessera/tools/arguments/usage.h"
@@ -303,9 +304,19 @@ void add_calibrate(CLI::App& app) {
   });
 }
 
-}  // namespace
-
-namespace {
+void add_completion(CLI::App& app) {
+  static std::string shell;
+  auto* completion = app.add_subcommand("completion", "print what bash, zsh or fish reads to complete this command");
+  completion->footer(
+      "Examples:\n"
+      "  source <(tessera completion bash)                                              in ~/.bashrc\n"
+      "  tessera completion zsh > \"${fpath[1]}/_tessera\"\n"
+      "  tessera completion fish > ~/.config/fish/completions/tessera.fish");
+  completion->add_option("shell", shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->callback([&app] { std::fputs(tools::completion_text(app, shell).c_str(), stdout); });
+}
 
 int run_command(int argc, char** argv) {
   int exit_code = 0;
@@ -327,6 +338,7 @@ int run_command(int argc, char** argv) {
   add_simulate(app);
   tools::add_plan_command(app, exit_code);
   add_solve(app, exit_code);
+  add_completion(app);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "run") {
