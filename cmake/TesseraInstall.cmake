@@ -1,5 +1,7 @@
-# What programs outside of the project build with: headers, libraries, the command, and find_package(Tessera). By
-#   cmake --install build/release --prefix DIR --component development
+# What is installed, by `cmake --install build/release --prefix DIR [--component NAME]`; python/CMakeLists.txt has the Python packages.
+#   runtime      the command, the libraries that it brings along, its pages of the manual
+#   mpi          the plugin for MPI
+#   development  what programs outside of the project build with: headers, libraries, and find_package(Tessera)
 include(CMakePackageConfigHelpers)
 
 set_target_properties(tessera_kernels PROPERTIES EXPORT_NAME kernels)
@@ -13,7 +15,9 @@ install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION lib/cmake/Tessera 
 string(FIND "${dnnl_DIR}" "${PROJECT_SOURCE_DIR}/.deps/onednn/" fetched_onednn)
 set(TESSERA_ONEDNN_DIR "${dnnl_DIR}")
 if(fetched_onednn EQUAL 0)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/.deps/onednn/ DESTINATION lib/tessera/onednn COMPONENT development)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/.deps/onednn/ DESTINATION lib/tessera/onednn COMPONENT development PATTERN "libdnnl.so.*" EXCLUDE)
+  file(GLOB libraries ${PROJECT_SOURCE_DIR}/.deps/onednn/lib/libdnnl.so.*)
+  install(FILES ${libraries} DESTINATION lib/tessera/onednn/lib COMPONENT runtime)
   set(TESSERA_ONEDNN_DIR "\${PACKAGE_PREFIX_DIR}/lib/tessera/onednn/lib/cmake/dnnl")
 endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
@@ -21,10 +25,12 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
   DESTINATION lib/cmake/Tessera COMPONENT development)
-# The Python package has places of its own.
+# The wheel has places of its own.
 set_property(TARGET tessera APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../lib/tessera/onednn/lib")
-install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT development)
+install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT runtime)
+# What scripts/package has written.
+install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION share COMPONENT runtime OPTIONAL)
 if(TARGET tessera_mpi_plugin)
   set_property(TARGET tessera_mpi_plugin APPEND PROPERTY INSTALL_RPATH "$ORIGIN/tessera/onednn/lib")
-  install(TARGETS tessera_mpi_plugin LIBRARY DESTINATION lib COMPONENT development OPTIONAL)
+  install(TARGETS tessera_mpi_plugin LIBRARY DESTINATION lib COMPONENT mpi OPTIONAL)
 endif()

@@ -54,7 +54,8 @@ def main():
         (source / "CMakeLists.txt").write_text(project, encoding="utf-8")
         (source / "line.cc").write_text(program, encoding="utf-8")
         (source / "cell.cc").write_text(f"#include <tessera/tessera.h>\nusing namespace tessera;\n{cell}", encoding="utf-8")
-        run("cmake", "--install", build, "--prefix", prefix, "--component", "development")
+        for component in ("runtime", "mpi", "development"):
+            run("cmake", "--install", build, "--prefix", prefix, "--component", component)
         check_headers(prefix / "include")
         # An installation does not need the clone.
         for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so")]:

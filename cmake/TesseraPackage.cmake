@@ -1,0 +1,43 @@
+# Debian's packages, which `scripts/package deb` makes of a release build by `cpack`:
+#   tessera      the command, the Python packages, the libraries that they bring along, pages of the manual
+#   tessera-mpi  the plugin for MPI
+#   tessera-dev  what programs of others build with
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME tessera)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_CONTACT "The developers of Tessera <developers@tessera.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+set(CPACK_COMPONENTS_ALL runtime mpi development)
+if(TESSERA_PYTHON)
+  list(APPEND CPACK_COMPONENTS_ALL python)
+endif()
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+# The libraries that a package needs, by the packages that have them; oneDNN lies in the package.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_SOURCE_DIR}/.deps/onednn/lib)
+set(CPACK_DEBIAN_TESSERA_PACKAGE_NAME tessera)
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME tessera-mpi)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME tessera-dev)
+if(TESSERA_PYTHON)
+  math(EXPR next_minor "${Python_VERSION_MINOR} + 1")
+  set(CPACK_DEBIAN_TESSERA_PACKAGE_DEPENDS
+    "python3 (>= ${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}), python3 (<< ${Python_VERSION_MAJOR}.${next_minor}), python3-numpy")
+endif()
+set(own_version "tessera (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${own_version}")
+# What cmake/TesseraConfig.cmake.in seeks.
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
+  "${own_version}, libgloo-dev, libhwy-dev, libspdlog-dev, libfmt-dev, nlohmann-json3-dev, libssl-dev, libjpeg-dev, libpng-dev, pkg-config")
+set(CPACK_DEBIAN_TESSERA_PACKAGE_SUGGESTS "tessera-mpi, tessera-dev")
+include(CPack)
+cpack_add_component(runtime GROUP tessera)
+cpack_add_component(python GROUP tessera)
+cpack_add_component(mpi)
+cpack_add_component(development)

@@ -1,0 +1,98 @@
+"""The packages that `scripts/package deb` makes, unpacked, and what is done with each."""
+import gzip
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import package
+
+if shutil.which("dpkg-deb") is None:
+    pytest.skip("this system has no dpkg", allow_module_level=True)
+
+COMPLETE = """
+source "$1"
+shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_tessera
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The packages by name."""
+    return {path.name.partition("_")[0]: path for path in package.make("deb", tmp_path_factory.mktemp("dist"))}
+
+
+@pytest.fixture(scope="module")
+def root(made, tmp_path_factory):
+    """A folder in which all of them are unpacked."""
+    folder = tmp_path_factory.mktemp("root")
+    for file in made.values():
+        package.run("dpkg-deb", "--extract", file, folder, cwd=folder)
+    return folder / "usr"
+
+
+def depends(file):
+    return package.run("dpkg-deb", "--field", file, "Depends", cwd="/")
+
+
+def test_they_say_what_they_need(made):
+    assert set(made) == {"tessera", "tessera-mpi", "tessera-dev"}
+    for name in ("libgloo0", "libssl3", "libgomp1", "python3-numpy"):
+        assert name in depends(made["tessera"]), name
+    assert "openmpi" in depends(made["tessera-mpi"]) and "openmpi" not in depends(made["tessera"])
+    assert re.search(r"tessera \(= [0-9.]+\)", depends(made["tessera-dev"])) and "libgloo-dev" in depends(made["tessera-dev"])
+
+
+def test_no_file_is_in_two_of_them_or_names_the_clone(made, root):
+    files = [line.split()[-1] for file in made.values() for line in package.run("dpkg-deb", "--contents", file, cwd="/").splitlines()
+             if not line.startswith("d") and "->" not in line]
+    assert len(files) == len(set(files))
+    for path in root.rglob("*"):
+        if package.is_elf(path) and not path.suffix == ".o":
+            assert str(package.ROOT) not in "".join(package.needed(path)[1]), path
+
+
+def test_four_ranks_train(root, tmp_path):
+    modules = root / "lib" / "python3" / "dist-packages"
+    assert Path(package.run(sys.executable, "-c", "import tessera; print(tessera.__file__)", cwd=tmp_path,
+                            PYTHONPATH=modules).strip()).is_relative_to(modules)
+    package.check_training(root / "bin" / "tessera", sys.executable, tmp_path, PYTHONPATH=modules)
+
+
+def test_every_command_has_a_page_of_the_manual(root):
+    pages = {path.name for path in (root / "share" / "man" / "man1").iterdir()}
+    assert {"tessera.1.gz", "tessera-run.1.gz", "tessera-cluster-status.1.gz", "tessera-ckpt-ls.1.gz"} <= pages
+    text = gzip.decompress((root / "share" / "man" / "man1" / "tessera-run.1.gz").read_bytes()).decode()
+    assert ".SH SYNOPSIS" in text and "num_ranks" in text
+
+
+def test_shells_complete_commands_options_and_values(root, tmp_path):
+    file = root / "share" / "bash-completion" / "completions" / "tessera"
+
+    def completed(*words):
+        return package.run("bash", "-c", COMPLETE, "bash", file, "tessera", *words, cwd=tmp_path).split()
+
+    assert {"run", "plan", "cluster"} <= set(completed(""))
+    assert completed("cluster", "stat") == ["status"]
+    assert completed("run", "-n", "4", "--trans") == ["--transport"]
+    assert completed("run", "--transport", "g") == ["gloo"] == completed("run", "--transport", "=", "g")
+    assert completed("run", "./program", "--trans") == []  # it is the program's
+    assert completed("run", "--log_dir", "") == []  # names of files
+    zsh = (root / "share" / "zsh" / "vendor-completions" / "_tessera").read_text()
+    assert zsh.startswith("#compdef tessera\n") and zsh.endswith(file.read_text())
+    fish = (root / "share" / "fish" / "vendor_completions.d" / "tessera.fish").read_text()
+    assert "-l transport -x -a 'shm tls gloo mpi threads'" in fish
+
+
+def test_a_program_is_built_with_them(root, tmp_path):
+    text = (package.ROOT / "docs" / "program.md").read_text(encoding="utf-8")
+    (tmp_path / "CMakeLists.txt").write_text(re.search(r"```cmake\n(.*?)```", text, re.DOTALL)[1])
+    (tmp_path / "line.cc").write_text(re.search(r"```cpp\n(.*?)```", text, re.DOTALL)[1])
+    package.run("cmake", "-G", "Ninja", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={root}", cwd=tmp_path)
+    package.run("cmake", "--build", "build", cwd=tmp_path)
+    assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "-n", "2", "build/line", cwd=tmp_path)

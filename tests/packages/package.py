@@ -1,0 +1,44 @@
+"""Making packages, and a job of four ranks that uses one."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# What a user would not have set, or has set for another copy of the package.
+FOREIGN = ("TESSERA_", "OMPI_", "PMIX_", "RANK_", "MS_", "SLURM", "PYTHON")
+
+def run(*command, cwd, timeout=1800, **variables):
+    """What a command prints, which must succeed; it sees nothing of the packages that these tests run with."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, cwd=cwd,
+                          env=environment | {name: str(value) for name, value in variables.items()}, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def make(what, out):
+    """What `scripts/package WHAT` has put into the folder `out`."""
+    run(ROOT / "scripts" / "package", what, "--out", out, cwd=ROOT, timeout=3500)
+    return sorted(out.iterdir())
+
+
+def needed(file):
+    """The shared libraries that a program or library names, and the folders in which it seeks them."""
+    printed = run("readelf", "--dynamic", file, cwd=ROOT)
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", printed)), re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", printed)
+
+
+def check_training(tessera, python, folder, **variables):
+    """The readme's model learns on four ranks."""
+    model = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    (folder / "model.py").write_text(f"{model}print('ranks:', tessera.cluster.size())\n")
+    printed = run(tessera, "run", "-n", "4", python, "model.py", cwd=folder, **variables)
+    losses = [float(loss) for loss in re.findall(r"epoch \d+/5: loss ([0-9.]+)", printed)]
+    assert len(losses) == 5 and losses[-1] < losses[0] / 2, printed
+    assert printed.count("ranks: 4") == 4, printed
+
+
+def is_elf(path):
+    return path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF"
