@@ -16,6 +16,7 @@
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
+
 namespace tessera::python {
 namespace {
 
@@ -57,6 +58,13 @@ void end_failed(int code, void*) {
   if (code != 0) return;
   std::fflush(nullptr);
   _exit(EXIT_FAILURE);
+}
+
+// The same, where the script was left by an error of the environment.
+void end_as_usage(int code, void*) {
+  if (code != EXIT_FAILURE) return;
+  std::fflush(nullptr);
+  _exit(cluster::kExitUsage);
 }
 
 std::vector<TracedCall>& traced_calls() {
@@ -324,6 +332,8 @@ bool begin_anew_after(const std::exception& error) {
 }
 
 void fail_end() { on_exit(end_failed, nullptr); }
+
+void fail_as_usage() { on_exit(end_as_usage, nullptr); }
 
 void begin_child() { on_exit(end_child, nullptr); }
 
