@@ -16,7 +16,6 @@
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
-
 namespace tessera::python {
 namespace {
 
@@ -491,7 +490,7 @@ void Program::agree_on_values(const Parameters& parameters) {
   }
   world.all_reduce(&num_differing, 1, DType::kI64, comm::ReduceOp::kMax, "comparing the values of parameters");
   if (num_differing == 0 || session_->context().rank() != 0) return;
-  log_warning("the initial values of {} parameters differ between ranks: all take rank 0's", num_differing);
+  log_warning("the initial values of {} differ between ranks: all take rank 0's", plural(num_differing, "parameter"));
 }
 
 // Parameters are whole between two calls, so that is how the search is to take them: all ranks repeat their updates,

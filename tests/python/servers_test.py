@@ -235,7 +235,7 @@ def test_a_table_is_kept_by_servers(tmp_path):
                           cwd=tmp_path, env=environment(TESSERA_LOG_LEVEL="info"))
     out = done.stdout
     assert done.returncode == 0, done.stderr
-    assert "3 servers keep 1 parameters, 2 ranks train" in done.stderr
+    assert "3 servers keep 1 parameter, 2 ranks train" in done.stderr
     assert re.findall(r"\[4\] loss (\S+) of 3 servers", out) == straight
 
 
@@ -314,7 +314,7 @@ def test_who_marks_nothing_is_told_so(tmp_path):
     done = subprocess.run([TESSERA, "run", "-n", "1", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,
                           cwd=tmp_path, env=environment())
     assert done.returncode == 1
-    assert "1 ranks are to keep parameters, but no parameter is set_on_servers()" in done.stderr
+    assert "1 rank is to keep parameters, but no parameter is set_on_servers()" in done.stderr
 
 
 @pytest.mark.parametrize("servers", [1, 2])
