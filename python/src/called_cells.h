@@ -20,10 +20,22 @@ class ModelTraceScope {
   bool outer_;
 };
 
+// While it lives, the thread is in the construct() of that cell, which is written in Python.
+class CallerScope {
+ public:
+  explicit CallerScope(nb::handle cell);
+  ~CallerScope();
+  CallerScope(const CallerScope&) = delete;
+  CallerScope& operator=(const CallerScope&) = delete;
+};
+
 // Whether this thread traces for a model.
 bool is_traced_by_model();
 
 // The classes of the cells that this thread remembers, by their parameters' names.
 std::map<std::string, std::string>& unowned_cells();
+
+// Whether construct() of a cell that it, or one below it, is no part of has called that one.
+bool is_called_by_others(const nn::Cell& cell);
 
 }  // namespace tessera::python

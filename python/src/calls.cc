@@ -6,7 +6,10 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <functional>
 #include <list>
+#include <ranges>
 
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
@@ -17,7 +20,7 @@ namespace tessera::python {
 namespace {
 
 // Training steps, which differentiate what they have called, are among the outermost cells.
-constexpr int kRememberedDepth = 3;
+constexpr size_t kRememberedDepth = 3;
 
 // The inputs, where all are values.
 std::optional<std::vector<ir::Value>> values_of(const nb::args& args, const nb::kwargs& kwargs) {
@@ -37,10 +40,31 @@ void note_called(nb::handle self, const nn::Cell& cell) {
   }
 }
 
+bool is_below(const nn::Cell& above, const nn::Cell& cell) {
+  return std::ranges::any_of(above.children(),
+                             [&](const auto& child) { return child.second == &cell || is_below(*child.second, cell); });
+}
+
+// The cells written in Python whose construct() the thread is in.
+thread_local std::vector<nb::handle> callers;
+
+// Of cells that construct() calls though they are no part of its cell.
+constexpr const char* kCalledByOthers = "_is_called_by_others";
+
+// What was compiled of the caller depends on the mode of a cell that is no part of it, unless it is traced each time.
+void note_caller(nb::handle self, const nn::Cell& cell) {
+  if (callers.empty()) return;
+  const nb::handle caller = callers.back();
+  if (nb::borrow<nb::dict>(caller.attr("__dict__")).contains("_programs")) return;
+  if (is_below(nb::cast<const nn::Cell&>(caller), cell)) return;
+  nb::borrow<nb::dict>(self.attr("__dict__"))[kCalledByOthers] = true;
+}
+
 nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwargs& kwargs) {
   if (model_traces) note_called(self, cell);
+  note_caller(self, cell);
   if (auto* python_cell = dynamic_cast<PythonCell*>(&cell)) {
-    static thread_local int depth = 0;
+    static thread_local size_t depth = 0;
     struct Inside {
       Inside() { ++depth; }
       ~Inside() { --depth; }
@@ -49,6 +73,7 @@ nb::object trace_call(nb::handle self, nn::Cell& cell, const nb::args& args, con
     python_cell->note_traced();
     {
       const Inside inside;
+      const CallerScope caller(self);
       python_cell->enter(*current_graph(), [&] {
         const nb::tuple given = differentiable_arguments(self, args);
         result = with_own_gradient(self, given, construct_with(self, given, kwargs));
@@ -339,6 +364,23 @@ nb::object compiled_calls(nb::handle self, std::string& signature) {
   return own["_calls"];
 }
 
+// Tells the modes of the cell apart, and of what is below it where that has been told another one.
+std::string modes_of(const nn::Cell& cell) {
+  std::string modes = cell.settings().training ? "training" : "";
+  bool is_mixed = false;
+  const std::function<void(const nn::Cell&)> append = [&](const nn::Cell& above) {
+    for (const auto& [name, child] : above.children()) {
+      is_mixed = is_mixed || (child->has_settings() && child->settings().training != cell.settings().training);
+      modes += child->settings().training ? 't' : 'f';
+      append(*child);
+    }
+  };
+  const size_t own = modes.size();
+  append(cell);
+  if (!is_mixed) modes.resize(own);
+  return modes;
+}
+
 // Whether the object's repr() says all that construct() can see of it: no other object has it, and it never changes.
 bool is_constant(nb::handle object) {
   PyObject* const o = object.ptr();
@@ -385,7 +427,7 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   auto& cell = nb::cast<nn::Cell&>(self);
   if (current_graph() != nullptr) return trace_call(self, cell, args, kwargs);
   std::vector<Tensor> inputs;
-  std::string signature = cell.settings().training ? "training" : "";
+  std::string signature = modes_of(cell);
   // Types take the place of tensors.
   const auto note = [&](nb::handle object) -> nb::object {
     inputs.push_back(to_tensor(object));
@@ -489,6 +531,9 @@ nb::dict describe_call(nb::handle self, const nb::args& args) {
 
 }  // namespace
 
+CallerScope::CallerScope(nb::handle cell) { callers.push_back(cell); }
+CallerScope::~CallerScope() { callers.pop_back(); }
+
 ModelTraceScope::ModelTraceScope() : outer_(model_traces) { model_traces = model_traces || current_graph() == nullptr; }
 ModelTraceScope::~ModelTraceScope() { model_traces = outer_; }
 bool is_traced_by_model() { return model_traces; }
@@ -517,6 +562,12 @@ nb::object construct_with(nb::handle self, const nb::tuple& arguments, const nb:
 bool is_tensor_like(nb::handle object) {
   return nb::isinstance<Tensor>(object) || nb::isinstance<nn::Parameter>(object) ||
          (nb::hasattr(object, "__array__") && nb::hasattr(object, "dtype"));
+}
+
+bool is_called_by_others(const nn::Cell& cell) {
+  const nb::object object = nb::find(cell);
+  if (object.is_valid() && nb::borrow<nb::dict>(object.attr("__dict__")).contains(kCalledByOthers)) return true;
+  return std::ranges::any_of(cell.children(), [](const auto& child) { return is_called_by_others(*child.second); });
 }
 
 void note_change() { ++changes; }

@@ -268,6 +268,7 @@ nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   for (const auto& input : inputs) arguments.append(nb::cast(input));
   const nb::object self = nb::find(static_cast<nn::Cell&>(*this));
   const nb::tuple given(arguments);
+  const CallerScope caller(self);
   const nb::object result = with_own_gradient(self, given, construct_with(self, given, nb::kwargs()));
   if (nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result) || result.is_none()) {
     throw InvalidArgument("cell \"{}\" of class {}: construct() must return one value here, it returned {}{}", path(),
@@ -413,15 +414,25 @@ rows replicas share, too. Raises InvalidArgument where it, a cell above or one b
       [](nb::object self, bool mode) {
         auto& own = nb::cast<nn::Cell&>(self);
         auto settings = own.settings();
+        const bool is_change = !own.has_settings() || settings.training != mode;
         settings.training = mode;
         settings.seed = global_seed();
         own.apply_settings(settings);
+        if (is_change && is_called_by_others(own)) note_change();
         return self;
       },
       "mode"_a = true, "Whether the cell runs as in training: dropout, statistics of the batch.");
   cell.def("configure_as", &nn::Cell::configure_as, "other"_a,
            "Takes over what is set of a cell of the same structure, here and below: mode, strategies, precision, "
            "recomputation, stages.");
+  cell.def(
+      "_run_construct",
+      [](nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
+        nb::object result;
+        nb::cast<PythonCell&>(self).lend_settings([&] { result = self.attr("construct")(*args, **kwargs); });
+        return result;
+      },
+      "construct() as it stands, operator by operator; what it calls runs in this cell's mode where it was told none.");
   cell.def_prop_ro("training", [](const nn::Cell& self) { return self.settings().training; });
 }
 

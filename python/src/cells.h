@@ -17,6 +17,7 @@ class PythonCell : public nn::Cell {
   using nn::Cell::adopt;
   using nn::Cell::construct;
   using nn::Cell::enter;
+  using nn::Cell::lend_settings;
   // Takes what a sequence of parameters holds, each under its own name.
   void hold_all(const std::string& attribute, const OwnParameters& parameters);
   // Whether a parameter of that name is here by a sequence.

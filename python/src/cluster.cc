@@ -34,6 +34,8 @@ The end of the process does it by itself: an exception, and an exit code other t
       "_note_left", [](nb::handle traceback) { note_left(traceback); }, "traceback"_a.none(),
       "The script is left here, by an exception that nobody catches.");
   sub.def("_fail_end", &fail_end, "What the end of the process waited for has failed: its exit code is not 0.");
+  sub.def("_fail_as_usage", &fail_as_usage,
+          "The environment's variables make no sense: the exit code of the end says so.");
   sub.def("transport", [] { return joined_context().transport(); });
   sub.def(
       "_fix_ranks",

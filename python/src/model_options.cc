@@ -38,7 +38,7 @@ struct Form<bool> {
 int64_t to_bytes(nb::handle object, const char* what) {
   if (object.is_none()) return 0;
   if (nb::isinstance<nb::str>(object)) return parse_bytes(nb::cast<std::string>(object), what);
-  if (!PyIndex_Check(object.ptr())) {
+  if (is_bool(object) || !PyIndex_Check(object.ptr())) {
     throw nb::type_error(
         fmt::format("{} is a number of bytes, or a text such as \"300MiB\", got {}", what, text_of(object)).c_str());
   }
@@ -57,7 +57,6 @@ requires(std::is_same_v<T, int> || std::is_same_v<T, int64_t>) struct Form<T> {
         return true;
       }
     }
-    if (in_dict && PyBool_Check(value.ptr())) return false;
     return nb::try_cast(value, to, !in_dict) && to >= info.least && to <= info.most;
   }
 };
@@ -68,7 +67,7 @@ struct Form<double> {
   static constexpr const char* kWords = "a number of seconds above 0";
   static std::string shown(double value) { return value == 0 ? "None" : fmt::format("{}", value); }
   static bool read(nb::handle value, const OptionInfo&, bool, double& to) {
-    if (PyBool_Check(value.ptr()) || !is_number(value)) return false;
+    if (is_bool(value) || !is_number(value)) return false;
     to = nb::cast<double>(nb::float_(value));
     return to > 0;
   }

@@ -103,6 +103,7 @@ void bind_errors(nb::module_& m) {
   bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
   bind_error<IoError>(m, "IoError", PyExc_OSError);
   const auto invalid_argument = bind_error<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);
+  bind_error<UsageError>(m, "UsageError", invalid_argument);
   bind_error<checkpoint::NoUsableCheckpoint>(m, "NoUsableCheckpoint", invalid_argument);
   bind_error<mesh::StrategyError>(m, "StrategyError", nb::make_tuple(invalid_argument, nb::handle(PyExc_RuntimeError)));
 }

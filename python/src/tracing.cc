@@ -59,6 +59,13 @@ void end_failed(int code, void*) {
   _exit(EXIT_FAILURE);
 }
 
+// The same, where the script was left by an error of the environment.
+void end_as_usage(int code, void*) {
+  if (code != EXIT_FAILURE) return;
+  std::fflush(nullptr);
+  _exit(cluster::kExitUsage);
+}
+
 std::vector<TracedCall>& traced_calls() {
   static thread_local std::vector<TracedCall> calls;  // empty outside of a trace
   return calls;
@@ -325,6 +332,8 @@ bool begin_anew_after(const std::exception& error) {
 
 void fail_end() { on_exit(end_failed, nullptr); }
 
+void fail_as_usage() { on_exit(end_as_usage, nullptr); }
+
 void begin_child() { on_exit(end_child, nullptr); }
 
 Operation::Operation() : own_("operator"), graph_(traced != nullptr ? traced : &own_) {}
@@ -481,7 +490,7 @@ void Program::agree_on_values(const Parameters& parameters) {
   }
   world.all_reduce(&num_differing, 1, DType::kI64, comm::ReduceOp::kMax, "comparing the values of parameters");
   if (num_differing == 0 || session_->context().rank() != 0) return;
-  log_warning("the initial values of {} parameters differ between ranks: all take rank 0's", num_differing);
+  log_warning("the initial values of {} differ between ranks: all take rank 0's", plural(num_differing, "parameter"));
 }
 
 // Parameters are whole between two calls, so that is how the search is to take them: all ranks repeat their updates,

@@ -168,6 +168,8 @@ void note_left(nb::handle traceback);
 bool begin_anew_after(const std::exception& error);
 // The process, which is ending, and has left its job, fails: it ends with 1 where Python would say 0.
 void fail_end();
+// The process ends because of what its environment says: with cluster::kExitUsage where Python would say 1.
+void fail_as_usage();
 // In a child that fork() has just made: the process will end at once where it ends by exit(), without what its parent
 // has registered to be done then; unless it joins a job of its own.
 void begin_child();

@@ -11,6 +11,8 @@
 Names are those of the C++ classes: help(tessera.nn.Conv2d), help(tessera.ops.matmul). What does not fit raises
 InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError; a loss that is not finite NonFiniteLoss.
 """
+import sys
+
 from tessera._tessera import *
 from tessera._tessera import __version__  # noqa: F401
 from tessera import _callbacks, _copies, _indexing, _job, _numpy  # noqa: F401
@@ -21,8 +23,10 @@ import tessera.nn as nn
 import tessera.ops as ops
 from tessera.nn import Cell, Parameter  # noqa: F401
 from tessera._onnx import export_onnx  # noqa: F401
-from tessera._keywords import explain_modules
+from tessera._keywords import TESSERA_WORDS, explain_attributes, explain_modules, missing_from
 
 _callbacks.has_only_known_hooks(Callback, ("begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"))
 explain_modules([checkpoint, cluster, data, nn, ops])
-del explain_modules
+explain_attributes(Model, nn.Optimizer, Tensor, Parameter, Value)
+__getattr__ = missing_from(sys.modules[__name__], TESSERA_WORDS)
+del TESSERA_WORDS, explain_attributes, explain_modules, missing_from, sys

@@ -17,6 +17,8 @@ def _note_failure(kind, value, traceback):
     words = str(value)
     _failure, _failed_rank = f"{kind.__name__}: {words}" if words else kind.__name__, getattr(value, "failed_rank", None)
     _tessera.cluster._note_left(traceback)
+    if issubclass(kind, _tessera.UsageError):
+        _tessera.cluster._fail_as_usage()
     _previous_hook(kind, value, traceback)
     if cluster.is_initialized() and os.getpid() == _process:
         threading.Thread(target=_leave_late, daemon=True).start()

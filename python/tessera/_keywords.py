@@ -147,10 +147,41 @@ _CELL_WORDS = {
     "load_state_dict": "Model.load_parameters() and Model.load_checkpoint() read them; parameter.set_data() sets one",
     "modules": "children() gives the cells below", "named_modules": "children() gives the cells below by name",
     "named_children": "children() gives the cells below by name", "forward": "it is called construct() here",
-    "zero_grad": "gradients are values of a step, none is kept", "to": "to_float(dtype) says what is computed in",
+    "zero_grad": "gradients are values of a step, none is kept", "half": "to_float(\"float16\") says what is computed in",
+    "to": "to_float(dtype) says what is computed in, tessera.Model(..., device=\"cuda:0\") on what",
+    "cuda": "a network has no device: tessera.Model(..., device=\"cuda:0\") says on what it computes",
+    "cpu": "a network has no device: a Model computes on the CPU where it names no other device",
+    "fit": "a Model trains a network: tessera.Model(network, loss, optimizer).train(num_epochs, dataset)",
+    "compile": "a Model is given the loss and the optimizer: tessera.Model(network, loss, optimizer, metrics=[\"accuracy\"])",
+    "buffers": "parameters() has them, with requires_grad=False", "summary": "print(network) shows its cells and their parameters",
     "requires_grad_": "each parameter has requires_grad: for p in cell.parameters(): p.requires_grad = False",
     "register_parameter": "a tessera.Parameter becomes one by being an attribute", "add_module": "a Cell becomes one by being an attribute",
     "register_buffer": "a tessera.Parameter with requires_grad=False is one"}
+_GRADIENTS = "train_step() of a Model computes the loss and the gradients and updates; nn.value_and_grad() gives gradients inside of construct()"
+_DEVICE = "tessera.Model(..., device=\"cuda:0\") says on what a training computes"
+_WEIGHTS = "save_checkpoint(path) and load_checkpoint(path) write and read what training goes on from; load_parameters(path) reads the network's alone"
+_MODEL_WORDS = {
+    "fit": "train(num_epochs, dataset, callbacks) trains", "evaluate": "eval(dataset) measures", "forward": "predict(inputs) gives the network's result",
+    "compile": "the loss, the optimizer and the metrics are given where it is made: tessera.Model(network, loss, optimizer, metrics=[\"accuracy\"])",
+    "state_dict": f"names() and value(name) give the values; {_WEIGHTS}", "load_state_dict": f"set_value(name, value) sets one; {_WEIGHTS}",
+    "save": _WEIGHTS, "load": _WEIGHTS, "save_weights": _WEIGHTS, "load_weights": _WEIGHTS,
+    "parameters": "the network has them, network.parameters(); names() and value(name) give all values, the optimizer's, too",
+    "cuda": _DEVICE, "cpu": _DEVICE, "to": _DEVICE, "zero_grad": f"gradients are values of a step, none is kept; {_GRADIENTS}", "backward": _GRADIENTS,
+    "summary": "print(network) shows its cells and their parameters", "train_on_batch": "train_step(inputs, labels) trains on one batch"}
+_TENSOR_WORDS = {
+    "backward": f"a tensor does not know what it was made of; {_GRADIENTS}", "grad": f"gradients are values of a step, none is kept; {_GRADIENTS}",
+    "detach": "ops.stop_gradient(x) lets no gradient through; a tensor outside of construct() has none", "tolist": "numpy().tolist() gives numbers",
+    "cuda": _DEVICE, "cpu": _DEVICE, "to": f"astype(dtype) gives another type; {_DEVICE}", "device": _DEVICE, "permute": "transpose(axes) does it",
+    "unsqueeze": "expand_dims(axis) does it", "float": "astype(\"float32\") does it", "long": "astype(\"int64\") does it", "half": "astype(\"float16\") does it",
+    "requires_grad_": "a tessera.Parameter has requires_grad", "data": "numpy() gives the elements, set_data() sets them"}
+_OPTIMIZER_WORDS = {
+    "step": _GRADIENTS, "minimize": _GRADIENTS, "apply_gradients": "update() adds the update to what construct() computes",
+    "zero_grad": f"gradients are values of a step, none is kept; {_GRADIENTS}",
+    "state_dict": "its states are values of the Model: names() and value(name) give them, save_checkpoint() writes them",
+    "load_state_dict": "its states are values of the Model: load_checkpoint() reads them, set_value(name, value) sets one",
+    "param_groups": "model.set_value(\"learning_rate\", value) sets the rate of a model that has begun"}
+TESSERA_WORDS = {"tensor": "Tensor", "manual_seed": "set_seed", "optim": "nn, which has the optimizers", "save": "checkpoint.save", "load": "checkpoint.load",
+                 "utils": "data", "Module": "nn.Cell"}
 NN_WORDS = {"Linear": "Dense", "Module": "Cell", "ModuleList": "CellList", "Identity": "Sequential()",
              "BCEWithLogitsLoss": "a Cell of your own", "SequentialCell": "Sequential"}
 OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "mm": "matmul",
@@ -170,6 +201,25 @@ def attribute_hint(cls, name):
         return ""
     near = difflib.get_close_matches(name, [known for known in dir(cls) if not known.startswith("_")], 1, 0.75)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def explain_attributes(model, optimizer, *tensors):
+    """The AttributeErrors of objects of these classes say what another library's name of a thing is here."""
+    for classes, words in (((model, ), _MODEL_WORDS), ((optimizer, ), _OPTIMIZER_WORDS), (tensors, _TENSOR_WORDS)):
+        for cls in classes:
+            cls.__getattr__ = _missing_attribute(words)
+
+
+def _missing_attribute(words):
+    def missing(self, name):
+        text = f"'{type(self).__name__}' object has no attribute '{name}'"
+        if name in words:
+            text += f": {words[name]}"
+        elif not name.startswith("_"):
+            near = difflib.get_close_matches(name, [known for known in dir(type(self)) if not known.startswith("_")], 1, 0.75)
+            text += f"; did you mean '{near[0]}'?" if near else ""
+        raise AttributeError(text)
+    return missing
 
 
 def missing_from(module, words):

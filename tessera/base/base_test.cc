@@ -119,6 +119,13 @@ TEST(Strings, SecondsAreShownAlikeOnBothSidesOfZero) {
   EXPECT_EQ(format_seconds(-0.25), "-250.00 ms");
 }
 
+TEST(Plural, OfOneIsNone) {
+  EXPECT_EQ(plural(0, "rank"), "0 ranks");
+  EXPECT_EQ(plural(1, "rank"), "1 rank");
+  EXPECT_EQ(plural(2, "rank"), "2 ranks");
+  EXPECT_EQ(plural(2, "micro-batch"), "2 micro-batches");
+}
+
 TEST(Strings, ClosestFindsATypo) {
   EXPECT_EQ(closest("reduce_sim", {"reduce_sum", "relu"}), "reduce_sum");
   EXPECT_EQ(closest("xyz", {"reduce_sum", "relu"}), "");

@@ -32,4 +32,9 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+std::string plural(int64_t count, std::string_view noun) {
+  const char* const ending = count == 1 ? "" : noun.ends_with("batch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
+}
+
 }  // namespace tessera

@@ -448,12 +448,23 @@ void warn_if_alone_among_tasks() {
         tasks);
     return;
   }
-  const std::string size = read_text("PMI_SIZE");
-  if (size.empty() || size == "1" || read_text("PMI_RANK") != "0" || num_processes_from_environment() > 1) return;
-  log_warning(
-      "an mpiexec that Tessera does not know has started {} processes (PMI_SIZE), each of which is one rank "
-      "alone: start them by Open MPI's mpirun, by srun or by tessera run -n {}",
-      printable(size), printable(size));
+  if (num_processes_from_environment() > 1) return;
+  const auto are_several = [](const std::string& size) { return !size.empty() && size != "1"; };
+  if (const std::string size = read_text("PMI_SIZE"); are_several(size) && read_text("PMI_RANK") == "0") {
+    log_warning(
+        "an mpiexec that Tessera does not know has started {} processes (PMI_SIZE), each of which is one rank "
+        "alone: start them by Open MPI's mpirun, by srun or by tessera run -n {}",
+        printable(size), printable(size));
+    return;
+  }
+  const bool is_of_torch = !read_text("TORCHELASTIC_RUN_ID").empty() || !read_text("MASTER_ADDR").empty();
+  if (const std::string size = read_text("WORLD_SIZE"); is_of_torch && are_several(size) && read_text("RANK") == "0") {
+    log_warning(
+        "the environment says, as torchrun does, that this is one of {} processes (WORLD_SIZE), but Tessera does not "
+        "read that: each of them is one rank alone, and trains by itself; start them by tessera run -n {} PROGRAM, by "
+        "Open MPI's mpirun or by srun",
+        printable(size), printable(size));
+  }
 }
 
 std::string describe_other_launchers() {

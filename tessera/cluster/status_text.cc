@@ -129,8 +129,8 @@ double seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
 }  // namespace
 
 std::string status_text(const JobStatus& status, uint64_t generation) {
-  std::string text = fmt::format("{}: generation {}, {} of {} workers, up {:.0f} s", name_of(status.phase), generation,
-                                 status.num_workers - status.num_missing, status.num_workers,
+  std::string text = fmt::format("{}: generation {}, {} of {}, up {:.0f} s", name_of(status.phase), generation,
+                                 status.num_workers - status.num_missing, plural(status.num_workers, "worker"),
                                  seconds(static_cast<int64_t>(status.up_ms)));
   if (!status.reason.empty()) text += ": " + printable(status.reason);
   text += "\n";
@@ -162,13 +162,14 @@ std::string status_text(const JobStatus& status, uint64_t generation) {
   text += status.phase == JobPhase::kRunning ? waits_text(nodes) : behind_text(nodes);
   if (!waited_for.empty()) text += fmt::format("waited for: {}\n", fmt::join(waited_for, ", "));
   const size_t unknown = status.num_workers > nodes.size() ? status.num_workers - nodes.size() : 0;
-  if (unknown > 0) text += fmt::format("waited for: {} worker{} of no name yet\n", unknown, unknown == 1 ? "" : "s");
+  if (unknown > 0)
+    text += fmt::format("waited for: {} of no name yet\n", plural(static_cast<int64_t>(unknown), "worker"));
   return text;
 }
 
 std::string resize_text(const JobStatus& before, const JobStatus& after, int num_ranks, const std::string& address) {
   const auto wanted = static_cast<uint32_t>(num_ranks);
-  const auto ranks_of = [](uint32_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); };
+  const auto ranks_of = [](uint32_t count) { return plural(count, "rank"); };
   if (before.num_workers == wanted && after.phase == JobPhase::kRunning) {
     return fmt::format("asked for {}: the job has {} and goes on as it is\n", ranks_of(wanted), ranks_of(wanted));
   }

@@ -93,6 +93,15 @@ TEST(Status, NamesNoRankThatIsNotThere) {
   EXPECT_THAT(status_text(status_of(nodes), 1), HasSubstr("waits for rank 2000000000 in barrier #1"));
 }
 
+TEST(Status, OfOneWorkerIsInTheSingular) {
+  EXPECT_THAT(status_text(status_of({node(0, 3)}), 1),
+              testing::StartsWith("running: generation 1, 1 of 1 worker, up 60 s\n"));
+  JobStatus waiting;
+  waiting.num_workers = waiting.num_missing = 1;
+  EXPECT_EQ(status_text(waiting, 0),
+            "waiting: generation 0, 0 of 1 worker, up 0 s\nwaited for: 1 worker of no name yet\n");
+}
+
 // Ranks that have begun anew have made no step yet: the one that they wait for has made more.
 TEST(Status, NamesTheRankThatHangsInAGenerationThatHasEnded) {
   std::vector<NodeStatus> nodes = {node(0, 0), node(1, 4), node(2, 0)};

@@ -46,8 +46,8 @@ class Source {
   virtual std::string sample_name(const SampleRef& sample) const;
   // What it is, for messages and for the data set's text form: "cifar10 train".
   virtual std::string to_string() const = 0;
-  // Of the samples that lie in memory, or of some of them where they are many: equal for equal samples in one order. 0
-  // where samples are read.
+  // Of the samples that lie in memory, or of some of them where they are many, of labels or names of files: equal for
+  // equal samples in one order. 0 where samples are known only by reading them.
   virtual uint64_t content_hash() const { return 0; }
 };
 

@@ -7,6 +7,12 @@
 #include "tessera/base/strings.h"
 
 namespace tessera::nn {
+namespace {
+
+// The innermost cell whose construct() the thread is in.
+thread_local const Cell* constructing = nullptr;
+
+}  // namespace
 
 std::string Parameter::full_name() const {
   if (!given_name.empty()) return given_name;
@@ -44,6 +50,21 @@ Cell::~Cell() {
   }
 }
 
+void Cell::lend_settings(const std::function<void()>& construct) {
+  struct Restore {
+    Cell* cell;
+    const Settings* callers;
+    const Cell* caller;
+    ~Restore() {
+      cell->callers_ = callers;
+      constructing = caller;
+    }
+  } const restore{this, callers_, constructing};
+  callers_ = constructing == nullptr ? &settings_ : &constructing->settings();
+  constructing = this;
+  construct();
+}
+
 void Cell::enter(ir::Graph& graph, const std::function<void()>& construct) {
   ir::Graph* const outer = graph_;
   graph_ = &graph;
@@ -59,7 +80,7 @@ void Cell::enter(ir::Graph& graph, const std::function<void()>& construct) {
   std::optional<ir::RecomputeScope> block;
   if (recompute_) block.emplace(graph, recompute_->mp_comm_recompute, recompute_->parallel_optimizer_comm_recompute);
   const ir::NodeId first = graph.num_nodes();
-  construct();
+  lend_settings(construct);
   if (!strategies_.empty() || !optional_strategies_.empty()) apply_strategies(graph, first);
   if (compute_dtype_) apply_compute_dtype(graph, first);
 }
@@ -86,7 +107,7 @@ void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
 }
 
 void Cell::configure_as(const Cell& other) {
-  apply_settings(other.settings_);
+  if (other.is_told_) apply_settings(other.settings_);
   strategies_ = other.strategies_;
   optional_strategies_ = other.optional_strategies_;
   compute_dtype_ = other.compute_dtype_;
@@ -261,8 +282,15 @@ std::string Cell::path() const {
   return above.empty() ? name_ : above + "." + name_;
 }
 
+const Settings& Cell::settings() const {
+  if (is_told_) return settings_;
+  if (callers_ != nullptr) return *callers_;
+  return constructing == nullptr ? settings_ : constructing->settings();
+}
+
 void Cell::apply_settings(const Settings& settings) {
   settings_ = settings;
+  is_told_ = true;
   for (const auto& [name, cell] : children_) cell->apply_settings(settings);
 }
 

@@ -121,7 +121,11 @@ class Cell {
   // this cell on: "teacher." and "conv.weight" make "teacher.conv.weight". So two networks of one kind have names of
   // their own. name_parameters() takes it back.
   void prefix_parameters(const std::string& prefix, bool recurse = true);
-  const Settings& settings() const { return settings_; }
+  // What it was told, or a cell above it. One that was told nothing, such as a cell that is part of no other, has
+  // inside construct() the settings of the cell whose construct() that is.
+  const Settings& settings() const;
+  // Whether it was told any.
+  bool has_settings() const { return is_told_; }
   // Sets the settings here and below; cells whose parameters depend on them override it and call this.
   virtual void apply_settings(const Settings& settings);
 
@@ -151,7 +155,9 @@ class Cell {
   void hold(const std::string& name, std::shared_ptr<Parameter> parameter);
   // Gives up the parameter or child of that name, if there is one.
   void release(const std::string& name);
-  // Runs `construct` as this cell's: its parameters can be read, nodes come from its path and take its strategies.
+  // Runs `construct` as this cell's, without a graph: cells that were told no settings have those of this one.
+  void lend_settings(const std::function<void()>& construct);
+  // The same, and its parameters can be read, nodes come from its path and take its strategies.
   void enter(ir::Graph& graph, const std::function<void()>& construct);
   // It is for operators that construct() adds in some settings only.
   void shard_if_added(const std::string& op, const mesh::Strategy& strategy) { optional_strategies_[op] = strategy; }
@@ -175,6 +181,8 @@ class Cell {
   std::map<std::string, mesh::Strategy> optional_strategies_;  // those it adds in some settings only
   std::optional<DType> compute_dtype_;
   Settings settings_;
+  bool is_told_ = false;               // apply_settings() was called
+  const Settings* callers_ = nullptr;  // inside its construct(): of the cell whose construct() calls it
   std::optional<RecomputeOptions> recompute_;
   int stage_ = -1;
   int segment_ = 0;

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/layers/activation.h"
+#include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/ops/functions/elementwise_functions.h"
@@ -132,6 +133,70 @@ TEST(Cell, SettingsReachEveryCellBelow) {
   net.apply_settings({.training = true, .seed = 7});
   EXPECT_TRUE(net.rest[0].settings().training);
   EXPECT_EQ(net.inner.up.settings().seed, 7u);
+}
+
+// Calls a cell that is no part of it.
+struct Caller : Cell {
+  explicit Caller(Cell& called) : called(called) {}
+  Value construct(Value x) override {
+    const Value result = called(x);
+    seen = called.settings();
+    return result;
+  }
+  Cell& called;
+  Settings seen;
+};
+
+TEST(Cell, ThatIsPartOfNoOtherHasTheSettingsOfItsCaller) {
+  Sequential block;  // as one in a list: its parts have its settings
+  block.append<Dropout>(0.5);
+  Caller middle(block);
+  Caller net(middle);
+  for (const bool training : {true, false, true}) {
+    net.apply_settings({.training = training, .seed = 7});
+    const auto graph = trace(net, {DType::kF32, {3, 4}});
+    ASSERT_EQ(ops_of(graph).size(), training ? 1U : 0U);
+    EXPECT_EQ(net.seen, net.settings());
+    if (training) {
+      EXPECT_EQ(graph.node(0).attributes.get_int("seed"), 7);
+    }
+  }
+  EXPECT_FALSE(block.has_settings());
+  EXPECT_EQ(block.settings(), Settings{}) << "outside of the call";
+  EXPECT_TRUE(ops_of(trace(block, {DType::kF32, {3, 4}})).empty()) << "it was told nothing";
+}
+
+TEST(Cell, ThatWasToldSettingsKeepsThemWhoeverCallsIt) {
+  Dropout drop(0.5);
+  Caller net(drop);
+  net.apply_settings({.training = true});
+  drop.apply_settings({});
+  EXPECT_TRUE(ops_of(trace(net, {DType::kF32, {3, 4}})).empty());
+  net.apply_settings({});
+  drop.apply_settings({.training = true});
+  EXPECT_THAT(ops_of(trace(net, {DType::kF32, {3, 4}})), ElementsAre("dropout"));
+}
+
+TEST(Cell, SettingsOfACallerThatFailsHoldNoLonger) {
+  struct Fails : Cell {
+    Value construct(Value) override { throw InvalidArgument("on purpose"); }
+  };
+  Fails fails;
+  Caller net(fails);
+  net.apply_settings({.training = true});
+  EXPECT_THROW(trace(net, {DType::kF32, {3, 4}}), InvalidArgument);
+  Dropout drop(0.5);
+  EXPECT_FALSE(drop.settings().training);
+  EXPECT_FALSE(fails.settings().training);
+}
+
+TEST(Cell, TakesOverSettingsOnlyOfACellThatHasSome) {
+  Dropout drop(0.5), copy(0.5);
+  copy.configure_as(drop);
+  EXPECT_FALSE(copy.has_settings());
+  drop.apply_settings({.training = true});
+  copy.configure_as(drop);
+  EXPECT_TRUE(copy.settings().training);
 }
 
 TEST(Cell, ParametersBecomeF64ExceptWholeNumbers) {

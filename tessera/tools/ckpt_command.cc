@@ -232,7 +232,8 @@ void add_transform(CLI::App& ckpt) {
         checkpoint::transform_checkpoints(FileSystem::local(), from, to, prefix, src_strategy, dst_strategy, options);
     if (json) return print(report_json(report));
     say_what_was_read(report.sources);
-    print(fmt::format("{}: {} checkpoints, {} written{}\n", to, report.files.size(), format_bytes(report.num_bytes),
+    print(fmt::format("{}: {}, {} written{}\n", to, plural(std::ssize(report.files), "checkpoint"),
+                      format_bytes(report.num_bytes),
                       report.files_kept > 0 ? fmt::format(", {} were there already", report.files_kept) : ""));
   });
 }
@@ -252,7 +253,7 @@ void add_merge_strategies(CLI::App& ckpt) {
     checkpoint::merge_pipeline_strategys(FileSystem::local(), directory, file);
     const auto num_parameters = checkpoint::build_searched_strategy(FileSystem::local(), file).size();
     print(json ? nlohmann::ordered_json{{"file", file}, {"num_parameters", num_parameters}}.dump(1) + "\n"
-               : fmt::format("{}: {} parameters\n", file, num_parameters));
+               : fmt::format("{}: {}\n", file, plural(static_cast<int64_t>(num_parameters), "parameter")));
   });
 }
 

@@ -74,9 +74,9 @@ SolveText solve_text(const SolveCommand& command) {
     if (problem.usage_limit != solver::kNoLimit) json["usage_limit"] = problem.usage_limit;
     return {json.dump() + "\n", solved};
   }
-  auto text =
-      fmt::format("{}: {} nodes, {} edges: {} after {} rounds, {:.1f} s\n", problem.name, problem.nodes.size(),
-                  problem.edges.size(), to_string(solution.status), solution.rounds, reading + solution.seconds);
+  auto text = fmt::format("{}: {}, {}: {} after {}, {:.1f} s\n", problem.name,
+                          plural(std::ssize(problem.nodes), "node"), plural(std::ssize(problem.edges), "edge"),
+                          to_string(solution.status), plural(solution.rounds, "round"), reading + solution.seconds);
   if (solved) {
     text +=
         fmt::format("cost {:.12g}, bound {:.12g}, gap {:.3f} %\n", solution.cost, solution.bound, 100 * solution.gap());

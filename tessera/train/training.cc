@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
@@ -189,7 +190,8 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   const TrainingProgress& progress = t_.progress_;
   epochs_done_ = progress.epochs_done();
   if (epochs_done_ >= num_epochs) {
-    log_warning("train: {} epochs are done already, {} were asked for", epochs_done_, num_epochs);
+    log_warning("train: {} {} done already, {} {} asked for", plural(epochs_done_, "epoch"),
+                epochs_done_ == 1 ? "is" : "are", num_epochs, num_epochs == 1 ? "was" : "were");
     return false;
   }
   const int64_t num_left = num_epochs - epochs_done_;

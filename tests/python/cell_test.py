@@ -355,6 +355,104 @@ def test_dropout_draws_anew_in_every_call_and_rests_in_evaluation():
     assert set(np.unique(first)) == {0, 2} and (first != second).any()
 
 
+class InList(nn.Cell):
+    def __init__(self, drop):
+        super().__init__()
+        self.drops = [drop]
+
+    def construct(self, x):
+        return self.drops[0](x)
+
+
+class InConstruct(nn.Cell):
+    def construct(self, x):
+        return nn.Dropout(0.5)(x)
+
+
+DROP = nn.Dropout(0.5)
+
+
+class Global(nn.Cell):
+    def construct(self, x):
+        return DROP(x)
+
+
+class Block(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def construct(self, x):
+        return self.drop(x) if self.training else x
+
+
+@pytest.mark.parametrize("make", [lambda: InList(nn.Dropout(0.5)), lambda: InList(Block()), lambda: InList(nn.Sequential(nn.Dropout(0.5))), InConstruct, Global])
+def test_a_cell_that_is_part_of_none_trains_as_the_one_that_calls_it(make):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.head, self.drops = nn.Dense(200, 200, weight_init="zeros", has_bias=False), make()
+
+        def construct(self, x):
+            return self.drops(x) + self.head(x)
+
+    x = np.ones((2, 200), np.float32)
+    net = Net()
+    np.testing.assert_array_equal(net(x).numpy(), x)
+    assert set(np.unique(net.set_train()(x).numpy())) == {0, 2}
+    np.testing.assert_array_equal(net.set_train(False)(x).numpy(), x)
+    model = tessera.Model(net, nn.MSELoss(), nn.SGD(0.0), metrics=["loss"])
+    rows = tessera.data.tensors({"x": x, "label": x}).batch(2)
+    assert model.train_step(x, x) == pytest.approx(1, abs=1e-6)  # each element is 0 or 2
+    assert model.eval(rows)["loss"] == 0
+    np.testing.assert_array_equal(model.predict(x).numpy(), x)
+
+
+def test_a_cell_that_is_part_of_none_keeps_the_mode_that_it_was_told():
+    x = np.ones((2, 200), np.float32)
+    drop = nn.Dropout(0.5)
+    net = InList(drop).set_train()
+    assert set(np.unique(net(x).numpy())) == {0, 2}
+    np.testing.assert_array_equal((drop.set_train(False), net)[1](x).numpy(), x)
+    assert set(np.unique((drop.set_train(), net.set_train(False))[1](x).numpy())) == {0, 2}
+    np.testing.assert_array_equal((drop.set_train(False), net.set_train())[1](x).numpy(), x)
+
+
+def test_a_model_sees_the_mode_of_a_cell_that_is_part_of_none_change():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.head, self.drops = nn.Dense(200, 200, weight_init="zeros", has_bias=False), [nn.Dropout(0.5)]
+
+        def construct(self, x):
+            return self.drops[0](x) + self.head(x)
+
+    x, net = np.ones((2, 200), np.float32), Net()
+    model = tessera.Model(net, nn.MSELoss(), nn.SGD(0.0))
+    assert model.train_step(x, x) == pytest.approx(1, abs=1e-6)
+    net.drops[0].set_train(False)
+    assert model.train_step(x, x) == 0
+    net.drops[0].set_train()
+    assert model.train_step(x, x) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_part_that_is_told_another_mode_is_compiled_anew():
+    class Two(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Block(), Block()
+
+        def construct(self, x):
+            return self.first(x) + 10 * self.second(x)
+
+    net, x = Two().set_train(), np.ones(400, np.float32)
+    assert set(np.unique(net(x).numpy())) == {0, 2, 20, 22}
+    net.first.set_train(False)
+    assert set(np.unique(net(x).numpy())) == {1, 21}
+    net.second.set_train(False)
+    np.testing.assert_array_equal(net(x).numpy(), 11 * x)
+
+
 def test_initializers_are_a_function_of_seed_and_name():
     first, again = Mlp(), Mlp()
     np.testing.assert_array_equal(first.up.weight.numpy(), again.up.weight.numpy())

@@ -174,6 +174,7 @@ REFUSED = {
         (launched(TABLE, RANK_ID="3"), RuntimeError, "RANK_ID 3 is not in"),
         (launched("{wrong", RANK_ID="0"), RuntimeError, "is no rank table"),
         (launched("{}", RANK_ID="0"), RuntimeError, "is no rank table"),
+        (launched(MS_WORKER_NUM="8"), RuntimeError, "The MS_WORKER_NUM is 8, but MS_ROLE is not set: .* tessera run -n 8"),
         (launched(MS_ROLE="MS_WORKER"), RuntimeError, "The MS_WORKER_NUM should not be null"),
         (launched(MS_ROLE="MS_WORKER", MS_WORKER_NUM="8", MS_SCHED_PORT="6667"), RuntimeError, "The MS_SCHED_HOST should not be null"),
         (launched(MS_ROLE="MS_WORKER", MS_WORKER_NUM="8", MS_SCHED_PORT="66670"), RuntimeError, "The MS_SCHED_PORT must be a number from 1 to 65535"),

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import tessera
 
 BUILD = Path(os.environ["TESSERA_BUILD"])
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -88,6 +89,26 @@ def run(command, transport="", **environment):
     assert time.monotonic() - start < 25, done.stderr
     assert not re.search("Segmentation|Process received signal|terminate called|Aborted", done.stderr), done.stderr
     return done
+
+
+@pytest.mark.parametrize("name", ["tessera", "mindspore"])
+@pytest.mark.parametrize("variables", [{"TESSERA_TIMEOUT_MS": "0"}, {"TESSERA_RANK": "5", "TESSERA_SIZE": "2"}, {"TESSERA_LOG_LEVEL": "verbose"}])
+def test_a_variable_that_makes_no_sense_has_exit_code_2(tmp_path, name, variables):
+    done = run([sys.executable, write(tmp_path, name, "sys.exit")], **variables)
+    assert done.returncode == 2, done.stderr
+    assert "UsageError" in done.stderr and list(variables)[0] in done.stderr
+
+
+def test_the_launcher_ends_with_the_code_of_ranks_whose_variables_make_no_sense(tmp_path):
+    (tmp_path / "script.py").write_text("import os\nos.environ['TESSERA_NUM_THREADS'] = 'many'\nimport tessera\ntessera.cluster.init()\n")
+    done = run([*TESSERA_RUN, "-n", 2, sys.executable, tmp_path / "script.py"])
+    assert done.returncode == 2, done.stderr
+
+
+def test_what_a_script_says_wrongly_has_exit_code_1(tmp_path):
+    (tmp_path / "script.py").write_text("import tessera\ntessera.nn.Dropout(2.0)\n")
+    done = run([sys.executable, tmp_path / "script.py"])
+    assert done.returncode == 1 and "InvalidArgument" in done.stderr and issubclass(tessera.UsageError, tessera.InvalidArgument)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -685,6 +685,29 @@ def test_the_share_that_dropout_drops_may_be_set_later(name, value):
         setattr(drop, name, 1.5)
 
 
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize("is_set_later", [False, True])
+def test_a_dropout_in_a_list_drops_where_the_network_trains(mode, is_set_later):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.drops = [nn.Dropout(p=0.5), nn.Dropout1d(0.5)]
+            if is_set_later:
+                self.drops[0].p = 0.75
+
+        def construct(self, x):
+            return self.drops[0](x) + 10 * self.drops[1](x)
+
+    context.set_context(mode=mode)
+    net, x = Net(), Tensor(np.ones((2, 400, 3), np.float32))
+    assert (net(x).asnumpy() == 11).all()
+    kept = 4 if is_set_later else 2
+    assert set(np.unique(net.set_train()(x).asnumpy())) == {0, kept, 20, 20 + kept}
+    assert (net.set_train(False)(x).asnumpy() == 11).all()
+    net.drops[0].set_train()
+    assert set(np.unique(net(x).asnumpy())) == {10, 10 + kept}
+
+
 def test_a_cell_takes_anything_as_auto_prefix():
     class Generator(nn.Cell):
         def __init__(self):

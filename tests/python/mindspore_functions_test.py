@@ -95,7 +95,7 @@ def test_a_function_as_training_step_is_spread_over_the_ranks(tmp_path, jit, mod
 def test_ranks_that_start_from_different_values_take_those_of_rank_0(tmp_path):
     alone, _ = said(tmp_path, STEPS, 1, MODE="stand_alone", FULL=True, JIT=True, DIFFERENT=0)
     spread, err = said(tmp_path, STEPS, 2, MODE="semi_auto_parallel", FULL=False, JIT=True, DIFFERENT=1)
-    assert "initial values of 1 parameters differ between ranks: all take rank 0's" in err
+    assert "initial values of 1 parameter differ between ranks: all take rank 0's" in err
     sums = [words for words in spread if len(words) == 3]
     assert len(sums) == 2 and all(float(a) == pytest.approx(float(b), rel=1e-4) for words in sums for a, b in zip(alone[4], words))
 

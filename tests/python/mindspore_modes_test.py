@@ -157,6 +157,24 @@ def test_batch_statistics_are_the_ranks_own_in_data_parallel_and_all_rows_else(t
         np.testing.assert_allclose(np.unique(own) if mode == "auto_parallel" else own.ravel()[rank if own.size > 1 else 0], 0.1 * rows.mean(), rtol=1e-5)
 
 
+FORGOTTEN = """
+context.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, full_batch=FULL)
+net = nn.Dense(4, 1)
+data = ms.dataset.NumpySlicesDataset({"x": x, "y": x[:, :1].copy()}, shuffle=False).batch(4)
+model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01))
+for _ in range(2):
+    model.train(1, data, dataset_sink_mode=False)
+show(net.weight.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_ranks_that_train_on_the_same_rows_say_once_what_to_write(tmp_path, full):
+    _, said = on_ranks(tmp_path, FORGOTTEN.replace("FULL", str(full)))
+    assert said.count("each of the 2 ranks trains on the same rows") == (not full), said
+    assert full or "num_shards=2 and shard_id" in said and "full_batch" in said
+
+
 DIFFERENT = """
 context.set_auto_parallel_context(parallel_mode=MODE, parameter_broadcast=BROADCAST)
 net = nn.Dense(4, 1, weight_init=Tensor(np.full((1, 4), 1.0 + rank, np.float32)), has_bias=False)

@@ -156,7 +156,7 @@ def test_a_rank_that_leaves_as_planned_ends_without_a_traceback(tmp_path):
         left = leaves.communicate(timeout=60)[0]
         said += stays.communicate(timeout=120)[0]
         assert (leaves.returncode, stays.returncode, scheduler.wait(timeout=60)) == (1, 0, 0), said + left
-        assert "tessera run: the job goes on without rank 1: the job is resized from 2 to 1 ranks" in left
+        assert "tessera run: the job goes on without rank 1: the job is resized from 2 to 1 rank" in left
         for word in ("Traceback", "Error", "error", "failed", "why:"):
             assert word not in said + left, said + left
     finally:

@@ -20,8 +20,10 @@ from mindspore.common.initializer import Normal
 from mindspore.communication import get_group_size, get_rank, init
 from mindspore.train.callback import LossMonitor
 
-servers = sys.argv[1:] == ["servers"]
+servers = sys.argv[1:2] == ["servers"]
 context.set_context(mode=context.GRAPH_MODE, device_target="CPU")
+if len(sys.argv) > 2:
+    context.set_auto_parallel_context(parallel_mode=sys.argv[2], gradients_mean=True)
 if servers:
     context.set_ps_context(enable_ps=True)
     init()
@@ -165,12 +167,13 @@ def free_port():
 
 
 # As the tutorial on parameter servers starts them: a process each, told by variables who it is.
-@pytest.mark.parametrize("servers, workers", [(1, 1), (2, 2)])
-def test_a_scheduler_servers_and_workers_train_lenet(lenet, servers, workers):
+# A data set that is not sharded is the whole batches of all, whether the script says data_parallel or not.
+@pytest.mark.parametrize("servers, workers, mode", [(1, 1, []), (2, 2, []), (1, 2, ["data_parallel"])])
+def test_a_scheduler_servers_and_workers_train_lenet(lenet, servers, workers, mode):
     folder, straight = lenet
     common = {"MS_SERVER_NUM": servers, "MS_WORKER_NUM": workers, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port()}
     roles = ["MS_SCHED"] + servers * ["MS_PSERVER"] + workers * ["MS_WORKER"]
-    processes = [subprocess.Popen([sys.executable, "train.py", "servers"], cwd=folder, env=environment(MS_ROLE=role, **common), text=True,
+    processes = [subprocess.Popen([sys.executable, "train.py", "servers", *mode], cwd=folder, env=environment(MS_ROLE=role, **common), text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE) for role in roles]
     outs = [process.communicate(timeout=240) for process in processes]
     assert [process.returncode for process in processes] == len(roles) * [0], outs
@@ -232,7 +235,7 @@ def test_a_table_is_kept_by_servers(tmp_path):
                           cwd=tmp_path, env=environment(TESSERA_LOG_LEVEL="info"))
     out = done.stdout
     assert done.returncode == 0, done.stderr
-    assert "3 servers keep 1 parameters, 2 ranks train" in done.stderr
+    assert "3 servers keep 1 parameter, 2 ranks train" in done.stderr
     assert re.findall(r"\[4\] loss (\S+) of 3 servers", out) == straight
 
 
@@ -311,7 +314,7 @@ def test_who_marks_nothing_is_told_so(tmp_path):
     done = subprocess.run([TESSERA, "run", "-n", "1", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,
                           cwd=tmp_path, env=environment())
     assert done.returncode == 1
-    assert "1 ranks are to keep parameters, but no parameter is set_on_servers()" in done.stderr
+    assert "1 rank is to keep parameters, but no parameter is set_on_servers()" in done.stderr
 
 
 @pytest.mark.parametrize("servers", [1, 2])

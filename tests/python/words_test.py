@@ -29,6 +29,32 @@ def test_words_of_other_libraries_lead_to_those_here(use, words):
         use()
 
 
+def model():
+    return tessera.Model(nn.Dense(2, 1), nn.MSELoss(), nn.Momentum(0.1))
+
+
+class Traced(nn.Cell):
+    def construct(self, x):
+        return x.backward()
+
+
+@pytest.mark.parametrize("use, words", [
+    (lambda: model().fit(1), r"^'Model' object has no attribute 'fit': train\(num_epochs"), (lambda: model().compile(), r"loss.*metrics=\["),
+    (lambda: model().state_dict(), r"names\(\) and value\(name\).*save_checkpoint"), (lambda: model().load_state_dict({}), r"set_value.*load_checkpoint"),
+    (lambda: model().parameters(), r"network.parameters\(\)"), (lambda: model().cuda(), r'device="cuda:0"'), (lambda: model().to("cuda"), r'device="cuda:0"'),
+    (lambda: model().evaluate(), r"eval\(dataset\)"), (lambda: model().zero_grad(), r"train_step\(\)"), (lambda: model().trian, "did you mean 'train'"),
+    (lambda: nn.Dense(2, 1).cuda(), r'no device: tessera.Model\(..., device="cuda:0"\)'), (lambda: Net().fit(), r"tessera.Model\(network, loss, optimizer\).train"),
+    (lambda: nn.Momentum(0.1).zero_grad(), "gradients are values of a step"), (lambda: nn.Adam(0.1).step(), r"train_step\(\)"),
+    (lambda: tessera.Tensor([1.0]).backward(), r"^'Tensor' object has no attribute 'backward': .*nn.value_and_grad"),
+    (lambda: tessera.Parameter([1.0]).grad, r"^'Parameter' object has no attribute 'grad': .*nn.value_and_grad"),
+    (lambda: Traced()(np.ones(2, np.float32)), r"^'Value' object has no attribute 'backward'"), (lambda: tessera.Tensor([1.0]).numpyy, "did you mean 'numpy'"),
+    (lambda: tessera.Tensor([1.0]).to("cuda"), r"astype\(dtype\).*device="), (lambda: tessera.manual_seed(1), "did you mean set_seed"),
+    (lambda: tessera.Tensr, "did you mean Tensor"), (lambda: tessera._nothing, "'_nothing'$"), (lambda: model()._nothing, "'_nothing'$")])
+def test_what_people_try_from_other_libraries_is_answered_with_what_to_use(use, words):
+    with pytest.raises(AttributeError, match=words):
+        use()
+
+
 @pytest.mark.parametrize("call, words", [
     (lambda: nn.Embedding(4, 2, padding_idx=0), "'padding_idx': a row of zeros.*it takes"), (lambda: nn.Adam(betas=(0.9, 0.99)), "beta1 and beta2"),
     (lambda: ops.all_reduce(1, op="sum"), "did you mean 'reduction'"), (lambda: nn.Dense(1, 1, bias=False), "did you mean 'has_bias'")])

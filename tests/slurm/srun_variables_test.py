@@ -166,6 +166,22 @@ class Tasks(unittest.TestCase):
         self.refused(self.variables([1, 1], PMI_SIZE="8"), "has started 8 processes (PMI_SIZE) in a step of srun that has 2 tasks", code=2)
         self.assertEqual(len(lines_of(self.meet(self.variables([2], PMI_SIZE="2", PMI_RANK=lambda rank, _: rank), RANK, "script"), "of 2")), 2)
 
+    def test_processes_of_torchrun_say_so(self):
+        for launcher in ({"TORCHELASTIC_RUN_ID": "none"}, {"MASTER_ADDR": "127.0.0.1"}):
+            with self.subTest(**launcher):
+                ended = self.run_tasks([launcher | {"WORLD_SIZE": "2", "RANK": str(rank)} for rank in range(2)], RANK, "script")
+                self.assertEqual([code for code, _ in ended], [0, 0], ended)
+                self.assertEqual([out.count("one of 2 processes (WORLD_SIZE), but Tessera does not read that") for _, out in ended], [1, 0], ended)
+                self.assertIn("tessera run -n 2 PROGRAM", ended[0][1])
+
+    def test_variables_of_torchrun_that_start_nothing_are_not_spoken_of(self):
+        several = {"WORLD_SIZE": "2", "RANK": "0"}
+        for variables in (several, {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "1", "RANK": "0"}):
+            with self.subTest(**variables):
+                self.assertNotIn("WORLD_SIZE", self.run_tasks([variables], RANK, "script")[0][1])
+        tasks = self.variables([2], TORCHELASTIC_RUN_ID="none", WORLD_SIZE="2", RANK=lambda rank, _: rank)
+        self.assertNotIn("WORLD_SIZE", self.meet(tasks, RANK, "script"))
+
     def test_launchers_that_each_start_a_job_say_so_once(self):
         for starter, tasks in (("srun", self.variables([2])), ("mpirun", [{"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": str(rank)} for rank in range(2)])):
             with self.subTest(starter=starter):

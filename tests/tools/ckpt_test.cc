@@ -126,7 +126,7 @@ TEST_F(CkptCommand, TakesAllFilesOfRanksThatSavedTogether) {
   EXPECT_EQ(json["num_equal"], 3);
   EXPECT_THAT(output("export d/CKP-1_4.ckpt net.safetensors"), HasSubstr("net.safetensors: 3 tensors"));
   EXPECT_THAT(output("diff net.safetensors whole.ckpt"), HasSubstr("\n3 equal, 0 different\n"));
-  EXPECT_THAT(output("transform d/CKP-1_4.ckpt dst"), HasSubstr("dst: 1 checkpoints"));
+  EXPECT_THAT(output("transform d/CKP-1_4.ckpt dst"), HasSubstr("dst: 1 checkpoint,"));
   EXPECT_THAT(output("diff dst whole.ckpt"), HasSubstr("3 equal (3 by their hashes), 0 different"));
   int64_t bytes = 0;
   for (const char* suffix : {"", ".rank_1", ".rank_2"}) bytes += files.size_bytes(path + suffix);
@@ -136,7 +136,7 @@ TEST_F(CkptCommand, TakesAllFilesOfRanksThatSavedTogether) {
 
 TEST_F(CkptCommand, MergesStrategies) {
   write_strategy_file(files, folder + "/stages/0.ckpt", read_strategy_file(files, folder + "/2.ckpt"));
-  EXPECT_EQ(output("merge-strategies stages merged.ckpt"), "merged.ckpt: 1 parameters\n");
+  EXPECT_EQ(output("merge-strategies stages merged.ckpt"), "merged.ckpt: 1 parameter\n");
   const auto merged = read_strategy_file(files, folder + "/merged.ckpt");
   EXPECT_EQ(merged.layouts[0].name, "0-w");
 }

@@ -178,7 +178,7 @@ TEST(ClusterCheck, ARankTableIsComparedWithTheHosts) {
               testing::Contains("fault: table.json: it has 3 ranks, this job 4"));
   const char* old =
       R"({"group_list": [{"instance_list": [{"devices": [{"device_id": "0", "device_ip": "10.0.0.1"}], "rank_id": "0", "server_id": "10.0.0.8"}]}]})";
-  EXPECT_THAT(found(cluster_of(1), old), ElementsAre("fault: table.json: it has 1 ranks, this job 2",
+  EXPECT_THAT(found(cluster_of(1), old), ElementsAre("fault: table.json: it has 1 rank, this job 2",
                                                      HasSubstr("rank 0 is at 10.0.0.8 there, but on node0 (")));
   for (const char* wrong : {"{", "[]", R"({"server_list": 3})", R"({"server_list": [{"device": [{"rank_id": "x"}]}]})",
                             R"({"server_list": [{"server_id": 3, "device": [{"rank_id": "0"}]}]})"}) {

@@ -139,7 +139,7 @@ def _strategies_to_repeat(path):
     sizes = {math.prod(layout.device_matrix) for layout in tessera.checkpoint.build_searched_strategy(path).values()}
     if tessera.cluster.size() in sizes:
         return path
-    context.warn_once(f"strategy_ckpt_load_file {path} is of {max(sizes, default=0)} ranks: operators are split as the network says, not as the file")
+    context.warn_once(f"strategy_ckpt_load_file {path} is of another number of ranks, {max(sizes, default=0)}: operators are split as the network says, not as the file")
     return ""
 
 

@@ -71,14 +71,39 @@ void Candidates::warn() const {
   for (const auto& one : skipped()) log_warning("{}; {} is taken instead", one.reason, chosen().path);
 }
 
+namespace {
+
+// What is said of a checkpoint, but for its path.
+std::string reason_of_any(const SkippedCheckpoint& one) {
+  std::string text = one.reason;
+  for (size_t at = text.find(one.path); at != std::string::npos; at = text.find(one.path, at)) {
+    text.erase(at, one.path.size());
+  }
+  return text;
+}
+
+// One line, of a checkpoint that is older than the newest: what differs from a network may be hundreds of names.
+std::string in_one_line(const SkippedCheckpoint& one, const SkippedCheckpoint& newest) {
+  const size_t end = one.reason.find('\n');
+  if (end == std::string::npos) return one.reason;
+  const bool is_same = reason_of_any(one) == reason_of_any(newest);
+  return one.reason.substr(0, end) + (is_same ? ": the same as above" : ": other differences than above");
+}
+
+}  // namespace
+
 void Candidates::give_up() const { refuse_all(skipped()); }
 
 void refuse_all(const std::vector<SkippedCheckpoint>& skipped) {
   constexpr size_t kMaxShown = 10;
   check(!skipped.empty(), "none could be used of those that there are");
-  auto text =
-      fmt::format("{}: none of the {} checkpoints there can be used:", parent_path(skipped[0].path), skipped.size());
-  for (size_t i = 0; i < std::min(kMaxShown, skipped.size()); ++i) text += "\n    " + skipped[i].reason;
+  auto text = parent_path(skipped[0].path) + ": ";
+  text += skipped.size() == 1 ? "the only checkpoint there cannot be used:"
+                              : fmt::format("none of the {} checkpoints there can be used:", skipped.size());
+  text += "\n    " + skipped[0].reason;
+  for (size_t i = 1; i < std::min(kMaxShown, skipped.size()); ++i) {
+    text += "\n    " + in_one_line(skipped[i], skipped[0]);
+  }
   if (skipped.size() > kMaxShown) text += fmt::format("\n    and {} more", skipped.size() - kMaxShown);
   if (std::any_of(skipped.begin(), skipped.end(), [](const auto& one) { return one.is_of_disk; })) throw IoError(text);
   throw NoUsableCheckpoint(text);

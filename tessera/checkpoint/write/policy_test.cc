@@ -387,7 +387,7 @@ TEST(FindNewest, NoneIsNotAnErrorButAllDamagedIs) {
   save_at(files, 1, 4);
   damage(files, "d/CKP-1_4.ckpt");
   EXPECT_THAT(message_of([&] { find_newest(files, "d", "CKP").require_usable(); }),
-              HasSubstr("d: none of the 1 checkpoints there can be used:\n    d/CKP-1_4.ckpt: crc32c is"));
+              HasSubstr("d: the only checkpoint there cannot be used:\n    d/CKP-1_4.ckpt: crc32c is"));
 }
 
 TEST(FindNewest, NamesTenOfManyThatCannotBeUsed) {
@@ -401,6 +401,18 @@ TEST(FindNewest, NamesTenOfManyThatCannotBeUsed) {
   EXPECT_THAT(message, HasSubstr("\n    d/CKP-3_4.ckpt: crc32c is"));
   EXPECT_THAT(message, testing::Not(HasSubstr("d/CKP-2_4.ckpt")));
   EXPECT_THAT(message, testing::EndsWith("\n    and 2 more"));
+}
+
+TEST(FindNewest, ManyLinesAreSaidOfTheNewestOnly) {
+  const std::string differences = ": is of another network\n  different (2):\n    a: f32[2] there\n    b: f32[3] there";
+  const auto message = message_of([&] {
+    refuse_all({{"d/CKP-3_4.ckpt", "d/CKP-3_4.ckpt" + differences},
+                {"d/CKP-2_4.ckpt", "d/CKP-2_4.ckpt" + differences},
+                {"d/CKP-1_4.ckpt", "d/CKP-1_4.ckpt: is of another network\n  different (1):\n    a: f32[2] there"}});
+  });
+  EXPECT_EQ(message, "d: none of the 3 checkpoints there can be used:\n    d/CKP-3_4.ckpt" + differences +
+                         "\n    d/CKP-2_4.ckpt: is of another network: the same as above"
+                         "\n    d/CKP-1_4.ckpt: is of another network: other differences than above");
 }
 
 TEST(FindNewest, WhatTheDiskDoesNotGiveIsPassedOverAndStaysAnErrorOfTheDisk) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_frame.h"
@@ -236,7 +237,8 @@ struct HubServer::Impl {
     };
     if (join.job_id != options.job_id) return refuse(fmt::format("the job at {} is another one", address));
     if (join.size != options.size) {
-      return refuse(fmt::format("rank 0 expects {} ranks, rank {} expects {}", options.size, join.rank, join.size));
+      return refuse(
+          fmt::format("rank 0 expects {}, rank {} expects {}", plural(options.size, "rank"), join.rank, join.size));
     }
     if (join.rank >= options.size) return refuse(fmt::format("the job has no rank {}", join.rank));
     const auto place = static_cast<size_t>(join.rank);

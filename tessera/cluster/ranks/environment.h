@@ -22,7 +22,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
 void warn_of_unknown_variables();
 
 // Warns once where this process, which is a job of one rank, has been started amid several by what starts ranks: in the
-// shell of a job of Slurm that has several tasks, without srun, or by the mpiexec of another MPI than Open MPI.
+// shell of a job of Slurm that has several tasks, without srun, by the mpiexec of another MPI than Open MPI, or by
+// torchrun.
 void warn_if_alone_among_tasks();
 
 // What a launcher is told of which srun or mpirun has started several, each to start a job of its own; "" where they

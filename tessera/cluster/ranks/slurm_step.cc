@@ -217,12 +217,13 @@ std::optional<SlurmStep> parse_slurm_step(const SlurmVariables& variables) {
   const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   if (sum != step.size || counts.size() != step.nodes.size()) {
     throw InvalidArgument(
-        "SLURM_STEP_TASKS_PER_NODE={} is {} tasks on {} nodes, but SLURM_STEP_NUM_TASKS is {} and "
+        "SLURM_STEP_TASKS_PER_NODE={} is {} on {}, but SLURM_STEP_NUM_TASKS is {} and "
         "SLURM_STEP_NODELIST={} "
-        "has {} nodes: the ranks of a job are the tasks of one srun; those of several (--het-group, or srun within "
+        "has {}: the ranks of a job are the tasks of one srun; those of several (--het-group, or srun within "
         "srun) "
         "meet at a scheduler, tessera run --join",
-        shown(variables.tasks_per_node), sum, counts.size(), step.size, shown(variables.node_list), step.nodes.size());
+        shown(variables.tasks_per_node), plural(sum, "task"), plural(std::ssize(counts), "node"), step.size,
+        shown(variables.node_list), plural(std::ssize(step.nodes), "node"));
   }
   step.local_rank =
       read_variable("SLURM_LOCALID", variables.localid, 0, *std::max_element(counts.begin(), counts.end()) - 1);

@@ -188,7 +188,7 @@ TEST(SlurmStep, RefusesVariablesThatContradictEachOther) {
            {with(&SlurmVariables::num_tasks, "0"), "SLURM_STEP_NUM_TASKS must be from 1 to"},
            {with(&SlurmVariables::num_tasks, ""), "SLURM_STEP_NUM_TASKS is not set"},
            {with(&SlurmVariables::num_tasks, "4"), "is 3 tasks on 2 nodes, but SLURM_STEP_NUM_TASKS is 4"},
-           {with(&SlurmVariables::node_list, "node1"), "SLURM_STEP_NODELIST=node1 has 1 nodes"},
+           {with(&SlurmVariables::node_list, "node1"), "SLURM_STEP_NODELIST=node1 has 1 node"},
            {with(&SlurmVariables::localid, "2"), "SLURM_LOCALID must be from 0 to 1, got 2"},
            {with(&SlurmVariables::localid, ""), "SLURM_LOCALID is not set"},
            {with(&SlurmVariables::job_id, ""), "SLURM_JOB_ID must be an integer"},

@@ -45,10 +45,9 @@ AnsweredStatus ask(const HostPort& scheduler, const TlsOptions& tls, const Messa
                        .end = stop});
   });
   loop.run_for(std::chrono::milliseconds(timeout_ms));
+  stop("it has not answered in time");  // the first reason, where nothing has ended the loop; closing has none to tell
   if (connection) connection->close("");
-  if (!answered)
-    throw IoError("the scheduler at {} {}: {}", scheduler.text(), what_fails,
-                  printable(why.value_or("it has not answered in time")));
+  if (!answered) throw IoError("the scheduler at {} {}: {}", scheduler.text(), what_fails, printable(*why));
   return *std::move(answered);
 }
 

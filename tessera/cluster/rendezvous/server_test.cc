@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -337,6 +339,15 @@ TEST(RendezvousServer, AWrongSecretIsRefusedAndTheClientSaysSo) {
     EXPECT_THAT(e.what(), HasSubstr("has not reached it (it does not know the job's secret, or is no scheduler"));
   }
   EXPECT_EQ(running.status().nodes.size(), 0U);
+}
+
+TEST(RendezvousServer, WhoAsksOneThatSaysNothingHearsThat) {
+  asio::io_context loop;
+  asio::ip::tcp::acceptor silent(loop, asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  const HostPort there{"127.0.0.1", silent.local_endpoint().port()};
+  EXPECT_THAT(
+      [&] { ask_status(there, secret_of('s'), 50); },
+      testing::ThrowsMessage<IoError>(testing::EndsWith("does not say how its job is: it has not answered in time")));
 }
 
 TEST(RendezvousServer, F63_AStrangerLearnsNothing) {

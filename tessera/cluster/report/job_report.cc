@@ -118,7 +118,7 @@ void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
       report.left_out.push_back(name + ": it is of another job");
     } else if (one.size != like.size) {
       report.left_out.push_back(
-          fmt::format("{}: it is of a job of {} ranks, others are of one of {}", name, one.size, like.size));
+          fmt::format("{}: it is of a job of {}, others are of one of {}", name, plural(one.size, "rank"), like.size));
     } else {
       oldest_ms = std::min(oldest_ms, one.time_ms);
       report.ranks[one.rank] = std::move(one);

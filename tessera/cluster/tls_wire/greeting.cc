@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/base/printable.h"
+
 namespace tessera::cluster {
 namespace {
 
@@ -58,7 +60,7 @@ GreetingCheck check_greeting(const WirePlace& place, int to, std::string_view bi
   }
   if (!comm::is_equal_hash(text.substr(0, comm::kHashBytes), hash_of_job(place))) return refuse("it is of another job");
   if (size != static_cast<uint64_t>(place.size)) {
-    return refuse(fmt::format("it is of a job of {} ranks, not {}", size, place.size));
+    return refuse(fmt::format("it is of a job of {}, not {}", plural(static_cast<int64_t>(size), "rank"), place.size));
   }
   if (from >= size || from == static_cast<uint64_t>(to) || own != static_cast<uint64_t>(to) ||
       channel != static_cast<uint64_t>(place.channel)) {

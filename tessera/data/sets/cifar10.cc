@@ -1,7 +1,9 @@
 #include "tessera/data/sets/cifar10.h"
 
 #include <algorithm>
+#include <span>
 
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/data/image_kernels.h"
@@ -55,6 +57,13 @@ class Cifar10 : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return first_.back(); }
   std::string to_string() const override { return "cifar10 " + usage_; }
+  uint64_t content_hash() const override {
+    std::vector<uint8_t> labels;
+    for (size_t file = 0; file < records_.size(); ++file) {
+      for (int64_t i = 0; i < first_[file + 1] - first_[file]; ++i) labels.push_back(records_[file][i * kRecord]);
+    }
+    return crc32c(std::as_bytes(std::span(labels)));
+  }
 
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
     const auto file = std::upper_bound(first_.begin(), first_.end(), sample.index) - first_.begin() - 1;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/data/image_file.h"
@@ -46,6 +48,15 @@ class ImageFolder : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
   std::string to_string() const override { return fmt::format("image folder \"{}\"", printable(directory_)); }
+
+  // Of the names within the directory, which may be another one on each host.
+  uint64_t content_hash() const override {
+    uint32_t hash = 0;
+    for (const std::string& path : paths_) {
+      hash = crc32c(std::as_bytes(std::span(path).subspan(directory_.size())), hash);
+    }
+    return hash;
+  }
 
   std::string sample_name(const SampleRef& sample) const override {
     return printable(paths_[static_cast<size_t>(sample.index)]);

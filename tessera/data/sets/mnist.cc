@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/strings.h"
 
 namespace tessera::data {
@@ -66,6 +67,13 @@ class Mnist : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return first_.back(); }
   std::string to_string() const override { return "mnist " + usage_; }
+  uint64_t content_hash() const override {
+    uint32_t hash = 0;
+    for (const Idx& labels : labels_) {
+      hash = crc32c(std::as_bytes(std::span(labels.bytes, static_cast<size_t>(labels.sizes[0]))), hash);
+    }
+    return hash;
+  }
 
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
     const auto part =

@@ -192,7 +192,7 @@ mesh::Mesh mesh_of(const StepOptions& options) {
   if (axes.empty()) axes.push_back({"data", std::max(options.ranks, 1)});
   const mesh::Mesh mesh = from_user([&] { return mesh::Mesh(axes); });
   if (options.ranks > 0 && mesh.size() != options.ranks) {
-    throw UsageError("mesh {} has {} ranks, --ranks says {}", mesh.to_string(), mesh.size(), options.ranks);
+    throw UsageError("mesh {} has {}, --ranks says {}", mesh.to_string(), plural(mesh.size(), "rank"), options.ranks);
   }
   return mesh;
 }

@@ -251,7 +251,8 @@ class Findings {
   void compare_servers(const std::map<int, std::string>& server_of, const std::string& name) {
     const int num_ranks = facts_.num_ranks();
     if (static_cast<int>(server_of.size()) != num_ranks) {
-      add(Severity::kFault, fmt::format("{}: it has {} ranks, this job {}", name, server_of.size(), num_ranks),
+      add(Severity::kFault,
+          fmt::format("{}: it has {}, this job {}", name, plural(std::ssize(server_of), "rank"), num_ranks),
           "start as many ranks as it names, or write a table of as many");
     }
     std::map<std::pair<const HostFacts*, std::string>, std::vector<int>> elsewhere;

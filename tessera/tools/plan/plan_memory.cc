@@ -76,7 +76,7 @@ std::string recomputed_text(const std::vector<compiler::RecomputedNode>& nodes) 
   std::vector<std::pair<std::string, Sum>> sorted(by_op.begin(), by_op.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  auto text = fmt::format("\n  computed twice: {} steps, {} that are not kept, about {:.1f} ms\n", all.num,
+  auto text = fmt::format("\n  computed twice: {}, {} that are not kept, about {:.1f} ms\n", plural(all.num, "step"),
                           format_bytes(all.bytes), all.seconds * 1e3);
   for (const auto& [op, sum] : sorted) {
     text += fmt::format("  {:>11}  {} {}, about {:.1f} ms\n", format_bytes(sum.bytes), sum.num, op, sum.seconds * 1e3);

@@ -146,7 +146,7 @@ PlannedStep plan_step(PlanCommand command) {
     record = compiler::parse_plan_record(read_settings(FileSystem::local(), command.load, "plan"), command.load);
     if (command.step.ranks == 0) command.step.ranks = record->mesh.size();
     if (command.step.ranks != record->mesh.size()) {
-      throw InvalidArgument("{} is for {} ranks, --ranks says {}", command.load, record->mesh.size(),
+      throw InvalidArgument("{} is for {}, --ranks says {}", command.load, plural(record->mesh.size(), "rank"),
                             command.step.ranks);
     }
   }

@@ -153,7 +153,7 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); 
 
 std::string plan_summary(const PlannedStep& planned, const std::string& model) {
   const auto& mesh = planned.choices.mesh;
-  auto text = fmt::format("{} on {} ranks as {}, machines {}", model, mesh.size(), mesh.to_string(),
+  auto text = fmt::format("{} on {} as {}, machines {}", model, plural(mesh.size(), "rank"), mesh.to_string(),
                           machines_text(planned.profile));
   if (planned.memory_limit_bytes > 0)
     text += fmt::format(", an arena of at most {} a rank", format_bytes(planned.memory_limit_bytes));

@@ -74,9 +74,9 @@ PipelineSummary summary_of(const std::string& path) {
 }
 
 std::string line_of(const std::string& path, const PipelineSummary& summary) {
-  return fmt::format("{}: {} stages of {} ranks, {} micro-batches, {}: a step of {}\n", path, summary.stages.size(),
-                     fmt::join(summary.ranks, " + "), summary.micro_batches, summary.way,
-                     format_seconds(summary.seconds));
+  return fmt::format("{}: {} of {} rank{}, {}, {}: a step of {}\n", path, plural(std::ssize(summary.stages), "stage"),
+                     fmt::join(summary.ranks, " + "), summary.ranks == decltype(summary.ranks){1} ? "" : "s",
+                     plural(summary.micro_batches, "micro-batch"), summary.way, format_seconds(summary.seconds));
 }
 
 std::string stage_text(const PipelineSummary& summary, size_t stage) {
@@ -98,9 +98,8 @@ std::string stages_diff_text(const std::string& first, const std::string& second
   const auto a = summary_of(first);
   const auto b = summary_of(second);
   if (a.model != b.model || a.num_ranks != b.num_ranks) {
-    throw UsageError(
-        "{} is of {} on {} ranks, {} of {} on {}: compare pipelines of one network and one number of ranks", first,
-        a.model, a.num_ranks, second, b.model, b.num_ranks);
+    throw UsageError("{} is of {} on {}, {} of {} on {}: compare pipelines of one network and one number of ranks",
+                     first, a.model, plural(a.num_ranks, "rank"), second, b.model, b.num_ranks);
   }
   auto text = line_of(first, a) + line_of(second, b);
   text += fmt::format("{:>12}  a step\n", signed_seconds(b.seconds - a.seconds));

@@ -49,8 +49,8 @@ std::optional<mesh::StageRanks> stage_ranks_of(const StagesCommand& stages, int6
   }
   const mesh::StageRanks ranks(stages.ranks);
   if (ranks.num_ranks() != num_ranks) {
-    throw UsageError("{} deals out {} ranks, there are {}: the stages have all of them", given, ranks.num_ranks(),
-                     num_ranks);
+    throw UsageError("{} deals out {}, there are {}: the stages have all of them", given,
+                     plural(ranks.num_ranks(), "rank"), num_ranks);
   }
   return ranks;
 }

@@ -4,11 +4,6 @@ namespace tessera::tools {
 
 using compiler::PlannedStages;
 
-std::string plural(int64_t count, const std::string& noun) {
-  const char* const ending = count == 1 ? "" : noun.ends_with("batch") ? "es" : "s";
-  return fmt::format("{} {}{}", count, noun, ending);
-}
-
 std::string stages_name(const PlannedStages& planned) {
   const auto stages = plural(planned.num_stages, "stage");
   return planned.num_segments() == 1 ? stages : stages + " of " + plural(planned.num_segments(), "segment");

@@ -1,15 +1,12 @@
 // What the parts of a planned pipeline are called, wherever `tessera plan` speaks of them.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "tessera/tools/plan/stages_step.h"
 
 namespace tessera::tools {
 
-// "1 stage", "2 stages", "4 micro-batches".
-std::string plural(int64_t count, const std::string& noun);
 // "4 stages", or "4 stages of 2 segments".
 std::string stages_name(const compiler::PlannedStages& planned);
 // "2 ranks", of each stage; "3 + 1 ranks".

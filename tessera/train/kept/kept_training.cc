@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/write/sharing.h"
@@ -444,7 +445,7 @@ bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kep
     return false;
   }
   if (chosen.num_ranks != num_ranks()) {
-    how = fmt::format(", with {} ranks in place of {}{}", num_ranks(), chosen.num_ranks, how);
+    how = fmt::format(", with {} in place of {}{}", plural(num_ranks(), "rank"), chosen.num_ranks, how);
   }
   if (core_.context.rank() == 0) {
     log_info("generation {}: the training goes on after step {}{}", recovery_->generation(), progress_.step, how);

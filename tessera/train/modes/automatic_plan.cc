@@ -67,7 +67,7 @@ std::string search_for_plan(cluster::Context& context, const ir::Graph& graph, c
     json = read_settings(files, options.load_file, "plan");
     const auto record = compiler::parse_plan_record(json, options.load_file);
     if (record.mesh.size() != context.size()) {
-      throw InvalidArgument("{} is a plan for {} ranks, there are {}", options.load_file, record.mesh.size(),
+      throw InvalidArgument("{} is a plan for {}, there are {}", options.load_file, plural(record.mesh.size(), "rank"),
                             context.size());
     }
     log_info("auto_parallel: the plan of {}, on {}", options.load_file, record.mesh.to_string());

@@ -1,5 +1,8 @@
 #include "tessera/train/modes/common_data.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 
@@ -80,6 +83,16 @@ std::string find_doubled_shard(const std::vector<std::string>& by_rank) {
     }
   }
   return {};
+}
+
+bool give_equal_rows(const std::vector<std::string>& by_rank) {
+  const Data first = parse_data(by_rank[0]);
+  constexpr std::string_view kUnknown = "0";
+  return by_rank.size() > 1 && first.num_shards == 1 && first.hash != kUnknown &&
+         std::ranges::all_of(by_rank, [&](const std::string& text) {
+           const Data other = parse_data(text);
+           return other.num_shards == 1 && other.hash == first.hash && other.order == first.order;
+         });
 }
 
 }  // namespace tessera::train

@@ -26,4 +26,8 @@ void require_common_data(const std::vector<std::string>& by_rank, BatchParts par
 // Ranks that read one shard, of as many as there are ranks: "ranks 0 and 1 both read shard 0 of 2"; "" where none do.
 std::string find_doubled_shard(const std::vector<std::string>& by_rank);
 
+// Whether the ranks, each of which gives rows of its own, give the same ones in the same order, as far as that is known
+// without reading them: their sources are not cut into shards.
+bool give_equal_rows(const std::vector<std::string>& by_rank);
+
 }  // namespace tessera::train

@@ -68,6 +68,23 @@ TEST(CommonData, ShardsOfTwoOrdersOverlap) {
   EXPECT_EQ(find_doubled_shard({shard(0, 1), shard(0, 1)}), "ranks 0 and 1 both read shard 0 of 2");
 }
 
+TEST(CommonData, RowsThatNobodyHasCutAreEqual) {
+  const auto whole = described(rows({.shuffle = true, .seed = 1}).as_part_of(2));
+  EXPECT_TRUE(give_equal_rows({whole, whole}));
+  EXPECT_FALSE(give_equal_rows({whole})) << "one rank has nobody to share with";
+  EXPECT_FALSE(give_equal_rows({whole, described(rows({.shuffle = true, .seed = 1}, 8, 100).as_part_of(2))}));
+  EXPECT_FALSE(give_equal_rows({whole, described(rows({.shuffle = true, .seed = 2}).as_part_of(2))}));
+  EXPECT_FALSE(give_equal_rows({whole, described(rows({.shuffle = true, .seed = 1}).skip(2).as_part_of(2))}));
+  const auto shard = [](int64_t id) { return described(rows({.num_shards = 2, .shard_id = id})); };
+  EXPECT_FALSE(give_equal_rows({shard(0), shard(1)}));
+}
+
+TEST(CommonData, WhatAFunctionGivesIsNotKnownToBeEqual) {
+  const auto generated =
+      described(data::generator({{"x", {DType::kF32, {2}}}}, 8, [](int64_t, std::span<const TensorView>) {}));
+  EXPECT_FALSE(give_equal_rows({generated, generated}));
+}
+
 TEST(CommonData, RowsOfEachRankMayDifferInOrderAndValue) {
   const auto one = described(rows({.shuffle = true, .seed = 1}));
   const auto other = described(rows({.shuffle = true, .seed = 2}, 8, 100));

@@ -1,5 +1,7 @@
 #include "tessera/train/modes/one_graph.h"
 
+#include <utility>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
@@ -20,9 +22,16 @@ void OneGraph::compare_data(const data::Dataset& dataset) const {
   const bool is_common = takes_whole_batches() ? !gives_own_rows(dataset) : dataset.num_shards() == 1;
   const auto all = session::gather_texts(context_.world(), describe_data(dataset), "comparing the data of the ranks");
   require_common_data(all, is_common ? BatchParts::kOfCommon : BatchParts::kOfEachRank);
-  const auto doubled = is_common ? "" : find_doubled_shard(all);
-  if (doubled.empty() || context_.rank() != 0) return;
-  log_warning("train: {}: they train on the same rows, and on others nobody does", doubled);
+  if (is_common || context_.rank() != 0) return;
+  if (const auto doubled = find_doubled_shard(all); !doubled.empty()) {
+    log_warning("train: {}: they train on the same rows, and on others nobody does", doubled);
+  } else if (give_equal_rows(all) && !std::exchange(has_warned_of_equal_rows_, true)) {
+    log_warning(
+        "train: each of the {0} ranks trains on the same rows: the data set is not cut, though each rank gives rows of "
+        "its own; make it with num_shards={0} and shard_id, the rank, or let the ranks share out its batches "
+        "(full_batch)",
+        all.size());
+  }
 }
 
 int64_t OneGraph::global_rows(const data::Dataset& dataset, int64_t rows) const {

@@ -41,6 +41,9 @@ class OneGraph : public Mode {
   compiler::PlanOptions prediction_options(const session::Session& session, bool values_are_placed) const;
   // The parameters whose rows the replicas share.
   virtual std::set<std::string> optimizer_shards() const;
+
+ private:
+  mutable bool has_warned_of_equal_rows_ = false;
 };
 
 }  // namespace tessera::train

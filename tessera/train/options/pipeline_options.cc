@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::train {
 
@@ -40,8 +41,8 @@ mesh::StageRanks stage_ranks(const PipelineOptions& options, int num_ranks) {
                           fmt::join(options.ranks, ", "), stage, count);
   }
   if (sum != num_ranks) {
-    throw InvalidArgument("pipeline.ranks = [{}] deals out {} ranks, the job has {}: the stages have all of them",
-                          fmt::join(options.ranks, ", "), sum, num_ranks);
+    throw InvalidArgument("pipeline.ranks = [{}] deals out {}, the job has {}: the stages have all of them",
+                          fmt::join(options.ranks, ", "), plural(sum, "rank"), num_ranks);
   }
   return mesh::StageRanks(options.ranks);
 }

@@ -24,11 +24,15 @@ def _number_in(name):
     return None if text is None else int(text)
 
 
+def _ranks(table):
+    return f"{len(table.places)} rank{'s' if len(table.places) != 1 else ''}"
+
+
 def _own_place(path, table):
     """This process's place, by RANK_ID or, in the older format, by DEVICE_ID."""
     rank, size, device = _number_in("RANK_ID"), _number_in("RANK_SIZE"), os.environ.get("DEVICE_ID")
     if size is not None and size != len(table.places):
-        raise RuntimeError(f"RANK_SIZE is {size}, but {path} has {len(table.places)} ranks")
+        raise RuntimeError(f"RANK_SIZE is {size}, but {path} has {_ranks(table)}")
     if rank is None and table.is_old and device is not None:
         found = [place for place in table.places if place.device == device]
         if len(found) != 1:
@@ -38,7 +42,7 @@ def _own_place(path, table):
         raise RuntimeError("Environment variables RANK_ID has not been exported, please export variables 'RANK_ID'.")
     found = next((place for place in table.places if place.rank == rank), None)
     if found is None:
-        raise RuntimeError(f"RANK_ID {rank} is not in {path}, which has {len(table.places)} ranks")
+        raise RuntimeError(f"RANK_ID {rank} is not in {path}, which has {_ranks(table)}")
     if device is not None and device != found.device:
         table.notes.append(f"DEVICE_ID is {device}, but rank {rank} is device {found.device} there")
     return found

@@ -15,6 +15,15 @@ def is_launched_by_scheduler():
     return bool(os.environ.get("MS_ROLE"))
 
 
+def refuse_workers_without_role():
+    """RuntimeError where the environment says how many workers there are, but not that this process is one of them: it would train alone."""
+    workers = os.environ.get("MS_WORKER_NUM", "")
+    if workers.isdecimal() and int(workers) > 1:
+        raise RuntimeError(f"The MS_WORKER_NUM is {workers}, but MS_ROLE is not set: each process would be alone. Export MS_ROLE={_SCHEDULER} in one process and "
+                           f"MS_ROLE={_WORKER} in {workers} others, with MS_SCHED_HOST and MS_SCHED_PORT, or start the script by tessera run -n {workers}; "
+                           "unset MS_WORKER_NUM where one process is meant.")
+
+
 def _number(name, text, least, most):
     if not text:
         raise RuntimeError(f"The {name} should not be null! Export it in all processes of the job.")

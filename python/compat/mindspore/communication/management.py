@@ -12,7 +12,7 @@ from mindspore import _parameter_server, context
 from mindspore._join import join_job
 from mindspore._missing import missing
 from mindspore.communication._place import place_of_this_process
-from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, tell_place
+from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, refuse_workers_without_role, tell_place
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"
@@ -73,6 +73,8 @@ def init(backend_name=None):
             os.environ.update(place_of_this_process(os.environ.get("MINDSPORE_HCCL_CONFIG_PATH") or os.environ["RANK_TABLE_FILE"]))
         elif not _is_placed() and tessera.cluster._srun_place() is None and int(os.environ.get("RANK_SIZE", "1")) > 1:
             raise RuntimeError("Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE.")
+        elif not _is_placed() and tessera.cluster._srun_place() is None:
+            refuse_workers_without_role()
         join_job()
         if is_launched_by_scheduler():
             tell_place()

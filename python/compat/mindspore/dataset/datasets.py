@@ -751,7 +751,8 @@ def native_dataset(dataset, rows=RowsOfRanks.OWN):
 
 def _of_this_rank(native, rows):
     """What this rank trains on, whether its source was sharded or not."""
-    if rows is RowsOfRanks.OWN:
+    # Beside servers all read whole batches, of which each that trains takes its rows; a source that was sharded is refused there.
+    if rows is RowsOfRanks.OWN or rows is RowsOfRanks.PARTS and tessera.cluster.num_servers() > 0:
         return native
     if rows is RowsOfRanks.PARTS:
         return native.as_part_of(tessera.cluster.size())

@@ -77,7 +77,7 @@ class Cell(tessera.nn.Cell):
     def __call__(self, *inputs, **kwargs):
         if context.get_context("mode") == context.PYNATIVE_MODE and not self._is_always_traced and not tessera.nn.is_tracing():
             self._refresh_names()
-            return self.construct(*inputs, **kwargs)
+            return self._run_construct(*inputs, **kwargs)
         if not tessera.nn.is_tracing():
             self._refresh_names()
         return super().__call__(*inputs, **kwargs)

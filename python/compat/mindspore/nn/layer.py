@@ -337,7 +337,7 @@ class Dropout(Cell):
         p, keep_prob = self._shares(value if name == "p" else None, value)
         self.__dict__.update(p=p, keep_prob=keep_prob)
         cell = tessera.nn.Dropout(keep_prob)
-        cell.set_train(self.training)
+        cell.configure_as(self.cell)
         self.dropout.cell = self.cell = cell
 
     def construct(self, x):

@@ -232,7 +232,7 @@ def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundanc
         optimizer.take_added_states(parameter_dict)
     names = [parameter.name for parameter in not_loaded]
     if names:
-        context.warn_once(f"{len(names)} parameters in the network are not loaded: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+        context.warn_once(f"parameters in the network that are not loaded, {len(names)}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
     return names
 
 
@@ -327,7 +327,7 @@ def load_distributed_checkpoint(network, checkpoint_filenames=None, predict_stra
         part = whole if entry is None else _slice_for_prediction(parameter.name, whole, entry)
         _load(parameter, Parameter(part, name=parameter.name), strict_load)
     if not_loaded:
-        context.warn_once(f"For '{who}', {len(not_loaded)} parameters in the network are not in the checkpoints: {', '.join(not_loaded[:5])}")
+        context.warn_once(f"For '{who}', parameters in the network that are not in the checkpoints, {len(not_loaded)}: {', '.join(not_loaded[:5])}")
 
 
 __getattr__ = missing(__name__)

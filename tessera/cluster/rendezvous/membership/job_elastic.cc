@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/membership/job_parts.h"
 #include "tessera/cluster/rendezvous/membership/job_scheduler.h"
 
@@ -165,7 +166,7 @@ std::string JobScheduler::why_over(const std::string& reason) const {
   if (!state_.fixed_by.empty()) {
     return fmt::format("{}; the job cannot go on with another number of ranks: {}", reason, state_.fixed_by);
   }
-  return fmt::format("{}; the job needs {} ranks at least", reason, options_.min_ranks);
+  return fmt::format("{}; the job needs {} at least", reason, plural(options_.min_ranks, "rank"));
 }
 
 void JobScheduler::take(Peer& peer, const FixRanks& message) {
@@ -173,9 +174,10 @@ void JobScheduler::take(Peer& peer, const FixRanks& message) {
   const std::string reason = message.reason.empty() ? "its ranks say so" : message.reason;
   if (state_.num_ranks != state_.num_first_ranks) {
     return end_job(/*failed=*/true, "",
-                   fmt::format("there are {} ranks, the job has begun with {}, and its training cannot go on with "
+                   fmt::format("there {} {}, the job has begun with {}, and its training cannot go on with "
                                "another number: {}",
-                               state_.num_ranks, state_.num_first_ranks, reason));
+                               state_.num_ranks == 1 ? "is" : "are", plural(state_.num_ranks, "rank"),
+                               state_.num_first_ranks, reason));
   }
   state_.fixed_by = reason;
   is_dirty_ = true;
@@ -198,8 +200,8 @@ void JobScheduler::take(Peer& peer, const FixRanks& message) {
 
 std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
   if (!options_.is_elastic()) {
-    return fmt::format("the job has {} ranks, and their number stays: its scheduler was started without --min_ranks",
-                       state_.num_workers);
+    return fmt::format("the job has {}, a number that stays: its scheduler was started without --min_ranks",
+                       plural(state_.num_workers, "rank"));
   }
   if (!state_.fixed_by.empty()) {
     return fmt::format("the job's number of ranks stays {}: {}", state_.num_ranks, state_.fixed_by);
@@ -209,13 +211,13 @@ std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
     return fmt::format("the job has from {} to {} ranks, got {}", options_.min_ranks, options_.max_ranks, num_ranks);
   }
   if (num_newcomers() > 0 && num_ranks != state_.num_ranks + num_newcomers()) {
-    return fmt::format("the job has {} ranks, and {} wait to be taken in: it can be resized to {}, got {}",
-                       state_.num_ranks, num_newcomers(), state_.num_ranks + num_newcomers(), num_ranks);
+    return fmt::format("the job has {}, and {} wait to be taken in: it can be resized to {}, got {}",
+                       plural(state_.num_ranks, "rank"), num_newcomers(), state_.num_ranks + num_newcomers(),
+                       num_ranks);
   }
   if (num_newcomers() == 0 && num_ranks > state_.num_ranks) {
-    return fmt::format(
-        "the job has {} ranks, and none wait to be taken in: start {} more by `tessera run --join` first",
-        state_.num_ranks, num_ranks - state_.num_ranks);
+    return fmt::format("the job has {}, and none wait to be taken in: start {} more by `tessera run --join` first",
+                       plural(state_.num_ranks, "rank"), num_ranks - state_.num_ranks);
   }
   return "";
 }
@@ -225,7 +227,7 @@ void JobScheduler::take(Peer& peer, const ResizeJob& message) {
   if (const std::string why = why_not_resize(message.num_ranks); !why.empty()) return refuse(peer, why);
   if (message.num_ranks != state_.num_ranks) {
     const std::string reason =
-        fmt::format("the job is resized from {} to {} ranks", state_.num_ranks, message.num_ranks);
+        fmt::format("the job is resized from {} to {}", state_.num_ranks, plural(message.num_ranks, "rank"));
     // Those with the highest ranks leave.
     std::vector<std::string> leaving;
     for (const auto& [id, node] : nodes_) {

@@ -318,7 +318,7 @@ TEST(ElasticJob, ANumberThatItCannotHaveIsRefusedWithTheReason) {
   Job fixed({.num_workers = 1});
   fixed.join("a");
   EXPECT_EQ(refusal(fixed, 1),
-            "the job has 1 ranks, and their number stays: its scheduler was started without --min_ranks");
+            "the job has 1 rank, a number that stays: its scheduler was started without --min_ranks");
   Job job(kElastic);
   EXPECT_EQ(refusal(job, 3), "the job is waiting: it is resized while it runs");
   four(job);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/membership/job_parts.h"
 #include "tessera/cluster/rendezvous/membership/job_scheduler.h"
 #include "tessera/cluster/rendezvous/membership/natural_order.h"
@@ -83,7 +84,7 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
            "--min_ranks and --spares";
   }
   if (message.num_workers != 0 && message.num_workers != state_.num_workers) {
-    return fmt::format("the job has {} workers, this peer says {}", state_.num_workers, message.num_workers);
+    return fmt::format("the job has {}, this peer says {}", plural(state_.num_workers, "worker"), message.num_workers);
   }
   if (peer.role && (peer.role != message.role || peer.node_ids != message.node_ids)) {
     return "it has registered other nodes before";
@@ -111,8 +112,9 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
   const size_t places = num_places() + static_cast<size_t>(num_lost) - std::min(nodes_.size(), num_places());
   if (num_new > places) {
     return fmt::format(
-        "the job has {}{} workers, and {}", may_resize() ? "up to " : "", num_places(),
-        places == 0 ? "all places are taken" : fmt::format("{} are free, of {} that are asked for", places, num_new));
+        "the job has {}{}, and {}", may_resize() ? "up to " : "", plural(static_cast<int64_t>(num_places()), "worker"),
+        places == 0 ? "all places are taken"
+                    : fmt::format("{} {} free, of {} that are asked for", places, places == 1 ? "is" : "are", num_new));
   }
   // A launcher's nodes get ranks together.
   const size_t taken = std::max<size_t>(nodes_.size(), state_.num_ranks);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/membership/job_parts.h"
 
 namespace tessera::cluster::rendezvous {
@@ -27,8 +28,8 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
     : options_(options), clock_(clock), state_(saved), values_(quotas) {
   const auto num_workers = static_cast<uint32_t>(options.num_workers);
   if (saved.num_workers != 0 && saved.num_workers != num_workers) {
-    throw InvalidArgument("the scheduler's state is of a job with {} workers, this one has {}", saved.num_workers,
-                          num_workers);
+    throw InvalidArgument("the scheduler's state is of a job with {}, this one has {}",
+                          plural(saved.num_workers, "worker"), num_workers);
   }
   state_.num_workers = num_workers;
   started_ms_ = waiting_since_ms_ = ticked_ms_ = now_ms();

@@ -695,7 +695,7 @@ TEST(JobScheduler, F70_WhatIsSaidOutOfTurnIsRefused) {
   EXPECT_EQ(job.refusal_of(twice), "it registers a node twice");
   const PeerId crowd = job.connect();
   job.say(crowd, Register{.role = PeerRole::kLauncher, .host = "h", .node_ids = {"x", "y"}});
-  EXPECT_EQ(job.refusal_of(crowd), "the job has 1 workers, and 1 are free, of 2 that are asked for");
+  EXPECT_EQ(job.refusal_of(crowd), "the job has 1 worker, and 1 is free, of 2 that are asked for");
   const PeerId a = job.join("a");
   job.say(a, Welcome{});
   EXPECT_EQ(job.refusal_of(a), "it says what only a scheduler says");

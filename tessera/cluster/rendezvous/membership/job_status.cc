@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/membership/job_parts.h"
 #include "tessera/cluster/rendezvous/membership/job_scheduler.h"
 
@@ -30,8 +31,9 @@ std::string JobScheduler::who_is_missing() const {
     return fmt::format("{}{}", fmt::join(ids, ", "),
                        count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "");
   };
-  return fmt::format("{} of {} workers have come{}{}", there.size(), num_wanted(),
-                     there.empty() ? "" : ": " + name(there), missing.empty() ? "" : "; not there: " + name(missing));
+  return fmt::format("{} of {} {} come{}{}", there.size(), plural(static_cast<int64_t>(num_wanted()), "worker"),
+                     num_wanted() == 1 ? "has" : "have", there.empty() ? "" : ": " + name(there),
+                     missing.empty() ? "" : "; not there: " + name(missing));
 }
 
 JobStatus JobScheduler::status() const {

@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
@@ -12,8 +13,8 @@ namespace {
 mesh::StageRanks ranks_of_servers(const ModelOptions& options, int num_ranks) {
   if (options.servers < num_ranks) return mesh::StageRanks({options.servers, num_ranks - options.servers});
   throw InvalidArgument(
-      "servers: {} of {} ranks are to keep parameters, which leaves none to train: use fewer servers, or more ranks",
-      options.servers, num_ranks);
+      "servers: {} of {} are to keep parameters, which leaves none to train: use fewer servers, or more ranks",
+      options.servers, plural(num_ranks, "rank"));
 }
 
 }  // namespace
@@ -88,9 +89,9 @@ std::set<std::string> Servers::served() const {
   }
   if (names.empty()) {
     throw InvalidArgument(
-        "servers: {} ranks are to keep parameters, but no parameter is set_on_servers(): call it on a cell that has "
+        "servers: {} {} to keep parameters, but no parameter is set_on_servers(): call it on a cell that has "
         "some, or use no servers",
-        options_.servers);
+        plural(options_.servers, "rank"), options_.servers == 1 ? "is" : "are");
   }
   return names;
 }
@@ -122,9 +123,14 @@ session::PipelinedOptions Servers::pipelined(const ir::Graph&) const {
           .profile = options_.pipeline.profile.value_or(compiler::example_profile())};
 }
 
-void Servers::say(const session::PipelinedStep&, const std::string&) const {
-  log_info("{} servers keep {} parameters, {} ranks train", options_.servers, served().size(), ranks_.count(1));
+std::string Servers::who_works() const {
+  const int num_workers = ranks_.count(1);
+  return fmt::format("{} {} {}, {} {}", plural(options_.servers, "server"), options_.servers == 1 ? "keeps" : "keep",
+                     plural(std::ssize(served()), "parameter"), plural(num_workers, "rank"),
+                     num_workers == 1 ? "trains" : "train");
 }
+
+void Servers::say(const session::PipelinedStep&, const std::string&) const { log_info("{}", who_works()); }
 
 std::unique_ptr<Mode> make_servers(const ModeParts& parts) { return std::make_unique<Servers>(parts); }
 

@@ -88,7 +88,7 @@ class StaleServers final : public Servers {
       training_ = std::make_unique<StaleTraining>(context_, session, ranks_, options_.server_staleness);
       if (context_.rank() == 0) {
         const auto& staleness = options_.server_staleness;
-        log_info("{} servers keep {} parameters, {} ranks train {}", options_.servers, served().size(), ranks_.count(1),
+        log_info("{} {}", who_works(),
                  staleness.is_bounded() ? fmt::format("at most {} steps apart", staleness.bound())
                                         : "without waiting for each other");
       }
