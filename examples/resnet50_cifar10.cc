@@ -48,6 +48,8 @@ struct Options {
   int64_t print_loss = 0;
   bool print_time = false;
   bool progress = true;
+  std::string log_format = "text";
+  std::string log_dir;
   uint64_t seed = 1;
   int num_workers = 1;
   int num_threads = 0;
@@ -151,6 +153,11 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
   app.add_flag("--progress,!--no_progress", o.progress,
                "progress bar on rank 0 (on by default); a line for each epoch is always printed");
+  app.add_option("--log_format", o.log_format, "text; or json: each line on standard output is a JSON object")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--log_dir", o.log_dir,
+                 "write the training there while it goes on: log.csv, log.jsonl and an event file for TensorBoard");
   app.add_option("--seed", o.seed, "seed of the initial values, the order of the images and their augmentation")
       ->capture_default_str();
   app.add_option("--num_workers", o.num_workers, "threads per rank that prepare batches")
@@ -233,9 +240,48 @@ void require_accuracy(double accuracy, double least) {
     throw Error(fmt::format("accuracy {:.4f} is below the {:.4f} that was asked for", accuracy, least));
 }
 
+// Prints lines as --log_format says: JSON on rank 0 only.
+train::PrintLine printer(cluster::Context& context, const Options& o) {
+  if (o.log_format == "text") return train::print_line;
+  return [&context](const std::string& line) {
+    if (context.rank() == 0) train::print_line(train::json_message(context.clock().wall_ms(), line));
+  };
+}
+
+train::Callbacks callbacks(cluster::Context& context, const Options& o, int64_t steps_per_epoch) {
+  train::Callbacks list;
+  const auto print = printer(context, o);
+  const bool is_json = o.log_format == "json";
+  if (o.print_loss > 0) list.emplace_back(train::LossMonitor(o.print_loss, print));
+  if (o.print_time) list.emplace_back(train::TimeMonitor(0, print));
+  if (o.progress || is_json) {
+    list.emplace_back(train::ProgressBar({.rows_per_step = o.batch_size,
+                                          .row_name = "images",
+                                          .steps = o.progress,
+                                          .format = train::parse_log_format(o.log_format)}));
+  }
+  if (!is_json) list.emplace_back(train::EpochSummary({.row_name = "images"}));
+  if (!o.log_dir.empty()) {
+    list.emplace_back(train::CsvLog(join_path(o.log_dir, "log.csv")));
+    list.emplace_back(train::JsonLog(join_path(o.log_dir, "log.jsonl")));
+    list.emplace_back(
+        train::TensorBoard(o.log_dir, {.hyper_parameters = {{"batch_size", static_cast<double>(o.batch_size)},
+                                                            {"learning_rate", o.learning_rate},
+                                                            {"momentum", o.momentum},
+                                                            {"weight_decay", o.weight_decay}}}));
+  }
+  if (!o.checkpoint_dir.empty()) {
+    checkpoint::CheckpointConfig config{
+        .save_checkpoint_steps = o.save_checkpoint_steps > 0 ? o.save_checkpoint_steps : steps_per_epoch,
+        .keep_checkpoint_max = o.keep_checkpoint_max};
+    list.emplace_back(train::ModelCheckpoint(o.prefix, o.checkpoint_dir, config));
+  }
+  return list;
+}
+
 int run(cluster::Context& context, const Options& o) {
-  const auto say = [&](const std::string& line) {
-    if (context.rank() == 0) train::print_line(line);
+  const auto say = [&, print = printer(context, o)](const std::string& line) {
+    if (context.rank() == 0) print(line);
   };
   if (!o.make_data.empty()) {
     if (context.rank() == 0) {
@@ -330,24 +376,13 @@ int run(cluster::Context& context, const Options& o) {
                   o.image_size, o.image_size, steps_per_epoch, context.size(), context.size() == 1 ? "" : "s",
                   context.transport(), mode));
 
-  train::Callbacks callbacks;
-  if (o.print_loss > 0) callbacks.emplace_back(train::LossMonitor(o.print_loss));
-  if (o.print_time) callbacks.emplace_back(train::TimeMonitor());
-  if (o.progress) callbacks.emplace_back(train::ProgressBar(o.batch_size));
-  callbacks.emplace_back(train::EpochSummary({.row_name = "images"}));
-  if (!o.checkpoint_dir.empty()) {
-    checkpoint::CheckpointConfig config{
-        .save_checkpoint_steps = o.save_checkpoint_steps > 0 ? o.save_checkpoint_steps : steps_per_epoch,
-        .keep_checkpoint_max = o.keep_checkpoint_max};
-    callbacks.emplace_back(train::ModelCheckpoint(o.prefix, o.checkpoint_dir, config));
-  }
   const train::TrainOptions train_options{
       .dataset_sink_mode = o.dataset_sink_mode, .sink_size = o.sink_size, .num_workers = o.num_workers};
   if (o.profile) {
     model.build(dataset);
     model.enable_profiling();
   }
-  model.train(o.epochs, dataset, callbacks, train_options);
+  model.train(o.epochs, dataset, callbacks(context, o, steps_per_epoch), train_options);
 
   if (o.profile && context.rank() == 0) {
     const auto memory = model.session().arena_memory();

@@ -63,6 +63,9 @@ struct Options {
   double min_bleu = 0;
   int64_t print_loss = 0;
   bool print_time = false;
+  bool progress = false;
+  std::string log_format = "text";
+  std::string log_dir;
   uint64_t seed = 1;
   int num_threads = 0;
   std::string device;
@@ -147,6 +150,12 @@ void add_training_options(CLI::App& app, Options& o) {
   app.add_option("--print_loss", o.print_loss, "print a line `epoch: 1 step: N, loss is ...` every so many steps")
       ->check(kCountOrNone);
   app.add_flag("--print_time", o.print_time, "print the time of an epoch and of its steps");
+  app.add_flag("--progress,!--no_progress", o.progress, "progress bar on rank 0 (off by default)");
+  app.add_option("--log_format", o.log_format, "text; or json: each line on standard output is a JSON object")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--log_dir", o.log_dir,
+                 "write the training there while it goes on: log.csv, log.jsonl and an event file for TensorBoard");
   app.add_option("--seed", o.seed, "seed of the initial values and of the order of the pairs")->capture_default_str();
   app.add_option("--device", o.device,
                  "cpu, or a GPU: cuda:0, cuda:1, ..., or cuda, the one with this rank's number on its host")
@@ -385,15 +394,39 @@ std::string strategy_file(const Options& o, const cluster::Context& context) {
   return name.replace(at, 2, std::to_string(ranks_of_stages(o, context.size()).stage_of(context.rank())));
 }
 
-train::Callbacks callbacks(const Options& o, const cluster::Context& context, int64_t steps_per_epoch) {
+// Prints lines as --log_format says, on rank 0.
+train::PrintLine printer(cluster::Context& context, const Options& o) {
+  return [&context, is_json = o.log_format == "json"](const std::string& line) {
+    if (context.rank() != 0) return;
+    train::print_line(is_json ? train::json_message(context.clock().wall_ms(), line) : line);
+  };
+}
+
+train::Callbacks callbacks(const Options& o, cluster::Context& context, int64_t steps_per_epoch) {
   train::Callbacks list;
-  if (o.print_loss > 0) {
-    list.emplace_back(train::LossMonitor(o.print_loss, [&context](const std::string& line) {
-      if (context.rank() == 0) train::print_line(line);
-    }));
+  const auto print = printer(context, o);
+  const bool is_json = o.log_format == "json";
+  if (o.print_loss > 0) list.emplace_back(train::LossMonitor(o.print_loss, print));
+  if (o.print_time) {
+    list.emplace_back(is_json ? train::TimeMonitor(0, print) : train::TimeMonitor());
   }
-  if (o.print_time) list.emplace_back(train::TimeMonitor());
-  list.emplace_back(train::EpochSummary({.row_name = "pairs"}));
+  if (o.progress || is_json) {
+    list.emplace_back(train::ProgressBar({.rows_per_step = o.batch_size,
+                                          .row_name = "pairs",
+                                          .steps = o.progress,
+                                          .format = train::parse_log_format(o.log_format)}));
+  }
+  if (!is_json) list.emplace_back(train::EpochSummary({.row_name = "pairs"}));
+  if (!o.log_dir.empty()) {
+    list.emplace_back(train::CsvLog(join_path(o.log_dir, "log.csv")));
+    list.emplace_back(train::JsonLog(join_path(o.log_dir, "log.jsonl")));
+    list.emplace_back(
+        train::TensorBoard(o.log_dir, {.hyper_parameters = {{"batch_size", static_cast<double>(o.batch_size)},
+                                                            {"optimizer", o.optimizer},
+                                                            {"learning_rate", o.learning_rate},
+                                                            {"hidden_size", static_cast<double>(o.hidden_size)},
+                                                            {"dropout", o.dropout}}}));
+  }
   if (!o.checkpoint_dir.empty()) {
     const auto folder =
         o.integrated_save ? o.checkpoint_dir : join_path(o.checkpoint_dir, fmt::format("rank_{}", context.rank()));
@@ -407,9 +440,7 @@ train::Callbacks callbacks(const Options& o, const cluster::Context& context, in
 }
 
 int run(cluster::Context& context, const Options& o) {
-  const auto say = [&](const std::string& line) {
-    if (context.rank() == 0) train::print_line(line);
-  };
+  const auto say = printer(context, o);
   FileSystem& files = context.file_system();
   if (!o.make_data.empty()) {
     if (context.rank() == 0) {

@@ -43,7 +43,7 @@ ROOMS = {
     "nn": (".", "layers", "optimizers", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree"),
-    "train": ("options", "modes", "core", "saving", "kept", ".", "translation"),
+    "train": ("options", "modes", "core", "saving", "kept", ".", "translation", "logs"),
     "tools": ("arguments", "plan"),
 }
 TESTING = "testing"

@@ -75,6 +75,10 @@
 
 // Training: the model, what happens around its steps, what is measured, translating with it.
 #include "tessera/train/callbacks.h"
+#include "tessera/train/logs/csv_log.h"
+#include "tessera/train/logs/json_log.h"
+#include "tessera/train/logs/progress_bar.h"
+#include "tessera/train/logs/tensor_board.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/translation/translate.h"

@@ -27,14 +27,6 @@ class PythonCallback : public train::Callback {
   void call(const char* name, train::RunContext& run);
 };
 
-// Lines go where Python's print() goes, each in one write: those of several ranks do not mix.
-void print_in_python(const std::string& line) {
-  const nb::gil_scoped_acquire gil;
-  const nb::object out = nb::module_::import_("sys").attr("stdout");
-  out.attr("write")(line + "\n");
-  out.attr("flush")();
-}
-
 void PythonCallback::call(const char* name, train::RunContext& run) {
   const nb::gil_scoped_acquire gil;
   auto& model = nb::cast<PythonModel&>(python_model(run.model));
@@ -45,6 +37,13 @@ void PythonCallback::call(const char* name, train::RunContext& run) {
 }
 
 }  // namespace
+
+void print_in_python(const std::string& line) {
+  const nb::gil_scoped_acquire gil;
+  const nb::object out = nb::module_::import_("sys").attr("stdout");
+  out.attr("write")(line + "\n");
+  out.attr("flush")();
+}
 
 void bind_callbacks(nb::module_& m) {
   nb::class_<train::RunContext>(m, "RunContext",
@@ -89,8 +88,7 @@ that ranks do together.)",
           "__init__",
           [](train::TimeMonitor* self, int64_t size) { new (self) train::TimeMonitor(size, print_in_python); },
           "data_size"_a = 0);
-  nb::class_<train::ProgressBar, train::Callback>(m, "ProgressBar", "One line that is drawn over, on rank 0.")
-      .def(nb::init<int64_t>(), "rows_per_step"_a);
+  bind_logs(m);
   nb::class_<train::EpochSummary, train::Callback>(m, "EpochSummary",
                                                    R"(Prints a line after each epoch, on rank 0.
 

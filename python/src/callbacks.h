@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "python/src/bind.h"
@@ -9,6 +10,11 @@
 namespace tessera::python {
 
 void bind_callbacks(nb::module_& m);
+// Those that write down how a training goes: a part of bind_callbacks().
+void bind_logs(nb::module_& m);
+
+// A line goes where Python's print() goes, in one write: those of several ranks do not mix.
+void print_in_python(const std::string& line);
 
 // Each with its own word for what it is not: one whose __init__() has not called Callback's has nothing in C++ yet.
 // Throws Python's TypeError.

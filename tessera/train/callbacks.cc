@@ -1,7 +1,5 @@
 #include "tessera/train/callbacks.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
@@ -88,49 +86,6 @@ void EpochSummary::epoch_end(RunContext& run) {
   const double rate = static_cast<double>(run.rows_of_epoch) / std::max(seconds, 1e-9);
   if (run.model.context().rank() == 0) {
     print_(text + fmt::format(" {:.1f} {}/s, {:.1f} s", rate, options_.row_name, seconds));
-  }
-}
-
-ProgressBar::ProgressBar(int64_t rows_per_step) : rows_per_step_(rows_per_step), is_terminal_(::isatty(1) == 1) {}
-
-void ProgressBar::epoch_begin(RunContext& run) {
-  began_ns_ = run.model.context().clock().monotonic_ns();
-  drawn_ns_ = 0;
-  first_step_ = run.step;
-  lines_ = 0;
-}
-
-void ProgressBar::step_end(RunContext& run) { draw(run, false); }
-void ProgressBar::epoch_end(RunContext& run) {
-  if (is_terminal_) draw(run, true);
-}
-
-void ProgressBar::draw(const RunContext& run, bool last) {
-  if (run.model.context().rank() != 0) return;
-  const int64_t now = run.model.context().clock().monotonic_ns();
-  if (is_terminal_) {
-    if (!last && now - drawn_ns_ < 100'000'000) return;
-  } else {
-    // Ten lines an epoch, the last step among them.
-    const int64_t due = run.step_in_epoch * 10 / std::max<int64_t>(run.steps_per_epoch, 1);
-    if (due <= lines_) return;
-    lines_ = due;
-  }
-  drawn_ns_ = now;
-  constexpr int64_t kWidth = 24;
-  const int64_t filled = run.step_in_epoch * kWidth / std::max<int64_t>(run.steps_per_epoch, 1);
-  const double seconds = std::max(static_cast<double>(now - began_ns_) / 1e9, 1e-9);
-  const auto steps = static_cast<double>(run.step - first_step_);
-  const double left = steps > 0 ? seconds / steps * static_cast<double>(run.steps_per_epoch - run.step_in_epoch) : 0;
-  const auto text = fmt::format(
-      "epoch {}/{} [{}{}] {}/{}  loss {:.4f}  {:.1f} images/s  {:.0f} s left", run.epoch, run.num_epochs,
-      std::string(static_cast<size_t>(filled), '#'), std::string(static_cast<size_t>(kWidth - filled), '.'),
-      run.step_in_epoch, run.steps_per_epoch, run.loss, steps * static_cast<double>(rows_per_step_) / seconds, left);
-  if (is_terminal_) {
-    std::fprintf(stdout, "\r%s\033[K%s", text.c_str(), last ? "\n" : "");
-    std::fflush(stdout);
-  } else {
-    print_line(text);
   }
 }
 

@@ -1,5 +1,5 @@
-// The callbacks that come with Tessera. LossMonitor and TimeMonitor print on every rank, as a script's own print
-// would; ProgressBar and EpochSummary print on rank 0.
+// The callbacks that come with Tessera, but those of logs/. LossMonitor and TimeMonitor print on every rank, as a
+// script's own print would; EpochSummary prints on rank 0.
 #pragma once
 
 #include <functional>
@@ -71,27 +71,6 @@ class EpochSummary : public Callback {
   int64_t began_ns_ = 0;
   double loss_sum_ = 0;
   int64_t num_losses_ = 0;
-};
-
-// One line that is drawn over: epoch, bar, steps, loss, images per second and time left; on a stream that is no
-// terminal a line every tenth of an epoch. Rank 0 only.
-class ProgressBar : public Callback {
- public:
-  // `rows_per_step`: the global batch, for the rate.
-  explicit ProgressBar(int64_t rows_per_step);
-  void epoch_begin(RunContext& run) override;
-  void step_end(RunContext& run) override;
-  void epoch_end(RunContext& run) override;
-
- private:
-  void draw(const RunContext& run, bool last);
-
-  int64_t rows_per_step_;
-  bool is_terminal_;
-  int64_t began_ns_ = 0;
-  int64_t drawn_ns_ = 0;
-  int64_t first_step_ = 0;
-  int64_t lines_ = 0;
 };
 
 // Saves as checkpoint/write/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and

@@ -78,13 +78,9 @@ TEST(Callbacks, TellTheTimeByTheClockOfTheContext) {
   Model model(context, network, &loss, &optimizer);
   std::vector<std::string> lines;
   const auto print = [&](const std::string& line) { lines.push_back(line); };
-  testing::internal::CaptureStdout();  // no terminal
-  model.train(1, doubles(), {Sleeper(), TimeMonitor(0, print), EpochSummary({}, print), ProgressBar(4)});
+  model.train(1, doubles(), {Sleeper(), TimeMonitor(0, print), EpochSummary({}, print)});
   EXPECT_THAT(lines, ElementsAre("epoch time: 1500.000 ms, per step time: 500.000 ms",
                                  "epoch 1/1: loss 0.0000, 6.7 rows/s, 1.5 s"));
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              MatchesRegex(".* 1/3  loss 0.0000  8.0 images/s  1 s left\n.* 2/3  loss 0.0000  8.0 images/s  0 s left\n"
-                           ".* 3/3  loss 0.0000  8.0 images/s  0 s left\n"));
 }
 
 TEST(EpochSummary, IsPrintedByRank0) {

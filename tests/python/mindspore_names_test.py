@@ -254,7 +254,7 @@ def test_what_is_refused_may_be_named_and_refuses_to_be_used():
     from typing import Optional, get_type_hints
 
     from mindspore.nn import FractionalMaxPool3d
-    from mindspore.train.callback import SummaryCollector
+    from mindspore.train.callback import SummaryLandscape
 
     class Wide(nn.AdaptiveAvgPool3d):
         def __init__(self, channels: int, pool: Optional[FractionalMaxPool3d] = None):
@@ -264,7 +264,7 @@ def test_what_is_refused_may_be_named_and_refuses_to_be_used():
         def __init__(self):
             pass
 
-    class Remember(SummaryCollector):
+    class Remember(SummaryLandscape):
         pass
 
     cell = nn.Conv2d(1, 1, 3)

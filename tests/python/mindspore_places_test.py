@@ -53,8 +53,10 @@ mindspore.runtime synchronize mindspore
 mindspore.train.callback EarlyStopping mindspore
 mindspore.train.callback._callback Callback mindspore
 mindspore.train.callback._checkpoint ModelCheckpoint mindspore
+mindspore.train.callback._summary_collector SummaryCollector mindspore
 mindspore.train.metrics.accuracy Accuracy mindspore
 mindspore.train.serialization export mindspore
+mindspore.train.summary.summary_record SummaryRecord mindspore.train
 """.strip().splitlines()
 
 REFUSED = """
@@ -76,7 +78,7 @@ mindspore.profiler Profiler|--profile
 mindspore.rewrite SymbolTree|Python code
 mindspore.runtime Stream|there are no streams
 mindspore.scipy.linalg solve_triangular|SciPy
-mindspore.train.callback._summary_collector SummaryCollector|cb_params
+mindspore.train.callback._landscape SummaryLandscape|cb_params
 """.strip().splitlines()
 
 

@@ -56,7 +56,7 @@ REFUSED = {
             "CustomPassType Int NodeType QuantDtype TensorType Type ValueType dtype_to_pytype float8_e4m3fn float8_e5m2 "
             "get_py_obj_dtype hifloat8 list_ qint4x2 all_types rank_list_for_convert string tensor_type tuple_ type_none",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
-            "FlopsUtilizationCollector Profiler SummaryCollector SummaryLandscape SummaryRecord flops_collection set_dump",
+            "FlopsUtilizationCollector Profiler SummaryLandscape flops_collection set_dump",
     },
     "mindspore.nn": {
         "Model.train feeds the network":
@@ -292,7 +292,7 @@ REFUSED = {
             "AmpDecorator AMP_AUTO_BLACK_LIST AMP_AUTO_WHITE_LIST AMP_BLACK_LIST AMP_PRIM_ARG_TABLE AMP_WHITE_LIST "
             "custom_mixed_precision get_black_list get_white_list",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
-            "FlopsUtilizationCollector SummaryCollector SummaryLandscape SummaryRecord",
+            "FlopsUtilizationCollector SummaryLandscape",
     },
     "mindspore.parallel": {
         "set_auto_parallel_context(parallel_mode=...) says how a network is split, for every Model made after it":

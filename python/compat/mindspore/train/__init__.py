@@ -8,6 +8,7 @@ from mindspore.train.loss_scale_manager import DynamicLossScaleManager, FixedLos
 from mindspore.train.metric_callbacks import (BackupAndRestore, EarlyStopping, History, LambdaCallback, LearningRateScheduler,
                                               ReduceLROnPlateau)
 from mindspore.train.model import Model
+from mindspore.train.summary import SummaryCollector, SummaryRecord
 from mindspore.train.serialization import export, load_checkpoint, load_param_into_net, save_checkpoint
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_sliced_parameter,
                                            restore_group_info_list)

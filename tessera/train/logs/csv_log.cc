@@ -1,0 +1,161 @@
+#include "tessera/train/logs/csv_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/train/metrics.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+// As RFC 4180 quotes them. A line of the file is a row, so no field has an end of a line in it.
+std::string csv_field(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  std::ranges::replace(text, '\r', ' ');
+  if (text.find_first_of(",\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const auto& field : fields) line += (&field == fields.data() ? "" : ",") + csv_field(field);
+  return line;
+}
+
+std::vector<std::string> csv_fields(std::string_view line) {
+  std::vector<std::string> fields(1);
+  bool is_quoted = false;
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  for (size_t i = 0; i < line.size(); ++i) {
+    const bool is_quote = line[i] == '"';
+    if (is_quote && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      fields.back() += line[++i];
+    } else if (is_quote) {
+      is_quoted = !is_quoted;
+    } else if (line[i] == ',' && !is_quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += line[i];
+    }
+  }
+  return fields;
+}
+
+template <typename Number>
+std::optional<Number> whole_number(const std::string& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+const std::vector<std::string>& usual_columns() {
+  static const std::vector<std::string> columns{"kind",           "time",       "seconds",       "epoch",
+                                                "step",           "loss",       "learning_rate", "rows_per_second",
+                                                "resident_bytes", "arena_bytes"};
+  return columns;
+}
+
+std::string metric_column(const std::string& name) { return "evaluated_" + name; }
+
+}  // namespace
+
+CsvLog::CsvLog(std::string file, LogOptions options)
+    : TrainingLog("CsvLog", std::move(options)), path_(std::move(file)) {
+  if (path_.empty()) throw InvalidArgument("CsvLog: the file has no name");
+}
+
+bool CsvLog::has_column(const std::string& name) const { return std::ranges::find(columns_, name) != columns_.end(); }
+
+double CsvLog::open(RunContext& run, bool goes_on) {
+  files_ = &run.model.context().file_system();
+  if (!goes_on) move_aside(*files_, path_);
+  file_.reset();
+  const auto lines = whole_lines(*files_, path_);
+  columns_ = lines.empty() ? usual_columns() : csv_fields(lines[0]);
+  for (const auto& name : usual_columns()) {
+    if (has_column(name)) continue;
+    throw InvalidArgument("{}: line 1 has no column {}: it is no log of a training; give CsvLog a file of its own",
+                          path_, name);
+  }
+  const auto place = [&](const char* name) {
+    return static_cast<size_t>(std::ranges::find(columns_, name) - columns_.begin());
+  };
+  const size_t step_at = place("step");
+  const size_t seconds_at = place("seconds");
+  double seconds = 0;
+  std::vector<std::string> kept{csv_line(columns_)};
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const Row row = csv_fields(lines[i]);
+    const auto step = row.size() == columns_.size() ? whole_number<int64_t>(row[step_at]) : std::nullopt;
+    if (!step) {
+      throw InvalidArgument("{}: line {}: no row of the {} columns with a step; give CsvLog a file of its own", path_,
+                            i + 1, columns_.size());
+    }
+    if (*step > run.step) continue;
+    kept.push_back(lines[i]);
+    seconds = whole_number<double>(row[seconds_at]).value_or(seconds);
+  }
+  if (kept.size() < lines.size()) {
+    log_info("{}: {} rows of steps after step {} are dropped: the training goes on from there", path_,
+             lines.size() - kept.size(), run.step);
+  }
+  file_.emplace(*files_, path_, kept);
+  std::vector<std::string> metrics;
+  for (const auto& metric : run.model.options().metrics) {
+    if (!metric->name().empty()) metrics.push_back(metric_column(metric->name()));
+  }
+  add_columns(metrics);
+  return seconds;
+}
+
+void CsvLog::add_columns(const std::vector<std::string>& names) {
+  std::string added;
+  for (const auto& name : names) {
+    if (has_column(name)) continue;
+    columns_.push_back(name);
+    added += ",";
+  }
+  if (added.empty()) return;
+  auto lines = whole_lines(*files_, path_);
+  for (auto& line : lines) line = csv_line(csv_fields(line)) + added;
+  lines.at(0) = csv_line(columns_);
+  file_.emplace(*files_, path_, lines);
+}
+
+void CsvLog::write(const TrainingRecord& record) {
+  const auto number = [](const std::optional<double>& value) { return value ? shortest_number(*value) : ""; };
+  std::map<std::string, std::string> fields{{"kind", record.kind},
+                                            {"time", utc_time(record.wall_ms)},
+                                            {"seconds", shortest_number(record.seconds)},
+                                            {"epoch", std::to_string(record.epoch)},
+                                            {"step", std::to_string(record.step)},
+                                            {"loss", number(record.loss)},
+                                            {"learning_rate", number(record.learning_rate)},
+                                            {"rows_per_second", number(record.rows_per_second)},
+                                            {"resident_bytes", std::to_string(record.resident_bytes)},
+                                            {"arena_bytes", std::to_string(record.arena_bytes)}};
+  std::vector<std::string> metrics;
+  for (const auto& [name, value] : record.metrics) {
+    metrics.push_back(metric_column(name));
+    fields[metrics.back()] = shortest_number(value);
+  }
+  add_columns(metrics);
+  Row row;
+  for (const auto& column : columns_) row.push_back(fields[column]);
+  file_->append(csv_line(row));
+}
+
+void CsvLog::close(RunContext&) { file_->close(); }
+
+}  // namespace tessera::train

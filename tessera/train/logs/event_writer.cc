@@ -1,0 +1,68 @@
+#include "tessera/train/logs/event_writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+
+#include "tessera/base/error.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr std::string_view kEventFile = "events.out.tfevents.";
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != 0 ? name.data() : "localhost";
+}
+
+// Seconds since 1970 that no event file of the directory has reached.
+int64_t unused_time(FileSystem& files, const std::string& directory, int64_t now) {
+  int64_t time = now;
+  for (const auto& name : files.list(directory)) {
+    if (!name.starts_with(kEventFile)) continue;
+    int64_t taken = 0;
+    const char* const end = name.data() + name.size();
+    // A file that a broken clock has named would have all others named like it.
+    if (std::from_chars(name.data() + kEventFile.size(), end, taken).ec == std::errc() && taken < 9'999'999'999) {
+      time = std::max(time, taken + 1);
+    }
+  }
+  return time;
+}
+
+}  // namespace
+
+EventWriter::EventWriter(FileSystem& files, const Clock& clock, const std::string& directory, int64_t first_step)
+    : clock_(clock) {
+  files.create_directories(directory);
+  const int64_t time = unused_time(files, directory, clock.wall_ms() / 1000);
+  path_ = join_path(directory, fmt::format("{}{:010}.{}.{}", kEventFile, time, host_name(), ::getpid()));
+  file_ = files.create(path_, 0666);
+  write(version_event(wall_time()));
+  write(restart_event(wall_time(), first_step));
+}
+
+double EventWriter::wall_time() const { return static_cast<double>(clock_.wall_ms()) / 1e3; }
+
+void EventWriter::add(const EventSummary& summary, int64_t step) {
+  if (!summary.is_empty()) write(summary_event(wall_time(), step, summary));
+}
+
+void EventWriter::close() {
+  if (file_ != nullptr) file_->close();
+  file_.reset();
+}
+
+void EventWriter::write(std::string_view event) {
+  if (file_ == nullptr) throw InvalidArgument("{}: it is closed", path_);
+  const std::string record = event_record(event);
+  // Not append(): of a large file that keeps the last megabytes to itself.
+  file_->write_at(size_bytes_, std::as_bytes(std::span(record)));
+  size_bytes_ += static_cast<int64_t>(record.size());
+}
+
+}  // namespace tessera::train

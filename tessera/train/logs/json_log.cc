@@ -1,0 +1,45 @@
+#include "tessera/train/logs/json_log.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+
+JsonLog::JsonLog(std::string file, LogOptions options)
+    : TrainingLog("JsonLog", std::move(options)), path_(std::move(file)) {
+  if (path_.empty()) throw InvalidArgument("JsonLog: the file has no name");
+}
+
+double JsonLog::open(RunContext& run, bool goes_on) {
+  FileSystem& files = run.model.context().file_system();
+  if (!goes_on) move_aside(files, path_);
+  double seconds = 0;
+  std::vector<std::string> kept;
+  const auto lines = whole_lines(files, path_);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto record = nlohmann::json::parse(lines[i], nullptr, false);
+    if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
+      throw InvalidArgument("{}: line {}: no record of a training; give JsonLog a file of its own", path_, i + 1);
+    }
+    if (record["step"].get<int64_t>() > run.step) continue;
+    kept.push_back(lines[i]);
+    if (record.contains("seconds") && record["seconds"].is_number()) seconds = record["seconds"].get<double>();
+  }
+  if (kept.size() < lines.size()) {
+    log_info("{}: {} records of steps after step {} are dropped: the training goes on from there", path_,
+             lines.size() - kept.size(), run.step);
+  }
+  file_.emplace(files, path_, kept);
+  return seconds;
+}
+
+void JsonLog::write(const TrainingRecord& record) { file_->append(json_line(record)); }
+
+void JsonLog::close(RunContext&) { file_->close(); }
+
+}  // namespace tessera::train

@@ -1,0 +1,30 @@
+// JsonLog: a training as JSON Lines, a record each (docs/watching.md).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/train/logs/line_file.h"
+#include "tessera/train/logs/training_log.h"
+
+namespace tessera::train {
+
+// Writes {"kind":"step","time":"2026-03-04T05:06:07.089Z","seconds":1.25,"epoch":1,"step":20,"loss":2.3025851, ...} as
+// a line of `file`, made where it is missing. A training that goes on from a checkpoint continues the file; records of
+// steps beyond that are dropped. The file of another training becomes FILE.1. begin() throws InvalidArgument for a file
+// that has anything else in it.
+class JsonLog : public TrainingLog {
+ public:
+  explicit JsonLog(std::string file, LogOptions options = {});
+
+ protected:
+  double open(RunContext& run, bool goes_on) override;
+  void write(const TrainingRecord& record) override;
+  void close(RunContext& run) override;
+
+ private:
+  std::string path_;
+  std::optional<LineFile> file_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,359 @@
+// Claims about what logs write of a training, and of one that goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/strings.h"
+#include "tessera/data/dataset.h"
+#include "tessera/nn/layers/linear.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/sgd.h"
+#include "tessera/session/session.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/testing/wrapped_context.h"
+#include "tessera/train/callbacks.h"
+#include "tessera/train/logs/csv_log.h"
+#include "tessera/train/logs/json_log.h"
+#include "tessera/train/logs/tensor_board.h"
+#include "tessera/train/metrics.h"
+#include "tessera/train/model.h"
+
+namespace tessera::train {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Ten rows whose label is twice the sample, in batches of four, four and two.
+data::Dataset doubles() {
+  return data::generator({{"x", {DType::kF32, {1}}}, {"y", {DType::kF32, {1}}}}, 10,
+                         [](int64_t index, std::span<const TensorView> outputs) {
+                           *outputs[0].as<float>() = static_cast<float>(index) / 10;
+                           *outputs[1].as<float>() = static_cast<float>(2 * index) / 10;
+                         })
+      .batch(4);
+}
+
+// A step takes half a second.
+class Sleeper : public Callback {
+ public:
+  void step_begin(RunContext& run) override { run.model.context().clock().sleep_ms(500); }
+};
+
+// One weight, which begins with 1; the rate is a table.
+struct Job {
+  explicit Job(cluster::Context& context)
+      : optimizer({.learning_rate = std::vector{0.25, 0.125, 0.0625, 0.5, 0.75, 1e-3}}),
+        model(context, start(network), &loss, &optimizer,
+              {.parallel_mode = ParallelMode::kDataParallel, .metrics = {mean_loss()}}) {}
+  static nn::Dense& start(nn::Dense& network) {
+    network.parameters()[0]->data = Tensor::full({DType::kF32, {1, 1}}, 1);
+    return network;
+  }
+
+  nn::Dense network{1, 1, {.has_bias = false}};
+  nn::MSELoss loss;
+  nn::SGD optimizer;
+  Model model;
+};
+
+class Logs : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+  std::vector<std::string> lines(const std::string& name) const { return whole_lines(FileSystem::local(), at(name)); }
+  std::vector<json> records(const std::string& name) const {
+    std::vector<json> all;
+    for (const auto& line : lines(name)) all.push_back(json::parse(line));
+    return all;
+  }
+  // "step 1", "epoch 3": of each record its kind and step.
+  std::vector<std::string> moments(const std::string& name) const {
+    std::vector<std::string> all;
+    for (const auto& record : records(name)) {
+      all.push_back(fmt::format("{} {}", record["kind"].get<std::string>(), record["step"].get<int64_t>()));
+    }
+    return all;
+  }
+  void write(const std::string& name, const std::string& text) const {
+    FileSystem::local().write_atomically(at(name), text);
+  }
+
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-logs-{}", ::getpid());
+  std::unique_ptr<cluster::Context> one_rank_ = cluster::single_context(1);
+  FakeClock clock_;
+  ContextWithClock context_{*one_rank_, clock_};
+};
+
+TEST_F(Logs, HaveARecordForEachStepEpochAndEvaluation) {
+  Job job(context_);
+  job.model.train(2, doubles(),
+                  {Sleeper(), EpochSummary({.valid = doubles()}, [](const auto&) {}), JsonLog(at("log"))});
+  EXPECT_THAT(moments("log"), ElementsAre("step 1", "step 2", "step 3", "epoch 3", "evaluation 3", "step 4", "step 5",
+                                          "step 6", "epoch 6", "evaluation 6"));
+  const auto all = records("log");
+  EXPECT_EQ(all[1]["time"], "1970-01-01T00:16:41.000Z");
+  EXPECT_EQ(all[1]["seconds"], 1.0);
+  EXPECT_EQ(all[1]["epoch"], 1);
+  EXPECT_EQ(all[1]["learning_rate"], 0.125);
+  EXPECT_EQ(all[1]["rows_per_second"], 8.0) << "four rows in half a second";
+  EXPECT_EQ(all[2]["rows_per_second"], 4.0) << "two";
+  EXPECT_EQ(all[3]["rows_per_second"], 6.667) << "ten in one and a half";
+  EXPECT_FALSE(all[9].contains("learning_rate")) << "of an evaluation";
+  EXPECT_EQ(all[7]["learning_rate"].get<float>(), 1e-3F);
+  EXPECT_GT(all[0]["resident_bytes"], 0);
+  EXPECT_GT(all[0]["arena_bytes"], 0);
+  const double mean = (all[0]["loss"].get<double>() + all[1]["loss"].get<double>() + all[2]["loss"].get<double>()) / 3;
+  EXPECT_NEAR(all[3]["loss"].get<double>(), mean, 1e-6);
+  EXPECT_EQ(all[4]["metrics"].size(), 1);
+  EXPECT_GE(all[4]["metrics"]["loss"], 0.0);
+}
+
+TEST_F(Logs, SeeEvaluationsOfCallbacksBehindThemAtTheirStep) {
+  Job job(context_);
+  job.model.train(2, doubles(),
+                  {JsonLog(at("log"), {.every_steps = 0}), EpochSummary({.valid = doubles()}, [](const auto&) {})});
+  EXPECT_THAT(moments("log"), ElementsAre("epoch 3", "evaluation 3", "epoch 6", "evaluation 6"));
+  EXPECT_EQ(records("log")[1]["epoch"], 1);
+}
+
+TEST_F(Logs, HaveEveryNthStepAlsoWhereTheDataSetSinks) {
+  Job job(context_);
+  job.model.train(2, doubles(), {JsonLog(at("steps"), {.every_steps = 2})});
+  EXPECT_THAT(moments("steps"), ElementsAre("step 2", "epoch 3", "step 4", "step 6", "epoch 6"));
+  Job sinks(context_);
+  sinks.model.train(2, doubles(), {JsonLog(at("sinks"), {.every_steps = 2})},
+                    {.dataset_sink_mode = true, .sink_size = 2});
+  EXPECT_THAT(moments("sinks"), ElementsAre("step 2", "epoch 3", "step 5", "step 6", "epoch 6"));
+}
+
+TEST_F(Logs, TakeTheRateOfAFunction) {
+  Job job(context_);
+  job.model.train(1, doubles(), {JsonLog(at("log"), {.learning_rate = [](int64_t step) { return 0.5 * step; }})});
+  EXPECT_EQ(records("log")[1]["learning_rate"], 1.0);
+}
+
+TEST_F(Logs, OfATableAreRowsUnderTheirColumns) {
+  Job job(context_);
+  job.model.train(1, doubles(), {Sleeper(), EpochSummary({.valid = doubles()}, [](const auto&) {}), CsvLog(at("log"))});
+  const auto all = lines("log");
+  ASSERT_EQ(all.size(), 6);
+  EXPECT_EQ(
+      all[0],
+      "kind,time,seconds,epoch,step,loss,learning_rate,rows_per_second,resident_bytes,arena_bytes,evaluated_loss");
+  EXPECT_THAT(all[2],
+              testing::MatchesRegex("step,1970-01-01T00:16:41.000Z,1.0,1,2,[0-9.e-]+,0.125,8.0,[0-9]+,[0-9]+,"));
+  EXPECT_THAT(all[5], testing::MatchesRegex("evaluation,[^,]+,1.5,1,3,,,,[0-9]+,[0-9]+,[0-9.e-]+"));
+}
+
+struct AddsMetrics : Callback {
+  explicit AddsMetrics(std::shared_ptr<TrainingLog> log) : log(std::move(log)) {}
+  void step_end(RunContext& run) override { log->add_metrics({{"f1, macro", run.step / 2.0}}); }
+  std::shared_ptr<TrainingLog> log;
+};
+
+// A training of two epochs is killed after step 4, and its checkpoint is that of step 3.
+TEST_F(Logs, GoOnWithoutTheStepsThatAreMadeAgain) {
+  const auto checkpoint = at("saved.ckpt");
+  struct Saves : Callback {
+    explicit Saves(std::string path) : path(std::move(path)) {}
+    void step_end(RunContext& run) override {
+      if (run.step == 3) run.model.save_checkpoint(path);
+      if (run.step == 4) throw Error("killed");
+    }
+    std::string path;
+  };
+  Job killed(context_);
+  const auto train = [&] {
+    killed.model.train(2, doubles(), {Sleeper(), JsonLog(at("json")), CsvLog(at("csv")), Saves(checkpoint)});
+  };
+  EXPECT_THROW(train(), Error);
+  EXPECT_THAT(moments("json"), ElementsAre("step 1", "step 2", "step 3", "epoch 3", "step 4"));
+  write("json", FileSystem::local().read_text(at("json")) + R"({"kind":"st)");
+  write("csv", FileSystem::local().read_text(at("csv")) + "step,1970");
+
+  Job resumed(context_);
+  resumed.model.load_checkpoint(checkpoint);
+  const auto table = std::make_shared<CsvLog>(at("csv"));
+  resumed.model.train(2, doubles(), {Sleeper(), JsonLog(at("json")), table, AddsMetrics(table)});
+  EXPECT_THAT(moments("json"),
+              ElementsAre("step 1", "step 2", "step 3", "epoch 3", "step 4", "step 5", "step 6", "epoch 6"));
+  EXPECT_EQ(records("json")[4]["seconds"], 2.0) << "one and a half of the first process, and a half";
+  const auto rows = lines("csv");
+  ASSERT_EQ(rows.size(), 1 + 4 + 4 + 3) << "the columns, the old rows, the new ones, those of add_metrics()";
+  EXPECT_TRUE(rows[0].ends_with(",evaluated_loss,\"evaluated_f1, macro\"")) << rows[0];
+  EXPECT_TRUE(rows[1].starts_with("step,") && rows[1].ends_with(",,")) << rows[1];
+  EXPECT_TRUE(rows[6].starts_with("evaluation,") && rows[6].ends_with(",,2.0")) << rows[6];
+}
+
+TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
+  for (int i = 0; i < 3; ++i) {
+    Job job(context_);
+    job.model.train(1 + i, doubles(), {JsonLog(at("log"))});
+  }
+  EXPECT_EQ(lines("log.1").size(), 4);
+  EXPECT_EQ(lines("log.2").size(), 8);
+  EXPECT_EQ(lines("log").size(), 12);
+}
+
+TEST_F(Logs, OfASecondCallGoOn) {
+  Job job(context_);
+  const auto log = std::make_shared<JsonLog>(at("log"), LogOptions{.every_steps = 3});
+  job.model.train(1, doubles(), {log});
+  job.model.train(1, doubles(), {log});
+  EXPECT_THAT(moments("log"), ElementsAre("step 3", "epoch 3", "step 6", "epoch 6"));
+}
+
+TEST_F(Logs, RefuseAFileThatHasSomethingElse) {
+  write("notes", "to do\n");
+  for (const bool is_table : {false, true}) {
+    Job job(context_);
+    job.model.train(1, doubles());
+    const std::shared_ptr<TrainingLog> log = is_table
+                                                 ? std::shared_ptr<TrainingLog>(std::make_shared<CsvLog>(at("notes")))
+                                                 : std::make_shared<JsonLog>(at("notes"));
+    EXPECT_THAT(
+        [&] { job.model.train(1, doubles(), {log}); },
+        ThrowsMessage<InvalidArgument>(HasSubstr(is_table ? "line 1 has no column kind" : "line 1: no record")));
+    EXPECT_THROW(log->add_metrics({{"f1", 1}}), InvalidArgument) << "it has not begun";
+  }
+  EXPECT_EQ(FileSystem::local().read_text(at("notes")), "to do\n");
+  EXPECT_THROW(JsonLog(""), InvalidArgument);
+  EXPECT_THROW(CsvLog("x", {.every_steps = -1}), InvalidArgument);
+}
+
+// A disk that takes files, and after them no bytes.
+class FullDisk : public MemoryFileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+    struct File : WritableFile {
+      explicit File(const FullDisk& disk) : disk(disk) {}
+      void append(std::span<const std::byte>) override {}
+      void write_at(int64_t, std::span<const std::byte>) override {
+        if (disk.is_full) throw IoError("no space left");
+      }
+      void sync() override {}
+      void close() override {}
+      const FullDisk& disk;
+    };
+    MemoryFileSystem::create(path, mode);
+    return std::make_unique<File>(*this);
+  }
+  bool is_full = false;
+};
+
+class ContextWithFiles : public WrappedContext {
+ public:
+  ContextWithFiles(cluster::Context& inner, FileSystem& files) : WrappedContext(inner), files_(files) {}
+  FileSystem& file_system() override { return files_; }
+
+ private:
+  FileSystem& files_;
+};
+
+TEST_F(Logs, EndWhereTheDiskIsFullAndTheTrainingGoesOn) {
+  FullDisk disk;
+  ContextWithFiles context(context_, disk);
+  struct Fills : Callback {
+    explicit Fills(FullDisk& disk) : disk(disk) {}
+    void step_end(RunContext&) override { disk.is_full = true; }
+    FullDisk& disk;
+  };
+  Job job(context);
+  job.model.train(1, doubles(),
+                  {JsonLog("log"), CsvLog("table"), TensorBoard("runs", {.histogram_steps = 1}), Fills(disk)});
+  EXPECT_EQ(job.model.step(), 3);
+}
+
+TEST_F(Logs, CannotBeAddedToOutsideOfATraining) {
+  JsonLog log(at("log"));
+  EXPECT_THAT(
+      [&] {
+        log.add_metrics({{"f1", 1}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("while a training goes on")));
+  TensorBoard board(at("runs"));
+  EXPECT_THROW(board.add_scalar("x", 1), InvalidArgument);
+}
+
+TEST_F(Logs, HaveTheModeOfTheUmask) {
+  const mode_t before = ::umask(027);
+  Job job(context_);
+  job.model.train(1, doubles(), {JsonLog(at("log")), TensorBoard(at("runs"))});
+  ::umask(before);
+  struct stat status {};
+  ASSERT_EQ(::stat(at("log").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640);
+}
+
+TEST_F(Logs, AreWrittenByRank0AndHaveWeightsThatAreSplit) {
+  run_ranks(3, [&](cluster::Context& context) {
+    nn::Dense network(1, 6);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.25});
+    Model model(
+        context, network, &loss, &optimizer,
+        {.parallel_mode = ParallelMode::kDataParallel, .parallel_optimizer = true, .parallel_optimizer_threshold = 0});
+    const auto rows = data::generator({{"x", {DType::kF32, {1}}}, {"y", {DType::kF32, {6}}}}, 12,
+                                      [](int64_t, std::span<const TensorView> outputs) {
+                                        for (const auto& output : outputs) {
+                                          std::fill_n(output.as<float>(), output.shape.num_elements(), 0.5F);
+                                        }
+                                      })
+                          .batch(6);
+    model.train(1, rows, {JsonLog(at("log")), TensorBoard(at("runs"), {.histogram_steps = 2})});
+    EXPECT_TRUE(model.session().is_split("weight"));
+  });
+  EXPECT_THAT(moments("log"), ElementsAre("step 1", "step 2", "epoch 2"));
+  const auto files = FileSystem::local().list(at("runs"));
+  ASSERT_EQ(files.size(), 1);
+  EXPECT_THAT(FileSystem::local().read_text(at("runs/" + files[0])), HasSubstr("weights/weight"));
+}
+
+TEST_F(Logs, OfTensorBoardHaveTheTagsOfTheTraining) {
+  Job job(context_);
+  job.model.train(
+      1, doubles(),
+      {EpochSummary({.valid = doubles()}, [](const auto&) {}),
+       TensorBoard(at("runs"),
+                   {.histogram_steps = 2, .hyper_parameters = {{"rate", 0.5}, {"is_deep", false}, {"name", "mlp"}}})});
+  const auto files = FileSystem::local().list(at("runs"));
+  ASSERT_EQ(files.size(), 1);
+  const std::string bytes = FileSystem::local().read_text(at("runs/" + files[0]));
+  for (const char* tag : {"brain.Event:2", "loss", "learning_rate", "rows_per_second", "memory/resident_bytes",
+                          "memory/arena_bytes", "epoch/loss", "evaluation/loss", "weights/weight",
+                          "_hparams_/session_start_info", "is_deep", "mlp", "_hparams_/session_end_info"}) {
+    EXPECT_THAT(bytes, HasSubstr(tag));
+  }
+}
+
+TEST(TrainingRecord, WritesNumbersThatJsonDoesNotHaveAsTexts) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const TrainingRecord record{
+      .kind = "step", .loss = std::nan(""), .learning_rate = infinity, .metrics = {{"a\"b", -infinity}}};
+  const auto read = json::parse(json_line(record));
+  EXPECT_EQ(read["loss"], "NaN");
+  EXPECT_EQ(read["learning_rate"], "Infinity");
+  EXPECT_EQ(read["metrics"]["a\"b"], "-Infinity");
+  EXPECT_FALSE(read.contains("rows_per_second"));
+}
+
+TEST(TrainingRecord, WritesTheShortestDecimal) {
+  EXPECT_EQ(shortest_number(static_cast<double>(0.1F)), "0.1");
+  EXPECT_EQ(shortest_number(0.1), "0.1");
+  EXPECT_EQ(shortest_number(3), "3.0");
+  EXPECT_EQ(utc_time(1'772'600'767'089), "2026-03-04T05:06:07.089Z");
+}
+
+}  // namespace
+}  // namespace tessera::train
