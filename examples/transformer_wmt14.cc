@@ -7,6 +7,7 @@
 // through it, and examples/elastic.sh trains on eight ranks and goes on with four.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "tessera/tessera.h"
@@ -174,7 +175,7 @@ void add_parallel_options(CLI::App& app, Options& o) {
           CLI::IsMember({"stand_alone", "data_parallel", "semi_auto_parallel", "auto_parallel", "pipeline_parallel"}));
   app.add_option("--model_parallel", o.model_parallel,
                  "semi_auto_parallel, pipeline_parallel: so many ranks share each layer, the others of all or of a "
-                 "stage share the batch")
+                 "stage share the batch; in a stage of other ranks than the next one's as many as divide its own")
       ->check(kCount)
       ->capture_default_str();
   app.add_flag("--parallel_optimizer", o.parallel_optimizer, "ranks share the optimizer's states and work");
@@ -285,21 +286,23 @@ mesh::StageRanks ranks_of_stages(const Options& o, int num_ranks) {
   return o.stages == 0 ? mesh::StageRanks({num_ranks}) : train::stage_ranks(pipeline_options(o), num_ranks);
 }
 
-// How many ranks share each layer, and how many share the batch. Absent where stages differ: then rows are split over
-// the ranks that there are.
-std::optional<nn::TransformerOpParallelConfig> sharing(const Options& o, int num_ranks) {
-  const auto ranks = ranks_of_stages(o, num_ranks);
-  if (!ranks.are_equal()) {
-    if (o.model_parallel == 1) return std::nullopt;
-    throw InvalidArgument("--model_parallel {} needs stages of equally many ranks, they have {}", o.model_parallel,
-                          ranks.to_string());
+// By stage, how many ranks share each layer, and how many share the batch. Where stages differ, each shares its layers
+// among the most ranks that divide both --model_parallel and its own number.
+std::vector<nn::TransformerOpParallelConfig> sharing(const Options& o, const mesh::StageRanks& ranks) {
+  std::vector<nn::TransformerOpParallelConfig> configs;
+  bool is_kept = false;  // on some stage
+  for (const int count : ranks.counts()) {
+    const int64_t model_parallel = std::gcd(o.model_parallel, int64_t{count});
+    is_kept = is_kept || model_parallel == o.model_parallel;
+    configs.push_back({.data_parallel = count / model_parallel, .model_parallel = model_parallel});
   }
-  if (ranks.count(0) % o.model_parallel != 0) {
+  if (is_kept) return configs;
+  if (ranks.are_equal()) {
     throw InvalidArgument("--model_parallel must divide the {} ranks{}, is {}", ranks.count(0),
                           o.stages > 0 ? " of a stage" : "", o.model_parallel);
   }
-  return nn::TransformerOpParallelConfig{.data_parallel = ranks.count(0) / o.model_parallel,
-                                         .model_parallel = o.model_parallel};
+  throw InvalidArgument("--model_parallel must divide the ranks of one stage at least, which have {}, is {}",
+                        ranks.to_string(), o.model_parallel);
 }
 
 std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, const std::string& mode, int num_ranks) {
@@ -314,15 +317,18 @@ std::unique_ptr<nn::Cell> network(const Text& text, const Options& o, const std:
                          .num_heads = o.num_heads,
                          .attention_dropout_rate = o.dropout,
                          .hidden_dropout_rate = o.dropout};
+  const int64_t layers = o.encoder_layers + o.decoder_layers;
   if (mode == "pipeline_parallel") {
-    const int64_t layers = o.encoder_layers + o.decoder_layers;
     if (o.stages > layers) throw InvalidArgument("--stages must be at most the {} layers, is {}", layers, o.stages);
     options.transformer.stage_of = [stages = o.stages, layers](int64_t layer) {
       return static_cast<int>(layer * stages / layers);
     };
   }
   if (mode == "semi_auto_parallel" || mode == "pipeline_parallel") {
-    if (const auto parallel = sharing(o, num_ranks)) options.transformer.parallel = *parallel;
+    const auto configs = sharing(o, ranks_of_stages(o, num_ranks));
+    options.transformer.parallel_of = [configs, stage_of = options.transformer.stage_of](int64_t layer) {
+      return configs[stage_of ? static_cast<size_t>(stage_of(layer)) : 0];
+    };
   }
   return nn::translator(options);
 }

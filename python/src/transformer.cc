@@ -114,14 +114,15 @@ void bind_stack(nb::module_& m, const char* name, const char* doc) {
           "__init__",
           [](Stack* self, int64_t layers, int64_t hidden, int64_t inner, int64_t heads, double attention_rate,
              double hidden_rate, const std::string& act, bool post, const nn::TransformerParallel& parallel,
-             const nn::StageOfLayer& stage_of) {
+             const nn::StageOfLayer& stage_of, const nn::ParallelOfLayer& parallel_of) {
             new (self) Stack({.num_layers = layers,
                               .layer = {hidden, inner, heads, attention_rate, hidden_rate, act, post, parallel},
-                              .stage_of = stage_of});
+                              .stage_of = stage_of,
+                              .parallel_of = parallel_of});
           },
           "num_layers"_a, "hidden_size"_a, "ffn_hidden_size"_a, "num_heads"_a = 2, "attention_dropout_rate"_a = 0.1,
           "hidden_dropout_rate"_a = 0.1, "hidden_act"_a = "gelu", "post_layernorm_residual"_a = false,
-          "parallel"_a = nb::none(), "stage_of"_a = nb::none());
+          "parallel"_a = nb::none(), "stage_of"_a = nb::none(), "parallel_of"_a = nb::none());
 }
 
 void bind_layers_of_transformer(nb::module_& m) {
@@ -136,7 +137,7 @@ cross_attention_layernorm.*.)");
   bind_stack<nn::TransformerEncoder>(
       m, "TransformerEncoder", R"((x [n,t,hidden], mask?) -> the same shape. Parameters: blocks.<i>.* of the layers.
 
-stage_of(layer) is the pipeline stage of a layer, numbered from 0 on.)");
+stage_of(layer) is the pipeline stage of a layer, numbered from 0 on; parallel_of(layer) says how it is split, in place of parallel.)");
   bind_stack<nn::TransformerDecoder>(m, "TransformerDecoder",
                                      "As TransformerDecoderLayer, several times. Parameters: blocks.<i>.*.");
   nb::class_<nn::Transformer, nn::Cell>(m, "Transformer",
@@ -145,18 +146,21 @@ stage_of(layer) is the pipeline stage of a layer, numbered from 0 on.)");
 Or (encoder_inputs, encoder_mask [n,s,s], decoder_inputs, decoder_mask [n,t,t], memory_mask? [n,t,s]). Without masks the encoder
 sees all tokens, the decoder those up to its own. Parameters: encoder.blocks.<i>.*, decoder.blocks.<i>.*.
 
-stage_of(layer) is the pipeline stage of a layer; the decoder's are numbered on from the encoder's.)")
+stage_of(layer) is the pipeline stage of a layer; the decoder's are numbered on from the encoder's. parallel_of(layer) says how it
+is split, in place of parallel: where stages have different numbers of ranks, by those of its stage.)")
       .def(
           "__init__",
           [](nn::Transformer* self, int64_t hidden, int64_t inner, int64_t encoder, int64_t decoder, int64_t heads,
              double attention_rate, double hidden_rate, const std::string& act, bool post,
-             const nn::TransformerParallel& parallel, const nn::StageOfLayer& stage_of) {
-            new (self) nn::Transformer(
-                {hidden, inner, encoder, decoder, heads, attention_rate, hidden_rate, act, post, parallel, stage_of});
+             const nn::TransformerParallel& parallel, const nn::StageOfLayer& stage_of,
+             const nn::ParallelOfLayer& parallel_of) {
+            new (self) nn::Transformer({hidden, inner, encoder, decoder, heads, attention_rate, hidden_rate, act, post,
+                                        parallel, stage_of, parallel_of});
           },
           "hidden_size"_a, "ffn_hidden_size"_a, "encoder_layers"_a = 3, "decoder_layers"_a = 3, "num_heads"_a = 2,
           "attention_dropout_rate"_a = 0.1, "hidden_dropout_rate"_a = 0.1, "hidden_act"_a = "gelu",
-          "post_layernorm_residual"_a = false, "parallel"_a = nb::none(), "stage_of"_a = nb::none());
+          "post_layernorm_residual"_a = false, "parallel"_a = nb::none(), "stage_of"_a = nb::none(),
+          "parallel_of"_a = nb::none());
   nb::class_<nn::CrossEntropyLoss, nn::Cell>(m, "CrossEntropyLoss",
                                              R"((logits [n,v], label i32, mask?) -> f32[].
 

@@ -306,6 +306,11 @@ def test_what_transformers_are_written_with():
     layers = []
     nn.Transformer(8, 16, 1, 2, **rest, stage_of=lambda layer: layers.append(layer) or 0)
     assert layers == [0, 1, 2]
+    config = nn.TransformerOpParallelConfig
+    nn.Transformer(8, 16, 1, 2, **rest, parallel_of=lambda layer: layers.append(layer) or (config(1, 2) if layer else None))
+    assert layers == [0, 1, 2] * 2
+    with pytest.raises(ValueError, match="model_parallel"):
+        nn.TransformerEncoder(2, 8, 15, **rest, parallel_of=lambda layer: config(1, 1 + layer))
     causal = nn.MultiHeadAttention(8, 2, 0.0, 0.0, causal=True)
     np.testing.assert_allclose(causal(x, x, x).numpy(), causal(x, x, x, mask).numpy(), rtol=1e-5, atol=1e-7)
     assert nn.FeedForward(8, 16, 0.0)(x).shape == (2, 4, 8)

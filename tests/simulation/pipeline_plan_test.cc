@@ -117,13 +117,13 @@ TEST(PipelinePlan, OfNinetySixLayersHasOneGraphForAllMicroBatches) {
   }
 }
 
-int64_t count_gathers(PlannedPart part, int rank) {
+int64_t count_of(const std::string& op, PlannedPart part, int rank) {
   Compiled compiled;
   compiled.logical = std::move(part.graph);
   compiled.plan = std::move(part.plan);
   compile_rank(compiled, rank, layout_of(compiled, rank), ops::FakeKernelCatalogue());
   int64_t count = 0;
-  for (ir::NodeId n = 0; n < compiled.local.num_nodes(); ++n) count += compiled.local.node(n).op == "all_gather";
+  for (ir::NodeId n = 0; n < compiled.local.num_nodes(); ++n) count += compiled.local.node(n).op == op;
   return count;
 }
 
@@ -160,11 +160,66 @@ TEST(PipelinePlan, GathersOptimizerShardsOnceAStep) {
   const int rank = plan.ranks_of(stage)[0];
   const auto parts = cut_chunk(plan, stage);
   for (const auto& phase : parts.phases) {
-    EXPECT_EQ(count_gathers(phase.part, rank), 0) << pipeline::to_string(phase.kind);
+    EXPECT_EQ(count_of("all_gather", phase.part, rank), 0) << pipeline::to_string(phase.kind);
     EXPECT_EQ(phase.part.graph.find_input("second.weight"), nullptr);
   }
-  EXPECT_GE(count_gathers(cut_gather(plan, stage), rank), 1);
+  EXPECT_GE(count_of("all_gather", cut_gather(plan, stage), rank), 1);
   EXPECT_FALSE(plan.layouts().at("second.weight").front().sharding.is_replicated());
+}
+
+// The gradient of a layer normalisation is one node, whose first result another stage waits for and whose others are
+// gradients of parameters.
+TEST(PipelinePlan, SumsGradientsOverTheRanksOnceAStep) {
+  struct Network : nn::Cell {
+    Network() {
+      first.set_stage(0);
+      norm.set_stage(1);
+      middle.set_stage(1);
+      last.set_stage(2);
+    }
+    nn::Dense& first = child<nn::Dense>("first", 8, 8);
+    nn::LayerNorm& norm = child<nn::LayerNorm>("norm", Shape{8});
+    nn::Dense& middle = child<nn::Dense>("middle", 8, 8);
+    nn::Dense& last = child<nn::Dense>("last", 8, 8);
+    using Cell::construct;
+    ir::Value construct(ir::Value x) override { return last(ops::tanh(middle(norm(ops::tanh(first(x)))))); }
+  };
+  Network network;
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, {4, 8}}}, {"y", {DType::kF32, {4, 8}}}};
+  const auto micro = session::trace_train_step(network, &loss, optimizer, inputs, {.training = true},
+                                               {.part = session::StepPart::kAccumulate});
+  const auto update = session::trace_update(network, &loss, optimizer, {.training = true});
+  StageOptions stages{.num_stages = 3};
+  CompileOptions options;
+  options.plan.batch_by_default = true;
+  const auto trainable = network.trainable_parameters();
+  const auto accumulators = nn::gradient_accumulators(trainable);
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    stages.accumulators[accumulators[i].full_name()] = trainable[i]->full_name();
+    options.plan.partial_states.insert(accumulators[i].full_name());
+  }
+  const auto plan = plan_stages(micro, &update, mesh::Mesh({{"data", 2}}), {}, stages, options);
+  const int stage = 1;
+  const int rank = plan.ranks_of(stage)[0];
+  int num_backward = 0;
+  for (const auto& phase : cut_chunk(plan, stage).phases) {
+    num_backward += phase.kind == pipeline::PhaseKind::kForward ? 0 : 1;
+    for (const char* op : {"all_reduce", "reduce_scatter"}) {
+      EXPECT_EQ(count_of(op, phase.part, rank), 0) << pipeline::to_string(phase.kind);
+    }
+  }
+  EXPECT_EQ(num_backward, 2);  // the weight gradient is split off
+  for (const auto& accumulator : accumulators) {
+    const auto name = accumulator.full_name();
+    const auto* input = plan.micro.find_input(name);
+    ASSERT_NE(input, nullptr) << name;
+    EXPECT_TRUE(plan.of_stage(plan.placement.values.at(name)).micro.layout(input->value).sharding.is_partial()) << name;
+  }
+  int64_t sums = 0;
+  for (const auto& round : cut_update(plan, stage)) sums += count_of("all_reduce", round, rank);
+  EXPECT_GE(sums, 1);
 }
 
 // Two blocks on a stage each, of which a micro-batch has twelve rows.

@@ -1,4 +1,5 @@
 // How a search deals the ranks to the stages of a pipeline: against all ways that there are, each planned by itself.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/trace.h"
+#include "tessera/testing/ticking_clock.h"
 
 namespace tessera::compiler {
 namespace {
@@ -70,6 +72,8 @@ struct Planning {
   }
 
   StepGraphs graphs(int micro_batches) {
+    ++num_traced;
+    num_late += options.deadline.is_over() ? 1 : 0;
     const Shape shape = {rows / micro_batches, kWidth};
     const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}}, {"y", {DType::kF32, shape}}};
     StepGraphs graphs;
@@ -91,6 +95,8 @@ struct Planning {
   ir::Graph whole;
   MachineProfile profile;
   StageSearchOptions options;
+  int num_traced = 0;
+  int num_late = 0;  // of these
   std::unique_ptr<StagePlanner> planner;
 };
 
@@ -119,6 +125,64 @@ std::vector<std::vector<int>> all_ways(int ranks, int stages) {
     }
   }
   return ways;
+}
+
+TEST(StageRanks, AreSearchedForOfANumberOfStagesThatIsGiven) {
+  for (const int num_ranks : {3, 4}) {
+    Planning planning({12, 4, 4}, num_ranks, 48, {.num_stages = 2, .micro_batches = 4, .schedule = "1f1b"});
+    const auto search = planning.planner->search();
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const auto& way : all_ways(num_ranks, 2)) {
+      fastest = std::min(fastest, planning.planner->plan(mesh::StageRanks(way), 4).step_seconds());
+    }
+    EXPECT_EQ(fastest_of(search).step_seconds(), fastest) << num_ranks;
+    for (const auto& candidate : search.candidates) EXPECT_EQ(candidate.ranks.num_stages(), 2);
+  }
+}
+
+// Wherever time is up: nothing is begun any more.
+TEST(StagePlanner, EndsWhenTimeIsUpWhereverItIs) {
+  constexpr int64_t kMillisecond = 1'000'000;
+  const std::vector<int> times = {4, 1, 1, 2};
+  TickingClock endless(kMillisecond);
+  Planning all(times, 6, 24, {.deadline = Deadline(endless, 1e6)});
+  const auto everything = all.planner->search();
+  ASSERT_TRUE(everything.fastest.has_value());
+  EXPECT_THAT(everything.left_out, testing::IsEmpty());
+  for (const double share : {0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95}) {
+    TickingClock clock(kMillisecond);
+    Planning planning(times, 6, 24, {.deadline = Deadline(clock, share * endless.seconds())});
+    const auto search = planning.planner->search();
+    EXPECT_LE(planning.num_late, share == 0 ? 0 : 1) << share;  // one that was begun in time
+    EXPECT_THAT(search.left_out, testing::Not(testing::IsEmpty())) << share;
+    if (share == 0) {
+      EXPECT_EQ(planning.num_traced, 0);
+    }
+    if (search.fastest) {
+      EXPECT_GE(search.fastest_seconds(), everything.fastest_seconds()) << share;
+      EXPECT_NO_THROW(planning.planner->deal_bound(fastest_of(search))) << share;
+    }
+  }
+}
+
+// The search within a stage plans and simulates data parallel, however little time it has.
+TEST(StagePlanner, SearchesWithinNoStageWhenTimeIsUp) {
+  Planning traced({1, 1}, 4, 8);
+  const Shape shape = {8, kWidth};
+  const std::vector<session::InputSpec> inputs = {{"x", {DType::kF32, shape}}, {"y", {DType::kF32, shape}}};
+  const auto whole =
+      session::trace_train_step(traced.network, &traced.loss, traced.optimizer, inputs, {.training = true});
+  TickingClock clock(1'000'000);
+  int num_simulated = 0;
+  StageSearchOptions options{.deadline = Deadline(clock, 1e-9)};
+  options.search.on_simulation = [&](const SimulationProgress&) { ++num_simulated; };
+  StagePlanner late(
+      whole, 8, [&](int micro_batches) { return traced.graphs(micro_batches); }, 4, traced.profile, options);
+  const auto search = late.search();
+  EXPECT_EQ(num_simulated, 0);
+  EXPECT_EQ(traced.num_traced, 0);
+  EXPECT_FALSE(search.fastest.has_value());
+  EXPECT_THAT(search.left_out, testing::Not(testing::IsEmpty()));
 }
 
 TEST(StageRanks, AHalfThatTakesThreeTimesAsLongHasThreeOfFourRanks) {

@@ -214,6 +214,11 @@ TEST(PlanStages, AutoDealsTheRanksUnequallyWhereThatIsFaster) {
                          .at("pipeline");
   EXPECT_EQ(again.at("step_seconds"), plan.at("step_seconds"));
   EXPECT_EQ(again.at("cells"), plan.at("cells"));
+  // The number of stages alone may be given.
+  const auto of_two = planned(uneven_step() + " --stages 2 --stage_ranks auto");
+  EXPECT_EQ(of_two.at("pipeline").at("stage_ranks"), (Json{3, 1}));
+  EXPECT_TRUE(of_two.at("pipeline").contains("dealt_gap"));
+  for (const auto& candidate : of_two.at("candidates")) EXPECT_EQ(candidate.at("num_stages"), 2);
   const auto text = run("plan " + uneven_step() + " --stages auto --quiet").text;
   EXPECT_NE(text.find("2 stages of 3 + 1 ranks, "), std::string::npos) << text;
   EXPECT_NE(text.find("\nranks     "), std::string::npos) << text;

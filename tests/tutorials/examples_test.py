@@ -165,6 +165,22 @@ def test_transformer_in_cpp_has_one_ranks_losses_and_translations(tmp_path, lang
     assert spread == pytest.approx(losses, rel=1e-4) and spread_translations == translations
 
 
+@pytest.mark.parametrize("stage_ranks, model_parallel", [("2,1", 2), ("1,3", 3)])
+def test_stages_of_a_transformer_share_layers_among_their_own_ranks(tmp_path, language, stage_ranks, model_parallel):
+    """The losses of one stage are those of a pipeline of two ranks: micro-batches divide by their own words in both."""
+    ranks = sum(map(int, stage_ranks.split(",")))
+    sizes = ["--hidden_size", 48, "--ffn_hidden_size", 96, "--num_heads", 6, *TRANSFORMER[4:]]
+
+    def losses(ranks, *options):
+        command = [job.BIN / "transformer_wmt14", *texts(language, "train"), *sizes, "--epochs", 1, "--steps", 8, "--print_loss", 1, "--num_threads", 1,
+                   "--parallel_mode", "pipeline_parallel", "--stages", 2, "--micro_batches", 2, "--schedule", "1f1b", *options]
+        return [float(loss) for _, _, loss in job.losses(job.run(by_tessera(ranks, *command), tmp_path)[0])]
+
+    alone = losses(2)
+    assert len(alone) == 8 and 0 < alone[-1] < alone[0]
+    assert losses(ranks, "--stage_ranks", stage_ranks, "--model_parallel", model_parallel) == pytest.approx(alone, rel=1e-4)
+
+
 def test_a_transformer_goes_on_from_its_checkpoint_and_evaluates_it(tmp_path, language):
     # A fixed rate: the table of rates is as long as the training, and other with other epochs.
     fixed = TRANSFORMER[:TRANSFORMER.index("--warmup_steps")]
@@ -197,12 +213,15 @@ def test_a_transformer_whose_options_do_not_fit_its_stages_is_refused(tmp_path, 
     assert "--stages, with --parallel_mode pipeline_parallel, is required" in refusal(2, *pipeline)
     assert "4 ranks cannot be dealt to 3 stages of equally many" in refusal(4, *pipeline, "--encoder_layers", 2, "--stages", 3)
     assert "--stages must be at most the 2 layers, is 4" in refusal(4, *pipeline, "--stages", 4)
+    assert "--model_parallel must divide the ranks of one stage at least, which have 3 + 1, is 2" in refusal(
+        4, *pipeline, "--stages", 2, "--stage_ranks", "3,1", "--model_parallel", 2)
     assert "--model_parallel must divide the 2 ranks of a stage, is 4" in refusal(4, *pipeline, "--stages", 2, "--model_parallel", 4)
 
 
-@pytest.mark.parametrize("options", [[], ["--stages", 2, "--micro_batches", 4]])
-def test_transformer_in_python(tmp_path, options):
-    out, _ = job.run(by_tessera(2, *job.python(1, PYTHON / "transformer_wmt14" / "train.py", "--epochs", 1, "--train_pairs", 300, "--test_pairs", 5,
+@pytest.mark.parametrize("ranks, options", [(2, []), (2, ["--stages", 2, "--micro_batches", 4]),
+                                            (3, ["--stages", 2, "--stage_ranks", "2,1", "--model_parallel", 2])])
+def test_transformer_in_python(tmp_path, ranks, options):
+    out, _ = job.run(by_tessera(ranks, *job.python(1, PYTHON / "transformer_wmt14" / "train.py", "--epochs", 1, "--train_pairs", 300, "--test_pairs", 5,
                                                *options)), tmp_path)
     assert re.search(r"5 test sentences: BLEU [\d.]+\n", out) and len(re.findall("epoch 1/1: loss", out)) == 1
 

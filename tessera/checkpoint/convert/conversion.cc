@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/convert/tilings.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/strategy/needed_ranks.h"
 
@@ -148,13 +149,30 @@ const std::optional<Conversion::Known>& Conversion::known(const std::string& nam
   auto found = find_out(name, stage);
   if (found) {
     require_held(name, stage, *found);
-    if (check_replicas_) require_equal_replicas(name, *found);
+    if (check_replicas_) {
+      require_equal_replicas(name, *found);
+      require_equal_stages(name);
+    }
   }
   return known_.emplace(key, std::move(found)).first->second;
 }
 
-// nullopt when no file of the stage has it.
+// nullopt when no file of the stage has it. What the stage's files do not say of the shape, another stage's may.
 std::optional<Conversion::Known> Conversion::find_out(const std::string& name, int64_t stage) const {
+  auto found = find_in(name, stage);
+  const auto* parameter = from_.find(name);
+  if (!found || found->is_certain || parameter == nullptr) return found;
+  for (const auto& [other, in_stage] : parameter->stages) {
+    const auto known = find_in(name, other);
+    if (!known || !known->is_certain || known->global.ndim() != found->global.ndim()) continue;
+    found->global = known->global;
+    found->is_certain = true;
+    break;
+  }
+  return found;
+}
+
+std::optional<Conversion::Known> Conversion::find_in(const std::string& name, int64_t stage) const {
   const int64_t first = from_.first_rank_of(stage);
   const int64_t num_ranks = from_.num_ranks_of(stage);
   std::vector<const SourceTensor*> tensors(static_cast<size_t>(num_ranks));
@@ -168,7 +186,7 @@ std::optional<Conversion::Known> Conversion::find_out(const std::string& name, i
   if (like == nullptr) return std::nullopt;
   const auto* parameter = from_.find(name);
   const auto slicing = parameter == nullptr ? Slicing::whole(like->shape.ndim(), num_ranks)
-                                            : slicing_for(*parameter, like->shape.ndim(), from_.path());
+                                            : slicing_for(parameter->in(stage), like->shape.ndim(), from_.path());
   std::vector<std::optional<Shape>> held(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto* file = source(first + static_cast<int64_t>(i));
@@ -183,16 +201,14 @@ std::optional<Conversion::Known> Conversion::find_out(const std::string& name, i
       held[i] = Shape(std::vector<int64_t>(static_cast<size_t>(like->shape.ndim()), 0));
     }
   }
-  if (parameter != nullptr && !parameter->layout.tensor_shape.empty()) {
-    return Known{slicing, Shape(parameter->layout.tensor_shape), like};
-  }
+  if (parameter != nullptr && !parameter->shape().empty()) return Known{slicing, Shape(parameter->shape()), like};
   const auto inferred = slicing.global_shape(held);
   check(inferred.has_value(), "a rank that holds the tensor is known");
   const auto* wanted = to_.find(name);
-  if (!inferred->is_certain && wanted != nullptr && std::ssize(wanted->layout.tensor_shape) == slicing.ndim()) {
-    return Known{slicing, Shape(wanted->layout.tensor_shape), like};
+  if (!inferred->is_certain && wanted != nullptr && std::ssize(wanted->shape()) == slicing.ndim()) {
+    return Known{slicing, Shape(wanted->shape()), like};
   }
-  return Known{slicing, inferred->shape, like};
+  return Known{slicing, inferred->shape, like, inferred->is_certain};
 }
 
 void Conversion::require_held(const std::string& name, int64_t stage, const Known& known) const {
@@ -223,19 +239,26 @@ void Conversion::require_held(const std::string& name, int64_t stage, const Know
   }
 }
 
-// Ranks that hold the same must hold the same bits, in whichever stages; manifests tell without reading them.
+// Ranks of a stage that hold the same must hold the same bits, and so must ranks of other stages; manifests tell
+// without reading them.
 void Conversion::require_equal_replicas(const std::string& name, const Known& known) const {
   const auto* parameter = from_.find(name);
-  const auto stages = parameter == nullptr ? std::vector<int64_t>{0} : parameter->stages;
-  std::map<int64_t, std::pair<int64_t, const SourceTensor*>> first;  // by slice, with its rank
-  for (const int64_t stage : stages) {
+  std::map<int64_t, Slicing> slicings;  // by stage
+  if (parameter == nullptr) slicings.emplace(0, known.slicing);
+  if (parameter != nullptr) {
+    for (const auto& [stage, in_stage] : parameter->stages) {
+      slicings.emplace(stage, slicing_for(in_stage, known.global.ndim(), from_.path()));
+    }
+  }
+  std::map<std::string, std::pair<int64_t, const SourceTensor*>> first;  // by box, with its rank
+  for (const auto& [stage, slicing] : slicings) {
     const int64_t begin = from_.first_rank_of(stage);
     for (int64_t rank = begin; rank < begin + from_.num_ranks_of(stage); ++rank) {
       const auto* file = source(rank);
       const auto* tensor = file == nullptr ? nullptr : file->find(name);
       if (tensor == nullptr || !tensor->crc32c) continue;
-      const int64_t slice = known.slicing.slice_index(rank - begin);
-      const auto [it, is_first] = first.emplace(slice, std::pair(rank, tensor));
+      const Box box = slicing.box(known.global, rank - begin);
+      const auto [it, is_first] = first.emplace(box.to_string(), std::pair(rank, tensor));
       if (is_first || have_equal_values(*it->second.second, *tensor)) continue;
       throw InvalidArgument(
           "{}: ranks {} and {} hold the same part of {}, but not the same values; take away the checkpoint of the one "
@@ -245,17 +268,75 @@ void Conversion::require_equal_replicas(const std::string& name, const Known& kn
   }
 }
 
+// The hash of the whole tensor that a stage holds, by its manifests; nullopt where these do not say it.
+std::optional<uint64_t> Conversion::hash_in(const std::string& name, int64_t stage, const Known& known) const {
+  std::map<int64_t, uint64_t> slices;
+  int64_t covered = 0;
+  for (int64_t position = 0; position < from_.num_ranks_of(stage); ++position) {
+    const auto* file = source(from_.first_rank_of(stage) + position);
+    const auto* tensor = file == nullptr ? nullptr : file->find(name);
+    const Box box = known.slicing.box(known.global, position);
+    if (tensor == nullptr || box.is_empty()) continue;
+    // A slice whose manifest takes it for a tensor has a hash by places within the slice.
+    const bool knows_place = tensor->part || box == Box::whole(known.global);
+    if (!tensor->hash || !knows_place) return std::nullopt;
+    if (slices.emplace(known.slicing.slice_index(position), *tensor->hash).second) covered += box.shape.num_elements();
+  }
+  if (covered != known.global.num_elements()) return std::nullopt;
+  uint64_t sum = 0;
+  for (const auto& [slice, hash] : slices) sum += hash;
+  return sum;
+}
+
+// Stages that share a parameter hold the same values, however each cuts it.
+void Conversion::require_equal_stages(const std::string& name) const {
+  const auto* parameter = from_.find(name);
+  if (parameter == nullptr || parameter->stages.size() < 2) return;
+  std::optional<std::pair<int64_t, Known>> first;  // of these stages
+  std::optional<std::pair<int64_t, uint64_t>> hash;
+  for (const auto& [stage, in_stage] : parameter->stages) {
+    const auto known = find_out(name, stage);
+    if (!known || known->like->is_text) continue;
+    if (!first) first.emplace(stage, *known);
+    const auto& [other, theirs] = *first;
+    const bool have_one_shape = theirs.global == known->global || !theirs.is_certain || !known->is_certain;
+    if (!have_one_shape || theirs.like->dtype != known->like->dtype) {
+      throw InvalidArgument("{}: {} is {}{} in stage {} and {}{} in stage {}; the checkpoints must be of one run",
+                            from_.path(), quoted_name(name), to_string(theirs.like->dtype), theirs.global, other,
+                            to_string(known->like->dtype), known->global, stage);
+    }
+    const auto own = hash_in(name, stage, *known);
+    if (!own) continue;
+    if (!hash) hash.emplace(stage, *own);
+    if (hash->second == *own) continue;
+    throw InvalidArgument(
+        "{}: stages {} and {} both have {}, but not the same values; take away the checkpoints of the one that is "
+        "wrong, or accept any replica",
+        from_.path(), hash->first, stage, quoted_name(name));
+  }
+}
+
 // nullopt for a parameter of other stages.
 std::optional<Box> Conversion::destination_box(const std::string& name, const Shape& global, int64_t rank) const {
   const auto* parameter = to_.find(name);
   if (parameter == nullptr) return Box::whole(global);
-  if (!parameter->is_in(to_.stage_of(rank))) return std::nullopt;
-  const auto& shape = parameter->layout.tensor_shape;
+  const int64_t stage = to_.stage_of(rank);
+  if (!parameter->is_in(stage)) return std::nullopt;
+  const auto shape = parameter->shape();
   if (!shape.empty() && Shape(shape) != global) {
     throw InvalidArgument("{}: {} has shape {} there, {} in the checkpoint", to_.path(), quoted_name(name),
                           Shape(shape), global);
   }
-  return slicing_for(*parameter, global.ndim(), to_.path()).box(global, to_.position_of(rank));
+  return slicing_for(parameter->in(stage), global.ndim(), to_.path()).box(global, to_.position_of(rank));
+}
+
+// Whether the files of a stage that are there hold all of the box.
+bool Conversion::has_all_parts(int64_t stage, const Known& known, const Box& wanted) const {
+  const int64_t first = from_.first_rank_of(stage);
+  const auto is_there = [&](int64_t position) { return source(first + position) != nullptr; };
+  const auto held = choose_holders(known.slicing, known.global, wanted, /*home=*/0, is_there);
+  const auto all = choose_holders(known.slicing, known.global, wanted, /*home=*/0, [](int64_t) { return true; });
+  return held.size() == all.size();
 }
 
 std::vector<SourcePart> Conversion::parts_in(const std::string& name, int64_t stage, const Known& known,
@@ -292,9 +373,19 @@ void Conversion::cut_anew(int64_t rank, const std::vector<int64_t>& stages, Made
   }
   for (const auto& [name, parameter] : from_.parameters()) {
     if (to_.has_layouts() && to_.find(name) == nullptr) continue;
+    // From the first stage whose files have it all. Where none has, the first one's say which is missing.
+    std::optional<int64_t> chosen;
     for (const int64_t stage : stages) {
-      if (parameter.is_in(stage) && cut(name, stage)) break;
+      if (!parameter.is_in(stage)) continue;
+      const auto& source = known(name, stage);
+      if (!source || source->like->is_text) continue;
+      const auto box = destination_box(name, source->global, rank);
+      if (!box) break;
+      const bool has_all = has_all_parts(stage, *source, *box);
+      if (has_all || !chosen) chosen = stage;
+      if (has_all) break;
     }
+    if (chosen) cut(name, *chosen);
   }
 }
 
@@ -322,34 +413,69 @@ std::optional<OutputTensor> Conversion::joined_by_manifest(const std::string& na
   const auto box = destination_box(name, global, rank);
   if (!box) return std::nullopt;
   OutputTensor output{.like = like, .global = global, .box = *box};
-  const int64_t home = rank % num_source_ranks();
-  std::stable_partition(parts.begin(), parts.end(), [&](const SourcePart& part) { return part.rank == home; });
-  int64_t covered = 0;
-  for (auto& part : parts) {
-    const auto common = intersection(part.box, *box);
-    if (!common) continue;
-    bool is_replica = false;
-    for (const auto& other : output.sources) {
-      if (other.box == part.box) {
-        is_replica = true;
-        if (check_replicas_ && !have_equal_values(*other.tensor, *part.tensor)) {
-          throw InvalidArgument("{}: ranks {} and {} hold the same part of {}, but not the same values",
-                                sources_.at(part.rank).path(), other.rank, part.rank, quoted_name(name));
-        }
-      } else if (intersection(other.box, *common)) {
-        throw InvalidArgument("{}: {} of rank {} overlaps that of rank {}", sources_.at(part.rank).path(),
-                              quoted_name(name), part.rank, other.rank);
-      }
-    }
-    if (is_replica) continue;
-    covered += common->shape.num_elements();
-    output.sources.push_back(part);
-  }
-  if (covered != box->shape.num_elements()) {
-    throw InvalidArgument("the source files do not hold all of {} {}{}: a rank's checkpoint is missing",
-                          quoted_name(name), to_string(like->dtype), global);
-  }
+  if (!box->is_empty()) output.sources = tiling_parts(name, parts, *box, rank % num_source_ranks());
   return output;
+}
+
+// Of the parts of all ranks those that tile the box, once each; those of rank `home` are preferred.
+std::vector<SourcePart> Conversion::tiling_parts(const std::string& name, const std::vector<SourcePart>& parts,
+                                                 const Box& wanted, int64_t home) const {
+  std::vector<SourcePart> unlike;  // each box once
+  for (const auto& part : parts) {
+    if (!intersection(part.box, wanted)) continue;
+    const auto same =
+        std::find_if(unlike.begin(), unlike.end(), [&](const auto& other) { return other.box == part.box; });
+    if (same == unlike.end()) {
+      unlike.push_back(part);
+      continue;
+    }
+    if (check_replicas_ && !have_equal_values(*same->tensor, *part.tensor)) {
+      throw InvalidArgument("{}: ranks {} and {} hold the same part of {}, but not the same values",
+                            sources_.at(part.rank).path(), same->rank, part.rank, quoted_name(name));
+    }
+    if (part.rank == home) *same = part;
+  }
+  std::vector<Box> boxes;
+  for (const auto& part : unlike) boxes.push_back(part.box);
+  const auto tilings = tilings_of(boxes, wanted);
+  if (tilings.empty()) fail_to_tile(name, unlike);
+  const auto hash_of = [&](const std::vector<size_t>& tiling) -> std::optional<uint64_t> {
+    uint64_t sum = 0;
+    for (const size_t i : tiling) {
+      const bool is_inside = intersection(unlike[i].box, wanted) == unlike[i].box;
+      if (!is_inside || !unlike[i].tensor->hash) return std::nullopt;
+      sum += *unlike[i].tensor->hash;
+    }
+    return sum;
+  };
+  const auto first_hash = hash_of(tilings[0]);
+  size_t chosen = 0;
+  for (size_t i = tilings.size(); i-- > 0;) {
+    const auto hash = hash_of(tilings[i]);
+    if (check_replicas_ && first_hash && hash && *hash != *first_hash) {
+      const auto& own = unlike[tilings[i][0]];
+      throw InvalidArgument(
+          "{}: {} of rank {}, and of others that cut it in its way, has other values than that of rank {}",
+          sources_.at(own.rank).path(), quoted_name(name), own.rank, unlike[tilings[0][0]].rank);
+    }
+    const auto is_home = [&](size_t part) { return unlike[part].rank == home; };
+    if (std::any_of(tilings[i].begin(), tilings[i].end(), is_home)) chosen = i;
+  }
+  std::vector<SourcePart> tiling;
+  for (const size_t part : tilings[chosen]) tiling.push_back(unlike[part]);
+  return tiling;
+}
+
+// Parts that leave a gap, or overlap with each other and are not of stages that each hold the whole.
+void Conversion::fail_to_tile(const std::string& name, const std::vector<SourcePart>& parts) const {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t other = 0; other < i; ++other) {
+      if (!intersection(parts[i].box, parts[other].box)) continue;
+      throw InvalidArgument("{}: {} of rank {} overlaps that of rank {}, and neither is part of a whole",
+                            sources_.at(parts[i].rank).path(), quoted_name(name), parts[i].rank, parts[other].rank);
+    }
+  }
+  throw InvalidArgument("the source files do not hold all of {}: a rank's checkpoint is missing", quoted_name(name));
 }
 
 void Conversion::join_by_manifest(int64_t rank, Made& made) const {
@@ -372,9 +498,20 @@ void Conversion::copy_unchanged(int64_t rank, const SourceFile& from, Made& made
     const auto* source = from_.find(tensor.name);
     const auto* target = to_.find(tensor.name);
     const bool is_elsewhere = target != nullptr && !target->is_in(stage);
-    if (is_elsewhere || made.contains(tensor.name)) continue;
+    if (is_elsewhere) continue;
+    const auto taken = made.find(tensor.name);
+    if (taken != made.end()) {
+      // Of several stages the first one's is copied, which must be what any of them has.
+      if (source != nullptr && target == nullptr && to_.has_layouts() && !source->is_cut_alike()) {
+        throw InvalidArgument(
+            "{}: does not list {}, which the stages of {} cut in different ways: a slice that is copied as it is could "
+            "be that of either; give a strategy file of the destination that lists it",
+            to_.path(), quoted_name(tensor.name), from_.path());
+      }
+      continue;
+    }
     if (source != nullptr && !to_.has_layouts() && !tensor.is_text) continue;
-    const auto splits = [](const auto* parameter) { return parameter != nullptr && !parameter->slicing.is_whole(); };
+    const auto splits = [](const auto* parameter) { return parameter != nullptr && !parameter->is_whole(); };
     // A slice that is known to be one stays with as many ranks. On others it would be taken for the whole. What the
     // destination alone leaves out, as a prediction's strategies do with an optimizer's states, nobody will read there.
     const bool is_slice = tensor.part && !(tensor.part->box == Box::whole(tensor.part->global));

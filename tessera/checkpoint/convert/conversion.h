@@ -1,12 +1,13 @@
 // Conversion: from the files of one placement to those of another. For each rank of the destination it says which
 // tensors its file holds, and of which boxes of which source files each is made. It reads no values.
 //
-// A parameter that both placements list is cut anew. One that a strategy file does not list is copied as it is from the
-// source rank of equal number within its stage, modulo their number: learning rates, counters. Without a strategy file
-// a side has one rank that holds everything whole; where source files say by their manifests that they hold parts,
-// these are the source's placement. Where ranks saved together, the manifests always are the source's placement,
-// whatever strategy file was given. Then no file belongs to one rank: nothing is left out, and what the destination's
-// strategy file does not list is whole on each of its ranks.
+// A parameter that both placements list is cut anew. Where several stages of the source have it, each in a layout of
+// its own, it is read from the first whose files hold all that is wanted. One that a strategy file does not list is
+// copied as it is from the source rank of equal number within its stage, modulo their number: learning rates, counters.
+// Without a strategy file a side has one rank that holds everything whole; where source files say by their manifests
+// that they hold parts, these are the source's placement. Where ranks saved together, the manifests always are the
+// source's placement, whatever strategy file was given. Then no file belongs to one rank: nothing is left out, and what
+// the destination's strategy file does not list is whole on each of its ranks.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +70,7 @@ class Conversion {
     Slicing slicing;
     Shape global;
     const SourceTensor* like;
+    bool is_certain = true;  // else the global shape is taken for that of equal parts, because some are not there
   };
   using Made = std::map<std::string, OutputTensor>;
 
@@ -78,12 +80,19 @@ class Conversion {
   const SourceFile& needed_source(int64_t rank, int64_t for_rank) const;
   const std::optional<Known>& known(const std::string& name, int64_t stage);
   std::optional<Known> find_out(const std::string& name, int64_t stage) const;
+  std::optional<Known> find_in(const std::string& name, int64_t stage) const;
   void require_held(const std::string& name, int64_t stage, const Known& known) const;
   void require_equal_replicas(const std::string& name, const Known& known) const;
+  void require_equal_stages(const std::string& name) const;
+  std::optional<uint64_t> hash_in(const std::string& name, int64_t stage, const Known& known) const;
   std::optional<Box> destination_box(const std::string& name, const Shape& global, int64_t rank) const;
   std::vector<SourcePart> parts_in(const std::string& name, int64_t stage, const Known& known, const Box& wanted,
                                    int64_t rank) const;
+  bool has_all_parts(int64_t stage, const Known& known, const Box& wanted) const;
   std::optional<OutputTensor> joined_by_manifest(const std::string& name, int64_t rank) const;
+  std::vector<SourcePart> tiling_parts(const std::string& name, const std::vector<SourcePart>& parts, const Box& wanted,
+                                       int64_t home) const;
+  [[noreturn]] void fail_to_tile(const std::string& name, const std::vector<SourcePart>& parts) const;
   void cut_anew(int64_t rank, const std::vector<int64_t>& stages, Made& made);
   void join_by_manifest(int64_t rank, Made& made) const;
   void copy_unchanged(int64_t rank, const SourceFile& from, Made& made);

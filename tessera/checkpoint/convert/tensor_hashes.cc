@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/convert/tilings.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {
@@ -43,8 +44,17 @@ std::optional<uint64_t> TensorHashes::find(const std::string& name, const Shape&
     sum += *slice.hash;
     covered += slice.box.shape.num_elements();
   }
-  if (covered != global.num_elements()) return std::nullopt;
-  return sum;
+  if (covered == global.num_elements()) return sum;
+  std::vector<Box> boxes;
+  for (const auto& slice : it->second.slices) boxes.push_back(slice.box);
+  std::optional<uint64_t> common;
+  for (const auto& tiling : tilings_of(boxes, Box::whole(global))) {
+    uint64_t own = 0;
+    for (const size_t slice : tiling) own += *it->second.slices[slice].hash;
+    if (common && *common != own) return std::nullopt;
+    common = own;
+  }
+  return common;
 }
 
 void TensorHashes::require_same(const TensorHashes& source, const std::string& where) const {

@@ -22,7 +22,8 @@ class TensorHashes {
   explicit TensorHashes(const SourceFiles& sources);
   void add(const Manifest& manifest);
 
-  // The tensor's hash; nullopt when its slices do not tile that shape, lack a hash, or are replicas that differ.
+  // The tensor's hash; nullopt when its slices do not tile that shape, lack a hash, or are replicas that differ. Stages
+  // that share a tensor may each have slices that tile it.
   std::optional<uint64_t> find(const std::string& name, const Shape& global) const;
   // Throws InvalidArgument naming the first tensor whose hash is known here and in `source`, but not the same. `where`
   // is what was made of the source.

@@ -228,18 +228,21 @@ std::vector<int64_t> rank_list_for_transform(FileSystem& files, int64_t rank, co
     std::set<int64_t> positions = {home};
     for (const auto& [name, parameter] : from.parameters()) {
       const auto* wanted = to.find(name);
-      if (parameter.slicing.num_ranks() != num_ranks) continue;
       if (to.has_layouts() && (wanted == nullptr || !wanted->is_in(to_stage))) continue;
-      const int ndim = std::max(parameter.slicing.ndim(), wanted == nullptr ? 0 : wanted->slicing.ndim());
-      const auto source = slicing_for(parameter, ndim, from.path());
-      const auto target = wanted == nullptr ? Slicing::whole(ndim, 1) : slicing_for(*wanted, ndim, to.path());
-      Shape shape;
-      for (int dim = 0; dim < ndim; ++dim) shape.push_back(std::lcm(source.num_parts(dim), target.num_parts(dim)));
-      if (!parameter.layout.tensor_shape.empty()) shape = Shape(parameter.layout.tensor_shape);
-      if (wanted != nullptr && !wanted->layout.tensor_shape.empty()) shape = Shape(wanted->layout.tensor_shape);
-      const auto box = target.box(shape, to.position_of(rank));
-      for (const auto& [slice, position] : choose_holders(source, shape, box, home, [](int64_t) { return true; })) {
-        positions.insert(position);
+      const int ndim = std::max(parameter.ndim(), wanted == nullptr ? 0 : wanted->ndim());
+      const auto target =
+          wanted == nullptr ? Slicing::whole(ndim, 1) : slicing_for(wanted->in(to_stage), ndim, to.path());
+      for (const auto& [stage, in_stage] : parameter.stages) {
+        if (in_stage.slicing.num_ranks() != num_ranks) continue;
+        const auto source = slicing_for(in_stage, ndim, from.path());
+        Shape shape;
+        for (int dim = 0; dim < ndim; ++dim) shape.push_back(std::lcm(source.num_parts(dim), target.num_parts(dim)));
+        if (const auto known = parameter.shape(); !known.empty()) shape = Shape(known);
+        if (wanted != nullptr && !wanted->shape().empty()) shape = Shape(wanted->shape());
+        const auto box = target.box(shape, to.position_of(rank));
+        for (const auto& [slice, position] : choose_holders(source, shape, box, home, [](int64_t) { return true; })) {
+          positions.insert(position);
+        }
       }
     }
     return positions;

@@ -10,6 +10,7 @@
 #include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/convert/sources.h"
+#include "tessera/checkpoint/convert/tilings.h"
 #include "tessera/checkpoint/format/ckpt_writer.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
@@ -580,8 +581,15 @@ TEST(ParameterPlacement, RefusesStagesThatDoNotBelongTogether) {
             "f: has layouts of stage 2, but none of stage 1");
   EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), split_rows("1-b", 2), split_rows("1-c", 4)}}),
             "f: \"1-c\" is laid out on 4 devices, \"1-b\" on 2; they are of one stage");
-  ParameterLayout whole{.name = "1-a", .device_matrix = {2}, .tensor_map = {{}, {}}};
-  EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), whole}}), "f: \"a\" lies differently in stages 0 and 1");
+  const ParameterLayout vector{.name = "1-a", .device_matrix = {2}, .tensor_map = {{0}}};
+  EXPECT_THAT(refusal({.layouts = {split_rows("0-a", 2), vector}}),
+              StartsWith("f: \"a\" is of 2 dims in stage 0 and of 1 dims in stage 1;"));
+  auto wide = split_rows("0-a", 2);
+  auto narrow = split_rows("1-a", 2);
+  wide.tensor_shape = {4, 3};
+  narrow.tensor_shape = {4, 2};
+  EXPECT_THAT(refusal({.layouts = {wide, narrow}}), StartsWith("f: \"a\" is [4,3] in stage 0 and [4,2] in stage 1;"));
+  EXPECT_EQ(refusal({.layouts = {split_rows("0-a", 2), split_rows("00-a", 2)}}), "f: \"a\" has two layouts in stage 0");
   EXPECT_THAT(refusal({.strategies = {{.node = "n", .stage = 1}}, .layouts = {split_rows("a", 2)}}),
               HasSubstr("of stage 1 alone"));
 }
@@ -596,6 +604,133 @@ TEST(ParameterPlacement, NumbersTheRanksOfUnequalStages) {
   EXPECT_EQ(placement.num_ranks_of(2), 2);
   EXPECT_EQ(placement.position_of(5), 1);
   EXPECT_EQ(message_of([&] { placement.stage_of(6); }), "f: has ranks 0 to 5, none of number 6");
+}
+
+// A table that two stages of 2 and 3 ranks share: the first has its rows in two parts, the second its columns in three.
+struct SharedTable : testing::Test {
+  MemoryFileSystem files;
+  const Tensor table = rows(0, 5, 3);
+
+  void SetUp() override {
+    const ParameterLayout columns{.name = "1-table", .device_matrix = {3}, .tensor_map = {{}, {0}}};
+    write_strategy_file(
+        files, "two_stages.ckpt",
+        {.layouts = {split_rows("0-table", 2), split_rows("0-first", 2), columns, split_rows("1-last", 3)}});
+    // On the other side the first stage is one rank, and the second has halves of rows.
+    const ParameterLayout whole{.name = "0-table", .device_matrix = {1}, .tensor_map = {{}, {}}};
+    write_strategy_file(
+        files, "others.ckpt",
+        {.layouts = {whole, split_rows("0-first", 1), split_rows("1-table", 2), split_rows("1-last", 2)}});
+    const ParameterLayout last{.name = "last", .device_matrix = {2}, .tensor_map = {{0}, {}}};
+    write_strategy_file(files, "no_table.ckpt", {.layouts = {split_rows("first", 2), last}});
+    for (int rank = 0; rank < 5; ++rank) save_rank(rank, table);
+  }
+  Tensor slice_of(int rank, const Tensor& of) const {
+    if (rank < 2) return Tensor::copy_of(view_of(of.view(), {{3 * rank, 0}, {3 - rank, 3}}));
+    return Tensor::copy_of(view_of(of.view(), {{0, rank - 2}, {5, 1}}));
+  }
+  void save_rank(int rank, const Tensor& of, bool has_table = true) {
+    const auto other = rank < 2 ? Entry("first", rows(rank, rank + 1)) : Entry("last", rows(rank - 2, rank - 1));
+    std::vector<Entry> entries = {other};
+    if (has_table) entries.insert(entries.begin(), Entry("table", slice_of(rank, of)));
+    save(files, {.path = fmt::format("src/rank_{}/net", rank)}, entries, {.world_size = 5});
+  }
+  void expect_converted(const std::string& directory) {
+    const auto held = [&](int rank) { return load(files, fmt::format("{0}/rank_{1}/out{1}.ckpt", directory, rank)); };
+    EXPECT_TRUE(bit_equal(held(0).find("table")->read(), table));
+    EXPECT_TRUE(bit_equal(held(1).find("table")->read(), rows(0, 3, 3)));
+    EXPECT_TRUE(bit_equal(held(2).find("table")->read(), rows(3, 5, 3)));
+    EXPECT_TRUE(bit_equal(held(0).find("first")->read(), rows(0, 2)));
+    EXPECT_TRUE(bit_equal(held(1).find("last")->read(), rows(0, 2)));
+    EXPECT_EQ(held(1).find("first"), nullptr);
+  }
+  std::string refusal() {
+    return message_of([&] { transform_checkpoints(files, "src", "dst", "out", "two_stages.ckpt", "others.ckpt"); });
+  }
+};
+
+TEST_F(SharedTable, LiesOnEachStageAsThatOnesLayoutSays) {
+  transform_checkpoints(files, "src", "dst", "out", "two_stages.ckpt", "others.ckpt");
+  expect_converted("dst");
+  // And back: each file as it was.
+  transform_checkpoints(files, "dst", "back", "net", "others.ckpt", "two_stages.ckpt");
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(files.read_text(fmt::format("back/rank_{0}/net{0}.ckpt", rank)),
+              files.read_text(fmt::format("src/rank_{}/net.ckpt", rank)));
+  }
+}
+
+TEST_F(SharedTable, IsReadOfTheFirstStageWhoseFilesHaveIt) {
+  for (const int rank : {0, 1}) save_rank(rank, table, /*has_table=*/false);
+  transform_checkpoints(files, "src", "dst", "out", "two_stages.ckpt", "others.ckpt");
+  expect_converted("dst");
+}
+
+TEST_F(SharedTable, IsReadOfALaterStageWhereAFileOfTheFirstIsNotThere) {
+  const ParameterLayout whole{.name = "1-table", .device_matrix = {2}, .tensor_map = {{}, {}}};
+  write_strategy_file(files, "whole.ckpt", {.layouts = {split_rows("0-first", 1), whole, split_rows("1-last", 2)}});
+  std::map<int64_t, std::string> given;  // none of rank 1, which has the last two of five rows
+  for (const int rank : {0, 2, 3, 4}) given[rank] = fmt::format("src/rank_{}/net.ckpt", rank);
+  transform_checkpoint_by_rank(files, 1, given, "one.ckpt", "two_stages.ckpt", "whole.ckpt");
+  EXPECT_TRUE(bit_equal(load(files, "one.ckpt").find("table")->read(), table));
+  given.erase(4);
+  EXPECT_THAT(
+      message_of([&] { transform_checkpoint_by_rank(files, 1, given, "two.ckpt", "two_stages.ckpt", "whole.ckpt"); }),
+      HasSubstr("the checkpoint of rank 1 is needed for rank 1's, but it is missing"));
+}
+
+TEST_F(SharedTable, OfWhichStagesHaveUnlikeValuesIsRefused) {
+  transform_checkpoints(files, "src", "placed", "out", "two_stages.ckpt", "two_stages.ckpt");  // with their places
+  files.remove_directory_tree("src");
+  for (int rank = 0; rank < 5; ++rank) {
+    const auto checkpoint = load(files, fmt::format("placed/rank_{0}/out{0}.ckpt", rank));
+    const auto& described = *checkpoint.manifest();
+    std::vector<Slice> slices;
+    std::vector<Tensor> values;
+    for (const auto& tensor : described.tensors) {
+      values.push_back(checkpoint.find(tensor.name)->read());
+      if (rank == 4 && tensor.name == "table") values.back().values<float>()[0] += 1;
+      const Box box{tensor.slices[0].offset, values.back().shape()};
+      slices.push_back({tensor.name, {DType::kF32, tensor.shape}, box, values.back().view()});
+    }
+    const auto path = fmt::format("src/rank_{0}/net.ckpt", rank);
+    const auto messages = ThreadBarrier::run(1, [&](Barrier& barrier) {
+      save_slices(files, barrier, {.path = path, .together = {0}}, slices, described.info);
+    });
+    EXPECT_THAT(messages, testing::Each("no error"));
+  }
+  EXPECT_THAT(refusal(), HasSubstr("two_stages.ckpt: stages 0 and 1 both have \"table\", but not the same values"));
+  EXPECT_FALSE(files.exists("dst"));
+  const auto by_manifests = message_of([&] { transform_checkpoints(files, "src", "whole", "net"); });
+  EXPECT_THAT(by_manifests, HasSubstr("has other values than that of rank 0"));
+}
+
+TEST_F(SharedTable, IsJoinedByManifestsAlone) {
+  transform_checkpoints(files, "src", "dst", "out", "two_stages.ckpt", "two_stages.ckpt");
+  transform_checkpoints(files, "dst", "whole", "net");
+  EXPECT_TRUE(bit_equal(load(files, "whole/rank_0/net0.ckpt").find("table")->read(), table));
+  EXPECT_TRUE(bit_equal(load(files, "whole/rank_0/net0.ckpt").find("last")->read(), rows(0, 3)));
+  const auto resumed = GlobalCheckpoint::open(files, "dst/rank_3/out3.ckpt");
+  EXPECT_TRUE(bit_equal(resumed.read_whole("table"), table));
+}
+
+TEST_F(SharedTable, ThatTheDestinationDoesNotListIsNoStagesSlice) {
+  EXPECT_THAT(
+      message_of([&] { transform_checkpoints(files, "src", "dst", "out", "two_stages.ckpt", "no_table.ckpt"); }),
+      HasSubstr("no_table.ckpt: does not list \"table\", which the stages of two_stages.ckpt cut in different"));
+}
+
+TEST(Tilings, AreFoundOfBoxesThatOverlap) {
+  const auto range = [](int64_t first, int64_t last) { return Box{{first}, {last - first}}; };
+  const auto tilings = [&](const std::vector<Box>& boxes) { return tilings_of(boxes, Box::whole({6})); };
+  using Groups = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(tilings({range(0, 3), range(3, 6)}), (Groups{{0, 1}}));
+  EXPECT_EQ(tilings({range(0, 3), range(3, 6), range(0, 2), range(2, 4), range(4, 6)}), (Groups{{0, 1}, {2, 3, 4}}));
+  EXPECT_EQ(tilings({range(0, 3), range(3, 6), range(0, 2), range(2, 3)}),
+            (Groups{{0, 1}, {2, 3, 1}}));  // [3,6) in both
+  EXPECT_TRUE(tilings({range(0, 3), range(2, 6)}).empty());
+  EXPECT_TRUE(tilings({range(0, 3)}).empty());
+  EXPECT_TRUE(tilings({range(0, 6), range(2, 4)}).empty());
 }
 
 struct Stages : testing::Test {
@@ -618,6 +753,22 @@ TEST_F(Stages, AreMergedUnderTheirNumbers) {
   const auto strategies = read_strategy_file(files, "merged/all.ckpt").strategies;
   EXPECT_EQ(strategies.size(), 2);
   EXPECT_EQ(strategies[1].stage, 1);
+}
+
+TEST_F(Stages, MayCutASharedParameterInWaysOfTheirOwn) {
+  write("s0.ckpt", 0, "a");
+  const ParameterLayout columns{.name = "a", .device_matrix = {3}, .tensor_map = {{}, {0}}};
+  write_strategy_file(files, "stages/s1.ckpt",
+                      {.strategies = {{.node = "MatMul_a", .stage = 1, .inputs = {{1, 1}}}}, .layouts = {columns}});
+  merge_pipeline_strategys(files, "stages", "merged.ckpt");
+  const auto placement = ParameterPlacement::read(files, "merged.ckpt");
+  const auto* parameter = placement.find("a");
+  ASSERT_NE(parameter, nullptr);
+  EXPECT_EQ(parameter->in(0).slicing.num_parts(0), 2);
+  EXPECT_EQ(parameter->in(1).slicing.num_parts(0), 1);
+  EXPECT_EQ(parameter->in(1).slicing.num_parts(1), 3);
+  EXPECT_FALSE(parameter->is_cut_alike());
+  EXPECT_EQ(placement.num_ranks(), 5);
 }
 
 TEST_F(Stages, F47_ThatAreMissingOrDifferAreRefused) {

@@ -7,7 +7,7 @@
 
 namespace tessera::checkpoint {
 
-Slicing slicing_for(const ParameterPlacement::Parameter& parameter, int ndim, const std::string& strategy) {
+Slicing slicing_for(const ParameterPlacement::InStage& parameter, int ndim, const std::string& strategy) {
   if (parameter.slicing.ndim() == ndim) return parameter.slicing;
   if (parameter.slicing.ndim() == 0) return Slicing::whole(ndim, parameter.slicing.num_ranks());
   throw InvalidArgument("{}: the layout of {} has {} dims, the tensor has {}", strategy,
@@ -29,7 +29,8 @@ std::vector<int64_t> needed_stages(const ParameterPlacement& from, const Paramet
   std::set<int64_t> needed;
   for (const auto& [name, parameter] : from.parameters()) {
     const auto* wanted = to.find(name);
-    if (wanted != nullptr && wanted->is_in(to_stage)) needed.insert(parameter.stages.begin(), parameter.stages.end());
+    if (wanted == nullptr || !wanted->is_in(to_stage)) continue;
+    for (const auto& [stage, in_stage] : parameter.stages) needed.insert(stage);
   }
   if (needed.empty()) {
     for (int64_t stage = 0; stage < from.num_stages(); ++stage) needed.insert(stage);

@@ -11,9 +11,9 @@
 
 namespace tessera::checkpoint {
 
-// The slicing of a tensor of `ndim` dims: a layout without a tensor map leaves it whole. Throws InvalidArgument, naming
-// the strategy file, when the layout has another number of dims.
-Slicing slicing_for(const ParameterPlacement::Parameter& parameter, int ndim, const std::string& strategy);
+// The slicing of a tensor of `ndim` dims in a stage: a layout without a tensor map leaves it whole. Throws
+// InvalidArgument, naming the strategy file, when the layout has another number of dims.
+Slicing slicing_for(const ParameterPlacement::InStage& parameter, int ndim, const std::string& strategy);
 
 // For each slice of a tensor that overlaps with the box `wanted`, the position of the rank to read it from, of those
 // that are there: the one that has the place among those of equal slices that `home` has, else the first.

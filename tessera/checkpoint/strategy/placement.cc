@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/strategy/placement.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 
@@ -40,9 +42,26 @@ StageName stage_name(const std::string& full) {
   return {std::stoll(full.substr(0, digits)), full.substr(digits + 1)};
 }
 
-bool cut_alike(ParameterLayout a, const ParameterLayout& b) {
-  a.name = b.name;
-  return a == b;
+// Stages may cut a parameter in ways of their own, but it is one: a layout that says less, no dims or no shape, agrees
+// with any.
+void require_one_parameter(const ParameterPlacement::Parameter& parameter, int64_t stage, const ParameterLayout& layout,
+                           const std::string& where) {
+  for (const auto& [other, known] : parameter.stages) {
+    const auto fail = [&, other = other](const std::string& theirs, const std::string& own) {
+      throw InvalidArgument(
+          "{}: {} is {} in stage {} and {} in stage {}; a parameter that stages share is one, however each cuts it: "
+          "the strategy files must be of one run",
+          where, quoted_name(layout.name), theirs, other, own, stage);
+    };
+    const auto num_dims = [](const ParameterLayout& of) { return fmt::format("of {} dims", of.tensor_map.size()); };
+    const auto shape = [](const ParameterLayout& of) { return fmt::format("[{}]", fmt::join(of.tensor_shape, ",")); };
+    const bool have_dims = !known.layout.tensor_map.empty() && !layout.tensor_map.empty();
+    if (have_dims && known.layout.tensor_map.size() != layout.tensor_map.size()) {
+      fail(num_dims(known.layout), num_dims(layout));
+    }
+    const bool have_shapes = !known.layout.tensor_shape.empty() && !layout.tensor_shape.empty();
+    if (have_shapes && known.layout.tensor_shape != layout.tensor_shape) fail(shape(known.layout), shape(layout));
+  }
 }
 
 }  // namespace
@@ -102,6 +121,11 @@ int64_t Slicing::slice_index(int64_t position) const {
 
 bool Slicing::is_whole() const {
   return std::all_of(cuts_.begin(), cuts_.end(), [](const auto& cuts) { return cuts.empty(); });
+}
+
+bool Slicing::cuts_like(const Slicing& other) const {
+  if (is_whole() || other.is_whole()) return is_whole() && other.is_whole();
+  return num_ranks_ == other.num_ranks_ && cuts_ == other.cuts_;
 }
 
 int64_t Slicing::num_parts(int dim) const {
@@ -201,18 +225,13 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
       throw InvalidArgument("{}: {} is laid out on {} devices, {} on {}; they are of one stage", path,
                             quoted_name(given.name), devices, quoted_name(first), of_stage);
     }
-    const auto it = layouts_.find(layout.name);
-    if (it == layouts_.end()) {
-      Slicing slicing(layout, path);
-      const auto name = layout.name;
-      layouts_.emplace(name, Parameter{std::move(layout), std::move(slicing), {stage}});
-      continue;
+    Parameter& parameter = layouts_[layout.name];
+    if (parameter.is_in(stage)) {
+      throw InvalidArgument("{}: {} has two layouts in stage {}", path, quoted_name(layout.name), stage);
     }
-    if (!cut_alike(it->second.layout, layout)) {
-      throw InvalidArgument("{}: {} lies differently in stages {} and {}", path, quoted_name(layout.name),
-                            it->second.stages[0], stage);
-    }
-    it->second.stages.push_back(stage);
+    require_one_parameter(parameter, stage, layout, path);
+    Slicing slicing(layout, path);
+    parameter.stages.emplace(stage, InStage{std::move(layout), std::move(slicing)});
   }
   const int64_t last = devices_of.rbegin()->first;
   std::vector<int> counts;
@@ -224,7 +243,6 @@ ParameterPlacement::ParameterPlacement(const StrategyFile& strategy, const std::
     counts.push_back(static_cast<int>(found->second.second));
   }
   ranks_ = mesh::StageRanks(counts);
-  for (auto& [name, parameter] : layouts_) std::sort(parameter.stages.begin(), parameter.stages.end());
 }
 
 ParameterPlacement ParameterPlacement::read(FileSystem& files, const std::string& path) {
@@ -239,8 +257,26 @@ int64_t ParameterPlacement::stage_of(int64_t rank) const {
   return ranks_.stage_of(static_cast<int>(rank));
 }
 
-bool ParameterPlacement::Parameter::is_in(int64_t stage) const {
-  return std::find(stages.begin(), stages.end(), stage) != stages.end();
+bool ParameterPlacement::Parameter::is_whole() const {
+  return std::all_of(stages.begin(), stages.end(), [](const auto& it) { return it.second.slicing.is_whole(); });
+}
+
+bool ParameterPlacement::Parameter::is_cut_alike() const {
+  const Slicing& first = stages.begin()->second.slicing;
+  return std::all_of(stages.begin(), stages.end(), [&](const auto& it) { return first.cuts_like(it.second.slicing); });
+}
+
+int ParameterPlacement::Parameter::ndim() const {
+  int ndim = 0;
+  for (const auto& [stage, in_stage] : stages) ndim = std::max(ndim, in_stage.slicing.ndim());
+  return ndim;
+}
+
+std::vector<int64_t> ParameterPlacement::Parameter::shape() const {
+  for (const auto& [stage, in_stage] : stages) {
+    if (!in_stage.layout.tensor_shape.empty()) return in_stage.layout.tensor_shape;
+  }
+  return {};
 }
 
 const ParameterPlacement::Parameter* ParameterPlacement::find(const std::string& name) const {

@@ -30,6 +30,8 @@ class Slicing {
   // The ranks of the stage; a rank's position counts from 0 there.
   int64_t num_ranks() const { return num_ranks_; }
   bool is_whole() const;
+  // Whether the same ranks hold the same parts by both; one that says less, no dims, is whole.
+  bool cuts_like(const Slicing& other) const;
   int64_t num_parts(int dim) const;
   // Which part of a dim the rank at `position` holds.
   int64_t part(int dim, int64_t position) const;
@@ -55,6 +57,7 @@ class Slicing {
     int64_t parts;
     int64_t stride;
     int64_t part(int64_t position) const { return position / stride % parts; }
+    bool operator==(const Cut&) const = default;
   };
   Slicing() = default;
   bool every_part_is_held() const;
@@ -71,7 +74,7 @@ class ParameterPlacement {
   ParameterPlacement() = default;
   // Names of the form STAGE-NAME are those of several stages, merged. Throws InvalidArgument naming `path` when there
   // are no layouts, when stages are missing, when layouts of one stage have different numbers of devices, when the file
-  // is that of a later stage alone, when a parameter is cut differently in two stages.
+  // is that of a later stage alone, when a parameter has other dims or another shape in one stage than in another.
   ParameterPlacement(const StrategyFile& strategy, const std::string& path);
   // The placement that a file describes; the default one for "".
   static ParameterPlacement read(FileSystem& files, const std::string& path);
@@ -87,11 +90,23 @@ class ParameterPlacement {
   int64_t stage_of(int64_t rank) const;
   int64_t position_of(int64_t rank) const { return rank - first_rank_of(stage_of(rank)); }
 
-  struct Parameter {
+  // How a parameter lies in one stage.
+  struct InStage {
     ParameterLayout layout;  // its name is without the stage
     Slicing slicing;
-    std::vector<int64_t> stages;  // the stages that hold it, ascending
-    bool is_in(int64_t stage) const;
+  };
+  // Each stage that has a parameter may cut it in a way of its own.
+  struct Parameter {
+    std::map<int64_t, InStage> stages;  // never empty
+    bool is_in(int64_t stage) const { return stages.contains(stage); }
+    const InStage& in(int64_t stage) const { return stages.at(stage); }
+    // Says whether it is whole in all of its stages.
+    bool is_whole() const;
+    // Whether all stages cut it in the same way.
+    bool is_cut_alike() const;
+    int ndim() const;
+    // The global shape, where a stage's layout says it; else {}.
+    std::vector<int64_t> shape() const;
   };
   // The parameters by name.
   const std::map<std::string, Parameter>& parameters() const { return layouts_; }

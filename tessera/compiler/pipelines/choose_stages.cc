@@ -93,7 +93,9 @@ StagePlanner::StagePlanner(const ir::Graph& whole, int64_t rows, std::function<S
 
 const StepGraphs& StagePlanner::graphs(int micro_batches) {
   const auto it = graphs_.find(micro_batches);
-  return it != graphs_.end() ? it->second : graphs_.emplace(micro_batches, graphs_of_(micro_batches)).first->second;
+  if (it != graphs_.end()) return it->second;
+  options_.deadline.throw_if_over();
+  return graphs_.emplace(micro_batches, graphs_of_(micro_batches)).first->second;
 }
 
 std::vector<StageSplit> StagePlanner::given_insides(int num_ranks) const {
@@ -106,9 +108,11 @@ std::vector<StageSplit> StagePlanner::given_insides(int num_ranks) const {
 
 // What is found for the whole batch holds for its micro-batches: gradients are completed once a step in both.
 const std::vector<StageSplit>& StagePlanner::insides(int num_ranks) {
-  const auto [it, is_new] = insides_.try_emplace(num_ranks);
-  auto& found = it->second;
-  if (!is_new) return found;
+  const auto known = insides_.find(num_ranks);
+  if (known != insides_.end()) return known->second;
+  // A search simulates data parallel, however little time it has: late it is not begun.
+  options_.deadline.throw_if_over();
+  auto& found = insides_[num_ranks];
   found = given_insides(num_ranks);
   if (num_ranks == 1 || !options_.searches_inside) return found;
   auto searching = options_.search;
@@ -240,6 +244,7 @@ const CutPlaces& StagePlanner::sized_places(const StageSplit& inside, int num_ra
   if (whole != places_.end() && whole->second.num_with_parameters() >= num_chunks) return whole->second;
   const auto known = places_.find(key(num_chunks));
   if (known != places_.end()) return known->second;
+  options_.deadline.throw_if_over();
   const auto plan = stage({{num_ranks, inside}}, mesh::StageRanks::equal(1, num_ranks), micro_batches, {});
   auto found = find_cut_places(plan, num_chunks, profile_, link);
   const auto at = key(found.cuts_cells ? num_chunks : 0);
@@ -281,6 +286,7 @@ PlannedStages StagePlanner::simulate(const Base& base, const mesh::StageRanks& r
                         .places = base.places,
                         .cuts = cuts};
   planned.cells = cell_stages(base.places, cuts, planned.chunks);
+  options_.deadline.throw_if_over();
   auto staged = stage(base.inside, ranks, micro_batches, planned.cells);
   planned.simulated = simulate_stages(staged, profile_,
                                       {.micro_batches = micro_batches,

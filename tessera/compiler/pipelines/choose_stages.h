@@ -27,6 +27,7 @@ struct StepGraphs {
 };
 
 struct StageSearchOptions {
+  int num_stages = 0;     // that a search looks at, however the ranks are dealt to them; 0: at any number
   int micro_batches = 0;  // 0: for a number of stages that is given four times as many, if the batch can be cut so
   std::string schedule = "auto";
   int segments = 0;  // how often the network goes over the stages; 0: as the schedule has it
@@ -36,6 +37,8 @@ struct StageSearchOptions {
   bool searches_inside = true;
   // Within a stage, whatever memory that takes; `memory_limit_bytes`, `hints` and the timeout are not looked at.
   SearchOptions search = {};
+  // Binds all that is made: when it is over, nothing is begun any more, and what was begun ends by itself: tracing one
+  // graph, planning a step on one number of ranks, finding one schedule.
   Deadline deadline = {};
 };
 
@@ -143,7 +146,8 @@ class StagePlanner {
       return fastest ? candidates[*fastest].planned->step_seconds() : solver::kForbidden;
     }
   };
-  // Compares pipelines of all numbers of stages, of micro-batches, and of ranks of each stage. Of two that are equally
+  // Compares pipelines of all numbers of stages, or of the one that is given, of micro-batches, and of ranks of each
+  // stage. Of two that are equally
   // fast, one whose stages have equally many ranks is taken. Nothing is thrown where there is no pipeline.
   Search search();
   // Compares of these only the ones whose stages have different numbers of ranks, and are estimated to be faster than
@@ -158,7 +162,8 @@ class StagePlanner {
   DealProblem deal_problem_for(const PlannedStages& planned);
   // deal_ranks() with sums of gradients, as the search does it, within the limits of such a pipeline.
   std::vector<DealtRanks> deal_ranks_for(const PlannedStages& planned, const DealProblem& problem) const;
-  // shortest_deal() likewise, beside what was planned. nullopt where there is nothing to deal, or it is not known.
+  // shortest_deal() likewise, beside what was planned. nullopt where there is nothing to deal, or it is not known, or
+  // there is no time.
   std::optional<DealBound> deal_bound(const PlannedStages& planned);
 
  private:

@@ -108,6 +108,7 @@ StagePlanner::Search StagePlanner::search_equal() {
   std::vector<Entry> entries;
   Search result;
   for (const int stages : stage_counts(num_ranks_)) {
+    if (options_.num_stages > 0 && stages != options_.num_stages) continue;
     const auto ranks = equal_ranks(stages);
     for (const int count : micro_batches_for(stages)) {
       const auto refused = [&](const InvalidArgument& error) {
@@ -149,6 +150,10 @@ StagePlanner::Search StagePlanner::search_equal() {
       continue;
     }
     const auto before = result.candidates.size();
+    if (options_.deadline.is_over()) {
+      result.left_out.push_back(name_of(candidate.ranks, candidate.micro_batches));
+      continue;
+    }
     simulate_candidate(result, std::move(candidate), *base);
     if (result.candidates.size() > before && result.candidates.back().planned) ++num_simulated;
   }
@@ -180,11 +185,13 @@ void StagePlanner::for_each_deal(Search& result, const std::function<void(const 
   const size_t num_ways = given_insides(num_ranks_).size();
   auto stage_numbers = unequal_stage_counts(num_ranks_);
   if (!stage_numbers.empty()) stage_numbers.push_back(num_ranks_);
+  if (options_.num_stages > 0) stage_numbers = {options_.num_stages};
   for (const int stages : stage_numbers) {
     for (const int count : micro_batches_for(stages)) {
       if (count < stages || rows_ % count != 0) continue;
       try {
         for (size_t way = 0; way < num_ways; ++way) {
+          options_.deadline.throw_if_over();
           const auto problem = deal_problem(stages, count, [&](int size) {
             const auto ways = given_insides(size);
             return ways[std::min(way, ways.size() - 1)];
@@ -250,9 +257,15 @@ StagePlanner::Search StagePlanner::search_unequal(bool fits) {
     }
     const auto& ranks = unequal.dealt.ranks;
     const auto before = result.candidates.size();
-    simulate_candidate(result,
-                       {.ranks = ranks, .micro_batches = unequal.micro_batches, .estimate = unequal.dealt.estimate},
-                       {inside, places(inside, ranks, unequal.micro_batches)});
+    std::optional<Base> base;
+    try {
+      base = Base{inside, places(inside, ranks, unequal.micro_batches)};
+    } catch (const DeadlineOver&) {
+      result.left_out.push_back(name_of(ranks, unequal.micro_batches));
+      return false;
+    }
+    simulate_candidate(
+        result, {.ranks = ranks, .micro_batches = unequal.micro_batches, .estimate = unequal.dealt.estimate}, *base);
     return result.candidates.size() > before && result.candidates.back().planned.has_value();
   };
   int num_simulated = 0;
@@ -317,7 +330,12 @@ std::vector<DealtRanks> StagePlanner::deal_ranks_for(const PlannedStages& planne
 }
 
 std::optional<DealBound> StagePlanner::deal_bound(const PlannedStages& planned) {
-  const auto problem = with_sums(deal_problem_for(planned), planned.micro_batches);
+  DealProblem problem;
+  try {
+    problem = with_sums(deal_problem_for(planned), planned.micro_batches);
+  } catch (const DeadlineOver&) {
+    return std::nullopt;  // other numbers of ranks are not known
+  }
   auto shortest = shortest_deal(problem, limits(planned.num_stages, planned.micro_batches));
   if (!shortest) return std::nullopt;
   for (const int size : planned.ranks.sizes()) {

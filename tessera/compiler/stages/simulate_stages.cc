@@ -65,6 +65,7 @@ class StageSimulator {
     for (int stage = 0; stage < plan_.num_stages(); ++stage) {
       result.stages.push_back(simulate_stage(stage, result.chunks));
     }
+    options_.deadline.throw_if_over();
     count_messages(result);
     make_problem(result);
     find_in_memory(result);

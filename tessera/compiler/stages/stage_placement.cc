@@ -321,6 +321,27 @@ class Placer {
       if (!is_awaited) continue;
       for (const ValueId v : node(n).inputs) leaves[static_cast<size_t>(v)] = true;
     }
+    for (size_t n = 0; n < num_nodes_; ++n) {
+      if (joins_backward(n, leaves)) result_.phases[n] = PhaseKind::kBackward;
+    }
+  }
+
+  // A node of several results, such as the gradient of a layer normalisation, may be awaited for one of them alone.
+  // What is made of the others is added up beside it: else they would be kept until the weight gradients, and what
+  // passes from phase to phase is summed over the ranks, for each micro-batch.
+  bool joins_backward(size_t n, const std::vector<bool>& awaited) const {
+    if (is_forward(n) || result_.nodes[n] == kEveryStage || result_.phases[n] != PhaseKind::kWeightGradient)
+      return false;
+    bool reads_others = false;
+    for (const ValueId v : node(n).inputs) {
+      const NodeId producer = graph_.info(v).node;
+      if (producer == ir::kNone || is_forward(static_cast<size_t>(producer))) continue;
+      const auto from = static_cast<size_t>(producer);
+      if (result_.nodes[from] == kEveryStage) continue;
+      if (result_.phases[from] == PhaseKind::kWeightGradient) return false;
+      reads_others = reads_others || (result_.nodes[from] == result_.nodes[n] && !awaited[static_cast<size_t>(v)]);
+    }
+    return reads_others;
   }
 
   const Graph& graph_;

@@ -10,24 +10,26 @@
 namespace tessera::nn {
 namespace {
 
-TokenEmbeddingOptions embedding_options(const TranslatorOptions& options, int64_t vocabulary) {
+// Of the embedding that a layer reads.
+TokenEmbeddingOptions embedding_options(const TranslatorOptions& options, int64_t vocabulary, int64_t layer) {
   return {.vocab_size = vocabulary,
           .max_length = options.max_length,
           .embedding_size = options.transformer.hidden_size,
           .dropout_rate = options.transformer.hidden_dropout_rate,
-          .parallel = options.transformer.parallel};
+          .parallel = options.transformer.parallel_at(layer)};
 }
 
 class Translator : public Cell {
  public:
   explicit Translator(const TranslatorOptions& options)
       : options_(options),
-        source_(child<TokenEmbedding>("src_embedding", embedding_options(options, options.source_vocabulary))),
-        target_(child<TokenEmbedding>("tgt_embedding", embedding_options(options, options.target_vocabulary))),
+        source_(child<TokenEmbedding>("src_embedding", embedding_options(options, options.source_vocabulary, 0))),
+        target_(child<TokenEmbedding>("tgt_embedding", embedding_options(options, options.target_vocabulary,
+                                                                         options.transformer.encoder_layers))),
         base_(child<Transformer>("base1", options.transformer)),
         head_(child<Dense>("head", options.transformer.hidden_size, options.target_vocabulary,
                            DenseOptions{.weight_init = "xavier_uniform", .has_bias = false})),
-        loss_(child<CrossEntropyLoss>("loss", options.transformer.parallel)) {
+        loss_(child<CrossEntropyLoss>("loss", of_last())) {
     if (const auto& stage_of = options.transformer.stage_of) {
       const int64_t encoder_layers = options.transformer.encoder_layers;
       source_.set_stage(stage_of(0));
@@ -36,7 +38,7 @@ class Translator : public Cell {
       head_.set_stage(last);
       loss_.set_stage(last);
     }
-    if (const auto& parallel = options.transformer.parallel) {
+    if (const auto parallel = of_last()) {
       head_.shard("matmul", {{parallel->data_parallel, 1}, {parallel->model_parallel, 1}});
     }
   }
@@ -45,9 +47,11 @@ class Translator : public Cell {
     std::vector<Value> inputs{source_(source), target_(target)};
     if (options_.padding) {
       const int64_t length = target.shape()[1];
-      const Value words = seen(source, source.shape()[1]);
-      const Value earlier = seen(target, length);
-      inputs = {inputs[0], words, inputs[1], times(earlier, up_to_each(graph(), length)), seen(source, length)};
+      const auto encoder = options_.transformer.parallel_at(0);
+      const auto decoder = options_.transformer.parallel_at(options_.transformer.encoder_layers);
+      const Value words = seen(source, source.shape()[1], encoder);
+      const Value earlier = times(seen(target, length, decoder), up_to_each(graph(), length), decoder);
+      inputs = {inputs[0], words, inputs[1], earlier, seen(source, length, decoder)};
     }
     const Value tokens = base_(inputs);
     return head_(ops::reshape(tokens, {-1, tokens.shape().back()}));
@@ -57,14 +61,18 @@ class Translator : public Cell {
       throw InvalidArgument("a translator takes source, target and, for its loss, label; got {} inputs", inputs.size());
     }
     std::vector<Value> predicted{construct(inputs[0], inputs[1]), inputs[2]};
-    if (options_.padding) predicted.push_back(present(inputs[1]));
+    if (options_.padding) predicted.push_back(present(inputs[1], of_last()));
     return loss_(predicted);
   }
 
  private:
+  TransformerParallel of_last() const {
+    const auto& transformer = options_.transformer;
+    return transformer.parallel_at(transformer.encoder_layers + transformer.decoder_layers - 1);
+  }
+  // Masks are split as those who read them.
   // f32[n,t] of ids [n,t]: 1 where there is a token.
-  Value present(Value ids) const {
-    const auto& parallel = options_.transformer.parallel;
+  Value present(Value ids, const TransformerParallel& parallel) const {
     const Value none = ops::fill(graph(), {1, 1}, *options_.padding, ids.dtype());
     const Value tokens = split(parallel, ops::not_equal(ids, none), [](int64_t data, int64_t) {
       return mesh::Strategy{{data, 1}, {1, 1}};
@@ -74,16 +82,15 @@ class Translator : public Cell {
     });
   }
   // f32[n,rows,t] of ids [n,t]: what each of so many queries sees of them, all the tokens.
-  Value seen(Value ids, int64_t rows) const {
-    const Value keys =
-        split(options_.transformer.parallel, ops::expand_dims(present(ids), {1}), [](int64_t data, int64_t) {
-          return mesh::Strategy{{data, 1}};
-        });
-    return times(keys, ops::fill(graph(), {1, rows, 1}, 1, DType::kF32));
+  Value seen(Value ids, int64_t rows, const TransformerParallel& parallel) const {
+    const Value keys = split(parallel, ops::expand_dims(present(ids, parallel), {1}), [](int64_t data, int64_t) {
+      return mesh::Strategy{{data, 1}};
+    });
+    return times(keys, ops::fill(graph(), {1, rows, 1}, 1, DType::kF32), parallel);
   }
   // A product of rows of the batch and what is the same for all of them.
-  Value times(Value rows, Value common) const {
-    return split(options_.transformer.parallel, ops::mul(rows, common), [](int64_t data, int64_t) {
+  Value times(Value rows, Value common, const TransformerParallel& parallel) const {
+    return split(parallel, ops::mul(rows, common), [](int64_t data, int64_t) {
       return mesh::Strategy{{data, 1, 1}, {1, 1, 1}};
     });
   }

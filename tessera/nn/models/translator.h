@@ -17,7 +17,8 @@ struct TranslatorOptions {
   // The token that stands for none: no token looks at it, and where a target is one, its label does not count.
   std::optional<int32_t> padding = std::nullopt;
   // They also say how the embeddings and the head are split, and with `stage_of` on which stages these are: the
-  // embeddings where they are read first, the head and the loss with the last layer.
+  // embeddings where they are read first, the head and the loss with the last layer. With `parallel_of` each is split
+  // as the layer that it is with.
   TransformerOptions transformer = {
       .hidden_size = 512, .ffn_hidden_size = 2048, .encoder_layers = 6, .decoder_layers = 6, .num_heads = 8};
 };

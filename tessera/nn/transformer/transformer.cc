@@ -22,12 +22,13 @@ TransformerLayerOptions layer_options(const TransformerOptions& options) {
 template <typename Layer>
 void append_layers(const char* who, CellList& blocks, const TransformerStackOptions& options) {
   if (options.num_layers < 1) throw InvalidArgument("{}: needs at least one layer, got {}", who, options.num_layers);
-  const auto& parallel = options.layer.parallel;
   for (int64_t i = 0; i < options.num_layers; ++i) {
-    auto& layer = blocks.append<Layer>(options.layer);
+    auto own = options.layer;
+    if (options.parallel_of) own.parallel = options.parallel_of(i);
+    auto& layer = blocks.append<Layer>(own);
     if (options.stage_of) layer.set_stage(options.stage_of(i));
-    if (!parallel) continue;
-    const int64_t groups = parallel->gradient_aggregation_group;
+    if (!own.parallel) continue;
+    const int64_t groups = own.parallel->gradient_aggregation_group;
     if (groups < 1) throw InvalidArgument("{}: gradient_aggregation_group must be at least 1, got {}", who, groups);
     const int64_t layers_per_group = std::max<int64_t>(options.num_layers / groups, 1);
     layer.set_comm_fusion(static_cast<int>((options.offset + i) / layers_per_group) + 1);
@@ -39,6 +40,11 @@ TransformerStackOptions stack_options(const TransformerOptions& options, int64_t
   TransformerStackOptions stack{.num_layers = num_layers, .layer = layer_options(options), .offset = first};
   if (options.stage_of) {
     stack.stage_of = [stage_of = options.stage_of, first](int64_t layer) { return stage_of(first + layer); };
+  }
+  if (options.parallel_of) {
+    stack.parallel_of = [parallel_of = options.parallel_of, first](int64_t layer) {
+      return parallel_of(first + layer);
+    };
   }
   return stack;
 }

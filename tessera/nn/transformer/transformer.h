@@ -10,6 +10,9 @@ namespace tessera::nn {
 
 // The pipeline stage of each layer, by its number from 0 on; none: layers name no stage (Cell::set_stage).
 using StageOfLayer = std::function<int(int64_t layer)>;
+// How a layer's operators are split, by its number from 0 on: where stages have different numbers of ranks, by those of
+// its stage. None: all layers are split alike.
+using ParallelOfLayer = std::function<TransformerParallel(int64_t layer)>;
 
 struct TransformerStackOptions {
   int64_t num_layers = 0;
@@ -17,6 +20,7 @@ struct TransformerStackOptions {
   // Layers of the network before the first of these: groups of gradients are counted over all.
   int64_t offset = 0;
   StageOfLayer stage_of = nullptr;
+  ParallelOfLayer parallel_of = nullptr;  // in place of layer.parallel
 };
 
 // {x [n,t,hidden_size]} and, if given, a mask [n,t,t] -> [n,t,hidden_size]. Parameters: blocks.<i>.* of the layers.
@@ -54,7 +58,12 @@ struct TransformerOptions {
   std::string hidden_act = "gelu";
   bool post_layernorm_residual = false;
   TransformerParallel parallel = std::nullopt;
-  StageOfLayer stage_of = nullptr;  // the decoder's layers are numbered on from the encoder's
+  // The decoder's layers are numbered on from the encoder's, here and below.
+  StageOfLayer stage_of = nullptr;
+  ParallelOfLayer parallel_of = nullptr;  // in place of `parallel`
+
+  // Returns how a layer is split.
+  TransformerParallel parallel_at(int64_t layer) const { return parallel_of ? parallel_of(layer) : parallel; }
 };
 
 // {encoder_inputs [n,s,hidden_size], decoder_inputs [n,t,hidden_size]}, or {encoder_inputs, encoder_mask [n,s,s],

@@ -117,6 +117,20 @@ TEST(Transformer, SplitsRowsAndHeadsWhereAConfigurationSaysSo) {
   }
 }
 
+TEST(Transformer, SplitsEachLayerAsItsOwnConfigurationSays) {
+  TransformerOptions options{
+      .hidden_size = 8, .ffn_hidden_size = 16, .encoder_layers = 2, .decoder_layers = 1, .num_heads = 2};
+  options.parallel_of = [](int64_t layer) -> TransformerParallel {
+    if (layer == 1) return std::nullopt;
+    return TransformerOpParallelConfig{.data_parallel = layer + 1, .model_parallel = layer == 0 ? 2 : 1};
+  };
+  Transformer network(options);
+  const auto text = text_of(network, {tokens(6, 3), tokens(6, 3)});
+  EXPECT_THAT(text, HasSubstr("shard ((1,2),(2,1)) @ encoder.blocks.0.attention.projection"));
+  EXPECT_THAT(text, Not(testing::ContainsRegex("shard [^@\n]*@ encoder\\.blocks\\.1\\.")));
+  EXPECT_THAT(text, HasSubstr("shard ((3,1),(1,1)) @ decoder.blocks.0.attention.projection"));
+}
+
 TEST(Transformer, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(
       [] { MultiHeadAttention({.hidden_size = 10, .num_heads = 3}); },

@@ -1,6 +1,5 @@
 #include "tessera/testing/checkpoints/transform_cases.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "tessera/checkpoint/write/save.h"
@@ -37,12 +36,13 @@ Tensor random_tensor(const Type& type, std::mt19937& random) {
   return tensor;
 }
 
-void add_parameter(SideCase& side, const std::string& name, const Tensor& value, std::vector<int> stages,
+void add_parameter(SideCase& side, const std::string& name, const Tensor& value, const std::vector<int>& stages,
                    std::mt19937& random) {
-  const auto splits = all_splits(value.ndim(), side.ranks.count(stages.front()));
-  ParameterCase parameter{name, value, splits[random() % splits.size()], std::move(stages)};
-  for (const int stage : parameter.stages) {
-    auto layout = parameter.split.layout;
+  ParameterCase parameter{name, value, {}};
+  for (const int stage : stages) {
+    const auto splits = all_splits(value.ndim(), side.ranks.count(stage));
+    parameter.splits.emplace(stage, splits[random() % splits.size()]);
+    auto layout = parameter.splits.at(stage).layout;
     layout.name = side.ranks.num_stages() > 1 ? fmt::format("{}-{}", stage, name) : name;
     layout.tensor_shape = value.shape().to_vector();
     side.strategy.layouts.push_back(layout);
@@ -52,7 +52,8 @@ void add_parameter(SideCase& side, const std::string& name, const Tensor& value,
 
 }  // namespace
 
-Tensor ParameterCase::slice(int position) const {
+Tensor ParameterCase::slice(int stage, int position) const {
+  const auto& split = splits.at(stage);
   const auto ranges = mesh::slice_of(value.shape(), split.sharding, split.mesh, position);
   return Tensor::copy_of(mesh::piece_of(value.view(), ranges));
 }
@@ -100,6 +101,7 @@ TransformCase make_case(const mesh::StageRanks& from, const mesh::StageRanks& to
       {DType::kF32, {0}},       {DType::kI32, {0, 3}},   {DType::kF32, {3, 0}},
   };
   constexpr int kCopies = 2;
+  constexpr int kShared = 8;  // by all stages: vectors and matrices among them
   const int count = static_cast<int>(types.size()) * kCopies;
   for (int i = 0; i < count; ++i) {
     const auto value = random_tensor(types[static_cast<size_t>(i) % types.size()], random);
@@ -107,11 +109,11 @@ TransformCase make_case(const mesh::StageRanks& from, const mesh::StageRanks& to
     for (SideCase* side : {&made.from, &made.to}) {
       const int num_stages = side->ranks.num_stages();
       std::vector<int> stages = {i * num_stages / count};
-      if (i < 2 && side->ranks.are_equal()) {
+      if (i < kShared) {
         stages.resize(static_cast<size_t>(num_stages));
         std::iota(stages.begin(), stages.end(), 0);
       }
-      add_parameter(*side, name, value, std::move(stages), random);
+      add_parameter(*side, name, value, stages, random);
     }
   }
   return made;
@@ -121,8 +123,8 @@ std::vector<std::pair<std::string, Tensor>> SideCase::held_by(int rank) const {
   const int stage = ranks.stage_of(rank);
   std::vector<std::pair<std::string, Tensor>> held;
   for (const auto& parameter : parameters) {
-    if (std::find(parameter.stages.begin(), parameter.stages.end(), stage) == parameter.stages.end()) continue;
-    held.emplace_back(parameter.name, parameter.slice(rank - ranks.first(stage)));
+    if (!parameter.splits.contains(stage)) continue;
+    held.emplace_back(parameter.name, parameter.slice(stage, rank - ranks.first(stage)));
   }
   held.emplace_back("learning_rate", Tensor::scalar(0.5F));
   return held;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,14 +23,13 @@ struct SplitCase {
   mesh::Sharding sharding;
 };
 
-// The parts of a split tensor on one side: the stages that hold it, and how.
+// The parts of a split tensor on one side: the stages that hold it, and how each does.
 struct ParameterCase {
   std::string name;
   Tensor value;
-  SplitCase split;
-  std::vector<int> stages;
+  std::map<int, SplitCase> splits;  // by stage
   // What the rank at `position` of a stage holds.
-  Tensor slice(int position) const;
+  Tensor slice(int stage, int position) const;
 };
 
 struct SideCase {
@@ -45,8 +45,8 @@ struct SideCase {
 // shards.
 std::vector<SplitCase> all_splits(int ndim, int num_ranks);
 
-// The same parameters on both sides: sizes that divide and sizes that do not, none at all, some shared by all stages
-// where these have equally many ranks.
+// The same parameters on both sides: sizes that divide and sizes that do not, none at all, some shared by all stages,
+// each of which splits them in a way of its own.
 struct TransformCase {
   SideCase from;
   SideCase to;

@@ -63,13 +63,21 @@ void add_step_options(CLI::App& command, StepOptions& options) {
 }
 
 void add_stage_options(CLI::App& command, StagesCommand& options, const std::string& stages_help) {
+  const CLI::Validator rank_count(
+      [](std::string& word) -> std::string {
+        if (word != "auto") return count_from(1)(word);
+        word = "0";
+        return "";
+      },
+      "");
   command.add_option("--stages", options.stages, stages_help);
   command
-      .add_option("--stage_ranks", options.ranks,
-                  "how many ranks each stage has, such as 3,1: stage 0 the first ones; default: equally many, or what "
-                  "tessera plan --stages auto finds")
+      .add_option(
+          "--stage_ranks", options.ranks,
+          "how many ranks each stage has, such as 3,1: stage 0 the first ones; auto: as a search finds for the "
+          "number of stages that --stages says; default: equally many, or what tessera plan --stages auto finds")
       ->delimiter(',')
-      ->check(count_from(1));
+      ->transform(rank_count);
   command
       .add_option("--micro_batches", options.micro_batches,
                   "with --stages: into how many the batch is cut; default: four for each stage, with auto what is best")

@@ -20,9 +20,12 @@ double data_parallel_seconds(const StagesStep& step) {
 }
 
 void search_all(StagesStep& step, const PlanCommand& command) {
-  step.is_auto = true;
+  step.is_auto = step.searches_ranks = true;
+  // Half of the time for the plan of one stage, the rest for pipelines.
+  auto of_one_stage = command;
+  if (command.timeout > 0) of_one_stage.timeout = std::max(step.options.deadline.seconds_left() / 2, 1e-3);
   try {
-    step.one_stage = plan_step(command);
+    step.one_stage = plan_step(of_one_stage);
     step.data_parallel_seconds = step.one_stage->chosen->data_parallel_seconds;
   } catch (const InvalidArgument& error) {
     step.one_stage_fault = error.what();
@@ -39,9 +42,29 @@ void search_all(StagesStep& step, const PlanCommand& command) {
   if (fastest.step_seconds() < (1 - compiler::kWorthwhile) * step.one_stage_seconds()) step.taken = fastest;
 }
 
+// So many stages, whose ranks are searched for.
+void search_ranks(StagesStep& step) {
+  step.searches_ranks = true;
+  step.search = step.planner->search();
+  if (step.search.fastest) {
+    step.taken = *step.search.candidates[*step.search.fastest].planned;
+    return;
+  }
+  std::vector<std::string> faults;
+  for (const auto& candidate : step.search.candidates) {
+    faults.push_back(
+        fmt::format("{}: {}", compiler::name_of(candidate.ranks, candidate.micro_batches), candidate.fault));
+  }
+  for (const auto& name : step.search.left_out) faults.push_back(name + ": there was no time");
+  const auto least = step.search.what_needs_least();
+  throw InvalidArgument("no way to deal {} ranks to {} stages gives a plan{}:\n  {}", step.num_ranks,
+                        step.options.num_stages, least.empty() ? "" : "; the one that needs least is of " + least,
+                        fmt::join(faults, "\n  "));
+}
+
 // What --stage_ranks says; nullopt where it is not given.
 std::optional<mesh::StageRanks> stage_ranks_of(const StagesCommand& stages, int64_t num_stages, int num_ranks) {
-  if (stages.ranks.empty()) return std::nullopt;
+  if (stages.ranks.empty() || stages.searches_ranks()) return std::nullopt;
   const auto given = fmt::format("--stage_ranks {}", fmt::join(stages.ranks, ","));
   if (std::ssize(stages.ranks) != num_stages) {
     throw UsageError("{} says how many ranks {} stages have, but --stages is {}", given, stages.ranks.size(),
@@ -63,7 +86,11 @@ double StagesStep::one_stage_seconds() const {
 
 std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCommand& stages) {
   const bool is_auto = stages.stages == "auto";
-  if (is_auto && !stages.ranks.empty()) {
+  if (stages.searches_ranks() && stages.stages.empty()) {
+    throw UsageError(
+        "--stage_ranks auto deals the ranks to a number of stages: say which, --stages N, or --stages auto");
+  }
+  if (is_auto && !stages.ranks.empty() && !stages.searches_ranks()) {
     throw UsageError("--stage_ranks says how many stages there are, --stages auto searches for that: say one of them");
   }
   const int64_t num_stages = is_auto ? 0
@@ -75,6 +102,7 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
     throw UsageError("--stages {}: must be from 1 to the {} ranks, or auto", stages.stages, command.step.ranks);
   }
   const auto ranks = stage_ranks_of(stages, num_stages, command.step.ranks);
+  const auto deadline = Deadline::of_timeout(Clock::system(), command.timeout);
   if (is_file(command.step)) step_graphs(command.step, 1);  // refuses it
   auto step = std::make_unique<StagesStep>();
   step->profile = read_profile(command.profile);
@@ -95,7 +123,7 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
                    .memory_limit_bytes = step->memory_limit_bytes,
                    .searches_inside = stages.searches_inside,
                    .search = search_options(inside, unlimited),
-                   .deadline = Deadline::of_timeout(Clock::system(), command.timeout)};
+                   .deadline = deadline};
   step->planner = std::make_unique<compiler::StagePlanner>(
       step->whole, step->rows, [step = command.step](int micro_batches) { return step_graphs(step, micro_batches); },
       step->num_ranks, step->profile, step->options);
@@ -104,8 +132,15 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
     return step;
   }
   const int count = static_cast<int>(num_stages);
-  if ((ranks || step->num_ranks % count == 0) && stages.micro_batches == 0) {
+  const bool searches_ranks = stages.searches_ranks() && count > 1;
+  if ((ranks || searches_ranks || step->num_ranks % count == 0) && stages.micro_batches == 0) {
     step->options.micro_batches = compiler::usual_micro_batches(step->rows, count);
+  }
+  if (searches_ranks) {
+    step->options.num_stages = count;
+    search_ranks(*step);
+    step->data_parallel_seconds = data_parallel_seconds(*step);
+    return step;
   }
   step->taken = ranks ? step->planner->plan(*ranks, step->options.micro_batches)
                       : step->planner->plan(count, step->options.micro_batches);

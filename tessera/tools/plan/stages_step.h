@@ -23,6 +23,7 @@ struct StagesStep {
   std::optional<compiler::PlannedStages> taken;  // absent: one stage is
   double data_parallel_seconds = 0;              // of the whole step on all ranks; infinite where it does not fit
 
+  bool searches_ranks = false;  // how many each stage has
   // With "auto".
   bool is_auto = false;
   std::optional<PlannedStep> one_stage;  // absent where nothing fits

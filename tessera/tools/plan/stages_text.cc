@@ -97,7 +97,7 @@ std::string title_of(const PlannedStages& planned, const StagesStep& step, const
 // How the ranks are dealt, where that was searched for.
 std::string ranks_of(const StagesStep& step) {
   const PlannedStages& planned = *step.taken;
-  if (!step.is_auto || planned.num_stages == step.num_ranks) return "";
+  if (!step.searches_ranks || planned.num_stages == step.num_ranks) return "";
   const auto bound = step.planner->deal_bound(planned);
   if (!bound) return "";
   const auto sizes = compiler::sizes_of_stages(step.num_ranks);
@@ -287,7 +287,7 @@ std::string stages_text(const StagesStep& step, const std::string& model) {
 std::string stages_json(const StagesStep& step, const std::string& model) {
   Json json = {{"model", model}, {"num_ranks", step.num_ranks}, {"profile", step.profile.name}, {"rows", step.rows}};
   if (std::isfinite(step.data_parallel_seconds)) json["data_parallel_seconds"] = step.data_parallel_seconds;
-  if (step.is_auto) {
+  if (step.searches_ranks) {
     Json candidates = Json::array();
     for (const auto& candidate : step.search.candidates) {
       Json entry = {{"num_stages", candidate.ranks.num_stages()},
@@ -308,7 +308,7 @@ std::string stages_json(const StagesStep& step, const std::string& model) {
     json["chosen_by"] = "simulation";
   }
   json["pipeline"] = step.taken ? json_of(*step.taken, step.options.schedule) : Json();
-  const auto bound = step.is_auto && step.taken ? step.planner->deal_bound(*step.taken) : std::nullopt;
+  const auto bound = step.searches_ranks && step.taken ? step.planner->deal_bound(*step.taken) : std::nullopt;
   if (bound) {
     json["pipeline"]["shortest_dealt_ranks"] = bound->shortest.ranks.counts();
     json["pipeline"]["dealt_gap"] = bound->gap();

@@ -49,7 +49,18 @@ struct Trained {
   std::vector<std::string> greedy, beam;
 };
 
-Trained train_on(int ranks, const ModelOptions& options, const nn::TransformerParallel& parallel, int64_t epochs) {
+// `counts`: how many ranks each stage of a pipeline has; {}: there are no stages. Each shares its layers among all of
+// its ranks.
+Trained train_on(int ranks, const ModelOptions& options, const nn::TransformerParallel& parallel, int64_t epochs,
+                 const std::vector<int>& counts = {}) {
+  nn::StageOfLayer stage_of;
+  nn::ParallelOfLayer parallel_of;
+  if (!counts.empty()) {
+    stage_of = [](int64_t layer) { return static_cast<int>(layer); };
+    parallel_of = [counts](int64_t layer) {
+      return nn::TransformerOpParallelConfig{.model_parallel = counts[static_cast<size_t>(layer)]};
+    };
+  }
   Trained trained;
   std::mutex mutex;
   run_ranks(ranks, [&](cluster::Context& context) {
@@ -66,7 +77,9 @@ Trained train_on(int ranks, const ModelOptions& options, const nn::TransformerPa
                                                          .num_heads = 4,
                                                          .attention_dropout_rate = 0,
                                                          .hidden_dropout_rate = 0,
-                                                         .parallel = parallel}});
+                                                         .parallel = parallel,
+                                                         .stage_of = stage_of,
+                                                         .parallel_of = parallel_of}});
     nn::Adam adam({.learning_rate = 3e-3});
     Model model(context, *network, nullptr, &adam, options);
     const auto rows =
@@ -115,6 +128,25 @@ TEST(Translate, SaysTheSameOnFourRanksAsOnOne) {
     EXPECT_NEAR(spread.loss, alone.loss, 1e-4 * alone.loss);
     EXPECT_EQ(spread.greedy, alone.greedy);
     EXPECT_EQ(spread.beam, alone.beam);
+  }
+}
+
+TEST(Translate, SaysTheSameOnStagesThatShareLayersAmongTheirOwnRanks) {
+  const auto alone = train_on(1, {.seed = 3, .session = {.num_threads = 1}}, std::nullopt, 8);
+  for (const auto& counts : std::vector<std::vector<int>>{{2, 1}, {1, 2}}) {
+    const auto spread = train_on(3,
+                                 {.parallel_mode = ParallelMode::kPipeline,
+                                  .pipeline = {.stages = 2,
+                                               .ranks = counts,
+                                               .micro_batches = 2,
+                                               .schedule = "1f1b",
+                                               .profile = compiler::example_profile()},
+                                  .seed = 3,
+                                  .session = {.num_threads = 1}},
+                                 std::nullopt, 8, counts);
+    EXPECT_NEAR(spread.loss, alone.loss, 1e-4 * alone.loss) << counts[0];
+    EXPECT_EQ(spread.greedy, alone.greedy) << counts[0];
+    EXPECT_EQ(spread.beam, alone.beam) << counts[0];
   }
 }
 
