@@ -348,6 +348,18 @@ TEST(Launch, WhoCreatesAGroupLateIsSpokenOfAndNamedAtTheDeadline) {
   }
 }
 
+TEST(Launch, ARankThatMakesACallWhereTheOtherMakesAGroupIsNamedLongBeforeTheDeadline) {
+  for (const int chosen : {0, 1}) {
+    const Outcome outcome = run_job({"calls instead of a group", std::to_string(chosen)},
+                                    {.num_processes = 2, .timeout_ms = 600'000, .grace_ms = 200});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_LT(outcome.seconds, 60);
+    // Whichever of them looks first.
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("neither goes on; every rank must make the same calls"),
+                                   HasSubstr("barrier \"create_group\" #0 of group \"pair\"")));
+  }
+}
+
 TEST(Launch, WhoEndsWithoutCreatingAGroupIsNamed) {
   for (const int left : {0, 1}) {
     const Outcome outcome = run_job({"left out of a group", std::to_string(left)}, {.num_processes = 2});

@@ -88,6 +88,7 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
 }
 
 std::map<std::string, double> Model::eval(const data::Dataset& dataset, const TrainOptions& options) {
+  parts_->core.meet("begin of an evaluation");
   refresh_copies(parts_->core, parts_->snapshot);
   return evaluate(parts_->core, parts_->steps, parts_->whole_batches, dataset, options);
 }

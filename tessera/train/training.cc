@@ -378,6 +378,7 @@ session::Executable& Training::TrainCall::read_batch() {
 void Training::run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
                    const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
+  core_.meet("begin of a training");
   leave_failed();
   TrainCall call(*this, model, dataset, options);
   if (call.prepare(num_epochs, callbacks)) return call.run_epochs(callbacks);

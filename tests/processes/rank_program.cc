@@ -91,6 +91,13 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     context.create_group("pair", {0, 1});
     return 0;
   }
+  if (mode == "calls instead of a group") {
+    context.world().set_driver(comm::Communicator::Driver::kMain);
+    context.world().barrier("start");
+    if (is_chosen) context.world().barrier("of another program");
+    context.create_group("pair", {0, 1});
+    return 0;
+  }
   if (mode == "left out of a group") {
     if (!is_chosen) context.create_group("pair", {0, 1});
     return 0;

@@ -493,9 +493,29 @@ class Reasons {
       break;
     }
     return Verdict{"different calls", ranks,
-                   fmt::format("{} made {}{}: {}", name(ranks),
+                   fmt::format("{} made {}{}: {}{}", name(ranks),
                                ranks.size() == 1 ? "another call than the others" : "different calls",
-                               in_step(witness->step), first_line(witness->error))};
+                               in_step(witness->step), first_line(words_of(witness->error)), lines_of_scripts(involved))};
+  }
+
+  // "; rank 1 was at train.py:9 in <module>, rank 0 at train.py:8 in <module>", of those that say where their scripts
+  // were left.
+  std::string lines_of_scripts(const std::set<int>& ranks) const {
+    std::vector<std::pair<std::string, std::vector<int>>> places;
+    for (const int rank : ranks) {
+      const RankReport* own = report(rank);
+      if (own == nullptr || own->script.empty()) continue;
+      auto place = std::ranges::find(places, own->script, &std::pair<std::string, std::vector<int>>::first);
+      if (place == places.end()) place = places.insert(place, {own->script, {}});
+      place->second.push_back(rank);
+    }
+    std::string text;
+    for (size_t i = 0; i < std::min(places.size(), kMaxWaitsTold); ++i) {
+      const char* verb = i > 0 ? "" : places[i].second.size() == 1 ? " was" : " were";
+      text += fmt::format("{}{}{} at {}", i == 0 ? "; " : ", ", name_ranks(places[i].second, size_), verb,
+                          in_line(places[i].first));
+    }
+    return text;
   }
 
   // Rank `from` waits, or has waited, for `to`: who is it that all wait for?
