@@ -319,6 +319,18 @@ TEST(Launch, ARankThatLeavesEarlyIsNamed) {
   EXPECT_THAT(outcome.err,
               HasSubstr("rank 0: error: barrier \"without one\" #1 of group \"world\": rank 0 waits for rank "
                         "1, which has ended without making this call\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 ended before a call for which rank 0 waited: rank 0 failed: "
+                                     "exit code 1\n"));
+  const Outcome threads = run_job({"leave", "1"}, {.num_thread_ranks = 2});
+  EXPECT_EQ(threads.code, 1);
+  EXPECT_THAT(threads.err, HasSubstr("tessera run: rank 1 ended before a call for which rank 0 waited: rank 0 failed: "
+                                     "exit code 1"));
+}
+
+TEST(Launch, ARankThatEndsByItselfWithoutAWordIsSaidToHaveEnded) {
+  const Outcome outcome = run_job({"end without a word", "1"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 ended before the job had: exit code 0; it wrote nothing\n"));
 }
 
 TEST(Launch, ALateRankIsNamedAtTheDeadline) {

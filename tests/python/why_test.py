@@ -243,6 +243,8 @@ def test_an_end_of_every_day_is_told_as_what_it_is(tmp_path, how):
     assert re.match(place_of(pattern, script), verdict["text"]), verdict
     assert (verdict["kind"], ranks or verdict["ranks"]) == (kind, verdict["ranks"]), verdict
     assert f"tessera run: why: {verdict['text']}" in done.stderr
+    if how == "exit":
+        assert re.search(r"tessera run: rank 1 ended before a call for which ranks? [02, ]+ waited: ", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
