@@ -493,6 +493,10 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });
   } catch (const std::exception& e) {
+    // A rank that has heard sooner of the generation's end is gone already: that is why this one does not meet it.
+    constexpr int64_t kWordMs = 2000;
+    const bool is_known = job->failed() || is_of_other_rank(e) || dynamic_cast<const InvalidArgument*>(&e) != nullptr;
+    if (link->client().recovers() && !is_known) link->wait_for_end(kWordMs);
     const auto end = link->end();
     const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
     std::string why_not_anew;
