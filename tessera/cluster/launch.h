@@ -47,7 +47,8 @@ struct SchedulerPlace {
   // The secret as in JobOptions. Where there is neither a secret nor certificates, it is this user's: a file of 32
   // random bytes in the folder of caches.
   comm::Secret secret;
-  std::string tls_config;  // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
+  std::string secret_origin;  // for people: `TESSERA_SECRET_FILE, "job.secret"`
+  std::string tls_config;     // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
   std::shared_ptr<const Password> tls_password;
   bool is_password_of_environment = false;
 };

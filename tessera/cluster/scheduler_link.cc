@@ -31,6 +31,7 @@ SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole r
                .num_workers = place.num_workers,
                .num_servers = place.num_servers,
                .join_timeout_ms = place.join_timeout_ms,
+               .secret_origin = place.secret_origin,
                .find_idle = std::move(find_idle)},
               [this](const rendezvous::RendezvousEnd& end) { hear(end); }) {}
 

@@ -30,6 +30,10 @@ struct ClientOptions {
   int num_workers = 0;                // 0: the scheduler knows
   int num_servers = 0;                // so many of the nodes, the first ones, keep parameters
   int64_t join_timeout_ms = 600000;   // until the first generation begins
+  // Where the secret is from, for people. A peer that no scheduler has welcomed yet is refused at last where for so
+  // long, and several times, who answers has had another secret: one that is started again has the same.
+  std::string secret_origin = {};
+  int64_t refusal_ms = 5000;
   int64_t quiet_ms = 5000;            // a scheduler that is sought for longer is spoken of in the log
   // Of a launcher: says for each heartbeat which nodes are idle, see Heartbeat. Called from the client's thread, with
   // the time after which a silent node is lost.
