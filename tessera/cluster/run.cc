@@ -129,7 +129,7 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
     code = f(*context, arguments);
   } catch (const Terminated&) {
     if (context->recovery() != nullptr) {  // the job goes on without it, for now
-      context->abort("it was told to end, by SIGTERM");
+      context->abort(kToldToEndWords);
       return kExitTerminated;
     }
     const bool all_end = end_rank(*context, kExitSuccess) == kExitSuccess;

@@ -76,6 +76,7 @@ std::string SchedulerLink::why_dropped() const {
 void SchedulerLink::hear(const rendezvous::RendezvousEnd& end) {
   const std::lock_guard lock(mutex_);
   using Kind = rendezvous::RendezvousEnd::Kind;
+  if (end.is_planned()) has_ended_as_planned_.store(true);
   if (end.kind == Kind::kNodeDropped) {
     why_dropped_ = end.reason;
     if (ended_) ended_(end);

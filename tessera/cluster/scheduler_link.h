@@ -3,6 +3,7 @@
 // the process.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,6 +44,8 @@ class SchedulerLink {
   void on_end(std::function<void(const rendezvous::RendezvousEnd&)> ended);
   // The newest end that the scheduler has told of; nullopt where there is none. No later one replaces the job's.
   std::optional<rendezvous::RendezvousEnd> end() const;
+  // Whether the generation has ended as planned, with nobody failing, as far as the scheduler has said. Never blocks.
+  bool has_ended_as_planned() const { return has_ended_as_planned_.load(); }
   // Why this process cannot take part in another generation; "" where it can.
   std::string why_over() const;
   // Of a worker: why an elastic job goes on without it; "" where the scheduler has not said that.
@@ -61,6 +64,7 @@ class SchedulerLink {
   std::function<void(const rendezvous::RendezvousEnd&)> ended_;
   std::optional<rendezvous::RendezvousEnd> end_;
   std::string why_dropped_;
+  std::atomic<bool> has_ended_as_planned_{false};
   rendezvous::RendezvousClient client_;
 };
 

@@ -465,9 +465,9 @@ uint64_t RendezvousClient::max_restarts() const {
   return impl_->max_restarts;
 }
 
-bool RendezvousClient::is_elastic() const {
+int RendezvousClient::min_ranks() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->min_ranks > 0;
+  return static_cast<int>(impl_->min_ranks);
 }
 
 bool RendezvousClient::is_spare() const {

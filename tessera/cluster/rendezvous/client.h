@@ -85,7 +85,9 @@ class RendezvousClient final : public comm::Store {
   uint64_t max_restarts() const;
   // Whether the job may go on with another number of ranks, and whether it goes on after a loss at all; false before
   // the scheduler has answered.
-  bool is_elastic() const;
+  bool is_elastic() const { return min_ranks() > 0; }
+  // The least number of ranks that an elastic job goes on with; 0 where its number stays.
+  int min_ranks() const;
   bool recovers() const { return max_restarts() > 0 || is_elastic(); }
   // Whether this peer's nodes wait to be taken in by an elastic job that runs.
   bool is_newcomer() const;

@@ -428,6 +428,8 @@ class Reasons {
       const std::string_view said = words_of(own_words(teller));
       text += fmt::format(" failed{}: {}", in_step(teller->step), first_line(said.substr(said.find(": ") + 2)));
       out = way_out(said);
+    } else if (own != nullptr && own->event == ReportEvent::kToldToEnd) {
+      text += fmt::format(" was told to end, by {}{}", in_line(own->signal), in_step(own->step));
     } else if (ending != nullptr && ending->has_failed()) {
       const std::string last = last_line(*ending);
       const int origin = stopped_by(last);
