@@ -418,6 +418,8 @@ void report_failure(int status_fd, int rank, int origin) {
   [[maybe_unused]] const ssize_t written = write(status_fd, line.data(), line.size());
 }
 
+void report_first_step(int status_fd, int rank) { report_failure(status_fd, rank, -1); }
+
 void warn_of_unknown_variables() {
   // A launcher has said it, or the process that this one goes on from.
   for (const char* name : {"TESSERA_STATUS_FD", "TESSERA_STATUS_FILE", "TESSERA_TOKEN"}) {

@@ -118,6 +118,8 @@ JobOptions job_from_environment();
 // Tells the launcher that `rank` fails, and whose failure it is that made it fail. Does nothing where `status_fd` is
 // -1: there is no launcher.
 void report_failure(int status_fd, int rank, int origin);
+// Tells the launcher that the process of `rank` has finished a step of a training, its first one.
+void report_first_step(int status_fd, int rank);
 
 // What JobOptions have of the same names, for who looks at a host and not at a job.
 std::string interface_from_environment();

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/cluster/launch.h"
@@ -71,18 +72,22 @@ class SchedulerLink {
 // ScheduledMembership tells the scheduler of this rank's steps and of its end, of which the other ranks hear, too.
 class ScheduledMembership final : public Membership {
  public:
-  // `recovery`: null where a loss is the job's end.
+  // `recovery`: null where a loss is the job's end. `on_first_step` is called after the process's first step.
   ScheduledMembership(std::unique_ptr<Membership> among_ranks, std::shared_ptr<SchedulerLink> link, std::string node_id,
-                      std::unique_ptr<Recovery> recovery)
+                      std::unique_ptr<Recovery> recovery, std::function<void()> on_first_step = {})
       : among_ranks_(std::move(among_ranks)),
         link_(std::move(link)),
         node_id_(std::move(node_id)),
-        recovery_(std::move(recovery)) {}
+        recovery_(std::move(recovery)),
+        on_first_step_(std::move(on_first_step)) {}
 
   void announce_failure(int origin, const std::string& message) override;
   void finish() override;
   Recovery* recovery() override { return recovery_.get(); }
-  void report_step(int64_t step) override { link_->client().report_step(step); }
+  void report_step(int64_t step) override {
+    if (const auto call = std::exchange(on_first_step_, {})) call();
+    link_->client().report_step(step);
+  }
   comm::RankProgress* progress() override { return among_ranks_->progress(); }
   void write_report(int origin, const std::string& message) override { among_ranks_->write_report(origin, message); }
 
@@ -91,6 +96,7 @@ class ScheduledMembership final : public Membership {
   std::shared_ptr<SchedulerLink> link_;
   std::string node_id_;
   std::unique_ptr<Recovery> recovery_;
+  std::function<void()> on_first_step_;
 };
 
 }  // namespace tessera::cluster

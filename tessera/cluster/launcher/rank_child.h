@@ -33,7 +33,9 @@ struct RankChild {
   int64_t ended_at_ms = 0;  // when its process ended, since 1970
   bool is_dropped = false;  // an elastic job goes on without the rank
   bool is_planned = false;  // that was asked for: nothing has failed
-  std::string last_word;    // what its process has said itself of its failure, as the scheduler passes it on
+  bool has_stepped = false;  // its latest process has finished a step of a training
+  std::string failed_with;   // how the process before has failed, where that was before its first step; "": it was not
+  std::string last_word;     // what its process has said itself of its failure, as the scheduler passes it on
   bool is_told = false;     // to end, or killed, by the launcher
   std::string doing;        // what its process did when the launcher killed it
   int64_t kill_ms = 0;      // when it is killed, if it still runs; 0: nobody has asked for that

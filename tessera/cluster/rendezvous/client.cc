@@ -575,13 +575,14 @@ void RendezvousClient::report_doing(Heartbeat doing) {
   impl_->doing = std::move(doing);
 }
 
-void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms) {
+void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms,
+                             bool for_good) {
   std::unique_lock lock(impl_->mutex);
   impl_->leaves[node_id] = {.node_id = node_id,
                             .at_ns = host_time_ns(),
                             .failed = failed,
                             .reason = reason,
-                            .for_good = impl_->leaves_for_good};
+                            .for_good = impl_->leaves_for_good || for_good};
   const size_t wanted = impl_->leaves.size();
   impl_->num_leaves_said = 0;
   impl_->post([impl = impl_.get()] {

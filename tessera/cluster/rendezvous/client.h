@@ -120,8 +120,9 @@ class RendezvousClient final : public comm::Store {
   // What else the next heartbeats tell of this node; its step is report_step()'s.
   void report_doing(Heartbeat doing);
   // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
-  // way.
-  void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000);
+  // way. `for_good`: it does not come back, which ends a job whose number of ranks stays.
+  void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000,
+             bool for_good = false);
   // From now on leave() says that the node does not come back.
   void leave_for_good();
   // Says that the job cannot go on with another number of ranks, and why; returns when that is on its way, or after two

@@ -148,6 +148,12 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     node.ended_ns = std::max(node.ended_ns, message.at_ns);
     // What a job that runs has taken in and what cannot even join is no loss of the job's.
     const bool for_good = message.for_good || node.is_taken_in;
+    // Nobody starts it again, and the others cannot do without it.
+    const bool has_any_finished =
+        std::ranges::any_of(nodes_, [](const auto& other) { return other.second.has_finished; });
+    if (message.for_good && !options_.is_elastic() && !is_over() && !has_any_finished) {
+      return end_job(/*failed=*/true, message.node_id, reason);
+    }
     // Ranks that fail together, as in a save on a full disk, fail by one event: after the loss that has ended their
     // generation, what a process of it says of itself is that event, or comes of it.
     const bool is_same_event = by == LostBy::kOwnWord && is_of_ended_generation(peer) && !has_ended_by_itself_;

@@ -78,7 +78,8 @@ struct Leave {
   uint64_t at_ns = 0;  // when, by the clock of Register::started_ns: of what has started since it says nothing
   bool failed = false;
   std::string reason;
-  // It does not come back, as where its machine is taken away: an elastic job goes on without it at once.
+  // It does not come back, as where its machine is taken away or it fails each time: an elastic job goes on without it
+  // at once, another one ends.
   bool for_good = false;
 };
 
