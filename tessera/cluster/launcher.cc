@@ -21,6 +21,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub_socket.h"
@@ -158,6 +159,13 @@ class Launcher {
     }
     return std::nullopt;
   }
+  // Equal for launchers whose ranks are started alike, wherever the program lies on each host.
+  uint64_t program_number() const {
+    const std::string& path = options_.command.at(0);
+    std::string text = path.substr(path.rfind('/') + 1);
+    for (size_t i = 1; i < options_.command.size(); ++i) text += '\0' + options_.command[i];
+    return std::max<uint64_t>(hash_name(text), 1);
+  }
   std::string node_id_of(int place) const { return fmt::format("{}/{}", node_id_, place); }
 
   // Registers the ranks of this host at the scheduler and waits until all of the job are there. A signal ends the wait.
@@ -170,6 +178,7 @@ class Launcher {
     }
     scheduler_.incarnation = scheduler_.token = 0;  // of its own, also where a rank of another job has started it
     scheduler_.num_servers = options_.num_servers;
+    scheduler_.program = program_number();
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
     if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text() + "\n");

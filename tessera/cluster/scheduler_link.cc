@@ -30,6 +30,7 @@ SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole r
                .token = place.token,
                .num_workers = place.num_workers,
                .num_servers = place.num_servers,
+               .program = place.program,
                .join_timeout_ms = place.join_timeout_ms,
                .secret_origin = place.secret_origin,
                .find_idle = std::move(find_idle)},

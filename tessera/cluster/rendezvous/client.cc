@@ -192,7 +192,8 @@ struct RendezvousClient::Impl {
                                    .num_workers = static_cast<uint32_t>(options.num_workers),
                                    .host = options.host,
                                    .node_ids = options.node_ids,
-                                   .num_servers = static_cast<uint32_t>(options.num_servers)});
+                                   .num_servers = static_cast<uint32_t>(options.num_servers),
+                                   .program = options.program});
     }
     send_unsaid();
   }

@@ -29,6 +29,7 @@ struct ClientOptions {
   uint64_t token = 0;                 // that this incarnation was given, where the process has begun anew
   int num_workers = 0;                // 0: the scheduler knows
   int num_servers = 0;                // so many of the nodes, the first ones, keep parameters
+  uint64_t program = 0;               // as Register has it
   int64_t join_timeout_ms = 600000;   // until the first generation begins
   // Where the secret is from, for people. A peer that no scheduler has welcomed yet is refused at last where for so
   // long, and several times, who answers has had another secret: one that is started again has the same.

@@ -118,6 +118,7 @@ class JobScheduler {
   void take(Peer& peer, const OfScheduler& message);
 
   std::string why_not(const Peer& peer, const Register& message, const std::vector<std::string>& node_ids) const;
+  bool is_other_program(const Register& message) const;
   bool may_speak_for(const Peer& peer, const Node& node) const;
   // A node of a generation that has ended, whose process still works in it.
   bool is_behind(const Node& node) const;
