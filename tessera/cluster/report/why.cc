@@ -154,7 +154,7 @@ class Reasons {
     const std::optional<int> first = origin();
     if (!first) return of_living();
     Verdict verdict = of_failure(*first);
-    if (job_.went_on()) verdict.text += "; the job went on";
+    if (job_.went_on()) verdict.text += "; the job went on" + end_of_job();
     return verdict;
   }
 
@@ -170,6 +170,22 @@ class Reasons {
       if (const ReportedWait* wait = wait_of(*own)) return stood_still(first, wait->waits_for, /*is_over=*/true);
     }
     return failed(first_with_error(first));
+  }
+
+  // ", and failed then: rank 1 (node1, pid 4713): exit code 1", of a job that has gone on and of whose end no rank tells.
+  std::string end_of_job() const {
+    const RankEnding* last = nullptr;
+    std::string host;
+    for (const LauncherReport& launcher : job_.launchers) {
+      for (const RankEnding& ending : launcher.endings) {
+        if (ending.rank != launcher.first_failed || ending.went_on || !ending.has_failed()) continue;
+        last = &ending;
+        host = launcher.host;
+      }
+    }
+    if (last == nullptr) return "";
+    return fmt::format(", and failed then: rank {} ({}, pid {}): {}", last->rank, in_line(host, 100), last->pid,
+                       in_line(last->words));
   }
 
   const RankReport* report(int rank) const {

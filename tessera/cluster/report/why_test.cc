@@ -506,6 +506,12 @@ TEST(Why, TheReportsOfALossAreReadWithTheProcessThatWasLost) {
   EXPECT_THAT(verdict.text,
               AllOf(StartsWith("rank 2 (node1, pid 4702) was killed by SIGKILL in step 17; ranks 0, 1 waited"),
                     EndsWith("; the job went on")));
+  // It failed before its ranks had met for the next generation.
+  next = ending(2, "", 1);
+  next.time_ms += 60'000;
+  next.generation = 1;
+  EXPECT_THAT(text_of(job_of(ranks, {launcher(2, {lost, next})})),
+              EndsWith("; the job went on, and failed then: rank 2 (node1, pid 4702): exit code 1"));
 }
 
 TEST(Why, NothingOfAReportIsPrintedRaw) {
