@@ -549,6 +549,28 @@ TEST(Spares, OfAnotherProgramThanTheRanksAreRefusedAndTheJobGoesOn) {
   EXPECT_EQ(by_hand.refusal_of(come(by_hand, "x", 9)), "");
 }
 
+// Its state says nothing of them.
+TEST(Spares, ComeBackToASchedulerThatIsStartedAgainBeforeItJudgesALoss) {
+  Job before(kWithSpares);
+  before.launch({"b"});
+  four(before);
+  before.begin("x", 1);
+  for (const bool comes : {true, false}) {
+    Job job(kWithSpares, before.scheduler.state());
+    const PeerId launcher = job.launch({"b"});
+    job.say(launcher, killed("b", 2));
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+    if (comes) job.begin("x", 1);
+    job.pass(100);
+    EXPECT_EQ(job.last_of<NodeDropped>(launcher) != nullptr, comes) << "the spare takes its place";
+    EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+    if (comes) continue;
+    job.pass(5000);
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+    EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: killed by SIGKILL"));
+  }
+}
+
 TEST(Spares, AJobThatHasLostMoreThanTheyAreFails) {
   Job job(kWithSpares);
   const PeerId launcher = job.launch({"b"});

@@ -47,6 +47,7 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
                             .heard_ms = started_ms_,
                             .deadline_ms = started_ms_ + options_.node_timeout_ms};
   }
+  is_started_again_ = saved.is_running;
   if (saved.is_running) phase_ = JobPhase::kRunning;
   if (state_.num_ranks == 0 && state_.generation > 0) state_.num_ranks = state_.num_first_ranks = num_workers;
   const bool all_left = std::ranges::all_of(saved.nodes, [](const SavedNode& node) { return node.has_left; });
@@ -136,6 +137,7 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   Node& node = found->second;
   if (node.has_left) return;
   if (message.at_ns < node.started_ns) return;  // it has been started again since
+  if (message.failed && awaits_spares()) return static_cast<void>(held_losses_.emplace_back(peer.id, message));
   const bool is_waiting = phase_ == JobPhase::kWaiting;
   const bool is_own_word = !message.failed && node.worker == peer.id && state_.generation > 0;
   if (!is_own_word && (message.failed || is_waiting)) {
@@ -214,6 +216,7 @@ void JobScheduler::tick() {
     waiting_since_ms_ += pause;
     return;
   }
+  take_held_losses();
   std::vector<std::string> silent;
   for (const auto& [id, node] : nodes_) {
     if (!node.has_left && !node.is_lost && now >= node.deadline_ms) silent.push_back(id);
