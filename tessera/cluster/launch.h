@@ -43,7 +43,7 @@ struct SchedulerPlace {
   // How many of this process's nodes, the first ones, keep parameters. A rank has one node: 1 where TESSERA_ROLE is
   // "server".
   int num_servers = 0;
-  uint64_t program = 0;  // a number for what this launcher's ranks run; 0: it is no launcher
+  uint64_t program = 0;              // a number for what this launcher's ranks run; 0: it is no launcher
   int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
   // The secret as in JobOptions. Where there is neither a secret nor certificates, it is this user's: a file of 32
   // random bytes in the folder of caches.

@@ -387,10 +387,9 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
   if (link->client().recovers()) {
     recovery = std::make_unique<ScheduledRecovery>(link, options.scheduler, generation, job);
   }
-  return std::make_unique<ScheduledMembership>(std::move(among_ranks), link, options.scheduler.node_id,
-                                               std::move(recovery), [fd = options.status_fd, rank = options.rank] {
-                                                 report_first_step(fd, rank);
-                                               });
+  return std::make_unique<ScheduledMembership>(
+      std::move(among_ranks), link, options.scheduler.node_id, std::move(recovery),
+      [fd = options.status_fd, rank = options.rank] { report_first_step(fd, rank); });
 }
 
 // Meets the others at the hub and opens a transport. `wrap`: adds to the membership among ranks what is beside it.

@@ -108,7 +108,8 @@ void ScheduledRecovery::fix_ranks(const std::string& why) {
   const bool could_shrink = client.is_elastic() && client.min_ranks() < generation.size;
   if (generation_ > 1 || !is_first || !could_shrink || std::exchange(has_said_fixed_, true)) return;
   log_warning(
-      "--min_ranks {} has no effect: the job cannot go on with another number of ranks than {}: {}; a rank that is lost "
+      "--min_ranks {} has no effect: the job cannot go on with another number of ranks than {}: {}; a rank that is "
+      "lost "
       "is started again as often as --max_restarts says",
       client.min_ranks(), generation.size, why);
 }

@@ -107,9 +107,10 @@ int report_failure(const FailedJob& job, LauncherOutput& err) {
   const int ended = ended_before(words);
   const bool has_ended = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitSuccess;
   std::string text = has_ended    ? fmt::format("tessera run: {} ended before the job had: {}", who, job.how)
-                     : ended >= 0 ? fmt::format("tessera run: rank {} ended before a call for which {} waited: {} "
-                                                "failed: {}",
-                                                ended, who, who, job.how)
+                     : ended >= 0 ? fmt::format(
+                                        "tessera run: rank {} ended before a call for which {} waited: {} "
+                                        "failed: {}",
+                                        ended, who, who, job.how)
                                   : fmt::format("tessera run: {} failed: {}", who, job.how);
   if (printed != nullptr) {
     text += "\n";

@@ -157,10 +157,10 @@ struct RendezvousClient::Impl {
     if (num_refused < kLeastProofs || now - refused_since_ms < options.refusal_ms) return;
     const RendezvousEnd refused{
         .kind = RendezvousEnd::Kind::kRefused,
-        .reason = fmt::format("it has another secret than this process, or is no scheduler (shown {} times): this "
-                              "one's is {}; give both the same",
-                              num_refused,
-                              options.secret_origin.empty() ? "one that it was given" : options.secret_origin)};
+        .reason =
+            fmt::format("it has another secret than this process, or is no scheduler (shown {} times): this "
+                        "one's is {}; give both the same",
+                        num_refused, options.secret_origin.empty() ? "one that it was given" : options.secret_origin)};
     {
       const std::lock_guard lock(mutex);
       if (end && end->kind != RendezvousEnd::Kind::kGenerationEnded) return;

@@ -35,7 +35,7 @@ struct ClientOptions {
   // long, and several times, who answers has had another secret: one that is started again has the same.
   std::string secret_origin = {};
   int64_t refusal_ms = 5000;
-  int64_t quiet_ms = 5000;            // a scheduler that is sought for longer is spoken of in the log
+  int64_t quiet_ms = 5000;  // a scheduler that is sought for longer is spoken of in the log
   // Of a launcher: says for each heartbeat which nodes are idle, see Heartbeat. Called from the client's thread, with
   // the time after which a silent node is lost.
   std::function<std::vector<uint32_t>(int64_t node_timeout_ms)> find_idle = {};

@@ -24,7 +24,7 @@ HostPort parse_host_port(std::string_view text, std::string_view what) {
   const bool is_number = !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == port.npos;
   const int64_t number = is_number ? parse_int(port, what) : -1;
   if (number < 0 || number > 65535) {
-    throw InvalidArgument("{}: expected HOST:PORT with a port from 0 to 65535, as 10.0.0.1:6667, got \"{}\"", what,
+    throw InvalidArgument("{}: expected HOST:PORT, as 10.0.0.1:6667, with a port up to 65535, got \"{}\"", what,
                           printable(text));
   }
   return {std::string(host), static_cast<uint16_t>(number)};

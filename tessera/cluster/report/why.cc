@@ -172,7 +172,8 @@ class Reasons {
     return failed(first_with_error(first));
   }
 
-  // ", and failed then: rank 1 (node1, pid 4713): exit code 1", of a job that has gone on and of whose end no rank tells.
+  // ", and failed then: rank 1 (node1, pid 4713): exit code 1", of a job that has gone on and of whose end no rank
+  // tells.
   std::string end_of_job() const {
     const RankEnding* last = nullptr;
     std::string host;
@@ -510,10 +511,11 @@ class Reasons {
       witness = &own;
       break;
     }
-    return Verdict{"different calls", ranks,
-                   fmt::format("{} made {}{}: {}{}", name(ranks),
-                               ranks.size() == 1 ? "another call than the others" : "different calls",
-                               in_step(witness->step), first_line(words_of(witness->error)), lines_of_scripts(involved))};
+    return Verdict{
+        "different calls", ranks,
+        fmt::format("{} made {}{}: {}{}", name(ranks),
+                    ranks.size() == 1 ? "another call than the others" : "different calls", in_step(witness->step),
+                    first_line(words_of(witness->error)), lines_of_scripts(involved))};
   }
 
   // "; rank 1 was at train.py:9 in <module>, rank 0 at train.py:8 in <module>", of those that say where their scripts

@@ -528,9 +528,10 @@ TEST(Spares, ComeOneByOne) {
 TEST(Spares, OfAnotherProgramThanTheRanksAreRefusedAndTheJobGoesOn) {
   const auto come = [](Job& job, const std::string& id, uint64_t program) {
     const PeerId peer = job.connect();
-    job.say(peer,
-            Register{.role = PeerRole::kLauncher, .incarnation = 1, .host = "left", .node_ids = {id}, .program = program},
-            0);
+    job.say(
+        peer,
+        Register{.role = PeerRole::kLauncher, .incarnation = 1, .host = "left", .node_ids = {id}, .program = program},
+        0);
     return peer;
   };
   Job job(kWithSpares);

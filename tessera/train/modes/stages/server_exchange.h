@@ -40,9 +40,9 @@ class ServerExchange {
     int64_t graph = 0;  // the number of the training graph that the body belongs to
     int64_t rows = 0;   // of the worker's part of the batch
     double loss = 0;
-    int64_t worker = 0;  // kApply: whose push
+    int64_t worker = 0;    // kApply: whose push
     int64_t training = 0;  // kStop: which of the model's trainings, from 1
-    int64_t bytes = 0;   // of the body
+    int64_t bytes = 0;     // of the body
   };
   struct Message {
     Head head;
