@@ -74,14 +74,16 @@ int open_status() {
 
 // Where both are said, as `tessera run` does, the descriptor counts if it is memory that nobody can change, as the
 // launcher's is: a program between it and the rank may have closed that and opened a file of its own.
-comm::Secret read_secret() {
+comm::Secret read_secret(std::string* origin = nullptr) {
   const std::string path = read_text("TESSERA_SECRET_FILE");
   const int fd = static_cast<int>(read_number("TESSERA_SECRET_FD", -1, 0, kMaxInt));
   if (fd >= 0 && (path.empty() || fcntl(fd, F_GET_SEALS) == kSecretSeals)) {
     comm::Secret secret = comm::Secret::from_descriptor(fd, fmt::format("TESSERA_SECRET_FD={}", fd));
     fcntl(fd, F_SETFD, FD_CLOEXEC);  // the programs that this one starts are no ranks
+    if (origin != nullptr) *origin = fmt::format("TESSERA_SECRET_FD={}", fd);
     return secret;
   }
+  if (origin != nullptr && !path.empty()) *origin = fmt::format("TESSERA_SECRET_FILE, \"{}\"", printable(path));
   return path.empty() ? comm::Secret() : comm::Secret::from_file(path, "TESSERA_SECRET_FILE");
 }
 
@@ -273,8 +275,12 @@ SchedulerPlace scheduler_place_from_environment() {
   place.tls_config = read_text("TESSERA_TLS_CONFIG");
   place.tls_password = tls_password_from_environment();
   place.is_password_of_environment = place.tls_password && read_text("TESSERA_TLS_PASSWORD_FILE").empty();
-  place.secret = read_secret();
-  if (!place.secret && place.tls_config.empty()) place.secret = secret_of_user();
+  place.secret = read_secret(&place.secret_origin);
+  if (!place.secret && place.tls_config.empty()) {
+    place.secret = secret_of_user();
+    place.secret_origin = fmt::format("this user's key, \"{}\", as TESSERA_SECRET_FILE is not set",
+                                      printable(join_path(cache_directory_from_environment(), "meeting_key")));
+  }
   return place;
 }
 
@@ -411,6 +417,8 @@ void report_failure(int status_fd, int rank, int origin) {
   const std::string line = fmt::format("{} {}\n", rank, origin);
   [[maybe_unused]] const ssize_t written = write(status_fd, line.data(), line.size());
 }
+
+void report_first_step(int status_fd, int rank) { report_failure(status_fd, rank, -1); }
 
 void warn_of_unknown_variables() {
   // A launcher has said it, or the process that this one goes on from.

@@ -43,11 +43,13 @@ struct SchedulerPlace {
   // How many of this process's nodes, the first ones, keep parameters. A rank has one node: 1 where TESSERA_ROLE is
   // "server".
   int num_servers = 0;
+  uint64_t program = 0;              // a number for what this launcher's ranks run; 0: it is no launcher
   int64_t join_timeout_ms = 600000;  // TESSERA_JOIN_TIMEOUT_MS: until all workers are there
   // The secret as in JobOptions. Where there is neither a secret nor certificates, it is this user's: a file of 32
   // random bytes in the folder of caches.
   comm::Secret secret;
-  std::string tls_config;  // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
+  std::string secret_origin;  // for people: `TESSERA_SECRET_FILE, "job.secret"`
+  std::string tls_config;     // TESSERA_TLS_CONFIG: where the certificates are, see tls/tls_config.h; empty: none
   std::shared_ptr<const Password> tls_password;
   bool is_password_of_environment = false;
 };
@@ -117,6 +119,8 @@ JobOptions job_from_environment();
 // Tells the launcher that `rank` fails, and whose failure it is that made it fail. Does nothing where `status_fd` is
 // -1: there is no launcher.
 void report_failure(int status_fd, int rank, int origin);
+// Tells the launcher that the process of `rank` has finished a step of a training, its first one.
+void report_first_step(int status_fd, int rank);
 
 // What JobOptions have of the same names, for who looks at a host and not at a job.
 std::string interface_from_environment();

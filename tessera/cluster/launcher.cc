@@ -21,6 +21,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub_socket.h"
@@ -158,6 +159,13 @@ class Launcher {
     }
     return std::nullopt;
   }
+  // Equal for launchers whose ranks are started alike, wherever the program lies on each host.
+  uint64_t program_number() const {
+    const std::string& path = options_.command.at(0);
+    std::string text = path.substr(path.rfind('/') + 1);
+    for (size_t i = 1; i < options_.command.size(); ++i) text += '\0' + options_.command[i];
+    return std::max<uint64_t>(hash_name(text), 1);
+  }
   std::string node_id_of(int place) const { return fmt::format("{}/{}", node_id_, place); }
 
   // Registers the ranks of this host at the scheduler and waits until all of the job are there. A signal ends the wait.
@@ -170,6 +178,7 @@ class Launcher {
     }
     scheduler_.incarnation = scheduler_.token = 0;  // of its own, also where a rank of another job has started it
     scheduler_.num_servers = options_.num_servers;
+    scheduler_.program = program_number();
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
     if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text() + "\n");
@@ -445,7 +454,7 @@ class Launcher {
   void start(int place, const std::string& job_id) {
     const int rank = rank_of(place);
     RankChild& child = children_[static_cast<size_t>(place)];
-    child.is_told = false;
+    child.is_told = child.has_stepped = false;
     child.doing.clear();
     Socket out_read, out_write, err_read, err_write;
     std::shared_ptr<RankLog> log;
@@ -544,10 +553,11 @@ class Launcher {
       if (of_child[2].revents != 0) child.err.drain();
       if (of_child[0].revents != 0) {
         wait_for(child);
-        child.is_awaited = recovers_ && child.status != 0 && !child.is_dropped && !is_ending() &&
-                           !(own_scheduler_ && is_usage_error(child.status));
+        const bool may_go_on = recovers_ && child.status != 0 && !child.is_dropped && !is_ending();
+        const std::string why_not = may_go_on ? why_not_again(static_cast<int>(i)) : "";
+        child.is_awaited = may_go_on && why_not.empty();
         child.ended_ms = now_ms();
-        tell_scheduler(static_cast<int>(i));
+        tell_scheduler(static_cast<int>(i), why_not);
         if (child.status != 0 && !child.is_awaited && !child.is_dropped && !is_finished_)
           note_failure(rank_of(static_cast<int>(i)));
       }
@@ -668,16 +678,47 @@ class Launcher {
     --num_running_;
   }
 
-  // What the scheduler cannot see: how a process has ended.
-  void tell_scheduler(int place) {
+  // What the scheduler cannot see: how a process has ended, and why no other one is started in its place.
+  void tell_scheduler(int place, const std::string& why_not_again) {
     if (!link_) return;
     const size_t index = static_cast<size_t>(place);
     const RankChild& child = children_[index];
     const bool failed = child.status != 0;
     // The last word waits for those before it, too.
     constexpr int64_t kLastWordMs = 2000;
-    link_->client().leave(node_id_of(place), failed, failed ? how_ended(index) : "",
-                          num_running_ == 0 ? kLastWordMs : 0);
+    std::string reason = failed ? how_ended(index) : "";
+    if (!why_not_again.empty()) reason += ", and it is not started again: " + why_not_again;
+    link_->client().leave(node_id_of(place), failed, reason, num_running_ == 0 ? kLastWordMs : 0,
+                          /*for_good=*/!why_not_again.empty());
+  }
+
+  // Why another process of the rank would fail as the latest one has: a command line that is wrong stays so, and so
+  // does, likely, what a script fails of by itself before its first step, twice in a row. "" where it may go on. A job
+  // whose number of ranks may change goes on without a rank in its own time.
+  std::string why_not_again(int place) {
+    RankChild& child = children_[static_cast<size_t>(place)];
+    const std::string before = std::exchange(child.failed_with, "");
+    const bool may_resize = link_ && link_->client().is_elastic();
+    if (is_usage_error(child.status) && (own_scheduler_ || !may_resize)) return "what it was started with is wrong";
+    read_status();
+    if (!WIFEXITED(child.status) || child.is_told || child.has_stepped || may_resize) return "";
+    if (origin_of(rank_of(place)) != rank_of(place)) return "";
+    for (RankOutput* stream : {&child.out, &child.err}) has_drained(*stream);  // its last lines are known then
+    const std::string last = last_line_of(child);
+    child.failed_with = last.empty() ? "" : fmt::format("{}: {}", how_ended(static_cast<size_t>(place)), last);
+    if (child.failed_with.empty() || child.failed_with != before) return "";
+    say(fmt::format("rank {} has failed in the same way twice, before its first step, and is not started again: {}",
+                    rank_of(place), child.failed_with));
+    return fmt::format("it has failed in the same way twice, before its first step: {}", last);
+  }
+
+  // Of its error, or of its output.
+  static std::string last_line_of(const RankChild& child) {
+    std::string last;
+    for (const std::string_view line : split(child.err.held(), '\n')) {
+      if (!trim(line).empty()) last = line;
+    }
+    return !last.empty() || child.last_lines.empty() ? last : child.last_lines.back();
   }
 
   std::string how_ended(size_t place) {
@@ -775,13 +816,31 @@ class Launcher {
     }
   }
 
-  // Failing ranks report lines `RANK ORIGIN`.
+  // Failing ranks report lines `RANK ORIGIN`, those that have finished a step `RANK -1`.
   void read_status() {
     char buffer[512];
     ssize_t count;
     while ((count = read(status_.fd(), buffer, sizeof(buffer))) > 0) {
       status_text_.append(buffer, static_cast<size_t>(count));
     }
+    for (const std::string_view line : split(status_text_, '\n')) {
+      const std::string_view rank = line.ends_with(" -1") ? line.substr(0, line.size() - 3) : "";
+      constexpr size_t kMostDigits = 6;
+      const bool is_one = rank.find_first_not_of("0123456789") == rank.npos && rank.size() <= kMostDigits;
+      if (rank.empty() || !is_one) continue;
+      const auto place = place_of(static_cast<int>(parse_int(rank, "status")));
+      if (place) children_[static_cast<size_t>(*place)].has_stepped = true;
+    }
+  }
+
+  // With whose failure that of the rank began, as its process has said; its own where it has said nothing.
+  int origin_of(int rank) const {
+    const std::string own = fmt::format("{} ", rank);
+    for (const std::string_view line : split(status_text_, '\n')) {
+      if (!line.starts_with(own) || line.substr(own.size()) == "-1") continue;
+      return static_cast<int>(parse_int(line.substr(own.size()), "status"));
+    }
+    return rank;
   }
 
   // The rank whose failure made the others fail: they may all end at the same time.

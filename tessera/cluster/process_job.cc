@@ -247,6 +247,7 @@ struct WireExtras {
   std::function<std::vector<std::string>()> node_ids;
   // Tells the scheduler what is seen of this rank.
   std::function<void(const RankGlance&)> on_look;
+  std::function<bool()> has_ended_as_planned;
 };
 
 WatchOptions watch_options(const JobOptions& options, const std::string& job_id, const WireExtras& extras) {
@@ -258,6 +259,7 @@ WatchOptions watch_options(const JobOptions& options, const std::string& job_id,
           .num_servers = options.num_servers,
           .script_place = options.script_place,
           .script_left_at = options.script_left_at,
+          .has_ended_as_planned = extras.has_ended_as_planned,
           .on_look = extras.on_look};
 }
 
@@ -371,6 +373,12 @@ std::function<void(const RankGlance&)> look_of(const std::shared_ptr<SchedulerLi
   };
 }
 
+// Only an elastic job ends generations as planned.
+std::function<bool()> planned_end_of(const std::shared_ptr<SchedulerLink>& link) {
+  if (!link->client().is_elastic()) return {};
+  return [link] { return link->has_ended_as_planned(); };
+}
+
 // What a rank tells the scheduler of its job, beside what it tells the other ranks.
 std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ranks, const JobOptions& options,
                                            const std::shared_ptr<SchedulerLink>& link, uint64_t generation,
@@ -379,8 +387,9 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
   if (link->client().recovers()) {
     recovery = std::make_unique<ScheduledRecovery>(link, options.scheduler, generation, job);
   }
-  return std::make_unique<ScheduledMembership>(std::move(among_ranks), link, options.scheduler.node_id,
-                                               std::move(recovery));
+  return std::make_unique<ScheduledMembership>(
+      std::move(among_ranks), link, options.scheduler.node_id, std::move(recovery),
+      [fd = options.status_fd, rank = options.rank] { report_first_step(fd, rank); });
 }
 
 // Meets the others at the hub and opens a transport. `wrap`: adds to the membership among ranks what is beside it.
@@ -436,6 +445,7 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
   WireExtras extras;
   extras.generation = generation;
   extras.on_look = look_of(link, options);
+  extras.has_ended_as_planned = planned_end_of(link);
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
   const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
@@ -488,11 +498,16 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
     const WireExtras extras{.generation = generation.number,
                             .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
                             .node_ids = [&] { return exchange_node_ids(options, link->client()); },
-                            .on_look = look_of(link, options)};
+                            .on_look = look_of(link, options),
+                            .has_ended_as_planned = planned_end_of(link)};
     return join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });
   } catch (const std::exception& e) {
+    // A rank that has heard sooner of the generation's end is gone already: that is why this one does not meet it.
+    constexpr int64_t kWordMs = 2000;
+    const bool is_known = job->failed() || is_of_other_rank(e) || dynamic_cast<const InvalidArgument*>(&e) != nullptr;
+    if (link->client().recovers() && !is_known) link->wait_for_end(kWordMs);
     const auto end = link->end();
     const bool has_ended = end && end->kind == rendezvous::RendezvousEnd::Kind::kGenerationEnded;
     std::string why_not_anew;

@@ -319,6 +319,18 @@ TEST(Launch, ARankThatLeavesEarlyIsNamed) {
   EXPECT_THAT(outcome.err,
               HasSubstr("rank 0: error: barrier \"without one\" #1 of group \"world\": rank 0 waits for rank "
                         "1, which has ended without making this call\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 ended before a call for which rank 0 waited: rank 0 failed: "
+                                     "exit code 1\n"));
+  const Outcome threads = run_job({"leave", "1"}, {.num_thread_ranks = 2});
+  EXPECT_EQ(threads.code, 1);
+  EXPECT_THAT(threads.err, HasSubstr("tessera run: rank 1 ended before a call for which rank 0 waited: rank 0 failed: "
+                                     "exit code 1"));
+}
+
+TEST(Launch, ARankThatEndsByItselfWithoutAWordIsSaidToHaveEnded) {
+  const Outcome outcome = run_job({"end without a word", "1"}, {.num_processes = 2});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 ended before the job had: exit code 0; it wrote nothing\n"));
 }
 
 TEST(Launch, ALateRankIsNamedAtTheDeadline) {
@@ -345,6 +357,18 @@ TEST(Launch, WhoCreatesAGroupLateIsSpokenOfAndNamedAtTheDeadline) {
                                  fmt::format("error: barrier \"create_group\" #0 of group \"pair\": rank {} heard "
                                              "nothing from rank {} for [0-9]+ ms",
                                              1 - late, late)));
+  }
+}
+
+TEST(Launch, ARankThatMakesACallWhereTheOtherMakesAGroupIsNamedLongBeforeTheDeadline) {
+  for (const int chosen : {0, 1}) {
+    const Outcome outcome = run_job({"calls instead of a group", std::to_string(chosen)},
+                                    {.num_processes = 2, .timeout_ms = 600'000, .grace_ms = 200});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_LT(outcome.seconds, 60);
+    // Whichever of them looks first.
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("neither goes on; every rank must make the same calls"),
+                                   HasSubstr("barrier \"create_group\" #0 of group \"pair\"")));
   }
 }
 

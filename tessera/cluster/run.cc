@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/launch.h"
@@ -30,6 +31,10 @@ void write_text(const std::string& text) {
 // One write per line: ranks share the terminal.
 void print_error(const std::string& who, const std::string& message) {
   write_text(fmt::format("{}: error: {}\n", who, message));
+}
+
+std::string node_name(const std::string& id) {
+  return id.empty() ? "this process" : fmt::format("node {}", printable(id));
 }
 
 std::string rank_name(int rank) { return fmt::format("rank {}", rank); }
@@ -119,8 +124,10 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
   try {
     context = join_job(job);
   } catch (const std::exception& e) {
-    print_error(rank_name(job.rank), e.what());
-    report_failure(job.status_fd, job.rank, origin_of(std::current_exception(), job.rank));
+    // Which rank a node has is known once it has joined.
+    const bool is_rank_known = job.scheduler.address.empty();
+    print_error(is_rank_known ? rank_name(job.rank) : node_name(job.scheduler.node_id), e.what());
+    if (is_rank_known) report_failure(job.status_fd, job.rank, origin_of(std::current_exception(), job.rank));
     return code_before_work(e);
   }
   if (context->size() > 1) set_log_rank(context->rank());
@@ -129,7 +136,7 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
     code = f(*context, arguments);
   } catch (const Terminated&) {
     if (context->recovery() != nullptr) {  // the job goes on without it, for now
-      context->abort("it was told to end, by SIGTERM");
+      context->abort(kToldToEndWords);
       return kExitTerminated;
     }
     const bool all_end = end_rank(*context, kExitSuccess) == kExitSuccess;

@@ -99,6 +99,21 @@ std::string ScheduledRecovery::planned_end() {
   return end && end->is_planned() ? end->reason : "";
 }
 
+void ScheduledRecovery::fix_ranks(const std::string& why) {
+  rendezvous::RendezvousClient& client = link_->client();
+  client.fix_ranks(why);
+  const rendezvous::Generation generation = client.generation();
+  const auto own = generation.ranks.find(place_.node_id);
+  const bool is_first = own != generation.ranks.end() && own->second == 0;
+  const bool could_shrink = client.is_elastic() && client.min_ranks() < generation.size;
+  if (generation_ > 1 || !is_first || !could_shrink || std::exchange(has_said_fixed_, true)) return;
+  log_warning(
+      "--min_ranks {} has no effect: the job cannot go on with another number of ranks than {}: {}; a rank that is "
+      "lost "
+      "is started again as often as --max_restarts says",
+      client.min_ranks(), generation.size, why);
+}
+
 // Memory that a process hands on to itself is nobody else's.
 bool ScheduledRecovery::has_launcher() const {
   return !place_.kept_file.empty() && !place_.kept_file.starts_with(kOwnDescriptors);

@@ -30,7 +30,8 @@ class ScheduledRecovery final : public Recovery {
   bool has_launcher() const override;
   bool is_elastic() const override { return link_->client().is_elastic(); }
   int num_newcomers() const override { return link_->client().num_newcomers(); }
-  void fix_ranks(const std::string& why) override { link_->client().fix_ranks(why); }
+  // Rank 0 says once that the number of ranks stays, where it was asked to be less one day.
+  void fix_ranks(const std::string& why) override;
   void leave_for_good() override { link_->client().leave_for_good(); }
   std::optional<std::string> find_state(const std::string& name) override;
   void set_state(const std::string& name, const std::string& text) override;
@@ -43,6 +44,7 @@ class ScheduledRecovery final : public Recovery {
   SchedulerPlace place_;
   uint64_t generation_;
   std::shared_ptr<comm::JobState> job_;
+  bool has_said_fixed_ = false;
   std::optional<KeptMemory> memory_;
   std::optional<KeptMemory> memory_for_others_;
 };

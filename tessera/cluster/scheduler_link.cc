@@ -30,7 +30,9 @@ SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole r
                .token = place.token,
                .num_workers = place.num_workers,
                .num_servers = place.num_servers,
+               .program = place.program,
                .join_timeout_ms = place.join_timeout_ms,
+               .secret_origin = place.secret_origin,
                .find_idle = std::move(find_idle)},
               [this](const rendezvous::RendezvousEnd& end) { hear(end); }) {}
 
@@ -75,6 +77,7 @@ std::string SchedulerLink::why_dropped() const {
 void SchedulerLink::hear(const rendezvous::RendezvousEnd& end) {
   const std::lock_guard lock(mutex_);
   using Kind = rendezvous::RendezvousEnd::Kind;
+  if (end.is_planned()) has_ended_as_planned_.store(true);
   if (end.kind == Kind::kNodeDropped) {
     why_dropped_ = end.reason;
     if (ended_) ended_(end);

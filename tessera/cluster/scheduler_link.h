@@ -3,12 +3,14 @@
 // the process.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/cluster/launch.h"
@@ -43,6 +45,8 @@ class SchedulerLink {
   void on_end(std::function<void(const rendezvous::RendezvousEnd&)> ended);
   // The newest end that the scheduler has told of; nullopt where there is none. No later one replaces the job's.
   std::optional<rendezvous::RendezvousEnd> end() const;
+  // Whether the generation has ended as planned, with nobody failing, as far as the scheduler has said. Never blocks.
+  bool has_ended_as_planned() const { return has_ended_as_planned_.load(); }
   // Why this process cannot take part in another generation; "" where it can.
   std::string why_over() const;
   // Of a worker: why an elastic job goes on without it; "" where the scheduler has not said that.
@@ -61,24 +65,29 @@ class SchedulerLink {
   std::function<void(const rendezvous::RendezvousEnd&)> ended_;
   std::optional<rendezvous::RendezvousEnd> end_;
   std::string why_dropped_;
+  std::atomic<bool> has_ended_as_planned_{false};
   rendezvous::RendezvousClient client_;
 };
 
 // ScheduledMembership tells the scheduler of this rank's steps and of its end, of which the other ranks hear, too.
 class ScheduledMembership final : public Membership {
  public:
-  // `recovery`: null where a loss is the job's end.
+  // `recovery`: null where a loss is the job's end. `on_first_step` is called after the process's first step.
   ScheduledMembership(std::unique_ptr<Membership> among_ranks, std::shared_ptr<SchedulerLink> link, std::string node_id,
-                      std::unique_ptr<Recovery> recovery)
+                      std::unique_ptr<Recovery> recovery, std::function<void()> on_first_step = {})
       : among_ranks_(std::move(among_ranks)),
         link_(std::move(link)),
         node_id_(std::move(node_id)),
-        recovery_(std::move(recovery)) {}
+        recovery_(std::move(recovery)),
+        on_first_step_(std::move(on_first_step)) {}
 
   void announce_failure(int origin, const std::string& message) override;
   void finish() override;
   Recovery* recovery() override { return recovery_.get(); }
-  void report_step(int64_t step) override { link_->client().report_step(step); }
+  void report_step(int64_t step) override {
+    if (const auto call = std::exchange(on_first_step_, {})) call();
+    link_->client().report_step(step);
+  }
   comm::RankProgress* progress() override { return among_ranks_->progress(); }
   void write_report(int origin, const std::string& message) override { among_ranks_->write_report(origin, message); }
 
@@ -87,6 +96,7 @@ class ScheduledMembership final : public Membership {
   std::shared_ptr<SchedulerLink> link_;
   std::string node_id_;
   std::unique_ptr<Recovery> recovery_;
+  std::function<void()> on_first_step_;
 };
 
 }  // namespace tessera::cluster

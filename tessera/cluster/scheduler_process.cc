@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 
 #include "tessera/base/clock.h"
@@ -111,6 +112,21 @@ void check_elastic(const SchedulerOfJob& job) {
   }
 }
 
+// Throws UsageError where a state cannot be kept: it is replaced as a whole, by a file beside it.
+void check_state_path(const std::string& path) {
+  if (path.empty()) return;
+  FileSystem& files = FileSystem::local();
+  if (files.is_directory(path)) throw UsageError("--state {}: it is a folder, expected a file in one", path);
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+  if (!files.is_directory(folder)) {
+    throw UsageError("--state {}: there is no folder {}: make it, or name a file in another one", path, folder);
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw UsageError("--state {}: nothing can be written into the folder {}: {}", path, folder, std::strerror(errno));
+  }
+}
+
 }  // namespace
 
 struct SchedulerInside::Serving {
@@ -135,6 +151,7 @@ int run_scheduler_from_environment(const SchedulerOfJob& job) {
     throw UsageError("a job has from 1 to {} workers, got {}", rendezvous::kMaxNodes, job.num_workers);
   }
   check_elastic(job);
+  check_state_path(job.state_path);
   const SchedulerPlace place = scheduler_place_from_environment();
   EndOfScheduler end;
   auto options = server_options(job, place);

@@ -448,6 +448,25 @@ TEST(Mismatch, RanksThatWaitForEachOtherInTwoGroupsHearOfItLongBeforeTheDeadline
                                            HasSubstr("barrier \"step\" #"), HasSubstr("group \"lane\""))));
 }
 
+// Rank 2 waits for rank 0, that one for rank 1, and that one for rank 2.
+TEST(Mismatch, RanksThatWaitForEachOtherInACircleHearOfItLongBeforeTheDeadline) {
+  const auto wait = [](cluster::Context& context) {
+    context.world().set_driver(Communicator::Driver::kMain);
+    Communicator* of_stages = context.create_group("stages", {0, 1});
+    Communicator* lane = context.create_group("lane", {1, 2});
+    for (Communicator* group : {of_stages, lane}) {
+      if (group != nullptr) group->set_driver(Communicator::Driver::kDriven);
+    }
+    float x = 0;
+    if (context.rank() == 0) of_stages->receive(&x, 1, DType::kF32, 1, "activations");
+    if (context.rank() == 1) lane->barrier("step");
+    if (context.rank() == 2) context.world().barrier("end of a training");
+  };
+  EXPECT_THAT([&] { run_ranks(3, wait, {.timeout_ms = 600000}); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr("neither goes on"), HasSubstr("barrier \"end of a training\" #1"),
+                                           HasSubstr("barrier \"step\" #1"))));
+}
+
 TEST(Mismatch, AGroupThatMayHaveAThreadOfItsOwnIsWaitedForUntilTheDeadline) {
   EXPECT_THAT([] { wait_crosswise(Communicator::Driver::kUnknown, 1500); },
               ThrowsMessage<IoError>(HasSubstr("heard nothing from rank")));

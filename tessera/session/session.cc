@@ -530,7 +530,7 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   if (context_.size() > 1) {
     std::vector<std::vector<Communication>> by_rank;
     for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
-                                         "comparing the collectives of the ranks")) {
+                                         fmt::format("comparing the collectives of {}", graph.name()))) {
       by_rank.push_back(parse_communications(text));
     }
     require_matching(graph.name(), by_rank);

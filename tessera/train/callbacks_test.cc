@@ -170,5 +170,59 @@ TEST(RunContext, CountsTheRowsOfTheGlobalBatches) {
   });
 }
 
+// Stops the training of one rank, or of all.
+class Stop : public Callback {
+ public:
+  explicit Stop(int rank) : rank_(rank) {}
+  void step_end(RunContext& run) override {
+    if (rank_ < 0 || run.model.context().rank() == rank_) run.request_stop();
+  }
+
+ private:
+  int rank_;
+};
+
+void train_and_stop(int servers, int rank_that_stops, int64_t num_epochs = 5) {
+  const auto train = [&](cluster::Context& context) {
+    nn::Dense network(1, 1, {.has_bias = false});
+    if (servers > 0) network.set_on_servers();
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.01});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kDataParallel, .servers = servers, .metrics = {mean_loss()}});
+    model.train(num_epochs, doubles(), {Stop(rank_that_stops)});
+    model.eval(doubles());
+  };
+  run_ranks(2 + servers, train, {.timeout_ms = 600'000});
+}
+
+// Long before the deadline, and whoever it is.
+TEST(Callbacks, ThatStopATrainingOnOneRankOnlyAreRefused) {
+  for (const int servers : {0, 1}) {
+    for (int rank = 0; rank < 2 + servers; ++rank) {
+      SCOPED_TRACE(fmt::format("{} servers, rank {}", servers, rank));
+      EXPECT_THAT([&] { train_and_stop(servers, rank); },
+                  testing::ThrowsMessage<IoError>(
+                      testing::AllOf(testing::HasSubstr("neither goes on"),
+                                     testing::HasSubstr("end of a training that a callback has stopped"))));
+    }
+    train_and_stop(servers, -1);
+  }
+}
+
+// A batch more or less is all the same where none is left.
+TEST(Callbacks, MayStopATrainingAfterItsLastStepOnOneRank) {
+  const auto train = [](cluster::Context& context) {
+    nn::Dense network(1, 1, {.has_bias = false});
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.01});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kDataParallel, .metrics = {mean_loss()}});
+    model.train(1, doubles().take(1), {Stop(1)});
+    model.eval(doubles());
+  };
+  EXPECT_NO_THROW(run_ranks(2, train));
+}
+
 }  // namespace
 }  // namespace tessera::train

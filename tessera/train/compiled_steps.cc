@@ -82,6 +82,7 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   if (!values_placed_ && accumulating) training(inputs, updating_part());
   const auto graph = trace_training(inputs, part);
   if (auto* known = confirm(signature, graph)) return *known;
+  core_.meet("compilation of a training step");
   if (compiled_.contains(signature)) identity_.forget_network();
   compare_with_job(graph);
   auto planned = place_values(graph, inputs);
@@ -110,6 +111,7 @@ session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {
   if (auto* known = find(signature)) return *known;
   const auto graph = trace_evaluation(inputs);
   if (auto* known = confirm(signature, graph)) return *known;
+  core_.meet("compilation of an evaluation");
   std::optional<compiler::Compiled> planned;
   if (core_.cells.optimizer == nullptr) {
     planned = place_values(graph, inputs);

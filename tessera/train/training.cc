@@ -246,6 +246,8 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
       epoch_ = context_.epoch = epoch + 1;
       run_epoch(callbacks);
     }
+    const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
+    if (context_.stop_requested && !is_last) t_.core_.mode->stop_training();
   } catch (...) {
     t_.fail(context_, callbacks, num_begun);
     throw;
@@ -380,6 +382,8 @@ session::Executable& Training::TrainCall::read_batch() {
 void Training::run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
                    const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
+  core_.meet("begin of a training");
+  core_.mode->begin_training();
   leave_failed();
   TrainCall call(*this, model, dataset, options);
   if (call.prepare(num_epochs, callbacks)) return call.run_epochs(callbacks);

@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/data/dataset.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/losses.h"
@@ -357,6 +358,48 @@ void train_and_end(int servers, int workers, const std::function<int64_t(int ran
 TEST(StaleServers, NameTheWorkerThatTrainsForFewerSteps) {
   EXPECT_THAT([] { train_and_end(1, 2, [](int rank) { return rank == 2 ? 2 : 3; }); },
               testing::ThrowsMessage<Error>(HasSubstr("worker 1 (rank 2) has ended its training after 2 steps")));
+}
+
+// Stops the training of one rank, or of all, after so many steps of a call of train().
+class Stop : public train::Callback {
+ public:
+  explicit Stop(int rank, int64_t after = 1) : rank_(rank), after_(after) {}
+  void step_end(train::RunContext& run) override {
+    const bool is_meant = rank_ < 0 || run.model.context().rank() == rank_;
+    if (is_meant && run.step_in_epoch == after_) run.request_stop();
+  }
+
+ private:
+  int rank_;
+  int64_t after_;
+};
+
+// Two trainings, in the second of which a callback stops one rank, or all.
+void train_and_stop(int rank_that_stops) {
+  const auto train_twice = [&](cluster::Context& context) {
+    const auto network = make_network("mlp", DType::kF64);
+    network->set_on_servers();
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    nn::SGD optimizer;
+    train::Model model(context, *network, &loss, &optimizer, options_of(2, ServerStaleness::asynchronous()));
+    std::vector<Tensor> batch = make_batch("mlp", 24, 0, DType::kF64);
+    const auto rows = data::tensors({{"x", batch[0]}, {"label", batch[1]}}).batch(4);
+    model.train(1, rows, {Stop(-1, 3)});
+    model.train(1, rows, {Stop(rank_that_stops, 2)});
+  };
+  run_ranks(4, train_twice, {.timeout_ms = 600'000});
+}
+
+TEST(StaleServers, NameTheWorkerWhoseTrainingACallbackStops) {
+  EXPECT_THAT([] { train_and_stop(3); },
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  HasSubstr("worker 1 (rank 3) has ended its training after 5 steps"),
+                  HasSubstr("a callback that stops a training, by request_stop(), must do so on all ranks"))));
+}
+
+// What was stopped in one training is forgotten in the next.
+TEST(StaleServers, GoOnAfterATrainingThatAllHaveStopped) {
+  for (int i = 0; i < 20; ++i) EXPECT_NO_THROW(train_and_stop(-1));
 }
 
 // Once a worker's part is done it may end while servers wait for others.

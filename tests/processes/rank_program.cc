@@ -50,6 +50,12 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
     context.world().barrier("after the death");
     return 0;
   }
+  if (mode == "end without a word") {
+    context.world().barrier("start");
+    if (is_chosen) _exit(0);
+    context.world().barrier("after the end");
+    return 0;
+  }
   if (mode == "throw") {
     context.world().barrier("start");
     if (is_chosen) throw InvalidArgument("the shape is wrong");
@@ -88,6 +94,13 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
   if (mode == "late group") {
     context.world().barrier("start");
     if (is_chosen) std::this_thread::sleep_for(std::chrono::seconds(20));
+    context.create_group("pair", {0, 1});
+    return 0;
+  }
+  if (mode == "calls instead of a group") {
+    context.world().set_driver(comm::Communicator::Driver::kMain);
+    context.world().barrier("start");
+    if (is_chosen) context.world().barrier("of another program");
     context.create_group("pair", {0, 1});
     return 0;
   }

@@ -242,6 +242,23 @@ class OnOneHost(Recovery):
         self.assertEqual(len(re.findall(r"starting it again", out)), 2, out)
         self.assertIn("tessera run: rank 1 failed: exit code 1", out)
 
+    def test_a_mistake_is_not_made_for_as_often_as_restarts_are_left(self):
+        def started(script):
+            return run([TESSERA, "run", "-n", 2, "--max_restarts", 9, "sh", "-c", f'if [ $RANK_ID = 1 ]; then {script}; fi; exec "$@"', "sh",
+                        *self.job("--steps", 8)])
+        code, out = started("echo no such data >&2; exit 1")
+        self.assertEqual(code, 1, out)
+        self.assertEqual(out.count("starting it again"), 1, out)
+        self.assertIn("tessera run: rank 1 has failed in the same way twice, before its first step, and is not started again: exit code 1: no such data", out)
+        code, out = started("echo no such option >&2; exit 2")
+        self.assertEqual(code, 2, out)
+        self.assertNotIn("starting it again", out)
+        # What differs from one time to the next may be over the next time.
+        count = self.once()
+        code, out = started(f"echo x >> {count}; if [ $(wc -l < {count}) -lt 4 ]; then wc -l < {count} >&2; exit 1; fi")
+        self.assertEqual(code, 0, out)
+        self.assertEqual(out.count("starting it again"), 3, out)
+
     def test_who_reads_no_more_holds_up_neither_the_restart_nor_the_end(self):
         starts = self.once()
         starts.mkdir()

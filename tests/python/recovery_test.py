@@ -112,6 +112,8 @@ def test_a_script_of_the_package_mindspore_needs_its_ranks(tmp_path):
                           text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the job cannot go on with another number of ranks: in scripts of the package mindspore each rank has batches of its own" in done.stderr
+    # And at the beginning already, once.
+    assert done.stderr.count("--min_ranks 1 has no effect: the job cannot go on with another number of ranks than 2: ") == 1, done.stderr
 
 
 RESIZED = """

@@ -179,9 +179,11 @@ rows = tessera.data.tensors({"x": x, "label": x[:, :3].copy()}).map("x", check).
 epochs = 2 if how == "more epochs" and bad else 1
 if how == "fewer batches" and bad:
     rows = rows.take(2)
-model = tessera.Model(nn.Dense(4, 3), nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="data_parallel")
-if how != "one trains" or bad:
-    model.train(epochs, rows, [Ends()])
+model = tessera.Model(nn.Dense(4, 3), nn.MSELoss(), nn.SGD(learning_rate=0.1), metrics=["loss"], parallel_mode="data_parallel")
+if how not in ("one trains", "one trains, all evaluate") or bad:
+    model.train(epochs, rows, [Ends()])  # TRAINS
+if how == "one trains, all evaluate":
+    model.eval(rows)  # EVALUATES
 if how == "error behind":
     assert not bad, "the training was bad"
 """
@@ -213,6 +215,8 @@ TABLE = {
     "more epochs": ("different calls", [1], "the ranks did not make the same calls: ranks 0, 2 had ended with exit code 0 when others were in step 9; "
                     'rank 1 waited for them in all_reduce "loss"'),
     "one trains": ("different calls", [1], "the ranks did not make the same calls: ranks 0, 2 had ended with exit code 0; rank 1 waited for them in "),
+    "one trains, all evaluate": ("different calls", None, r'.*(?:barrier "begin of a training" #\d+ against barrier "begin of an evaluation"|'
+                                 r'barrier "begin of an evaluation" #\d+ against barrier "begin of a training").*; .* at PLACE:EVALUATES in <module>.*'),
 }
 
 
@@ -239,6 +243,8 @@ def test_an_end_of_every_day_is_told_as_what_it_is(tmp_path, how):
     assert re.match(place_of(pattern, script), verdict["text"]), verdict
     assert (verdict["kind"], ranks or verdict["ranks"]) == (kind, verdict["ranks"]), verdict
     assert f"tessera run: why: {verdict['text']}" in done.stderr
+    if how == "exit":
+        assert re.search(r"tessera run: rank 1 ended before a call for which ranks? [02, ]+ waited: ", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

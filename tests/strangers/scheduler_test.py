@@ -33,7 +33,7 @@ def everything(stranger):
     """What one without the secret may try."""
     hello = client_hello()
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"\xff" * 5000, os.urandom(4096), hello, hello[:100] + b"x" * 9000,
-                 b"TR\7\1" + bytes(12), b"TR\7\1\xff\xff\xff\xff" + bytes(8), b"\x16\3\1\xff\xff" + bytes(4000)):
+                 b"TR\10\1" + bytes(12), b"TR\10\1\xff\xff\xff\xff" + bytes(8), b"\x16\3\1\xff\xff" + bytes(4000)):
         line = stranger.connect()
         try:
             line.send(data)

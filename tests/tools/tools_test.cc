@@ -427,6 +427,16 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
        "error: --timeout: must be a number of seconds above 0, up to 2147483.647, got 3e6\n"},
       {"plan mlp --timeout soon", "error: --timeout: must be a number of seconds above 0, got soon\n"},
       {"plan mlp --gap 5", "error: --gap: must be from 0 to 1, got 5\n"},
+      {"run --join host:abc -n 1 true",
+       "error: --join: a scheduler's address: expected HOST:PORT, as 10.0.0.1:6667, with a port up to 65535, got "
+       "\"host:abc\"\n"},
+      {"run --join host: -n 1 true",
+       "error: --join: a scheduler's address: expected HOST:PORT, as 10.0.0.1:6667, with a port up to 65535, got "
+       "\"host:\"\n"},
+      {"scheduler --workers 2 --port 0 --state /no/such/folder/job.state",
+       "error: --state /no/such/folder/job.state: there is no folder /no/such/folder: make it, or name a file in "
+       "another one\n"},
+      {"scheduler --workers 2 --port 0 --state /tmp", "error: --state /tmp: it is a folder, expected a file in one\n"},
       {"run", "error: program is required\n"}};
   for (const auto& [arguments, text] : cases) {
     const Refusal refusal = refused_with_code(kCommand + arguments);

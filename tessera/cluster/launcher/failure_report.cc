@@ -27,6 +27,26 @@ std::string own_words(const RankChild& child, int rank) {
   return text.starts_with(name) ? text.substr(name.size()) : text;
 }
 
+// The rank that had ended before a call of this one's, as its error says (comm/transport.cc); -1 where it says no such
+// thing.
+int ended_before(std::string_view error) {
+  const size_t end = error.find(", which has ended without making this call");
+  if (end == std::string_view::npos) return -1;
+  constexpr std::string_view kBefore = " waits for rank ";
+  const size_t begin = error.rfind(kBefore, end);
+  if (begin == std::string_view::npos) return -1;
+  const std::string_view number = error.substr(begin + kBefore.size(), end - begin - kBefore.size());
+  const bool is_one = !number.empty() && number.size() < 8 && number.find_first_not_of("0123456789") == number.npos;
+  return is_one ? static_cast<int>(parse_int(number, "a rank")) : -1;
+}
+
+// What the process has written last: the report of its error, or, where its ranks are threads, its last lines.
+std::string last_words(const RankChild& child) {
+  std::string text = child.err.held();
+  for (const std::string& line : child.last_lines) text += line + "\n";
+  return text;
+}
+
 RankErrors print_errors(const FailedJob& job, LauncherOutput& err) {
   RankErrors errors(job.num_ranks);
   if (job.ranks.empty()) return errors;
@@ -78,11 +98,20 @@ int64_t num_out_of_memory() {
 bool is_usage_error(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage; }
 
 int report_failure(const FailedJob& job, LauncherOutput& err) {
-  const RankErrors errors = print_errors(job, err);
   const RankChild& child = job.children[static_cast<size_t>(job.failed_place)];
+  const std::string words = last_words(child);
+  const RankErrors errors = print_errors(job, err);
   const RankErrors::Entry* printed = errors.of_rank(job.failed_rank);
   const std::vector<int> ranks = printed != nullptr ? printed->ranks : std::vector<int>{job.failed_rank};
-  std::string text = fmt::format("tessera run: {} failed: {}", name_ranks(ranks, job.num_ranks), job.how);
+  const std::string who = name_ranks(ranks, job.num_ranks);
+  const int ended = ended_before(words);
+  const bool has_ended = WIFEXITED(child.status) && WEXITSTATUS(child.status) == kExitSuccess;
+  std::string text = has_ended    ? fmt::format("tessera run: {} ended before the job had: {}", who, job.how)
+                     : ended >= 0 ? fmt::format(
+                                        "tessera run: rank {} ended before a call for which {} waited: {} "
+                                        "failed: {}",
+                                        ended, who, who, job.how)
+                                  : fmt::format("tessera run: {} failed: {}", who, job.how);
   if (printed != nullptr) {
     text += "\n";
   } else if (!child.last_lines.empty()) {

@@ -23,21 +23,23 @@ struct RankChild {
   RankOutput err;
   std::string log_path;
   std::deque<std::string> last_lines;
-  Socket kept;              // memory that its processes share, one after the other
-  Socket kept_for_others;   // likewise, for what other ranks give it
-  int num_restarts = 0;     // so far
-  uint64_t after = 0;       // the generation that had ended when its latest process started; 0: none had
-  int num_idle = 0;         // processes that have ended before they were of a generation, in a row
-  bool is_awaited = false;  // it has failed, and the job may go on with another process
-  int64_t ended_ms = 0;     // when it did
-  int64_t ended_at_ms = 0;  // when its process ended, since 1970
-  bool is_dropped = false;  // an elastic job goes on without the rank
-  bool is_planned = false;  // that was asked for: nothing has failed
-  std::string last_word;    // what its process has said itself of its failure, as the scheduler passes it on
-  bool is_told = false;     // to end, or killed, by the launcher
-  std::string doing;        // what its process did when the launcher killed it
-  int64_t kill_ms = 0;      // when it is killed, if it still runs; 0: nobody has asked for that
-  int64_t restart_ms = 0;   // when another process is started; 0: nobody has said that the job goes on
+  Socket kept;               // memory that its processes share, one after the other
+  Socket kept_for_others;    // likewise, for what other ranks give it
+  int num_restarts = 0;      // so far
+  uint64_t after = 0;        // the generation that had ended when its latest process started; 0: none had
+  int num_idle = 0;          // processes that have ended before they were of a generation, in a row
+  bool is_awaited = false;   // it has failed, and the job may go on with another process
+  int64_t ended_ms = 0;      // when it did
+  int64_t ended_at_ms = 0;   // when its process ended, since 1970
+  bool is_dropped = false;   // an elastic job goes on without the rank
+  bool is_planned = false;   // that was asked for: nothing has failed
+  bool has_stepped = false;  // its latest process has finished a step of a training
+  std::string failed_with;   // how the process before has failed, where that was before its first step; "": it was not
+  std::string last_word;     // what its process has said itself of its failure, as the scheduler passes it on
+  bool is_told = false;      // to end, or killed, by the launcher
+  std::string doing;         // what its process did when the launcher killed it
+  int64_t kill_ms = 0;       // when it is killed, if it still runs; 0: nobody has asked for that
+  int64_t restart_ms = 0;    // when another process is started; 0: nobody has said that the job goes on
 };
 
 }  // namespace tessera::cluster

@@ -12,6 +12,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/recovery/recovery.h"
 #include "tessera/comm/group_calls.h"
 
 namespace tessera::cluster {
@@ -64,7 +65,10 @@ RankContext::RankContext(const RankPlace& place, std::unique_ptr<comm::Transport
   try {
     RankContext::create_group(kWorldGroup, all);
   } catch (const std::exception& e) {
-    membership_->announce_failure(origin_of(std::current_exception(), place_.rank), e.what());
+    // What another one's end has ended is no failure of this rank where it begins anew.
+    Recovery* recovery = membership_->recovery();
+    const bool is_of_others = recovery != nullptr && (recovery->has_failed() || is_of_other_rank(e));
+    if (!is_of_others) membership_->announce_failure(origin_of(std::current_exception(), place_.rank), e.what());
     throw;
   }
 }

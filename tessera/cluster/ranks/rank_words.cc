@@ -1,6 +1,7 @@
 #include "tessera/cluster/ranks/rank_words.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -83,6 +84,10 @@ std::string name_ranks(const std::vector<int>& ranks, int size) {
 }
 
 std::string words_of_exit(int code) { return fmt::format("it has ended with exit code {}", code); }
+
+bool says_told_to_end(std::string_view message) {
+  return message == kToldToEndWords || message == words_of_exit(128 + SIGTERM);
+}
 
 bool is_of_other_rank(const std::exception& error) {
   return dynamic_cast<const comm::PeerFailure*>(&error) != nullptr ||

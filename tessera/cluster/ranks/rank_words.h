@@ -17,6 +17,9 @@ std::string number_ranks(const std::vector<int>& ranks, std::string_view separat
 
 // What the others hear of a rank that has ended with another exit code than 0.
 std::string words_of_exit(int code);
+// What they hear of one whose process SIGTERM has ended while the job goes on, and whether that is what they hear.
+inline constexpr const char* kToldToEndWords = "it was told to end, by SIGTERM";
+bool says_told_to_end(std::string_view message);
 
 // Whether the error tells of another rank that has failed or says nothing: this one has done nothing wrong.
 bool is_of_other_rank(const std::exception& error);

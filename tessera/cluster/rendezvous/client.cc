@@ -31,6 +31,8 @@ namespace {
 constexpr int64_t kWelcomeMs = 10000;
 constexpr int64_t kFirstPauseMs = 25;
 constexpr int64_t kLongestPauseMs = 1000;
+// So often a peer shows its secret at least before it believes that the scheduler has another one.
+constexpr int kLeastProofs = 3;
 
 int64_t monotonic_ms() { return Clock::system().monotonic_ns() / 1'000'000; }
 
@@ -113,7 +115,10 @@ struct RendezvousClient::Impl {
     reread_files();
     connector.connect(kWelcomeMs, [this](std::shared_ptr<Connection> made, const std::string& reason) {
       is_connecting = false;
-      if (!made) return pause(reason);
+      if (!made) {
+        pause(reason);
+        return note_proof(/*is_refused=*/false);
+      }
       connection = std::move(made);
       connected_ms = monotonic_ms();
       is_welcome = false;
@@ -121,8 +126,10 @@ struct RendezvousClient::Impl {
                          .message = [this](uint64_t of, const Message& message) { receive(of, message); },
                          .end =
                              [this](const std::string& why) {
+                               const bool is_proof_refused = connection && connection->session().is_secret_unknown();
                                connection = nullptr;
                                pause(why);
+                               note_proof(is_proof_refused);
                              }});
     });
     is_connecting = true;
@@ -139,6 +146,28 @@ struct RendezvousClient::Impl {
     pause_ms = std::min(std::max(2 * pause_ms, kFirstPauseMs), kLongestPauseMs);
     next_try_ms = monotonic_ms() + std::uniform_int_distribution<int64_t>(pause_ms / 2, pause_ms)(draws);
     changed.notify_all();
+  }
+
+  // Whoever answers may be another job's scheduler, which ends soon; this peer's own has this peer's secret.
+  void note_proof(bool is_refused) {
+    if (!is_refused) num_refused = 0;
+    if (!is_refused || was_welcome || options.token != 0) return;
+    const int64_t now = monotonic_ms();
+    if (num_refused++ == 0) refused_since_ms = now;
+    if (num_refused < kLeastProofs || now - refused_since_ms < options.refusal_ms) return;
+    const RendezvousEnd refused{
+        .kind = RendezvousEnd::Kind::kRefused,
+        .reason =
+            fmt::format("it has another secret than this process, or is no scheduler (shown {} times): this "
+                        "one's is {}; give both the same",
+                        num_refused, options.secret_origin.empty() ? "one that it was given" : options.secret_origin)};
+    {
+      const std::lock_guard lock(mutex);
+      if (end && end->kind != RendezvousEnd::Kind::kGenerationEnded) return;
+      end = refused;
+    }
+    changed.notify_all();
+    if (ended) ended(refused);
   }
 
   // Where nobody answers for long; the lock is held.
@@ -163,7 +192,8 @@ struct RendezvousClient::Impl {
                                    .num_workers = static_cast<uint32_t>(options.num_workers),
                                    .host = options.host,
                                    .node_ids = options.node_ids,
-                                   .num_servers = static_cast<uint32_t>(options.num_servers)});
+                                   .num_servers = static_cast<uint32_t>(options.num_servers),
+                                   .program = options.program});
     }
     send_unsaid();
   }
@@ -349,6 +379,8 @@ struct RendezvousClient::Impl {
   int64_t heard_ms = 0;
   int64_t next_try_ms = 0;
   bool was_welcome = false;
+  int num_refused = 0;  // in a row, for this side's secret
+  int64_t refused_since_ms = 0;
   int64_t word_ms = monotonic_ms() + options.quiet_ms;  // when it is said that the scheduler is not reached
   int64_t pause_ms = 0;
   std::mt19937_64 draws{std::random_device()()};
@@ -434,9 +466,9 @@ uint64_t RendezvousClient::max_restarts() const {
   return impl_->max_restarts;
 }
 
-bool RendezvousClient::is_elastic() const {
+int RendezvousClient::min_ranks() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->min_ranks > 0;
+  return static_cast<int>(impl_->min_ranks);
 }
 
 bool RendezvousClient::is_spare() const {
@@ -544,13 +576,14 @@ void RendezvousClient::report_doing(Heartbeat doing) {
   impl_->doing = std::move(doing);
 }
 
-void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms) {
+void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms,
+                             bool for_good) {
   std::unique_lock lock(impl_->mutex);
   impl_->leaves[node_id] = {.node_id = node_id,
                             .at_ns = host_time_ns(),
                             .failed = failed,
                             .reason = reason,
-                            .for_good = impl_->leaves_for_good};
+                            .for_good = impl_->leaves_for_good || for_good};
   const size_t wanted = impl_->leaves.size();
   impl_->num_leaves_said = 0;
   impl_->post([impl = impl_.get()] {

@@ -29,8 +29,13 @@ struct ClientOptions {
   uint64_t token = 0;                 // that this incarnation was given, where the process has begun anew
   int num_workers = 0;                // 0: the scheduler knows
   int num_servers = 0;                // so many of the nodes, the first ones, keep parameters
+  uint64_t program = 0;               // as Register has it
   int64_t join_timeout_ms = 600000;   // until the first generation begins
-  int64_t quiet_ms = 5000;            // a scheduler that is sought for longer is spoken of in the log
+  // Where the secret is from, for people. A peer that no scheduler has welcomed yet is refused at last where for so
+  // long, and several times, who answers has had another secret: one that is started again has the same.
+  std::string secret_origin = {};
+  int64_t refusal_ms = 5000;
+  int64_t quiet_ms = 5000;  // a scheduler that is sought for longer is spoken of in the log
   // Of a launcher: says for each heartbeat which nodes are idle, see Heartbeat. Called from the client's thread, with
   // the time after which a silent node is lost.
   std::function<std::vector<uint32_t>(int64_t node_timeout_ms)> find_idle = {};
@@ -81,7 +86,9 @@ class RendezvousClient final : public comm::Store {
   uint64_t max_restarts() const;
   // Whether the job may go on with another number of ranks, and whether it goes on after a loss at all; false before
   // the scheduler has answered.
-  bool is_elastic() const;
+  bool is_elastic() const { return min_ranks() > 0; }
+  // The least number of ranks that an elastic job goes on with; 0 where its number stays.
+  int min_ranks() const;
   bool recovers() const { return max_restarts() > 0 || is_elastic(); }
   // Whether this peer's nodes wait to be taken in by an elastic job that runs.
   bool is_newcomer() const;
@@ -114,8 +121,9 @@ class RendezvousClient final : public comm::Store {
   // What else the next heartbeats tell of this node; its step is report_step()'s.
   void report_doing(Heartbeat doing);
   // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
-  // way.
-  void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000);
+  // way. `for_good`: it does not come back, which ends a job whose number of ranks stays.
+  void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000,
+             bool for_good = false);
   // From now on leave() says that the node does not come back.
   void leave_for_good();
   // Says that the job cannot go on with another number of ranks, and why; returns when that is on its way, or after two

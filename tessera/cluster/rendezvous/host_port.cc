@@ -20,9 +20,14 @@ HostPort parse_host_port(std::string_view text, std::string_view what) {
   if (!is_host) {
     throw InvalidArgument("{}: expected HOST:PORT, an IPv6 address in brackets, got \"{}\"", what, printable(text));
   }
-  const int64_t port = parse_int(text.substr(colon + 1), what);
-  if (port < 0 || port > 65535) throw InvalidArgument("{}: a port is from 0 to 65535, got {}", what, port);
-  return {std::string(host), static_cast<uint16_t>(port)};
+  const std::string_view port = text.substr(colon + 1);
+  const bool is_number = !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == port.npos;
+  const int64_t number = is_number ? parse_int(port, what) : -1;
+  if (number < 0 || number > 65535) {
+    throw InvalidArgument("{}: expected HOST:PORT, as 10.0.0.1:6667, with a port up to 65535, got \"{}\"", what,
+                          printable(text));
+  }
+  return {std::string(host), static_cast<uint16_t>(number)};
 }
 
 }  // namespace tessera::cluster::rendezvous

@@ -350,6 +350,40 @@ TEST(RendezvousServer, WhoAsksOneThatSaysNothingHearsThat) {
       testing::ThrowsMessage<IoError>(testing::EndsWith("does not say how its job is: it has not answered in time")));
 }
 
+// Sooner than the time to join, and with where its secret is from.
+TEST(RendezvousServer, AWrongSecretIsRefusedAtLast) {
+  Running running(1);
+  ClientOptions options = running.client("a");
+  options.tls = secret_of('w');
+  options.join_timeout_ms = 600'000;
+  options.refusal_ms = 100;
+  options.secret_origin = "TESSERA_SECRET_FILE, \"wrong.secret\"";
+  Member wrong(options);
+  try {
+    wrong.client.wait_for_generation();
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("was refused by the scheduler: it has another secret than this process"));
+    EXPECT_THAT(e.what(), HasSubstr("this one's is TESSERA_SECRET_FILE, \"wrong.secret\"; give both the same"));
+  }
+  EXPECT_EQ(wrong.heard()->kind, RendezvousEnd::Kind::kRefused);
+  EXPECT_EQ(running.status().nodes.size(), 0U);
+}
+
+// Another one may stand at its address while it is away.
+TEST(RendezvousServer, WhoWasWelcomeIsNotEndedByOneWithAnotherSecret) {
+  auto running = std::make_unique<Running>(ServerOptions{.scheduler = {.num_workers = 2, .max_restarts = 1}});
+  const HostPort address = running->server->address();
+  ClientOptions options = running->client("a");
+  options.refusal_ms = 100;
+  Member a(options);
+  ASSERT_TRUE(eventually([&] { return a.client.is_registered(); }));
+  running.reset();
+  const Running other(ServerOptions{.address = address, .tls = secret_of('o'), .scheduler = {.num_workers = 2}});
+  std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+  EXPECT_FALSE(a.heard().has_value());
+}
+
 TEST(RendezvousServer, F63_AStrangerLearnsNothing) {
   Running running(2);
   Member a(running.client("the-name-of-a-node"));

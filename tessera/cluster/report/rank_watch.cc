@@ -39,6 +39,9 @@ constexpr int64_t kWindowMs = 5000;
 constexpr int64_t kAnswerMs = 500;
 // A rank that has come no further for so long may hang.
 constexpr int64_t kPauseMs = 1000;
+// A generation's planned end is told of by the scheduler, and felt by ranks that others have left before: so long a
+// failure waits for that word.
+constexpr int64_t kPlanWordMs = 500;
 // The latest are kept.
 constexpr size_t kMaxWarnings = 8;
 
@@ -59,6 +62,7 @@ struct RankWatch::Impl {
     bool is_at_end = false;            // it has ended with exit code 0
     bool is_asked = false;             // by one that waits for it, since it has come further
     bool has_warned = false;           // that it stands still
+    int64_t failed_ms = -1;            // when the job was seen to have failed
     std::optional<RankReport> latest;  // that was written
     uint64_t latest_count = 0;         // how far it had come then
     SlowRanks slow_ranks;
@@ -104,7 +108,8 @@ struct RankWatch::Impl {
     // Of ranks that are threads one may have ended that no other thread reports.
     const std::lock_guard lock(mutex);
     for (Watched& one : watched) {
-      if (one.is_at_end && !one.has_ended && one.event != ReportEvent::kStopped) note_stopped(one);
+      const bool is_said = one.has_ended || one.event == ReportEvent::kStopped || has_ended_as_planned();
+      if (one.is_at_end && !is_said) note_stopped(one);
     }
   }
 
@@ -189,7 +194,10 @@ struct RankWatch::Impl {
     }
     one.count = glance.progress.count;
     if (job->failed()) {
-      if (one.event != ReportEvent::kStopped) note_stopped(one);
+      if (one.failed_ms < 0) one.failed_ms = now;
+      const bool may_be_planned = options.has_ended_as_planned && now - one.failed_ms < kPlanWordMs;
+      const bool must_say = one.event != ReportEvent::kStopped && !may_be_planned && !has_ended_as_planned();
+      if (must_say) note_stopped(one);
     } else if (!one.is_at_end) {
       look_at_waits(one, glance, now);
       if (window_ms > 0 && one.rank >= options.num_servers) look_at_times(one, *notes, window_ms);
@@ -197,6 +205,8 @@ struct RankWatch::Impl {
     glance.slow = one.slow;
     if (options.on_look) options.on_look(glance);
   }
+
+  bool has_ended_as_planned() const { return options.has_ended_as_planned && options.has_ended_as_planned(); }
 
   // The job has failed; what this rank says of it itself comes later, if it comes at all.
   void note_stopped(Watched& one) {
@@ -360,6 +370,12 @@ struct RankWatch::Impl {
     for (Watched& one : watched) {
       if (one.rank != rank || one.has_ended) continue;
       one.has_ended = true;
+      if (has_ended_as_planned()) continue;
+      // Its machine is taken away, say, and the job goes on: it has not failed.
+      if (says_told_to_end(message)) {
+        write_report(one, ReportEvent::kToldToEnd, -1, "", signal_name(SIGTERM));
+        continue;
+      }
       // Of ranks that fail together the job has heard of one first.
       const int cause = job->failed() ? job->failed_rank() : origin;
       write_report(one, cause == rank ? ReportEvent::kFailed : ReportEvent::kStopped, cause, message, "");

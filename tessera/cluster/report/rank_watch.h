@@ -33,6 +33,9 @@ struct WatchOptions {
   // As JobOptions have them; null: there is no script.
   std::function<std::string()> script_place = {};
   std::function<std::string()> script_left_at = {};
+  // Of a job that may end a generation as planned, with nobody failing: whether this one has ended so, as far as is
+  // known. Ranks that are gone by then are no failure. It does not block; null: there is no such end.
+  std::function<bool()> has_ended_as_planned = {};
   // After each look; it must not block.
   std::function<void(const RankGlance&)> on_look = {};
   // Whether a thread looks, and signals that end the process are taken; else somebody calls look().

@@ -421,6 +421,61 @@ TEST_F(Watch, WhereAScriptWasLeftIsSaidOfItsEndAndOfItsError) {
   EXPECT_EQ(ended.script, "train.py:80 in step_begin");
 }
 
+// Ranks that begin anew as planned leave others behind for a moment, who find them gone.
+TEST_F(Watch, APlannedEndIsNoFailure) {
+  bool is_planned = false;
+  WatchOptions options;
+  options.directory = "/planned";
+  options.has_thread = false;
+  options.files = &files_;
+  options.clock = &clock_;
+  options.has_ended_as_planned = [&] { return is_planned; };
+  RankWatch watch(job_, {1}, options);
+  job_->fail(0, "its process has ended without a word");
+  watch.look();
+  clock_.sleep_ms(400);
+  watch.look();
+  EXPECT_FALSE(files_.exists("/planned/rank.1.json"));
+  is_planned = true;
+  clock_.sleep_ms(60'000);
+  watch.look();
+  watch.note_failure(1, 0, "stopped in barrier #3 because rank 0 failed: its process has ended without a word");
+  EXPECT_FALSE(files_.exists("/planned/rank.1.json"));
+}
+
+TEST_F(Watch, AFailureOfAJobThatMayEndAsPlannedIsSaidALittleLater) {
+  WatchOptions options;
+  options.directory = "/elastic";
+  options.has_thread = false;
+  options.files = &files_;
+  options.clock = &clock_;
+  options.has_ended_as_planned = [] { return false; };
+  RankWatch watch(job_, {1}, options);
+  job_->fail(0, "its process has ended without a word");
+  watch.look();
+  EXPECT_FALSE(files_.exists("/elastic/rank.1.json"));
+  clock_.sleep_ms(500);
+  watch.look();
+  EXPECT_EQ(parse_rank_report(files_.read_text("/elastic/rank.1.json")).event, ReportEvent::kStopped);
+}
+
+// As run_as_rank() and a script that SIGTERM has ended say it.
+TEST_F(Watch, WhoIsToldToEndWhileTheJobGoesOnHasNotFailed) {
+  for (const char* words : {"it was told to end, by SIGTERM", "it has ended with exit code 143"}) {
+    WatchOptions options;
+    options.directory = "/told";
+    options.has_thread = false;
+    options.files = &files_;
+    options.clock = &clock_;
+    RankWatch watch(job_, {1}, options);
+    watch.note_failure(1, 1, words);
+    const RankReport report = parse_rank_report(files_.read_text("/told/rank.1.json"));
+    EXPECT_EQ(report.event, ReportEvent::kToldToEnd) << words;
+    EXPECT_EQ(report.cause, -1);
+    EXPECT_EQ(report.signal, "SIGTERM");
+  }
+}
+
 TEST_F(Watch, AnOldReportIsRemovedBeforeAnythingHappens) {
   files_.write_atomically("/reports/rank.1.json", "of the job before");
   WatchOptions options;

@@ -154,7 +154,7 @@ class Reasons {
     const std::optional<int> first = origin();
     if (!first) return of_living();
     Verdict verdict = of_failure(*first);
-    if (job_.went_on()) verdict.text += "; the job went on";
+    if (job_.went_on()) verdict.text += "; the job went on" + end_of_job();
     return verdict;
   }
 
@@ -170,6 +170,23 @@ class Reasons {
       if (const ReportedWait* wait = wait_of(*own)) return stood_still(first, wait->waits_for, /*is_over=*/true);
     }
     return failed(first_with_error(first));
+  }
+
+  // ", and failed then: rank 1 (node1, pid 4713): exit code 1", of a job that has gone on and of whose end no rank
+  // tells.
+  std::string end_of_job() const {
+    const RankEnding* last = nullptr;
+    std::string host;
+    for (const LauncherReport& launcher : job_.launchers) {
+      for (const RankEnding& ending : launcher.endings) {
+        if (ending.rank != launcher.first_failed || ending.went_on || !ending.has_failed()) continue;
+        last = &ending;
+        host = launcher.host;
+      }
+    }
+    if (last == nullptr) return "";
+    return fmt::format(", and failed then: rank {} ({}, pid {}): {}", last->rank, in_line(host, 100), last->pid,
+                       in_line(last->words));
   }
 
   const RankReport* report(int rank) const {
@@ -428,6 +445,8 @@ class Reasons {
       const std::string_view said = words_of(own_words(teller));
       text += fmt::format(" failed{}: {}", in_step(teller->step), first_line(said.substr(said.find(": ") + 2)));
       out = way_out(said);
+    } else if (own != nullptr && own->event == ReportEvent::kToldToEnd) {
+      text += fmt::format(" was told to end, by {}{}", in_line(own->signal), in_step(own->step));
     } else if (ending != nullptr && ending->has_failed()) {
       const std::string last = last_line(*ending);
       const int origin = stopped_by(last);
@@ -492,10 +511,31 @@ class Reasons {
       witness = &own;
       break;
     }
-    return Verdict{"different calls", ranks,
-                   fmt::format("{} made {}{}: {}", name(ranks),
-                               ranks.size() == 1 ? "another call than the others" : "different calls",
-                               in_step(witness->step), first_line(witness->error))};
+    return Verdict{
+        "different calls", ranks,
+        fmt::format("{} made {}{}: {}{}", name(ranks),
+                    ranks.size() == 1 ? "another call than the others" : "different calls", in_step(witness->step),
+                    first_line(words_of(witness->error)), lines_of_scripts(involved))};
+  }
+
+  // "; rank 1 was at train.py:9 in <module>, rank 0 at train.py:8 in <module>", of those that say where their scripts
+  // were left.
+  std::string lines_of_scripts(const std::set<int>& ranks) const {
+    std::vector<std::pair<std::string, std::vector<int>>> places;
+    for (const int rank : ranks) {
+      const RankReport* own = report(rank);
+      if (own == nullptr || own->script.empty()) continue;
+      auto place = std::ranges::find(places, own->script, &std::pair<std::string, std::vector<int>>::first);
+      if (place == places.end()) place = places.insert(place, {own->script, {}});
+      place->second.push_back(rank);
+    }
+    std::string text;
+    for (size_t i = 0; i < std::min(places.size(), kMaxWaitsTold); ++i) {
+      const char* verb = i > 0 ? "" : places[i].second.size() == 1 ? " was" : " were";
+      text += fmt::format("{}{}{} at {}", i == 0 ? "; " : ", ", name_ranks(places[i].second, size_), verb,
+                          in_line(places[i].first));
+    }
+    return text;
   }
 
   // Rank `from` waits, or has waited, for `to`: who is it that all wait for?

@@ -396,6 +396,19 @@ TEST(Why, OfTwoRanksWithDifferentCallsBothAreNamed) {
   EXPECT_THAT(verdict.ranks, ElementsAre(0, 1));
 }
 
+TEST(Why, RanksThatMakeDifferentCallsSayWhereTheirScriptsWere) {
+  std::vector<RankReport> ranks = {mismatch(0, 1), mismatch(1, 0), mismatch(2, 1)};
+  for (RankReport& one : ranks) one.script = one.rank == 1 ? "train.py:8 in <module>" : "train.py:9 in <module>";
+  ranks[1].error = "IoError: " + ranks[1].error;
+  EXPECT_THAT(text_of(job_of(ranks)), EndsWith("rank 1 makes another call than rank 0: broadcast against all_reduce; "
+                                               "ranks 0, 2 were at train.py:9 in <module>, rank 1 at train.py:8 in "
+                                               "<module>"));
+  ranks.resize(2);
+  EXPECT_EQ(text_of(job_of(ranks)),
+            "ranks 0, 1 made different calls in step 17: group \"world\": rank 0 makes another call than rank 1: "
+            "broadcast against all_reduce; rank 0 was at train.py:9 in <module>, rank 1 at train.py:8 in <module>");
+}
+
 TEST(Why, TheRankThatMetTheFirstValueThatIsNotFiniteIsNamed) {
   std::vector<RankReport> ranks;
   for (int rank = 0; rank < 4; ++rank) {
@@ -493,6 +506,12 @@ TEST(Why, TheReportsOfALossAreReadWithTheProcessThatWasLost) {
   EXPECT_THAT(verdict.text,
               AllOf(StartsWith("rank 2 (node1, pid 4702) was killed by SIGKILL in step 17; ranks 0, 1 waited"),
                     EndsWith("; the job went on")));
+  // It failed before its ranks had met for the next generation.
+  next = ending(2, "", 1);
+  next.time_ms += 60'000;
+  next.generation = 1;
+  EXPECT_THAT(text_of(job_of(ranks, {launcher(2, {lost, next})})),
+              EndsWith("; the job went on, and failed then: rank 2 (node1, pid 4702): exit code 1"));
 }
 
 TEST(Why, NothingOfAReportIsPrintedRaw) {

@@ -67,6 +67,7 @@ void TlsSession::receive(std::string_view arrived, std::string& said) {
 
 void TlsSession::fail(int result) {
   const int kind = SSL_get_error(ssl_.get(), result);
+  const bool was_handshake = state_ == State::kHandshake;
   state_ = State::kFailed;
   const int64_t verified = SSL_get_verify_result(ssl_.get());
   const auto code = ERR_peek_error();
@@ -83,6 +84,7 @@ void TlsSession::fail(int result) {
   } else if (!context_->has_certificates()) {
     error_ = context_->use() == TlsUse::kRanks ? "it does not know the job's secret"
                                                : "it does not know the job's secret, or is no scheduler";
+    is_secret_unknown_ = was_handshake;
   } else {
     error_ = kind == SSL_ERROR_SYSCALL ? "its connection has ended" : "";
   }
@@ -112,6 +114,7 @@ std::string TlsSession::why_not_believed() const {
 void TlsSession::finish_handshake() {
   error_ = why_not_believed();
   state_ = error_.empty() ? State::kOpen : State::kFailed;
+  is_secret_unknown_ = !error_.empty() && !context_->has_certificates();
   if (state_ == State::kOpen && context_->has_certificates()) {
     identity_ = *identity_of(SSL_get0_peer_certificate(ssl_.get()));
   }

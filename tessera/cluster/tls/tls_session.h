@@ -40,6 +40,8 @@ class TlsSession {
   TlsSide context_side() const { return context_->side(); }
   // What has failed, in words that follow "it" or "its"; empty before.
   const std::string& error() const { return error_; }
+  // Whether what has failed is that the two sides have not shown each other one secret.
+  bool is_secret_unknown() const { return is_secret_unknown_; }
   // Who the other side is, once kOpen.
   const PeerIdentity& identity() const { return identity_; }
   // 32 bytes that both ends of this connection have and nobody else does, once kOpen: what is proven of them is proven
@@ -63,6 +65,7 @@ class TlsSession {
   BIO* out_ = nullptr;  // the session's
   State state_ = State::kHandshake;
   std::string error_;
+  bool is_secret_unknown_ = false;
   PeerIdentity identity_;
   size_t handshake_bytes_ = 0;
 };

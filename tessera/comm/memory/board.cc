@@ -396,9 +396,12 @@ std::string Board::wait_of(int peer, Communicator::Driver elsewhere) {
   // Two driven groups may have threads of their own; what a main group waits for stands in one order with all others.
   const auto driver = driver_.load();
   const bool is_ordered = driver != Communicator::Driver::kUnknown && driver != elsewhere;
-  if (!is_ordered || area(peer).waits_for.load(std::memory_order_acquire) != group_.rank) return {};
+  const int waits_for = area(peer).waits_for.load(std::memory_order_acquire);
+  if (!is_ordered || waits_for < 0) return {};
   if (area(peer).last_sequence.load() <= area(group_.rank).last_sequence.load()) return {};
   const CallHeader& header = header_of(peer, area(peer).ready.value.load());
+  // Whoever it names, a call that needs all ranks needs this one.
+  if (waits_for != group_.rank && header.kind == CallKind::kBroadcast) return {};
   return fmt::format("{} of group \"{}\"", header.label(), group_.name);
 }
 

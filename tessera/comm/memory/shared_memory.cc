@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
@@ -25,6 +26,8 @@ namespace {
 
 // So often a rank that waits for a group's memory looks whether it is to say so.
 constexpr int64_t kLookMs = 100;
+// After so long it looks whether the one that makes the memory waits for it elsewhere, as calls do (board.cc).
+constexpr int64_t kCrossedWaitMs = 500;
 
 class Descriptor {
  public:
@@ -287,8 +290,11 @@ class SharedMemoryTransport final : public Transport {
     }
     void* place = memory.get();
     auto board = std::make_unique<Board>(group, place, std::move(memory), segments_, job_, options);
-    // The creator's descriptor closes when this function returns: all must have opened it by then.
+    // The creator's descriptor closes when this function returns: all must have opened it by then. Meanwhile the group
+    // is one between whose calls and those of a main group there is an order.
+    board->set_driver(Communicator::Driver::kDriven);
     meet(group, *board);
+    board->set_driver(Communicator::Driver::kUnknown);
     store_.forget(key);
     return make_board_communicator(group, std::move(board));
   }
@@ -316,12 +322,33 @@ class SharedMemoryTransport final : public Transport {
     WatchedWait watch(header, group, 0, options_.wait.timeout_ms, job_);
     const auto start = std::chrono::steady_clock::now();
     while (true) {
-      if (auto found = store_.find(key, std::min(kLookMs, options_.wait.timeout_ms))) return *std::move(found);
+      if (auto found = find(header, group, key)) return *std::move(found);
       if (job_.has_left(group.ranks.front())) throw_left(header, group, 0);
       const auto waited = std::chrono::steady_clock::now() - start;
       const int64_t waited_ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
       if (waited_ms >= options_.wait.timeout_ms) throw_late(header, group, 0, waited_ms, "");
+      if (waited_ms >= kCrossedWaitMs) look_for_crossed_wait(header, group);
       watch.look(waited_ms);
+    }
+  }
+
+  // What the store says for a short time; another rank's failure ends the call.
+  std::optional<std::string> find(const CallHeader& header, const GroupInfo& group, const std::string& key) {
+    try {
+      return store_.find(key, std::min(kLookMs, options_.wait.timeout_ms));
+    } catch (const PeerFailure&) {
+      if (job_.failed()) throw_peer_failure(header, group, job_);
+      throw;
+    }
+  }
+
+  // A rank makes a group between two of its calls: where the creator waits for this rank in one of them, in whatever
+  // group, it does not come here.
+  void look_for_crossed_wait(const CallHeader& header, const GroupInfo& group) {
+    const int own = group.ranks[static_cast<size_t>(group.rank)];
+    for (const auto driver : {Communicator::Driver::kMain, Communicator::Driver::kDriven}) {
+      const auto found = job_.find_wait(own, group.ranks.front(), driver);
+      if (!found.empty()) throw_crossed(header, group, 0, found);
     }
   }
 

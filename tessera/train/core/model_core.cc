@@ -116,4 +116,8 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   values = std::make_unique<ModelValues>(context, cells, options, *mode);
 }
 
+void ModelCore::meet(const char* what) const {
+  if (context.size() > 1 && mode->is_shared() && !is_compared_with_job(context)) context.world().barrier(what);
+}
+
 }  // namespace tessera::train

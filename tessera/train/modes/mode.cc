@@ -16,6 +16,10 @@ double Mode::mean_loss(const TensorView& loss) const {
   return sum / static_cast<double>(values.size());
 }
 
+void Mode::stop_training() {
+  if (context_.size() > 1 && is_shared()) context_.world().barrier("end of a training that a callback has stopped");
+}
+
 std::string Mode::rows_of_ranks(const data::Dataset& dataset) {
   if (dataset.num_shards() <= 1) return "";
   return fmt::format("its data set gives each rank rows of its own (num_shards is {})", dataset.num_shards());

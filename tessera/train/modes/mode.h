@@ -129,6 +129,12 @@ class Mode {
   // steps_together() is off.
   virtual void refresh_copies(session::Session&) {}
 
+  // All ranks begin a training.
+  virtual void begin_training() {}
+  // A callback of this rank has stopped the training before its last step, which all ranks must do after the same step:
+  // others that go on hear of it where they wait for this one.
+  virtual void stop_training();
+
   // This rank is about to leave its job, and its model computes no more: threads that wait for other ranks end. All
   // ranks call it, or the job has failed.
   virtual void leave() {}

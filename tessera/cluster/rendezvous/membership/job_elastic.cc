@@ -55,6 +55,20 @@ bool JobScheduler::has_spare() const {
   return std::ranges::count_if(nodes_, waits) > num_vacant;
 }
 
+// The state says nothing of nodes without a rank.
+bool JobScheduler::awaits_spares() const {
+  const bool is_over_time = now_ms() - started_ms_ >= options_.reconnect_ms;
+  return options_.spares > 0 && is_started_again_ && !is_over_time && !is_over() && !has_spare();
+}
+
+void JobScheduler::take_held_losses() {
+  if (held_losses_.empty() || awaits_spares()) return;
+  for (const auto& [id, message] : std::exchange(held_losses_, {})) {
+    const auto peer = peers_.find(id);
+    if (peer != peers_.end() && !is_over()) take(peer->second, message);
+  }
+}
+
 bool JobScheduler::is_newcomer(const Node& node) const { return phase_ == JobPhase::kRunning && !node.rank; }
 
 size_t JobScheduler::num_newcomers() const {

@@ -525,6 +525,53 @@ TEST(Spares, ComeOneByOne) {
   EXPECT_EQ(other.scheduler.generation(), 1U);
 }
 
+TEST(Spares, OfAnotherProgramThanTheRanksAreRefusedAndTheJobGoesOn) {
+  const auto come = [](Job& job, const std::string& id, uint64_t program) {
+    const PeerId peer = job.connect();
+    job.say(
+        peer,
+        Register{.role = PeerRole::kLauncher, .incarnation = 1, .host = "left", .node_ids = {id}, .program = program},
+        0);
+    return peer;
+  };
+  Job job(kWithSpares);
+  for (const char* id : {"a", "b", "c"}) come(job, id, 7);
+  come(job, "d", 8);  // ranks may have arguments of their own
+  const auto peers = four(job);
+  ASSERT_EQ(job.scheduler.generation(), 1U);
+  EXPECT_THAT(job.refusal_of(come(job, "x", 9)), HasSubstr("must be started as the job's ranks were"));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(job.refusal_of(come(job, "x", 8)), "");
+  EXPECT_EQ(job.refusal_of(come(job, "y", 7)), "");
+  // Where some ranks were started by hand, nobody knows.
+  Job by_hand(kWithSpares);
+  for (const char* id : {"a", "b", "c"}) come(by_hand, id, 7);
+  four(by_hand);
+  EXPECT_EQ(by_hand.refusal_of(come(by_hand, "x", 9)), "");
+}
+
+// Its state says nothing of them.
+TEST(Spares, ComeBackToASchedulerThatIsStartedAgainBeforeItJudgesALoss) {
+  Job before(kWithSpares);
+  before.launch({"b"});
+  four(before);
+  before.begin("x", 1);
+  for (const bool comes : {true, false}) {
+    Job job(kWithSpares, before.scheduler.state());
+    const PeerId launcher = job.launch({"b"});
+    job.say(launcher, killed("b", 2));
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+    if (comes) job.begin("x", 1);
+    job.pass(100);
+    EXPECT_EQ(job.last_of<NodeDropped>(launcher) != nullptr, comes) << "the spare takes its place";
+    EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+    if (comes) continue;
+    job.pass(5000);
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+    EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: killed by SIGKILL"));
+  }
+}
+
 TEST(Spares, AJobThatHasLostMoreThanTheyAreFails) {
   Job job(kWithSpares);
   const PeerId launcher = job.launch({"b"});

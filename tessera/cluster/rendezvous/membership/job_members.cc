@@ -125,7 +125,20 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
         "--join ... -n 1`",
         num_new, num_free);
   }
+  if (num_new > 0 && is_other_program(message)) {
+    return "a spare takes the place of a rank, and must be started as the job's ranks were: its program or its "
+           "arguments are none of theirs. What differs from host to host, as a path, may be an environment variable";
+  }
   return "";
+}
+
+// Of a spare: whether none of the job's ranks was started so, as far as that is known of all of them.
+bool JobScheduler::is_other_program(const Register& message) const {
+  if (options_.spares == 0 || state_.generation == 0 || message.program == 0) return false;
+  return std::ranges::all_of(nodes_, [&](const auto& entry) {
+    const Node& node = entry.second;
+    return !node.rank || (node.program != 0 && node.program != message.program);
+  });
 }
 
 // Makes room where nodes that were lost still have their places.
@@ -194,6 +207,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
   node.host = message.host;
   node.address = peer.identity.address;
   node.incarnation = message.incarnation;
+  if (message.role == PeerRole::kLauncher) node.program = message.program;
   node.clock_id = message.clock_id;
   // A launcher is ready for nodes that it will start; a process that has started is for itself.
   if (message.role == PeerRole::kWorker ? !is_of_ended_generation(peer) : !node.is_started) {

@@ -20,6 +20,7 @@ struct JobScheduler::Node {
   uint64_t clock_id = 0;
   uint64_t started_ns = 0;  // of its process; 0: none has registered
   uint64_t token = 0;
+  uint64_t program = 0;  // as its launcher has said; 0: it has not
   std::optional<uint32_t> rank;
   PeerId worker = 0;    // its own process's connection; 0: none
   PeerId launcher = 0;  // that of what starts it

@@ -48,6 +48,7 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
                             .heard_ms = started_ms_,
                             .deadline_ms = started_ms_ + options_.node_timeout_ms};
   }
+  is_started_again_ = saved.is_running;
   if (saved.is_running) phase_ = JobPhase::kRunning;
   if (state_.num_ranks == 0 && state_.generation > 0) state_.num_ranks = state_.num_first_ranks = num_workers;
   const bool all_left = std::ranges::all_of(saved.nodes, [](const SavedNode& node) { return node.has_left; });
@@ -137,6 +138,7 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   Node& node = found->second;
   if (node.has_left) return;
   if (message.at_ns < node.started_ns) return;  // it has been started again since
+  if (message.failed && awaits_spares()) return static_cast<void>(held_losses_.emplace_back(peer.id, message));
   const bool is_waiting = phase_ == JobPhase::kWaiting;
   const bool is_own_word = !message.failed && node.worker == peer.id && state_.generation > 0;
   if (!is_own_word && (message.failed || is_waiting)) {
@@ -149,6 +151,12 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     node.ended_ns = std::max(node.ended_ns, message.at_ns);
     // What a job that runs has taken in and what cannot even join is no loss of the job's.
     const bool for_good = message.for_good || node.is_taken_in;
+    // Nobody starts it again, and the others cannot do without it.
+    const bool has_any_finished =
+        std::ranges::any_of(nodes_, [](const auto& other) { return other.second.has_finished; });
+    if (message.for_good && !options_.is_elastic() && !is_over() && !has_any_finished) {
+      return end_job(/*failed=*/true, message.node_id, reason);
+    }
     // Ranks that fail together, as in a save on a full disk, fail by one event: after the loss that has ended their
     // generation, what a process of it says of itself is that event, or comes of it.
     const bool is_same_event = by == LostBy::kOwnWord && is_of_ended_generation(peer) && !has_ended_by_itself_;
@@ -209,6 +217,7 @@ void JobScheduler::tick() {
     waiting_since_ms_ += pause;
     return;
   }
+  take_held_losses();
   std::vector<std::string> silent;
   for (const auto& [id, node] : nodes_) {
     if (!node.has_left && !node.is_lost && now >= node.deadline_ms) silent.push_back(id);

@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/clock.h"
@@ -118,6 +119,7 @@ class JobScheduler {
   void take(Peer& peer, const OfScheduler& message);
 
   std::string why_not(const Peer& peer, const Register& message, const std::vector<std::string>& node_ids) const;
+  bool is_other_program(const Register& message) const;
   bool may_speak_for(const Peer& peer, const Node& node) const;
   // A node of a generation that has ended, whose process still works in it.
   bool is_behind(const Node& node) const;
@@ -134,6 +136,10 @@ class JobScheduler {
   // Of the nodes that are there, those that have a rank in the next generation.
   std::set<std::string> next_members() const;
   bool has_spare() const;
+  // Whether a scheduler that has just been started again gives the spares that it may have had time to come back.
+  bool awaits_spares() const;
+  // Losses that were said meanwhile.
+  void take_held_losses();
   bool is_complete() const;
   // A node that waits until the generation ends.
   bool is_newcomer(const Node& node) const;
@@ -195,6 +201,8 @@ class JobScheduler {
   StoredValues values_;  // a node's
   // Whether the generation has ended, or ends, without a loss that is counted: its ranks began anew by themselves.
   bool has_ended_by_itself_ = false;
+  std::vector<std::pair<PeerId, Leave>> held_losses_;
+  bool is_started_again_ = false;
   std::vector<ToPeer> messages_;
   size_t untold_bytes_ = 0;
   std::vector<std::string> news_;

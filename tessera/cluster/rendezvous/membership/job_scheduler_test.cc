@@ -476,6 +476,20 @@ TEST(JobScheduler, AProcessThatHangsEachTimeEndsTheJob) {
   EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: its process has not joined"));
 }
 
+TEST(JobScheduler, ALossForGoodEndsAJobThatNeedsAllItsRanksWhateverRestartsAreLeft) {
+  for (const bool has_said_so_itself : {false, true}) {
+    Job job({.num_workers = 2, .max_restarts = 9});
+    const PeerId launcher = job.launch({"a", "b"});
+    job.begin("a", 1);
+    const PeerId b = job.begin("b", 1);
+    if (has_said_so_itself) job.say(b, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "no such file"});
+    job.say(launcher, Leave{.node_id = "b", .at_ns = 3, .failed = true, .reason = "exit code 2", .for_good = true});
+    EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+    EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: exit code 2"));
+    EXPECT_EQ(job.last_of<JobEnded>(launcher)->rank, 1);
+  }
+}
+
 TEST(JobScheduler, AStartThatIsAtWorkTakesAsLongAsItLikes) {
   Job job({.num_workers = 2, .max_restarts = 9, .node_timeout_ms = 1000});
   const PeerId launcher = job.launch({"a", "b"});

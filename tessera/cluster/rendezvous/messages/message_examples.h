@@ -18,7 +18,8 @@ inline std::vector<Message> message_examples() {
                .num_workers = 4,
                .host = "left",
                .node_ids = {"left-1/0", "left-1/1"},
-               .num_servers = 1},
+               .num_servers = 1,
+               .program = 23},
       Heartbeat{
           12, "matmul \"fc\"", 2, "all_reduce \"fc\" #3 of group \"world\"", 1, 41, "barrier of group \"world\"", {0}},
       SetValue{"segment/1/1", "/proc/17/fd/5"},

@@ -25,6 +25,7 @@ void visit_fields(Fields& fields, Register& message) {
   fields.list(message.node_ids, kMaxNodesOfLauncher,
               [](Fields& of_node, std::string& id) { of_node.node_id(id, kMaxNodeId); });
   fields.number(message.num_servers);
+  fields.number(message.program);
 }
 
 template <typename Fields>

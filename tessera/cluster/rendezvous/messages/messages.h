@@ -33,6 +33,8 @@ struct Register {
   std::vector<std::string> node_ids;
   // So many of them, the first ones, keep parameters: servers have the job's first ranks.
   uint32_t num_servers = 0;
+  // Of a launcher: a number for its ranks' program and arguments, equal for equal ones; 0: it does not say.
+  uint64_t program = 0;
 };
 
 // Shows that a peer lives, how far it is, and for whom it waits. A rank of -1 and a text of "" say nothing.
@@ -78,7 +80,8 @@ struct Leave {
   uint64_t at_ns = 0;  // when, by the clock of Register::started_ns: of what has started since it says nothing
   bool failed = false;
   std::string reason;
-  // It does not come back, as where its machine is taken away: an elastic job goes on without it at once.
+  // It does not come back, as where its machine is taken away or it fails each time: an elastic job goes on without it
+  // at once, another one ends.
   bool for_good = false;
 };
 

@@ -30,6 +30,7 @@ class ServerExchange {
     kPull,   // a worker asks for values, and waits for the reply
     kPush,   // a worker gives its gradients
     kApply,  // the first server says whose push is applied next
+    kStop,   // a worker's callback has stopped its training
     kEnd,    // nothing more comes
   };
   // Travels between processes: plain bytes.
@@ -39,8 +40,9 @@ class ServerExchange {
     int64_t graph = 0;  // the number of the training graph that the body belongs to
     int64_t rows = 0;   // of the worker's part of the batch
     double loss = 0;
-    int64_t worker = 0;  // kApply: whose push
-    int64_t bytes = 0;   // of the body
+    int64_t worker = 0;    // kApply: whose push
+    int64_t training = 0;  // kStop: which of the model's trainings, from 1
+    int64_t bytes = 0;     // of the body
   };
   struct Message {
     Head head;

@@ -56,6 +56,16 @@ class StaleServers final : public Servers {
   void leave() override {
     if (training_) training_->exchange.close();
   }
+  void begin_training() override {
+    ++num_trainings_;
+    if (training_) training_->training = num_trainings_;
+  }
+  // The servers would wait for what this worker never sends. They hear of it in their next step, if they make one.
+  void stop_training() override {
+    if (!training_ || stage() == 0) return;
+    const ServerExchange::Head stop{.kind = ServerExchange::Kind::kStop, .training = num_trainings_};
+    for (const int server : ranks_.ranks_of(0)) training_->exchange.send(server, stop, {});
+  }
   int64_t updates_per_step() const override { return ranks_.count(1); }
   void refresh_copies(session::Session& session) override {
     if (!training_ || !std::exchange(training_->are_copies_old, false)) return;
@@ -86,6 +96,7 @@ class StaleServers final : public Servers {
                                                  const InputSpecs& inputs) const override {
     if (!training_) {
       training_ = std::make_unique<StaleTraining>(context_, session, ranks_, options_.server_staleness);
+      training_->training = num_trainings_;
       if (context_.rank() == 0) {
         const auto& staleness = options_.server_staleness;
         log_info("{} {}", who_works(),
@@ -154,6 +165,7 @@ class StaleServers final : public Servers {
   }
 
   mutable std::unique_ptr<StaleTraining> training_;  // once a step is compiled
+  int64_t num_trainings_ = 0;                        // that were begun; of all ranks alike
 };
 
 }  // namespace

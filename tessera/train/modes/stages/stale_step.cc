@@ -305,12 +305,16 @@ void StaleStep::serve() {
   const int64_t step = ++training_.step;
   apply_and_answer();  // what came when no step was done
   while (training_.order.num_applied_by_all() < step) {
-    if (const auto missing = training_.order.find_missing(step)) {
+    if (const auto missing = training_.order.find_missing(step, training_.training)) {
       const int rank = training_.ranks.first(1) + *missing;
+      const bool has_ended = training_.order.has_ended(*missing);
       throw comm::PeerFailure(
           rank,
-          fmt::format("worker {} (rank {}) has ended its training after {} steps, parameter servers wait for step {}",
-                      *missing, rank, training_.order.applied()[static_cast<size_t>(*missing)], step));
+          fmt::format("worker {} (rank {}) has ended its training after {} steps, parameter servers wait for step {}{}",
+                      *missing, rank, training_.order.applied()[static_cast<size_t>(*missing)], step,
+                      has_ended ? ""
+                                : ": a callback that stops a training, by request_stop(), must do so on all ranks "
+                                  "after the same step"));
     }
     handle(training_.exchange.take([this] { return waits_for(); }));
   }
@@ -339,6 +343,7 @@ void StaleStep::handle(ServerExchange::Message message) {
       order.add_push(std::move(message));
       break;
     case Kind::kApply: order.order(message.worker); break;
+    case Kind::kStop: order.stop(message.worker, message.head.training); break;
     case Kind::kEnd:
       if (message.worker >= 0) order.end(message.worker);
       break;

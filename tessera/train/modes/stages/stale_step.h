@@ -33,6 +33,7 @@ struct StaleTraining {
   ServerExchange exchange;
   UpdateOrder order;               // of a server
   int64_t step = 0;                // that are done
+  int64_t training = 0;            // which of the model's, from 1; 0: none was begun
   std::vector<StaleStep*> graphs;  // by number; null: it is gone
   bool are_copies_old = true;      // of what servers update, on workers
 };

@@ -19,12 +19,14 @@ UpdateOrder::UpdateOrder(int num_workers, const ServerStaleness& staleness)
     : staleness_(staleness),
       applied_(static_cast<size_t>(num_workers), 0),
       pushes_(static_cast<size_t>(num_workers)),
-      has_ended_(static_cast<size_t>(num_workers)) {}
+      has_ended_(static_cast<size_t>(num_workers)),
+      stopped_(static_cast<size_t>(num_workers), 0) {}
 
-std::optional<int> UpdateOrder::find_missing(int64_t step) const {
+std::optional<int> UpdateOrder::find_missing(int64_t step, int64_t training) const {
   for (size_t worker = 0; worker < applied_.size(); ++worker) {
     const int64_t pushed = applied_[worker] + static_cast<int64_t>(pushes_[worker].size());
-    if (has_ended_[worker] && pushed < step) return static_cast<int>(worker);
+    const bool is_over = has_ended_[worker] || (training > 0 && stopped_[worker] == training);
+    if (is_over && pushed < step) return static_cast<int>(worker);
   }
   return std::nullopt;
 }

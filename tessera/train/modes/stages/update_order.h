@@ -36,8 +36,12 @@ class UpdateOrder {
   void add_push(ServerExchange::Message push);
   // Nothing more comes from this worker.
   void end(int worker) { has_ended_[static_cast<size_t>(worker)] = true; }
-  // A worker that has ended before it has pushed in this step; nullopt: there is none.
-  std::optional<int> find_missing(int64_t step) const;
+  // A callback has stopped this worker's training, the model's `training`th.
+  void stop(int worker, int64_t training) { stopped_[static_cast<size_t>(worker)] = training; }
+  // A worker that has ended, or whose `training`th training has been stopped, before it has pushed in this step, which
+  // is of that training; nullopt: there is none.
+  std::optional<int> find_missing(int64_t step, int64_t training) const;
+  bool has_ended(int worker) const { return has_ended_[static_cast<size_t>(worker)]; }
   // This worker's next push comes behind all that were ordered before.
   void order(int worker) { order_.push_back(worker); }
   // The next push to apply; nullopt where none is ordered and there. It counts as applied from now on.
@@ -53,6 +57,7 @@ class UpdateOrder {
   std::vector<int64_t> applied_;
   std::vector<std::deque<ServerExchange::Message>> pushes_;  // by worker, that came and are not applied
   std::vector<bool> has_ended_;                              // by worker
+  std::vector<int64_t> stopped_;  // by worker, the latest of its trainings that was stopped; 0: none was
   std::deque<int> order_;
   std::deque<ServerExchange::Message> pulls_;
   struct Losses {
