@@ -12,7 +12,7 @@ namespace {
 
 // An option as a shell sees it: "--transport" and "-t", whether a value follows, and which values there are. A
 // positional argument has no name.
-struct Option {
+struct OptionWords {
   std::vector<std::string> names;
   std::string description;
   bool has_value = false;
@@ -20,10 +20,10 @@ struct Option {
 };
 
 // A command with all its words, "tessera cluster status".
-struct Command {
+struct CommandWords {
   std::string path;
   std::string description;
-  std::vector<Option> options;
+  std::vector<OptionWords> options;
   std::vector<const CLI::App*> subcommands;
   bool starts_program = false;  // what follows the first word that is no option belongs to a program
 };
@@ -36,8 +36,8 @@ std::vector<std::string> values_of(const std::string& type) {
   return CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',');
 }
 
-Option option_of(const CLI::Option& option) {
-  Option found;
+OptionWords option_of(const CLI::Option& option) {
+  OptionWords found;
   for (const auto& name : option.get_lnames()) found.names.push_back("--" + name);
   for (const auto& name : option.get_snames()) found.names.push_back("-" + name);
   found.description = option.get_description();
@@ -46,8 +46,8 @@ Option option_of(const CLI::Option& option) {
   return found;
 }
 
-void add_commands(const CLI::App& app, const std::string& path, std::vector<Command>& commands) {
-  Command command{path, app.get_description(), {}, {}, app.get_prefix_command()};
+void add_commands(const CLI::App& app, const std::string& path, std::vector<CommandWords>& commands) {
+  CommandWords command{path, app.get_description(), {}, {}, app.get_prefix_command()};
   for (const CLI::Option* option : app.get_options()) {
     command.options.push_back(option_of(*option));
   }
@@ -61,19 +61,19 @@ std::string branch(const std::vector<std::string>& patterns, const std::string& 
   return patterns.empty() ? "" : fmt::format("      \"{}\") {} ;;\n", fmt::join(patterns, "\" | \""), action);
 }
 
-std::string bash_text(const std::vector<Command>& commands) {
+std::string bash_text(const std::vector<CommandWords>& commands) {
   std::vector<std::string> paths;
   std::vector<std::string> with_value;
   std::string programs;
   std::string values;
   std::string words;
-  for (const Command& command : commands) {
+  for (const CommandWords& command : commands) {
     std::vector<std::string> known;
     for (const CLI::App* part : command.subcommands) {
       paths.push_back(command.path + " " + part->get_name());
       known.push_back(part->get_name());
     }
-    for (const Option& option : command.options) {
+    for (const OptionWords& option : command.options) {
       if (option.names.empty()) known.insert(known.end(), option.values.begin(), option.values.end());
       std::vector<std::string> patterns;
       for (const auto& name : option.names) {
@@ -126,9 +126,9 @@ std::string quoted(const std::string& text) {
   return "'" + out + "'";
 }
 
-std::string fish_text(const std::vector<Command>& commands) {
+std::string fish_text(const std::vector<CommandWords>& commands) {
   std::string text = "# What fish completes behind `tessera`, as `tessera completion fish` prints it.\n";
-  for (const Command& command : commands) {
+  for (const CommandWords& command : commands) {
     std::string condition;
     const auto seen = CLI::detail::split(command.path, ' ');
     for (size_t i = 1; i < seen.size(); ++i) {
@@ -139,7 +139,7 @@ std::string fish_text(const std::vector<Command>& commands) {
       text += fmt::format("complete -c tessera -n '{}' -f -a {} -d {}\n", condition, part->get_name(),
                           quoted(part->get_description()));
     }
-    for (const Option& option : command.options) {
+    for (const OptionWords& option : command.options) {
       if (option.names.empty() && option.values.empty()) continue;
       text += fmt::format("complete -c tessera -n '{}'", condition);
       for (const auto& name : option.names) {
@@ -159,7 +159,7 @@ std::string fish_text(const std::vector<Command>& commands) {
 }  // namespace
 
 std::string completion_text(const CLI::App& app, const std::string& shell) {
-  std::vector<Command> commands;
+  std::vector<CommandWords> commands;
   add_commands(app, "tessera", commands);
   if (shell == "fish") return fish_text(commands);
   // zsh reads what bash reads.
