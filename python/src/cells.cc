@@ -429,7 +429,9 @@ rows replicas share, too. Raises InvalidArgument where it, a cell above or one b
       "_run_construct",
       [](nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
         nb::object result;
-        nb::cast<PythonCell&>(self).lend_settings([&] { result = self.attr("construct")(*args, **kwargs); });
+        // Of any cell: one in Python may stand on a C++ class.
+        (nb::cast<nn::Cell&>(self).*
+         &PythonCell::lend_settings)([&] { result = self.attr("construct")(*args, **kwargs); });
         return result;
       },
       "construct() as it stands, operator by operator; what it calls runs in this cell's mode where it was told none.");
