@@ -129,7 +129,8 @@ void CsvLog::add_columns(const std::vector<std::string>& names) {
   if (added.empty()) return;
   auto lines = whole_lines(*files_, path_);
   for (auto& line : lines) line = csv_line(csv_fields(line)) + added;
-  lines.at(0) = csv_line(columns_);
+  if (lines.empty()) lines.emplace_back();  // somebody has emptied the file
+  lines[0] = csv_line(columns_);
   file_.emplace(*files_, path_, lines);
 }
 
