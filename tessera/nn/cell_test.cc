@@ -151,7 +151,7 @@ TEST(Cell, ThatIsPartOfNoOtherHasTheSettingsOfItsCaller) {
   Sequential block;  // as one in a list: its parts have its settings
   block.append<Dropout>(0.5);
   Caller middle(block);
-  Caller net(middle);
+  Caller net(static_cast<Cell&>(middle));
   for (const bool training : {true, false, true}) {
     net.apply_settings({.training = training, .seed = 7});
     const auto graph = trace(net, {DType::kF32, {3, 4}});

@@ -143,7 +143,7 @@ TEST(Solve, TheLastLineIsTheChoices) {
   const auto file = scratch("problem");
   std::ofstream(file) << small_problem(7);
   const auto text = run_tool("solve --quiet " + file.string());
-  EXPECT_TRUE(text.starts_with("small: 2 nodes, 1 edges: optimal after ")) << text;
+  EXPECT_TRUE(text.starts_with("small: 2 nodes, 1 edge: optimal after ")) << text;
   EXPECT_TRUE(text.ends_with("cost 3, bound 3, gap 0.000 %\npeak usage 7 at 1 of 7\n[1, 0]\n")) << text;
   const auto json = run_tool("solve --quiet --json " + file.string());
   const auto result = nlohmann::json::parse(json);  // one object, and nothing else
@@ -160,7 +160,7 @@ TEST(Solve, WithoutASolutionItFails) {
     run_tool("solve --quiet " + file.string());
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("small: 2 nodes, 1 edges: infeasible")) << error.what();
+    EXPECT_TRUE(std::string(error.what()).starts_with("small: 2 nodes, 1 edge: infeasible")) << error.what();
   }
 }
 
