@@ -40,7 +40,7 @@ ROOMS = {
     "cluster/rendezvous": ("messages", "membership"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
-    "nn": (".", "layers", "optimizers", "gradients", "transformer", "models"),
+    "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "translation"),
