@@ -31,6 +31,7 @@ struct Model::Parts {
   Loader loader{core, identity};
   KeptTraining kept{core, identity, progress};
   Training training{{core, steps, whole_batches, progress, snapshot, saver, kept}};
+  EvaluationResult latest_evaluation;
   bool is_trained = false;  // now, by train()
 };
 
@@ -89,8 +90,13 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
 
 std::map<std::string, double> Model::eval(const data::Dataset& dataset, const TrainOptions& options) {
   refresh_copies(parts_->core, parts_->snapshot);
-  return evaluate(parts_->core, parts_->steps, parts_->whole_batches, dataset, options);
+  auto metrics = evaluate(parts_->core, parts_->steps, parts_->whole_batches, dataset, options);
+  auto& latest = parts_->latest_evaluation;
+  latest = {.number = latest.number + 1, .step = parts_->progress.step, .metrics = metrics};
+  return metrics;
 }
+
+const EvaluationResult& Model::latest_evaluation() const { return parts_->latest_evaluation; }
 
 Tensor Model::predict(const std::vector<Tensor>& inputs) {
   std::vector<Type> types;
@@ -155,6 +161,11 @@ session::Session& Model::session() {
 
 const session::Session& Model::session() const { return parts_->core.session(); }
 const std::vector<std::string>& Model::names() const { return session().names(); }
+std::vector<std::string> Model::parameter_names() const {
+  std::vector<std::string> names;
+  for (const nn::Parameter* parameter : parts_->core.cells.parameters()) names.push_back(parameter->full_name());
+  return names;
+}
 Tensor Model::value(const std::string& name) { return parts_->core.session().value(name); }
 std::set<std::string> Model::take_assigned() { return parts_->core.values->take_assigned(); }
 void Model::set_value(const std::string& name, const Tensor& value) {

@@ -30,6 +30,13 @@ namespace tessera::train {
 
 class Snapshot;
 
+// What an evaluation has given.
+struct EvaluationResult {
+  int64_t number = 0;  // of the model's evaluations, from 1; 0 before the first
+  int64_t step = 0;    // those trained before it
+  std::map<std::string, double> metrics = {};
+};
+
 class Model {
  public:
   // Loss and optimizer may be null for a model that only predicts. All outlive the model.
@@ -49,6 +56,8 @@ class Model {
              const TrainOptions& options = {});
   // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for.
   std::map<std::string, double> eval(const data::Dataset& dataset, const TrainOptions& options = {});
+  // The latest one's result: callbacks write it down.
+  const EvaluationResult& latest_evaluation() const;
   // The network's result for these inputs, whole on every rank; each rank computes by itself, but in hybrid parallel,
   // where all predict together.
   Tensor predict(const std::vector<Tensor>& inputs);
@@ -73,6 +82,8 @@ class Model {
 
   // Values by name: parameters, then states. value() is collective where values are split.
   const std::vector<std::string>& names() const;
+  // Returns the names of the parameters alone: those of the network come first, then those of the loss.
+  std::vector<std::string> parameter_names() const;
   Tensor value(const std::string& name);
   // The names of the values that predictions and evaluations have assigned since this was asked last.
   std::set<std::string> take_assigned();
