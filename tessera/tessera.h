@@ -79,4 +79,5 @@
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
+#include "tessera/train/monitors/monitors.h"
 #include "tessera/train/translation/translate.h"
