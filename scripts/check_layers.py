@@ -40,10 +40,10 @@ ROOMS = {
     "cluster/rendezvous": ("messages", "membership"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
-    "nn": (".", "layers", "optimizers", "gradients", "transformer", "models"),
+    "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree"),
-    "train": ("options", "modes", "core", "saving", "kept", ".", "translation", "logs"),
+    "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs"),
     "tools": ("arguments", "plan"),
 }
 TESTING = "testing"

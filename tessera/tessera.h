@@ -72,6 +72,8 @@
 #include "tessera/nn/optimizers/rmsprop.h"
 #include "tessera/nn/optimizers/rprop.h"
 #include "tessera/nn/optimizers/sgd.h"
+#include "tessera/nn/tuning/parameter_patterns.h"
+#include "tessera/nn/tuning/rate_schedule.h"
 
 // Training: the model, what happens around its steps, what is measured, translating with it.
 #include "tessera/train/callbacks.h"
@@ -81,4 +83,5 @@
 #include "tessera/train/logs/tensor_board.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
+#include "tessera/train/monitors/monitors.h"
 #include "tessera/train/translation/translate.h"

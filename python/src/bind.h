@@ -48,6 +48,7 @@ void bind_layers(nb::module_& m);
 void bind_recurrent(nb::module_& m);
 void bind_transformer(nb::module_& m);
 void bind_optimizers(nb::module_& m);
+void bind_tuning(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_random(nb::module_& m);
 void bind_data(nb::module_& m);

@@ -36,6 +36,74 @@ void PythonCallback::call(const char* name, train::RunContext& run) {
   model.take();  // it may have trained another model of the network, or changed a cell
 }
 
+// What EarlyStopping, BestCheckpoint and ReduceLROnPlateau have in common.
+constexpr const char* kMonitorDoc = R"(
+
+monitor: a metric of the model, or "train_loss", the mean of the losses that the epoch's steps reported. valid: the data set
+whose metrics count, evaluated after each epoch; None: what a callback before this one has evaluated, as EpochSummary does.
+mode: "min", "max", or "auto" for Tessera's metrics. min_delta: by which a value must be better than the best to count.)";
+
+train::MonitorOptions monitor_options(const std::string& monitor, const std::optional<data::Dataset>& valid,
+                                      const std::string& mode, double min_delta, int num_workers) {
+  return {.monitor = monitor, .valid = valid, .num_workers = num_workers, .mode = mode, .min_delta = min_delta};
+}
+
+void bind_monitors(nb::module_& m) {
+  const std::string doc = kMonitorDoc;
+  static const std::string stopping = R"(Ends the training when a number has not been better for `patience` epochs.
+
+restore_best: in the end the parameters are those of the best epoch, stopped or not.)" +
+                                      doc;
+  nb::class_<train::EarlyStopping, train::Callback>(m, "EarlyStopping", stopping.c_str())
+      .def(
+          "__init__",
+          [](train::EarlyStopping* self, const std::string& monitor, const std::optional<data::Dataset>& valid,
+             int64_t patience, double min_delta, const std::string& mode, bool restore_best, int num_workers) {
+            new (self) train::EarlyStopping(monitor_options(monitor, valid, mode, min_delta, num_workers), patience,
+                                            restore_best);
+          },
+          "monitor"_a = "loss", "valid"_a = nb::none(), "patience"_a = 1, "min_delta"_a = 0.0, "mode"_a = "auto",
+          "restore_best"_a = false, "num_workers"_a = 1)
+      .def_prop_ro("stopped_epoch", &train::EarlyStopping::stopped_epoch,
+                   "After which epoch it ended the training; 0: it did not.")
+      .def_prop_ro("best_epoch", &train::EarlyStopping::best_epoch, "0 before the first one.")
+      .def_prop_ro("best", &train::EarlyStopping::best, "The best value.");
+  const auto best =
+      R"(Saves a checkpoint as `path` after each epoch that is the best so far, in place of the one before.
+
+A training that goes on from a checkpoint does not replace a better one that it has saved earlier.)" +
+      doc;
+  nb::class_<train::BestCheckpoint, train::Callback>(m, "BestCheckpoint", best.c_str())
+      .def(
+          "__init__",
+          [](train::BestCheckpoint* self, const Path& path, const std::string& monitor,
+             const std::optional<data::Dataset>& valid, double min_delta, const std::string& mode, int num_workers) {
+            new (self) train::BestCheckpoint(path.bytes, monitor_options(monitor, valid, mode, min_delta, num_workers));
+          },
+          "path"_a = "best", "monitor"_a = "loss", "valid"_a = nb::none(), "min_delta"_a = 0.0, "mode"_a = "auto",
+          "num_workers"_a = 1)
+      .def_prop_ro("path", [](const train::BestCheckpoint& self) { return Path{self.path()}; })
+      .def_prop_ro("best", &train::BestCheckpoint::best, "The value of what is saved; infinite before the first one.");
+  static const std::string plateau =
+      R"(Multiplies learning rates by `factor` when a number has not been better for `patience` epochs.
+
+Those of groups, too, and none below min_rate; cooldown: epochs after a change that are not counted. It wants rates that are
+numbers: a table or a cell is refused.)" +
+      doc;
+  nb::class_<train::ReduceLROnPlateau, train::Callback>(m, "ReduceLROnPlateau", plateau.c_str())
+      .def(
+          "__init__",
+          [](train::ReduceLROnPlateau* self, const std::string& monitor, const std::optional<data::Dataset>& valid,
+             double factor, int64_t patience, double min_delta, int64_t cooldown, double min_rate,
+             const std::string& mode, int num_workers) {
+            new (self) train::ReduceLROnPlateau(
+                monitor_options(monitor, valid, mode, min_delta, num_workers),
+                {.factor = factor, .patience = patience, .cooldown = cooldown, .min_rate = min_rate}, print_in_python);
+          },
+          "monitor"_a = "loss", "valid"_a = nb::none(), "factor"_a = 0.1, "patience"_a = 10, "min_delta"_a = 0.0,
+          "cooldown"_a = 0, "min_rate"_a = 0.0, "mode"_a = "auto", "num_workers"_a = 1);
+}
+
 }  // namespace
 
 void print_in_python(const std::string& line) {
@@ -133,6 +201,7 @@ checkpoint.save does.)")
           "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict(),
           "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM")
       .def_prop_ro("latest", [](const train::ModelCheckpoint& self) { return Path{self.latest()}; });
+  bind_monitors(m);
 }
 
 std::vector<std::shared_ptr<train::Callback>> to_callbacks(nb::handle sequence) {

@@ -388,6 +388,25 @@ A network that goes over the stages more than once has cells of several segments
 computes, and so on. Within a segment the stages follow each other, up from 0 or down to it. Has a meaning in
 pipeline_parallel only. Raises InvalidArgument for a negative one.)");
   cell.def(
+      "freeze",
+      [](nn::Cell& self, const std::string& pattern) {
+        nn::freeze(self, pattern);
+        note_change();
+      },
+      "pattern"_a = "*",
+      R"(Training leaves the parameters as they are whose names, from this cell on, the pattern matches.
+
+`*` stands for any text, `?` for one character; a cell's name for all below it: net.freeze("backbone"). A pattern that matches
+none raises InvalidArgument naming what is near. Moving statistics of norms still follow the batches: use_batch_statistics
+says whether.)");
+  cell.def(
+      "unfreeze",
+      [](nn::Cell& self, const std::string& pattern) {
+        nn::unfreeze(self, pattern);
+        note_change();
+      },
+      "pattern"_a = "*", "Has the parameters trained again that the pattern matches, but for moving statistics.");
+  cell.def(
       "recompute",
       [](nb::object self, bool collectives, bool parameters) {
         nb::cast<nn::Cell&>(self).recompute(

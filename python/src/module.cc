@@ -123,6 +123,7 @@ NB_MODULE(_tessera, m) {
   bind_layers(nn);
   bind_recurrent(nn);
   bind_transformer(nn);
+  bind_tuning(nn);
   bind_optimizers(nn);
   bind_gradients(nn);
   bind_random(nn);

@@ -16,7 +16,7 @@ namespace {
 // Of an optimizer's Python object.
 constexpr const char* kStatePrefix = "state_prefix";
 
-// A number, one per step, or a cell that makes it of the step.
+// A number, one per step, a schedule, or a cell that makes it of the step.
 // By full name: of which tables rows that were not looked up stay; None where the optimizer decides.
 using IsLazy = std::optional<std::function<bool(const std::string&)>>;
 
@@ -25,17 +25,19 @@ nn::LearningRate to_rate(nb::handle object) {
     const auto cell = nb::cast<std::shared_ptr<nn::Cell>>(object);
     return nn::LearningRate::Schedule([cell](ir::Value step) { return (*cell)(step); });
   }
+  if (nb::isinstance<nn::RateSchedule>(object)) return nb::cast<const nn::RateSchedule&>(object);
   if (is_number(object)) return nb::cast<double>(nb::float_(object));
   // A text would be a list of its letters.
   if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object)) {
-    throw InvalidArgument("learning_rate is a number, a list of one per step, or a cell; got the text {}",
+    throw InvalidArgument("learning_rate is a number, a list of one per step, a schedule, or a cell; got the text {}",
                           nb::cast<std::string>(nb::repr(object)));
   }
   std::vector<double> table;
   for (const nb::handle item : nb::iter(object)) {
     if (nb::isinstance<nn::Parameter>(item)) {
       throw nb::type_error(
-          "learning_rate is a number, a list of one per step, or a cell; got parameters. The model gives an optimizer "
+          "learning_rate is a number, a list of one per step, a schedule, or a cell; got parameters. The model gives "
+          "an optimizer "
           "its network's "
           "parameters; those that learn otherwise, or alone, stand in groups=[{\"params\": ..., \"lr\": ...}]");
     }

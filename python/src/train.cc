@@ -1,10 +1,15 @@
 // Model and metrics.
+#include <fmt/ranges.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "python/src/bind.h"
@@ -38,6 +43,58 @@ std::string model_signature() {
       cell, name(nb::type<nn::Optimizer>()), option_signature(), name(nb::type<nn::Parameter>()));
 }
 
+std::vector<std::string> to_patterns(nb::handle given) {
+  if (given.is_none()) return {};
+  if (nb::isinstance<nb::str>(given)) return {nb::cast<std::string>(given)};
+  return nb::cast<std::vector<std::string>>(given);
+}
+
+using Rename = std::function<std::string(const std::string&)>;
+
+// By the longest key that is the name or that of a cell above it; "" is above all.
+Rename rename_by(std::map<std::string, std::optional<std::string>> names) {
+  return [names = std::move(names)](const std::string& name) -> std::string {
+    std::string above = name;
+    while (true) {
+      if (const auto found = names.find(above); found != names.end()) {
+        if (!found->second) return "";
+        std::string rest = name.substr(std::min(name.size(), above.empty() ? 0 : above.size() + 1));
+        if (rest.empty() || found->second->empty()) return *found->second + rest;
+        return *found->second + "." + rest;
+      }
+      if (above.empty()) return name;
+      const auto dot = above.rfind('.');
+      above.resize(dot == std::string::npos ? 0 : dot);
+    }
+  };
+}
+
+Rename to_rename(nb::handle given) {
+  if (given.is_none()) return {};
+  if (nb::isinstance<nb::dict>(given)) {
+    return rename_by(nb::cast<std::map<std::string, std::optional<std::string>>>(given));
+  }
+  // Copies of it are made without the GIL.
+  return [function = std::make_shared<nb::object>(nb::borrow(given))](const std::string& name) {
+    const nb::gil_scoped_acquire gil;
+    const nb::object renamed = (*function)(name);
+    return renamed.is_none() ? std::string() : nb::cast<std::string>(renamed);
+  };
+}
+
+void bind_loaded(nb::module_& m) {
+  nb::class_<train::LoadedParameters>(m, "LoadedParameters", "What Model.load_parameters() has done; lists of names.")
+      .def_ro("loaded", &train::LoadedParameters::loaded, "Of the network.")
+      .def_ro("missing", &train::LoadedParameters::missing,
+              "Of the network: they were to be loaded, and the checkpoint lacks them.")
+      .def_ro("left_out", &train::LoadedParameters::left_out,
+              "Of the checkpoint, as they are called there: its tensors that were not loaded.")
+      .def("__repr__", [](const train::LoadedParameters& self) {
+        return fmt::format("LoadedParameters({} loaded, missing: [{}], left out: [{}])", self.loaded.size(),
+                           fmt::join(self.missing, ", "), fmt::join(self.left_out, ", "));
+      });
+}
+
 void bind_search(nb::module_& m) {
   nb::class_<train::Decoded>(m, "Decoded", "What a search has found for a sequence.")
       .def_ro("tokens", &train::Decoded::tokens, "without begin and end")
@@ -63,12 +120,13 @@ void bind_train(nb::module_& m) {
   m.def("_leave_with_all_models", &leave_with_all_models, "As the process leaves its job, or has made it fail.");
   m.def("_begin_child", &begin_child, "In a child that fork() has just made: exit() will end it at once.");
   bind_search(m);
+  bind_loaded(m);
   bind_callbacks(m);
   static const std::string doc = R"(Trains a network on one device or on many.
 
 Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
-makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_1_accuracy,
-top_5_accuracy, loss, mae, mse. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and
+makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_K_accuracy
+(K a number), precision, recall, f1, auc, loss, mae, mse. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and
 value of this rank's slice; set_data takes a slice or the whole. states: those that optimizer.state_parameters() gives; they
 start as they are, and follow what is trained. See help(Model.train). Further options:
 
@@ -267,16 +325,33 @@ job_name, optimizer or network, unless accept_other_jobs; then nothing has chang
 own, so that a training can be made longer.)");
   model.def(
       "load_parameters",
-      [](PythonModel& self, const Path& path, const std::optional<nb::bytes>& key, const std::string& mode) {
+      [](PythonModel& self, const Path& path, const std::optional<nb::bytes>& key, const std::string& mode, bool strict,
+         nb::handle only, nb::handle rename) {
         const Turn turn = self.turn();
+        train::LoadedParameters loaded;
         {
-          const auto decryption = to_encryption(key, mode);
+          const train::LoadParametersOptions options{.decryption = to_encryption(key, mode),
+                                                     .strict = strict,
+                                                     .only = to_patterns(only),
+                                                     .rename = to_rename(rename)};
           const WithoutGil computing;
-          self.model().load_parameters(path.bytes, decryption);
+          loaded = self.model().load_parameters(path.bytes, options);
         }
         self.changed();
+        return loaded;
       },
-      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", "The network's parameters only, of any training.");
+      "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM", nb::kw_only(), "strict"_a = true,
+      "only"_a = nb::none(), "rename"_a = nb::none(),
+      nb::sig(
+          "def load_parameters(self, path: str | bytes | os.PathLike, dec_key: bytes | None = None, dec_mode: str = "
+          "'AES-GCM', *, strict: bool = True, only: str | collections.abc.Sequence[str] | None = None, rename: "
+          "collections.abc.Mapping[str, str | None] | collections.abc.Callable[[str], str | None] | None = None) -> "
+          "LoadedParameters"),
+      R"(The network's parameters only, of any training. Returns what was loaded and what not, as LoadedParameters.
+
+strict=False: parameters that the checkpoint lacks keep their values. only: a pattern, or several, of the parameters that are
+loaded (see Cell.freeze). rename: what the network calls the checkpoint's values, a function of the name, or a dict of names
+or of the cells above them, {"model.body": "backbone", "model": ""}, of which the longest holds; None leaves a value out.)");
   model.def_prop_ro(
       "was_skipped", [](PythonModel& self) { return self.as_it_is().was_skipped(); },
       "Whether the latest step was skipped because a gradient or the loss was not finite.");

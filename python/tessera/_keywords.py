@@ -184,6 +184,19 @@ TESSERA_WORDS = {"tensor": "Tensor", "manual_seed": "set_seed", "optim": "nn, wh
                  "utils": "data", "Module": "nn.Cell"}
 NN_WORDS = {"Linear": "Dense", "Module": "Cell", "ModuleList": "CellList", "Identity": "Sequential()",
              "BCEWithLogitsLoss": "a Cell of your own", "SequentialCell": "Sequential"}
+# Schedules of PyTorch, Keras and transformers.
+SCHEDULE_WORDS = {"ConstantLR": "constant", "LinearLR": "linear", "StepLR": "exponential(rate, gamma, num_steps, is_stair=True)",
+                  "MultiStepLR": "multi_step", "ExponentialLR": "exponential", "CosineAnnealingLR": "cosine",
+                  "CosineAnnealingWarmRestarts": "cosine_restarts", "PolynomialLR": "polynomial", "OneCycleLR": "one_cycle",
+                  "SequentialLR": "sequence", "LambdaLR": "RateSchedule", "step": "exponential(rate, gamma, num_steps, is_stair=True)",
+                  "PiecewiseConstantDecay": "multi_step", "ExponentialDecay": "exponential", "PolynomialDecay": "polynomial",
+                  "CosineDecay": "cosine", "CosineDecayRestarts": "cosine_restarts", "InverseTimeDecay": "RateSchedule",
+                  "get_constant_schedule": "constant", "get_constant_schedule_with_warmup": "warmup(num_steps, constant(rate))",
+                  "get_linear_schedule_with_warmup": "warmup(num_steps, linear(rate, 0, ...))",
+                  "get_cosine_schedule_with_warmup": "warmup(num_steps, cosine(rate, ...))",
+                  "get_polynomial_decay_schedule_with_warmup": "warmup(num_steps, polynomial(rate, ...))",
+                  "get_inverse_sqrt_schedule": "warmup(num_steps, inverse_square_root(rate, num_steps))"}
+NN_WORDS |= {name: f"schedules.{word}" for name, word in SCHEDULE_WORDS.items() if name[0].isupper() or name.startswith("get_")}
 OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "mm": "matmul",
               "bmm": "matmul", "clamp": "maximum and minimum", "detach": "stop_gradient", "unsqueeze": "expand_dims", "silu": "x * sigmoid(x)"}
 _OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", ),

@@ -2,7 +2,7 @@
 import sys
 
 from tessera._tessera.nn import *
-from tessera._tessera.nn import _is_ready, initializers  # noqa: F401
+from tessera._tessera.nn import _divide_parameters, _is_ready, initializers, schedules  # noqa: F401
 from tessera import _keywords
 
 
@@ -58,6 +58,17 @@ class CellList(Cell):
         return (self[i] for i in range(len(self)))
 
 
+def group_parameters(network, settings):
+    """The groups that an optimizer takes, of patterns of names (see Cell.freeze) and their settings "lr" and "weight_decay":
+
+        nn.AdamW(1e-3, groups=nn.group_parameters(network, {"*.bias": {"weight_decay": 0}, "backbone": {"lr": 1e-4}}))
+
+    The first pattern that matches a parameter decides; one that none matches has the optimizer's settings. A pattern that is left without
+    trainable parameters raises InvalidArgument."""
+    divided = _divide_parameters(network, list(settings))
+    return [{"params": parameters, **of} for parameters, of in zip(divided, settings.values())]
+
+
 class Sequential(CellList):
     """x -> the last child of ... of the first child of x."""
 
@@ -71,3 +82,4 @@ class Sequential(CellList):
 
 
 __getattr__ = _keywords.missing_from(sys.modules[__name__], _keywords.NN_WORDS)
+schedules.__getattr__ = _keywords.missing_from(schedules, _keywords.SCHEDULE_WORDS)

@@ -1,6 +1,8 @@
 #include "tessera/train/metrics.h"
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
 #include <cmath>
 
 #include "tessera/base/error.h"
@@ -119,7 +121,9 @@ struct ClassCounts {
 class OfClasses : public Metric {
  public:
   using Score = double (*)(const ClassCounts&);
-  OfClasses(std::string name, int64_t num_classes, Score score) : Metric(std::move(name)), score_(score) {
+  // Of as many classes as the first logits have columns.
+  OfClasses(std::string name, Score score) : Metric(std::move(name)), score_(score) {}
+  OfClasses(std::string name, int64_t num_classes, Score score) : OfClasses(std::move(name), score) {
     if (num_classes < 1) throw InvalidArgument("{}: num_classes must be at least 1, got {}", this->name(), num_classes);
     classes_.resize(static_cast<size_t>(num_classes));
   }
@@ -127,6 +131,7 @@ class OfClasses : public Metric {
   void update(const Tensor& output, const Tensor& label, double, int64_t) override {
     const auto given = largest_of(output, name());
     const auto had = classes_of(label);
+    if (classes_.empty()) classes_.resize(static_cast<size_t>(output.shape()[1]));
     if (output.shape()[1] != static_cast<int64_t>(classes_.size()) || given.size() != had.size()) {
       throw InvalidArgument("{}: has {} classes, got logits {} and labels {}", name(), classes_.size(), output.type(),
                             label.type());
@@ -149,7 +154,7 @@ class OfClasses : public Metric {
   double value(std::span<const double> totals) const override {
     double sum = 0;
     for (size_t i = 0; i < totals.size(); i += 3) sum += score_({totals[i], totals[i + 1], totals[i + 2]});
-    return sum / static_cast<double>(classes_.size());
+    return classes_.empty() ? 0 : sum / static_cast<double>(classes_.size());
   }
 
  private:
@@ -157,7 +162,77 @@ class OfClasses : public Metric {
   std::vector<ClassCounts> classes_;
 };
 
+// Places of bfloat16 numbers in their order, from -infinity to infinity. Both zeros have one place.
+constexpr size_t kNumPlaces = size_t{2} << 15;
+size_t place_of(double score) {
+  const auto wide = std::bit_cast<uint32_t>(static_cast<float>(score) + 0.0F);
+  // Rounded to the nearest, of two the even one.
+  const uint32_t bits = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
+  const bool is_negative = (bits & 0x8000) != 0;
+  const size_t magnitude = bits & 0x7fff;
+  return is_negative ? kNumPlaces / 2 - magnitude : kNumPlaces / 2 + magnitude;
+}
+
+class AreaUnderCurve : public Metric {
+ public:
+  AreaUnderCurve() : Metric("auc") { clear(); }
+  // By place how many rows of class 0 have that score, then how many of class 1.
+  void clear() override { counts_.assign(2 * kNumPlaces, 0); }
+  void update(const Tensor& output, const Tensor& label, double, int64_t) override {
+    const bool is_column = output.ndim() == 1 || (output.ndim() == 2 && output.shape()[1] == 1);
+    const bool is_pair = output.ndim() == 2 && output.shape()[1] == 2;
+    if (!is_column && !is_pair) {
+      throw InvalidArgument("auc: output must be [n], [n,1] or [n,2], the scores of two classes, got {}",
+                            output.type());
+    }
+    const auto values = output.to_doubles();
+    const auto rows = static_cast<size_t>(output.shape()[0]);
+    const bool is_distribution = label.ndim() == 2 && label.shape()[1] == 2;
+    const auto labels = is_distribution ? std::vector<double>() : label.to_doubles();
+    const auto classes = is_distribution ? classes_of(label) : std::vector<int64_t>();
+    const size_t num_labels = is_distribution ? classes.size() : labels.size();
+    if (num_labels != rows) {
+      throw InvalidArgument("auc: needs a label for each row, got output {} and labels {}", output.type(),
+                            label.type());
+    }
+    for (size_t row = 0; row < rows; ++row) {
+      const double given = is_distribution ? static_cast<double>(classes[row]) : labels[row];
+      if (given != 0 && given != 1) throw InvalidArgument("auc: label of row {} must be 0 or 1, got {}", row, given);
+      const bool is_positive = given == 1;
+      const double score = is_column ? values[row] : values[2 * row + 1] - values[2 * row];
+      const size_t wrong = is_positive ? 0 : kNumPlaces - 1;
+      counts_[(is_positive ? kNumPlaces : 0) + (std::isnan(score) ? wrong : place_of(score))] += 1;
+    }
+  }
+  std::vector<double> counts() const override { return counts_; }
+  double value(std::span<const double> totals) const override {
+    double negatives = 0;  // with a lower score
+    double positives = 0;
+    double won = 0;
+    for (size_t place = 0; place < kNumPlaces; ++place) {
+      const double tied = totals[place];
+      const double here = totals[kNumPlaces + place];
+      won += here * (negatives + tied / 2);
+      negatives += tied;
+      positives += here;
+    }
+    if (negatives + positives == 0) return 0;
+    if (negatives == 0 || positives == 0) {
+      throw InvalidArgument("auc: needs rows of both classes, all {:.0f} have label {}", negatives + positives,
+                            negatives == 0 ? 1 : 0);
+    }
+    return won / negatives / positives;
+  }
+
+ private:
+  std::vector<double> counts_;
+};
+
 double quotient(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+double score_precision(const ClassCounts& of) { return quotient(of.hits, of.given); }
+double score_recall(const ClassCounts& of) { return quotient(of.hits, of.had); }
+double score_f1(const ClassCounts& of) { return quotient(2 * of.hits, of.given + of.had); }
 
 class MeanLoss : public Metric {
  public:
@@ -180,26 +255,45 @@ std::shared_ptr<Metric> mean_loss() { return std::make_shared<MeanLoss>(); }
 std::shared_ptr<Metric> mean_absolute_error() { return std::make_shared<MeanError>("mae", /*squared=*/false); }
 std::shared_ptr<Metric> mean_squared_error() { return std::make_shared<MeanError>("mse", /*squared=*/true); }
 std::shared_ptr<Metric> precision(int64_t num_classes) {
-  return std::make_shared<OfClasses>("precision", num_classes,
-                                     [](const ClassCounts& of) { return quotient(of.hits, of.given); });
+  return std::make_shared<OfClasses>("precision", num_classes, score_precision);
 }
 std::shared_ptr<Metric> recall(int64_t num_classes) {
-  return std::make_shared<OfClasses>("recall", num_classes,
-                                     [](const ClassCounts& of) { return quotient(of.hits, of.had); });
+  return std::make_shared<OfClasses>("recall", num_classes, score_recall);
 }
-std::shared_ptr<Metric> f1(int64_t num_classes) {
-  return std::make_shared<OfClasses>("f1", num_classes,
-                                     [](const ClassCounts& of) { return quotient(2 * of.hits, of.given + of.had); });
+std::shared_ptr<Metric> f1(int64_t num_classes) { return std::make_shared<OfClasses>("f1", num_classes, score_f1); }
+std::shared_ptr<Metric> precision() { return std::make_shared<OfClasses>("precision", score_precision); }
+std::shared_ptr<Metric> recall() { return std::make_shared<OfClasses>("recall", score_recall); }
+std::shared_ptr<Metric> f1() { return std::make_shared<OfClasses>("f1", score_f1); }
+std::shared_ptr<Metric> auc() { return std::make_shared<AreaUnderCurve>(); }
+
+namespace {
+
+// K of "top_K_accuracy"; 0 for another name.
+int64_t k_of(std::string_view name) {
+  constexpr std::string_view kBegin = "top_";
+  constexpr std::string_view kEnd = "_accuracy";
+  if (name.size() <= kBegin.size() + kEnd.size() || !name.starts_with(kBegin) || !name.ends_with(kEnd)) return 0;
+  const auto digits = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  int64_t k = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), k);
+  return error == std::errc() && end == digits.data() + digits.size() ? k : 0;
 }
+
+}  // namespace
 
 std::shared_ptr<Metric> make_metric(const std::string& name) {
   if (name == "accuracy" || name == "acc") return accuracy();
-  if (name == "top_1_accuracy") return top_k_accuracy(1);
-  if (name == "top_5_accuracy") return top_k_accuracy(5);
+  if (const int64_t k = k_of(name); k > 0) return top_k_accuracy(k);
+  if (name == "precision") return precision();
+  if (name == "recall") return recall();
+  if (name == "f1") return f1();
+  if (name == "auc") return auc();
   if (name == "loss") return mean_loss();
   if (name == "mae") return mean_absolute_error();
   if (name == "mse") return mean_squared_error();
-  throw InvalidArgument("unknown metric \"{}\"; known: accuracy, top_1_accuracy, top_5_accuracy, loss, mae, mse", name);
+  throw InvalidArgument(
+      "unknown metric \"{}\"; known: accuracy, top_K_accuracy (K a number), precision, recall, f1, auc, loss, mae, mse",
+      name);
 }
 
 }  // namespace tessera::train

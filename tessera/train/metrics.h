@@ -54,8 +54,18 @@ std::shared_ptr<Metric> mean_squared_error();
 std::shared_ptr<Metric> precision(int64_t num_classes);
 std::shared_ptr<Metric> recall(int64_t num_classes);
 std::shared_ptr<Metric> f1(int64_t num_classes);
-// Returns the metric of the name "accuracy" (or "acc"), "top_1_accuracy", "top_5_accuracy", "loss", "mae", "mse".
-// Throws InvalidArgument listing them.
+// The same of as many classes as the first logits have columns.
+std::shared_ptr<Metric> precision();
+std::shared_ptr<Metric> recall();
+std::shared_ptr<Metric> f1();
+// The area under the ROC curve: how likely a row of class 1 has a higher score than one of class 0, equal scores
+// counted half. Scores are compared as bfloat16, so that what ranks add up are counts, and the area is that of all rows
+// on any number of ranks. Output floating [n] or [n,1], the score; or [n,2], logits, whose difference is. Labels 0 and
+// 1, [n] or [n,1], or distributions [n,2]. A score that is NaN is ranked wrong. update() throws InvalidArgument for
+// other shapes and labels, value() where rows of one class only were counted; it is 0 for nothing counted.
+std::shared_ptr<Metric> auc();
+// Returns the metric of the name "accuracy" (or "acc"), "top_K_accuracy" (K a number), "precision", "recall", "f1",
+// "auc", "loss", "mae", "mse". Throws InvalidArgument listing them.
 std::shared_ptr<Metric> make_metric(const std::string& name);
 
 }  // namespace tessera::train

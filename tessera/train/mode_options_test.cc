@@ -17,6 +17,7 @@
 #include "tessera/nn/layers/normalization.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
+#include "tessera/nn/tuning/rate_schedule.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
@@ -332,12 +333,12 @@ TEST_F(ModeOptions, StagesCutTheNetworkOrAWordSaysThatTheyDoNot) {
 }
 
 // A table of three rates, for a training of so many steps and one of two more.
-std::string log_of_training(int64_t steps) {
+std::string log_of_training(int64_t steps, const nn::LearningRate& rate = std::vector<double>{0.3, 0.2, 0.1}) {
   testing::internal::CaptureStderr();
   run_ranks(2, [&](cluster::Context& context) {
     nn::Dense network(1, 1);
     nn::MSELoss loss;
-    nn::Momentum optimizer({.learning_rate = std::vector<double>{0.3, 0.2, 0.1}, .momentum = 0});
+    nn::Momentum optimizer({.learning_rate = rate, .momentum = 0});
     Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel});
     const auto rows = data::generator({{"x", {DType::kF32, {1}}}, {"y", {DType::kF32, {1}}}}, 2,
                                       [](int64_t row, std::span<const TensorView> columns) {
@@ -362,6 +363,11 @@ TEST(LearningRates, ATableThatEndsBeforeTheTrainingIsSaidOnce) {
     EXPECT_THAT(log, HasSubstr(word));
     EXPECT_EQ(log.find(word), log.rfind(word)) << log;
   }
+}
+
+TEST(LearningRates, ATableThatEndsInALevelRateIsMeantToHold) {
+  EXPECT_THAT(log_of_training(4, nn::schedules::linear(0.3, 0.1, 2)), Not(HasSubstr("learning_rate")));
+  EXPECT_THAT(log_of_training(4, std::vector<double>{0.3, 0.1, 0.1}), Not(HasSubstr("learning_rate")));
 }
 
 }  // namespace

@@ -149,9 +149,9 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
   return info;
 }
 
-void Model::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
+LoadedParameters Model::load_parameters(const std::string& path, const LoadParametersOptions& options) {
   parts_->saver.finish();
-  parts_->loader.load_parameters(path, decryption);
+  return parts_->loader.load_parameters(path, options);
 }
 
 session::Session& Model::session() {

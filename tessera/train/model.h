@@ -119,8 +119,10 @@ class Model {
   // Every rank calls it. An encrypted checkpoint needs its key, and twice its size in memory.
   checkpoint::CheckpointInfo load_checkpoint(const std::string& path, const LoadCheckpointOptions& options = {});
   // The network's parameters only, of any training: to evaluate, or to start a new training from them. Other entries
-  // are left out. Every rank calls it, in hybrid parallel with a file of its own.
-  void load_parameters(const std::string& path, const checkpoint::Encryption& decryption = {});
+  // are left out. Returns what was loaded and what not. Throws InvalidArgument as load_checkpoint() does, for a pattern
+  // that matches no parameter, where two values are renamed alike, and where nothing would be loaded. Every rank calls
+  // it, in hybrid parallel with a file of its own.
+  LoadedParameters load_parameters(const std::string& path, const LoadParametersOptions& options = {});
   // What the latest load_checkpoint() or load_parameters() read.
   const checkpoint::GlobalCheckpoint::Report& load_report() const;
 

@@ -59,12 +59,24 @@ void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
       data.rows_per_batch);
 }
 
+namespace {
+
+// Whether a table of rates ends in one that holds, as those of schedules do that have an end (nn/tuning).
+bool ends_level(const nn::Parameter& table) {
+  const int64_t size = table.type.shape[0];
+  if (!table.data || size < 2) return false;
+  const auto rates = table.data->to_doubles();
+  return rates[static_cast<size_t>(size) - 1] == rates[static_cast<size_t>(size) - 2];
+}
+
+}  // namespace
+
 void Training::say_short_rates(int64_t last_step) {
   if (rates_said_ || core_.context.rank() != 0) return;
   const int64_t updates_per_step = core_.mode->updates_per_step();
   const int64_t last_update = last_step * updates_per_step;
   for (const nn::Parameter& state : core_.values->states()) {
-    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update) continue;
+    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update || ends_level(state)) continue;
     rates_said_ = true;
     const std::string_view noun = updates_per_step == 1 ? "step" : "update";
     log_warning("train: {} has the rates of {} {}s, the training goes on to {} {}: the last rate holds from {} {} on",

@@ -50,7 +50,7 @@ struct Inference : testing::Test {
       Mlp network(ranks);
       train::Model model(context, network, nullptr, nullptr,
                          {.parallel_mode = train::ParallelMode::kSemiAuto, .seed = saves ? 5U : 6U});
-      if (!saves) model.load_parameters(path, encryption);
+      if (!saves) model.load_parameters(path, {.decryption = encryption});
       const auto output = model.predict({inputs()});
       if (saves) model.save_checkpoint(path, {.integrated = false, .encryption = encryption});
       if (context.rank() == 0) result = output;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tessera/checkpoint/format/ckpt_file.h"
@@ -44,6 +45,25 @@ struct LoadCheckpointOptions {
   // Go on with the checkpoint of another training: of another name (ModelOptions::job_name), of an optimizer of another
   // kind, or of a network that computes something else with parameters of equal names and shapes.
   bool accept_other_jobs = false;
+};
+
+// How Model::load_parameters loads. The same on all ranks.
+struct LoadParametersOptions {
+  checkpoint::Encryption decryption = {};
+  // False: parameters that the checkpoint lacks keep their values. What is in both must fit all the same.
+  bool strict = true;
+  // Patterns of the parameters that are loaded (nn/tuning/parameter_patterns.h); none: all. The others keep their
+  // values.
+  std::vector<std::string> only = {};
+  // What the network calls a value of that name in the checkpoint; "": it has none of that name. Empty: the same.
+  std::function<std::string(const std::string& name)> rename = {};
+};
+
+// What Model::load_parameters has done.
+struct LoadedParameters {
+  std::vector<std::string> loaded;    // of the network
+  std::vector<std::string> missing;   // of the network: they were to be loaded, and the checkpoint lacks them
+  std::vector<std::string> left_out;  // of the checkpoint, as they are called there: its tensors that were not loaded
 };
 
 }  // namespace tessera::train

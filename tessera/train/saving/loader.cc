@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -12,6 +13,7 @@
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/nn/gradients/loss_scale.h"
+#include "tessera/nn/tuning/parameter_patterns.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/checkpoint_values.h"
 
@@ -125,6 +127,7 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
   if (!disagreement.empty()) throw InvalidArgument(disagreement);
   candidates->warn();
   take_elsewhere(opened->checkpoint, destinations);
+  loaded_ = std::move(destinations.report);
   return std::move(*opened);
 }
 
@@ -134,6 +137,37 @@ Loader::Opened Loader::open_checkpoint(const std::string& path, const Loading& l
   auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, loading.job_name);
   return {std::move(plain), std::move(opened)};
 }
+
+void Loader::rename_entries(const Loading& loading, const std::string& path,
+                            std::vector<checkpoint::StoredEntry>& entries, Destinations& destinations) {
+  if (!loading.rename) return;
+  std::erase_if(entries, [&](auto& entry) {
+    if (entry.appended || entry.is_text) return false;
+    const std::string name = loading.rename(entry.name);
+    if (name.empty()) return true;
+    const auto [known, is_new] = destinations.renamed.emplace(name, entry.name);
+    if (!is_new) {
+      throw InvalidArgument("{}: \"{}\" and \"{}\" are both renamed \"{}\"; nothing was loaded", path, known->second,
+                            entry.name, name);
+    }
+    entry.name = name;
+    return false;
+  });
+}
+
+namespace {
+
+// Of a checkpoint's tensors those that are called by none of these names there.
+std::vector<std::string> tensors_without(const checkpoint::GlobalCheckpoint& loaded,
+                                         const std::set<std::string>& names) {
+  std::vector<std::string> others;
+  for (const auto& entry : loaded.entries()) {
+    if (!entry.appended && !entry.is_text && !names.contains(entry.name)) others.push_back(entry.name);
+  }
+  return others;
+}
+
+}  // namespace
 
 // Throws InvalidArgument where a value does not fit, or the checkpoint is of another training.
 Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading) {
@@ -146,9 +180,13 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     return loading.is_resumed &&
            keeps_own_rate(entry.name, &entry, session.holds(entry.name) ? &session.global_type(entry.name) : nullptr);
   });
+  rename_entries(loading, loaded.path(), entries, result);
   const auto statistics = statistics_of(core_.cells.parameters());
+  std::set<std::string> stored_names;
   for (const auto& name : loading.names) {
-    const auto* entry = loaded.find(name);
+    // Where names are changed, only what has got one has a place.
+    const bool is_stored = !loading.rename || result.renamed.contains(name);
+    const auto* entry = is_stored ? loaded.find(result.stored_name(name)) : nullptr;
     if (may_be_missing(name) && entry == nullptr) continue;
     checkpoint::HeldValue held{.name = name, .type = session.global_type(name)};
     if (loading.is_resumed && keeps_own_rate(name, entry, &held.type)) continue;
@@ -160,6 +198,9 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
       held.copies.assign(layouts.begin() + 1, layouts.end());
     }
     destinations.push_back({name, TensorView(nullptr, held.type)});
+    (entry != nullptr ? result.report.loaded : result.report.missing).push_back(name);
+    if (entry == nullptr && loading.allows_missing) continue;
+    if (entry != nullptr) stored_names.insert(entry->name);
     result.names.push_back(name);
     const auto box = checkpoint::held_box(held, core_.context.rank());
     if (!box) continue;
@@ -168,10 +209,17 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     if (regrouped || is_sum || !to || to->shape != box->shape) {
       to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
     }
-    result.wanted.push_back({name, *box, *to, is_first_holder(held, core_.context.rank())});
+    result.wanted.push_back({result.stored_name(name), *box, *to, is_first_holder(held, core_.context.rank())});
   }
-  const checkpoint::MatchOptions options{.allow_unexpected = !loading.is_resumed};
-  checkpoint::require_fit(loaded.path(), checkpoint::compare(entries, destinations, options), options);
+  const checkpoint::MatchOptions options{.allow_missing = loading.allows_missing,
+                                         .allow_unexpected = !loading.is_resumed};
+  const auto match = checkpoint::compare(entries, destinations, options);
+  checkpoint::require_fit(loaded.path(), match, options);
+  if (loading.allows_missing && result.report.loaded.empty()) {
+    throw InvalidArgument("{}: has none of the {} parameters that were to be loaded; nothing was loaded{}",
+                          loaded.path(), result.report.missing.size(), match.describe());
+  }
+  result.report.left_out = tensors_without(loaded, stored_names);
   if (loading.is_resumed && !loading.accepts_other_trainings && loaded.info()) {
     identity_.require_same(loaded.path(), *loaded.info());
   }
@@ -184,7 +232,7 @@ void Loader::take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const De
   const auto statistics = statistics_of(core_.cells.parameters());
   for (const auto& [name, piece] : destinations.elsewhere) {
     const Type& type = session.global_type(name);
-    if (statistics.contains(name) && is_regrouped(*loaded.find(name), type)) {
+    if (statistics.contains(name) && is_regrouped(*loaded.find(destinations.stored_name(name)), type)) {
       session.set_value(name, piece.type() == type ? piece : regroup(piece, type));
     } else {
       session.set_piece(name, piece.view());
@@ -243,11 +291,23 @@ checkpoint::CheckpointInfo Loader::load_training(const std::string& path, const 
   return info;
 }
 
-void Loader::load_parameters(const std::string& path, const checkpoint::Encryption& decryption) {
+LoadedParameters Loader::load_parameters(const std::string& path, const LoadParametersOptions& options) {
+  std::set<const nn::Parameter*> chosen;
+  for (const auto& pattern : options.only) {
+    const auto matching = nn::matching_parameters(core_.cells.network, pattern);
+    chosen.insert(matching.begin(), matching.end());
+  }
   std::vector<std::string> names;
-  for (const nn::Parameter* parameter : core_.cells.network.parameters()) names.push_back(parameter->full_name());
-  load(path, {.decryption = decryption, .job_name = {}, .names = std::move(names)});
+  for (const nn::Parameter* parameter : core_.cells.network.parameters()) {
+    if (options.only.empty() || chosen.contains(parameter)) names.push_back(parameter->full_name());
+  }
+  load(path, {.decryption = options.decryption,
+              .job_name = {},
+              .names = std::move(names),
+              .allows_missing = !options.strict,
+              .rename = options.rename});
   core_.values->compare_again();
+  return loaded_;
 }
 
 }  // namespace tessera::train

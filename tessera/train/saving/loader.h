@@ -1,6 +1,8 @@
 // Loader: takes a model's values from a checkpoint, each rank what its plan wants of it.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,7 +25,7 @@ class Loader {
   // way.
   checkpoint::CheckpointInfo load_training(const std::string& path, const LoadCheckpointOptions& options);
   // As Model::load_parameters. No save may be under way.
-  void load_parameters(const std::string& path, const checkpoint::Encryption& decryption);
+  LoadedParameters load_parameters(const std::string& path, const LoadParametersOptions& options);
   // What the latest of these two read.
   const checkpoint::GlobalCheckpoint::Report& report() const { return report_; }
 
@@ -39,12 +41,21 @@ class Loader {
     std::vector<std::string> names;
     bool is_resumed = false;  // the values of a training that goes on, all of them
     bool accepts_other_trainings = false;
+    bool allows_missing = false;                                      // what the checkpoint lacks keeps its value
+    std::function<std::string(const std::string& name)> rename = {};  // as in LoadParametersOptions
   };
   // Where the values of an opened checkpoint go.
   struct Destinations {
     std::vector<std::string> names;  // of all values that ranks read
     std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
     std::vector<std::pair<std::string, Tensor>> elsewhere;  // values that do not lie as the checkpoint has them
+    std::map<std::string, std::string> renamed;             // what the checkpoint calls them; others have one name
+    LoadedParameters report;
+
+    const std::string& stored_name(const std::string& name) const {
+      const auto found = renamed.find(name);
+      return found == renamed.end() ? name : found->second;
+    }
   };
 
   Opened load(const std::string& path, const Loading& loading);
@@ -54,12 +65,17 @@ class Loader {
   // Whether each rank has checkpoints of its own, of its own values.
   bool are_of_each_rank() const { return core_.mode->form_of_save(/*integrated=*/true) == SaveForm::kOwn; }
   Opened open_checkpoint(const std::string& path, const Loading& loading);
+  // Gives the entries the network's names, and takes those out that have none there. Notes what the checkpoint calls
+  // them.
+  static void rename_entries(const Loading& loading, const std::string& path,
+                             std::vector<checkpoint::StoredEntry>& entries, Destinations& destinations);
   Destinations destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading);
   void take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations);
 
   ModelCore& core_;
   TrainingIdentity& identity_;
   checkpoint::GlobalCheckpoint::Report report_;
+  LoadedParameters loaded_;  // of the latest load
 };
 
 }  // namespace tessera::train

@@ -551,7 +551,7 @@ TEST_F(Saves, F35_OfADirectoryTheNewestThatIsWholeIsLoaded) {
     }
     with_ranks(2, [&](Model& model) {
       EXPECT_THROW(model.load_checkpoint(damaged, {.decryption = encryption}), Error) << "by its name it is refused";
-      model.load_parameters(in(""), encryption);
+      model.load_parameters(in(""), {.decryption = encryption});
       EXPECT_EQ(model.value("weight").to_doubles(), saved);
     });
   }
@@ -931,6 +931,118 @@ TEST_F(Saves, OfAWeightThatIsNamedLikeAStatisticAreNotAveraged) {
     Model model(context, four, &loss, &optimizer);
     EXPECT_THAT([&] { model.load_parameters(in("x.ckpt")); },
                 testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("f32[4,3]")));
+  });
+}
+
+// A network whose parts may have names of their own.
+struct TwoParts : nn::Cell {
+  TwoParts(const std::string& first, const std::string& second, int64_t classes)
+      : body(child<nn::Dense>(first, 3, 5)), head(child<nn::Dense>(second, 5, classes)) {}
+  nn::Dense& body;
+  nn::Dense& head;
+  using Cell::construct;
+  ir::Value construct(ir::Value x) override { return head(body(x)); }
+};
+
+class PartialLoads : public Saves {
+ protected:
+  // On one rank and on three, whose rows are uneven: a model of that network, which has other first values than what
+  // was saved.
+  void with_model(const std::string& first, const std::string& second, int64_t classes,
+                  const std::function<void(Model&)>& check) {
+    for (const int ranks : {1, 3}) {
+      run_ranks(ranks, [&](cluster::Context& context) {
+        TwoParts network(first, second, classes);
+        nn::MSELoss loss;
+        nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+        Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel, .seed = 7});
+        check(model);
+      });
+    }
+  }
+  // Saves a training of the network body and head; returns its values.
+  std::map<std::string, std::vector<double>> save() {
+    std::map<std::string, std::vector<double>> saved;
+    run_ranks(1, [&](cluster::Context& context) {
+      TwoParts network("body", "head", 2);
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer);
+      for (const nn::Parameter* parameter : network.parameters()) {
+        const auto name = parameter->full_name();
+        model.set_value(name, Tensor::full(parameter->type, static_cast<double>(saved.size() + 1)));
+        saved[name] = model.value(name).to_doubles();
+      }
+      model.save_checkpoint(in("x.ckpt"));
+    });
+    return saved;
+  }
+};
+
+TEST_F(PartialLoads, WithoutStrictKeepWhatTheCheckpointLacks) {
+  const auto saved = save();
+  with_model("body", "classifier", 2, [&](Model& model) {
+    const auto before = model.value("classifier.weight").to_doubles();
+    EXPECT_THAT([&] { model.load_parameters(in("x.ckpt")); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("classifier.weight f32[2,5]")));
+    EXPECT_NE(model.value("body.weight").to_doubles(), saved.at("body.weight")) << "nothing has changed";
+    const auto report = model.load_parameters(in("x.ckpt"), {.strict = false});
+    EXPECT_THAT(report.loaded, testing::ElementsAre("body.weight", "body.bias"));
+    EXPECT_THAT(report.missing, testing::ElementsAre("classifier.weight", "classifier.bias"));
+    EXPECT_THAT(report.left_out, testing::IsSupersetOf({"head.weight", "head.bias", "moments.body.weight"}));
+    EXPECT_THAT(report.left_out, testing::Not(testing::Contains("body.weight")));
+    EXPECT_EQ(model.value("body.weight").to_doubles(), saved.at("body.weight"));
+    EXPECT_EQ(model.value("classifier.weight").to_doubles(), before);
+  });
+}
+
+TEST_F(PartialLoads, TakeOnlyWhatPatternsMatch) {
+  const auto saved = save();
+  with_model("body", "head", 9, [&](Model& model) {  // its head has another shape
+    EXPECT_THAT([&] { model.load_parameters(in("x.ckpt"), {.strict = false}); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("head.weight: f32[2,5] in the checkpoint")));
+    EXPECT_THAT([&] { model.load_parameters(in("x.ckpt"), {.only = {"boddy.*"}}); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("did you mean body?")));
+    const auto report = model.load_parameters(in("x.ckpt"), {.only = {"body.weight", "body.b*"}});
+    EXPECT_THAT(report.loaded, testing::ElementsAre("body.weight", "body.bias"));
+    EXPECT_THAT(report.missing, testing::ElementsAre());
+    EXPECT_EQ(model.value("body.bias").to_doubles(), saved.at("body.bias"));
+  });
+}
+
+TEST_F(PartialLoads, RenameValues) {
+  const auto saved = save();
+  const auto rename = [](const std::string& name) {
+    if (name.starts_with("head.")) return "classifier." + name.substr(5);
+    return name == "body.bias" ? std::string() : name;
+  };
+  with_model("body", "classifier", 2, [&](Model& model) {
+    EXPECT_THAT([&] { model.load_parameters(in("x.ckpt"), {.rename = rename}); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("body.bias f32[5]")));
+    const auto report = model.load_parameters(in("x.ckpt"), {.strict = false, .rename = rename});
+    EXPECT_THAT(report.loaded, testing::ElementsAre("body.weight", "classifier.weight", "classifier.bias"));
+    EXPECT_THAT(report.missing, testing::ElementsAre("body.bias"));
+    EXPECT_THAT(report.left_out, testing::Contains("body.bias"));
+    EXPECT_EQ(model.value("classifier.weight").to_doubles(), saved.at("head.weight"));
+    EXPECT_EQ(model.value("classifier.bias").to_doubles(), saved.at("head.bias"));
+  });
+}
+
+TEST_F(PartialLoads, ThatWouldLoadNothingOrOneValueTwiceAreRefused) {
+  save();
+  with_model("body", "head", 2, [&](Model& model) {
+    const auto before = model.value("head.weight").to_doubles();
+    EXPECT_THAT(
+        [&] {
+          model.load_parameters(in("x.ckpt"),
+                                {.strict = false, .rename = [](const std::string& name) { return "other." + name; }});
+        },
+        testing::ThrowsMessage<InvalidArgument>(
+            testing::HasSubstr("has none of the 4 parameters that were to be loaded; nothing was loaded")));
+    EXPECT_THAT(
+        [&] { model.load_parameters(in("x.ckpt"), {.rename = [](const std::string&) { return "head.weight"; }}); },
+        testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("are both renamed \"head.weight\"")));
+    EXPECT_EQ(model.value("head.weight").to_doubles(), before);
   });
 }
 

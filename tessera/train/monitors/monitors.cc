@@ -1,0 +1,216 @@
+#include "tessera/train/monitors/monitors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
+#include "tessera/checkpoint/resume/global_checkpoint.h"
+#include "tessera/session/session.h"
+#include "tessera/train/model.h"
+#include "tessera/train/options/train_options.h"
+
+namespace tessera::train {
+
+EarlyStopping::EarlyStopping(MonitorOptions options, int64_t patience, bool restore_best)
+    : monitor_("EarlyStopping", std::move(options)), patience_(patience), restore_best_(restore_best) {
+  if (patience < 1) throw InvalidArgument("EarlyStopping: patience must be at least 1, got {}", patience);
+}
+
+void EarlyStopping::begin(RunContext& run) {
+  monitor_.begin(run);
+  stopped_epoch_ = best_epoch_ = kept_epoch_ = 0;
+  kept_.clear();
+  if (!restore_best_) return;
+  const session::Session& session = std::as_const(run.model).session();
+  for (const auto& name : run.model.parameter_names()) {
+    if (!session.values().is_spilled(name)) continue;
+    throw InvalidArgument(
+        "EarlyStopping: restore_best keeps a copy in memory, but \"{}\" lies in a file; use BestCheckpoint, and load "
+        "what "
+        "it has saved",
+        name);
+  }
+}
+
+void EarlyStopping::epoch_begin(RunContext&) { monitor_.epoch_begin(); }
+void EarlyStopping::step_end(RunContext& run) { monitor_.step_end(run); }
+
+void EarlyStopping::epoch_end(RunContext& run) {
+  if (monitor_.look(run)) {
+    best_epoch_ = run.epoch;
+    if (restore_best_) keep(run);
+  }
+  if (monitor_.waited() < patience_) return;
+  stopped_epoch_ = run.epoch;
+  run.request_stop();
+}
+
+void EarlyStopping::keep(RunContext& run) {
+  session::Session& session = run.model.session();
+  for (const auto& name : run.model.parameter_names()) {
+    const auto copy = kept_.find(name);
+    if (copy != kept_.end() && copy->second.type() == session.values().type(name)) {
+      session.values().place(name).read_to(copy->second.view());
+    } else {
+      kept_.insert_or_assign(name, session.values().read(name));
+    }
+  }
+  kept_epoch_ = run.epoch;
+}
+
+void EarlyStopping::end(RunContext& run) {
+  if (restore_best_ && !run.has_failed) restore(run);
+  kept_.clear();
+}
+
+void EarlyStopping::restore(RunContext& run) {
+  // Ranks that have come to the job since then have nothing.
+  int64_t epochs[] = {kept_epoch_, -kept_epoch_};
+  if (run.model.is_shared()) {
+    run.model.context().world().all_reduce(epochs, 2, DType::kI64, comm::ReduceOp::kMin, "EarlyStopping");
+  }
+  if (epochs[0] == 0 || epochs[0] != -epochs[1]) {
+    if (run.model.context().rank() != 0) return;
+    log_warning(
+        "EarlyStopping: the parameters stay as the last epoch has left them: {}; BestCheckpoint keeps the best in a "
+        "file",
+        -epochs[1] == 0 ? "no epoch of this process was the best" : "not every rank was there in the best epoch");
+    return;
+  }
+  session::Session& session = run.model.session();
+  for (const auto& [name, piece] : kept_) {
+    check(piece.type() == session.values().type(name), "a piece that was kept has the type of the value");
+    session.values().write(name, piece.view());
+  }
+}
+
+BestCheckpoint::BestCheckpoint(std::string path, MonitorOptions options)
+    : path_(checkpoint::with_ckpt_suffix(path)), monitor_("BestCheckpoint", std::move(options)) {}
+
+namespace {
+
+std::string entry_name(const EpochMonitor& monitor) { return "best_" + monitor.name(); }
+
+}  // namespace
+
+void BestCheckpoint::begin(RunContext& run) {
+  monitor_.begin(run);
+  if (run.step > 0) take_saved(run);
+}
+
+void BestCheckpoint::take_saved(RunContext& run) {
+  auto& context = run.model.context();
+  const std::string training = run.model.training_id();
+  double said[] = {0, 0};  // whether there is a value, and the value
+  if (context.rank() == 0 || !run.model.is_shared()) {
+    try {
+      if (context.file_system().exists(path_)) {
+        const auto saved = checkpoint::GlobalCheckpoint::open(context.file_system(), path_);
+        const bool is_own = saved.info() && saved.info()->training_id == training;
+        if (is_own && saved.find(entry_name(monitor_)) != nullptr) {
+          said[0] = 1;
+          said[1] = saved.read_whole(entry_name(monitor_)).item();
+        }
+      }
+    } catch (const Error& error) {
+      log_warning("BestCheckpoint: what was the best so far is not known, the next epoch counts as such: {}",
+                  error.what());
+    }
+  }
+  if (run.model.is_shared()) context.world().broadcast(said, 2, DType::kF64, 0, "BestCheckpoint");
+  if (said[0] == 1) monitor_.take_best(said[1]);
+}
+
+void BestCheckpoint::epoch_begin(RunContext&) { monitor_.epoch_begin(); }
+void BestCheckpoint::step_end(RunContext& run) { monitor_.step_end(run); }
+
+void BestCheckpoint::epoch_end(RunContext& run) {
+  if (!monitor_.look(run)) return;
+  SaveCheckpointOptions options;
+  options.append_info.emplace_back(entry_name(monitor_), Tensor::scalar(monitor_.best()));
+  run.model.save_checkpoint(path_, options);
+}
+
+ReduceLROnPlateau::ReduceLROnPlateau(MonitorOptions options, const ReduceOnPlateauOptions& reduction, PrintLine print)
+    : monitor_("ReduceLROnPlateau", std::move(options)), reduction_(reduction), print_(std::move(print)) {
+  constexpr const char* kWho = "ReduceLROnPlateau";
+  if (!(reduction.factor > 0 && reduction.factor < 1)) {
+    throw InvalidArgument("{}: factor must be between 0 and 1, got {}", kWho, reduction.factor);
+  }
+  if (reduction.patience < 1)
+    throw InvalidArgument("{}: patience must be at least 1, got {}", kWho, reduction.patience);
+  if (reduction.cooldown < 0) {
+    throw InvalidArgument("{}: cooldown must not be negative, got {}", kWho, reduction.cooldown);
+  }
+  if (!(reduction.min_rate >= 0) || !std::isfinite(reduction.min_rate)) {
+    throw InvalidArgument("{}: min_rate must be finite and not negative, got {}", kWho, reduction.min_rate);
+  }
+}
+
+namespace {
+
+// The optimizer's states that are learning rates, by their last name. What an optimizer keeps of a parameter of such a
+// name is none.
+std::vector<std::string> rates_of(const Model& model) {
+  const auto parameters = model.parameter_names();
+  std::vector<std::string> rates;
+  for (const auto& name : model.names()) {
+    const std::string last = name.substr(name.rfind('.') + 1);
+    if (last != "learning_rate" && !last.starts_with("learning_rate_group_")) continue;
+    const bool is_of_parameter = std::ranges::any_of(
+        parameters, [&](const auto& parameter) { return name == parameter || name.ends_with("." + parameter); });
+    if (!is_of_parameter) rates.push_back(name);
+  }
+  return rates;
+}
+
+}  // namespace
+
+void ReduceLROnPlateau::begin(RunContext& run) {
+  monitor_.begin(run);
+  last_cooled_ = 0;
+  rates_ = rates_of(run.model);
+  const session::Session& session = std::as_const(run.model).session();
+  const bool is_made = rates_.empty();
+  const bool is_table =
+      std::ranges::any_of(rates_, [&](const auto& name) { return session.global_type(name).shape.ndim() != 0; });
+  if (!is_made && !is_table) return;
+  throw InvalidArgument(
+      "ReduceLROnPlateau: the optimizer's learning rate is {}, which the script gives anew when a training goes on; "
+      "give "
+      "the optimizer and its groups one number each",
+      is_made ? "made of the step by operators" : "a table with one for each step");
+}
+
+void ReduceLROnPlateau::epoch_begin(RunContext&) { monitor_.epoch_begin(); }
+void ReduceLROnPlateau::step_end(RunContext& run) { monitor_.step_end(run); }
+
+void ReduceLROnPlateau::epoch_end(RunContext& run) {
+  monitor_.look(run);
+  if (run.epoch <= last_cooled_) monitor_.count_anew();
+  int64_t is_due = monitor_.waited() >= reduction_.patience ? 1 : 0;
+  if (run.model.is_shared()) {  // ranks that have come to the job later know of no cooldown
+    run.model.context().world().broadcast(&is_due, 1, DType::kI64, 0, "ReduceLROnPlateau");
+  }
+  if (is_due == 0) return;
+  monitor_.count_anew();
+  last_cooled_ = run.epoch + reduction_.cooldown;
+  for (const auto& name : rates_) {
+    const Tensor rate = run.model.value(name);  // on all ranks: it may lie on some of them
+    const double reduced = std::max(rate.item() * reduction_.factor, reduction_.min_rate);
+    if (static_cast<float>(reduced) >= static_cast<float>(rate.item())) continue;
+    run.model.set_value(name, Tensor::full(rate.type(), reduced));
+    if (run.model.context().rank() == 0) {
+      print_(fmt::format("epoch {}: {} has not been better for {} epochs, {} is {} from here on", run.epoch,
+                         monitor_.name(), reduction_.patience, name, shortest(static_cast<float>(reduced))));
+    }
+  }
+}
+
+}  // namespace tessera::train
