@@ -138,6 +138,17 @@ class WithoutTheSecret(Strangers):
         self.ends_undisturbed(second)
         self.tells_nothing(second, attack.end())
 
+    def test_a_rank_whose_words_come_late_is_hung_up_on_and_joins_again(self):
+        job = self.job(2)
+        job.start(0)
+        relay = wire.Relay("tcp:127.0.0.1:0", job.address)
+        self.addCleanup(relay.close)
+        relay.hold(1)  # the proof has passed
+        job.start(1, relay.address)
+        eventually(lambda: relay.num_connections == 2, "rank 1 has not come again")
+        relay.go_on()
+        self.ends_undisturbed(job)
+
     def test_what_is_changed_on_its_way_ends_the_job_and_not_its_result(self):
         for number in range(0, 3):
             with self.subTest(frame=number):

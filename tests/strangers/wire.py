@@ -254,6 +254,7 @@ class Relay:
         self.listener.listen(8)
         self.address = address if family == socket.AF_UNIX else "tcp:%s:%d" % self.listener.getsockname()
         self._sockets = []
+        self.num_connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hold(self, number):
@@ -275,6 +276,7 @@ class Relay:
             except OSError:
                 return
             self._sockets += [rank, hub]
+            self.num_connections += 1
             threading.Thread(target=self._pass_frames, args=(rank, hub), daemon=True).start()
             threading.Thread(target=self._pass_bytes, args=(hub, rank), daemon=True).start()
 

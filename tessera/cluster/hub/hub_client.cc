@@ -31,6 +31,8 @@ constexpr std::chrono::milliseconds kEchoLimit{2000};
 // A hub answers at once, unless strangers stand before this rank: see kGraceMs in hub_server.cc.
 constexpr std::chrono::milliseconds kProofLimit{10000};
 constexpr std::chrono::milliseconds kRetryPause{100};
+// Who is hung up on sooner than this was not too slow for the hub.
+constexpr std::chrono::milliseconds kSlowLine{2000};
 constexpr size_t kMaxMessage = 1 << 16;
 constexpr int kWakeMs = 250;
 constexpr const char* kForeign = "is no job of Tessera, or one of another version";
@@ -42,7 +44,7 @@ using Clock = std::chrono::steady_clock;
 struct HubClient::Impl {
   Impl(const HubOptions& hub_options, int own_rank, std::shared_ptr<comm::JobState> job_state)
       : options(hub_options), rank(own_rank), job(std::move(job_state)) {
-    connect_proven();
+    connect_proven(Clock::now() + std::chrono::milliseconds(options.timeout_ms));
     // A failure may be told by others than the hub.
     listener.emplace(*job, [this] { changed.notify_all(); });
     thread = start_thread("the connection to the hub", [this] { listen(); });
@@ -57,12 +59,12 @@ struct HubClient::Impl {
   }
 
   // Connects to a hub that knows the secret. Somebody else at its address may go away again.
-  void connect_proven() {
-    const auto deadline = Clock::now() + std::chrono::milliseconds(options.timeout_ms);
+  void connect_proven(Clock::time_point deadline) {
     while (true) {
       const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
       try {
         socket = connect_to(options.address, std::max<int64_t>(rest.count(), 0), [this] { return job->failed(); });
+        connected_at = Clock::now();
       } catch (const IoError&) {
         if (job->failed()) throw_failure("the start of the job");
         throw;
@@ -213,22 +215,40 @@ struct HubClient::Impl {
   }
 
   void join(const std::string& host) {
-    send(FrameKind::kJoin, print_join({options.job_id, rank, options.size, host}));
-    std::unique_lock lock(mutex);
     // The hub names who is missing at its own deadline; ours is only for a hub that says nothing at all.
     const auto limit = std::chrono::milliseconds(options.timeout_ms + 5000);
-    changed.wait_for(lock, limit, [&] { return has_joined || is_closed || !refusal.empty() || job->failed(); });
-    if (has_joined) return;
-    if (!refusal.empty()) throw IoError("rank {} cannot join the job: {}", rank, refusal);
-    if (job->failed()) throw_failure("the start of the job");
+    const auto deadline = Clock::now() + limit;
+    while (true) {
+      send(FrameKind::kJoin, print_join({options.job_id, rank, options.size, host}));
+      std::unique_lock lock(mutex);
+      changed.wait_until(lock, deadline, [&] { return has_joined || is_closed || !refusal.empty() || job->failed(); });
+      if (has_joined) return;
+      if (!refusal.empty()) throw IoError("rank {} cannot join the job: {}", rank, refusal);
+      if (job->failed()) throw_failure("the start of the job");
+      if (!is_closed || Clock::now() - connected_at < kSlowLine || Clock::now() + kRetryPause >= deadline) break;
+      lock.unlock();
+      connect_again(deadline);
+    }
     throw IoError("rank {} cannot join the job: rank 0 at {} {}", rank, options.address,
                   is_closed ? "closed the connection" : fmt::format("said nothing for {} ms", limit.count()));
+  }
+
+  // The hub hangs up on who has not joined after some seconds; on a slow line the words of a rank may take longer.
+  void connect_again(Clock::time_point deadline) {
+    thread.join();
+    std::this_thread::sleep_for(kRetryPause);
+    reader = FrameReader();
+    writer = FrameWriter();
+    is_closed = false;
+    connect_proven(deadline);
+    thread = start_thread("the connection to the hub", [this] { listen(); });
   }
 
   HubOptions options;
   int rank;
   std::shared_ptr<comm::JobState> job;
   Socket socket;
+  Clock::time_point connected_at;
   FrameReader reader;
   std::mutex send_mutex;
   FrameWriter writer;
