@@ -288,9 +288,9 @@ TEST(RendezvousClient, SaysWhetherItSeeksASchedulerOrHasLostIt) {
     ClientOptions options = running->client("a");
     options.quiet_ms = 0;
     if (!loses) running.reset();
+    testing::internal::CaptureStderr();
     Member a(options);
     if (loses) a.client.wait_for_generation();
-    testing::internal::CaptureStderr();
     running.reset();
     a.client.find("a value that nobody sets", 300);
     a.client.close();
@@ -366,6 +366,7 @@ TEST(RendezvousServer, AWrongSecretIsRefusedAtLast) {
     EXPECT_THAT(e.what(), HasSubstr("was refused by the scheduler: it has another secret than this process"));
     EXPECT_THAT(e.what(), HasSubstr("this one's is TESSERA_SECRET_FILE, \"wrong.secret\"; give both the same"));
   }
+  ASSERT_TRUE(eventually([&] { return wrong.heard().has_value(); }));
   EXPECT_EQ(wrong.heard()->kind, RendezvousEnd::Kind::kRefused);
   EXPECT_EQ(running.status().nodes.size(), 0U);
 }
