@@ -43,9 +43,9 @@ def text(value):
 
 
 def register(node_ids, host="host", role=0, incarnation=1, token=0, num_workers=0):
-    """`role`: 0 of a worker, 1 of a launcher."""
+    """`role`: 0 of a worker, 1 of a launcher. No servers, and no word of the program."""
     body = struct.pack("<BQQQQI", role, incarnation, 1, incarnation, token, num_workers) + text(host)
-    return frame("Register", body + struct.pack("<I", len(node_ids)) + b"".join(map(text, node_ids)) + struct.pack("<I", 0))
+    return frame("Register", body + struct.pack("<I", len(node_ids)) + b"".join(map(text, node_ids)) + struct.pack("<IQ", 0, 0))
 
 
 def heartbeat(generation, step=0, doing=""):
