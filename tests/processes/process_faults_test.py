@@ -33,6 +33,7 @@ class MemoryGroup:
         self.folder.mkdir()
         (self.folder / ("memory.max" if is_second else "memory.limit_in_bytes")).write_text(str(mebibytes << 20))
         self.members = self.folder / "cgroup.procs"
+        self.events = self.folder / ("memory.events" if is_second else "memory.oom_control")  # has a line "oom_kill NUMBER"
 
     def end(self):
         eventually(lambda: not self.members.read_text(), "the group is empty")
@@ -85,21 +86,18 @@ class OfALauncher(recovery_test.Recovery):
         launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments, *PACED)])
         self.addCleanup(launcher.kill)
         lines = [launcher.stdout.readline() for _ in range(20)]
-        # It takes what the group has left: of the two the system ends the rank.
+        # It takes what the group has left, and no more once the system has ended one of the two: the rank.
         takes = f"""
 import os
 with open("{group.members}", "w") as members:
     members.write(str(os.getpid()))
 
-def runs(pid):
-    try:
-        with open(f"/proc/{{pid}}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
+def none_is_killed():
+    with open("{group.events}") as events:
+        return "oom_kill 0\\n" in events.read()
 
 taken = []
-while runs({ranks_of(launcher)[1]}):
+while none_is_killed():
     taken.append(b"\\1" * (1 << 20))
 """
         subprocess.run(["python3", "-c", takes], timeout=LIMIT_S, check=True)
