@@ -13,6 +13,8 @@
 #include <span>
 #include <string>
 
+#include "tessera/base/error.h"
+
 namespace tessera {
 
 class MappedGuard {
@@ -32,5 +34,20 @@ class MappedGuard {
   Slot* slot_;
   std::string path_;
 };
+
+// What `parse` makes of a mapped file. Throws IoError where the file became shorter meanwhile, whatever `parse` thinks
+// of the zeros that it saw.
+template <typename Parse>
+auto parse_guarded(std::span<const std::byte> bytes, const std::string& path, const Parse& parse) {
+  const MappedGuard guard(bytes, path);
+  try {
+    auto parsed = parse(bytes);
+    guard.require_whole();
+    return parsed;
+  } catch (const InvalidArgument&) {
+    guard.require_whole();
+    throw;
+  }
+}
 
 }  // namespace tessera

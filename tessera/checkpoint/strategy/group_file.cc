@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/checkpoint/strategy/strategy_forms.h"
 
 namespace tessera::checkpoint {
@@ -79,7 +80,7 @@ GroupFile parse_group_file(std::string_view bytes, const std::string& path) {
 
 GroupFile read_group_file(FileSystem& files, const std::string& path) {
   const auto file = files.open(path);
-  return parse_group_file(as_text(file->bytes()), path);
+  return parse_guarded(file->bytes(), path, [&](auto bytes) { return parse_group_file(as_text(bytes), path); });
 }
 
 void write_group_file(FileSystem& files, const std::string& path, const GroupFile& groups) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/utf8.h"
 #include "tessera/checkpoint/strategy/strategy_forms.h"
 
@@ -150,7 +151,7 @@ StrategyFile parse_strategy_file(std::string_view bytes, const std::string& path
 
 StrategyFile read_strategy_file(FileSystem& files, const std::string& path) {
   const auto file = files.open(path);
-  return parse_strategy_file(as_text(file->bytes()), path);
+  return parse_guarded(file->bytes(), path, [&](auto bytes) { return parse_strategy_file(as_text(bytes), path); });
 }
 
 void write_strategy_file(FileSystem& files, const std::string& path, const StrategyFile& strategy, StrategyForm form) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/data/image_kernels.h"
@@ -61,6 +62,7 @@ class Cifar10 : public Source {
     std::vector<uint8_t> labels;
     for (size_t file = 0; file < records_.size(); ++file) {
       for (int64_t i = 0; i < first_[file + 1] - first_[file]; ++i) labels.push_back(records_[file][i * kRecord]);
+      guards_[file]->require_whole();
     }
     return crc32c(std::as_bytes(std::span(labels)));
   }
@@ -72,6 +74,7 @@ class Cifar10 : public Source {
     const uint8_t* pixels = record + 1;
     interleave3(pixels, pixels + kPlane, pixels + 2 * kPlane, kPlane, outputs[0].as<uint8_t>());
     *outputs[1].as<uint32_t>() = *record;
+    guards_[static_cast<size_t>(file)]->require_whole();
   }
 
  private:
@@ -96,6 +99,7 @@ class Cifar10 : public Source {
     const auto bytes = file->bytes();
     const auto size = static_cast<int64_t>(bytes.size());
     require_size(size, path);
+    auto guard = std::make_unique<MappedGuard>(bytes, path);
     const auto* records = reinterpret_cast<const uint8_t*>(bytes.data());
     for (int64_t i = 0; i < size / kRecord; ++i) {
       if (records[i * kRecord] > 9) {
@@ -105,16 +109,19 @@ class Cifar10 : public Source {
             path, size, i, records[i * kRecord]);
       }
     }
+    guard->require_whole();  // zeros in the place of what was cut off are labels, too
     first_.push_back(first_.back() + size / kRecord);
     records_.push_back(records);
     files_.push_back(std::move(file));
+    guards_.push_back(std::move(guard));
   }
 
   std::string usage_;
   std::vector<Column> columns_{{"image", {DType::kU8, {kSide, kSide, 3}}}, {"label", {DType::kU32, {}}}};
   std::vector<std::unique_ptr<ReadableFile>> files_;
-  std::vector<const uint8_t*> records_;  // of each file
-  std::vector<int64_t> first_{0};        // sample of each file, and the number of all
+  std::vector<std::unique_ptr<MappedGuard>> guards_;  // of each file; asked after each look at its records
+  std::vector<const uint8_t*> records_;               // of each file
+  std::vector<int64_t> first_{0};                     // sample of each file, and the number of all
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/data/image_file.h"
@@ -71,9 +72,11 @@ class ImageFolder : public Source {
     require_image_size(files_.size_bytes(path), sample_name(sample));  // before it takes address space
     const auto file = files_.open(path);
     const auto bytes = file->bytes();
+    const MappedGuard guard(bytes, printable(path));
     require_image_size(std::ssize(bytes), sample_name(sample));
     Tensor value(DType::kU8, {static_cast<int64_t>(bytes.size())});
     if (!bytes.empty()) std::memcpy(value.values<uint8_t>().data(), bytes.data(), bytes.size());
+    guard.require_whole();
     return value;
   }
 

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/strings.h"
 
 namespace tessera::data {
@@ -16,6 +17,7 @@ constexpr uint32_t kLabelsMagic = 2049;
 // An IDX file: the sizes of its dims, and its bytes.
 struct Idx {
   std::unique_ptr<ReadableFile> file;
+  std::unique_ptr<MappedGuard> guard;  // asked after each look at the bytes
   std::vector<int64_t> sizes;
   const uint8_t* bytes = nullptr;
 };
@@ -32,8 +34,10 @@ Idx open_idx(FileSystem& files, const std::string& path, uint32_t magic) {
   const size_t header = 4 + 4 * num_dims;
   Idx idx{.file = files.open(path)};
   const auto bytes = idx.file->bytes();
+  idx.guard = std::make_unique<MappedGuard>(bytes, path);
   const bool has_header = bytes.size() >= header;
   if (!has_header || big_endian(bytes, 0) != magic) {
+    idx.guard->require_whole();
     throw InvalidArgument(
         "mnist file \"{}\" ({} bytes): must begin with the number {} and the sizes of {} dims; it is compressed, "
         "truncated or of another format",
@@ -71,6 +75,7 @@ class Mnist : public Source {
     uint32_t hash = 0;
     for (const Idx& labels : labels_) {
       hash = crc32c(std::as_bytes(std::span(labels.bytes, static_cast<size_t>(labels.sizes[0]))), hash);
+      labels.guard->require_whole();
     }
     return hash;
   }
@@ -82,6 +87,8 @@ class Mnist : public Source {
     const int64_t pixels = columns_[0].type.shape.num_elements();
     std::copy_n(images_[part].bytes + at * pixels, pixels, outputs[0].as<uint8_t>());
     *outputs[1].as<uint32_t>() = labels_[part].bytes[at];
+    images_[part].guard->require_whole();
+    labels_[part].guard->require_whole();
   }
 
  private:

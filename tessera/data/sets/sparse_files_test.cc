@@ -70,5 +70,30 @@ TEST_F(SparseFiles, OfImagesAreLargerThanTheLargestImage) {
           HasSubstr("a.jpg: must have at most 1074790400 bytes to be read as an image, it has 3298534883328")));
 }
 
+// Rows are read from mapped files for as long as a training lasts.
+TEST_F(SparseFiles, ThatAreCutShortAfterTheyWereOpenedAreAnErrorAndNoSignal) {
+  write("test_batch.bin", "", 1000 * 3073);
+  auto samples = cifar10(directory_, {.usage = "test", .shuffle = false}).batches();
+  samples.next();
+  std::filesystem::resize_file(join_path(directory_, "test_batch.bin"), 0);
+  EXPECT_THAT(
+      [&] {
+        while (samples.next()) continue;
+      },
+      ThrowsMessage<IoError>(HasSubstr("became shorter")));
+
+  write("t10k-images-idx3-ubyte", big_endian(2051) + big_endian(1000) + big_endian(100) + big_endian(100),
+        16 + 1000 * 10'000);
+  write("t10k-labels-idx1-ubyte", big_endian(2049) + big_endian(1000), 8 + 1000);
+  auto digits = mnist(directory_, {.usage = "test", .shuffle = false}).batches();
+  digits.next();
+  std::filesystem::resize_file(join_path(directory_, "t10k-images-idx3-ubyte"), 0);
+  EXPECT_THAT(
+      [&] {
+        while (digits.next()) continue;
+      },
+      ThrowsMessage<IoError>(HasSubstr("became shorter")));
+}
+
 }  // namespace
 }  // namespace tessera::data
