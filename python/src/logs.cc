@@ -40,7 +40,8 @@ of the step, for a schedule that is a cell; of numbers and lists the log knows.)
                                                  R"(Writes a training as JSON Lines, on rank 0.
 
 A line for every so many steps (every_steps=0: for none), each epoch and each evaluation, with the keys that are the columns of
-CsvLog, and metrics by name. Numbers that are not finite are "NaN", "Infinity" and "-Infinity". It goes on, and takes
+CsvLog, and metrics by name. A record of kind run says before the first step how the process was started, one of kind end how the
+training ended. Numbers that are not finite are "NaN", "Infinity" and "-Infinity". It goes on, and takes
 learning_rate, as CsvLog does.)")
       .def(
           "__init__",

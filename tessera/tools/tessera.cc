@@ -19,6 +19,7 @@
 #include "tessera/tools/job_command.h"
 #include "tessera/tools/kernels_text.h"
 #include "tessera/tools/plan/plan_command.h"
+#include "tessera/tools/report/report_command.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
 
@@ -337,6 +338,7 @@ int run_command(int argc, char** argv) {
   add_graph(app);
   add_simulate(app);
   tools::add_plan_command(app, exit_code);
+  tools::add_report_command(app);
   add_solve(app, exit_code);
   add_completion(app);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });

@@ -31,8 +31,13 @@ def make(rate=0.125, **options):
     return tessera.Model(nn.Dense(2, 1), nn.MSELoss(), nn.Momentum(learning_rate=rate), metrics=["mae"], **options)
 
 
-def records(path):
+def all_records(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def records(path):
+    """Those of steps, epochs and evaluations."""
+    return [record for record in all_records(path) if record["kind"] not in ("run", "end")]
 
 
 def moments(path):
@@ -59,6 +64,15 @@ def test_a_log_has_the_losses_that_callbacks_see(tmp_path):
     assert [float(row["loss"]) for row in table if row["kind"] == "step"] == pytest.approx(losses.losses, rel=1e-7)
     assert [row["step"] for row in table if row["kind"] == "evaluation"] == ["3", "6"]
     assert all(float(row["evaluated_mae"]) >= 0 for row in table if row["kind"] == "evaluation")
+
+
+def test_a_log_says_how_the_training_was_started_and_how_it_ended(tmp_path):
+    make(seed=7).train(1, rows(), [tessera.JsonLog(tmp_path / "log")])
+    first, *_, last = all_records(tmp_path / "log")
+    assert first["kind"] == "run" and first["command"] == sys.orig_argv and first["version"] == tessera.__version__
+    assert (first["seed"], first["ranks"], first["epochs"], first["steps_per_epoch"]) == (7, 1, 1, 3)
+    assert first["directory"] == os.getcwd()
+    assert last["kind"] == "end" and last["ended"] == "completed" and last["step"] == 3
 
 
 def test_a_schedule_that_is_a_function_of_the_step_is_told(tmp_path):

@@ -1,5 +1,5 @@
-"""The page of `tessera plan --html` in a headless Chromium, spoken to over its debugging pipe: it loads from disk,
-reports no error, and folds, unfolds and filters.
+"""The pages of `tessera plan --html` and `tessera report` in a headless Chromium, spoken to over its debugging pipe: they load from disk,
+report no error; that of a plan folds, unfolds and filters, that of a run fits a narrow window, listens to keys and is dark in the dark.
 
     python3 tests/tools/plan_page_test.py BUILD [--screenshot FILE]
 
@@ -155,6 +155,34 @@ def check_pipeline_page(browser, page):
     check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
 
 
+def check_report_page(browser, page):
+    browser.call("Emulation.setDeviceMetricsOverride", width=800, height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(page)
+    check(browser.value_of("document.documentElement.scrollWidth") <= 800, "it fits a window of 800 pixels")
+    figures = browser.value_of("document.querySelectorAll('figure[tabindex] svg path.line').length")
+    check(figures >= 5, f"loss, rate, throughput and memory are drawn: {figures} lines")
+    said = browser.value_of("const f = document.querySelector('figure[tabindex]'); f.focus();"
+                            "f.dispatchEvent(new KeyboardEvent('keydown', {key: 'Home', bubbles: true})); f.querySelector('output').textContent")
+    check(said.startswith("step 1: "), f"the key Home goes to the first step: {said}")
+    said = browser.value_of("f.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true})); f.querySelector('output').textContent")
+    check(said.startswith("step 2: "), f"an arrow goes to the next one: {said}")
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    ground = browser.value_of("getComputedStyle(document.body).backgroundColor")
+    check(ground == "rgb(18, 22, 29)", f"it is dark in the dark: {ground}")
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    browser.call("Emulation.clearDeviceMetricsOverride")
+    check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
+
+
+def write_log(path):
+    with open(path, "w") as file:
+        for step in range(1, 201):
+            print(json.dumps({"kind": "step", "time": "2026-03-04T05:06:07.089Z", "seconds": step / 2, "epoch": 1, "step": step,
+                              "loss": 2 / step if step != 50 else "NaN", "learning_rate": 0.1, "rows_per_second": 100.0 + step % 7,
+                              "resident_bytes": 1 << 30, "arena_bytes": 1 << 20}), file=file)
+        print(json.dumps({"kind": "evaluation", "epoch": 1, "step": 200, "metrics": {"<b>accuracy</b>" * 20: 0.5}}), file=file)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=Path)
@@ -175,6 +203,10 @@ def main():
             subprocess.run([args.build / "bin" / "tessera", "plan", "resnet50", "--devices", "2", "--batch_size", "64", "--stages", "2", "--micro_batches",
                             "4", "--schedule", "1f1b", "--quiet", "--html", pipeline], check=True, stdout=subprocess.DEVNULL)
             check_pipeline_page(browser, pipeline)
+            write_log(Path(folder) / "log.jsonl")
+            report = Path(folder) / "report.html"
+            subprocess.run([args.build / "bin" / "tessera", "report", folder, "-o", report], check=True, stdout=subprocess.DEVNULL)
+            check_report_page(browser, report)
             check_page(browser, page)
             if args.screenshot:
                 size = browser.call("Page.getLayoutMetrics")["cssContentSize"]

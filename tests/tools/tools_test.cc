@@ -93,7 +93,7 @@ TEST_P(ToolGoldens, GiveWhatIsWritten) {
   }
 }
 
-constexpr std::array kFiles = {"graph", "plan", "planning", "simulate", "stages", "why"};
+constexpr std::array kFiles = {"graph", "plan", "planning", "report", "simulate", "stages", "why"};
 INSTANTIATE_TEST_SUITE_P(All, ToolGoldens, testing::ValuesIn(kFiles),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -492,8 +492,9 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       "cluster status 127.0.0.1:1 here", "cluster why", "cluster why a b", "cluster make-certificates",
       "cluster make-certificates x --days 0", "cluster make-certificates x --days 1 --revoke y",
       "cluster make-certificates x --nodes a --revoke y", "run --transport pigeon true", "run --transport threads true",
-      "run --threads 2 --transport gloo true", "run --threads 2 --transport tls true", "solve", "solve --rounds 0 x",
-      "solve --timeout -1 x", "solve --gap 2 x", "solve --seed -1 x", "info here", "info --kernels --kernel_cache ''",
+      "run --threads 2 --transport gloo true", "run --threads 2 --transport tls true", "report", "report a b c",
+      "report a b --checkpoints c", "report a b --report_dir c", "solve", "solve --rounds 0 x", "solve --timeout -1 x",
+      "solve --gap 2 x", "solve --seed -1 x", "info here", "info --kernels --kernel_cache ''",
       "calibrate --num_threads 0", "calibrate --quiet --num_threads many", "version now", "ckpt", "ckpt ls a b",
       "ckpt inspect", "ckpt verify", "ckpt newest a b", "ckpt diff a", "ckpt transform a",
       "ckpt transform a b --threads 257", "ckpt merge-strategies a", "ckpt export a", "ckpt import a", "ckpt inspct a",
@@ -595,6 +596,9 @@ TEST(ExitCodes, AreOneForWhatFailsAtWork) {
                                     "cluster why NOWHERE",
                                     "cluster why DAMAGED",
                                     "cluster make-certificates NOWHERE --revoke somebody",
+                                    "report NOWHERE",
+                                    "report DAMAGED",
+                                    "report DAMAGED DAMAGED",
                                     "solve NOWHERE --quiet",
                                     "solve DAMAGED --quiet",
                                     "ckpt ls NOWHERE",
@@ -805,6 +809,14 @@ TEST_F(OptionLaw, HoldsForTheOtherCommands) {
   check("info", {"--kernels"}, false);
   check("info", {"--kernel_cache", "written"}, false);
   check("info --kernels", {"--kernel_cache", "written"}, false);
+  std::ofstream(in("log.jsonl")) << R"({"kind":"step","epoch":1,"step":1,"loss":0.5})"
+                                 << "\n";
+  for (const char* form : {"report log.jsonl", "report log.jsonl log.jsonl"}) {
+    check(form, {"--json"}, false);
+    check(form, {"-o", "written/page"}, false);
+    check(form, {"--checkpoints", "."}, false);
+    check(form, {"--report_dir", "."}, false);
+  }
   EXPECT_TRUE(seen("run --interface lo -n 2 true").is_refused());
   for (const char* transport : {"tls", "gloo"}) {
     const std::string run = std::string("run --interface lo --transport ") + transport + " -n 2 env";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/tools/page/page.h"
 #include "tessera/tools/plan/plan_text.h"
 
 namespace tessera::tools {
@@ -86,9 +87,7 @@ Json page_json(const PlannedStep& planned, const std::string& model) {
 }  // namespace
 
 std::string plan_page(const PlannedStep& planned, const std::string& model) {
-  auto data = page_json(planned, model).dump();
-  // Nothing in the data may end the element that it stands in.
-  for (size_t at = 0; (at = data.find("</", at)) != std::string::npos; at += 3) data.replace(at, 2, "<\\/");
+  const auto data = json_in_page(page_json(planned, model).dump());
   std::string page = kPlanPage;
   const std::string place = "PLAN_DATA";
   page.replace(page.find(place), place.size(), data);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/tools/page/page.h"
 #include "tessera/tools/plan/stages_text.h"
 
 namespace tessera::tools {
-
-// Of page.css, by the build.
-extern const char* const kPageStyle;
 
 namespace {
 
@@ -25,20 +23,10 @@ constexpr double kAxisHeight = 24;
 // A label needs so many.
 constexpr double kLabelWidth = 22;
 
-// Around the style of all pages.
-constexpr const char* kHead = R"(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>Tessera pipeline</title>
-<style>
-)";
-constexpr const char* kBody = R"(  svg text { font: 11px system-ui, sans-serif; fill: #1c2430; }
+// Behind the style of all pages.
+constexpr const char* kOwnStyle = R"(  svg text { font: 11px system-ui, sans-serif; fill: var(--text); }
   svg text.on { fill: #fff; }
-  svg rect:hover { stroke: #1c2430; }
-</style>
-</head>
-<body>
+  svg rect:hover { stroke: var(--text); }
 )";
 
 const char* color_of(PhaseKind kind) {
@@ -49,22 +37,6 @@ const char* color_of(PhaseKind kind) {
     case PhaseKind::kUpdate: return "#b07aa1";
   }
   return "";
-}
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (c == '&') {
-      result += "&amp;";
-    } else {
-      result += c;
-    }
-  }
-  return result;
 }
 
 std::string name_of(PhaseKind kind) {
@@ -125,7 +97,7 @@ class Drawing {
     for (int i = 0; i * tick <= makespan_; ++i) {
       const double at = kLeft + kWidth * i * tick / makespan_;
       svg_ += fmt::format(
-          "<path d=\"M {0:.2f} 0 V {1:.0f}\" stroke=\"#e3e8ef\"/>\n<text x=\"{0:.2f}\" y=\"{2:.0f}\" "
+          "<path d=\"M {0:.2f} 0 V {1:.0f}\" stroke=\"var(--edge)\"/>\n<text x=\"{0:.2f}\" y=\"{2:.0f}\" "
           "text-anchor=\"middle\">{3}</text>\n",
           at, bottom(), bottom() + 14, format_seconds(i * tick * 1e-9));
     }
@@ -188,10 +160,10 @@ class Drawing {
 }  // namespace
 
 std::string stages_page(const StagesStep& step, const std::string& model) {
-  std::string page = std::string(kHead) + kPageStyle + kBody;
-  page += fmt::format("<h1>{}</h1>\n<pre>{}</pre>\n", escaped(model), escaped(stages_text(step, model)));
+  std::string page = page_head("Tessera pipeline", kOwnStyle);
+  page += fmt::format("<h1>{}</h1>\n<pre>{}</pre>\n", escaped_html(model), escaped_html(stages_text(step, model)));
   page +=
-      "<h2>Stage by time</h2>\n<p>Numbers are those of micro-batches; what is white is idle. Below each stage is the "
+      "<h2>Stage by time</h2>\n<p>Numbers are those of micro-batches; what is empty is idle. Below each stage is the "
       "memory of one of its ranks.";
   for (const auto kind : {PhaseKind::kForward, PhaseKind::kBackward, PhaseKind::kWeightGradient, PhaseKind::kUpdate}) {
     if (kind == PhaseKind::kWeightGradient && !step.taken->simulated.split_backward()) continue;

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/train/logs/run_record.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {
@@ -35,11 +36,17 @@ double JsonLog::open(RunContext& run, bool goes_on) {
              lines.size() - kept.size(), run.step);
   }
   file_.emplace(files, path_, kept);
+  file_->append(json_line(run_record_of(run)));
   return seconds;
 }
 
 void JsonLog::write(const TrainingRecord& record) { file_->append(json_line(record)); }
 
-void JsonLog::close(RunContext&) { file_->close(); }
+void JsonLog::close(RunContext& run) {
+  TrainingRecord record = record_now(run, "end");
+  record.ended = run.has_failed ? "failed" : run.stop_requested ? "stopped" : "completed";
+  write(record);
+  file_->close();
+}
 
 }  // namespace tessera::train

@@ -10,9 +10,10 @@
 namespace tessera::train {
 
 // Writes {"kind":"step","time":"2026-03-04T05:06:07.089Z","seconds":1.25,"epoch":1,"step":20,"loss":2.3025851, ...} as
-// a line of `file`, made where it is missing. A training that goes on from a checkpoint continues the file; records of
-// steps beyond that are dropped. The file of another training becomes FILE.1. begin() throws InvalidArgument for a file
-// that has anything else in it.
+// a line of `file`, made where it is missing; before the first step of each call of train() a record of kind "run"
+// (run_record.h), and where it ends one of kind "end". A training that goes on from a checkpoint continues the file;
+// records of steps beyond that are dropped. The file of another training becomes FILE.1. begin() throws InvalidArgument
+// for a file that has anything else in it.
 class JsonLog : public TrainingLog {
  public:
   explicit JsonLog(std::string file, LogOptions options = {});

@@ -46,6 +46,8 @@ class TrainingLog : public Callback {
   // records of later steps are void; else it is a new one. Returns the seconds that it has trained by what is there.
   virtual double open(RunContext& run, bool goes_on) = 0;
   virtual void write(const TrainingRecord& record) = 0;
+  // The present moment, without loss, rates and metrics.
+  TrainingRecord record_now(const RunContext& run, const char* kind);
   // After the last record.
   virtual void close(RunContext& run) = 0;
   // On every rank, after the records of a step.
@@ -61,7 +63,6 @@ class TrainingLog : public Callback {
 
  private:
   void begin_writing(RunContext& run);
-  TrainingRecord record_now(const RunContext& run, const char* kind);
   // What was evaluated since this was asked last.
   void write_evaluations(const RunContext& run);
   std::optional<double> learning_rate(const RunContext& run) const;

@@ -72,9 +72,19 @@ class Logs : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
   std::vector<std::string> lines(const std::string& name) const { return whole_lines(FileSystem::local(), at(name)); }
+  // Those of steps, epochs and evaluations.
   std::vector<json> records(const std::string& name) const {
     std::vector<json> all;
-    for (const auto& line : lines(name)) all.push_back(json::parse(line));
+    for (const auto& line : lines(name)) {
+      if (auto record = json::parse(line); record["kind"] != "run" && record["kind"] != "end") all.push_back(record);
+    }
+    return all;
+  }
+  std::vector<json> records_of_kind(const std::string& name, const std::string& kind) const {
+    std::vector<json> all;
+    for (const auto& line : lines(name)) {
+      if (auto record = json::parse(line); record["kind"] == kind) all.push_back(record);
+    }
     return all;
   }
   // "step 1", "epoch 3": of each record its kind and step.
@@ -196,14 +206,75 @@ TEST_F(Logs, GoOnWithoutTheStepsThatAreMadeAgain) {
   EXPECT_TRUE(rows[6].starts_with("evaluation,") && rows[6].ends_with(",,2.0")) << rows[6];
 }
 
+TEST_F(Logs, InJsonSayFirstHowTheyWereStarted) {
+  Job job(context_);
+  job.model.train(2, doubles(), {JsonLog(at("log"))});
+  EXPECT_EQ(json::parse(lines("log")[0])["kind"], "run");
+  const auto runs = records_of_kind("log", "run");
+  ASSERT_EQ(runs.size(), 1);
+  const json& run = runs[0];
+  EXPECT_EQ(run["step"], 0);
+  EXPECT_EQ(run["epochs"], 2);
+  EXPECT_EQ(run["steps_per_epoch"], 3);
+  ASSERT_FALSE(run["command"].empty());
+  EXPECT_THAT(run["command"][0].get<std::string>(), HasSubstr("training_log_test"));
+  EXPECT_EQ(run["directory"], std::filesystem::current_path().string());
+  EXPECT_FALSE(run["version"].get<std::string>().empty());
+  EXPECT_EQ(run["ranks"], 1);
+  EXPECT_EQ(run["mode"], "data_parallel");
+  EXPECT_EQ(run["seed"], 1);
+  EXPECT_GT(run["cores"], 0);
+  EXPECT_EQ(run["options"], json::object()) << "all are as they are by default";
+}
+
+TEST_F(Logs, InJsonHaveOptionsThatAreNotTheUsualOnes) {
+  nn::Dense network(1, 1);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.25});
+  Model model(context_, network, &loss, &optimizer,
+              {.precision = DType::kBF16, .seed = 7, .job_name = "a \xff", .session = {.num_threads = 1}});
+  model.train(1, doubles(), {JsonLog(at("log"))});
+  const auto run = records_of_kind("log", "run").at(0);
+  EXPECT_EQ(run["seed"], 7);
+  EXPECT_EQ(run["mode"], "stand_alone");
+  EXPECT_EQ(run["options"], json({{"job_name", "a \ufffd"}, {"num_threads", "1"}, {"precision", "bf16"}}));
+}
+
+TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
+  struct Ends : Callback {
+    explicit Ends(bool fails) : fails(fails) {}
+    void step_end(RunContext& run) override {
+      if (run.step < 2) return;
+      if (fails) throw Error("no more");
+      run.request_stop();
+    }
+    bool fails;
+  };
+  const auto ended = [&] {
+    const auto ends = records_of_kind("log", "end");
+    EXPECT_EQ(ends.size(), 1);
+    EXPECT_EQ(json::parse(lines("log").back()), ends.at(0)) << "it is the last record";
+    return fmt::format("{} {}", ends.at(0)["ended"].get<std::string>(), ends.at(0)["step"].get<int64_t>());
+  };
+  Job completes(context_);
+  completes.model.train(1, doubles(), {JsonLog(at("log"))});
+  EXPECT_EQ(ended(), "completed 3");
+  Job stops(context_);
+  stops.model.train(1, doubles(), {JsonLog(at("log")), Ends(false)});
+  EXPECT_EQ(ended(), "stopped 2");
+  Job fails(context_);
+  EXPECT_THROW(fails.model.train(1, doubles(), {JsonLog(at("log")), Ends(true)}), Error);
+  EXPECT_EQ(ended(), "failed 2");
+}
+
 TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
   for (int i = 0; i < 3; ++i) {
     Job job(context_);
     job.model.train(1 + i, doubles(), {JsonLog(at("log"))});
   }
-  EXPECT_EQ(lines("log.1").size(), 4);
-  EXPECT_EQ(lines("log.2").size(), 8);
-  EXPECT_EQ(lines("log").size(), 12);
+  EXPECT_EQ(records("log.1").size(), 4);
+  EXPECT_EQ(records("log.2").size(), 8);
+  EXPECT_EQ(records("log").size(), 12);
 }
 
 TEST_F(Logs, OfASecondCallGoOn) {

@@ -18,7 +18,7 @@ struct ProgressRecord {
 };
 
 struct TrainingRecord {
-  std::string kind;     // "step", "epoch", "evaluation" or "progress"
+  std::string kind;     // "step", "epoch", "evaluation", "progress" or "end"
   int64_t wall_ms = 0;  // since 1970-01-01 UTC
   double seconds = 0;   // since the training began
   int64_t epoch = 0;
@@ -30,6 +30,7 @@ struct TrainingRecord {
   int64_t arena_bytes = 0;     // of this rank, on its device
   std::map<std::string, double> metrics = {};
   std::optional<ProgressRecord> progress = {};
+  std::string ended = {};  // of an end how: "completed", "stopped" or "failed"
 };
 
 // "2026-03-04T05:06:07.089Z".

@@ -1,0 +1,36 @@
+// Chart: a number over the steps as a drawing (SVG) with axes, which also stands in a page without scripts; and the
+// points of its lines for the page's script, which says their values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/tools/report/curve.h"
+
+namespace tessera::tools {
+
+// A ChartLine is one line of a chart, points in the order of steps; where a value is not finite it has a gap.
+struct ChartLine {
+  std::string name;
+  std::string style;  // "first", "second", "third" or "pale": a colour of all pages
+  std::vector<CurvePoint> points;
+};
+
+struct Chart {
+  std::string title;
+  std::string unit;  // "rows/s"; "bytes" are shown as "1.5 GiB"; "": there is none
+  std::vector<ChartLine> lines;
+  bool may_be_logarithmic = false;  // where all values are above 0 and far apart
+  // Steps at which the value was not finite, which are marked.
+  std::vector<int64_t> bad_steps = {};
+};
+
+// The points of a curve: of each bucket the least and the greatest value, so that no peak is lost.
+std::vector<CurvePoint> extremes_of(const Curve& curve);
+// The first steps of the buckets that have values that are not finite.
+std::vector<int64_t> bad_steps_of(const Curve& curve);
+
+// A <figure> with its caption. In words where no line has a point.
+std::string chart_figure(const Chart& chart);
+
+}  // namespace tessera::tools

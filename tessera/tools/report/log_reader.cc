@@ -1,0 +1,273 @@
+#include "tessera/tools/report/log_reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <span>
+
+namespace tessera::tools {
+namespace {
+
+constexpr int64_t kBytesAtOnce = int64_t{1} << 20;
+// A record of a training has some hundred bytes, one of a run as many as its command line.
+constexpr size_t kMaxLineBytes = size_t{1} << 20;
+constexpr size_t kMostProblems = 5;
+constexpr size_t kMostMetricsOfRecord = 64;
+constexpr std::string_view kMetricColumn = "evaluated_";
+
+// Of a member's value; also of the words for numbers that are not finite.
+std::optional<double> number_of_member(const nlohmann::json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+std::optional<double> number_in(const nlohmann::json& record, const char* name) {
+  const auto found = record.find(name);
+  return found == record.end() ? std::nullopt : number_of_member(*found);
+}
+
+// A count from 0 on; nothing of anything else.
+std::optional<int64_t> count_in(const nlohmann::json& record, const char* name) {
+  const auto found = record.find(name);
+  if (found == record.end() || !found->is_number_integer()) return std::nullopt;
+  if (found->is_number_unsigned()) {
+    const auto value = found->get<uint64_t>();
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+    return static_cast<int64_t>(value);
+  }
+  const auto value = found->get<int64_t>();
+  return value < 0 ? std::nullopt : std::optional(value);
+}
+
+std::string text_in(const nlohmann::json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+bool is_read(std::string_view kind) {
+  return kind == "step" || kind == "epoch" || kind == "evaluation" || kind == "run" || kind == "end";
+}
+
+// Whether a line that has no end may be the beginning of a record, or of a table's first line.
+bool may_be_begun(std::string_view line, const std::vector<std::string>& columns) {
+  constexpr std::string_view kRecord = "{\"kind\"";
+  constexpr std::string_view kTable = "kind,";
+  const auto begins = [&](std::string_view whole) { return line.starts_with(whole.substr(0, line.size())); };
+  return !columns.empty() || begins(kRecord) || begins(kTable);
+}
+
+// As RFC 4180 quotes them.
+std::vector<std::string> fields_of_row(std::string_view line) {
+  std::vector<std::string> fields(1);
+  bool is_quoted = false;
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  for (size_t i = 0; i < line.size(); ++i) {
+    const bool is_quote = line[i] == '"';
+    if (is_quote && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      fields.back() += line[++i];
+    } else if (is_quote) {
+      is_quoted = !is_quoted;
+    } else if (line[i] == ',' && !is_quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += line[i];
+    }
+  }
+  return fields;
+}
+
+// Of a field of a table; also nan and inf.
+std::optional<double> number_of_field(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<int64_t> count_of_field(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+LogReader::LogReader(FileSystem& files, const std::string& path) {
+  files.open(path);  // throws for anything but a file
+  file_ = files.open_ranges(path);
+  size_bytes_ = files.size_bytes(path);
+}
+
+std::optional<LogReader::RawLine> LogReader::next_line() {
+  for (;;) {
+    const size_t end = buffer_.find('\n', scanned_);
+    if (end != std::string::npos) {
+      RawLine line{std::string_view(buffer_).substr(begin_, end - begin_)};
+      line.is_too_long = std::exchange(is_long_, false) || line.text.size() > kMaxLineBytes;
+      begin_ = scanned_ = end + 1;
+      return line;
+    }
+    if (buffer_.size() - begin_ > kMaxLineBytes) {
+      is_long_ = true;
+      begin_ = buffer_.size();
+    }
+    buffer_.erase(0, std::exchange(begin_, 0));
+    scanned_ = buffer_.size();
+    if (offset_ == size_bytes_) {
+      if (buffer_.empty() && !is_long_) return std::nullopt;
+      begin_ = scanned_ = buffer_.size();
+      return RawLine{buffer_, std::exchange(is_long_, false), false};
+    }
+    const int64_t size = std::min(kBytesAtOnce, size_bytes_ - offset_);
+    buffer_.resize(scanned_ + static_cast<size_t>(size));
+    file_->read(offset_, std::as_writable_bytes(std::span(buffer_.data() + scanned_, static_cast<size_t>(size))));
+    offset_ += size;
+  }
+}
+
+std::optional<LogRecord> LogReader::next() {
+  while (const auto line = next_line()) {
+    ++damage_.num_lines;
+    std::string problem = line->is_too_long ? fmt::format("longer than {}", format_bytes(kMaxLineBytes)) : "";
+    std::optional<LogRecord> record;
+    if (problem.empty()) {
+      // A table begins with the names of its columns.
+      if (damage_.num_lines == 1 && take_columns(line->text)) continue;
+      record = columns_.empty() ? read_json(line->text, problem) : read_row(line->text, problem);
+    }
+    if (record && is_read(record->kind)) return record;
+    if (record) {
+      ++damage_.num_other;
+    } else if (!line->has_end && may_be_begun(line->text, columns_)) {
+      damage_.has_cut_line = true;
+    } else {
+      ++damage_.num_damaged;
+      if (damage_.first.size() < kMostProblems) {
+        damage_.first.push_back(fmt::format("line {}: {}", damage_.num_lines, problem));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<LogRecord> LogReader::read_json(std::string_view line, std::string& problem) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    problem = "no JSON object";
+    return std::nullopt;
+  }
+  LogRecord record;
+  record.kind = text_in(json, "kind");
+  if (!record.kind.empty() && !is_read(record.kind)) return record;
+  const auto step = count_in(json, "step");
+  if (record.kind.empty() || !step) {
+    problem = "no kind, or no step";
+    return std::nullopt;
+  }
+  record.step = *step;
+  record.epoch = count_in(json, "epoch").value_or(0);
+  record.time = text_in(json, "time");
+  record.seconds = number_in(json, "seconds");
+  record.loss = number_in(json, "loss");
+  record.learning_rate = number_in(json, "learning_rate");
+  record.rows_per_second = number_in(json, "rows_per_second");
+  record.resident_bytes = number_in(json, "resident_bytes");
+  record.arena_bytes = number_in(json, "arena_bytes");
+  record.ended = text_in(json, "ended");
+  if (record.kind == "run") record.line = line;
+  if (const auto metrics = json.find("metrics"); metrics != json.end() && metrics->is_object()) {
+    for (const auto& [name, value] : metrics->items()) {
+      const auto number = number_of_member(value);
+      if (number && record.metrics.size() < kMostMetricsOfRecord) record.metrics.emplace_back(name, *number);
+    }
+  }
+  return record;
+}
+
+bool LogReader::take_columns(std::string_view line) {
+  if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // spreadsheets write that mark
+  auto names = fields_of_row(line);
+  const auto has = [&](const char* name) { return std::ranges::find(names, name) != names.end(); };
+  if (!has("kind") || !has("step")) return false;
+  columns_ = std::move(names);
+  return true;
+}
+
+std::optional<LogRecord> LogReader::read_row(std::string_view line, std::string& problem) {
+  const auto fields = fields_of_row(line);
+  if (fields.size() != columns_.size()) {
+    problem = fmt::format("{} fields instead of {}", fields.size(), columns_.size());
+    return std::nullopt;
+  }
+  LogRecord record;
+  std::optional<int64_t> step;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const std::string& name = columns_[i];
+    const std::string& field = fields[i];
+    if (name == "kind") {
+      record.kind = field;
+    } else if (name == "time") {
+      record.time = field;
+    } else if (name == "step") {
+      step = count_of_field(field);
+    } else if (name == "epoch") {
+      record.epoch = count_of_field(field).value_or(0);
+    } else if (name == "seconds") {
+      record.seconds = number_of_field(field);
+    } else if (name == "loss") {
+      record.loss = number_of_field(field);
+    } else if (name == "learning_rate") {
+      record.learning_rate = number_of_field(field);
+    } else if (name == "rows_per_second") {
+      record.rows_per_second = number_of_field(field);
+    } else if (name == "resident_bytes") {
+      record.resident_bytes = number_of_field(field);
+    } else if (name == "arena_bytes") {
+      record.arena_bytes = number_of_field(field);
+    } else if (name.starts_with(kMetricColumn)) {
+      const auto number = number_of_field(field);
+      if (number && record.metrics.size() < kMostMetricsOfRecord) {
+        record.metrics.emplace_back(name.substr(kMetricColumn.size()), *number);
+      }
+    }
+  }
+  if (!step || record.kind.empty()) {
+    problem = "no kind, or no step";
+    return std::nullopt;
+  }
+  record.step = *step;
+  return record;
+}
+
+std::string find_log(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) throw InvalidArgument("{}: there is no such file or folder", path);
+  if (!files.is_directory(path)) return path;
+  const auto names = files.list(path);
+  for (const char* usual : {"log.jsonl", "log.csv"}) {
+    if (std::ranges::find(names, usual) != names.end()) return join_path(path, usual);
+  }
+  for (const char* ending : {".jsonl", ".csv"}) {
+    std::vector<std::string> found;
+    std::ranges::copy_if(names, std::back_inserter(found), [&](const auto& name) { return name.ends_with(ending); });
+    if (found.size() == 1) return join_path(path, found[0]);
+    if (found.size() > 1) {
+      constexpr size_t kMostNamed = 5;
+      const std::string more = found.size() > kMostNamed ? fmt::format(" and {} more", found.size() - kMostNamed) : "";
+      found.resize(std::min(found.size(), kMostNamed));
+      throw InvalidArgument("{}: the folder has several logs, {}{}: name one of them", path, fmt::join(found, ", "),
+                            more);
+    }
+  }
+  return "";
+}
+
+}  // namespace tessera::tools

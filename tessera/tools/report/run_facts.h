@@ -1,0 +1,39 @@
+// RunFacts: what a log's record of kind "run" says of the process that wrote it, and the command that starts it again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::tools {
+
+struct RunFacts {
+  std::string time;
+  int64_t step = 0;  // the process went on behind this one
+  int64_t num_epochs = 0;
+  int64_t num_ranks = 0;  // 0: not known, as of all numbers here
+  int64_t ranks_of_host = 0;
+  int64_t num_servers = 0;
+  std::vector<std::string> command;
+  std::string directory;
+  std::string transport;
+  std::string job;
+  std::string host;
+  // All that it says, in words, for a table and to be compared: ("ranks", "4"), ("option precision", "bf16").
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+// Reads such a record. Absent where the line is none; what it lacks stays empty.
+std::optional<RunFacts> parse_run_facts(std::string_view line);
+
+// What a shell is told to start the run again: `cd DIR`, then the command, with `tessera run -n N` before it where
+// there were ranks. "" where the command is not known.
+std::string repeat_command(const RunFacts& facts);
+
+// The word as a shell reads it as one word.
+std::string shell_word(const std::string& word);
+
+}  // namespace tessera::tools
