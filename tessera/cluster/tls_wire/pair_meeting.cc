@@ -37,6 +37,7 @@ constexpr int kBacklog = 1024;
 constexpr int kMostAtOnce = 16;
 // Reasons why strangers were turned away are said once in so long.
 constexpr int64_t kQuietMs = 1000;
+constexpr const char* kEnded = "it has ended the connection";
 
 // Talk: a connection until its two ends have greeted each other.
 class Talk : public std::enable_shared_from_this<Talk> {
@@ -86,7 +87,7 @@ class Talk : public std::enable_shared_from_this<Talk> {
       asio::error_code error;
       const size_t count = self->socket_.read_some(asio::buffer(buffer), error);
       if (error == asio::error::would_block || error == asio::error::try_again) return self->read();
-      if (error) return self->close(error == asio::error::eof ? "it has ended the connection" : error.message());
+      if (error) return self->close(error == asio::error::eof ? kEnded : error.message());
       self->take({buffer.data(), count});
       // What a rank that has been greeted sends next is for another reader.
       if (!self->has_ended_ && !self->is_greeted_) self->read();
@@ -296,7 +297,9 @@ class Meeting {
       return;
     }
     ++num_turned_away_;
-    last_reason_ = printable(fmt::format("{}: {}", talk->address(), reason));
+    if (last_reason_.empty() || reason != kEnded) {  // that somebody has hung up says less than why one was turned away
+      last_reason_ = printable(fmt::format("{}: {}", talk->address(), reason));
+    }
     if (now_ms() < turned_away_again_ms_) return;
     turned_away_again_ms_ = now_ms() + kQuietMs;
     log_warning("rank {} has turned away a connection of {} ({} so far)", options_.rank, last_reason_,
