@@ -409,22 +409,16 @@ void EncryptingFile::write_reference_block() {
 std::unique_ptr<ReadableFile> decrypt(std::span<const std::byte> bytes, const std::string& path,
                                       const Encryption& encryption) {
   check_encryption(encryption);
-  const MappedGuard guard(bytes, path);
   const auto mode = encryption_mode_of(bytes);
   if (!mode) throw InvalidArgument("{}: is not encrypted, but a key was given; leave it out", path);
   if (!encryption.is_on()) throw InvalidArgument("{}: is encrypted ({}); give its key", path, *mode);
   if (!fits(*mode, encryption.mode)) {
     throw InvalidArgument("{}: is encrypted with {}, not with {}", path, *mode, encryption.mode);
   }
-  std::vector<std::byte> plain;
-  try {
-    plain = *mode == kAesGcm ? decrypt_bound(bytes, path, encryption.key)
-                             : decrypt_reference(bytes, path, {encryption.key, *mode});
-  } catch (const InvalidArgument&) {
-    guard.require_whole();
-    throw;
-  }
-  guard.require_whole();
+  auto plain = parse_guarded(bytes, path, [&](auto guarded) {
+    return *mode == kAesGcm ? decrypt_bound(guarded, path, encryption.key)
+                            : decrypt_reference(guarded, path, {encryption.key, *mode});
+  });
   if (*mode != kAesGcm) warn_of_reference_form(path, *mode);
   return std::make_unique<MemoryFile>(std::move(plain));
 }
