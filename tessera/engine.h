@@ -67,4 +67,5 @@
 #include "tessera/session/machine_speed.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
+#include "tessera/train/logs/csv_row.h"
 #include "tessera/train/translation/beam_search.h"

@@ -4,11 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
+
+#include "tessera/tools/report/record_members.h"
 
 namespace tessera::tools {
 namespace {
@@ -18,7 +19,6 @@ constexpr int64_t kBytesAtOnce = int64_t{1} << 20;
 constexpr size_t kMaxLineBytes = size_t{1} << 20;
 constexpr size_t kMostProblems = 5;
 constexpr size_t kMostMetricsOfRecord = 64;
-constexpr std::string_view kMetricColumn = "evaluated_";
 
 // Of a member's value; also of the words for numbers that are not finite.
 std::optional<double> number_of_member(const nlohmann::json& value) {
@@ -34,24 +34,6 @@ std::optional<double> number_in(const nlohmann::json& record, const char* name) 
   return found == record.end() ? std::nullopt : number_of_member(*found);
 }
 
-// A count from 0 on; nothing of anything else.
-std::optional<int64_t> count_in(const nlohmann::json& record, const char* name) {
-  const auto found = record.find(name);
-  if (found == record.end() || !found->is_number_integer()) return std::nullopt;
-  if (found->is_number_unsigned()) {
-    const auto value = found->get<uint64_t>();
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
-    return static_cast<int64_t>(value);
-  }
-  const auto value = found->get<int64_t>();
-  return value < 0 ? std::nullopt : std::optional(value);
-}
-
-std::string text_in(const nlohmann::json& record, const char* name) {
-  const auto found = record.find(name);
-  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 bool is_read(std::string_view kind) {
   return kind == "step" || kind == "epoch" || kind == "evaluation" || kind == "run" || kind == "end";
 }
@@ -64,39 +46,10 @@ bool may_be_begun(std::string_view line, const std::vector<std::string>& columns
   return !columns.empty() || begins(kRecord) || begins(kTable);
 }
 
-// As RFC 4180 quotes them.
-std::vector<std::string> fields_of_row(std::string_view line) {
-  std::vector<std::string> fields(1);
-  bool is_quoted = false;
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  for (size_t i = 0; i < line.size(); ++i) {
-    const bool is_quote = line[i] == '"';
-    if (is_quote && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      fields.back() += line[++i];
-    } else if (is_quote) {
-      is_quoted = !is_quoted;
-    } else if (line[i] == ',' && !is_quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += line[i];
-    }
-  }
-  return fields;
-}
-
-// Of a field of a table; also nan and inf.
-std::optional<double> number_of_field(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
+// A count from 0 on; nothing of anything else.
 std::optional<int64_t> count_of_field(const std::string& text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
+  const auto value = train::whole_number<int64_t>(text);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 }  // namespace
@@ -195,7 +148,7 @@ std::optional<LogRecord> LogReader::read_json(std::string_view line, std::string
 
 bool LogReader::take_columns(std::string_view line) {
   if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // spreadsheets write that mark
-  auto names = fields_of_row(line);
+  auto names = train::csv_fields(line);
   const auto has = [&](const char* name) { return std::ranges::find(names, name) != names.end(); };
   if (!has("kind") || !has("step")) return false;
   columns_ = std::move(names);
@@ -203,7 +156,7 @@ bool LogReader::take_columns(std::string_view line) {
 }
 
 std::optional<LogRecord> LogReader::read_row(std::string_view line, std::string& problem) {
-  const auto fields = fields_of_row(line);
+  const auto fields = train::csv_fields(line);
   if (fields.size() != columns_.size()) {
     problem = fmt::format("{} fields instead of {}", fields.size(), columns_.size());
     return std::nullopt;
@@ -222,21 +175,21 @@ std::optional<LogRecord> LogReader::read_row(std::string_view line, std::string&
     } else if (name == "epoch") {
       record.epoch = count_of_field(field).value_or(0);
     } else if (name == "seconds") {
-      record.seconds = number_of_field(field);
+      record.seconds = train::whole_number<double>(field);
     } else if (name == "loss") {
-      record.loss = number_of_field(field);
+      record.loss = train::whole_number<double>(field);
     } else if (name == "learning_rate") {
-      record.learning_rate = number_of_field(field);
+      record.learning_rate = train::whole_number<double>(field);
     } else if (name == "rows_per_second") {
-      record.rows_per_second = number_of_field(field);
+      record.rows_per_second = train::whole_number<double>(field);
     } else if (name == "resident_bytes") {
-      record.resident_bytes = number_of_field(field);
+      record.resident_bytes = train::whole_number<double>(field);
     } else if (name == "arena_bytes") {
-      record.arena_bytes = number_of_field(field);
-    } else if (name.starts_with(kMetricColumn)) {
-      const auto number = number_of_field(field);
+      record.arena_bytes = train::whole_number<double>(field);
+    } else if (name.starts_with(train::kMetricColumn)) {
+      const auto number = train::whole_number<double>(field);
       if (number && record.metrics.size() < kMostMetricsOfRecord) {
-        record.metrics.emplace_back(name.substr(kMetricColumn.size()), *number);
+        record.metrics.emplace_back(name.substr(train::kMetricColumn.size()), *number);
       }
     }
   }

@@ -3,28 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
+
+#include "tessera/tools/report/record_members.h"
 
 namespace tessera::tools {
 namespace {
 
 using FactsJson = nlohmann::ordered_json;
 
-std::string fact_text(const FactsJson& record, const char* name) {
-  const auto found = record.find(name);
-  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-int64_t fact_count(const FactsJson& record, const char* name) {
-  const auto found = record.find(name);
-  if (found == record.end() || !found->is_number_integer()) return 0;
-  if (found->is_number_unsigned() &&
-      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return 0;
-  }
-  return std::max<int64_t>(found->get<int64_t>(), 0);
-}
+// 0 of what the record does not say.
+int64_t fact_count(const FactsJson& record, const char* name) { return count_in(record, name).value_or(0); }
 
 std::string command_line(const std::vector<std::string>& words) {
   std::string line;
@@ -47,18 +36,18 @@ std::string shell_word(const std::string& word) {
 
 std::optional<RunFacts> parse_run_facts(std::string_view line) {
   const auto json = FactsJson::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || fact_text(json, "kind") != "run") return std::nullopt;
+  if (!json.is_object() || text_in(json, "kind") != "run") return std::nullopt;
   RunFacts facts;
-  facts.time = fact_text(json, "time");
+  facts.time = text_in(json, "time");
   facts.step = fact_count(json, "step");
   facts.num_epochs = fact_count(json, "epochs");
   facts.num_ranks = fact_count(json, "ranks");
   facts.ranks_of_host = fact_count(json, "ranks_of_host");
   facts.num_servers = fact_count(json, "servers");
-  facts.directory = fact_text(json, "directory");
-  facts.transport = fact_text(json, "transport");
-  facts.job = fact_text(json, "job");
-  facts.host = fact_text(json, "host");
+  facts.directory = text_in(json, "directory");
+  facts.transport = text_in(json, "transport");
+  facts.job = text_in(json, "job");
+  facts.host = text_in(json, "host");
   if (const auto command = json.find("command"); command != json.end() && command->is_array()) {
     for (const auto& word : *command) {
       if (word.is_string()) facts.command.push_back(word.get<std::string>());
@@ -72,20 +61,20 @@ std::optional<RunFacts> parse_run_facts(std::string_view line) {
     if (found != json.end() && found->is_number_integer()) add(name, found->dump());
   };
   add("command", command_line(facts.command));
-  add("program", fact_text(json, "program"));
+  add("program", text_in(json, "program"));
   add("directory", facts.directory);
-  add("version", fact_text(json, "version"));
+  add("version", text_in(json, "version"));
   add_count("ranks", "ranks");
   add_count("ranks of the host", "ranks_of_host");
   add_count("servers", "servers");
   add("transport", facts.transport);
-  add("mode", fact_text(json, "mode"));
+  add("mode", text_in(json, "mode"));
   add_count("seed", "seed");
   add_count("epochs", "epochs");
   add_count("steps of an epoch", "steps_per_epoch");
   add_count("threads of a rank", "num_threads");
   add("host", facts.host);
-  add("CPU", fact_text(json, "cpu"));
+  add("CPU", text_in(json, "cpu"));
   add_count("cores", "cores");
   if (const auto options = json.find("options"); options != json.end() && options->is_object()) {
     for (const auto& [name, value] : options->items()) {

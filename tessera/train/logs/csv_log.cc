@@ -3,61 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/train/logs/csv_row.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {
 namespace {
-
-// As RFC 4180 quotes them. A line of the file is a row, so no field has an end of a line in it.
-std::string csv_field(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  std::ranges::replace(text, '\r', ' ');
-  if (text.find_first_of(",\"") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
-
-std::string csv_line(const std::vector<std::string>& fields) {
-  std::string line;
-  for (const auto& field : fields) line += (&field == fields.data() ? "" : ",") + csv_field(field);
-  return line;
-}
-
-std::vector<std::string> csv_fields(std::string_view line) {
-  std::vector<std::string> fields(1);
-  bool is_quoted = false;
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  for (size_t i = 0; i < line.size(); ++i) {
-    const bool is_quote = line[i] == '"';
-    if (is_quote && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      fields.back() += line[++i];
-    } else if (is_quote) {
-      is_quoted = !is_quoted;
-    } else if (line[i] == ',' && !is_quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += line[i];
-    }
-  }
-  return fields;
-}
-
-template <typename Number>
-std::optional<Number> whole_number(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 const std::vector<std::string>& usual_columns() {
   static const std::vector<std::string> columns{"kind",           "time",       "seconds",       "epoch",
@@ -66,7 +23,7 @@ const std::vector<std::string>& usual_columns() {
   return columns;
 }
 
-std::string metric_column(const std::string& name) { return "evaluated_" + name; }
+std::string metric_column(const std::string& name) { return std::string(kMetricColumn) + name; }
 
 }  // namespace
 
