@@ -110,6 +110,9 @@ struct JobOptions {
   // Where a failing rank tells the launcher whose failure it is: the open descriptor TESSERA_STATUS_FD, else the pipe
   // that is open at TESSERA_STATUS_FILE; `tessera run` sets both.
   int status_fd = -1;
+  // Where it tells the launcher how its training goes (ranks/training_figures.h): a pipe as above, of
+  // TESSERA_FIGURES_FD and TESSERA_FIGURES_FILE, which takes writes without waiting. -1: nobody wants to know.
+  int figures_fd = -1;
 };
 
 // Throws InvalidArgument naming the variable whose value cannot be used: also for a transport that does not encrypt

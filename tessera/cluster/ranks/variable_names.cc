@@ -50,6 +50,8 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_SECRET_FILE",
     "TESSERA_SHARED",
     "TESSERA_SIZE",
+    "TESSERA_FIGURES_FD",
+    "TESSERA_FIGURES_FILE",
     "TESSERA_STATUS_FD",
     "TESSERA_STATUS_FILE",
     "TESSERA_STOP_AT_MALLOC",
