@@ -36,7 +36,7 @@ ROOMS = {
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
-    "cluster": ("recovery", "ranks", "tls", "hub", "report", "rendezvous", "tls_wire", "launcher"),
+    "cluster": ("recovery", "ranks", "tls", "hub", "report", "rendezvous", "tls_wire", "launcher", "dashboard"),
     "cluster/rendezvous": ("messages", "membership"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),

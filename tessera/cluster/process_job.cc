@@ -367,7 +367,8 @@ std::function<void(const RankGlance&)> look_for(const std::shared_ptr<FiguresRep
 }
 
 // Whoever wants to know hears of the trainings of the context's rank: its launcher, the scheduler.
-std::unique_ptr<Context> with_figures(std::unique_ptr<Context> context, const std::shared_ptr<FiguresReporter>& reporter,
+std::unique_ptr<Context> with_figures(std::unique_ptr<Context> context,
+                                      const std::shared_ptr<FiguresReporter>& reporter,
                                       const std::shared_ptr<SchedulerLink>& link = nullptr) {
   const bool is_asked = link != nullptr && link->client().wants_figures();
   if (reporter == nullptr && !is_asked) return context;
@@ -478,11 +479,11 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
   const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
-  return with_figures(std::make_unique<RankContext>(
-                          place, nullptr,
-                          with_scheduler(std::make_unique<WatchedMembership>(std::make_unique<LocalMembership>(job, 0),
-                                                                             job, 0, watch_options(options, "", extras)),
-                                         options, link, generation, job)),
+  return with_figures(std::make_unique<RankContext>(place, nullptr,
+                                                    with_scheduler(std::make_unique<WatchedMembership>(
+                                                                       std::make_unique<LocalMembership>(job, 0), job,
+                                                                       0, watch_options(options, "", extras)),
+                                                                   options, link, generation, job)),
                       reporter, link);
 }
 

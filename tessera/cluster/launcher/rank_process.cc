@@ -54,7 +54,8 @@ Socket create_log(const std::string& path, bool goes_on) {
 DescriptorLimit::DescriptorLimit(int num_ranks, int per_rank, int further) {
   constexpr rlim_t kOthers = 64;
   getrlimit(RLIMIT_NOFILE, &before_);
-  const rlim_t needed = static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers + static_cast<rlim_t>(further);
+  const rlim_t needed =
+      static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers + static_cast<rlim_t>(further);
   if (needed <= before_.rlim_cur) return;
   if (needed > before_.rlim_max) {
     throw IoError(

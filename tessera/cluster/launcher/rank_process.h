@@ -83,7 +83,7 @@ struct RankStart {
   int err_fd;
   int status_fd;
   int figures_fd;  // -1: none
-  int secret_fd;  // -1: none
+  int secret_fd;   // -1: none
   const sigset_t* signal_mask;
   const DescriptorLimit* descriptors;
 };

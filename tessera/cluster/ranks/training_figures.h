@@ -32,11 +32,11 @@ struct TrainingFigures {
   int64_t checkpoint_step = 0;                 // its step
   std::string ended = {};  // how the latest training ended: "completed", "stopped", "failed"; "": it goes on
   // What is seen of the rank from outside its training. A rank of -1 and a text of "" say nothing.
-  std::string doing = {};    // `matmul "fc"`
-  int waits_for = -1;        // the rank for which it waits long
+  std::string doing = {};     // `matmul "fc"`
+  int waits_for = -1;         // the rank for which it waits long
   std::string waits_in = {};  // `all_reduce "fc" #12 of group "world"`
-  int slow_rank = -1;        // the rank for which it has waited most lately
-  int slow_percent = 0;      // of that time
+  int slow_rank = -1;         // the rank for which it has waited most lately
+  int slow_percent = 0;       // of that time
 };
 
 // Prints the figures. Texts that are too long are cut, and control characters in them become spaces.

@@ -1,6 +1,6 @@
-// FiguresReporter: says a rank's figures to its launcher, at most once a second, by the pipe that the launcher has given
-// it; a launcher that does not read misses them, and the rank never waits. Thread-safe: the rank's own thread says how
-// its training goes, that of the watch what it sees of the rank.
+// FiguresReporter: says a rank's figures to its launcher, at most once a second, by the pipe that the launcher has
+// given it; a launcher that does not read misses them, and the rank never waits. Thread-safe: the rank's own thread
+// says how its training goes, that of the watch what it sees of the rank.
 #pragma once
 
 #include <cstdint>

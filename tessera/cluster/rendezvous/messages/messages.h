@@ -103,7 +103,8 @@ struct FixRanks {
   std::string reason;
 };
 
-// Says how the training of the peer's node goes, in the text of ranks/training_figures.h, where Welcome has asked for it.
+// Says how the training of the peer's node goes, in the text of ranks/training_figures.h, where Welcome has asked for
+// it.
 struct TellFigures {
   std::string figures;
 };
@@ -226,8 +227,8 @@ struct NodeDropped {
 
 // In the order of all_rules().
 using Message = std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, ForgetValue,
-                             ResizeJob, FixRanks, TellFigures, Welcome, Assigned, HeartbeatAnswer, ValueAnswer, BlobAnswer,
-                             GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
+                             ResizeJob, FixRanks, TellFigures, Welcome, Assigned, HeartbeatAnswer, ValueAnswer,
+                             BlobAnswer, GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
 
 FrameType type_of(const Message& message);
 // The frame of a message. Texts that are longer than their field are cut.
