@@ -14,7 +14,7 @@
 namespace tessera::cluster {
 namespace {
 
-constexpr size_t kMostRead = 1 << 16;
+constexpr size_t kMostFiguresRead = 1 << 16;
 // After the job's end, for pages that ask once a second.
 constexpr int64_t kLastLookMs = 1500;
 
@@ -47,7 +47,7 @@ LauncherDashboard::LauncherDashboard(const DashboardOptions& options, std::strin
 
 void LauncherDashboard::read_figures() {
   // Not on the stack, which `ulimit -s` may keep small.
-  std::vector<char> bytes(kMostRead);
+  std::vector<char> bytes(kMostFiguresRead);
   const ssize_t count = read(figures_read_.fd(), bytes.data(), bytes.size());
   if (count <= 0) return;
   unread_.append(bytes.data(), static_cast<size_t>(count));
