@@ -320,6 +320,8 @@ std::string JobBoard::metrics_text() const {
   for (size_t i = 0; i < std::min(ranks_.size(), static_cast<size_t>(kMostRanks)); ++i) {
     printer.sample(fmt::format("rank=\"{}\"", i), static_cast<double>(std::max<int64_t>(ranks_[i].num_starts - 1, 0)));
   }
+  printer.family("tessera_ranks_left_out", "gauge", "Ranks beyond those that have samples of their own.");
+  printer.sample("", static_cast<double>(ranks_.size() - std::min(ranks_.size(), static_cast<size_t>(kMostRanks))));
   return printer.end();
 }
 
