@@ -133,11 +133,11 @@ TEST_F(Live, IsToldOfALoopOfTheProgramsOwn) {
 TEST_F(Live, ChangesNoLoss) {
   OneWeight alone(context_);
   alone.model.train(2, rows_of_doubles(), {SlowStep(400)});
-  const float unseen = alone.model.value("weight").view().as<float>()[0];
+  const float unseen = alone.model.value(alone.model.names().front()).view().as<float>()[0];
   look_on();
   OneWeight watched(context_);
   watched.model.train(2, rows_of_doubles(), {SlowStep(400)});
-  EXPECT_EQ(watched.model.value("weight").view().as<float>()[0], unseen);
+  EXPECT_EQ(watched.model.value(watched.model.names().front()).view().as<float>()[0], unseen);
 }
 
 TEST(LiveRanks, EachTellTheSameLoss) {
