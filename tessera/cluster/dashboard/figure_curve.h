@@ -11,7 +11,7 @@ namespace tessera::cluster {
 
 class FigureCurve {
  public:
-  // At least two points.
+  // A curve of fewer than two points has two.
   explicit FigureCurve(size_t most_points) : most_(most_points < 2 ? 2 : most_points) {}
 
   // A training that has gone back, as after a loss, goes on from there: points of this and later steps are forgotten.

@@ -47,9 +47,9 @@ class JobBoard {
   // A line of the log; of a rank, or -1: of who has started the ranks.
   void add_line(int rank, std::string_view line);
 
-  // One JSON object, by docs/dashboard.md.
+  // Returns one JSON object, by docs/dashboard.md.
   std::string state_json() const;
-  // The same in numbers, as OpenMetrics text.
+  // Returns the same in numbers, as OpenMetrics text.
   std::string metrics_text() const;
 
   static constexpr int kMostRanks = 1024;      // that are listed one by one
