@@ -140,6 +140,7 @@ class Launcher {
     int code = end_signal_ != 0 ? 128 + end_signal_ : are_all_dropped ? kExitFailure : kExitSuccess;
     note_endings();
     if (end_signal_ == 0 && first_failed_ >= 0) {
+      show_held_errors();
       code = report();
     } else {
       for (RankChild& child : children_) child.err.release();
@@ -182,6 +183,15 @@ class Launcher {
                                  : child.is_awaited  ? BoardRankState::kLost
                                                      : BoardRankState::kFailed;
     if (dashboard_) show_ranks(place, state, how_ended(static_cast<size_t>(place)));
+  }
+  // Errors that are said once for all ranks, and so pass by the log.
+  void show_held_errors() {
+    if (!dashboard_) return;
+    for (int place = 0; place < num_children(); ++place) {
+      for (const std::string_view line : split(children_[static_cast<size_t>(place)].err.held(), '\n')) {
+        if (!trim(line).empty()) dashboard_->board().add_line(is_threads_ ? -1 : rank_of(place), trim(line));
+      }
+    }
   }
   std::string why_failed() {
     if (first_failed_ < 0) return "";

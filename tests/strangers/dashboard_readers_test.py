@@ -90,6 +90,7 @@ class Watched:
     def until(self, holds, what, limit_s=120):
         """The first state of which it holds."""
         def look():
+            time.sleep(0.1)
             try:
                 state = self.state()
             except (AssertionError, OSError, http.client.HTTPException):

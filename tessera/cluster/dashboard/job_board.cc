@@ -201,7 +201,7 @@ std::string_view JobBoard::word_of(const BoardRank& rank, int64_t now_ms) const 
 }
 
 std::string JobBoard::state_json() const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const int64_t now = now_ms();
   const BoardSummary sum = summary();
   const TrainingFigures none;
@@ -269,6 +269,7 @@ std::string JobBoard::state_json() const {
   Json lines = Json::array();
   for (const BoardLine& line : lines_) lines.push_back({{"rank", rank_or_null(line.rank)}, {"text", line.text}});
   json["log"] = std::move(lines);
+  lock.unlock();  // who writes on the board does not wait for the text
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
