@@ -10,6 +10,7 @@
 #include "tessera/train/batches.h"
 #include "tessera/train/callback.h"
 #include "tessera/train/compiled_steps.h"
+#include "tessera/train/core/live_record.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/kept/kept_training.h"
 #include "tessera/train/options/train_options.h"
@@ -37,7 +38,8 @@ class Training {
         progress_(parts.progress),
         snapshot_(parts.snapshot),
         saver_(parts.saver),
-        kept_(parts.kept) {}
+        kept_(parts.kept),
+        live_(parts.core) {}
 
   // As Model::train. `model` is what callbacks see.
   void run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
@@ -75,6 +77,7 @@ class Training {
   // was not done.
   void leave_failed();
   void run_batch(session::Executable& executable, const RunContext& run);
+  LiveCheckpoint newest_checkpoint() const { return {saver_.newest_path(), saver_.newest_step()}; }
   // Says to who looks on that the next step has begun.
   void note_step();
   // Runs it and notes whether it was skipped.
@@ -90,6 +93,7 @@ class Training {
   Snapshot& snapshot_;
   Saver& saver_;
   KeptTraining& kept_;
+  LiveRecord live_;
   // What the latest batch was for: what is compiled for that is another one once the network has changed.
   struct Batch {
     InputSpecs inputs;
