@@ -13,6 +13,7 @@
 #include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/engine.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/nn/layers/dropout.h"
 #include "tessera/pipeline/search/find_schedule.h"
 #include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/test_problems.h"
@@ -161,6 +162,7 @@ compiler::PlannedStages planned_stages(const Options& options) {
         *trained.network, &trained.loss, trained.optimizer, inputs, {.training = true},
         {.sens = 1.0 / micro_batches, .part = session::StepPart::kAccumulate, .guards_micro_batches = false});
     graphs.update = session::trace_update(*trained.network, &trained.loss, trained.optimizer, {.training = true});
+    graphs.stages.common_states = {nn::kRandomStep};
     const auto trainable = trained.network->trainable_parameters();
     const auto accumulators = nn::gradient_accumulators(trainable);
     for (size_t i = 0; i < trainable.size(); ++i) {

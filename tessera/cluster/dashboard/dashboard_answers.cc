@@ -77,7 +77,7 @@ DashboardPlace parse_dashboard_place(std::string_view text) {
   if (colon != std::string_view::npos) {
     std::string_view host = text.substr(0, colon);
     port = text.substr(colon + 1);
-    const bool is_bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
+    const bool is_bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 1;
     if (is_bracketed) host = host.substr(1, host.size() - 2);
     if (!is_bracketed && host.find(':') != std::string_view::npos) refuse("an IPv6 address stands in brackets");
     if (host.empty()) refuse("there is no address before the colon");

@@ -221,6 +221,10 @@ class StageSimulator {
     };
     add(plan_.micro, &SizedPlan::micro);
     add(plan_.update, &SizedPlan::update);
+    // Those that no graph reads are kept as well; they are numbers.
+    for (const auto& name : plan_.options.common_states) {
+      if (!persistent.offsets.contains(name)) persistent.add(name, {DType::kI64, {}});
+    }
   }
   bool is_kept(const std::string& name, int stage) const {
     const int at = plan_.values.at(name);

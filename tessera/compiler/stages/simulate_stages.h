@@ -39,8 +39,8 @@ struct SimulatedChunk {
   int64_t slot_bytes = 0;  // of one micro-batch: what is received, read of the batch, and kept between phases
   int slots = 0;           // micro-batches that there is room for
 };
-// StageMemory says what a step takes of the arena of one of the stage's ranks, in bytes: as it is simulated, and as it is
-// (session/pipelined_step.h).
+// StageMemory says what a step takes of the arena of one of the stage's ranks, in bytes: as it is simulated, and as it
+// is (session/pipelined_step.h).
 struct StageMemory {
   int64_t persistent_bytes = 0;  // parameters, states and accumulators
   int64_t arena_bytes = 0;       // the most that a phase takes beside these and the slots
