@@ -223,6 +223,21 @@ TEST(FileSystem, NamesAMissingFile) {
       IoError);
 }
 
+// Somebody's static object, whose threads still use it.
+void exit_with_a_guard(bool is_over) {
+  std::atexit([] { std::fputs("destroyed", stderr); });
+  {
+    const ExitGuard guard;
+    if (!is_over) std::thread([] { std::exit(3); }).join();
+  }
+  std::exit(4);
+}
+
+TEST(ExitGuard, ExitDestroysNothingWhileItLives) {
+  EXPECT_EXIT(exit_with_a_guard(false), testing::ExitedWithCode(3), testing::Not(testing::HasSubstr("destroyed")));
+  EXPECT_EXIT(exit_with_a_guard(true), testing::ExitedWithCode(4), testing::HasSubstr("destroyed"));
+}
+
 TEST(Thread, WhatItWasForIsSaidWhereThereIsNoRoom) {
   const NoThreads none;
   EXPECT_THAT([] { start_thread("the workers", [] {}); },

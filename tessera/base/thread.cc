@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -16,6 +18,26 @@
 #include "tessera/base/limits.h"
 
 namespace tessera {
+
+namespace {
+
+std::atomic<int> num_exit_guards = 0;
+
+void end_if_guarded(int code, void* /*nothing*/) {
+  if (num_exit_guards == 0) return;
+  std::fflush(stdout);
+  _exit(code);
+}
+
+}  // namespace
+
+// The latest that was registered runs first.
+ExitGuard::ExitGuard() {
+  ++num_exit_guards;
+  on_exit(end_if_guarded, nullptr);
+}
+
+ExitGuard::~ExitGuard() { --num_exit_guards; }
 
 void throw_no_thread(std::string_view what, const std::system_error& reason) {
   throw IoError("cannot start a thread for {}: {}; {}; raise the limits of processes and memory, or use fewer threads",

@@ -60,6 +60,18 @@ class ThreadGroup {
   std::vector<std::thread> threads_;
 };
 
+// While an ExitGuard lives, exit() ends the process at once, with its code and what was written to standard output: for
+// a process whose threads work on what would be destroyed under them. A library may call it in any of them, as GNU's
+// OpenMP does where it can start no thread. What was registered with atexit() before the latest guard does not run.
+// Guards may be nested, and belong to any threads.
+class ExitGuard {
+ public:
+  ExitGuard();
+  ~ExitGuard();
+  ExitGuard(const ExitGuard&) = delete;
+  ExitGuard& operator=(const ExitGuard&) = delete;
+};
+
 // From now on a thread's stack has at least 1 MiB: `ulimit -s`, whose value threads take, may say less than kernels
 // need, and a stack that is too small ends the process by SIGSEGV. Returns whether the program's first thread, whose
 // stack grows up to that limit, has as much too; the soft limit is raised where the hard one allows it.

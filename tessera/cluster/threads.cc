@@ -119,6 +119,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
     if (!error) error = std::make_exception_ptr(IoError(job->message()));
   };
   make_room_on_stacks();
+  const ExitGuard guard;
   Progress progress(num_ranks);
   const auto run_rank = [&](int rank) {
     const auto index = static_cast<size_t>(rank);
