@@ -1,0 +1,232 @@
+"""What the bindings of python/src say of the package `tessera`, read from their C++ where no built package is at hand.
+
+A type stub of a built package says the same and more (types of arguments). What a binding makes in a loop over the
+registry of operators is found by the registry's own definitions.
+"""
+
+import re
+from pathlib import Path
+
+from cpp_reference import skip_braces, skip_literal
+from python_model import Class, Function, Module
+
+
+def literal(text):
+    """The text of C++ literals that stand side by side; None where something else stands there."""
+    at, out = 0, ""
+    text = text.strip()
+    while at < len(text):
+        if text.startswith('R"(', at):
+            end = text.index(')"', at)
+            out += text[at + 3:end]
+            at = end + 2
+        elif text[at] == '"':
+            end = skip_literal(text, at)
+            out += re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t"}.get(match.group(1), match.group(1)), text[at + 1:end - 1])
+            at = end
+        elif text[at].isspace():
+            at += 1
+        else:
+            return None
+    return out if text else None
+
+
+def arguments(text, at):
+    """(arguments, the place behind) of the call whose bracket is at `at`."""
+    depth, found, current, angle = 0, [], "", 0
+    while at < len(text):
+        behind = skip_literal(text, at)
+        if behind != at:
+            current += text[at:behind] if not text.startswith("//", at) else ""
+            at = behind
+            continue
+        letter = text[at]
+        if letter == "{":
+            behind = skip_braces(text, at)
+            current += text[at:behind]
+            at = behind
+            continue
+        if letter in "([":
+            depth += 1
+            if depth == 1:
+                at += 1
+                continue
+        elif letter in ")]":
+            depth -= 1
+            if depth == 0:
+                return [*found, current.strip()] if current.strip() or found else [], at + 1
+        elif letter == "," and depth == 1 and angle == 0:
+            found.append(current.strip())
+            current = ""
+            at += 1
+            continue
+        current += letter
+        at += 1
+    return found, at
+
+
+def default(text):
+    words = {"nb::none()": "None", "true": "True", "false": "False", "nb::make_tuple()": "()", "nb::dict()": "{}", "world": "'world'"}
+    text = text.strip()
+    if text in words:
+        return words[text]
+    if (said := literal(text)) is not None:
+        return repr(said)
+    return text if re.fullmatch(r"-?[\d.]+(e-?\d+)?", text) else "..."
+
+
+def signature(given, is_method):
+    """(signature, documentation) by a binding's arguments behind the name and the function."""
+    words, doc, own = ["self"] if is_method else [], "", None
+    for one in given:
+        if match := re.match(r'"(\w+)"_a(?:\.\w+\(\))*\s*(?:=\s*(.*))?$', one, re.S):
+            name = {"options": "**options", "batch": "*batch", "inputs": "*inputs"}.get(match.group(1), match.group(1))
+            words.append(name if match.group(2) is None or name[0] == "*" else f"{name}={default(match.group(2))}")
+        elif one.startswith("nb::kw_only"):
+            words.append("*")
+        elif one.startswith("nb::sig("):
+            own = literal(one[len("nb::sig("):-1])
+        elif (said := literal(one)) is not None:
+            doc = said
+        elif one.startswith("doc_of("):
+            parts, _ = arguments(one, one.index("("))
+            doc = "\n\n".join(filter(None, (literal(part) or "" for part in parts[1:])))
+    text = own.split("(", 1)[1].rsplit(")", 1)[0] if own and "(" in own else ", ".join(words)
+    return f"({text})", doc
+
+
+def registry(root):
+    """Operator -> (its text, whether it is one of those that are bound by the registry, by the number of operands)."""
+    found = {}
+    for path in sorted(Path(root, "tessera/ops/defs").glob("*.cc")):
+        text = path.read_text()
+        for name, doc, rest in re.findall(r'\(\s*"([a-z]\w*)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+),([^;]{0,60})', text):
+            operands = 2 if re.match(r'\s*(?:\{"x", "y"\}|.*kBinary)', rest) else 1
+            found[name] = (literal(doc), operands, "elementwise" in path.name)
+        for name, doc in re.findall(r'\.name = "(\w+)",\s*\.doc =\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text):
+            found[name] = (literal(doc), 0, False)
+    return found
+
+
+class Bindings:
+    def __init__(self, root):
+        self.texts = {path: path.read_text() for path in sorted(Path(root, "python/src").glob("*.cc"))}
+        self.registry = registry(root)
+        self.modules = {}
+        self.classes = {}  # by the C++ type
+        self.bodies = {}
+        for text in self.texts.values():
+            for match in re.finditer(r"^(?:template [^\n]*\n)?(?:void|nb::object) (\w+)\(nb::(?:module_|handle)& ?(\w+)[^{;]*\{$|^void (\w+)\(nb::handle (\w+)\) \{$", text, re.M):
+                name, parameter = match.group(1) or match.group(3), match.group(2) or match.group(4)
+                end = text.index("\n}\n", match.end())
+                self.bodies[name] = (parameter, text[match.end():end])
+
+    def read(self):
+        main = next(text for text in self.texts.values() if "NB_MODULE(" in text)
+        body = main[main.index("NB_MODULE("):]
+        self.modules["tessera"] = Module("tessera", "")
+        self.body(body, {"m": "tessera"})
+        return self.modules
+
+    def function(self, module, name, given):
+        if name.startswith("_"):
+            return
+        text, doc = signature(given, False)
+        known = self.registry.get(name, ("", 0, False))[0]
+        doc = "\n\n".join(one for one in (known if known not in doc else "", doc) if one)
+        self.modules[module].functions.append(Function(name, text, doc))
+
+    def body(self, text, modules):
+        """Reads a function's body; `modules`: the variables that are modules, or classes, with what they are."""
+        classes, helpers, at = {}, {}, 0
+        pairs = {name: re.findall(r'\{"(\w+)"', listed) for name, listed in re.findall(r"(\w+)\[\] = \{(.*?)\};", text, re.S)}
+        for name, variable in re.findall(r"const auto (\w+) = \[[^\]]*\]\(const char\* name.*?\b(\w+)\.def\(\s*name", text, re.S):
+            helpers[name] = variable
+        docs = dict(re.findall(r"(\w+)\s*=\s*(R\"\(.*?\)\")", text, re.S))
+        call = re.compile(r"(?:(\w+)\.)?((?:nb::)?\w+)\s*(<(?:[^;(){}]|\(\))*?>)?\(")
+        while match := call.search(text, at):
+            variable, name, template = match.groups()
+            given, behind = arguments(text, match.end() - 1)
+            at = match.end()
+            before = text[max(match.start() - 60, 0):match.start()]
+            if name == "def_submodule":
+                path = f"{modules[variable]}.{literal(given[0])}"
+                self.modules[path] = Module(path, (literal(given[1]) or "") if len(given) > 1 else "")
+                if own := re.search(r"(\w+)\s*=\s*$", before):
+                    modules[own.group(1)] = path
+            elif name == "nb::class_" and len(given) > 1 and given[0] in modules and literal(given[1]):
+                at = self.chain(text, behind, self.begin_class(modules[given[0]], template, given, docs), classes, before)
+            elif variable in classes and name.startswith("def"):
+                self.member(classes[variable], name, given)
+                at = behind
+            elif variable in modules and name == "def" and given and (own := literal(given[0])):
+                self.function(modules[variable], own, given[2:])
+                at = behind
+            elif variable is None and name in helpers and given and (own := literal(given[0])):
+                self.function(modules.get(helpers[name], "tessera"), own, given[1:])
+            elif len(given) > 1 and given[0] in modules and (own := literal(given[1])) and re.fullmatch(r"\w+", own):
+                self.helper(modules[given[0]], name, own, template, given)
+                at = behind
+            elif len(given) > 1 and given[0] in modules and given[1] == "name":
+                listed = re.findall(r":\s*(\w+)\)\s*\{?\s*$", before)
+                for own in pairs.get(listed[-1], []) if listed else []:
+                    self.function(modules[given[0]], own, given[2:])
+            elif given and given[0] in modules and name in self.bodies and len(given) <= 2:
+                self.enter(name, modules[given[0]])
+            if name == "bind_elementwise_of_registry":
+                for own, (_, operands, is_elementwise) in self.registry.items():
+                    if is_elementwise:
+                        self.function(modules[given[0]], own, ['"x"_a', '"y"_a'][:operands])
+
+    def enter(self, name, module):
+        parameter, body = self.bodies[name]
+        self.body(body, {parameter: module})
+
+    def helper(self, module, helper, name, template, given):
+        parameter, body = self.bodies.get(helper, ("", ""))
+        if "nb::class_<" in body:
+            made = self.begin_class(module, template, given, {})
+            members = re.search(r"nb::class_<", body)
+            _, behind = arguments(body, body.index("(", members.end()))
+            self.chain(body, behind, made, {}, "")
+        elif "nb::exception<" in body:
+            bases = [] if len(given) < 3 else [re.sub(r"PyExc_|nb::handle|nb::make_tuple|[()]", "", one) for one in given[2].split(",")]
+            self.modules[module].classes.append(Class(name, ", ".join(one.strip() for one in bases), "", []))
+        else:
+            self.function(module, name, given[2:])
+
+    def begin_class(self, module, template, given, docs):
+        types = [one.strip() for one in (template or "<>")[1:-1].split(",")]
+        bases = [self.classes[one].name for one in types[1:] if one in self.classes]
+        doc = next((said for one in given[2:] if (said := literal(one)) is not None), "")
+        for one in given[2:]:
+            if match := re.fullmatch(r"(\w+)\.c_str\(\)", one):
+                doc = literal(docs.get(match.group(1), "")) or doc
+        made = Class(literal(given[1]), ", ".join(bases), doc, [])
+        if types[0]:
+            self.classes[types[0]] = made
+        if not made.name.startswith("_"):
+            self.modules[module].classes.append(made)
+        return made
+
+    def chain(self, text, at, made, classes, before):
+        """Reads `.def(...).def_ro(...)`; returns the place behind."""
+        while match := re.compile(r"\s*\.(def\w*)\(").match(text, at):
+            given, at = arguments(text, match.end() - 1)
+            self.member(made, match.group(1), given)
+        if own := re.search(r"(\w+)\s*=\s*$", before):
+            classes[own.group(1)] = made
+        return at
+
+    def member(self, made, kind, given):
+        name = literal(given[0]) if given else None
+        if not name or name.startswith("_") and name not in ("__init__", "__call__", "__len__", "__getitem__", "__iter__"):
+            return
+        is_property = kind.startswith(("def_ro", "def_rw", "def_prop"))
+        text, doc = signature(given[2:] if not is_property else given[1:], kind == "def")
+        made.members.append(Function(name, "" if is_property else text, doc))
+
+
+def read(root):
+    """The modules of the package, by name."""
+    return Bindings(root).read()
