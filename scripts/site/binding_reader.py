@@ -96,22 +96,23 @@ def signature(given, is_method):
 
 
 def registry(root):
-    """Operator -> (its text, whether it is one of those that are bound by the registry, by the number of operands)."""
-    found = {}
+    """(what each operator does, by name; the elementwise ones, which are bound in a loop, with the number of their operands)."""
+    docs, elementwise = {}, {}
     for path in sorted(Path(root, "tessera/ops/defs").glob("*.cc")):
         text = path.read_text()
-        for name, doc, rest in re.findall(r'\(\s*"([a-z]\w*)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+),([^;]{0,60})', text):
-            operands = 2 if re.match(r'\s*(?:\{"x", "y"\}|.*kBinary)', rest) else 1
-            found[name] = (literal(doc), operands, "elementwise" in path.name)
-        for name, doc in re.findall(r'\.name = "(\w+)",\s*\.doc =\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text):
-            found[name] = (literal(doc), 0, False)
-    return found
+        for name, doc in re.findall(r'[({]\s*"([a-z]\w*)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+),', text) + re.findall(
+                r'\.name = "(\w+)",\s*\.doc =\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text):
+            docs.setdefault(name, literal(doc) or "")
+        if path.name == "elementwise.cc":
+            for name in re.findall(r'\{"([a-z]\w*)",\s*"', text):
+                elementwise[name] = 2 if re.search(r"\by\b", docs.get(name, "y")) else 1
+    return docs, elementwise
 
 
 class Bindings:
     def __init__(self, root):
         self.texts = {path: path.read_text() for path in sorted(Path(root, "python/src").glob("*.cc"))}
-        self.registry = registry(root)
+        self.docs, self.elementwise = registry(root)
         self.modules = {}
         self.classes = {}  # by the C++ type
         self.bodies = {}
@@ -132,7 +133,9 @@ class Bindings:
         if name.startswith("_"):
             return
         text, doc = signature(given, False)
-        known = self.registry.get(name, ("", 0, False))[0]
+        if self.modules[module].has(name):
+            return
+        known = self.docs.get(name, "") if module == "tessera.ops" else ""
         doc = "\n\n".join(one for one in (known if known not in doc else "", doc) if one)
         self.modules[module].functions.append(Function(name, text, doc))
 
@@ -140,8 +143,8 @@ class Bindings:
         """Reads a function's body; `modules`: the variables that are modules, or classes, with what they are."""
         classes, helpers, at = {}, {}, 0
         pairs = {name: re.findall(r'\{"(\w+)"', listed) for name, listed in re.findall(r"(\w+)\[\] = \{(.*?)\};", text, re.S)}
-        for name, variable in re.findall(r"const auto (\w+) = \[[^\]]*\]\(const char\* name.*?\b(\w+)\.def\(\s*name", text, re.S):
-            helpers[name] = variable
+        for found in re.finditer(r"const auto (\w+) = \[[^\]]*\]\(const char\* name.*?\b(\w+)\.def(\()\s*name", text, re.S):
+            helpers[found.group(1)] = (found.group(2), arguments(text, found.start(3))[0][2:])
         docs = dict(re.findall(r"(\w+)\s*=\s*(R\"\(.*?\)\")", text, re.S))
         call = re.compile(r"(?:(\w+)\.)?((?:nb::)?\w+)\s*(<(?:[^;(){}]|\(\))*?>)?\(")
         while match := call.search(text, at):
@@ -154,7 +157,7 @@ class Bindings:
                 self.modules[path] = Module(path, (literal(given[1]) or "") if len(given) > 1 else "")
                 if own := re.search(r"(\w+)\s*=\s*$", before):
                     modules[own.group(1)] = path
-            elif name == "nb::class_" and len(given) > 1 and given[0] in modules and literal(given[1]):
+            elif name in ("nb::class_", "nb::enum_") and len(given) > 1 and given[0] in modules and literal(given[1]):
                 at = self.chain(text, behind, self.begin_class(modules[given[0]], template, given, docs), classes, before)
             elif variable in classes and name.startswith("def"):
                 self.member(classes[variable], name, given)
@@ -162,8 +165,8 @@ class Bindings:
             elif variable in modules and name == "def" and given and (own := literal(given[0])):
                 self.function(modules[variable], own, given[2:])
                 at = behind
-            elif variable is None and name in helpers and given and (own := literal(given[0])):
-                self.function(modules.get(helpers[name], "tessera"), own, given[1:])
+            elif variable is None and name in helpers and helpers[name][0] in modules and given and (own := literal(given[0])):
+                self.function(modules[helpers[name][0]], own, helpers[name][1])
             elif len(given) > 1 and given[0] in modules and (own := literal(given[1])) and re.fullmatch(r"\w+", own):
                 self.helper(modules[given[0]], name, own, template, given)
                 at = behind
@@ -174,9 +177,8 @@ class Bindings:
             elif given and given[0] in modules and name in self.bodies and len(given) <= 2:
                 self.enter(name, modules[given[0]])
             if name == "bind_elementwise_of_registry":
-                for own, (_, operands, is_elementwise) in self.registry.items():
-                    if is_elementwise:
-                        self.function(modules[given[0]], own, ['"x"_a', '"y"_a'][:operands])
+                for own, operands in self.elementwise.items():
+                    self.function(modules[given[0]], own, ['"x"_a', '"y"_a'][:operands])
 
     def enter(self, name, module):
         parameter, body = self.bodies[name]
@@ -190,8 +192,9 @@ class Bindings:
             _, behind = arguments(body, body.index("(", members.end()))
             self.chain(body, behind, made, {}, "")
         elif "nb::exception<" in body:
-            bases = [] if len(given) < 3 else [re.sub(r"PyExc_|nb::handle|nb::make_tuple|[()]", "", one) for one in given[2].split(",")]
-            self.modules[module].classes.append(Class(name, ", ".join(one.strip() for one in bases), "", []))
+            own = {"error": "Error", "invalid_argument": "InvalidArgument"}
+            bases = [re.sub(r"PyExc_|nb::handle|nb::make_tuple|[()\s]", "", one) for one in given[2].split(",")]
+            self.modules[module].classes.append(Class(name, ", ".join(own.get(one, one) for one in bases), "", []))
         else:
             self.function(module, name, given[2:])
 

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from as_markdown import block, cell, escape, first_sentence, prose
+
 FACES = {"tessera/tessera.h": "To train: tessera/tessera.h", "tessera/engine.h": "To look behind a training: tessera/engine.h"}
 
 
@@ -227,36 +229,6 @@ def dedent(code, column):
     return "\n".join([lines[0], *(line[min(column, len(line) - len(line.lstrip())):] for line in lines[1:])]).rstrip()
 
 
-def escape(text):
-    """Prose of a comment as Markdown: nothing in it but `code` has a meaning."""
-    parts = re.split(r"(`[^`\n]*`)", text)
-    return "".join(part if part.startswith("`") and len(part) > 2 else re.sub(r"([\\*_<>\[\]#|~$`{}])", r"\\\1", part) for part in parts)
-
-
-def prose(comment):
-    """A comment as Markdown: paragraphs, lists, and what is indented as code."""
-    out, is_code = [], False
-    for line in comment.split("\n"):
-        indented = re.match(r"  +\S", line) is not None
-        if indented and not is_code:
-            out += ["", "```none"]
-        elif is_code and not indented and line.strip():
-            out += ["```", ""]
-        if line.strip():
-            is_code = indented
-            text = line if indented else re.sub(r"^(\d+)([.)]) ", r"\1\\\2 ", re.sub(r"^([-+=])", r"\\\1", escape(line)))
-            out.append(text)
-        else:
-            out.append("")
-    if is_code:
-        out.append("```")
-    return "\n".join(out)
-
-
-def block(code, language="cpp"):
-    return f"```{language}\n{code}\n```"
-
-
 def show(declarations, level):
     """Markdown: each type under a heading of its own, behind what has none. What stands without a comment of its own directly below a
     declaration is shown with it."""
@@ -283,16 +255,13 @@ def namespace_of(text):
 
 def header_page(root, header):
     text = Path(root, header).read_text()
-    return "\n".join([f"# {escape(header)}", "", block(f'#include "{header}"  // namespace {namespace_of(text)}'), "", prose(opening(text)), "",
+    up = "../" * header.count("/")
+    return "\n".join([f"# {escape(header)}", "", f"[All headers]({up}index.md)", "", block(f'#include "{header}"  // namespace {namespace_of(text)}'), "", prose(opening(text)), "",
                       *show(Reader(text).read(), 2)])
 
 
 def page_of(header):
     return "cpp/" + header.removesuffix(".h")
-
-
-def first_sentence(text):
-    return re.split(r"(?<=[.;])\s", text.replace("\n", " "), maxsplit=1)[0] if text else ""
 
 
 def pages(root):
@@ -302,7 +271,7 @@ def pages(root):
     listed = set(FACES)
 
     def table(of):
-        rows = [f"| [{escape(header)}]({header.removesuffix('.h')}.md) | {escape(first_sentence(opening(Path(root, header).read_text())))} |" for header in of]
+        rows = [f"| [{escape(header)}]({header.removesuffix('.h')}.md) | {cell(first_sentence(opening(Path(root, header).read_text())))} |" for header in of]
         return ["| header | what it is |", "|---|---|", *rows, ""]
 
     index = ["# C++", "", "What a program includes is `tessera/tessera.h`; what looks behind a training includes `tessera/engine.h` too "
@@ -314,8 +283,6 @@ def pages(root):
             listed |= set(of)
     index += ["## What these are made of", "", "Types that the headers above name, and what classes inherit.", "",
               *table(sorted(header for header in headers if header not in listed))]
-    hidden = "\n".join(page.removeprefix("cpp/") for page in found)
-    index += ["```{toctree}", ":hidden:", "", hidden, "```", ""]
     found["cpp/index"] = "\n".join(index)
     return found
 
