@@ -7,8 +7,8 @@ from pathlib import Path
 
 from as_markdown import block, cell
 
-# These lead to commands of their own programs, which have pages elsewhere.
-ELSEWHERE = {("job", )}
+# What this command prints needs the package of Tessera's operator; its page is another one.
+ELSEWHERE = {("job", ): "What it can do says [kubernetes.md](../kubernetes.md#try-a-manifest-without-a-cluster)."}
 
 
 def declared(root):
@@ -28,10 +28,12 @@ def run(program, words):
 
 def commands(program, words=()):
     """The help of a command and of all below it, by their words."""
+    if words in ELSEWHERE:
+        return {words: ""}
     found = {words: run(program, words)}
     _, _, listed = found[words].partition("\nSubcommands:\n")
     for name in re.findall(r"^  (\S+) +\S.*$", listed.partition("\n\n")[0], re.MULTILINE):
-        found |= commands(program, (*words, name)) if words not in ELSEWHERE else {}
+        found |= commands(program, (*words, name))
     return found
 
 
@@ -54,6 +56,6 @@ def pages(root, build):
     helps = commands(program)
     what = dict(declared(root))
     rows = [(f"[{' '.join(['tessera', *words])}]({Path(page_of(words)).name}.md)", what.get(words[-1], "")) for words in helps if words]
-    found = {page_of(words): f"# {' '.join(['tessera', *words])}\n\n[All commands](index.md)\n\n{block(printed.rstrip(), 'none')}\n" for words, printed in helps.items() if words}
+    found = {page_of(words): f"# {' '.join(['tessera', *words])}\n\n[All commands](index.md)\n\n{block(printed.rstrip(), 'none') if printed else ELSEWHERE[words]}\n" for words, printed in helps.items() if words}
     found["commands/index"] = "\n".join(["# The command tessera", "", text, "", *table(rows), block(helps[()].rstrip(), "none"), ""])
     return found
