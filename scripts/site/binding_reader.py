@@ -104,8 +104,9 @@ def registry(root):
                 r'\.name = "(\w+)",\s*\.doc =\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text):
             docs.setdefault(name, literal(doc) or "")
         if path.name == "elementwise.cc":
-            for name in re.findall(r'\{"([a-z]\w*)",\s*"', text):
-                elementwise[name] = 2 if re.search(r"\by\b", docs.get(name, "y")) else 1
+            for name in re.findall(r'\{"([a-z]\w*)",\s*"[^"]*\.', text) + re.findall(r'elementwise_def\(\s*"(\w+)", "[^"]*", \{"x"\}', text):
+                if name in docs and not name.endswith("_grad") and name not in ("x", "condition"):
+                    elementwise[name] = 2 if re.search(r"\by\b", docs[name]) else 1
     return docs, elementwise
 
 

@@ -15,6 +15,7 @@ import as_markdown
 import check_links
 import command_reference
 import cpp_reference
+import documents
 import python_reference
 import stage
 from claims import main
@@ -150,6 +151,41 @@ class Reading(unittest.TestCase):
         import ast
         for path in (BUILD / "python" / "tessera").rglob("*.pyi"):
             ast.parse(path.read_text(), str(path))
+
+
+class OtherFrameworks(unittest.TestCase):
+    """The last column of docs/other_frameworks.md names what there is."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.modules = python_reference.tessera(ROOT, BUILD)
+        page = (ROOT / "docs/other_frameworks.md").read_text()
+        cls.cells = [cells[4] for _, cells in documents.rows(page) if len(cells) == 5]
+
+    def names(self):
+        return {name for cell in self.cells for text in documents.names_in(cell)
+                for name in re.findall(r"(?<![\w.])((?:tessera|nn|ops)(?:\.\w+)+)", text)}
+
+    def test_each_name_of_the_package_is_there(self):
+        names = self.names()
+        self.assertGreater(len(names), 25)
+        absent = []
+        for name in names:
+            module, _, own = (name if name.startswith("tessera") else f"tessera.{name}").rpartition(".")
+            if not (module in self.modules and self.modules[module].has(own)):
+                absent.append(name)
+        self.assertEqual(absent, [])
+
+    def test_each_argument_is_one_of_some_call(self):
+        sources = "".join(path.read_text() for folder in ("python/src", "tessera/train/options") for path in (ROOT / folder).rglob("*.*"))
+        given = {name for cell in self.cells for text in documents.names_in(cell) for name in re.findall(r"(?<![\w-])([a-z]\w*)=", text)}
+        self.assertGreater(len(given), 20)
+        self.assertEqual([name for name in sorted(given) if f'"{name}"' not in sources], [])
+
+    def test_each_method_of_a_model_is_there(self):
+        model = next(one for one in self.modules["tessera"].classes if one.name == "Model")
+        called = {name for cell in self.cells for text in documents.names_in(cell) for name in re.findall(r"\bmodel\.(\w+)", text)}
+        self.assertEqual(called - {member.name for member in model.members}, set())
 
 
 class Links(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""What docs/start_from_pytorch.md and docs/start_from_mindspore.md show are programs: each side runs as it is printed.
+"""What docs/start_from_pytorch.md, start_from_mindspore.md and other_frameworks.md show are programs: each side runs as it is printed.
 
 PyTorch's side runs where scripts/torch_env.py has made its environment, as the suite `parity` does.
 """
@@ -81,6 +81,10 @@ def test_those_who_know_mindspore_find_programs_that_learn_on_one_rank_and_on_tw
         assert len(losses) == 3 and losses[-1] < 0.6 * losses[0], printed
         assert float(re.search(r"^accuracy ([0-9.]+)", printed, re.MULTILINE).group(1)) > 0.9, printed
         assert list((tmp_path / str(ranks)).rglob("mlp-1_16.ckpt")), printed
+
+
+def test_callbacks_do_what_others_have_as_options(tmp_path):
+    assert run(program("other_frameworks.md", ""), tmp_path / "callbacks") == "20 [4, 8, 12, 16, 20]"
 
 
 def test_every_snippet_has_a_side():
