@@ -10,23 +10,24 @@ def escape(text):
 
 
 def prose(comment):
-    """A comment as Markdown: paragraphs, lists, and what is indented as code."""
-    out, is_code = [], False
+    """A comment as Markdown: paragraphs, and as code what is indented."""
+    out, code = [], []
+
+    def end_code():
+        if code:
+            depth = min(len(line) - len(line.lstrip()) for line in code if line.strip())
+            out.extend(["", "```none", *[line[depth:] for line in "\n".join(code).rstrip().split("\n")], "```", ""])
+            code.clear()
+
     for line in comment.split("\n"):
-        indented = re.match(r"  +\S", line) is not None
-        if indented and not is_code:
-            out += ["", "```none"]
-        elif is_code and not indented and line.strip():
-            out += ["```", ""]
-        if line.strip():
-            is_code = indented
-            text = line if indented else re.sub(r"^(\d+)([.)]) ", r"\1\\\2 ", re.sub(r"^([-+=])", r"\\\1", escape(line)))
-            out.append(text)
-        else:
-            out.append("")
-    if is_code:
-        out.append("```")
-    return "\n".join(out)
+        if re.match(r"  +\S", line) or code and not line.strip():
+            code.append(line)
+            continue
+        end_code()
+        # No sign that begins a list stands at a line's beginning.
+        out.append(re.sub(r"^(\d+)([.)]) ", r"\1\\\2 ", re.sub(r"^([-+=])", r"\\\1", escape(line))))
+    end_code()
+    return "\n".join(out).strip("\n")
 
 
 def block(code, language="cpp"):

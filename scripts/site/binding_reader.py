@@ -100,7 +100,7 @@ def registry(root):
     docs, elementwise = {}, {}
     for path in sorted(Path(root, "tessera/ops/defs").glob("*.cc")):
         text = path.read_text()
-        for name, doc in re.findall(r'[({]\s*"([a-z]\w*)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+),', text) + re.findall(
+        for name, doc in re.findall(r'[({]\s*"([a-z]\w*)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+)[,}]', text) + re.findall(
                 r'\.name = "(\w+)",\s*\.doc =\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text):
             docs.setdefault(name, literal(doc) or "")
         if path.name == "elementwise.cc":

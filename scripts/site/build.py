@@ -20,6 +20,8 @@ CONFIGURATION = """project = "Tessera"
 release = version = {version!r}
 html_title = "Tessera " + version
 extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence"]
+html_static_path, html_css_files = ["style"], ["site.css"]
 html_theme = "furo"
 pygments_style, pygments_dark_style = "friendly", "monokai"
 highlight_language = "none"
@@ -61,6 +63,7 @@ def write_pages(folder, build):
     for place, picture in staged.pictures.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, folder / place)
+    shutil.copytree(Path(__file__).resolve().parent / "style", folder / "style")
     (folder / "conf.py").write_text(CONFIGURATION.format(version=version()))
     return staged.faults
 
@@ -91,6 +94,7 @@ def main():
             sys.exit("\n".join([*faults, f"scripts/docs: {len(faults)} faults; nothing was written"]))
         for rest in (".buildinfo", "objects.inv"):
             (made / rest).unlink(missing_ok=True)
+        shutil.rmtree(made / "_sources", ignore_errors=True)
         shutil.rmtree(out, ignore_errors=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(made, out)

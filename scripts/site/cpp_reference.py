@@ -230,14 +230,14 @@ def dedent(code, column):
 
 
 def show(declarations, level):
-    """Markdown: each type under a heading of its own, behind what has none. What stands without a comment of its own directly below a
-    declaration is shown with it."""
+    """Markdown: each type under a heading of its own, behind what has none. A variable or function that stands without a comment of its
+    own directly below another one is shown with it."""
     out, unnamed = [], [one for one in declarations if not one.name]
     at = 0
     while at < len(unnamed):
         first, codes = unnamed[at], [unnamed[at].code]
         at += 1
-        while at < len(unnamed) and not unnamed[at].comment and not unnamed[at].is_apart:
+        while at < len(unnamed) and not unnamed[at].comment and not unnamed[at].is_apart and ("(" in unnamed[at].code) == ("(" in first.code):
             codes.append(unnamed[at].code)
             at += 1
         out += [block("\n".join(codes)), "", *([prose(first.comment), ""] if first.comment else [])]

@@ -30,6 +30,19 @@ def outside_of_code(text, change):
     return "\n".join(out)
 
 
+PAIR = re.compile(r"^\*\*(\w+)\*\*\n\n(```python\n.*?^```)\n\n\*\*(\w+)\*\*\n\n(```python\n.*?^```)$", re.DOTALL | re.MULTILINE)
+
+
+def beside_each_other(text):
+    """The page with snippets of two packages, each under its name, in two columns where there is room."""
+    def columns(match):
+        if match.group(1) == match.group(3):
+            return match.group(0)
+        sides = [f":::{{container}} side\n**{name}**\n\n{code}\n:::" for name, code in (match.group(1, 2), match.group(3, 4))]
+        return "\n".join(["::::{container} pair", *sides, "::::"])
+    return PAIR.sub(columns, text)
+
+
 class Stage:
     """Collects the pages that docs/ has and what they lead to. `faults`: links that lead nowhere, with their page."""
 
@@ -46,7 +59,8 @@ class Stage:
     def take(self, path):
         text = (self.root / path).read_text()
         if path.endswith(".md"):
-            self.pages[place_of(path)] = outside_of_code(text, lambda part: LINK.sub(lambda match: self.link(path, match), part))
+            linked = outside_of_code(text, lambda part: LINK.sub(lambda match: self.link(path, match), part))
+            self.pages[place_of(path)] = beside_each_other(linked)
         else:
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
             self.pages[place_of(path)] = f"# {path}\n\n{fence}{LANGUAGES.get(Path(path).suffix, 'none')}\n{text.rstrip()}\n{fence}\n"

@@ -34,7 +34,7 @@ class Site(unittest.TestCase):
     def setUpClass(cls):
         python, reason = environment()
         if not python:
-            print(f"skipped: the site is not built: {reason.splitlines()[-1] if reason else 'no environment'}")
+            print(f"\nskipped: the site is not built: {reason.splitlines()[-1] if reason else 'no environment'}")
             raise unittest.SkipTest("scripts/docs_env.py could not make .venv-docs")
         cls.folder = tempfile.TemporaryDirectory(prefix="tessera-site-")
         cls.site = Path(cls.folder.name) / "site"
@@ -137,7 +137,7 @@ class Reading(unittest.TestCase):
         """Names of modules, classes and functions; where a package is built."""
         built = python_reference.stubs(BUILD / "python" / "tessera")
         if not built:
-            print("skipped: bindings beside stubs: the Python package was not built")
+            print("\nskipped: bindings beside stubs: the Python package was not built")
             self.skipTest("the Python package was not built")
         import binding_reader
         read = binding_reader.read(ROOT)
