@@ -11,6 +11,10 @@ from cpp_reference import skip_braces, skip_literal
 from python_model import Class, Function, Module
 
 
+# One that is given a module: its name and that of the module.
+FUNCTION = re.compile(r"^(?:template [^\n]*\n)?(?:void|nb::object) (\w+)\(nb::module_& ?(\w+)[^{;]*\{$", re.MULTILINE)
+
+
 def literal(text):
     """The text of C++ literals that stand side by side; None where something else stands there."""
     at, out = 0, ""
@@ -104,7 +108,8 @@ def registry(root):
                 r'\.name = "(\w+)",\s*\.doc =\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text):
             docs.setdefault(name, literal(doc) or "")
         if path.name == "elementwise.cc":
-            for name in re.findall(r'\{"([a-z]\w*)",\s*"[^"]*\.', text) + re.findall(r'elementwise_def\(\s*"(\w+)", "[^"]*", \{"x"\}', text):
+            named = re.findall(r'\{"([a-z]\w*)",\s*"[^"]*\.', text) + re.findall(r'elementwise_def\(\s*"(\w+)", "[^"]*", \{"x"\}', text)
+            for name in named:
                 if name in docs and not name.endswith("_grad") and name not in ("x", "condition"):
                     elementwise[name] = 2 if re.search(r"\by\b", docs[name]) else 1
     return docs, elementwise
@@ -118,8 +123,8 @@ class Bindings:
         self.classes = {}  # by the C++ type
         self.bodies = {}
         for text in self.texts.values():
-            for match in re.finditer(r"^(?:template [^\n]*\n)?(?:void|nb::object) (\w+)\(nb::(?:module_|handle)& ?(\w+)[^{;]*\{$|^void (\w+)\(nb::handle (\w+)\) \{$", text, re.M):
-                name, parameter = match.group(1) or match.group(3), match.group(2) or match.group(4)
+            for match in FUNCTION.finditer(text):
+                name, parameter = match.groups()
                 end = text.index("\n}\n", match.end())
                 self.bodies[name] = (parameter, text[match.end():end])
 

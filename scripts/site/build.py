@@ -84,8 +84,8 @@ def main():
         source, made = Path(folder) / "source", Path(folder) / "site"
         source.mkdir()
         faults = write_pages(source, arguments.build.resolve())
-        done = subprocess.run([sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", "-j", "auto", "-d", Path(folder) / "trees",
-                               source, made], capture_output=True, text=True, check=False)
+        sphinx = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", "-j", "auto"]
+        done = subprocess.run([*sphinx, "-d", Path(folder) / "trees", source, made], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             faults += [line.replace(f"{source}/", "") for line in done.stderr.splitlines() if line.strip()]
         else:

@@ -47,15 +47,21 @@ def table(rows):
 
 def pages(root, build):
     """Pages of the site by their path without ending, as Markdown."""
-    text = "The command `tessera` starts jobs, looks into plans and checkpoints, and predicts what a step costs. `tessera COMMAND --help` prints what stands here."
+    text = ("The command `tessera` starts jobs, looks into plans and checkpoints, and predicts what a step costs. "
+            "`tessera COMMAND --help` prints what stands here.")
     program = Path(build, "bin/tessera")
     if not program.exists():
         rows = [(f"`{name}`", what) for name, what in sorted(declared(root))]
-        missing = "The command was not built when this site was: what follows is what the sources say. `scripts/docs` after a build has the whole help of each."
+        missing = ("The command was not built when this site was: what follows is what the sources say. "
+                   "`scripts/docs` after a build has the whole help of each.")
         return {"commands/index": "\n".join(["# The command tessera", "", text, "", missing, "", *table(rows)])}
     helps = commands(program)
     what = dict(declared(root))
     rows = [(f"[{' '.join(['tessera', *words])}]({Path(page_of(words)).name}.md)", what.get(words[-1], "")) for words in helps if words]
-    found = {page_of(words): f"# {' '.join(['tessera', *words])}\n\n[All commands](index.md)\n\n{block(printed.rstrip(), 'none') if printed else ELSEWHERE[words]}\n" for words, printed in helps.items() if words}
+    found = {}
+    for words, printed in helps.items():
+        if words:
+            body = block(printed.rstrip(), "none") if printed else ELSEWHERE[words]
+            found[page_of(words)] = f"# {' '.join(['tessera', *words])}\n\n[All commands](index.md)\n\n{body}\n"
     found["commands/index"] = "\n".join(["# The command tessera", "", text, "", *table(rows), block(helps[()].rstrip(), "none"), ""])
     return found

@@ -111,7 +111,9 @@ def without_constructors_list(head):
     return head.rstrip()
 
 
-TYPE = re.compile(r"^(?:template\s*<.*?>\s*)?(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?([A-Z]\w*(?:<[^{}]*>)?)(?:\s+final)?\s*(?::[^:].*)?$", re.S)
+TYPE = re.compile(
+    r"^(?:template\s*<.*?>\s*)?(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?([A-Z]\w*(?:<[^{}]*>)?)(?:\s+final)?\s*(?::[^:].*)?$", re.DOTALL)
+UNNAMED_TYPE = re.compile(r"(?:template\s*<.*?>\s*)?(?:class|struct|enum)\b[^(=]*$", re.DOTALL)
 
 
 class Reader:
@@ -194,7 +196,7 @@ class Reader:
                     at = self.scope(at + 1, own.members, namespace, own.name)
                     end = text.index(";", at)
                     return end + 1
-                if depth == 0 and re.match(r"(?:template\s*<.*?>\s*)?(?:class|struct|enum)\b", head, re.S) and "(" not in head and "=" not in head:
+                if depth == 0 and UNNAMED_TYPE.match(head):
                     behind = skip_braces(text, at)  # an enumeration: its body is what is to be read
                     code += text[at:behind]
                     at = behind
@@ -203,7 +205,7 @@ class Reader:
                 if depth == 0 and not has_initialiser(head):
                     # The braces of a member's initial value, in a constructor's list, are followed by another or by the body.
                     following = text[behind:behind + 40].lstrip()
-                    if head.endswith(tuple("_abcdefghijklmnopqrstuvwxyz")) and re.search(r"\)\s*:[^:]", head) and following.startswith((",", "{")):
+                    if re.search(r"\)\s*:[^:].*\w$", head, re.DOTALL) and following.startswith((",", "{")):
                         code += text[at:behind]
                         at = behind
                         continue
@@ -237,7 +239,9 @@ def show(declarations, level):
     while at < len(unnamed):
         first, codes = unnamed[at], [unnamed[at].code]
         at += 1
-        while at < len(unnamed) and not unnamed[at].comment and not unnamed[at].is_apart and ("(" in unnamed[at].code) == ("(" in first.code):
+        while at < len(unnamed) and not unnamed[at].comment and not unnamed[at].is_apart:
+            if ("(" in unnamed[at].code) != ("(" in first.code):
+                break
             codes.append(unnamed[at].code)
             at += 1
         out += [block("\n".join(codes)), "", *([prose(first.comment), ""] if first.comment else [])]

@@ -131,7 +131,7 @@ class Reading(unittest.TestCase):
 
     def test_prose_means_nothing_to_markdown_but_code(self):
         self.assertEqual(as_markdown.escape("a_b *c* <d> `e_f` [g]"), r"a\_b \*c\* \<d\> `e_f` \[g\]")
-        self.assertEqual(as_markdown.prose("Says:\n    x = 1\nThen."), "Says:\n\n```none\n    x = 1\n```\n\nThen.".replace("```\n\nThen", "```\n\nThen"))
+        self.assertEqual(as_markdown.prose("Says:\n    x = 1\n\n      y\nThen."), "Says:\n\n```none\nx = 1\n\n  y\n```\n\nThen.")
 
     def test_bindings_say_what_the_stubs_say(self):
         """Names of modules, classes and functions; where a package is built."""
