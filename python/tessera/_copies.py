@@ -43,10 +43,15 @@ def _copy_cell(self, memo):
     return made
 
 
+def _itself(self, memo):
+    """What is constant needs no copy."""
+    return self
+
+
 # A function of C++ is one and the same everywhere, as one of Python.
 for _function in (nn.is_tracing, nn.Cell.__call__, data.Transform.__repr__):
     copyreg.pickle(type(_function), lambda function: function.__qualname__)
 for _constant in (nn.initializers.Initializer, nn.TransformerOpParallelConfig, data.Dataset, data.Transform):
-    _constant.__deepcopy__ = lambda self, memo: self
+    _constant.__deepcopy__ = _itself
 nn.Parameter.__deepcopy__ = _copy_parameter
 nn.Cell.__deepcopy__ = _copy_cell

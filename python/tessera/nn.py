@@ -19,8 +19,12 @@ def _tree(cell, name="", indent=0):
     return "\n".join([head, *(_tree(child, path, indent + 1) for path, child in children)])
 
 
-# A network as print() shows it: its cells, each with its parameters.
-Cell.__repr__ = lambda self: _tree(self) if _is_ready(self) else object.__repr__(self)
+def _shown(self):
+    """A network as print() shows it: its cells, each with its parameters."""
+    return _tree(self) if _is_ready(self) else object.__repr__(self)
+
+
+Cell.__repr__ = _shown
 
 
 class CellList(Cell):

@@ -157,6 +157,22 @@ class Forms(unittest.TestCase):
         self.assertEqual(said, forms)
 
 
+# Which test runs the code of a page.
+RUN_BY = {"docs/python.md": "tests/python/guide_test.py", "docs/watching.md": "tests/python/logs_test.py", "docs/program.md": "tests/program/program_test.py",
+          "docs/start_from_pytorch.md": "tests/site/snippets_test.py", "docs/start_from_mindspore.md": "tests/site/snippets_test.py",
+          "docs/other_frameworks.md": "tests/site/snippets_test.py", "docs/start_in_cpp.md": "tests/site/CMakeLists.txt",
+          "README.md": "tests/python/readme_test.py"}
+
+
+class Snippets(unittest.TestCase):
+    def test_a_page_with_code_has_a_test_that_runs_it(self):
+        with_code = {page for page, text in documents.pages(ROOT).items()
+                     if not page.startswith("tests/tutorials/retyped/") and re.search(r"^```(?:python|cpp)$", text, re.M)}
+        self.assertEqual(with_code, RUN_BY.keys(), "have a test run the page's code, and name it in RUN_BY")
+        for page, test in RUN_BY.items():
+            self.assertIn(Path(page).name, (ROOT / test).read_text(), f"{test} runs the code of {page}")
+
+
 class Shares(unittest.TestCase):
     def test_data_parallel_stays_by_the_share_that_the_code_has(self):
         code = (ROOT / "tessera/compiler/choose_plan.h").read_text()
