@@ -72,6 +72,7 @@
 #include "tessera/nn/optimizers/rmsprop.h"
 #include "tessera/nn/optimizers/rprop.h"
 #include "tessera/nn/optimizers/sgd.h"
+#include "tessera/nn/tuning/exponential_moving_average.h"
 #include "tessera/nn/tuning/parameter_patterns.h"
 #include "tessera/nn/tuning/rate_schedule.h"
 
