@@ -85,4 +85,5 @@
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/monitors/monitors.h"
+#include "tessera/train/monitors/record_values.h"
 #include "tessera/train/translation/translate.h"

@@ -430,7 +430,7 @@ void Executor::run_steps() {
 
 void Executor::run_observed(ValueObserver& observer) {
   std::vector<bool> is_seen(schedule_.values.size());
-  const auto show = [&](const std::vector<int>& values) {
+  const auto show = [&](std::span<const int> values) {
     for (const int v : values) {
       if (is_seen[static_cast<size_t>(v)] || !observer.wants(v)) continue;
       is_seen[static_cast<size_t>(v)] = true;
@@ -445,6 +445,7 @@ void Executor::run_observed(ValueObserver& observer) {
     run_task(s);
     if (computes && step.guard < 0) show(step.outputs);
   }
+  for (const auto& [name, v] : schedule_.outputs) show(std::span(&v, 1));
 }
 
 void Executor::run(ValueObserver* observer) {

@@ -5,14 +5,22 @@
 
 namespace tessera::ir {
 
-// A place in the logical graph: a result of a node, or an operand as the node reads it, where that is whole and was made
-// as the terms of a sum. Its layout is the plan's. Passes over a rank's graph keep it as long as the value is there.
+// A place in the logical graph, by which the plan says how the value lies. What was made as the terms of a sum is another
+// value of a rank's graph once it is whole: it is the operand, or the output of the graph, that it became whole for.
+// Passes over a rank's graph keep the place as long as the value is there.
 struct LogicalPlace {
-  int32_t node = -1;        // of the logical graph; -1: none, as of what moves between operators and within one
-  int32_t index = 0;        // which result, or which operand
-  bool is_operand = false;  // else a result
+  enum class Kind : int8_t {
+    kNone,     // it only moves between operators, or within one
+    kResult,   // `index` of the node
+    kOperand,  // `index` of the node, as the node reads it
+    kOutput    // `index` of the graph
+  };
 
-  bool is_known() const { return node >= 0; }
+  Kind kind = Kind::kNone;
+  int32_t node = -1;  // of the logical graph
+  int32_t index = 0;
+
+  bool is_known() const { return kind != Kind::kNone; }
 };
 
 }  // namespace tessera::ir

@@ -9,6 +9,7 @@
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/averages.h"
 #include "tessera/train/core/model_core.h"
+#include "tessera/train/core/value_recording.h"
 #include "tessera/train/evaluation.h"
 #include "tessera/train/kept/kept_training.h"
 #include "tessera/train/saving/loader.h"
@@ -26,6 +27,7 @@ struct Model::Parts {
 
   ModelCore core;
   Averages averages{core};
+  ValueRecording recording{core};
   TrainingIdentity identity{core};
   TrainingProgress progress;
   Snapshot snapshot;
@@ -34,7 +36,7 @@ struct Model::Parts {
   Saver saver{core, identity, progress, snapshot};
   Loader loader{core, identity};
   KeptTraining kept{core, identity, progress};
-  Training training{{core, steps, whole_batches, progress, snapshot, saver, kept}};
+  Training training{{core, steps, whole_batches, progress, snapshot, saver, kept, recording}};
   EvaluationResult latest_evaluation;
   bool is_trained = false;  // now, by train()
 };
@@ -162,6 +164,8 @@ LoadedParameters Model::load_parameters(const std::string& path, const LoadParam
   parts_->saver.finish();
   return parts_->loader.load_parameters(path, options);
 }
+
+void Model::record_values(const ValueRecordOptions& options) { parts_->recording.begin(options); }
 
 void Model::put_averages_in_place() {
   parts_->core.meet("averages in the places of the parameters");

@@ -11,6 +11,7 @@
 #include "tessera/train/callback.h"
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/model_core.h"
+#include "tessera/train/core/value_recording.h"
 #include "tessera/train/kept/kept_training.h"
 #include "tessera/train/options/train_options.h"
 #include "tessera/train/saving/saver.h"
@@ -29,6 +30,7 @@ class Training {
     Snapshot& snapshot;          // has its copy of a count of batches before that is changed
     Saver& saver;                // whose saves are done when a run ends
     KeptTraining& kept;          // what outlives the process
+    ValueRecording& recording;   // of the values of its steps
   };
   explicit Training(const Parts& parts)
       : core_(parts.core),
@@ -37,7 +39,8 @@ class Training {
         progress_(parts.progress),
         snapshot_(parts.snapshot),
         saver_(parts.saver),
-        kept_(parts.kept) {}
+        kept_(parts.kept),
+        recording_(parts.recording) {}
 
   // As Model::train. `model` is what callbacks see.
   void run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
@@ -90,6 +93,7 @@ class Training {
   Snapshot& snapshot_;
   Saver& saver_;
   KeptTraining& kept_;
+  ValueRecording& recording_;
   // What the latest batch was for: what is compiled for that is another one once the network has changed.
   struct Batch {
     InputSpecs inputs;

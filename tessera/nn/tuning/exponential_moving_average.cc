@@ -10,17 +10,17 @@
 namespace tessera::nn {
 namespace {
 
-constexpr const char* kWho = "ExponentialMovingAverage";
+constexpr const char* kAverager = "ExponentialMovingAverage";
 
 void require_steps(const char* what, int64_t steps) {
-  if (steps < 0) throw InvalidArgument("{}: {} must be at least 0, got {}", kWho, what, steps);
+  if (steps < 0) throw InvalidArgument("{}: {} must be at least 0, got {}", kAverager, what, steps);
 }
 
 }  // namespace
 
 ExponentialMovingAverage::ExponentialMovingAverage(Optimizer& optimizer, const MovingAverageOptions& options)
     : optimizer_(optimizer), options_(options) {
-  require_in(kWho, "decay", options.decay, 0, 1);
+  require_in(kAverager, "decay", options.decay, 0, 1);
   require_steps("start_step", options.start_step);
   require_steps("overwrite_steps", options.overwrite_steps);
 }

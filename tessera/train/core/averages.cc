@@ -8,7 +8,7 @@ namespace tessera::train {
 namespace {
 
 // Whether each rank has the same piece of both.
-bool lie_alike(const session::Session& session, const std::string& a, const std::string& b) {
+bool are_split_alike(const session::Session& session, const std::string& a, const std::string& b) {
   const auto of_a = session.layouts(a);
   const auto of_b = session.layouts(b);
   return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end());
@@ -51,7 +51,7 @@ void Averages::put_in_place() {
   try {
     for (const auto& [name, average] : names) {
       const DType dtype = session.global_type(name).dtype;
-      const bool is_local = lie_alike(session, name, average);
+      const bool is_local = are_split_alike(session, name, average);
       const Tensor whole = is_local ? Tensor() : session.value(average);
       copies_.emplace_back(name, session.values().read(name));
       if (is_local) {
