@@ -63,6 +63,11 @@ session::RecordHeader ValueRecording::header(int64_t step) const {
 }
 
 void ValueRecording::begin_run(int64_t step) {
+  if (!options_.directory.empty() && !std::exchange(is_cleared_, true)) {
+    FileSystem& files = core_.context.file_system();
+    files.create_directories(options_.directory);
+    session::remove_later_records(files, options_.directory, step - 1, core_.context.rank(), core_.context.size());
+  }
   if (!is_recorded(step)) return;
   auto& watch = core_.session().value_watch();
   if (step_ != step) {
@@ -117,14 +122,9 @@ void ValueRecording::fail_step(int64_t step) noexcept {
 
 void ValueRecording::write(int64_t step) {
   if (options_.directory.empty()) return;
-  FileSystem& files = core_.context.file_system();
   const int rank = core_.context.rank();
-  if (!std::exchange(is_cleared_, true)) {
-    files.create_directories(options_.directory);
-    session::remove_later_records(files, options_.directory, step - 1, rank, core_.context.size());
-  }
   const auto text = session::print_record(header(step), core_.session().value_watch().entries);
-  files.write_atomically(join_path(options_.directory, session::record_file_name(step, rank)), text);
+  core_.context.file_system().write_atomically(join_path(options_.directory, session::record_file_name(step, rank)), text);
 }
 
 void ValueRecording::compare(int64_t step) {
