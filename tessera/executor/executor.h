@@ -77,8 +77,8 @@ class Executor final : public comm::RankProgress::Pieces {
   // A bad index is found before the kernel that would read it. Where all ranks share the loss, the step goes on with a
   // loss that is NaN, so that all ranks stop at the check of it, with nothing updated; else it ends at once.
   //
-  // An observer sees what the steps make, but for those that a guard may leave out, and what collectives make, as soon as
-  // a step reads it. A run with one takes its steps one by one.
+  // An observer sees what the steps make, but for those that a guard may leave out, and what collectives make, as soon
+  // as a step reads it. A run with one takes its steps one by one.
   void run(ValueObserver* observer = nullptr);
   // The first bad index that the latest run met on this rank.
   const std::optional<BadIndex>& bad_index() const { return bad_index_; }

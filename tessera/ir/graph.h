@@ -108,8 +108,8 @@ inline constexpr const char* kUpdateGuard = "all_finite";
 // What is known of a value: its type and where it is defined.
 struct ValueInfo {
   Type type;
-  NodeId node = kNone;  // kNone for an input of the graph
-  int index = 0;        // which output of the node, or which input of the graph
+  NodeId node = kNone;        // kNone for an input of the graph
+  int index = 0;              // which output of the node, or which input of the graph
   LogicalPlace logical = {};  // of a value of a rank's graph; it is no part of the text
 };
 

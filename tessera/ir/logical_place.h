@@ -5,9 +5,9 @@
 
 namespace tessera::ir {
 
-// A place in the logical graph, by which the plan says how the value lies. What was made as the terms of a sum is another
-// value of a rank's graph once it is whole: it is the operand, or the output of the graph, that it became whole for.
-// Passes over a rank's graph keep the place as long as the value is there.
+// A place in the logical graph, by which the plan says how the value lies. What was made as the terms of a sum is
+// another value of a rank's graph once it is whole: it is the operand, or the output of the graph, that it became whole
+// for. Passes over a rank's graph keep the place as long as the value is there.
 struct LogicalPlace {
   enum class Kind : int8_t {
     kNone,     // it only moves between operators, or within one

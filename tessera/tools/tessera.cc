@@ -103,7 +103,8 @@ void add_run(CLI::App& app, int& exit_code) {
   run->add_option("--record_steps", records[1], "which steps: 5, 10-20, 100-, */50, separated by commas; default: all");
   run->add_option("--compare_values", records[2],
                   "the folder of an earlier run's recorded values, which those of this one are compared with");
-  run->add_option("--on_difference", records[3], "what a training does at the first value that is not that run's (stop)")
+  run->add_option("--on_difference", records[3],
+                  "what a training does at the first value that is not that run's (stop)")
       ->check(CLI::IsMember({"stop", "warn"}));
   run->add_option(
       "--report_dir", options.report_directory,
@@ -128,9 +129,9 @@ void add_run(CLI::App& app, int& exit_code) {
                    options.num_servers, options.num_servers == 1 ? "s" : "");
     }
     (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
-    tools::require_effects(*run, {{"--record_steps", !records[0].empty() || !records[2].empty(),
-                                   "--record_values or --compare_values"},
-                                  {"--on_difference", !records[2].empty(), "--compare_values"}});
+    tools::require_effects(
+        *run, {{"--record_steps", !records[0].empty() || !records[2].empty(), "--record_values or --compare_values"},
+               {"--on_difference", !records[2].empty(), "--compare_values"}});
     // Ranks find in their environment what this process has in its own.
     constexpr std::array kRecordVariables = {"TESSERA_RECORD_VALUES", "TESSERA_RECORD_STEPS", "TESSERA_COMPARE_VALUES",
                                              "TESSERA_ON_DIFFERENCE"};

@@ -137,8 +137,8 @@ class Model {
   void restore_parameters();
 
   // Records the values of the steps from the next one on, and compares them with those of an earlier run, as the
-  // options say; without a directory it does so no more. Throws InvalidArgument for steps that are none, and where there
-  // is nothing to compare with. What the options of the model say is begun when it is made. Every rank calls it.
+  // options say; without a directory it does so no more. Throws InvalidArgument for steps that are none, and where
+  // there is nothing to compare with. What the options of the model say is begun when it is made. Every rank calls it.
   void record_values(const ValueRecordOptions& options);
 
   // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.

@@ -300,3 +300,22 @@ def test_averages_go_by_another_optimizers_states():
     name = net.head.weight.name
     np.testing.assert_array_equal(model.value(name).numpy(), model.value("ema." + name).numpy())
     assert "moments." + name in model.names() and "ema_step" in model.names()
+
+
+def test_values_of_steps_are_recorded_and_compared(tmp_path):
+    def train(**options):
+        model = new_model(Net(), seed=3, **options)
+        model.train(2, rows())
+        return model
+
+    train(record_values=str(tmp_path / "a"), record_steps="1-4")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [f"step-{step}.rank-0.jsonl" for step in range(1, 5)]
+    train(compare_values=str(tmp_path / "a"))
+    with pytest.raises(tessera.ValuesDiffer, match="step 1: the parameter or state "):
+        new_model(Net(), seed=4, compare_values=str(tmp_path / "a")).train(1, rows())
+    with pytest.raises(tessera.InvalidArgument, match="record_steps"):
+        new_model(Net(), record_values=str(tmp_path / "b"), record_steps="now")
+    new_model(Net(), seed=3).train(1, rows(), [tessera.RecordValues(tmp_path / "c", steps="*/2")])
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-2.rank-0.jsonl"]
+    with pytest.raises(tessera.InvalidArgument, match="there is no folder"):
+        new_model(Net()).train(1, rows(), [tessera.RecordValues(compare_with=tmp_path / "nothing")])

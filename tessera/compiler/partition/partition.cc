@@ -190,8 +190,8 @@ class Partitioner {
     using Kind = ir::LogicalPlace::Kind;
     const Node& node = graph_.node(n);
     for (size_t i = 0; i < operands.size(); ++i) {
-      const bool is_completed = plan_.layout(node.inputs[i]).sharding.is_partial() &&
-                                !plan_.operand_layout(n, i).sharding.is_partial();
+      const bool is_completed =
+          plan_.layout(node.inputs[i]).sharding.is_partial() && !plan_.operand_layout(n, i).sharding.is_partial();
       if (is_completed) local_.set_logical(operands[i].id(), {Kind::kOperand, n, static_cast<int>(i)});
     }
     for (size_t o = 0; o < results.size(); ++o) {

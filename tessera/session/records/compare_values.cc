@@ -51,10 +51,12 @@ class StepComparer {
     const auto left_hash = left.hash();
     const auto right_hash = right.hash();
     if (left.type.shape != right.type.shape) return not_comparable();
-    ValueDifference difference{
-        .name = left.text(), .line = left.line.empty() ? right.line : left.line, .left_type = left.type, .right_type = right.type};
-    difference.tolerance = options_.tolerance.value_or(
-        std::max(default_tolerance(left.type.dtype), default_tolerance(right.type.dtype)));
+    RecordedDifference difference{.name = left.text(),
+                                  .line = left.line.empty() ? right.line : left.line,
+                                  .left_type = left.type,
+                                  .right_type = right.type};
+    difference.tolerance =
+        options_.tolerance.value_or(std::max(default_tolerance(left.type.dtype), default_tolerance(right.type.dtype)));
     if (!left_hash || !right_hash) return compare_in_parts(left, right, difference);
     const auto odd = odd_pieces(left.pieces, right.pieces);
     difference.is_cut_alike = odd.has_value();
@@ -85,7 +87,7 @@ class StepComparer {
   void not_comparable() { ++result_.num_not_comparable; }
 
   // What is known of some ranks only, and the terms of sums: rank by rank, where both runs have the same ones.
-  void compare_in_parts(const RecordedValue& left, const RecordedValue& right, ValueDifference& difference) {
+  void compare_in_parts(const RecordedValue& left, const RecordedValue& right, RecordedDifference& difference) {
     auto odd = odd_pieces(left.pieces, right.pieces);
     if (!odd) odd = odd_pieces(left.terms, right.terms);
     if (!odd) return not_comparable();
@@ -96,7 +98,8 @@ class StepComparer {
     const Pieces& a = left.pieces.empty() ? left.terms : left.pieces;
     const Pieces& b = right.pieces.empty() ? right.terms : right.pieces;
     for (size_t i = 0; i < a.size(); ++i) {
-      difference.distance = std::max(difference.distance, session::distance(a[i].entry.statistics, b[i].entry.statistics));
+      difference.distance =
+          std::max(difference.distance, session::distance(a[i].entry.statistics, b[i].entry.statistics));
     }
     const bool are_terms = left.pieces.empty() && a.front().entry.reduction != kOwnOfRank;
     if (are_terms) difference.name += ", the terms of whose sum the ranks have,";
@@ -106,7 +109,7 @@ class StepComparer {
     differs(difference);
   }
 
-  void differs(const ValueDifference& difference) {
+  void differs(const RecordedDifference& difference) {
     const bool is_beyond = difference.distance > difference.tolerance;
     ++(is_beyond ? result_.num_beyond : result_.num_close);
     if (!result_.first) result_.first = difference;
@@ -189,8 +192,8 @@ RecordComparison compare_records(FileSystem& files, const std::string& left, con
   if (only) std::erase_if(common, [&](int64_t step) { return step != *only; });
   if (common.empty()) {
     throw InvalidArgument("{} and {} have {} in common: {} has recorded {}, {} {}; record the same steps of both", left,
-                          right, only ? fmt::format("no step {}", *only) : "no step", left,
-                          fmt::join(left_steps, ", "), right, fmt::join(right_steps, ", "));
+                          right, only ? fmt::format("no step {}", *only) : "no step", left, fmt::join(left_steps, ", "),
+                          right, fmt::join(right_steps, ", "));
   }
   for (const int64_t step : common) {
     const RecordedStep a = read_step(files, left, step);
@@ -206,7 +209,7 @@ RecordComparison compare_records(FileSystem& files, const std::string& left, con
   return result;
 }
 
-std::string describe(int64_t step, const ValueDifference& d) {
+std::string describe(int64_t step, const RecordedDifference& d) {
   std::string text = fmt::format("step {}: {}{} ", step, d.name, d.line.empty() ? "" : fmt::format(" ({})", d.line));
   if (d.left_type == d.right_type) {
     text += fmt::format("{} differs", d.left_type);
@@ -226,7 +229,8 @@ std::string describe(int64_t step, const ValueDifference& d) {
   if (d.left && d.right) {
     text += fmt::format("\n  first run:  {}\n  second run: {}", statistics_text(*d.left), statistics_text(*d.right));
   }
-  if (d.distance == 0) return text + "\n  the statistics are equal: the elements differ in their last digits, or in their places";
+  if (d.distance == 0)
+    return text + "\n  the statistics are equal: the elements differ in their last digits, or in their places";
   return text + fmt::format("\n  the statistics are {:.3g} apart, {} the bound of {:.3g}", d.distance,
                             d.distance > d.tolerance ? "beyond" : "within", d.tolerance);
 }

@@ -1,6 +1,6 @@
 // Comparing the recorded values of two runs, in the order in which a step makes them: the first that differs is where
-// they part. Values of one dtype are compared by their hashes, to the bit, and beyond that by their statistics, as those
-// of several dtypes are, whose elements cannot be equal.
+// they part. Values of one dtype are compared by their hashes, to the bit, and beyond that by their statistics, as
+// those of several dtypes are, whose elements cannot be equal.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ double default_tolerance(DType dtype);
 // of the mean square. Infinite where not as many elements are finite. Blind to elements that have changed places.
 double distance(const ValueStatistics& a, const ValueStatistics& b);
 
-struct ValueDifference {
+struct RecordedDifference {
   std::string name;  // `matmul "up"`
   std::string line;  // of the script; "" where that is not known
   Type left_type;
@@ -45,15 +45,16 @@ struct ValueDifference {
 
 struct StepComparison {
   int64_t step = 0;
-  int64_t num_common = 0;      // values that both have
-  int64_t num_equal = 0;       // to the bit
-  int64_t num_close = 0;       // not so, but within the tolerance
-  int64_t num_beyond = 0;      // beyond it
-  int64_t num_not_comparable = 0;  // of the common ones: terms of sums that are cut differently, pieces of ranks without a file
+  int64_t num_common = 0;  // values that both have
+  int64_t num_equal = 0;   // to the bit
+  int64_t num_close = 0;   // not so, but within the tolerance
+  int64_t num_beyond = 0;  // beyond it
+  int64_t num_not_comparable =
+      0;  // of the common ones: terms of sums that are cut differently, pieces of ranks without a file
   int64_t num_left_only = 0;
   int64_t num_right_only = 0;
-  std::optional<ValueDifference> first;         // that is not equal to the bit
-  std::optional<ValueDifference> first_beyond;  // the tolerance
+  std::optional<RecordedDifference> first;         // that is not equal to the bit
+  std::optional<RecordedDifference> first_beyond;  // the tolerance
   // Copies of one piece that differ between the ranks of one run: "rank 2 has another copy of ... than rank 0".
   std::vector<std::string> odd_left;
   std::vector<std::string> odd_right;
@@ -61,22 +62,25 @@ struct StepComparison {
   bool are_equal() const { return num_close == 0 && num_beyond == 0; }
 };
 
-StepComparison compare_steps(const RecordedStep& left, const RecordedStep& right, const ComparisonOptions& options = {});
+StepComparison compare_steps(const RecordedStep& left, const RecordedStep& right,
+                             const ComparisonOptions& options = {});
 
 struct RecordComparison {
-  std::vector<int64_t> left_only;   // steps that only one run has recorded
+  std::vector<int64_t> left_only;  // steps that only one run has recorded
   std::vector<int64_t> right_only;
-  RecordHeader left;                // of the first common step
+  RecordHeader left;  // of the first common step
   RecordHeader right;
   std::vector<StepComparison> steps;  // up to the first whose values are not equal, or all
 };
 // Reads both folders step by step, ascending, to the first common step whose values differ: to the bit, or beyond the
-// tolerance where one is given (`all`: to the last). `only`: that step alone. Throws as read_step() does, and InvalidArgument where no step is in both.
+// tolerance where one is given (`all`: to the last). `only`: that step alone. Throws as read_step() does, and
+// InvalidArgument where no step is in both.
 RecordComparison compare_records(FileSystem& files, const std::string& left, const std::string& right,
                                  const ComparisonOptions& options = {}, bool all = false,
                                  std::optional<int64_t> only = std::nullopt);
 
-// What differs first, in sentences, for a person: "step 3: matmul "up" (model.py:12) f32[12,10] differs on rank 2, ...".
-std::string describe(int64_t step, const ValueDifference& difference);
+// What differs first, in sentences, for a person: "step 3: matmul "up" (model.py:12) f32[12,10] differs on rank 2,
+// ...".
+std::string describe(int64_t step, const RecordedDifference& difference);
 
 }  // namespace tessera::session

@@ -26,11 +26,10 @@ constexpr size_t kMostLineBytes = size_t{1} << 16;
 constexpr int64_t kMostRanks = 1 << 20;
 
 std::string print_header(const RecordHeader& header) {
-  const json object = {{"kind", "recorded values"},       {"format", kFormat},
-                       {"step", header.step},             {"rank", header.rank},
-                       {"num_ranks", header.num_ranks},   {"own", header.are_own},
-                       {"mode", header.mode},             {"precision", header.precision},
-                       {"missing", header.num_missing}};
+  const json object = {
+      {"kind", "recorded values"},     {"format", kFormat},     {"step", header.step}, {"rank", header.rank},
+      {"num_ranks", header.num_ranks}, {"own", header.are_own}, {"mode", header.mode}, {"precision", header.precision},
+      {"missing", header.num_missing}};
   return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 
@@ -78,8 +77,8 @@ struct FileName {
 
 std::optional<int64_t> number_in(std::string_view text) {
   constexpr size_t kMostDigits = 15;
-  const bool is_number = !text.empty() && text.size() <= kMostDigits &&
-                         text.find_first_not_of("0123456789") == std::string_view::npos;
+  const bool is_number =
+      !text.empty() && text.size() <= kMostDigits && text.find_first_not_of("0123456789") == std::string_view::npos;
   if (!is_number) return std::nullopt;
   return std::stoll(std::string(text));
 }
@@ -204,7 +203,8 @@ std::vector<int> RecordedValue::odd_copies() const {
   std::vector<int> odd;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const ValueEntry& entry = pieces[i].entry;
-    const auto first = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.entry.box == entry.box; });
+    const auto first =
+        std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.entry.box == entry.box; });
     if (first->entry.hash != entry.hash) odd.push_back(pieces[i].rank);
   }
   return odd;
@@ -227,7 +227,8 @@ RecordedStep merge_records(std::vector<RankRecord> records) {
           header.step, header.rank, header.num_ranks, header.mode, step.header.rank, step.header.num_ranks,
           step.header.mode);
     }
-    if (!ranks.insert(header.rank).second) throw InvalidArgument("step {}: rank {} is there twice", header.step, header.rank);
+    if (!ranks.insert(header.rank).second)
+      throw InvalidArgument("step {}: rank {} is there twice", header.step, header.rank);
     for (ValueEntry& entry : record.entries) {
       RecordedValue fresh{.name = entry.name,
                           .number = entry.number,
@@ -248,9 +249,7 @@ RecordedStep merge_records(std::vector<RankRecord> records) {
   }
   const auto order = [](const RecordedValue& value) {
     // What is there before the micro-batches comes first, as they come in turn.
-    const int moment = value.name.moment == ValueMoment::kBefore   ? 0
-                       : value.name.moment == ValueMoment::kAfter ? 2
-                                                                  : 1;
+    const int moment = value.name.moment == ValueMoment::kBefore ? 0 : value.name.moment == ValueMoment::kAfter ? 2 : 1;
     const int within = value.name.moment == ValueMoment::kInput ? 0 : 1;
     return std::tuple(moment, value.name.run, within, value.number, value.own_rank);
   };

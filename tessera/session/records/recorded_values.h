@@ -12,7 +12,7 @@
 
 namespace tessera::session {
 
-// The first line of a file.
+// A RecordHeader says whose values a file has: its first line.
 struct RecordHeader {
   int64_t step = 0;
   int rank = 0;

@@ -1,5 +1,5 @@
-// RunValues: an observer that makes entries of the values of a run, each by what it is of the logical graph. What fusion
-// has taken away, and what only moves between operators, is in no schedule: of that there are none.
+// RunValues: an observer that makes entries of the values of a run, each by what it is of the logical graph. What
+// fusion has taken away, and what only moves between operators, is in no schedule: of that there are none.
 #pragma once
 
 #include <string>

@@ -64,10 +64,9 @@ std::string ValueName::text() const {
     case ValueMoment::kAfter: return fmt::format("the parameter or state \"{}\" behind the step", source);
     case ValueMoment::kMade: break;
   }
-  return fmt::format("{}{}{}{}{}{}", is_gradient ? "the gradient " : "", op,
-                     source.empty() ? "" : fmt::format(" \"{}\"", source),
-                     ordinal > 1 ? fmt::format(" #{}", ordinal) : "",
-                     output > 0 ? fmt::format(", result {}", output) : "", batch);
+  return fmt::format(
+      "{}{}{}{}{}{}", is_gradient ? "the gradient " : "", op, source.empty() ? "" : fmt::format(" \"{}\"", source),
+      ordinal > 1 ? fmt::format(" #{}", ordinal) : "", output > 0 ? fmt::format(", result {}", output) : "", batch);
 }
 
 void describe_piece(ValueEntry& entry, const Tensor& piece) {
@@ -97,7 +96,8 @@ double double_in(const json& object, const char* name) {
 
 int64_t int_in(const json& object, const char* name, int64_t least) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_number_integer()) throw InvalidArgument("\"{}\" must be a whole number", name);
+  if (found == object.end() || !found->is_number_integer())
+    throw InvalidArgument("\"{}\" must be a whole number", name);
   const auto value = found->get<int64_t>();
   if (value < least || value > kMostNumber) {
     throw InvalidArgument("\"{}\" must be from {} to {}, got {}", name, least, kMostNumber, value);

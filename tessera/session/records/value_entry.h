@@ -13,7 +13,8 @@
 
 namespace tessera::session {
 
-// Of the elements of a piece, or of all pieces together. What is not finite is only counted.
+// ValueStatistics say what the elements of a piece are like, or those of all pieces together. What is not finite is
+// only counted.
 struct ValueStatistics {
   int64_t count = 0;
   int64_t num_not_finite = 0;
@@ -25,7 +26,7 @@ struct ValueStatistics {
   int64_t num_finite() const { return count - num_not_finite; }
   double mean() const;
   double norm() const;  // the root of the sum of squares
-  // With those of other elements.
+  // Takes those of other elements in.
   void add(const ValueStatistics& others);
 };
 ValueStatistics statistics_of(const Tensor& elements);

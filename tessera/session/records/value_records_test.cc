@@ -93,8 +93,9 @@ TEST(ValueStatistics, OfPiecesTogetherAreThoseOfTheWhole) {
 }
 
 TEST(ValueEntry, IsReadAsItWasWritten) {
-  ValueEntry entry = entry_with({.run = 2, .op = "matmul", .source = "up\"\n", .is_gradient = true, .ordinal = 3, .output = 1},
-                                17, counted(kWholeType), {Shape{1, 2}, Shape{2, 3}});
+  ValueEntry entry =
+      entry_with({.run = 2, .op = "matmul", .source = "up\"\n", .is_gradient = true, .ordinal = 3, .output = 1}, 17,
+                 counted(kWholeType), {Shape{1, 2}, Shape{2, 3}});
   entry.reduction = "sum";
   const auto line = print_entry(entry);
   EXPECT_EQ(line.find('\n'), std::string::npos);
@@ -131,13 +132,15 @@ TEST(ValueEntry, RefusesWhatIsNone) {
 
 TEST(RankRecord, IsWholeOrNone) {
   const std::vector<ValueEntry> entries{entry_with(product(), 3, counted(kWholeType), checkpoint::Box::whole({4, 6}))};
-  const RecordHeader header{.step = 5, .rank = 1, .num_ranks = 2, .mode = "data_parallel", .precision = "f32", .num_missing = 4};
+  const RecordHeader header{
+      .step = 5, .rank = 1, .num_ranks = 2, .mode = "data_parallel", .precision = "f32", .num_missing = 4};
   const auto text = print_record(header, entries);
   const auto record = parse_record(text);
   EXPECT_EQ(record.header.step, 5);
   EXPECT_EQ(record.header.num_missing, 4);
   ASSERT_EQ(record.entries.size(), 1U);
-  EXPECT_THAT([&] { parse_record(text.substr(0, text.size() / 2)); }, ThrowsMessage<InvalidArgument>(HasSubstr("line 2")));
+  EXPECT_THAT([&] { parse_record(text.substr(0, text.size() / 2)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("line 2")));
   const auto end = text.rfind("{\"kind\":\"end\"");
   EXPECT_THAT([&] { parse_record(text.substr(0, end)); },
               ThrowsMessage<InvalidArgument>(HasSubstr("the record has no end")));
@@ -178,10 +181,16 @@ TEST(RecordedStep, OfAMissingRankHasNoWholeValue) {
 
 TEST(RecordedStep, OfSeveralJobsIsRefused) {
   const auto entry = entry_with(product(), 3, counted(kWholeType), checkpoint::Box::whole({4, 6}));
-  EXPECT_THAT([&] { merge_records({record_of(1, 0, 2, {entry}), record_of(1, 1, 3, {entry})}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("the records of several jobs")));
-  EXPECT_THAT([&] { merge_records({record_of(1, 0, 2, {entry}), record_of(1, 0, 2, {entry})}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("rank 0 is there twice")));
+  EXPECT_THAT(
+      [&] {
+        merge_records({record_of(1, 0, 2, {entry}), record_of(1, 1, 3, {entry})});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("the records of several jobs")));
+  EXPECT_THAT(
+      [&] {
+        merge_records({record_of(1, 0, 2, {entry}), record_of(1, 0, 2, {entry})});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("rank 0 is there twice")));
 }
 
 TEST(CompareValues, NamesTheRankWhosePieceDiffersInItsLastBit) {
@@ -198,7 +207,8 @@ TEST(CompareValues, NamesTheRankWhosePieceDiffersInItsLastBit) {
   EXPECT_EQ(comparison.num_close, 2);
   EXPECT_FALSE(comparison.first_beyond.has_value());
   EXPECT_THAT(describe(7, *comparison.first),
-              testing::AllOf(HasSubstr("step 7: matmul \"up\" (model.py:7) f32[4,6] differs on rank 1"), HasSubstr("[2:3,0:6]")));
+              testing::AllOf(HasSubstr("step 7: matmul \"up\" (model.py:7) f32[4,6] differs on rank 1"),
+                             HasSubstr("[2:3,0:6]")));
   // Cut in another way it is still found, but on no rank.
   const auto other_cut = compare_steps(good, step_of(with_last_bit(whole, 13), {1, 3}, copied, -1, 7));
   ASSERT_TRUE(other_cut.first.has_value());
@@ -215,7 +225,8 @@ TEST(CompareValues, GoesByStatisticsWhereDtypesDiffer) {
   ASSERT_TRUE(apart.first_beyond.has_value());
   EXPECT_FALSE(apart.first_beyond->differs_in_bits);
   EXPECT_EQ(apart.num_beyond, 1);
-  const auto allowed = compare_steps(wide, step_of(counted(kWholeType, 3).cast(DType::kBF16), {2, 2}, copied), {.tolerance = 10});
+  const auto allowed =
+      compare_steps(wide, step_of(counted(kWholeType, 3).cast(DType::kBF16), {2, 2}, copied), {.tolerance = 10});
   EXPECT_FALSE(allowed.first.has_value());
 }
 
@@ -258,7 +269,8 @@ TEST(CompareValues, IsInfinitelyFarFromWhatIsNotFinite) {
   EXPECT_EQ(distance(a, statistics_of(Tensor::of<float>({2}, {1, NAN}))), std::numeric_limits<double>::infinity());
   EXPECT_EQ(distance(a, a), 0);
   EXPECT_NEAR(distance(a, statistics_of(Tensor::of<float>({2}, {1, 2.02F}))), 0.01, 0.002);
-  EXPECT_EQ(distance(statistics_of(Tensor::zeros({DType::kF32, {3}})), statistics_of(Tensor::zeros({DType::kF32, {3}}))), 0);
+  EXPECT_EQ(
+      distance(statistics_of(Tensor::zeros({DType::kF32, {3}})), statistics_of(Tensor::zeros({DType::kF32, {3}}))), 0);
 }
 
 TEST(RecordFiles, AreFoundByStepAndRank) {
@@ -269,7 +281,8 @@ TEST(RecordFiles, AreFoundByStepAndRank) {
   const auto write = [&](const std::string& folder, int64_t step, const Tensor& value) {
     for (int rank = 0; rank < 2; ++rank) {
       const auto record = record_of(step, rank, 2, {entry_with(product(), 3, value, boxes[static_cast<size_t>(rank)])});
-      files.write_atomically(join_path(folder, record_file_name(step, rank)), print_record(record.header, record.entries));
+      files.write_atomically(join_path(folder, record_file_name(step, rank)),
+                             print_record(record.header, record.entries));
     }
   };
   files.create_directories("/b");
@@ -287,7 +300,8 @@ TEST(RecordFiles, AreFoundByStepAndRank) {
   EXPECT_THAT(comparison.steps[1].first->ranks, ElementsAre(1));
   EXPECT_THAT([&] { compare_records(files, "/a", "/b", {}, false, 11); },
               ThrowsMessage<InvalidArgument>(HasSubstr("no step 11 in common")));
-  EXPECT_THAT([&] { recorded_steps(files, "/nowhere"); }, ThrowsMessage<InvalidArgument>(HasSubstr("there is no folder")));
+  EXPECT_THAT([&] { recorded_steps(files, "/nowhere"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("there is no folder")));
   files.write_atomically("/a/step-2.rank-0.jsonl", "damaged");
   EXPECT_THAT([&] { read_step(files, "/a", 2); },
               ThrowsMessage<InvalidArgument>(HasSubstr("step-2.rank-0.jsonl: line 1")));
@@ -343,7 +357,8 @@ TEST(ValueWatch, SeesEachValueOfARunByItsLogicalName) {
   const auto one = record_rectified(1, false);
   std::vector<std::string> names;
   for (const auto& value : one.values) names.push_back(value.text());
-  EXPECT_THAT(names, ElementsAre("the data \"x\"", "matmul \"up\"", "relu \"act\"", testing::StartsWith("reduce_sum \"loss\"")));
+  EXPECT_THAT(names, ElementsAre("the data \"x\"", "matmul \"up\"", "relu \"act\"",
+                                 testing::StartsWith("reduce_sum \"loss\"")));
   const auto comparison = compare_steps(one, record_rectified(4, false));
   EXPECT_EQ(comparison.num_common, 4);
   EXPECT_EQ(comparison.num_beyond, 0);

@@ -21,8 +21,10 @@ void add_bisect_command(CLI::App& app) {
   auto* bisect = app.add_subcommand("bisect", "find the first operator whose value differs between two trainings");
   bisect->footer(
       "A and B are folders to which two trainings have recorded hashes and statistics of their values, by\n"
-      "`tessera run --record_values DIR`, record_values of a model, or TESSERA_RECORD_VALUES (docs/bisect.md). Says at\n"
-      "which step they part, by which operator of the network, on which ranks where both have cut the value alike, and\n"
+      "`tessera run --record_values DIR`, record_values of a model, or TESSERA_RECORD_VALUES (docs/bisect.md). Says "
+      "at\n"
+      "which step they part, by which operator of the network, on which ranks where both have cut the value alike, "
+      "and\n"
       "how far apart it is. Without B: which ranks of A have copies of a value that are not alike.\n"
       "Values that only one of the runs has, as fusion takes some away, are not compared; fuse=False keeps all.\n"
       "Examples:\n"
@@ -33,15 +35,17 @@ void add_bisect_command(CLI::App& app) {
       "Exit codes: 0 also where two runs differ, 1 where there are no records or they cannot be read.");
   bisect->add_option("a", left, "a run's recorded values")->required();
   bisect->add_option("b", right, "another's");
-  auto* bound = bisect->add_option("--tolerance", tolerance,
-                                   "go on past values whose statistics are no further apart; default: to the bit")
+  auto* bound = bisect
+                    ->add_option("--tolerance", tolerance,
+                                 "go on past values whose statistics are no further apart; default: to the bit")
                     ->check(CLI::Range(0.0, 1e6));
   auto* one = bisect->add_option("--step", step, "look at this step only")->check(count_from(1));
   bisect->add_flag("--all", all, "go on behind the first step that differs, with a line for each");
   bisect->add_flag("--json", json, "print one JSON object");
   bisect->callback([bisect, bound, one] {
     const bool are_two = !right.empty();
-    require_effects(*bisect, {{"--tolerance", are_two, "two runs"}, {"--all", are_two && one->count() == 0, "two runs, without --step"}});
+    require_effects(*bisect, {{"--tolerance", are_two, "two runs"},
+                              {"--all", are_two && one->count() == 0, "two runs, without --step"}});
     auto& files = FileSystem::local();
     const std::optional<int64_t> only = one->count() > 0 ? std::optional(step) : std::nullopt;
     std::string text;

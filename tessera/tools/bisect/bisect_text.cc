@@ -11,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 using session::RecordComparison;
+using session::RecordedDifference;
 using session::RecordHeader;
 using session::StepComparison;
-using session::ValueDifference;
 using session::ValueStatistics;
 
 std::string run_text(const RecordHeader& header) {
@@ -25,14 +25,16 @@ std::string counts_text(const StepComparison& step) {
   std::string text = fmt::format("{} values in both: {} equal to the bit", step.num_common, step.num_equal);
   if (step.num_close > 0) text += fmt::format(", {} close by their statistics", step.num_close);
   if (step.num_beyond > 0) text += fmt::format(", {} apart", step.num_beyond);
-  if (step.num_not_comparable > 0) text += fmt::format(", {} cut so differently that nothing can be said", step.num_not_comparable);
+  if (step.num_not_comparable > 0)
+    text += fmt::format(", {} cut so differently that nothing can be said", step.num_not_comparable);
   if (step.num_left_only + step.num_right_only > 0) {
     text += fmt::format("; {} only in the first run, {} only in the second", step.num_left_only, step.num_right_only);
   }
   return text;
 }
 
-const std::optional<ValueDifference>& first_of(const StepComparison& step, const session::ComparisonOptions& options) {
+const std::optional<RecordedDifference>& first_of(const StepComparison& step,
+                                                  const session::ComparisonOptions& options) {
   return options.tolerance ? step.first_beyond : step.first;
 }
 
@@ -45,7 +47,7 @@ json statistics_json(const std::optional<ValueStatistics>& statistics) {
           {"not_finite", statistics->num_not_finite}};
 }
 
-json difference_json(const std::optional<ValueDifference>& difference) {
+json difference_json(const std::optional<RecordedDifference>& difference) {
   if (!difference) return nullptr;
   return {{"value", difference->name},
           {"line", difference->line},
@@ -82,18 +84,21 @@ std::string steps_text(const std::vector<int64_t>& steps) {
 }  // namespace
 
 std::string bisect_text(const RecordComparison& comparison, const session::ComparisonOptions& options) {
-  std::string text = fmt::format("first run:  {}\nsecond run: {}\n", run_text(comparison.left), run_text(comparison.right));
+  std::string text =
+      fmt::format("first run:  {}\nsecond run: {}\n", run_text(comparison.left), run_text(comparison.right));
   const StepComparison& last = comparison.steps.back();
-  const auto found = std::ranges::find_if(comparison.steps, [&](const StepComparison& step) {
-    return first_of(step, options).has_value();
-  });
+  const auto found = std::ranges::find_if(
+      comparison.steps, [&](const StepComparison& step) { return first_of(step, options).has_value(); });
   if (found == comparison.steps.end()) {
-    text += fmt::format("no value differs{} in {} step{}, up to step {}\n", options.tolerance ? fmt::format(" by more than {:g}", *options.tolerance) : "",
+    text += fmt::format("no value differs{} in {} step{}, up to step {}\n",
+                        options.tolerance ? fmt::format(" by more than {:g}", *options.tolerance) : "",
                         comparison.steps.size(), comparison.steps.size() == 1 ? "" : "s", last.step);
   } else {
     text += session::describe(found->step, *first_of(*found, options)) + "\n";
     const bool has_tail = !options.tolerance && found->first_beyond && found->first_beyond->name != found->first->name;
-    if (has_tail) text += fmt::format("the first value that is apart, too:\n{}\n", session::describe(found->step, *found->first_beyond));
+    if (has_tail)
+      text += fmt::format("the first value that is apart, too:\n{}\n",
+                          session::describe(found->step, *found->first_beyond));
     if (!options.tolerance && !found->first_beyond) {
       text += "no value of this step is further apart than rounding explains: --tolerance goes on past those\n";
     }
@@ -105,17 +110,22 @@ std::string bisect_text(const RecordComparison& comparison, const session::Compa
     const bool is_shown = comparison.steps.size() == 1 || first_of(step, options).has_value() || &step == &last;
     if (is_shown) text += fmt::format("step {}: {}\n", step.step, counts_text(step));
   }
-  for (const std::string& odd : last.odd_left) text += fmt::format("within the first run, step {}: {}\n", last.step, odd);
-  for (const std::string& odd : last.odd_right) text += fmt::format("within the second run, step {}: {}\n", last.step, odd);
+  for (const std::string& odd : last.odd_left)
+    text += fmt::format("within the first run, step {}: {}\n", last.step, odd);
+  for (const std::string& odd : last.odd_right)
+    text += fmt::format("within the second run, step {}: {}\n", last.step, odd);
   if (comparison.left.num_missing + comparison.right.num_missing > 0) {
     text += fmt::format(
         "of the network's values the first run has not made {}, the second {}, most of them because of fusion: "
         "fuse=False keeps them apart\n",
         comparison.left.num_missing, comparison.right.num_missing);
   }
-  if (last.num_common == 0) text += "the runs have no value in common: they are of networks, or of modes, that differ\n";
-  if (!comparison.left_only.empty()) text += fmt::format("only the first run has recorded step {}\n", steps_text(comparison.left_only));
-  if (!comparison.right_only.empty()) text += fmt::format("only the second run has recorded step {}\n", steps_text(comparison.right_only));
+  if (last.num_common == 0)
+    text += "the runs have no value in common: they are of networks, or of modes, that differ\n";
+  if (!comparison.left_only.empty())
+    text += fmt::format("only the first run has recorded step {}\n", steps_text(comparison.left_only));
+  if (!comparison.right_only.empty())
+    text += fmt::format("only the second run has recorded step {}\n", steps_text(comparison.right_only));
   return text;
 }
 
@@ -158,7 +168,8 @@ OddCopies find_odd_copies(FileSystem& files, const std::string& directory, std::
       const auto odd = value.odd_copies();
       if (odd.empty()) continue;
       copies.step = number;
-      copies.values.push_back(fmt::format("{}: rank{} {}", value.text(), odd.size() == 1 ? "" : "s", fmt::join(odd, ", ")));
+      copies.values.push_back(
+          fmt::format("{}: rank{} {}", value.text(), odd.size() == 1 ? "" : "s", fmt::join(odd, ", ")));
     }
     if (copies.step) break;
   }
@@ -167,9 +178,12 @@ OddCopies find_odd_copies(FileSystem& files, const std::string& directory, std::
 }
 
 std::string odd_copies_text(const OddCopies& copies) {
-  const auto looked = fmt::format("{} values of {} step{}", copies.num_values, copies.num_steps, copies.num_steps == 1 ? "" : "s");
+  const auto looked =
+      fmt::format("{} values of {} step{}", copies.num_values, copies.num_steps, copies.num_steps == 1 ? "" : "s");
   if (!copies.step) return fmt::format("all ranks that share a piece of a value have equal copies: {}\n", looked);
-  std::string text = fmt::format("step {}: copies that are not those of the lowest rank which has the piece, in the order of the step:\n", *copies.step);
+  std::string text = fmt::format(
+      "step {}: copies that are not those of the lowest rank which has the piece, in the order of the step:\n",
+      *copies.step);
   for (const auto& value : copies.values) text += "  " + value + "\n";
   return text + looked + "\n";
 }

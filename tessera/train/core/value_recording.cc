@@ -43,7 +43,8 @@ void ValueRecording::begin(const ValueRecordOptions& options) {
     }
     reference_steps = session::recorded_steps(core_.context.file_system(), options.compare_with);
     if (reference_steps.empty()) {
-      throw InvalidArgument("compare_values: {} has no recorded steps; record them by record_values", options.compare_with);
+      throw InvalidArgument("compare_values: {} has no recorded steps; record them by record_values",
+                            options.compare_with);
     }
   }
   options_ = options;
@@ -88,9 +89,9 @@ void ValueRecording::add_values(session::ValueMoment moment) {
     const session::ValueName of_value{.moment = moment, .source = name};
     const Type& type = session.global_type(name);
     const mesh::Layout* split = session.layout(name);
-    const mesh::Layout layout =
-        split != nullptr ? *split
-                         : mesh::Layout{mesh::Mesh({{"data", 1}}, {rank}), mesh::Sharding::replicated(type.shape.ndim())};
+    const mesh::Layout layout = split != nullptr ? *split
+                                                 : mesh::Layout{mesh::Mesh({{"data", 1}}, {rank}),
+                                                                mesh::Sharding::replicated(type.shape.ndim())};
     ++number;
     if (std::ranges::find(layout.mesh.ranks(), rank) == layout.mesh.ranks().end()) continue;
     auto entry = session::entry_of(of_value, number, type, layout, rank);
@@ -124,7 +125,8 @@ void ValueRecording::write(int64_t step) {
   if (options_.directory.empty()) return;
   const int rank = core_.context.rank();
   const auto text = session::print_record(header(step), core_.session().value_watch().entries);
-  core_.context.file_system().write_atomically(join_path(options_.directory, session::record_file_name(step, rank)), text);
+  core_.context.file_system().write_atomically(join_path(options_.directory, session::record_file_name(step, rank)),
+                                               text);
 }
 
 void ValueRecording::compare(int64_t step) {
@@ -134,8 +136,8 @@ void ValueRecording::compare(int64_t step) {
   std::vector<session::RankRecord> records;
   const auto mine = session::print_record(header(step), core_.session().value_watch().entries);
   const bool are_together = core_.mode->is_shared() && context.size() > 1;
-  for (const auto& text : are_together ? session::gather_texts(context.world(), mine, "comparing recorded values")
-                                       : std::vector{mine}) {
+  for (const auto& text :
+       are_together ? session::gather_texts(context.world(), mine, "comparing recorded values") : std::vector{mine}) {
     records.push_back(session::parse_record(text));
   }
   const auto now = session::merge_records(std::move(records));

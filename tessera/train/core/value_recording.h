@@ -20,8 +20,8 @@ class ValueRecording {
   ValueRecording(const ValueRecording&) = delete;
   ValueRecording& operator=(const ValueRecording&) = delete;
 
-  // Records so from the next step on. Throws InvalidArgument for steps that are none, for a comparison in a job whose
-  // ranks do not make their steps together, and where there are no records to compare with.
+  // Begins to record so with the next step. Throws InvalidArgument for steps that are none, for a comparison in a job
+  // whose ranks do not make their steps together, and where there are no records to compare with.
   void begin(const ValueRecordOptions& options);
 
   // Around each run of what will be that step: one, or one for each micro-batch.
@@ -42,10 +42,10 @@ class ValueRecording {
   ModelCore& core_;
   ValueRecordOptions options_;
   RecordedSteps steps_{""};
-  bool is_cleared_ = false;    // of later steps, of an earlier training
+  bool is_cleared_ = false;               // of later steps, of an earlier training
   std::vector<int64_t> reference_steps_;  // of the run that is compared with
-  int64_t step_ = 0;           // that is being recorded; 0: none
-  bool has_differed_ = false;  // which was said
+  int64_t step_ = 0;                      // that is being recorded; 0: none
+  bool has_differed_ = false;             // which was said
 };
 
 }  // namespace tessera::train

@@ -234,9 +234,7 @@ TEST_F(ValueRecords, StopATrainingWhereItLeavesAnEarlierOne) {
   train({.num_ranks = 4, .options = {.record_values = path("good")}});
   train({.num_ranks = 4, .options = {.compare_values = path("good")}});
   EXPECT_THAT(
-      [&] {
-        train({.num_ranks = 4, .options = {.compare_values = path("good")}, .fault_rank = 3, .fault_step = 2});
-      },
+      [&] { train({.num_ranks = 4, .options = {.compare_values = path("good")}, .fault_rank = 3, .fault_step = 2}); },
       ThrowsMessage<Error>(AllOf(HasSubstr("the values are not those of"),
                                  HasSubstr("step 2: tanh \"squash\" f32[8,10] differs on rank 3"))));
   // Warned of, it goes on.
@@ -278,7 +276,8 @@ TEST_F(ValueRecords, OfStepsThatAreNoneAreRefused) {
               ThrowsMessage<InvalidArgument>(HasSubstr("record_steps: \"first\"")));
   EXPECT_THAT(with({.record_values = path("a"), .record_steps = "5-3"}),
               ThrowsMessage<InvalidArgument>(HasSubstr("ends before it begins")));
-  EXPECT_THAT(with({.compare_values = path("nothing")}), ThrowsMessage<InvalidArgument>(HasSubstr("there is no folder")));
+  EXPECT_THAT(with({.compare_values = path("nothing")}),
+              ThrowsMessage<InvalidArgument>(HasSubstr("there is no folder")));
   EXPECT_THAT(with({.compare_values = path("."), .on_difference = "stop"}),
               ThrowsMessage<InvalidArgument>(HasSubstr("has no recorded steps")));
   EXPECT_THAT(with({.record_values = path("a"), .on_difference = "cry"}),

@@ -11,9 +11,10 @@ namespace {
 
 int64_t step_in(std::string_view text, const std::string& whole) {
   const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  const int64_t step = is_number ? parse_int(text, "record_steps") : 0;
+  const int64_t step = is_number ? parse_int(text, "a recorded step") : 0;
   if (step < 1) {
-    throw InvalidArgument("record_steps: \"{}\" of \"{}\" is no step; give some of 5, 10-20, 100- and */50", text, whole);
+    throw InvalidArgument("record_steps: \"{}\" of \"{}\" is no step; give some of 5, 10-20, 100- and */50", text,
+                          whole);
   }
   return step;
 }
