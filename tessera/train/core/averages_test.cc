@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <mutex>
+#include <string>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/data/dataset.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adam.h"
@@ -285,8 +287,8 @@ TEST_P(AveragesOnRanks, AreSavedAloneAsParameters) {
     for (int64_t step = 0; step < 3; ++step) trained.step(step);
     const auto values = values_of(trained.model);
     for (const bool integrated : {true, false}) {
-      const auto file = path(integrated ? "whole/averages.ckpt" : "slices/averages.ckpt");
-      trained.model.save_checkpoint(file, {.integrated = integrated, .averages = true});
+      const auto file = trained.model.save_checkpoint(path(integrated ? "whole/averages.ckpt" : "slices/averages.ckpt"),
+                                                      {.integrated = integrated, .averages = true});
       TwoLayers network;
       Model other(context, network, nullptr, nullptr);
       const auto loaded = other.load_parameters(file);
@@ -300,6 +302,52 @@ TEST_P(AveragesOnRanks, AreSavedAloneAsParameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AveragesOnRanks, testing::Values(1, 4));
+
+// Compares the averages with those of a loop after each step.
+class FollowAverages : public Callback {
+ public:
+  void step_end(RunContext& run) override {
+    for (const auto& name : run.model.parameter_names()) {
+      const auto now = run.model.value(name).to_doubles();
+      auto& average = expected_[name];
+      if (average.empty()) average = now;
+      for (size_t i = 0; i < now.size(); ++i) average[i] += 0.25 * (now[i] - average[i]);
+      const auto kept = run.model.value("ema." + name).to_doubles();
+      EXPECT_THAT(kept, testing::Pointwise(testing::DoubleNear(1e-14), average)) << name;
+      const AveragedParameters averaged(run.model);
+      EXPECT_EQ(run.model.value(name).to_doubles(), kept) << name;
+    }
+  }
+
+ private:
+  Doubles expected_;
+};
+
+TEST(Averages, LieOnTheirParametersStageOfAPipeline) {
+  constexpr int64_t kBatches = 3;
+  const auto rows =
+      data::generator({{"x", {DType::kF64, {6}}}, {"y", {DType::kF64, {3}}}}, kBatchRows * kBatches,
+                      [](int64_t index, std::span<const TensorView> outputs) {
+                        for (const TensorView& output : outputs) {
+                          copy_elements(Tensor::full(output.type(), 0.1 * static_cast<double>(index % 7)).view(),
+                                        output);
+                        }
+                      })
+          .batch(kBatchRows);
+  run_ranks(2, [&](cluster::Context& context) {
+    TwoLayers network;
+    network.up.set_stage(0);
+    network.down.set_stage(1);
+    nn::MSELoss loss;
+    nn::Adam adam({.learning_rate = 0.01});
+    nn::ExponentialMovingAverage optimizer(adam, {.decay = 0.75});
+    Model model(
+        context, network, &loss, &optimizer,
+        {.parallel_mode = ParallelMode::kPipeline, .pipeline = {.stages = 2, .micro_batches = 2, .schedule = "1f1b"}});
+    model.train(1, rows, {FollowAverages()});
+    EXPECT_EQ(model.value("ema_step").to_doubles(), std::vector<double>{kBatches});
+  });
+}
 
 TEST(Averages, OfAnOptimizerWithoutThemAreRefused) {
   const auto context = cluster::single_context(1);
