@@ -39,7 +39,8 @@ std::optional<OddPieces> odd_pieces(const Pieces& left, const Pieces& right) {
 
 double relative(double difference, double scale) {
   if (difference == 0) return 0;
-  return scale > 0 ? std::abs(difference) / scale : std::numeric_limits<double>::infinity();
+  return scale > 0 && std::isfinite(difference) ? std::abs(difference) / scale
+                                                : std::numeric_limits<double>::infinity();
 }
 
 class StepComparer {

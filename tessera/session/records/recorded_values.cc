@@ -112,9 +112,10 @@ std::vector<const ValueEntry*> first_copies(const std::vector<RecordedValue::Pie
 }
 
 bool are_whole(const std::vector<const ValueEntry*>& pieces, const Type& type) {
-  int64_t elements = 0;
-  for (const ValueEntry* piece : pieces) elements += piece->box.shape.num_elements();
-  return elements == type.shape.num_elements();
+  // Unsigned: what a damaged file says may be more than there can be.
+  uint64_t elements = 0;
+  for (const ValueEntry* piece : pieces) elements += static_cast<uint64_t>(piece->box.shape.num_elements());
+  return elements == static_cast<uint64_t>(type.shape.num_elements());
 }
 
 }  // namespace

@@ -83,8 +83,9 @@ void describe_piece(ValueEntry& entry, const Tensor& piece) {
 namespace {
 
 constexpr const char* kMoments[] = {"input", "before", "made", "after"};
-// Far beyond what a graph has; what is beyond it is no record.
-constexpr int64_t kMostNumber = int64_t{1} << 48;
+// Far beyond what a graph or a piece has; what is beyond it is no record. Those of a million ranks add up to no
+// overflow.
+constexpr int64_t kMostNumber = int64_t{1} << 42;
 
 double double_in(const json& object, const char* name) {
   const auto found = object.find(name);
