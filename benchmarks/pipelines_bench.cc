@@ -17,6 +17,7 @@
 #include "tessera/pipeline/search/named.h"
 #include "tessera/pipeline/test_problems.h"
 #include "tessera/pipeline/verify_schedule.h"
+#include "tessera/session/pipelined_step.h"
 #include "tessera/tessera.h"
 
 namespace tessera::benchmarks {
@@ -168,16 +169,34 @@ compiler::PlannedStages planned_stages(const Options& options) {
     return graphs;
   };
   const auto profile = profile_of(options);
-  const compiler::StageSearchOptions search{.schedule = options.schedule, .searches_inside = false};
+  // Whose kernels are those of the training.
+  const auto alone = cluster::single_context(1);
+  const session::Session compiling(*alone, {.num_threads = 1});
+  const compiler::StageSearchOptions search{.schedule = options.schedule,
+                                            .searches_inside = false,
+                                            .kernels = &compiling.kernels(),
+                                            .compile = compiling.compile_options()};
   const ir::Graph whole;
   compiler::StagePlanner planner(whole, options.batch_size, graphs_of, kRanks, profile, search);
   return planner.plan(kRanks, options.micro_batches);
 }
 
+// "stage 0 123 bytes, stage 1 45 bytes": to be compared digit by digit.
+std::string memory_text(const std::vector<int64_t>& bytes) {
+  std::string text;
+  for (size_t stage = 0; stage < bytes.size(); ++stage) {
+    text += fmt::format("{}stage {} {} bytes", stage == 0 ? "" : ", ", stage, bytes[stage]);
+  }
+  return text;
+}
+
 void serve_predicted(const Options& options) {
   const auto planned = planned_stages(options);
+  std::vector<int64_t> bytes;
+  for (const auto& stage : planned.simulated.stages) bytes.push_back(stage.memory_bytes());
   serve_rounds("s",
-               fmt::format("{}, idle {:.1f} % of the time", options.schedule, 100 * planned.simulated.found.bubble),
+               fmt::format("{}, idle {:.1f} % of the time, {}", options.schedule, 100 * planned.simulated.found.bubble,
+                           memory_text(bytes)),
                [&] { return planned.step_seconds(); });
 }
 
@@ -217,7 +236,11 @@ class Training {
     for (int i = 0; i < count; ++i) sum += seconds_of_step();
     return sum / count;
   }
-  int64_t memory_bytes() const { return model_->session().arena_bytes(); }
+  // Of a stage what its step takes; else the arena.
+  int64_t memory_bytes() const {
+    const auto* stage = dynamic_cast<const session::PipelinedStep*>(model_->train_executable());
+    return stage != nullptr ? stage->memory().memory_bytes() : model_->session().arena_bytes();
+  }
 
  private:
   int64_t rows_;
@@ -238,7 +261,7 @@ void serve_rank(const Options& options, int rank, int num_ranks) {
   };
   training.seconds_of_steps(kWarmupSteps);
   const int steps = static_cast<int>(std::ceil(kRoundSeconds / largest(training.seconds_of_step())));
-  std::vector<double> memory(static_cast<size_t>(num_ranks));
+  std::vector<double> memory(static_cast<size_t>(num_ranks));  // exact: below 2^53
   memory[static_cast<size_t>(rank)] = static_cast<double>(training.memory_bytes());
   job->world().all_reduce(memory.data(), num_ranks, DType::kF64, comm::ReduceOp::kSum, "memory");
   // The first step after an idle spell is not counted.
@@ -249,8 +272,9 @@ void serve_rank(const Options& options, int rank, int num_ranks) {
   if (rank > 0) {
     while (largest(0) > 0) round();
   } else {
-    std::string about = options.mode == "stages" ? options.schedule + ", " : "";
-    for (size_t i = 0; i < memory.size(); ++i) {
+    const bool has_stages = options.mode == "stages";
+    std::string about = has_stages ? options.schedule + ", " + memory_text({memory.begin(), memory.end()}) : "";
+    for (size_t i = 0; i < memory.size() && !has_stages; ++i) {
       about += (i == 0 ? "" : " and ") + format_bytes(static_cast<int64_t>(memory[i]));
     }
     serve_rounds("s", about, [&] {

@@ -36,7 +36,7 @@ ROOMS = {
     "kernels/reference": ("loops",),
     "comm": (".", "memory", "wire"),
     "checkpoint": ("threads", "format", "manifest", "lock", "strategy", "read", "write", "convert", "resume"),
-    "cluster": ("recovery", "ranks", "tls", "hub", "report", "rendezvous", "tls_wire", "launcher"),
+    "cluster": ("recovery", "ranks", "tls", "hub", "report", "rendezvous", "tls_wire", "launcher", "dashboard"),
     "cluster/rendezvous": ("messages", "membership"),
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
@@ -44,7 +44,7 @@ ROOMS = {
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree", "records"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs"),
-    "tools": ("arguments", "page", "plan", "report", "bisect"),
+    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect"),
 }
 TESTING = "testing"
 PUBLIC_HEADERS = ("tessera/tessera.h", "tessera/engine.h")

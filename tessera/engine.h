@@ -12,6 +12,7 @@
 #include "tessera/tensor/tensor.h"
 
 // Where a job's scheduler is, what this host is to others, and who is guilty when a job has failed.
+#include "tessera/cluster/dashboard/dashboard_answers.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_context.h"

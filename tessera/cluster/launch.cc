@@ -58,10 +58,10 @@ bool is_launchers_pipe(int fd, const std::string& path) {
   return open_file.st_dev == of_launcher.st_dev && open_file.st_ino == of_launcher.st_ino;
 }
 
-// Where a failing rank tells the launcher whose failure it is; -1 where there is none.
-int open_status() {
-  const int fd = static_cast<int>(read_number("TESSERA_STATUS_FD", -1, 0, kMaxInt));
-  const std::string path = read_text("TESSERA_STATUS_FILE");
+// A pipe to the launcher, by the variables that have its descriptor and its path; -1 where there is none.
+int open_pipe_to_launcher(const char* descriptor, const char* file) {
+  const int fd = static_cast<int>(read_number(descriptor, -1, 0, kMaxInt));
+  const std::string path = read_text(file);
   if (fd >= 0 && is_launchers_pipe(fd, path)) {
     // The programs that this one starts are no ranks and must not keep the launcher's pipe open.
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -294,7 +294,8 @@ JobOptions job_from_environment() {
   options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMostThreads));
   options.num_servers = static_cast<int>(read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
-  options.status_fd = open_status();
+  options.status_fd = open_pipe_to_launcher("TESSERA_STATUS_FD", "TESSERA_STATUS_FILE");
+  options.figures_fd = open_pipe_to_launcher("TESSERA_FIGURES_FD", "TESSERA_FIGURES_FILE");
   options.secret = read_secret();
   options.store = read_text("TESSERA_STORE");
   options.job_id = read_text("TESSERA_JOB_ID");
@@ -517,11 +518,11 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     // What belongs to a job that this process is a rank of is nothing of the new job's.
     if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
         name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
-        name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" ||
-        name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" ||
-        name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" ||
-        name == "TESSERA_KEPT_FOR_OTHERS_FILE" || name == "TESSERA_NUM_WORKERS" ||
-        name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR") {
+        name == "TESSERA_FIGURES_FD" || name == "TESSERA_FIGURES_FILE" || name == "TESSERA_SECRET_FD" ||
+        name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" || name == "TESSERA_NODE_ID" ||
+        name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" || name == "TESSERA_INCARNATION" ||
+        name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" || name == "TESSERA_KEPT_FOR_OTHERS_FILE" ||
+        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/base/logging.h"
+#include "tessera/cluster/dashboard/dashboard_page.h"
 #include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/wire/secret.h"
 
@@ -110,6 +111,9 @@ struct JobOptions {
   // Where a failing rank tells the launcher whose failure it is: the open descriptor TESSERA_STATUS_FD, else the pipe
   // that is open at TESSERA_STATUS_FILE; `tessera run` sets both.
   int status_fd = -1;
+  // Where it tells the launcher how its training goes (ranks/training_figures.h): a pipe as above, of
+  // TESSERA_FIGURES_FD and TESSERA_FIGURES_FILE, which takes writes without waiting. -1: nobody wants to know.
+  int figures_fd = -1;
 };
 
 // Throws InvalidArgument naming the variable whose value cannot be used: also for a transport that does not encrypt
@@ -189,6 +193,7 @@ struct LaunchOptions {
   std::string interface;
   int64_t timeout_ms = 0;       // up to kMaxTimeoutMs; 0: the ranks' default
   int num_compute_threads = 0;  // per rank; 0: the cores divided by the ranks
+  DashboardOptions dashboard;   // where people look on, and by which page; none: the ranks are not asked for figures
   int64_t grace_ms = 3000;      // after a failure, until the other ranks are told to end, and again until killed
   int out_fd = 1;
   int err_fd = 2;
@@ -201,6 +206,7 @@ struct LaunchOptions {
 // has started is left behind, also when this one is killed (guard.h). The ranks read nothing from standard input.
 // An output that nobody reads any more ends the job, too, with 128 + SIGPIPE; one that cannot be written, with 1. What
 // is read slowly is kept up to a bound, and the ranks' writes then wait.
+// With a dashboard, says at which address it is, and after the end of the job waits up to 1.5 s for who looks on.
 // With a folder for reports, says also which rank is guilty of what (report/why.h).
 // Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
 // begin anew (recovery/recovery.h); it is reported as failed when the job does not go on. Where the job is elastic, it

@@ -24,6 +24,7 @@
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
+#include "tessera/cluster/dashboard/launcher_dashboard.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/failure_report.h"
@@ -70,7 +71,8 @@ class Launcher {
       : options_(options),
         is_threads_(options.num_thread_ranks > 0),
         program_(find_program(options.command.at(0))),
-        descriptors_(num_children(), descriptors_per_rank(options)),
+        descriptors_(num_children(), descriptors_per_rank(options),
+                     options.dashboard.place.empty() ? 0 : LauncherDashboard::kMostDescriptors),
         reports_(static_cast<size_t>(num_children())),
         activity_(reports_, static_cast<size_t>(num_children())),
         out_(options.out_fd),
@@ -79,6 +81,22 @@ class Launcher {
   }
 
   int run() {
+    if (!options_.dashboard.place.empty()) open_dashboard();
+    const int code = run_job();
+    if (dashboard_) {
+      const bool is_signal = end_signal_ != 0;
+      dashboard_->end(is_signal              ? BoardJobState::kEndedBySignal
+                      : code == kExitSuccess ? BoardJobState::kCompleted
+                                             : BoardJobState::kFailed,
+                      is_signal              ? fmt::format("SIG{}", sigabbrev_np(end_signal_))
+                      : code == kExitSuccess ? ""
+                                             : why_failed());
+    }
+    return code;
+  }
+
+ private:
+  int run_job() {
     // A job whose start, or the start of a rank that was lost, fails must not leave those behind that have started.
     try {
       std::tie(status_, status_write_) = make_pipe();
@@ -91,6 +109,10 @@ class Launcher {
         secret_ = make_secret(comm::Secret::random().bytes());
       }
       if (is_unneeded_) return 0;
+      if (dashboard_) {
+        dashboard_->board().set_num_ranks(num_ranks());
+        dashboard_->board().set_job(BoardJobState::kRunning);
+      }
       const bool is_beginning = !link_ || (generation_ && generation_->number <= 1);
       if (is_beginning && next_kill_ms_ == 0) launch_reports_.forget_earlier(own_ranks());
       for (int place = 0; place < num_children() && next_kill_ms_ == 0; ++place) {
@@ -118,6 +140,7 @@ class Launcher {
     int code = end_signal_ != 0 ? 128 + end_signal_ : are_all_dropped ? kExitFailure : kExitSuccess;
     note_endings();
     if (end_signal_ == 0 && first_failed_ >= 0) {
+      show_held_errors();
       code = report();
     } else {
       for (RankChild& child : children_) child.err.release();
@@ -129,7 +152,53 @@ class Launcher {
     return end_signal_ != 0 ? 128 + end_signal_ : output_error_ != 0 ? kExitFailure : kExitSuccess;
   }
 
- private:
+  // Says where it is, once it is there: before any rank is.
+  void open_dashboard() {
+    std::string program;
+    for (const std::string& word : options_.command) program += (program.empty() ? "" : " ") + word;
+    dashboard_.emplace(options_.dashboard, program, host_ip(""));
+    err().write(fmt::format("tessera run: dashboard: {}\n", dashboard_->url()));
+    if (const std::string warning = dashboard_->warning(); !warning.empty()) say(warning);
+    dashboard_->board().set_num_ranks(num_ranks());
+  }
+  // What the dashboard shows of the ranks that a process at this place is.
+  void show_ranks(int place, BoardRankState state, const std::string& detail = "") {
+    if (!dashboard_) return;
+    for (int rank = 0; is_threads_ && rank < num_own_ranks(); ++rank) dashboard_->board().set_rank(rank, state, detail);
+    if (!is_threads_) dashboard_->board().set_rank(rank_of(place), state, detail);
+  }
+  // Ranks may have other numbers now, and others may be of this launcher.
+  void show_all_ranks() {
+    if (!dashboard_) return;
+    dashboard_->board().set_num_ranks(num_ranks());
+    for (int place = 0; place < num_children(); ++place) {
+      const RankChild& child = children_[static_cast<size_t>(place)];
+      if (child.is_running && !child.is_dropped) show_ranks(place, BoardRankState::kRunning);
+    }
+  }
+  void show_end(int place) {
+    const RankChild& child = children_[static_cast<size_t>(place)];
+    const BoardRankState state = child.is_dropped    ? BoardRankState::kLeft
+                                 : child.status == 0 ? BoardRankState::kEnded
+                                 : child.is_awaited  ? BoardRankState::kLost
+                                                     : BoardRankState::kFailed;
+    if (dashboard_) show_ranks(place, state, how_ended(static_cast<size_t>(place)));
+  }
+  // Errors that are said once for all ranks, and so pass by the log.
+  void show_held_errors() {
+    if (!dashboard_) return;
+    for (int place = 0; place < num_children(); ++place) {
+      for (const std::string_view line : split(children_[static_cast<size_t>(place)].err.held(), '\n')) {
+        if (!trim(line).empty()) dashboard_->board().add_line(is_threads_ ? -1 : rank_of(place), trim(line));
+      }
+    }
+  }
+  std::string why_failed() {
+    if (first_failed_ < 0) return "";
+    const auto place = is_threads_ ? std::optional(0) : place_of(first_failed_);
+    return place ? fmt::format("rank {}: {}", first_failed_, how_ended(static_cast<size_t>(*place))) : "";
+  }
+
   static std::string report_directory_of(const LaunchOptions& options) {
     if (!options.report_directory.empty()) return options.report_directory;
     return options.log_directory.empty() ? "" : join_path(options.log_directory, "report");
@@ -290,6 +359,7 @@ class Launcher {
       child.is_awaited = false;
       child.restart_ms = 0;
       child.after = end.generation;
+      show_ranks(place, BoardRankState::kLeft, end.reason);
       if (child.is_running && child.kill_ms == 0) child.kill_ms = now_ms() + grace_after_telling();
       if (is_ending()) continue;
       dropped_.emplace_back(place, end.reason);
@@ -324,6 +394,7 @@ class Launcher {
       // Its log keeps its name.
       for (RankOutput* stream : {&child.out, &child.err}) stream->set_prefix(prefix_of(found->second));
     }
+    show_all_ranks();
   }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
   static std::string prefix_of(int rank) { return fmt::format("[{}] ", rank); }
@@ -445,6 +516,7 @@ class Launcher {
             .node_id = link_ ? node_id_of(place) : "",
             .incarnation = scheduler_.incarnation,
             .status = status_write_,
+            .figures = dashboard_ ? dashboard_->figures() : no_figures_,
             .secret = secret_,
             .password = password_,
             .kept = children_[static_cast<size_t>(place)].kept,
@@ -484,6 +556,7 @@ class Launcher {
                          .out_fd = out_write.fd(),
                          .err_fd = err_write.fd(),
                          .status_fd = status_write_.fd(),
+                         .figures_fd = dashboard_ ? dashboard_->figures().fd() : -1,
                          .secret_fd = secret_.fd(),
                          .signal_mask = &signals_.mask_before(),
                          .descriptors = &descriptors_};
@@ -500,6 +573,7 @@ class Launcher {
     child.is_running = true;
     child.kill_ms = 0;
     ++num_running_;
+    show_ranks(place, BoardRankState::kStarting);
     child.guard_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, guard, 0)));
     if (!child.guard_fd) throw IoError("cannot watch rank {}: {}", rank, std::strerror(errno));
     const std::string prefix = is_threads_ ? "" : prefix_of(rank);
@@ -509,6 +583,12 @@ class Launcher {
     } else {
       // Threads of one process say by themselves what several of them have to say.
       child.err = RankOutput(std::move(err_read), err(), prefix, &child.last_lines, !is_threads_);
+    }
+    if (!dashboard_) return;
+    for (RankOutput* stream : {&child.out, &child.err}) {
+      stream->set_listener([this, place](std::string_view line) {
+        dashboard_->board().add_line(is_threads_ ? -1 : rank_of(place), line);
+      });
     }
   }
 
@@ -524,7 +604,8 @@ class Launcher {
                                  {status_.fd(), POLLIN, 0},
                                  {out_.fd_to_wait_for(), POLLOUT, 0},
                                  {err().fd_to_wait_for(), POLLOUT, 0},
-                                 {end_.fd(), POLLIN, 0}};
+                                 {end_.fd(), POLLIN, 0},
+                                 {dashboard_ ? dashboard_->fd_to_wait_for() : -1, POLLIN, 0}};
     const size_t num_own = waits.size();
     for (const RankChild& child : children_) {
       waits.push_back({child.is_running ? child.guard_fd.fd() : -1, POLLIN, 0});
@@ -558,11 +639,13 @@ class Launcher {
         child.is_awaited = may_go_on && why_not.empty();
         child.ended_ms = now_ms();
         tell_scheduler(static_cast<int>(i), why_not);
+        show_end(static_cast<int>(i));
         if (child.status != 0 && !child.is_awaited && !child.is_dropped && !is_finished_)
           note_failure(rank_of(static_cast<int>(i)));
       }
     }
     if (waits[1].revents != 0) read_status();
+    if (waits[5].revents != 0) dashboard_->read_figures();
     if (waits[4].revents != 0) take_ends();
     if (say_dropped_ms_ != 0 && now_ms() >= say_dropped_ms_) say_dropped();
     take_signal();
@@ -656,7 +739,10 @@ class Launcher {
   LauncherOutput& err() { return own_err_ ? *own_err_ : out_; }
 
   // One line of the launcher's own.
-  void say(const std::string& line) { err().write(fmt::format("tessera run: {}\n", line)); }
+  void say(const std::string& line) {
+    err().write(fmt::format("tessera run: {}\n", line));
+    if (dashboard_) dashboard_->board().add_line(-1, line);
+  }
 
   void wait_for(RankChild& child) {
     if (!child.is_running) return;
@@ -879,6 +965,8 @@ class Launcher {
   RankActivity activity_;
   EndSignals signals_;
   LauncherOutput out_;
+  std::optional<LauncherDashboard> dashboard_;
+  Socket no_figures_;
   LaunchReports launch_reports_;
   std::optional<LauncherOutput> own_err_;
   int output_error_ = 0;

@@ -26,6 +26,7 @@
 #include "tessera/cluster/ranks/exit_codes.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/report/figures_reporter.h"
 #include "tessera/cluster/report/watched_membership.h"
 #include "tessera/cluster/scheduled_recovery.h"
 #include "tessera/cluster/scheduler_link.h"
@@ -350,6 +351,34 @@ rendezvous::Heartbeat heartbeat_of(const RankGlance& glance) {
   return said;
 }
 
+// Tells the launcher how the rank's training goes, and what is seen of it; null where nobody wants to know.
+std::shared_ptr<FiguresReporter> reporter_to_launcher(const JobOptions& options, int rank) {
+  return options.figures_fd < 0 ? nullptr : std::make_shared<FiguresReporter>(options.figures_fd, rank);
+}
+
+// A look at a rank for several who look.
+std::function<void(const RankGlance&)> look_for(const std::shared_ptr<FiguresReporter>& reporter,
+                                                std::function<void(const RankGlance&)> other = {}) {
+  if (reporter == nullptr) return other;
+  return [reporter, other = std::move(other)](const RankGlance& glance) {
+    reporter->look(glance);
+    if (other) other(glance);
+  };
+}
+
+// Whoever wants to know hears of the trainings of the context's rank: its launcher, the scheduler.
+std::unique_ptr<Context> with_figures(std::unique_ptr<Context> context,
+                                      const std::shared_ptr<FiguresReporter>& reporter,
+                                      const std::shared_ptr<SchedulerLink>& link = nullptr) {
+  const bool is_asked = link != nullptr && link->client().wants_figures();
+  if (reporter == nullptr && !is_asked) return context;
+  context->set_figures_reader([reporter, link = is_asked ? link : nullptr](const TrainingFigures& figures) {
+    if (reporter != nullptr) reporter->report(figures);
+    if (link != nullptr) link->client().report_figures(print_figures(figures));
+  });
+  return context;
+}
+
 // Ends the process of a rank whose program hangs. Its main thread may hold any lock.
 [[noreturn]] void end_left_behind(SchedulerLink& link, const std::string& node_id, const std::string& why) {
   link.client().leave(node_id, /*failed=*/true, why);
@@ -442,18 +471,20 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
                                     uint64_t generation) {
   auto job = std::make_shared<comm::JobState>(1);
   link->watch(job, 0);
+  const auto reporter = reporter_to_launcher(options, 0);
   WireExtras extras;
   extras.generation = generation;
-  extras.on_look = look_of(link, options);
+  extras.on_look = look_for(reporter, look_of(link, options));
   extras.has_ended_as_planned = planned_end_of(link);
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
   const RankPlace place{.num_compute_threads = 1 + usable_threads(threads - 1)};
   omp_set_num_threads(concurrent_threads(place.num_compute_threads));
-  return std::make_unique<RankContext>(
-      place, nullptr,
-      with_scheduler(std::make_unique<WatchedMembership>(std::make_unique<LocalMembership>(job, 0), job, 0,
-                                                         watch_options(options, "", extras)),
-                     options, link, generation, job));
+  return with_figures(std::make_unique<RankContext>(place, nullptr,
+                                                    with_scheduler(std::make_unique<WatchedMembership>(
+                                                                       std::make_unique<LocalMembership>(job, 0), job,
+                                                                       0, watch_options(options, "", extras)),
+                                                                   options, link, generation, job)),
+                      reporter, link);
 }
 
 rendezvous::Generation wait_for_generation(SchedulerLink& link) {
@@ -495,14 +526,16 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   link->watch(job, options.rank);
   try {
     introduce(meeting, options, generation.is_one_host, link->client());
+    const auto reporter = reporter_to_launcher(options, options.rank);
     const WireExtras extras{.generation = generation.number,
                             .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
                             .node_ids = [&] { return exchange_node_ids(options, link->client()); },
-                            .on_look = look_of(link, options),
+                            .on_look = look_for(reporter, look_of(link, options)),
                             .has_ended_as_planned = planned_end_of(link)};
-    return join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
+    auto context = join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });
+    return with_figures(std::move(context), reporter, link);
   } catch (const std::exception& e) {
     // A rank that has heard sooner of the generation's end is gone already: that is why this one does not meet it.
     constexpr int64_t kWordMs = 2000;
@@ -536,14 +569,18 @@ void say_where_srun_meets(const JobOptions& options) {
             "home directory that they share; else set TESSERA_SECRET_FILE");
 }
 
-// A job of one rank that writes reports.
+// A job of one rank that writes reports, or that somebody looks at.
 std::unique_ptr<Context> watched_alone(const JobOptions& options) {
+  const auto reporter = reporter_to_launcher(options, 0);
+  WireExtras extras;
+  extras.on_look = look_for(reporter);
   auto job = std::make_shared<comm::JobState>(1);
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
-  return std::make_unique<RankContext>(
-      RankPlace{.num_compute_threads = 1 + usable_threads(threads - 1)}, nullptr,
-      std::make_unique<WatchedMembership>(std::make_unique<LocalMembership>(job, 0), job, 0,
-                                          watch_options(options, options.job_id, {})));
+  return with_figures(std::make_unique<RankContext>(
+                          RankPlace{.num_compute_threads = 1 + usable_threads(threads - 1)}, nullptr,
+                          std::make_unique<WatchedMembership>(std::make_unique<LocalMembership>(job, 0), job, 0,
+                                                              watch_options(options, options.job_id, extras))),
+                      reporter);
 }
 
 }  // namespace
@@ -559,8 +596,8 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
         options.thread_ranks, options.thread_ranks);
   }
   if (options.size == 1) {
-    auto alone =
-        options.report_directory.empty() ? single_context(options.num_compute_threads) : watched_alone(options);
+    const bool is_watched = !options.report_directory.empty() || options.figures_fd >= 0;
+    auto alone = is_watched ? watched_alone(options) : single_context(options.num_compute_threads);
     omp_set_num_threads(concurrent_threads(alone->num_compute_threads()));
     return alone;
   }
@@ -571,7 +608,11 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
   }
 
   try {
-    return join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size));
+    const auto reporter = reporter_to_launcher(options, options.rank);
+    WireExtras extras;
+    extras.on_look = look_for(reporter);
+    return with_figures(
+        join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size), extras), reporter);
   } catch (const IoError&) {
     say_where_srun_meets(options);
     throw;

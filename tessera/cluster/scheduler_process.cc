@@ -10,6 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <functional>
+#include <memory>
+#include <optional>
 
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
@@ -17,8 +20,11 @@
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/base/usage_error.h"
+#include "tessera/cluster/dashboard/dashboard_server.h"
+#include "tessera/cluster/dashboard/status_board.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
+#include "tessera/cluster/network.h"
 #include "tessera/cluster/rendezvous/ask_status.h"
 #include "tessera/cluster/rendezvous/server.h"
 #include "tessera/cluster/run.h"
@@ -155,7 +161,26 @@ int run_scheduler_from_environment(const SchedulerOfJob& job) {
   const SchedulerPlace place = scheduler_place_from_environment();
   EndOfScheduler end;
   auto options = server_options(job, place);
-  options.on_news = [fd = job.err_fd](const std::string& line) { say_line(fd, line); };
+  const auto board = job.dashboard.place.empty()
+                         ? nullptr
+                         : std::make_unique<JobBoard>(fmt::format("a job of {}", plural(job.num_workers, "worker")));
+  options.scheduler.wants_figures = board != nullptr;
+  options.on_news = [fd = job.err_fd, seen = board.get()](const std::string& line) {
+    say_line(fd, line);
+    if (seen != nullptr) seen->add_line(-1, line);
+  };
+  std::optional<DashboardServer> dashboard;
+  if (board != nullptr) {
+    options.on_status = [seen = board.get()](const rendezvous::JobStatus& status, uint64_t /*generation*/,
+                                             const std::function<std::string(const std::string&)>& figures_of) {
+      show_status(*seen, status, figures_of);
+    };
+    DashboardPlace where = from_user([&] { return parse_dashboard_place(job.dashboard.place); });
+    where.any_host = host_ip("");
+    dashboard.emplace(where, job.dashboard.page, *board);
+    say_line(job.err_fd, "dashboard: " + dashboard->url());
+    if (const std::string warning = dashboard->warning(); !warning.empty()) say_line(job.err_fd, warning);
+  }
   rendezvous::RendezvousServer server(options, FileSystem::local(), Clock::system());
   say_line(job.err_fd, fmt::format("listening at {} for {} worker{}", server.address().text(), job.num_workers,
                                    job.num_workers == 1 ? "" : "s"));
@@ -167,12 +192,22 @@ int run_scheduler_from_environment(const SchedulerOfJob& job) {
   const int signal_number = end.wait();
   if (signal_number != 0) server.stop();
   loop.join();
+  constexpr int64_t kLastLookMs = 1500;
   if (signal_number != 0) {
     const char* name = sigabbrev_np(signal_number);
+    if (dashboard) {
+      board->set_job(BoardJobState::kEndedBySignal,
+                     fmt::format("SIG{} has ended the scheduler", name == nullptr ? "?" : name));
+      dashboard->say_end(kLastLookMs);
+    }
     say_line(job.err_fd, fmt::format("ended by SIG{}", name == nullptr ? "?" : name));
     return 128 + signal_number;
   }
   const bool failed = phase == rendezvous::JobPhase::kFailed;
+  if (dashboard) {
+    board->set_job(failed ? BoardJobState::kFailed : BoardJobState::kCompleted, failed ? server.failure() : "");
+    dashboard->say_end(kLastLookMs);
+  }
   say_line(job.err_fd, failed ? "the job has failed: " + server.failure() : "all workers have ended");
   return failed ? kExitFailure : kExitSuccess;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/cluster/dashboard/dashboard_page.h"
+
 namespace tessera::cluster {
 
 struct SchedulerOfJob {
@@ -24,8 +26,9 @@ struct SchedulerOfJob {
   int64_t rank_timeout_ms = 60000;
   int spares =
       0;  // so many workers more may wait until one is lost; then the job is elastic, by default of num_workers
-  std::string state_path;  // a file in which its state outlives it; empty: none
-  int err_fd = 2;          // where it says what happens
+  std::string state_path;           // a file in which its state outlives it; empty: none
+  int err_fd = 2;                   // where it says what happens
+  DashboardOptions dashboard = {};  // where people look on, and by which page; none: ranks are not asked for figures
 };
 
 // Serves the job until all its workers have left, and returns 0; 1 when the job has failed, and then says why; 128 + N

@@ -19,6 +19,7 @@
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/rank_context.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/report/figures_reporter.h"
 #include "tessera/cluster/report/rank_watch.h"
 #include "tessera/cluster/run.h"
 #include "tessera/cluster/termination.h"
@@ -78,13 +79,20 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
 
   std::vector<int> all_ranks(static_cast<size_t>(num_ranks));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  std::vector<std::shared_ptr<FiguresReporter>> reporters;  // by rank; none where nobody wants to know
+  std::function<void(const RankGlance&)> on_look;
+  if (options.figures_fd >= 0) {
+    for (const int rank : all_ranks) reporters.push_back(std::make_shared<FiguresReporter>(options.figures_fd, rank));
+    on_look = [&reporters](const RankGlance& glance) { reporters[static_cast<size_t>(glance.rank)]->look(glance); };
+  }
   if (options.is_watched) {
     watch.emplace(job, all_ranks,
                   WatchOptions{.directory = options.report_directory,
                                .host = own_host_name(),
                                .job = {},
                                .timeout_ms = options.timeout_ms,
-                               .num_servers = options.num_servers});
+                               .num_servers = options.num_servers,
+                               .on_look = on_look});
   }
   const auto note_failure = [&](int rank, int origin, const std::string& message) {
     if (watch) watch->note_failure(rank, origin, message);
@@ -132,6 +140,10 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
                            .num_compute_threads = compute_threads,
                            .num_servers = options.num_servers},
                           make_transport(), std::make_unique<LocalMembership>(job, rank));
+      if (!reporters.empty()) {
+        context.set_figures_reader(
+            [reporter = reporters[index]](const TrainingFigures& figures) { reporter->report(figures); });
+      }
       bool is_terminated = false;
       try {
         code = f(context);

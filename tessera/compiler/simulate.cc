@@ -96,10 +96,11 @@ Received received_by(const Schedule& schedule, const Step& step, const GroupMemb
   return received;
 }
 
-// The highest byte that a step touches.
+// The highest byte of the arena that a step touches.
 int64_t highest_byte(const Schedule& schedule) {
   int64_t end = schedule.persistent_bytes;
   const auto touch = [&](int v) {
+    if (schedule.values[static_cast<size_t>(v)].space != ir::MemorySpace::kArena) return;
     end = std::max(end, aligned(schedule.values[static_cast<size_t>(v)].offset + bytes_of(schedule, v)));
   };
   for (const auto& [name, v] : schedule.inputs) touch(v);

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/stages/make_programs.h"
+#include "tessera/compiler/stages/simulate_stages.h"
 #include "tessera/compiler/stages/stage_messages.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
@@ -33,6 +34,7 @@ class PipelineBuilder {
     cut();
     lay_out();
     compile_phases();
+    verify_memory();
     make_channels();
     find_views();
     compiler::Compiled whole;
@@ -164,7 +166,9 @@ class PipelineBuilder {
     }
     add_told();
     for (const auto& [chunk, phase] : phases_) copy_common_states(chunk, phase);
+    parts_.memory.persistent_bytes = layout_.bytes;
     for (auto& [chunk, slots] : slots_) lay_out(chunk, slots);
+    parts_.memory.slots_bytes = layout_.bytes - parts_.memory.persistent_bytes;
     session_.arena_.grow_to(layout_.bytes);
   }
 
@@ -211,7 +215,7 @@ class PipelineBuilder {
 
   void compile_phases() {
     // All ranks together find out how fast their links are, also those that are alone on their stage.
-    const auto options = session_.compile_options(static_cast<size_t>(*plan_.ranks.sizes().rbegin()), {});
+    compile_options_ = session_.compile_options(static_cast<size_t>(*plan_.ranks.sizes().rbegin()), {});
     std::vector<compiler::Compiled> compiled;
     // Whatever is compiled, its own memory comes behind all slots.
     for (auto& [chunk, slots] : slots_) slots.layout.bytes = layout_.bytes;
@@ -219,13 +223,15 @@ class PipelineBuilder {
       compiler::Compiled part;
       part.logical = std::move(phase.part.graph);
       part.plan = std::move(phase.part.plan);
-      session_.compile_with_agreed_kernels(part, options, chunk == kNoChunk ? layout_ : slots_.at(chunk).layout);
+      session_.compile_with_agreed_kernels(part, compile_options_,
+                                           chunk == kNoChunk ? layout_ : slots_.at(chunk).layout);
       compiled.push_back(std::move(part));
     }
     make_groups(compiled);
     const bool any_collectives = plan_.ranks.num_ranks() > plan_.num_stages();
     for (size_t i = 0; i < phases_.size(); ++i) {
       auto& part = compiled[i];
+      parts_.memory.arena_bytes = std::max(parts_.memory.arena_bytes, part.schedule.arena_bytes - layout_.bytes);
       if (any_collectives) compare_collectives(context_, part.local);
       ++session_.num_compiled_;
       if (i == gather_at_ || i == sums_at_) {
@@ -248,6 +254,25 @@ class PipelineBuilder {
       parts_.compiled.emplace(key, std::move(part));
     }
     session_.keep_measured_kernels();
+  }
+
+  // What a simulation counts is what there is. Only the first rank of a stage can tell: others may have fewer rows. A
+  // schedule that is searched for by other times may have other slots, and a limit is kept here by phases as they lie.
+  void verify_memory() const {
+    const bool can_tell = trains_ && context_.rank() == plan_.ranks.first(stage_) && options_.schedule != "auto" &&
+                          compile_options_.memory_limit_bytes == 0;
+    if (!can_tell || compile_options_.verification != compiler::Verification::kAllRanks) return;
+    auto plan = plan_;
+    const auto simulated = compiler::simulate_stages(plan, options_.profile,
+                                                     {.micro_batches = options_.micro_batches,
+                                                      .schedule = options_.schedule,
+                                                      .receive_ahead = options_.receive_ahead,
+                                                      .kernels = &session_.kernels_,
+                                                      .compile = compile_options_});
+    const auto& planned = simulated.stages[static_cast<size_t>(stage_)];
+    check_equal(parts_.memory.persistent_bytes, planned.persistent_bytes, "bytes that a stage keeps");
+    check_equal(parts_.memory.arena_bytes, planned.arena_bytes, "bytes that a phase of a stage takes");
+    check_equal(parts_.memory.slots_bytes, planned.slots_bytes, "bytes of a stage's slots");
   }
 
   // Every rank makes the groups of all stages.
@@ -440,6 +465,7 @@ class PipelineBuilder {
   std::map<int, Slots> slots_;  // by chunk of this stage
   ir::PersistentLayout layout_;
   std::vector<std::string> cleared_;
+  compiler::CompileOptions compile_options_;
   std::optional<size_t> gather_at_;  // in phases_
   std::optional<size_t> sums_at_;
 };

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/compiler/stages/simulate_stages.h"
 #include "tessera/ir/program.h"
 #include "tessera/pipeline/search/find_schedule.h"
 #include "tessera/session/message_channel.h"
@@ -74,6 +75,7 @@ struct PipelineParts {
   std::vector<ValuePlace> forward_states;   // that forward changes: a step that fails gives them back
   std::vector<Tensor> kept_states;          // what they were
   executor::Arena* arena = nullptr;         // that all of it lies in
+  compiler::StageMemory memory = {};        // that it takes there
   std::map<std::string, Tensor> results;    // of an evaluation, whole
   int loss_chunk = -1;                      // the chunk that computes the loss; -1: none of this rank's
   int result_stage = 0;                     // where the results of an evaluation are
@@ -103,6 +105,8 @@ class PipelinedStep final : public Executable {
   const ir::Program& program() const { return parts_.program; }
   const std::vector<ir::Program>& programs() const { return parts_.all_programs; }
   const pipeline::FoundSchedule& schedule() const { return parts_.schedule; }
+  // What a step takes of this rank's arena; where other steps of the session take more, the arena is larger.
+  const compiler::StageMemory& memory() const { return parts_.memory; }
 
  private:
   struct UnderWay {

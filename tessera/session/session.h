@@ -139,6 +139,9 @@ class Session {
   int64_t arena_bytes() const { return arena_.size_bytes(); }
   executor::ArenaMemory arena_memory() const { return arena_.memory(); }
   const executor::KernelSelection& kernels() const { return kernels_; }
+  // How a graph is compiled that one rank has to itself, such as a phase of a pipeline; of a graph that ranks share,
+  // the size of buckets is added.
+  compiler::CompileOptions compile_options() const;
   // Of this rank, that compute.
   int num_threads() const { return kernels_.num_threads(); }
   // What was measured or remembered so far; nullptr unless kernels are chosen by measuring.
@@ -169,7 +172,6 @@ class Session {
   // Fills values of this graph, by the layouts that they have on the mesh.
   void run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts);
   Tensor value_from(const std::string& name, const mesh::Layout& split);
-  compiler::CompileOptions compile_options() const;
   // For a graph that the ranks of a mesh share.
   compiler::CompileOptions compile_options(size_t num_ranks, const compiler::PlanOptions& plan);
   // Adds this rank's part; once more where that showed that kernels must be agreed on. Collective.

@@ -8,6 +8,8 @@
 #include "tessera/tools/arguments/usage.h"
 #include "tessera/tools/check/check_text.h"
 #include "tessera/tools/check/measure.h"
+#include "tessera/tools/dashboard/dashboard_option.h"
+#include "tessera/tools/dashboard/job_page.h"
 
 namespace tessera::tools {
 namespace {
@@ -41,6 +43,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       "  tessera scheduler --workers 8 --port 6667\n"
       "  tessera scheduler --workers 8 --port 6667 --host 10.0.0.1 --state job.state --max_restarts 100\n"
       "  tessera scheduler --workers 4 --min_ranks 2 --max_ranks 8 --port 6667      ranks may go and come\n"
+      "  tessera scheduler --workers 8 --port 6667 --dashboard 8000                 the running job as a page\n"
       "  tessera scheduler --workers 4 --spares 1 --port 6667                       a fifth takes the place of a lost "
       "one\n"
       "Exit codes: 0 when all workers have ended well, 1 when the job has failed, 128 + N after signal N.");
@@ -88,12 +91,14 @@ void add_scheduler(CLI::App& app, int& exit_code) {
                    "no restart is used up")
       ->check(CLI::Range(0, 16384))
       ->capture_default_str();
+  add_dashboard_option(*scheduler, job.dashboard);
   scheduler->add_option("--state", job.state_path,
                         "a file that outlives the scheduler: started again with it, it knows its workers");
   scheduler->callback([&exit_code] {
     job.join_timeout_ms = milliseconds_of(timeout_s);
     job.node_timeout_ms = milliseconds_of(node_timeout_s);
     job.rank_timeout_ms = milliseconds_of(rank_timeout_s);
+    if (!job.dashboard.place.empty()) job.dashboard.page = job_page();
     exit_code = cluster::run_scheduler_from_environment(job);
   });
 }

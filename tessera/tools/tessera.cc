@@ -16,6 +16,8 @@
 #include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/cluster_command.h"
+#include "tessera/tools/dashboard/dashboard_option.h"
+#include "tessera/tools/dashboard/job_page.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/job_command.h"
@@ -53,6 +55,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
       "  tessera run -n 4 --report_dir why ./program               when it fails, `tessera cluster why why` says who "
       "did\n"
+      "  tessera run -n 4 --dashboard 8000 ./program               its losses, ranks and log as a page, while it runs\n"
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
       "  tessera run -n 4 --min_ranks 2 ./program                  the same, with the ranks that are left\n"
@@ -110,6 +113,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "--report_dir", options.report_directory,
       "the folder in which ranks and this command write what they know when the job fails or stands still;\n"
       "default: what TESSERA_REPORT_DIR says, else `report` in that of --log_dir");
+  tools::add_dashboard_option(*run, options.dashboard);
   run->add_option("--transport", options.transport,
                   "shm, tls, gloo or mpi; default: shared memory on one host, tls between hosts")
       ->check(CLI::IsMember({"shm", "tls", "gloo", "mpi", "threads"}));
@@ -162,6 +166,7 @@ void add_run(CLI::App& app, int& exit_code) {
                              "--transport tls or gloo, or --join"}});
     const std::string others = options.scheduler.empty() ? cluster::describe_other_launchers() : "";
     if (!others.empty()) std::fprintf(stderr, "tessera run: %s\n", others.c_str());
+    if (!options.dashboard.place.empty()) options.dashboard.page = tools::job_page();
     exit_code = cluster::launch(options);
   });
 }

@@ -166,6 +166,8 @@ class Training::TrainCall {
   // What is compiled for the next batch, which is in its inputs.
   session::Executable& read_batch();
   void compile_full();
+  // Where the training stands, for who looks on.
+  LiveStep live_step();
   // After a step. Where a rank was told to end, all save; who ends throws cluster::Terminated then. `may_keep`: no
   // callback of the step is still due.
   void end_if_told(const Callbacks& callbacks, bool may_keep);
@@ -190,6 +192,7 @@ class Training::TrainCall {
   int64_t num_doubts_ = 0;
   std::optional<data::BatchIterator> batches_;
   std::optional<EndAgreement> end_;  // where a callback can save, or the job goes on without who ends
+  int64_t told_rows_ = 0;            // of rows_of_epoch those that live_step() has told
   int64_t num_saves_ = 0;            // when it was asked last who waits to be taken in
 };
 
@@ -262,6 +265,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   if (may_save || is_elastic(t_.core_.context)) end_.emplace(t_.core_.context, mode_.is_shared());
   num_saves_ = t_.saver_.num_saves();
   try {
+    t_.live_.begin(live_step());
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
     for (int64_t epoch = epochs_done_; epoch < context_.num_epochs && !context_.stop_requested; ++epoch) {
       epoch_ = context_.epoch = epoch + 1;
@@ -277,7 +281,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
 }
 
 void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
-  context_.rows_of_epoch = 0;
+  context_.rows_of_epoch = told_rows_ = 0;
   call_each(callbacks, &Callback::epoch_begin);
   int64_t in_loop = 0;
   const int64_t first = t_.progress_.position.batch / t_.core_.options.gradient_accumulation_steps;
@@ -293,6 +297,7 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
     }
     in_loop = 0;
     call_each(callbacks, &Callback::step_end);
+    t_.live_.step_end(live_step(), t_.newest_checkpoint());
     // What follows on the last step of an epoch, and of the training, belongs to it: it is done again with the step.
     const bool is_done = context_.step_in_epoch < context_.steps_per_epoch && !context_.stop_requested;
     if (is_done && mode_.steps_together()) t_.kept_.keep();
@@ -303,6 +308,16 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
   if (epoch_ == context_.num_epochs || context_.stop_requested) return;
   if (mode_.steps_together()) t_.kept_.keep();
   take_in_newcomers(/*is_end_of_epoch=*/true);
+}
+
+LiveStep Training::TrainCall::live_step() {
+  const int64_t rows = context_.rows_of_epoch - std::exchange(told_rows_, context_.rows_of_epoch);
+  return {.epoch = std::max<int64_t>(context_.epoch, 1),
+          .num_epochs = context_.num_epochs,
+          .steps_per_epoch = context_.steps_per_epoch,
+          .step = context_.step,
+          .rows = rows,
+          .loss = context_.loss};
 }
 
 void Training::TrainCall::fix_ranks() {
@@ -434,6 +449,19 @@ class Attempts {
   std::exception_ptr first_;
 };
 
+// By the exception that is being handled: "failed", "stopped", or "" where the training goes on in another process.
+const char* how_training_ended() {
+  try {
+    throw;
+  } catch (const cluster::Resizing&) {
+    return "";
+  } catch (const cluster::Terminated&) {
+    return "stopped";
+  } catch (...) {
+    return "failed";
+  }
+}
+
 }  // namespace
 
 // Whatever fails: the epochs are done, and each callback lets go of what it holds.
@@ -443,6 +471,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   attempts.make([&] { saver_.finish(); });
   progress_.end();
   attempts.throw_first();
+  live_.end(run.stop_requested ? "stopped" : "completed", newest_checkpoint());
   core_.mode->refresh_copies(core_.session());
   if (auto* progress = core_.context.progress()) progress->set_step(0);
   kept_.keep(/*is_done=*/true);
@@ -454,6 +483,8 @@ void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begu
   Attempts attempts(std::current_exception());
   for (size_t i = 0; i < num_begun; ++i) attempts.make([&] { callbacks[i]->end(run); });
   attempts.make([&] { saver_.finish(); });
+  // A rank that begins anew trains on.
+  if (const char* const how = how_training_ended(); *how != '\0') live_.end(how, newest_checkpoint());
 }
 
 void Training::leave_failed() {
@@ -497,7 +528,10 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
   loss_sum_ += loss_of(executable);
   const int64_t done = core_.options.accumulates() ? core_.values->accumulated_batches() + 1 : 1;
   const double mean = loss_sum_ / static_cast<double>(done);
-  if (count_batch()) loss_sum_ = 0;
+  if (count_batch()) {
+    loss_sum_ = 0;
+    live_.step_end({.step = progress_.step, .rows = global_rows * done, .loss = mean}, newest_checkpoint());
+  }
   return mean;
 }
 

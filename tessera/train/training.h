@@ -10,6 +10,7 @@
 #include "tessera/train/batches.h"
 #include "tessera/train/callback.h"
 #include "tessera/train/compiled_steps.h"
+#include "tessera/train/core/live_record.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/core/value_recording.h"
 #include "tessera/train/kept/kept_training.h"
@@ -40,7 +41,8 @@ class Training {
         snapshot_(parts.snapshot),
         saver_(parts.saver),
         kept_(parts.kept),
-        recording_(parts.recording) {}
+        recording_(parts.recording),
+        live_(parts.core) {}
 
   // As Model::train. `model` is what callbacks see.
   void run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
@@ -78,6 +80,7 @@ class Training {
   // was not done.
   void leave_failed();
   void run_batch(session::Executable& executable, const RunContext& run);
+  LiveCheckpoint newest_checkpoint() const { return {saver_.newest_path(), saver_.newest_step()}; }
   // Says to who looks on that the next step has begun.
   void note_step();
   // Runs it and notes whether it was skipped.
@@ -94,6 +97,7 @@ class Training {
   Saver& saver_;
   KeptTraining& kept_;
   ValueRecording& recording_;
+  LiveRecord live_;
   // What the latest batch was for: what is compiled for that is another one once the network has changed.
   struct Batch {
     InputSpecs inputs;

@@ -197,7 +197,7 @@ Outcome train_pipeline(const Row& row, DType dtype, bool reference) {
         nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
         Clipped optimizer(row.clip_norm);
         auto session = session_there(reference);
-        session.verification = reference ? compiler::Verification::kAllRanks : compiler::Verification::kPlan;
+        session.verification = compiler::Verification::kAllRanks;
         train::Model model(
             context, *network, &loss, &optimizer,
             {.parallel_mode = row.finds_cuts ? train::ParallelMode::kAutomatic : train::ParallelMode::kPipeline,

@@ -46,6 +46,10 @@ std::vector<std::string> entries_of(const RankEnvironment& rank) {
       {"TESSERA_STATUS_FD", std::to_string(rank.status.fd())},
       {"TESSERA_STATUS_FILE", own_descriptor(rank.status)},
   };
+  if (rank.figures) {
+    settings["TESSERA_FIGURES_FD"] = std::to_string(rank.figures.fd());
+    settings["TESSERA_FIGURES_FILE"] = own_descriptor(rank.figures);
+  }
   if (rank.num_servers > 0) {
     settings["TESSERA_NUM_SERVERS"] = std::to_string(rank.num_servers);
     if (!rank.is_threads) settings["TESSERA_ROLE"] = rank.place < rank.num_servers ? "server" : "worker";

@@ -28,6 +28,7 @@ struct RankEnvironment {
   uint64_t incarnation = 0;
   // Of these the process gets the descriptors, or where it finds them. Those that are not open it does not get.
   const Socket& status;
+  const Socket& figures;
   const Socket& secret;
   const Socket& password;
   const Socket& kept;

@@ -115,6 +115,7 @@ bool RankOutput::write_log(const std::string& line) {
 
 void RankOutput::pass_line(const std::string& line) {
   if (!write_log(line)) target_->write(prefix_ + line);
+  if (heard_ && !line.ends_with('\r')) heard_(trim(line));
   last_lines_->push_back(std::string(trim(line)));
   if (last_lines_->size() > kLastLines) last_lines_->pop_front();
 }

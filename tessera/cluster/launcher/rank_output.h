@@ -42,6 +42,9 @@ class RankOutput {
   void set_log(std::shared_ptr<RankLog> log, std::function<void(int error)> on_full);
   // Puts this before each line from the next one on, in place of the prefix that was given before.
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  // From now on `heard` is called with each line that is passed on, without the prefix and its end. Lines that the next
+  // one overwrites, as those of a progress bar, are left out.
+  void set_listener(std::function<void(std::string_view line)> heard) { heard_ = std::move(heard); }
   // What to wait for; -1 where there is nothing more, or nobody to take it now.
   int fd_to_wait_for() const { return source_ && !is_held_up() ? source_.fd() : -1; }
   // Passes on some of what is there, as much as is taken. Returns whether that is all for now. It reads once: a rank
@@ -65,6 +68,7 @@ class RankOutput {
   LauncherOutput* target_ = nullptr;
   std::shared_ptr<RankLog> log_;  // null: there is none, or it takes no more
   std::function<void(int error)> on_full_;
+  std::function<void(std::string_view line)> heard_;
   std::string prefix_;
   std::deque<std::string>* last_lines_ = nullptr;
   bool holds_errors_ = false;

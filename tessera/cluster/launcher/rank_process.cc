@@ -51,10 +51,11 @@ Socket create_log(const std::string& path, bool goes_on) {
                 is_no_file ? "there is a link, pipe or device of that name" : std::strerror(errno));
 }
 
-DescriptorLimit::DescriptorLimit(int num_ranks, int per_rank) {
+DescriptorLimit::DescriptorLimit(int num_ranks, int per_rank, int further) {
   constexpr rlim_t kOthers = 64;
   getrlimit(RLIMIT_NOFILE, &before_);
-  const rlim_t needed = static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers;
+  const rlim_t needed =
+      static_cast<rlim_t>(num_ranks) * static_cast<rlim_t>(per_rank) + kOthers + static_cast<rlim_t>(further);
   if (needed <= before_.rlim_cur) return;
   if (needed > before_.rlim_max) {
     throw IoError(
@@ -104,6 +105,7 @@ void exec_rank(void* argument) {
   dup2(start.out_fd, 1);
   dup2(start.err_fd, 2);
   fcntl(start.status_fd, F_SETFD, 0);
+  if (start.figures_fd >= 0) fcntl(start.figures_fd, F_SETFD, 0);
   if (start.secret_fd >= 0) fcntl(start.secret_fd, F_SETFD, 0);
   pthread_sigmask(SIG_SETMASK, start.signal_mask, nullptr);
   execve(start.program, start.arguments, start.environment);

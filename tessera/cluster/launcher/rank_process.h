@@ -31,7 +31,7 @@ void open_standard_descriptors();
 class DescriptorLimit {
  public:
   // Throws IoError where the system allows fewer.
-  DescriptorLimit(int num_ranks, int per_rank);
+  DescriptorLimit(int num_ranks, int per_rank, int further = 0);
   ~DescriptorLimit() { restore(); }
   DescriptorLimit(const DescriptorLimit&) = delete;
   DescriptorLimit& operator=(const DescriptorLimit&) = delete;
@@ -82,7 +82,8 @@ struct RankStart {
   int out_fd;
   int err_fd;
   int status_fd;
-  int secret_fd;  // -1: none
+  int figures_fd;  // -1: none
+  int secret_fd;   // -1: none
   const sigset_t* signal_mask;
   const DescriptorLimit* descriptors;
 };

@@ -6,10 +6,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/clock.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/cluster/ranks/training_figures.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/rank_progress.h"
@@ -72,6 +74,16 @@ class Context {
   // For those who look at the job: the training step that this rank has finished. Costs a few nanoseconds.
   virtual void report_step(int64_t /*step*/) {}
 
+  // Whether somebody may look how this rank's training goes while it runs, as on the page of `tessera run --dashboard`.
+  bool wants_figures() const { return static_cast<bool>(tell_figures_); }
+  // Tells them, without waiting for anybody. To be called about once a second, and at the end of a training; does
+  // nothing where nobody looks.
+  void report_figures(const TrainingFigures& figures) {
+    if (tell_figures_) tell_figures_(figures);
+  }
+  // From now on report_figures() calls `tell`, which must not block nor throw; empty: nobody looks.
+  void set_figures_reader(std::function<void(const TrainingFigures&)> tell) { tell_figures_ = std::move(tell); }
+
   // Where this rank says how far it is, for threads that look on; null where nobody does.
   virtual comm::RankProgress* progress() { return nullptr; }
   // Writes what this rank knows of its failure, for `tessera cluster why`, where the job has a folder for that. abort()
@@ -88,6 +100,9 @@ class Context {
 
   virtual FileSystem& file_system() { return FileSystem::local(); }
   virtual Clock& clock() { return Clock::system(); }
+
+ private:
+  std::function<void(const TrainingFigures&)> tell_figures_;
 };
 
 // A job of one rank.

@@ -27,6 +27,8 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_CUDA_MEASURE",
     "TESSERA_CUDA_TF32",
     "TESSERA_FAILPOINT",
+    "TESSERA_FIGURES_FD",
+    "TESSERA_FIGURES_FILE",
     "TESSERA_HOST_ID",
     "TESSERA_INCARNATION",
     "TESSERA_INTERFACE",

@@ -79,6 +79,7 @@ struct RendezvousClient::Impl {
       if (options.find_idle) said.idle = options.find_idle(timeout_ms);
       connection->send(std::move(said), number());
     }
+    if (connection && is_welcome && wants_figures.load()) send_figures();
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
   }
 
@@ -89,6 +90,14 @@ struct RendezvousClient::Impl {
   uint64_t number() {
     const std::lock_guard lock(mutex);
     return generation.number;
+  }
+  void send_figures() {
+    std::string told;
+    {
+      const std::lock_guard lock(mutex);
+      told.swap(figures);
+    }
+    if (!told.empty()) connection->send(TellFigures{std::move(told)}, number());
   }
   Heartbeat heartbeat() {
     const std::lock_guard lock(mutex);
@@ -242,6 +251,7 @@ struct RendezvousClient::Impl {
       min_ranks = welcome->min_ranks;
       is_newcomer = welcome->is_newcomer;
       is_spare = welcome->is_spare;
+      wants_figures.store(welcome->wants_figures);
       if (!fixed_by.empty()) unsaid.emplace_back(FixRanks{fixed_by});
       is_welcome = was_welcome = is_registered = true;
       pause_ms = 0;
@@ -390,6 +400,8 @@ struct RendezvousClient::Impl {
 
   std::mutex mutex;
   Heartbeat doing;
+  std::string figures;  // that have not been told yet
+  std::atomic<bool> wants_figures{false};
   std::condition_variable changed;
   int64_t join_deadline_ms;
   uint64_t started_ns = 0;
@@ -574,6 +586,13 @@ void RendezvousClient::report_step(int64_t step) { impl_->step.store(step); }
 void RendezvousClient::report_doing(Heartbeat doing) {
   const std::lock_guard lock(impl_->mutex);
   impl_->doing = std::move(doing);
+}
+
+bool RendezvousClient::wants_figures() const { return impl_->wants_figures.load(); }
+
+void RendezvousClient::report_figures(std::string figures) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->figures = std::move(figures);
 }
 
 void RendezvousClient::leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms,

@@ -120,6 +120,10 @@ class RendezvousClient final : public comm::Store {
   void report_step(int64_t step);
   // What else the next heartbeats tell of this node; its step is report_step()'s.
   void report_doing(Heartbeat doing);
+  // Whether the scheduler has asked for what report_figures() is given.
+  bool wants_figures() const;
+  // How this node's training goes, in the text of ranks/training_figures.h; told soon, where the scheduler wants it.
+  void report_figures(std::string figures);
   // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
   // way. `for_good`: it does not come back, which ends a job whose number of ranks stays.
   void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000,

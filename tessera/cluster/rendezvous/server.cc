@@ -37,6 +37,8 @@ constexpr size_t kMostUntoldBytes = size_t{4} << 20;
 constexpr int64_t kQuietMs = 1000;
 // Between two attempts to save on a disk that is full, and between two warnings of it.
 constexpr int64_t kSaveAgainMs = 1000;
+// Between two looks of who is shown how the job is.
+constexpr int64_t kStatusMs = 1000;
 constexpr int64_t kSaveWarningMs = 60000;
 constexpr const char* kNoFiles = "the scheduler's own certificates cannot be used now";
 
@@ -267,11 +269,20 @@ struct RendezvousServer::Impl {
     for (const auto& [id, reason] : late) end(id, reason);
     for (const auto& connection : all) connection->tick(now);
     if (now >= accept_again_ms) wait_for_peers();
+    show_status(now);
     if (!scheduler.is_over()) return;
     if (goodbye_ms == 0) goodbye_ms = now + kGoodbyeMs;
     const bool all_told =
         std::ranges::none_of(entries, [&](const auto& entry) { return scheduler.is_member(entry.first); });
     if (all_told || now >= goodbye_ms) finish();
+  }
+
+  // Also at once where the job is over.
+  void show_status(int64_t now) {
+    if (!options.on_status || (now < status_again_ms && !scheduler.is_over())) return;
+    status_again_ms = now + kStatusMs;
+    options.on_status(scheduler.status(), scheduler.generation(),
+                      [this](const std::string& node_id) { return scheduler.figures_of(node_id); });
   }
 
   // Certificates and the list of revoked ones may change while the job runs. What cannot be used admits nobody.
@@ -336,6 +347,7 @@ struct RendezvousServer::Impl {
   int64_t save_warning_ms = 0;
   int64_t accept_again_ms = 0;
   int64_t files_again_ms = 0;
+  int64_t status_again_ms = 0;
   int64_t turned_away_again_ms = 0;
   int64_t goodbye_ms = 0;
   int64_t num_turned_away = 0;

@@ -25,6 +25,11 @@ struct ServerOptions {
   // Is told what happens to the job, a line at a time, by the thread that serves. What a peer has said in it may hold
   // any characters.
   std::function<void(const std::string& line)> on_news = {};
+  // Is told about once a second how the job is, by that thread, with a function that gives what a node has told of its
+  // training (JobScheduler::figures_of()). It must not block.
+  std::function<void(const JobStatus& status, uint64_t generation,
+                     const std::function<std::string(const std::string& node_id)>& figures_of)>
+      on_status = {};
 };
 
 class RendezvousServer {

@@ -115,6 +115,26 @@ TEST(RendezvousServer, MembersGetRanksTellEachOtherValuesAndLeave) {
   EXPECT_EQ(running.wait(), JobPhase::kFinished);
 }
 
+TEST(RendezvousServer, ShowsWhatMembersTellOfTheirTrainings) {
+  std::mutex mutex;
+  std::string told;
+  ServerOptions options{.scheduler = {.num_workers = 1, .wants_figures = true}};
+  options.on_status = [&](const JobStatus& /*status*/, uint64_t /*generation*/,
+                          const std::function<std::string(const std::string&)>& figures_of) {
+    const std::lock_guard lock(mutex);
+    told = figures_of("a");
+  };
+  Running running(options);
+  Member a(running.client("a"));
+  a.client.wait_for_generation();
+  EXPECT_TRUE(a.client.wants_figures());
+  a.client.report_figures(R"({"step":7})");
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return told == R"({"step":7})";
+  }));
+}
+
 TEST(RendezvousServer, WorkersMayComeFirstAndWait) {
   std::unique_ptr<Member> early;
   HostPort address;

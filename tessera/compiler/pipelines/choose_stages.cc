@@ -293,7 +293,9 @@ PlannedStages StagePlanner::simulate(const Base& base, const mesh::StageRanks& r
                                        .schedule = options_.schedule,
                                        .memory_limit_bytes = options_.memory_limit_bytes,
                                        .receive_ahead = options_.receive_ahead,
-                                       .deadline = options_.deadline});
+                                       .deadline = options_.deadline,
+                                       .kernels = options_.kernels,
+                                       .compile = options_.compile});
   return planned;
 }
 

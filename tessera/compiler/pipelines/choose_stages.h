@@ -40,6 +40,10 @@ struct StageSearchOptions {
   // Binds all that is made: when it is over, nothing is begun any more, and what was begun ends by itself: tracing one
   // graph, planning a step on one number of ranks, finding one schedule.
   Deadline deadline = {};
+  // As in StageSimulationOptions: with the kernels and options of a session, memory is that of its training, byte for
+  // byte.
+  const ops::KernelCatalogue* kernels = nullptr;
+  CompileOptions compile = {};
 };
 
 // A StageSplit says how a stage's ranks share its work.

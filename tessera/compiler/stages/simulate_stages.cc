@@ -158,6 +158,7 @@ class StageSimulator {
     const std::vector<PlannedPart> once = {cut_gather(plan_, stage), cut_sums(plan_, stage)};
     SimulatedStage result;
     ir::PersistentLayout persistent;
+    add_kept(stage, persistent);
     std::set<std::string> in_slots;
     for (const auto& [chunk, cut] : cuts) {
       ir::PersistentLayout slot;
@@ -180,6 +181,7 @@ class StageSimulator {
     }
     for (const auto& round : update) add_inputs(round);
     for (const auto& part : once) add_inputs(part);
+    add_told(persistent);
     for (const auto& [chunk, cut] : cuts) {
       if (chunk != cuts.begin()->first) add_copies(cut, chunk, persistent);
     }
@@ -206,6 +208,38 @@ class StageSimulator {
     return result;
   }
 
+  // What a rank of the stage keeps from step to step, whether its own phases read it or not.
+  void add_kept(int stage, ir::PersistentLayout& persistent) const {
+    const auto add = [&](const ir::Graph& graph, Plan SizedPlan::*part) {
+      for (const auto& input : graph.inputs()) {
+        if (input.kind == ir::InputKind::kInput || plan_.options.accumulators.contains(input.name)) continue;
+        if (part == &SizedPlan::micro && plan_.options.gathered.contains(input.name)) continue;
+        if (persistent.offsets.contains(input.name) || !is_kept(input.name, stage)) continue;
+        persistent.add(input.name,
+                       local_type(graph.type(input.value), (plan_.of_stage(stage).*part).layout(input.value)));
+      }
+    };
+    add(plan_.micro, &SizedPlan::micro);
+    add(plan_.update, &SizedPlan::update);
+  }
+  bool is_kept(const std::string& name, int stage) const {
+    const int at = plan_.values.at(name);
+    if (at == kEveryStage || at == stage) return true;
+    const auto shared = plan_.placement.shared.find(name);
+    if (shared == plan_.placement.shared.end()) return false;
+    return std::find(shared->second.begin(), shared->second.end(), stage) != shared->second.end();
+  }
+
+  // What other stages tell between rounds of the update.
+  void add_told(ir::PersistentLayout& persistent) const {
+    for (const auto& round : plan_.rounds.told) {
+      for (const auto& [v, stage] : round) {
+        const auto name = between_rounds_name(v);
+        if (!persistent.offsets.contains(name)) persistent.add(name, plan_.update.type(v));
+      }
+    }
+  }
+
   // A chunk's own copies of what all stages change alike.
   void add_copies(const ChunkParts& cut, int chunk, ir::PersistentLayout& persistent) const {
     for (const auto& output : cut.phases.front().part.graph.outputs()) {
@@ -216,12 +250,15 @@ class StageSimulator {
   }
 
   Simulation simulate_part(const PlannedPart& part) const {
-    static const ops::FakeKernelCatalogue catalogue;
+    static const ops::FakeKernelCatalogue of_no_machine;
     Compiled compiled;
     compiled.logical = part.graph;
     compiled.plan = part.plan;
-    const auto classes = schedule_classes(std::move(compiled), profile_, catalogue,
-                                          {.verification = Verification::kNone, .deadline = options_.deadline});
+    auto compile = options_.compile;
+    compile.verification = Verification::kNone;
+    compile.deadline = options_.deadline;
+    const auto& kernels = options_.kernels != nullptr ? *options_.kernels : of_no_machine;
+    const auto classes = schedule_classes(std::move(compiled), profile_, kernels, compile);
     return simulate(classes, profile_, options_.deadline);
   }
 

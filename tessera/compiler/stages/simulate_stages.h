@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/deadline.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/stages/choose_cuts.h"
 #include "tessera/compiler/stages/staged_plan.h"
@@ -22,6 +23,10 @@ struct StageSimulationOptions {
   int receive_ahead = 1;           // as in ProgramOptions
   int64_t effort = 200'000;        // FindOptions::effort
   Deadline deadline = {};
+  // Kernels and options that phases are compiled with. Without kernels they are those of no machine in particular,
+  // which take no scratch memory. What `compile` says of verification and deadlines is not looked at.
+  const ops::KernelCatalogue* kernels = nullptr;
+  CompileOptions compile = {};
 };
 
 // What a SimulatedChunk and a SimulatedStage say is of one of the stage's ranks.
@@ -34,12 +39,16 @@ struct SimulatedChunk {
   int64_t slot_bytes = 0;  // of one micro-batch: what is received, read of the batch, and kept between phases
   int slots = 0;           // micro-batches that there is room for
 };
-struct SimulatedStage {
-  double update_seconds = 0;
+// StageMemory says what a step takes of the arena of one of the stage's ranks, in bytes: as it is simulated, and as it is
+// (session/pipelined_step.h).
+struct StageMemory {
   int64_t persistent_bytes = 0;  // parameters, states and accumulators
   int64_t arena_bytes = 0;       // the most that a phase takes beside these and the slots
   int64_t slots_bytes = 0;       // the slots of all chunks
   int64_t memory_bytes() const { return persistent_bytes + arena_bytes + slots_bytes; }
+};
+struct SimulatedStage : StageMemory {
+  double update_seconds = 0;
 };
 
 // What goes from chunk to chunk for one micro-batch: the bytes of the rank that sends or receives most of each message.
@@ -63,7 +72,7 @@ struct SimulatedStages {
   int64_t memory_bytes() const;  // of the stage that takes most
 };
 
-// Leaves the plan with the placement that the schedule needs. The kernels are those of no machine in particular. Throws
+// Leaves the plan with the placement that the schedule needs. Throws
 // DoesNotFit where a stage does not fit into the memory limit, with as many micro-batches as the schedule holds that
 // has a name, or with one where it is searched for; InvalidArgument for fewer micro-batches than stages, and as
 // find_schedule() does; DeadlineOver where there is no time.

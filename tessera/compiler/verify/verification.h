@@ -8,7 +8,8 @@ namespace tessera::compiler {
 enum class Verification {
   kNone,
   kPlan,     // the plan (verify_plan), and this rank's own collectives: a few percent of the time
-  kAllRanks  // also the local graphs of all ranks (verify_local), each of which is made for it
+  kAllRanks  // also the local graphs of all ranks (verify_local), each of which is made for it, and a stage's memory by
+             // simulation
 };
 
 }  // namespace tessera::compiler

@@ -177,6 +177,13 @@ CLI::Validator scheduler_address() {
   });
 }
 
+CLI::Validator dashboard_place() {
+  return read_by([](const std::string& text) -> std::string {
+    cluster::parse_dashboard_place(text);
+    return "";
+  });
+}
+
 CLI::Validator node_ids() {
   return read_by([](const std::string& text) -> std::string {
     const bool is_seen = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });

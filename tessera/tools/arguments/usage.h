@@ -20,6 +20,8 @@ CLI::Validator bytes();
 // A file whose name ends so, as ".ckpt"; what file names begin with, in one folder.
 CLI::Validator file_ending_in(const std::string& suffix);
 CLI::Validator file_prefix();
+// [ADDRESS:]PORT of a dashboard.
+CLI::Validator dashboard_place();
 // HOST:PORT of a scheduler, and what begins the node ids of its ranks: visible characters, few enough for "/N" behind
 // them.
 CLI::Validator scheduler_address();

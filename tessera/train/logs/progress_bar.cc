@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/session/session.h"
+#include "tessera/train/core/process_memory.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {
@@ -99,7 +100,9 @@ void ProgressBar::begin(RunContext& run) {
   last_step_ = run.step;
   num_evaluations_ = run.model.latest_evaluation().number;
   times_.clear();
-  if (run.model.context().rank() == 0) rates_.emplace(run.model);
+  if (run.model.context().rank() == 0) {
+    rates_.emplace(std::as_const(run.model).session(), run.model.parameter_names());
+  }
 }
 
 void ProgressBar::epoch_begin(RunContext& run) {
@@ -143,7 +146,7 @@ TrainingRecord ProgressBar::record_of(const RunContext& run, const char* kind) c
 TrainingRecord ProgressBar::progress_of(const RunContext& run) const {
   TrainingRecord record = record_of(run, "progress");
   record.loss = run.loss;
-  record.learning_rate = rates_->read(run.model);
+  record.learning_rate = rates_->read(std::as_const(run.model).session());
   const double step_s = times_.median_seconds();
   const int64_t rows =
       options_.rows_per_step > 0 ? (run.step - first_step_of_epoch_) * options_.rows_per_step : run.rows_of_epoch;

@@ -8,7 +8,7 @@
 
 #include "tessera/train/callback.h"
 #include "tessera/train/callbacks.h"
-#include "tessera/train/logs/learning_rate_reader.h"
+#include "tessera/train/core/learning_rate_reader.h"
 #include "tessera/train/logs/training_record.h"
 
 namespace tessera::train {

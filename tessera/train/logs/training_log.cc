@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/session/session.h"
+#include "tessera/train/core/process_memory.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {
@@ -61,7 +62,7 @@ void TrainingLog::begin(RunContext& run) {
 }
 
 void TrainingLog::begin_writing(RunContext& run) {
-  rates_.emplace(run.model);
+  rates_.emplace(std::as_const(run.model).session(), run.model.parameter_names());
   // Where a job recovers, an earlier process of it may have begun this training and written a few steps.
   auto* const recovery = run.number > 0 ? run.model.context().recovery() : nullptr;
   const bool is_begun_anew = recovery != nullptr && recovery->generation() > 1;
@@ -77,7 +78,7 @@ void TrainingLog::epoch_begin(RunContext& run) {
 }
 
 std::optional<double> TrainingLog::learning_rate(const RunContext& run) const {
-  return options_.learning_rate ? options_.learning_rate(step_) : rates_->read(run.model);
+  return options_.learning_rate ? options_.learning_rate(step_) : rates_->read(std::as_const(run.model).session());
 }
 
 TrainingRecord TrainingLog::record_now(const RunContext& run, const char* kind) {

@@ -13,7 +13,7 @@
 
 #include "tessera/base/function_ref.h"
 #include "tessera/train/callback.h"
-#include "tessera/train/logs/learning_rate_reader.h"
+#include "tessera/train/core/learning_rate_reader.h"
 #include "tessera/train/logs/training_record.h"
 
 namespace tessera::train {

@@ -1,11 +1,9 @@
 #include "tessera/train/logs/training_record.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -89,13 +87,6 @@ std::string json_message(int64_t wall_ms, const std::string& text) {
   members.add_text("time", utc_time(wall_ms));
   members.add_text("text", text);
   return members.object();
-}
-
-int64_t resident_bytes_of_process() {
-  std::ifstream pages("/proc/self/statm");
-  int64_t all = 0;
-  int64_t resident = 0;
-  return pages >> all >> resident ? resident * ::sysconf(_SC_PAGESIZE) : 0;
 }
 
 }  // namespace tessera::train

@@ -43,7 +43,4 @@ std::string json_line(const TrainingRecord& record);
 // {"kind":"message","time":...,"text":...}.
 std::string json_message(int64_t wall_ms, const std::string& text);
 
-// The memory of this process that is resident now; 0 where the system does not say.
-int64_t resident_bytes_of_process();
-
 }  // namespace tessera::train

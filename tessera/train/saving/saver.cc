@@ -157,10 +157,17 @@ std::string Saver::save(const std::string& path, const SaveCheckpointOptions& op
   core_.mode->refresh_copies(core_.session());
   ++num_saves_;
   CheckpointJob job = make_job(path, options);
-  if (!options.async) return job.run();
+  const int64_t step = progress_.step;
+  if (!options.async) {
+    newest_path_ = job.run();
+    newest_step_ = step;
+    return newest_path_;
+  }
   job.take_snapshot(snapshot(), updated);
   background_.start([job = std::move(job)]() mutable { job.run(); });
-  return checkpoint::with_ckpt_suffix(path);
+  newest_path_ = checkpoint::with_ckpt_suffix(path);
+  newest_step_ = step;
+  return newest_path_;
 }
 
 void Saver::reserve_snapshot(const std::string& path, const SaveCheckpointOptions& options) {

@@ -35,6 +35,9 @@ class Saver {
   void finish();
   // How many saves have begun.
   int64_t num_saves() const { return num_saves_; }
+  // The file of the newest save that has not failed by now, and the step that it holds; "" before the first.
+  const std::string& newest_path() const { return newest_path_; }
+  int64_t newest_step() const { return newest_step_; }
 
  private:
   bool says_nothing(const std::string& name);
@@ -54,6 +57,8 @@ class Saver {
   // Reads the snapshot; while it does, there is no second one. Training goes first, but a save gets on.
   Worker background_{{.purpose = "saving in the background", .gives_way = true}};
   int64_t num_saves_ = 0;
+  std::string newest_path_;
+  int64_t newest_step_ = 0;
   std::string group_;  // the name of the group that threads save with; "" before the first
 };
 

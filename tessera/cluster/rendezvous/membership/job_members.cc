@@ -51,7 +51,8 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                         .min_ranks = static_cast<uint32_t>(options_.min_ranks),
                         .is_newcomer = is_newcomer(nodes_[node_ids.front()]),
                         .is_spare = options_.spares > 0 && is_newcomer(nodes_[node_ids.front()]) &&
-                                    state_.num_ranks >= most_ranks()});
+                                    state_.num_ranks >= most_ranks(),
+                        .wants_figures = options_.wants_figures});
   if (message.role == PeerRole::kWorker && is_of_ended_generation(peer)) {
     return tell(peer.id, GenerationEnded{message.node_ids.front(), rank_of(message.node_ids.front()), /*is_lost=*/false,
                                          /*ends_by_itself=*/false, state_.num_losses,
@@ -175,10 +176,12 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
     node.is_started = false;
     node.started_ns = 0;
     node.said = {};
+    node.figures.clear();
   } else if (message.role == PeerRole::kWorker && node.started_ns != 0 && message.started_ns > node.started_ns) {
     if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
       fence(old, "its process has begun anew");
     node.said = {};
+    node.figures.clear();
     if (phase_ == JobPhase::kRunning && node.rank) {
       // Newcomers are taken in so, also where they have died meanwhile.
       has_ended_by_itself_ = !state_.has_told_of_newcomers;

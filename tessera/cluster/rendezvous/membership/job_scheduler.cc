@@ -107,6 +107,13 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
   for (const std::string& id : hanging) lose_hanging(id);
 }
 
+void JobScheduler::take(Peer& peer, const TellFigures& message) {
+  for (const std::string& id : peer.node_ids) {
+    const auto found = nodes_.find(id);
+    if (found != nodes_.end() && found->second.worker == peer.id) found->second.figures = message.figures;
+  }
+}
+
 void JobScheduler::note_heard(Node& node) const {
   node.heard_ms = now_ms();
   node.deadline_ms = now_ms() + options_.node_timeout_ms;

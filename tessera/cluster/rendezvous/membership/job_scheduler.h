@@ -47,6 +47,8 @@ struct SchedulerOptions {
   // So many nodes more may wait without a rank, in an elastic job: where one is lost, one of these takes its rank at
   // once, and no restart is used up.
   int spares = 0;
+  // Whether ranks tell how their trainings go.
+  bool wants_figures = false;
 
   bool is_elastic() const { return min_ranks > 0; }
   bool recovers() const { return max_restarts > 0 || is_elastic(); }
@@ -95,6 +97,8 @@ class JobScheduler {
   const std::string& failure() const { return failure_; }
   bool is_member(PeerId peer) const;
   JobStatus status() const;
+  // What the node's process has told last of its training, as it came; "" where it has told nothing.
+  std::string figures_of(const std::string& node_id) const;
   // The nodes that are waited for, for people: "2 of 4 workers: a, b have come".
   std::string who_is_missing() const;
 
@@ -115,6 +119,7 @@ class JobScheduler {
   void take(Peer& peer, const ForgetValue& message);
   void take(Peer& peer, const ResizeJob& message);
   void take(Peer& peer, const FixRanks& message);
+  void take(Peer& peer, const TellFigures& message);
   template <typename OfScheduler>
   void take(Peer& peer, const OfScheduler& message);
 

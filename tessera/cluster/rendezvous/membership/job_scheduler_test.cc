@@ -696,7 +696,7 @@ TEST(JobScheduler, TheNewestStateOfAJobCounts) {
 TEST(JobScheduler, F70_WhatIsSaidOutOfTurnIsRefused) {
   Job job({.num_workers = 1});
   for (const Message& message :
-       std::vector<Message>{Heartbeat{}, SetValue{}, GetValue{}, SetBlob{}, GetBlob{}, Leave{}}) {
+       std::vector<Message>{Heartbeat{}, SetValue{}, GetValue{}, SetBlob{}, GetBlob{}, Leave{}, TellFigures{}}) {
     const PeerId peer = job.connect();
     job.say(peer, message);
     EXPECT_EQ(job.refusal_of(peer), "it has not registered");
@@ -812,6 +812,25 @@ TEST(JobScheduler, RanksThatFailTogetherAreOneLoss) {
   ASSERT_EQ(job.scheduler.generation(), 2U);
   job.say(again, fails("a", 6));
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed) << "the same again is another event";
+}
+
+TEST(JobScheduler, KeepsTheNewestFiguresOfANodesOwnProcess) {
+  Job job({.num_workers = 2, .wants_figures = true});
+  const PeerId a = job.join("a");
+  const PeerId launcher = job.launch({"b"});
+  ASSERT_NE(job.last_of<Welcome>(a), nullptr);
+  EXPECT_TRUE(job.last_of<Welcome>(a)->wants_figures);
+  job.say(a, TellFigures{R"({"step":1})"});
+  job.say(a, TellFigures{R"({"step":2})"});
+  job.say(launcher, TellFigures{R"({"step":3})"});
+  EXPECT_EQ(job.scheduler.figures_of("a"), R"({"step":2})");
+  EXPECT_EQ(job.scheduler.figures_of("b"), "") << "a launcher does not speak of trainings";
+  EXPECT_EQ(job.scheduler.figures_of("c"), "");
+}
+
+TEST(JobScheduler, AsksForNoFiguresWhereNobodyLooks) {
+  Job job({.num_workers = 1});
+  EXPECT_FALSE(job.last_of<Welcome>(job.join("a"))->wants_figures);
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ std::string JobScheduler::who_is_missing() const {
                      missing.empty() ? "" : "; not there: " + name(missing));
 }
 
+std::string JobScheduler::figures_of(const std::string& node_id) const {
+  const auto found = nodes_.find(node_id);
+  return found == nodes_.end() ? "" : found->second.figures;
+}
+
 JobStatus JobScheduler::status() const {
   const bool is_running = phase_ == JobPhase::kRunning;
   const size_t num_workers = is_running ? state_.num_ranks : num_wanted();

@@ -17,7 +17,7 @@ constexpr size_t kWithDoing = kSmall + 3 * kMaxDoing;
 // A node id with its length.
 constexpr size_t kNodeId = sizeof(uint32_t) + kMaxNodeId;
 
-constexpr std::array<FrameRules, 22> kRules = {{
+constexpr std::array<FrameRules, 23> kRules = {{
     {FrameType::kRegister, "register", Sender::kPeer, 512 + (kMaxNodesOfLauncher * kNodeId)},
     {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kWithDoing + (kMaxNodesOfLauncher * sizeof(uint32_t))},
     {FrameType::kSetValue, "set value", Sender::kPeer, kSmall + kMaxValueName + kMaxValueBytes},
@@ -29,6 +29,7 @@ constexpr std::array<FrameRules, 22> kRules = {{
     {FrameType::kForgetValue, "forget value", Sender::kPeer, kSmall + kMaxValueName},
     {FrameType::kResize, "resize", Sender::kPeer, kSmall},
     {FrameType::kFixRanks, "fix ranks", Sender::kPeer, kWithReason},
+    {FrameType::kTellFigures, "tell figures", Sender::kPeer, kSmall + kMaxFigures},
     {FrameType::kWelcome, "welcome", Sender::kScheduler, kSmall},
     {FrameType::kAssigned, "assigned", Sender::kScheduler, 512 + (kMaxNodesOfLauncher * (kNodeId + sizeof(uint32_t)))},
     {FrameType::kHeartbeatAnswer, "heartbeat answer", Sender::kScheduler, kSmall},
@@ -53,7 +54,7 @@ Number read_little(std::string_view bytes) {
 
 }  // namespace
 
-const std::array<FrameRules, 22>& all_rules() { return kRules; }
+const std::array<FrameRules, 23>& all_rules() { return kRules; }
 
 const FrameRules* find_rules(uint8_t type) {
   const auto found = std::ranges::find(kRules, static_cast<FrameType>(type), &FrameRules::type);

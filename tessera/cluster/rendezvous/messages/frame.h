@@ -16,7 +16,7 @@
 namespace tessera::cluster::rendezvous {
 
 inline constexpr size_t kHeaderBytes = 16;
-inline constexpr uint8_t kProtocolVersion = 8;
+inline constexpr uint8_t kProtocolVersion = 9;
 
 enum class FrameType : uint8_t {
   // of ranks, launchers and those who look on
@@ -31,6 +31,7 @@ enum class FrameType : uint8_t {
   kForgetValue = 9,
   kResize = 10,
   kFixRanks = 11,
+  kTellFigures = 12,
   // of the scheduler
   kWelcome = 33,
   kAssigned = 34,
@@ -64,13 +65,14 @@ inline constexpr size_t kMaxValueBytes = size_t{1} << 20;
 inline constexpr size_t kMaxBlobBytes = size_t{8} << 20;
 inline constexpr size_t kMaxReason = 4096;
 inline constexpr size_t kMaxDoing = 120;
+inline constexpr size_t kMaxFigures = 3072;
 inline constexpr size_t kMaxNodesOfLauncher = 4096;
 inline constexpr size_t kMaxNodes = 16384;
 
 // The rules of a type; nullptr for a byte that is none.
 const FrameRules* find_rules(uint8_t type);
 // All types, in the order of their bytes.
-const std::array<FrameRules, 22>& all_rules();
+const std::array<FrameRules, 23>& all_rules();
 
 // A frame whose body nobody has read yet.
 struct RawFrame {

@@ -90,6 +90,11 @@ void visit_fields(Fields& fields, FixRanks& message) {
 }
 
 template <typename Fields>
+void visit_fields(Fields& fields, TellFigures& message) {
+  fields.text(message.figures, kMaxFigures);
+}
+
+template <typename Fields>
 void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.token);
   fields.number(message.heartbeat_ms);
@@ -98,6 +103,7 @@ void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.min_ranks);
   fields.flag(message.is_newcomer);
   fields.flag(message.is_spare);
+  fields.flag(message.wants_figures);
 }
 
 template <typename Fields>

@@ -103,6 +103,12 @@ struct FixRanks {
   std::string reason;
 };
 
+// Says how the training of the peer's node goes, in the text of ranks/training_figures.h, where Welcome has asked for
+// it.
+struct TellFigures {
+  std::string figures;
+};
+
 // Answers Register.
 struct Welcome {
   uint64_t token = 0;
@@ -115,6 +121,8 @@ struct Welcome {
   // Of an elastic job that runs: the peer's nodes get ranks when the generation ends.
   bool is_newcomer = false;
   bool is_spare = false;  // a newcomer that there is no room for until a rank is lost
+  // Somebody may look how the training of each rank goes.
+  bool wants_figures = false;
 };
 
 // NodeRank says which rank a node has.
@@ -219,8 +227,8 @@ struct NodeDropped {
 
 // In the order of all_rules().
 using Message = std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, ForgetValue,
-                             ResizeJob, FixRanks, Welcome, Assigned, HeartbeatAnswer, ValueAnswer, BlobAnswer,
-                             GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
+                             ResizeJob, FixRanks, TellFigures, Welcome, Assigned, HeartbeatAnswer, ValueAnswer,
+                             BlobAnswer, GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
 
 FrameType type_of(const Message& message);
 // The frame of a message. Texts that are longer than their field are cut.

@@ -1,9 +1,7 @@
-#include "tessera/train/logs/learning_rate_reader.h"
+#include "tessera/train/core/learning_rate_reader.h"
 
 #include <algorithm>
 #include <string_view>
-
-#include "tessera/session/session.h"
 
 namespace tessera::train {
 namespace {
@@ -30,9 +28,7 @@ std::optional<double> element_of(const session::Values& values, const std::strin
 
 }  // namespace
 
-LearningRateReader::LearningRateReader(const Model& model) {
-  const auto parameters = model.parameter_names();
-  const session::Session& session = model.session();
+LearningRateReader::LearningRateReader(const session::Session& session, const std::vector<std::string>& parameters) {
   for (const std::string& name : session.names()) {
     if (!name.ends_with(kRateState) || std::ranges::find(parameters, name) != parameters.end()) continue;
     const std::string prefix = name.substr(0, name.size() - kRateState.size());
@@ -43,9 +39,9 @@ LearningRateReader::LearningRateReader(const Model& model) {
   }
 }
 
-std::optional<double> LearningRateReader::read(const Model& model) const {
+std::optional<double> LearningRateReader::read(const session::Session& session) const {
   if (rate_.empty()) return std::nullopt;
-  const session::Values& values = model.session().values();
+  const session::Values& values = session.values();
   const auto steps = element_of(values, steps_, 0);
   if (!steps) return std::nullopt;
   // It has been counted up since the rate was read.
