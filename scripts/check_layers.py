@@ -42,9 +42,9 @@ ROOMS = {
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
-    "session": ("values", "agree"),
+    "session": ("values", "agree", "records"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs"),
-    "tools": ("arguments", "page", "dashboard", "plan", "report"),
+    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect"),
 }
 TESTING = "testing"
 PUBLIC_HEADERS = ("tessera/tessera.h", "tessera/engine.h")

@@ -66,6 +66,7 @@
 #include "tessera/kernels/registry.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/machine_speed.h"
+#include "tessera/session/records/compare_values.h"
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/train/logs/csv_row.h"

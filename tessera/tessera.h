@@ -72,6 +72,7 @@
 #include "tessera/nn/optimizers/rmsprop.h"
 #include "tessera/nn/optimizers/rprop.h"
 #include "tessera/nn/optimizers/sgd.h"
+#include "tessera/nn/tuning/exponential_moving_average.h"
 #include "tessera/nn/tuning/parameter_patterns.h"
 #include "tessera/nn/tuning/rate_schedule.h"
 
@@ -84,4 +85,5 @@
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/monitors/monitors.h"
+#include "tessera/train/monitors/record_values.h"
 #include "tessera/train/translation/translate.h"

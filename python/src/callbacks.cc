@@ -102,6 +102,20 @@ numbers: a table or a cell is refused.)" +
           },
           "monitor"_a = "loss", "valid"_a = nb::none(), "factor"_a = 0.1, "patience"_a = 10, "min_delta"_a = 0.0,
           "cooldown"_a = 0, "min_rate"_a = 0.0, "mode"_a = "auto", "num_workers"_a = 1);
+  nb::class_<train::RecordValues, train::Callback>(
+      m, "RecordValues",
+      R"(Records hashes and statistics of the values of a training's steps, for tessera bisect; docs/bisect.md.
+
+directory: where; steps: "5", "10-20", "100-", "*/50", separated by commas, "": all. compare_with: the folder of an earlier training's
+records; at the first value that is not that training's the training stops with an error, or warns, stops=False.)")
+      .def(
+          "__init__",
+          [](train::RecordValues* self, const Path& directory, const std::string& steps, const Path& compare_with,
+             bool stops) {
+            new (self) train::RecordValues(
+                {.directory = directory.bytes, .compare_with = compare_with.bytes, .steps = steps, .stops = stops});
+          },
+          "directory"_a = "", "steps"_a = "", "compare_with"_a = "", "stops"_a = true);
 }
 
 }  // namespace

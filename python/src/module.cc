@@ -100,6 +100,7 @@ void bind_errors(nb::module_& m) {
     }
   });
   bind_error<executor::NonFiniteLoss>(m, "NonFiniteLoss", error);
+  bind_error<train::ValuesDiffer>(m, "ValuesDiffer", error);
   bind_error<InternalError>(m, "InternalError", PyExc_RuntimeError);
   bind_error<IoError>(m, "IoError", PyExc_OSError);
   const auto invalid_argument = bind_error<InvalidArgument>(m, "InvalidArgument", PyExc_ValueError);

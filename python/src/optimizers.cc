@@ -227,6 +227,22 @@ its own "optimizer_2.", or by the next number that is free.)");
                                                   "their mean over all dims but the first. Yong et al., ECCV 2020.")
       .def(nb::init<nn::Optimizer&, std::vector<const nn::Parameter*>>(), "optimizer"_a, "parameters"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
+  nb::class_<nn::ExponentialMovingAverage, nn::Optimizer>(
+      m, "ExponentialMovingAverage",
+      R"(Another optimizer, with an average of each parameter that is trained.
+
+After each update, with the parameter as it is then: average += (1 - decay) * (parameter - average). The averages are states of the
+optimizer, ema.<parameter>, float32 for half types. start_step: so many updates are copied before the first that is averaged; the
+first of all always is. warms_up: the decay of the n-th is at most (1 + n) / (10 + n). overwrite_steps: after each so many updates the
+parameters take their averages' values. Model.averages() evaluates with them.)")
+      .def(
+          "__init__",
+          [](nn::ExponentialMovingAverage* self, nn::Optimizer& inner, double decay, int64_t start_step, bool warms_up,
+             int64_t overwrite_steps) {
+            new (self) nn::ExponentialMovingAverage(inner, {decay, start_step, warms_up, overwrite_steps});
+          },
+          "optimizer"_a, "decay"_a = 0.999, "start_step"_a = 0, "warms_up"_a = false, "overwrite_steps"_a = 0,
+          nb::keep_alive<1, 2>());
   bind_loss_scale(m);
   nb::class_<nn::Momentum, nn::Optimizer>(m, "Momentum", R"(v = momentum * v + g; p -= lr * v. Sutskever et al., 2013.
 

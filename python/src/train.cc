@@ -95,6 +95,35 @@ void bind_loaded(nb::module_& m) {
       });
 }
 
+// The averages of a model's parameters in their places, for a with statement.
+struct AverageScope {
+  nb::object model;
+};
+
+void bind_averages(nb::module_& m) {
+  nb::class_<AverageScope>(m, "_AverageScope")
+      .def("__enter__",
+           [](AverageScope& self) {
+             auto& model = nb::cast<PythonModel&>(self.model);
+             const Turn turn = model.turn();
+             {
+               const WithoutGil computing;
+               model.model().put_averages_in_place();
+             }
+             model.changed();
+             return self.model;
+           })
+      .def("__exit__", [](AverageScope& self, const nb::args&) {
+        auto& model = nb::cast<PythonModel&>(self.model);
+        const Turn turn = model.turn();
+        {
+          const WithoutGil computing;
+          model.as_it_is().restore_parameters();
+        }
+        model.changed();
+      });
+}
+
 void bind_search(nb::module_& m) {
   nb::class_<train::Decoded>(m, "Decoded", "What a search has found for a sequence.")
       .def_ro("tokens", &train::Decoded::tokens, "without begin and end")
@@ -121,6 +150,7 @@ void bind_train(nb::module_& m) {
   m.def("_begin_child", &begin_child, "In a child that fork() has just made: exit() will end it at once.");
   bind_search(m);
   bind_loaded(m);
+  bind_averages(m);
   bind_callbacks(m);
   static const std::string doc = R"(Trains a network on one device or on many.
 
@@ -193,6 +223,12 @@ checkpoint is loaded before.)");
       R"(The model's metrics over the data set, by name; the same on every rank.
 
 metrics: objects of one's own, whose update(output, label, loss) is called after each batch with the rows of all ranks.)");
+  model.def(
+      "averages", [](nb::handle self) { return AverageScope{nb::borrow(self)}; },
+      R"(For a with statement, in which the averages of nn.ExponentialMovingAverage are in the places of the parameters.
+
+with model.averages(): print(model.eval(valid)). Behind it the parameters have the bits that they had; in it training, saving and
+loading raise InvalidArgument. Every rank enters it.)");
   model.def(
       "predict",
       [](PythonModel& self, const nb::args& inputs) {
@@ -280,21 +316,23 @@ Every rank calls it.)");
   model.def(
       "save_checkpoint",
       [](PythonModel& self, const Path& path, const nb::dict& append_info, bool integrated, bool async,
-         const std::optional<nb::bytes>& key, const std::string& mode) {
+         const std::optional<nb::bytes>& key, const std::string& mode, bool averages) {
         const Turn turn = self.turn();
         const train::SaveCheckpointOptions options{.append_info = to_entries(append_info),
                                                    .integrated = integrated,
+                                                   .averages = averages,
                                                    .async = async,
                                                    .encryption = to_encryption(key, mode)};
         const WithoutGil computing;
         return Path{self.model().save_checkpoint(path.bytes, options)};
       },
       "path"_a, "append_info"_a = nb::dict(), "integrated"_a = true, "async_save"_a = false, "enc_key"_a = nb::none(),
-      "enc_mode"_a = "AES-GCM",
+      "enc_mode"_a = "AES-GCM", "averages"_a = false,
       R"(Parameters, states, step, data position: training resumes exactly, on any number of ranks. Returns the path.
 
 integrated: one file of whole values; else each rank writes the slices that it holds, those that name one directory into one
-checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(), wait for it and raise its error.)");
+checkpoint. async_save: a thread writes a copy; the next save, and finish_saves(), wait for it and raise its error. averages: those
+of nn.ExponentialMovingAverage alone, as parameters, for load_parameters().)");
   model.def(
       "finish_saves",
       [](PythonModel& self) {

@@ -359,6 +359,13 @@ std::string report_directory_from_environment() {
   return is_rank ? "" : read_text("TESSERA_REPORT_DIR");
 }
 
+ValueRecordVariables value_records_from_environment() {
+  return {.directory = read_text("TESSERA_RECORD_VALUES"),
+          .steps = read_text("TESSERA_RECORD_STEPS"),
+          .compare_with = read_text("TESSERA_COMPARE_VALUES"),
+          .on_difference = read_text("TESSERA_ON_DIFFERENCE")};
+}
+
 std::string why_no_folder(const std::string& directory) {
   std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
   while (true) {

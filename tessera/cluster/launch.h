@@ -133,6 +133,16 @@ std::string host_id_from_environment();
 // TESSERA_REPORT_DIR for a launcher; "" where the launcher is itself a rank of a job, whose folder that is.
 std::string report_directory_from_environment();
 
+// TESSERA_RECORD_VALUES, TESSERA_RECORD_STEPS, TESSERA_COMPARE_VALUES and TESSERA_ON_DIFFERENCE: what of its values a
+// training records, where its model's options say nothing (docs/bisect.md).
+struct ValueRecordVariables {
+  std::string directory;
+  std::string steps;
+  std::string compare_with;
+  std::string on_difference;
+};
+ValueRecordVariables value_records_from_environment();
+
 // Why no folder can be there, as where a file is in its place or in that of one above it; "" where it can.
 std::string why_no_folder(const std::string& directory);
 

@@ -428,12 +428,36 @@ void Executor::run_steps() {
   }
 }
 
-void Executor::run() {
+void Executor::run_observed(ValueObserver& observer) {
+  std::vector<bool> is_seen(schedule_.values.size());
+  const auto show = [&](std::span<const int> values) {
+    for (const int v : values) {
+      if (is_seen[static_cast<size_t>(v)] || !observer.wants(v)) continue;
+      is_seen[static_cast<size_t>(v)] = true;
+      observer.see(v, read(v));
+    }
+  };
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    const Step& step = schedule_.steps[s];
+    const bool computes = step.kind == StepKind::kCompute || step.kind == StepKind::kCopy;
+    // What a collective has made is there when the first step reads it, which may write over it.
+    if (computes || step.kind == StepKind::kCheckFinite) show(step.inputs);
+    run_task(s);
+    if (computes && step.guard < 0) show(step.outputs);
+  }
+  for (const auto& [name, v] : schedule_.outputs) show(std::span(&v, 1));
+}
+
+void Executor::run(ValueObserver* observer) {
   bad_index_.reset();
   if (fill_with_nan_) fill_planned_memory();
   const comm::RankProgress::Run run(progress_, *this);
   const EndsRun end(lanes_, queue_);
-  run_steps();
+  if (observer != nullptr) {
+    run_observed(*observer);
+  } else {
+    run_steps();
+  }
   queue_.synchronize();
   copies_to_host_ = false;
 }

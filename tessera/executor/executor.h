@@ -53,6 +53,16 @@ struct StepTime {
   double microseconds = 0;  // all runs together
 };
 
+// Looks at the values of a run, each when it has just come to be and nothing has been written over it.
+class ValueObserver {
+ public:
+  virtual ~ValueObserver() = default;
+  // Whether it wants to see that value of the schedule, which costs a copy.
+  virtual bool wants(int value) const = 0;
+  // Its elements, dense and row-major, in memory of the host.
+  virtual void see(int value, const Tensor& elements) = 0;
+};
+
 class Executor final : public comm::RankProgress::Pieces {
  public:
   // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
@@ -66,7 +76,10 @@ class Executor final : public comm::RankProgress::Pieces {
   //
   // A bad index is found before the kernel that would read it. Where all ranks share the loss, the step goes on with a
   // loss that is NaN, so that all ranks stop at the check of it, with nothing updated; else it ends at once.
-  void run();
+  //
+  // An observer sees what the steps make, but for those that a guard may leave out, and what collectives make, as soon
+  // as a step reads it. A run with one takes its steps one by one.
+  void run(ValueObserver* observer = nullptr);
   // The first bad index that the latest run met on this rank.
   const std::optional<BadIndex>& bad_index() const { return bad_index_; }
   // Whether a run goes on after a bad index, which its kernel passes over: then bad_index() tells it, and whoever runs
@@ -149,6 +162,7 @@ class Executor final : public comm::RankProgress::Pieces {
   // Returns when the host may read what was copied to it.
   void wait_for_copies();
   void run_steps();
+  void run_observed(ValueObserver& observer);
   Tensor read(int value);
   void check_indices(size_t index);
   void spoil_loss(size_t index);

@@ -178,6 +178,11 @@ void Graph::finish_assignments() {
   data_.assignments.clear();
 }
 
+void Graph::set_logical(ValueId id, const LogicalPlace& place) {
+  LogicalPlace& known = data_.values[static_cast<size_t>(id)].logical;
+  if (!known.is_known()) known = place;
+}
+
 const Input* Graph::find_input(std::string_view name) const {
   const auto it = data_.input_numbers.find(name);
   return it == data_.input_numbers.end() ? nullptr : &data_.inputs[it->second];

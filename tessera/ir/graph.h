@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/ir/logical_place.h"
 #include "tessera/mesh/strategy.h"
 #include "tessera/tensor/attributes.h"
 #include "tessera/tensor/type.h"
@@ -107,8 +108,9 @@ inline constexpr const char* kUpdateGuard = "all_finite";
 // What is known of a value: its type and where it is defined.
 struct ValueInfo {
   Type type;
-  NodeId node = kNone;  // kNone for an input of the graph
-  int index = 0;        // which output of the node, or which input of the graph
+  NodeId node = kNone;        // kNone for an input of the graph
+  int index = 0;              // which output of the node, or which input of the graph
+  LogicalPlace logical = {};  // of a value of a rank's graph; it is no part of the text
 };
 
 class Graph {
@@ -154,6 +156,8 @@ class Graph {
   Node& mutable_node(NodeId id) { return data_.nodes[static_cast<size_t>(id)]; }
   const ValueInfo& info(ValueId id) const { return data_.values[static_cast<size_t>(id)]; }
   const Type& type(ValueId id) const { return info(id).type; }
+  // Says which value of the logical graph this one is, unless that is said already.
+  void set_logical(ValueId id, const LogicalPlace& place);
   Value value(ValueId id);
   // A closed graph takes no more nodes, inputs and assignments: its trace has ended. Copies are open.
   void close() { is_closed_ = true; }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/ir/logical_place.h"
 #include "tessera/tensor/attributes.h"
 #include "tessera/tensor/type.h"
 
@@ -36,6 +37,7 @@ struct ScheduledValue {
   Strides strides;
   int64_t offset = 0;  // bytes from the start of its memory
   MemorySpace space = MemorySpace::kArena;
+  LogicalPlace logical = {};  // as in the rank's graph
 };
 
 enum class StepKind {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "tessera/base/error.h"
@@ -49,10 +51,29 @@ bool ScheduledStep::skipped_for_its_loss() const {
   return !*output(ir::kUpdateGuard).as<bool>() && !executor::all_finite(output("loss"));
 }
 
+void ScheduledStep::run_steps() {
+  if (!value_watch_.is_on) return executor_->run();
+  RunValues values(compiled(), context().rank(), ++value_watch_.num_runs);
+  for (const ir::Input& data : compiled().logical.inputs()) {
+    if (data.kind == ir::InputKind::kInput) values.add_input(data, input(data.name));
+  }
+  // Of a run that fails, too: there it is looked at most.
+  struct Taken {
+    ~Taken() {
+      auto entries = values.take();
+      std::ranges::move(entries, std::back_inserter(watch.entries));
+      watch.num_missing = std::max(watch.num_missing, values.num_missing());
+    }
+    RunValues& values;
+    ValueWatch& watch;
+  } const taken{values, value_watch_};
+  executor_->run(&values);
+}
+
 void ScheduledStep::run(const std::string& input_noun) {
   look_at_cores();
   try {
-    executor_->run();
+    run_steps();
   } catch (const executor::InvalidIndex&) {
     throw executor::InvalidIndex(describe_bad_index(input_noun));
   } catch (const executor::NonFiniteLoss& error) {

@@ -9,14 +9,18 @@
 
 #include "tessera/executor/executor.h"
 #include "tessera/session/executable.h"
+#include "tessera/session/records/run_values.h"
 
 namespace tessera::session {
 
 class ScheduledStep final : public Executable {
  public:
+  // `value_watch` outlives it: what its runs record.
   ScheduledStep(compiler::Compiled compiled, std::unique_ptr<executor::Executor> executor, cluster::Context& context,
-                CoreWatch* core_watch)
-      : Executable(std::move(compiled), context, core_watch), executor_(std::move(executor)) {}
+                CoreWatch* core_watch, ValueWatch& value_watch)
+      : Executable(std::move(compiled), context, core_watch),
+        executor_(std::move(executor)),
+        value_watch_(value_watch) {}
 
   executor::Executor& executor() override { return *executor_; }
   const TensorView& input(const std::string& name) const override { return executor_->input(name); }
@@ -36,8 +40,11 @@ class ScheduledStep final : public Executable {
   std::string describe_bad_index(const std::string& input_noun) const;
   void stop_for_bad_indices(const std::string& input_noun);
   bool skipped_for_its_loss() const;
+  // With an observer where the session's values are watched.
+  void run_steps();
 
   std::unique_ptr<executor::Executor> executor_;
+  ValueWatch& value_watch_;
 };
 
 }  // namespace tessera::session

@@ -578,7 +578,8 @@ std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   ++num_compiled_;
   auto executor = make_executor(compiled.schedule);
   keep_measured_kernels();
-  return std::make_unique<ScheduledStep>(std::move(compiled), std::move(executor), context_, core_watch_.get());
+  return std::make_unique<ScheduledStep>(std::move(compiled), std::move(executor), context_, core_watch_.get(),
+                                         value_watch_);
 }
 
 void Session::keep_measured_kernels() {

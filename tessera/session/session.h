@@ -22,6 +22,7 @@
 #include "tessera/executor/executor.h"
 #include "tessera/nn/parameter.h"
 #include "tessera/session/executable.h"
+#include "tessera/session/records/run_values.h"
 #include "tessera/session/session_options.h"
 #include "tessera/session/values/values.h"
 
@@ -129,6 +130,10 @@ class Session {
   // Collective.
   std::unique_ptr<PipelinedStep> compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options);
 
+  // What the runs of this session's graphs record of their values, where that is switched on. Pipelines record nothing
+  // of theirs.
+  ValueWatch& value_watch() { return value_watch_; }
+
   // Graphs so far, those included that initialize values or gather them.
   int64_t num_compiled() const { return num_compiled_; }
   int64_t arena_bytes() const { return arena_.size_bytes(); }
@@ -192,6 +197,7 @@ class Session {
   std::map<std::string, comm::Communicator*> pairs_;  // of a rank and its like in another stage, by name
   std::vector<std::string> made_groups_;              // names, to destroy
   int64_t num_compiled_ = 0;
+  ValueWatch value_watch_;
 };
 
 // Compiles and runs a graph once on one device, for operators on concrete tensors and for tests. Inputs by name; the

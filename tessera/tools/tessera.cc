@@ -1,5 +1,6 @@
 // The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -11,6 +12,7 @@
 #include "tessera/tools/arguments/option_use.h"
 #include "tessera/tools/arguments/step_arguments.h"
 #include "tessera/tools/arguments/usage.h"
+#include "tessera/tools/bisect/bisect_command.h"
 #include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/cluster_command.h"
@@ -58,6 +60,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
       "  tessera run -n 4 --min_ranks 2 ./program                  the same, with the ranks that are left\n"
       "  tessera run -n 4 --servers 2 ./program                    four ranks train, two keep parameters for them\n"
+      "  tessera run -n 4 --record_values a ./program              then `tessera bisect a b` says where runs part\n"
       "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
       "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, as does an output that nobody reads any\n"
       "more; a second signal kills them. Nothing that the ranks have started outlives the job, also when this command\n"
@@ -97,6 +100,15 @@ void add_run(CLI::App& app, int& exit_code) {
                   "so many further ranks, the first ones, keep the parameters that the program has set on servers")
       ->check(tools::count_from(1));
   run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
+  static std::array<std::string, 4> records;
+  run->add_option("--record_values", records[0],
+                  "the folder to which trainings record hashes of the values of their steps, for tessera bisect");
+  run->add_option("--record_steps", records[1], "which steps: 5, 10-20, 100-, */50, separated by commas; default: all");
+  run->add_option("--compare_values", records[2],
+                  "the folder of an earlier run's recorded values, which those of this one are compared with");
+  run->add_option("--on_difference", records[3],
+                  "what a training does at the first value that is not that run's (stop)")
+      ->check(CLI::IsMember({"stop", "warn"}));
   run->add_option(
       "--report_dir", options.report_directory,
       "the folder in which ranks and this command write what they know when the job fails or stands still;\n"
@@ -121,6 +133,16 @@ void add_run(CLI::App& app, int& exit_code) {
                    options.num_servers, options.num_servers == 1 ? "s" : "");
     }
     (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
+    tools::require_effects(
+        *run, {{"--record_steps", !records[0].empty() || !records[2].empty(), "--record_values or --compare_values"},
+               {"--on_difference", !records[2].empty(), "--compare_values"}});
+    // Ranks find in their environment what this process has in its own.
+    constexpr std::array kRecordVariables = {"TESSERA_RECORD_VALUES", "TESSERA_RECORD_STEPS", "TESSERA_COMPARE_VALUES",
+                                             "TESSERA_ON_DIFFERENCE"};
+    for (size_t i = 0; i < records.size(); ++i) {
+      if (!records[i].empty()) setenv(kRecordVariables[i], records[i].c_str(), 1);
+    }
+    refuse_no_folder("--record_values", records[0]);
     refuse_no_folder("--log_dir", options.log_directory);
     refuse_no_folder("--report_dir", options.report_directory);
     if (options.report_directory.empty()) {
@@ -344,6 +366,7 @@ int run_command(int argc, char** argv) {
   add_simulate(app);
   tools::add_plan_command(app, exit_code);
   tools::add_report_command(app);
+  tools::add_bisect_command(app);
   add_solve(app, exit_code);
   add_completion(app);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });

@@ -1,11 +1,15 @@
 #include "tessera/train/model.h"
 
+#include <exception>
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/compiled_steps.h"
+#include "tessera/train/core/averages.h"
 #include "tessera/train/core/model_core.h"
+#include "tessera/train/core/value_recording.h"
 #include "tessera/train/evaluation.h"
 #include "tessera/train/kept/kept_training.h"
 #include "tessera/train/saving/loader.h"
@@ -22,6 +26,8 @@ struct Model::Parts {
       : core(context, cells, options) {}
 
   ModelCore core;
+  Averages averages{core};
+  ValueRecording recording{core};
   TrainingIdentity identity{core};
   TrainingProgress progress;
   Snapshot snapshot;
@@ -30,7 +36,7 @@ struct Model::Parts {
   Saver saver{core, identity, progress, snapshot};
   Loader loader{core, identity};
   KeptTraining kept{core, identity, progress};
-  Training training{{core, steps, whole_batches, progress, snapshot, saver, kept}};
+  Training training{{core, steps, whole_batches, progress, snapshot, saver, kept, recording}};
   EvaluationResult latest_evaluation;
   bool is_trained = false;  // now, by train()
 };
@@ -62,6 +68,7 @@ Model::~Model() = default;
 
 void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
                   const TrainOptions& options) {
+  parts_->averages.require_not_in_place("train");
   struct Trained {
     explicit Trained(bool& is_trained) : is_trained(is_trained) { is_trained = true; }
     ~Trained() { is_trained = false; }
@@ -77,6 +84,7 @@ void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callba
 }
 
 double Model::train_step(const std::vector<TensorView>& local_batch, int64_t global_rows) {
+  parts_->averages.require_not_in_place("train_step");
   // Before anything is compiled for them.
   const bool are_own = !parts_->core.mode->takes_whole_batches() && parts_->core.context.size() > 1;
   for (const TensorView& column : local_batch) {
@@ -130,6 +138,7 @@ ir::Graph Model::trace_train(const std::vector<session::InputSpec>& inputs) {
 }
 
 std::string Model::save_checkpoint(const std::string& path, const SaveCheckpointOptions& options) {
+  parts_->averages.require_not_in_place("save_checkpoint");
   auto* executable = parts_->training.executable();
   return parts_->saver.save(path, options, executable != nullptr ? executable->updated() : std::vector<TensorView>());
 }
@@ -143,6 +152,7 @@ void Model::leave() { parts_->core.mode->leave(); }
 void Model::finish_saves() { parts_->saver.finish(); }
 
 checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const LoadCheckpointOptions& options) {
+  parts_->averages.require_not_in_place("load_checkpoint");
   parts_->saver.finish();
   auto info = parts_->loader.load_training(path, options);
   parts_->training.resume(info);
@@ -150,8 +160,28 @@ checkpoint::CheckpointInfo Model::load_checkpoint(const std::string& path, const
 }
 
 LoadedParameters Model::load_parameters(const std::string& path, const LoadParametersOptions& options) {
+  parts_->averages.require_not_in_place("load_parameters");
   parts_->saver.finish();
   return parts_->loader.load_parameters(path, options);
+}
+
+void Model::record_values(const ValueRecordOptions& options) { parts_->recording.begin(options); }
+
+void Model::put_averages_in_place() {
+  parts_->core.meet("averages in the places of the parameters");
+  refresh_copies(parts_->core, parts_->snapshot);
+  parts_->snapshot.finish();
+  parts_->averages.put_in_place();
+}
+
+void Model::restore_parameters() { parts_->averages.restore(); }
+
+AveragedParameters::~AveragedParameters() {
+  try {
+    model_.restore_parameters();
+  } catch (const std::exception& error) {
+    log_error("the parameters could not be put back in the places of their averages: {}", error.what());
+  }
 }
 
 session::Session& Model::session() {

@@ -29,6 +29,7 @@ struct InputSpec;
 namespace tessera::train {
 
 class Snapshot;
+struct ValueRecordOptions;
 
 // What an evaluation has given.
 struct EvaluationResult {
@@ -126,6 +127,20 @@ class Model {
   // What the latest load_checkpoint() or load_parameters() read.
   const checkpoint::GlobalCheckpoint::Report& load_report() const;
 
+  // Puts the averages of the parameters in their places, where the optimizer keeps such (nn/tuning/
+  // exponential_moving_average.h), rounded for parameters of half types: evaluations, predictions and value() see them
+  // until restore_parameters() puts back the bits that were there. AveragedParameters does both. Meanwhile training,
+  // saving and loading throw InvalidArgument; before the first update the averages are the parameters. Throws
+  // InvalidArgument where there are none, and where they are there already. Takes the memory of this rank's parameters
+  // once more. Every rank calls it.
+  void put_averages_in_place();
+  void restore_parameters();
+
+  // Records the values of the steps from the next one on, and compares them with those of an earlier run, as the
+  // options say; without a directory it does so no more. Throws InvalidArgument for steps that are none, and where
+  // there is nothing to compare with. What the options of the model say is begun when it is made. Every rank calls it.
+  void record_values(const ValueRecordOptions& options);
+
   // Whether the latest step, or micro-batch, was skipped because a gradient or the loss was not finite.
   bool was_skipped() const;
   // Automatic: the plan of the training step, once it is compiled; nullptr before, and in other modes.
@@ -156,6 +171,21 @@ class Model {
  private:
   struct Parts;  // model.cc
   std::unique_ptr<Parts> parts_;
+};
+
+// The averages of a model's parameters are in their places for as long as this lives:
+//     const AveragedParameters averaged(model);
+//     const auto metrics = model.eval(valid);
+class AveragedParameters {
+ public:
+  // Does what Model::put_averages_in_place() does, and throws as that. The model outlives it. Every rank makes one.
+  explicit AveragedParameters(Model& model) : model_(model) { model.put_averages_in_place(); }
+  ~AveragedParameters();
+  AveragedParameters(const AveragedParameters&) = delete;
+  AveragedParameters& operator=(const AveragedParameters&) = delete;
+
+ private:
+  Model& model_;
 };
 
 }  // namespace tessera::train

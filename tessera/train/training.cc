@@ -99,7 +99,15 @@ void Training::run_batch(session::Executable& executable, const RunContext& run)
 
 void Training::run_step(session::Executable& executable) {
   core_.values->set_changed();
-  executable.run("column");
+  const int64_t step = progress_.step + 1;
+  recording_.begin_run(step);
+  try {
+    executable.run("column");
+  } catch (...) {
+    recording_.fail_step(step);
+    throw;
+  }
+  recording_.end_run();
   was_skipped_ = false;
   if (!executable.may_skip()) return;
   was_skipped_ = !*executable.output(ir::kUpdateGuard).as<bool>();
@@ -127,6 +135,7 @@ bool Training::count_batch() {
   }
   ++progress_.step;
   core_.context.report_step(progress_.step);
+  recording_.end_step(progress_.step);
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/live_record.h"
 #include "tessera/train/core/model_core.h"
+#include "tessera/train/core/value_recording.h"
 #include "tessera/train/kept/kept_training.h"
 #include "tessera/train/options/train_options.h"
 #include "tessera/train/saving/saver.h"
@@ -30,6 +31,7 @@ class Training {
     Snapshot& snapshot;          // has its copy of a count of batches before that is changed
     Saver& saver;                // whose saves are done when a run ends
     KeptTraining& kept;          // what outlives the process
+    ValueRecording& recording;   // of the values of its steps
   };
   explicit Training(const Parts& parts)
       : core_(parts.core),
@@ -39,6 +41,7 @@ class Training {
         snapshot_(parts.snapshot),
         saver_(parts.saver),
         kept_(parts.kept),
+        recording_(parts.recording),
         live_(parts.core) {}
 
   // As Model::train. `model` is what callbacks see.
@@ -93,6 +96,7 @@ class Training {
   Snapshot& snapshot_;
   Saver& saver_;
   KeptTraining& kept_;
+  ValueRecording& recording_;
   LiveRecord live_;
   // What the latest batch was for: what is compiled for that is another one once the network has changed.
   struct Batch {

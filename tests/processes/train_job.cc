@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <optional>
 
 #include "tessera/base/clock.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/tessera.h"
+#include "tessera/testing/devices/faulty_kernels.h"
 
 namespace {
 
@@ -49,6 +51,9 @@ struct Options {
   std::vector<int> stage_ranks;
   int64_t micro_batches = 4;
   int64_t server_memory_limit = 0;
+  std::string fault;
+  int64_t fault_call = 0;
+  int fault_rank = -1;
 };
 
 // Convolution, batch normalisation, dropout and a dense layer: everything that has state or draws random numbers.
@@ -131,6 +136,8 @@ class Watch : public train::Callback {
 };
 
 int run(cluster::Context& context, const Options& o) {
+  std::optional<FaultyKernels> faulty;
+  if (!o.fault.empty()) faulty.emplace(o.fault, context.rank() == o.fault_rank ? o.fault_call : 0);
   const DType dtype = o.f64 ? DType::kF64 : DType::kF32;
   auto dataset = data::cifar10(o.data_path, {.usage = "train", .seed = 1})
                      .map("label", {data::type_cast(DType::kI32)})
@@ -161,7 +168,10 @@ int run(cluster::Context& context, const Options& o) {
                       .batch_norm_statistics = o.batch_norm == "local" ? train::BatchNormStatistics::kLocal
                                                                        : train::BatchNormStatistics::kGlobal,
                       .seed = o.seed,
-                      .session = {.reference_kernels = o.reference, .debug = o.debug, .num_threads = 1}});
+                      .session = {.reference_kernels = o.reference,
+                                  .backend = faulty ? &faulty->backend() : nullptr,
+                                  .debug = o.debug,
+                                  .num_threads = 1}});
   model.build(dataset);
   if (!o.resume.empty()) model.load_checkpoint(o.resume);
   int64_t last_step = 0;
@@ -220,6 +230,9 @@ int main(int argc, char** argv) {
   app.add_option("--stage_ranks", o.stage_ranks)->delimiter(',');
   app.add_option("--micro_batches", o.micro_batches);
   app.add_option("--server_memory_limit", o.server_memory_limit);
+  app.add_option("--fault", o.fault);  // this operator's kernels are plain loops, of which one is wrong once:
+  app.add_option("--fault_call", o.fault_call);
+  app.add_option("--fault_rank", o.fault_rank);
   CLI11_PARSE(app, argc, argv);
   if (o.draws_seed) o.seed = static_cast<uint64_t>(getpid());
   if (o.draws_seed) train::print_line(fmt::format("seed {}", o.seed));

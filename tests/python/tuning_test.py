@@ -254,3 +254,68 @@ def test_the_area_under_the_curve():
     pairs = [(p > n) for p in scores[labels == 1] for n in scores[labels == 0]]
     # Scores that bfloat16 does not tell apart count half.
     assert model.eval(rows(labels))["auc"] == pytest.approx(np.mean(pairs), abs=0.5 / len(pairs) + 1e-12)
+
+
+def test_averages_are_those_of_a_plain_loop_and_of_use_in_evaluation(tmp_path):
+    net = Net()
+    model = new_model(net, nn.ExponentialMovingAverage(nn.SGD(learning_rate=0.1), decay=0.5))
+    expected = {}
+    for step in range(4):
+        model.train_step(X, CLASSES)
+        for parameter in (p for p in net.parameters() if p.requires_grad):
+            now = model.value(parameter.name).numpy().astype(np.float64)
+            expected[parameter.name] = now if step == 0 else expected[parameter.name] + 0.5 * (now - expected[parameter.name])
+    name = net.head.weight.name
+    assert name in expected
+    for of, average in expected.items():
+        np.testing.assert_allclose(model.value("ema." + of).numpy(), average, rtol=1e-5, atol=1e-6)
+    plain = model.eval(rows())
+    weight = model.value(name).numpy()
+    with model.averages() as inside:
+        assert inside is model
+        np.testing.assert_array_equal(net.head.weight.numpy(), model.value("ema." + name).numpy())
+        averaged = model.eval(rows())
+        with pytest.raises(tessera.InvalidArgument, match="the averages are in the places of the parameters"):
+            model.train_step(X, CLASSES)
+    assert averaged["loss"] != plain["loss"]
+    assert model.eval(rows()) == plain
+    np.testing.assert_array_equal(net.head.weight.numpy(), weight)
+
+    model.save_checkpoint(tmp_path / "averages.ckpt", averages=True)
+    other = new_model(Net())
+    other.load_parameters(tmp_path / "averages.ckpt")
+    assert other.eval(rows()) == averaged
+    with pytest.raises(tessera.InvalidArgument, match="keeps no averages"):
+        with other.averages():
+            pass
+
+
+def test_averages_go_by_another_optimizers_states():
+    with pytest.raises(tessera.InvalidArgument, match="decay"):
+        nn.ExponentialMovingAverage(nn.SGD(), decay=2)
+    net = Net()
+    model = new_model(net, nn.ExponentialMovingAverage(nn.Momentum(0.1), overwrite_steps=1))
+    model.train_step(X, CLASSES)
+    model.train_step(X, CLASSES)
+    name = net.head.weight.name
+    np.testing.assert_array_equal(model.value(name).numpy(), model.value("ema." + name).numpy())
+    assert "moments." + name in model.names() and "ema_step" in model.names()
+
+
+def test_values_of_steps_are_recorded_and_compared(tmp_path):
+    def train(**options):
+        model = new_model(Net(), seed=3, **options)
+        model.train(2, rows())
+        return model
+
+    train(record_values=str(tmp_path / "a"), record_steps="1-4")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [f"step-{step}.rank-0.jsonl" for step in range(1, 5)]
+    train(compare_values=str(tmp_path / "a"))
+    with pytest.raises(tessera.ValuesDiffer, match="step 1: the parameter or state "):
+        new_model(Net(), seed=4, compare_values=str(tmp_path / "a")).train(1, rows())
+    with pytest.raises(tessera.InvalidArgument, match="record_steps"):
+        new_model(Net(), record_values=str(tmp_path / "b"), record_steps="now")
+    new_model(Net(), seed=3).train(1, rows(), [tessera.RecordValues(tmp_path / "c", steps="*/2")])
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-2.rank-0.jsonl"]
+    with pytest.raises(tessera.InvalidArgument, match="there is no folder"):
+        new_model(Net()).train(1, rows(), [tessera.RecordValues(compare_with=tmp_path / "nothing")])

@@ -82,7 +82,12 @@ class Partitioner {
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const auto& output = graph_.outputs()[i];
       // A state that is a partial sum keeps its type.
-      const Value value = use(output.value, plan_.output_layout(graph_, i));
+      const auto layout = plan_.output_layout(graph_, i);
+      const Value value = use(output.value, layout);
+      const bool is_completed = plan_.layout(output.value).sharding.is_partial() && !layout.sharding.is_partial();
+      if (is_completed) {
+        local_.set_logical(value.id(), {ir::LogicalPlace::Kind::kOutput, ir::kNone, static_cast<int>(i)});
+      }
       local_.add_output(output.name, ops::cast(value, graph_.type(output.value).dtype));
     }
     facts_.bytes.insert(lowering_.collective_bytes().begin(), lowering_.collective_bytes().end());
@@ -170,11 +175,29 @@ class Partitioner {
                                  def.collective->parts == ops::CollectiveDef::Parts::kNone;
     if (is_of_one_shape) facts_.bytes[local_node_[at]] = results[0].type().size_bytes();
     facts_.steps.back().end = local_.num_nodes();
+    mark_values(n, context.inputs, results);
     for (const Value& input : context.inputs) facts_.steps.back().inputs.push_back(input.id());
     for (const Value& result : results) facts_.steps.back().outputs.push_back(result.id());
     // What will be wanted whole is completed as soon as it is there: its sum travels while the rest is computed.
     for (const ValueId v : node.outputs) {
       if (const auto it = completions_.find(v); it != completions_.end()) use(v, it->second);
+    }
+  }
+
+  // Which values of the logical graph the operands and results of a node are. Who looks at a run's values compares them
+  // by that (session/records). An operand is that of another node as it was made, unless it was a part of a sum there.
+  void mark_values(NodeId n, const std::vector<Value>& operands, const std::vector<Value>& results) {
+    using Kind = ir::LogicalPlace::Kind;
+    const Node& node = graph_.node(n);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const bool is_completed =
+          plan_.layout(node.inputs[i]).sharding.is_partial() && !plan_.operand_layout(n, i).sharding.is_partial();
+      if (is_completed) local_.set_logical(operands[i].id(), {Kind::kOperand, n, static_cast<int>(i)});
+    }
+    for (size_t o = 0; o < results.size(); ++o) {
+      const NodeId made_by = local_.info(results[o].id()).node;
+      if (made_by < facts_.steps.back().begin || made_by >= facts_.steps.back().end) continue;  // an operand, handed on
+      local_.set_logical(results[o].id(), {Kind::kResult, n, static_cast<int>(o)});
     }
   }
 

@@ -63,6 +63,10 @@ void copy_marks(const ir::Node& from, ir::Node& to) {
 
 ir::Graph Rewriter::finish() {
   to_.set_origin({});
+  for (ValueId v = 0; v < from_.num_values(); ++v) {
+    const Value& value = values_[static_cast<size_t>(v)];
+    if (value && from_.info(v).logical.is_known()) to_.set_logical(value.id(), from_.info(v).logical);
+  }
   for (const auto& output : from_.outputs()) to_.add_output(output.name, at(output.value));
   return std::move(to_);
 }

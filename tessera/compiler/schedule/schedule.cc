@@ -66,6 +66,7 @@ Schedule Scheduler::run() {
 int Scheduler::new_value(const std::string& name, const Type& type, const Strides& strides, int buffer, int64_t at,
                          ValueId id) {
   schedule_.values.push_back({name, type, strides, 0});
+  if (id != ir::kNone) schedule_.values.back().logical = graph_.info(id).logical;
   value_id_.push_back(id);
   return memory_.add_value(buffer, at);
 }

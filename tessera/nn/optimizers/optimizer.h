@@ -45,6 +45,10 @@ class Optimizer {
   virtual std::string name() const { return {}; }
   // Whether ParameterGradient::rows may stand for a gradient.
   virtual RowUpdates row_updates(const Parameter&) const { return RowUpdates::kNever; }
+  // The full name of the state that is the average of the parameter's values; "" where the optimizer keeps none.
+  virtual std::string average_of(const Parameter&) const { return {}; }
+  // That of the state, i32[1], which counts the updates that averages are made of: before the first they mean nothing.
+  virtual std::string average_counter() const { return {}; }
 };
 
 // Whether the optimizer takes a gradient of so many rows by rows: where it must, or where that is less than all.

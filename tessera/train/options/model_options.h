@@ -56,6 +56,10 @@ struct ModelOptions {
   std::optional<nn::LossScale> loss_scale = std::nullopt;
   uint64_t seed = 1;
   std::string job_name = {};
+  std::string record_values = {};
+  std::string record_steps = {};
+  std::string compare_values = {};
+  std::string on_difference = {};
   // What states of the optimizer start with, in place of the optimizer's own initial values: by full name, of the
   // state's type. Names that the optimizer has no state of are left out. Ranks agree on them as on parameters.
   std::map<std::string, Tensor> initial_states = {};
@@ -248,6 +252,23 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .doc = "The name of this training, written into its checkpoints: load_checkpoint() refuses those of "
                           "another name."},
         options.job_name);
+  visit(OptionInfo{.name = "record_values",
+                   .doc = "The folder to which training steps record hashes and statistics of their values, so that "
+                          "tessera bisect finds where two trainings part; docs/bisect.md. Empty: what "
+                          "TESSERA_RECORD_VALUES says. A recorded step is slower."},
+        options.record_values);
+  visit(OptionInfo{.name = "record_steps",
+                   .doc = "Which steps are recorded and compared, from 1: 5, 10-20, 100- and */50, separated by "
+                          "commas. Empty: all, or what TESSERA_RECORD_STEPS says."},
+        options.record_steps);
+  visit(OptionInfo{.name = "compare_values",
+                   .doc = "The folder with an earlier training's recorded values, which this one's are compared with "
+                          "while it goes on. Empty: what TESSERA_COMPARE_VALUES says."},
+        options.compare_values);
+  visit(OptionInfo{.name = "on_difference",
+                   .doc = "At the first value that is not that training's: stop, which raises an error on all ranks, "
+                          "or warn. Empty: stop, or what TESSERA_ON_DIFFERENCE says."},
+        options.on_difference);
 }
 
 }  // namespace tessera::train

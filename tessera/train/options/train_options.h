@@ -27,6 +27,10 @@ struct SaveCheckpointOptions {
   // True: one file of whole values, as one device would write it. False: each rank writes the slices that it holds, at
   // once and without sending anything; ranks that name one directory write each slice once, into one checkpoint.
   bool integrated = true;
+  // The averages of the parameters alone, in their places and dtypes (nn/tuning/exponential_moving_average.h), beside
+  // the parameters that have none; no state. load_parameters() takes it as any other checkpoint. Before the first
+  // update they are the parameters. Throws InvalidArgument where the optimizer keeps none.
+  bool averages = false;
   // Copy the values that this rank writes and return; a thread writes them while training goes on. One save is under
   // way at a time: the next one waits for it, and throws its error.
   bool async = false;

@@ -1,6 +1,7 @@
 #include "tessera/train/saving/saver.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -9,6 +10,7 @@
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
+#include "tessera/train/core/averages.h"
 #include "tessera/train/saving/checkpoint_values.h"
 #include "tessera/train/saving/rank_barrier.h"
 
@@ -34,16 +36,33 @@ bool Saver::says_nothing(const std::string& name) {
   return nn::is_accumulation_state(name) && core_.values->accumulated_batches() == 0;
 }
 
+std::vector<std::pair<std::string, std::string>> Saver::names_to_save(bool averages) {
+  std::vector<std::pair<std::string, std::string>> names;
+  if (!averages) {
+    for (const auto& name : core_.session().names()) {
+      if (!says_nothing(name)) names.emplace_back(name, name);
+    }
+    return names;
+  }
+  std::map<std::string, std::string> averaged;
+  for (const auto& [name, average] : averages_of(core_, "save_checkpoint")) averaged[name] = average;
+  for (const nn::Parameter* parameter : core_.cells.parameters()) {
+    const auto name = parameter->full_name();
+    const auto average = averaged.find(name);
+    names.emplace_back(name, average == averaged.end() ? name : average->second);
+  }
+  return names;
+}
+
 // What this rank holds, where it lies. Collective for values that are sums.
-std::vector<CheckpointJob::Value> Saver::held_values() {
+std::vector<CheckpointJob::Value> Saver::held_values(bool averages) {
   session::Session& session = core_.session();
   const int rank = core_.context.rank();
   const auto statistics = statistics_of(core_.cells.parameters());
   std::vector<CheckpointJob::Value> values;
-  for (const auto& name : session.names()) {
-    if (says_nothing(name)) continue;
+  for (const auto& [saved_as, name] : names_to_save(averages)) {
     auto& value = values.emplace_back();
-    value.held = {.name = name, .type = session.global_type(name)};
+    value.held = {.name = saved_as, .type = session.global_type(saved_as)};
     if (const auto layouts = session.layouts(name); !layouts.empty()) {
       value.held.layout = layouts.front();
       value.held.copies.assign(layouts.begin() + 1, layouts.end());
@@ -59,6 +78,10 @@ std::vector<CheckpointJob::Value> Saver::held_values() {
       sharding.partial.clear();
       const auto slice = mesh::slice_of(value.held.type.shape, sharding, mesh, rank);
       value.copy = Tensor::copy_of(mesh::piece_of(session.value(name).view(), slice));
+      value.piece = value.copy.view();
+    }
+    if (value.piece.dtype != value.held.type.dtype) {
+      value.copy = Tensor::copy_of(value.piece).cast(value.held.type.dtype);
       value.piece = value.copy.view();
     }
     value.box = checkpoint::held_box(value.held, rank);
@@ -122,7 +145,7 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
     if (job.form == SaveForm::kOwn) require_own_directory(directory, job.together.front() != context.rank());
     job.group = options.async ? &group() : &context.world();
   }
-  job.values = held_values();
+  job.values = held_values(options.averages);
   job.scratch = core_.session().file_beside("a table that is put together to be saved whole");
   return job;
 }

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/workers/worker.h"
@@ -40,7 +41,9 @@ class Saver {
 
  private:
   bool says_nothing(const std::string& name);
-  std::vector<CheckpointJob::Value> held_values();
+  // What is saved, by the name that it has there, and the value that it is made of. Collective for averages.
+  std::vector<std::pair<std::string, std::string>> names_to_save(bool averages);
+  std::vector<CheckpointJob::Value> held_values(bool averages);
   // Makes a save that is ready to run, but for a copy of the values. Collective.
   CheckpointJob make_job(const std::string& path, const SaveCheckpointOptions& options);
   void require_own_directory(const std::string& directory, bool is_shared);
