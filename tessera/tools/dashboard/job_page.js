@@ -149,7 +149,7 @@ class Chart {
     }
     if (low === high) { low -= 1; high += 1; }
     const margin = least === most ? Math.abs(least) / 20 || 1 : (most - least) / 20;
-    least -= margin;
+    least = least < 0 ? least - margin : Math.max(0, least - margin);
     most += margin;
     this.box = { left, right, top, bottom, low, high };
     const x = step => left + (step - low) / (high - low) * (right - left);
