@@ -430,11 +430,22 @@ void Executor::run_steps() {
 
 void Executor::run_observed(ValueObserver& observer) {
   std::vector<bool> is_seen(schedule_.values.size());
+  // What a collective makes in place has been put there before by a copy: that is not the value yet.
+  std::vector<bool> is_exchanged(schedule_.values.size());
+  for (const Step& step : schedule_.steps) {
+    if (step.kind != StepKind::kStart) continue;
+    for (const int v : step.outputs) is_exchanged[static_cast<size_t>(v)] = true;
+  }
   const auto show = [&](std::span<const int> values) {
     for (const int v : values) {
       if (is_seen[static_cast<size_t>(v)] || !observer.wants(v)) continue;
       is_seen[static_cast<size_t>(v)] = true;
       observer.see(v, read(v));
+    }
+  };
+  const auto show_made = [&](std::span<const int> values) {
+    for (const int v : values) {
+      if (!is_exchanged[static_cast<size_t>(v)]) show(std::span(&v, 1));
     }
   };
   for (size_t s = 0; s < tasks_.size(); ++s) {
@@ -443,7 +454,7 @@ void Executor::run_observed(ValueObserver& observer) {
     // What a collective has made is there when the first step reads it, which may write over it.
     if (computes || step.kind == StepKind::kCheckFinite) show(step.inputs);
     run_task(s);
-    if (computes && step.guard < 0) show(step.outputs);
+    if (computes && step.guard < 0) show_made(step.outputs);
   }
   for (const auto& [name, v] : schedule_.outputs) show(std::span(&v, 1));
 }

@@ -135,10 +135,9 @@ class NodePlanner {
 
   bool is_new_value(ValueId v) const {
     const auto& outputs = graph_.outputs();
-    return state_.num_uses[static_cast<size_t>(v)] == 1 &&
-           std::any_of(outputs.begin(), outputs.end(), [&](const ir::Output& output) {
-             return output.value == v && graph_.find_input(output.name) != nullptr;
-           });
+    return std::any_of(outputs.begin(), outputs.end(), [&](const ir::Output& output) {
+      return output.value == v && graph_.find_input(output.name) != nullptr;
+    });
   }
   // What this operator makes a new value of where it reads nothing that could be split; nullptr for any other operator.
   const ir::Input* made_of_nothing() const {
@@ -169,7 +168,8 @@ class NodePlanner {
     const Node& user = graph_.node(state_.user[at]);
     return user.op == "select" && user.inputs[0] == guard->value && is_new_value(user.outputs[0]);
   }
-  // Only makes new values of parameters and states, or asks whether gradients are finite: works on shards.
+  // Makes new values of parameters and states, which others may read as well, as moving averages do; or asks whether
+  // gradients are finite. It works on shards.
   bool is_update() const {
     return node_.op == "all_finite" || std::all_of(node_.outputs.begin(), node_.outputs.end(),
                                                    [&](ValueId v) { return is_new_value(v) || is_guarded_value(v); });
