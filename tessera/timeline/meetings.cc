@@ -11,8 +11,8 @@ namespace {
 using MeetingKey = std::tuple<int64_t, uint32_t, std::string, std::vector<int>, int, int>;
 
 MeetingKey key_of(const SpanName& name, const TimedSpan& span) {
-  return {span.step, span.run, name.kind == SpanKind::kMessage ? name.text : name.graph, name.ranks, name.lane,
-          name.number};
+  return {span.step,  span.run,  name.kind == SpanKind::kMessage ? name.text : name.graph,
+          name.ranks, name.lane, name.number};
 }
 
 }  // namespace

@@ -19,14 +19,14 @@ struct MeetingMember {
 };
 
 struct Meeting {
-  std::string text;    // `all_reduce "fc.weight"`
+  std::string text;  // `all_reduce "fc.weight"`
   SpanKind kind = SpanKind::kCollective;
   int64_t step = 0;
-  int64_t bytes = 0;        // of the whole call: the most that a member knows of
-  bool meets = false;       // no member can end before the last one has begun
-  bool is_complete = false; // all of its ranks have a span
+  int64_t bytes = 0;                   // of the whole call: the most that a member knows of
+  bool meets = false;                  // no member can end before the last one has begun
+  bool is_complete = false;            // all of its ranks have a span
   std::vector<MeetingMember> members;  // by rank
-  size_t late = 0;          // the member that began last
+  size_t late = 0;                     // the member that began last
 
   int64_t last_begin_ns() const { return members[late].begin_ns; }
   // How long the member has waited for the late one.

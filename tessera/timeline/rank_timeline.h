@@ -46,6 +46,9 @@ struct RankTimeline {
   std::vector<RecordedLane> lanes = {};
 };
 
+// The places of a lane's spans, from the first to the last; what holds others comes before them.
+std::vector<size_t> nested_order(const std::vector<SpanName>& names, const std::vector<TimedSpan>& spans);
+
 // How the clock of ranks that share one was brought to that of the first rank's.
 struct AlignedClock {
   std::string clock;
@@ -68,8 +71,8 @@ struct PredictedSpan {
 };
 
 struct JobTimeline {
-  std::vector<RankTimeline> ranks;    // by rank; their spans are on the first one's clock
-  std::vector<AlignedClock> clocks;   // empty for a part, which was not aligned
+  std::vector<RankTimeline> ranks;   // by rank; their spans are on the first one's clock
+  std::vector<AlignedClock> clocks;  // empty for a part, which was not aligned
   std::vector<PredictedSpan> predicted;
 
   int size() const { return ranks.empty() ? 0 : ranks.front().rank.size; }

@@ -5,9 +5,9 @@
 namespace tessera::timeline {
 namespace {
 
-constexpr std::array<const char*, 17> kKindNames = {
-    "step",    "run",   "phase",  "operator",  "copy", "start",      "check",       "wait",  "collective",
-    "message", "batch", "worker", "callbacks", "save", "evaluation", "compilation", "device"};
+constexpr std::array<const char*, 17> kKindNames = {"step",      "run",  "phase",      "operator",    "copy",  "start",
+                                                    "check",     "wait", "collective", "message",     "batch", "worker",
+                                                    "callbacks", "save", "evaluation", "compilation", "device"};
 
 }  // namespace
 

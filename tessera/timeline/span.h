@@ -1,4 +1,5 @@
-// What a timeline is made of: spans, in which a rank did one thing, and what the spans of one name have in common. Data.
+// What a timeline is made of: spans, in which a rank did one thing, and what the spans of one name have in common.
+// Data.
 #pragma once
 
 #include <cstdint>

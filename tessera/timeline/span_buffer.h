@@ -1,5 +1,5 @@
-// SpanBuffer: the spans of one lane of a rank, in memory that is taken once. Where it is full, the oldest spans make way
-// and are counted. Thread-safe; adding allocates nothing.
+// SpanBuffer: the spans of one lane of a rank, in memory that is taken once. Where it is full, the oldest spans make
+// way and are counted. Thread-safe; adding allocates nothing.
 #pragma once
 
 #include <cstddef>

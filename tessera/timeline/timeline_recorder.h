@@ -1,6 +1,6 @@
 // TimelineRecorder: what one rank does and when, while a timeline is recorded. Each of the rank's threads adds spans to
-// a lane of its own. It is there in every rank and holds nothing before it is told to record; what is not recorded costs
-// a look at a flag.
+// a lane of its own. It is there in every rank and holds nothing before it is told to record; what is not recorded
+// costs a look at a flag.
 //
 // The rank's own thread tells it of steps and has it write; names, lanes and spans are added by any thread.
 #pragma once
@@ -83,7 +83,7 @@ class TimelineRecorder {
   const Clock* clock_ = &Clock::system();
   std::atomic<bool> is_on_{false};
   std::atomic<int64_t> step_{0};
-  int64_t step_began_ns_ = 0;  // 0: it is not recorded
+  int64_t step_began_ns_ = 0;             // 0: it is not recorded
   std::map<std::string, uint32_t> runs_;  // of this step, by graph
   ClockPair clocks_at_begin_;
   std::string end_words_;
