@@ -14,7 +14,7 @@ from pathlib import Path
 # docs/architecture.md, "Folders".
 LAYERS = {
     "base": 0,
-    "tensor": 1, "solver": 1, "pipeline": 1,
+    "tensor": 1, "solver": 1, "pipeline": 1, "timeline": 1,
     "mesh": 2, "kernels": 2, "comm": 2,
     "ir": 3, "checkpoint": 3, "cluster": 3, "data": 3,
     "ops": 4,

@@ -86,6 +86,7 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
                          .num_servers = job.num_servers,
                          .is_watched = true,
                          .report_directory = job.report_directory,
+                         .timeline = job.timeline,
                          .grace_ms = std::min(kGraceMs, job.timeout_ms)};
   options.on_hang = [&](const ThreadsResult& known, const std::vector<HungRank>& hung) {
     end_hung_job(job, options.grace_ms, known, hung);

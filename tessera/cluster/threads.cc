@@ -132,6 +132,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
                            .num_compute_threads = compute_threads,
                            .num_servers = options.num_servers},
                           make_transport(), std::make_unique<LocalMembership>(job, rank));
+      context.recorder()->begin(options.timeline, FileSystem::local(), Clock::system());
       bool is_terminated = false;
       try {
         code = f(context);

@@ -35,6 +35,7 @@ struct ThreadsOptions {
   // folder (report/rank_watch.h).
   bool is_watched = false;
   std::string report_directory = {};
+  timeline::TimelineOptions timeline = {};  // what is recorded of the ranks, and where
   // A thread cannot be ended from outside. When one has not ended `grace_ms` after another has failed, this is called
   // once, with what is known by then, and may end the process; run_threads waits on when it returns.
   int64_t grace_ms = 3000;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -15,6 +16,26 @@
 namespace tessera::timeline {
 namespace {
 
+// Of a job whose number of ranks has changed, the parts of its last generation.
+void keep_latest(std::vector<RankTimeline>& parts) {
+  const auto latest =
+      std::ranges::max_element(parts, {}, [](const RankTimeline& part) { return part.clocks.system_ms; });
+  std::erase_if(parts, [size = latest->rank.size](const RankTimeline& part) { return part.rank.size != size; });
+}
+
+std::vector<RankTimeline> read_parts(FileSystem& files, const std::vector<std::string>& paths) {
+  std::vector<RankTimeline> ranks;
+  for (const std::string& path : paths) {
+    JobTimeline read = read_timeline(files, path);
+    if (!read.clocks.empty()) {
+      throw InvalidArgument("{}: this is a whole job's timeline; name the parts of its ranks, FILE.rank.N",
+                            printable(path));
+    }
+    for (RankTimeline& rank : read.ranks) ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
 constexpr TextKind kTimelineKind{"a timeline", int64_t{2} << 30, "record fewer steps (--trace_steps FIRST:LAST)"};
 
 }  // namespace
@@ -24,16 +45,7 @@ JobTimeline read_timeline(FileSystem& files, const std::string& path) {
 }
 
 JobTimeline join_parts(FileSystem& files, const std::vector<std::string>& parts, const std::string& predicted) {
-  std::vector<RankTimeline> ranks;
-  for (const std::string& path : parts) {
-    JobTimeline read = read_timeline(files, path);
-    if (!read.clocks.empty()) {
-      throw InvalidArgument("{}: this is a whole job's timeline; name the parts of its ranks, FILE.rank.N",
-                            printable(path));
-    }
-    for (RankTimeline& rank : read.ranks) ranks.push_back(std::move(rank));
-  }
-  JobTimeline job = align(std::move(ranks));
+  JobTimeline job = align(read_parts(files, parts));
   if (!predicted.empty()) {
     job.predicted = parse_predicted(read_text_file(files, predicted, kTimelineKind), predicted);
   }
@@ -59,7 +71,9 @@ std::string join_job(FileSystem& files, const std::string& file, int num_ranks) 
     if (ranks.empty()) return "";
     std::vector<std::string> parts;
     for (const int rank : ranks) parts.push_back(part_path(file, rank));
-    const JobTimeline job = join_parts(files, parts);
+    std::vector<RankTimeline> read = read_parts(files, parts);
+    keep_latest(read);
+    const JobTimeline job = align(std::move(read));
     const std::vector<int> missing = job.missing_ranks();
     if (std::ssize(missing) == job.size()) {
       for (const std::string& part : parts) files.remove(part);

@@ -30,6 +30,8 @@ std::string to_string(const RecordedSteps& steps);
 struct TimelineOptions {
   std::string file;  // of the whole job; "": nothing is recorded
   RecordedSteps steps = {};
+  // A part that is there already stays until this process has spans to write: it is of the same job, begun anew.
+  bool keeps_earlier = false;
   // For so many spans there is room in the lane that computes, 32 bytes each; other lanes have a quarter.
   int64_t num_spans = int64_t{1} << 17;
 };

@@ -1,6 +1,11 @@
 #include "tessera/timeline/timeline_recorder.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <exception>
+#include <fstream>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -29,6 +34,18 @@ std::vector<SpanName> names_of_kinds() {
     names.push_back({.kind = static_cast<SpanKind>(kind), .text = words(static_cast<SpanKind>(kind))});
   }
   return names;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+// All processes of one boot of a machine have the same monotonic clock.
+std::string clock_name(const std::string& host) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? id : host;
 }
 
 ClockPair clocks_of(const Clock& clock) { return {.steady_ns = clock.monotonic_ns(), .system_ms = clock.wall_ms()}; }
@@ -60,6 +77,10 @@ void TimelineRecorder::begin(const TimelineOptions& options, FileSystem& files, 
     main_lane_ = std::make_unique<SpanBuffer>("compute", static_cast<size_t>(options.num_spans));
     for (auto& [title, buffer] : lanes_) buffer->clear();  // whoever adds to them keeps their addresses
   }
+  process_ = getpid();
+  if (rank_.pid == 0) rank_.pid = process_;
+  if (rank_.host.empty()) rank_.host = host_name();
+  if (rank_.clock.empty()) rank_.clock = clock_name(rank_.host);
   options_ = options;
   files_ = &files;
   clock_ = &clock;
@@ -68,7 +89,7 @@ void TimelineRecorder::begin(const TimelineOptions& options, FileSystem& files, 
   seen_requests_ = steps.on_request > 0 ? request_size() : 0;
   step_.store(0, std::memory_order_relaxed);
   step_began_ns_ = 0;
-  write_part(/*is_ended=*/false);
+  if (!options.keeps_earlier || !files.exists(part_path(options.file, rank_.rank))) write_part(/*is_ended=*/false);
   is_begun_ = true;
   has_unwritten_ = false;
   // What comes before the first step is recorded where that one is.
@@ -178,7 +199,8 @@ void TimelineRecorder::write_part(bool is_ended) {
 }
 
 void TimelineRecorder::write() {
-  if (!is_begun_ || !std::exchange(has_unwritten_, false)) return;
+  // A child of fork() has its parent's spans, which are not its own to write.
+  if (!is_begun_ || !std::exchange(has_unwritten_, false) || getpid() != process_) return;
   try {
     write_part(/*is_ended=*/true);
   } catch (const std::exception& error) {

@@ -26,6 +26,7 @@ namespace tessera::timeline {
 
 class TimelineRecorder {
  public:
+  // The rank's process, host and clock are found when something is recorded.
   explicit TimelineRecorder(const RecordedRank& rank);
   // Writes what has not been written yet.
   ~TimelineRecorder();
@@ -88,6 +89,7 @@ class TimelineRecorder {
   ClockPair clocks_at_begin_;
   std::string end_words_;
   bool has_unwritten_ = false;
+  int64_t process_ = 0;  // that records
 
   mutable std::mutex mutex_;
   std::vector<SpanName> names_;

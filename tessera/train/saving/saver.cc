@@ -130,13 +130,14 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
 std::string Saver::save(const std::string& path, const SaveCheckpointOptions& options,
                         std::span<const TensorView> updated) {
   const comm::RankProgress::Phase phase(core_.context.progress(), comm::RankProgress::kSave);
+  const timeline::ScopedSpan span(core_.context.recorder(), timeline::SpanKind::kSave);
   finish();
   core_.mode->refresh_copies(core_.session());
   ++num_saves_;
   CheckpointJob job = make_job(path, options);
   if (!options.async) return job.run();
   job.take_snapshot(snapshot(), updated);
-  background_.start([job = std::move(job)]() mutable { job.run(); });
+  background_.start([job = std::move(job), work = &timed_saves_]() mutable { work->run([&] { job.run(); }); });
   return checkpoint::with_ckpt_suffix(path);
 }
 
