@@ -184,7 +184,8 @@ struct LaunchOptions {
   // The ranks' reports and the launcher's go there (report/rank_report.h); empty: to the folder `report` of
   // log_directory, where there is one, else nowhere.
   std::string report_directory;
-  // The file of the job's timeline, which is made of the ranks' parts when the job ends; with a scheduler, the parts stay.
+  // The file of the job's timeline, which is made of the ranks' parts when the job ends; with a scheduler, the parts
+  // stay.
   timeline::TimelineOptions timeline = {};
   std::string transport;  // as TESSERA_TRANSPORT; empty: automatic
   std::string interface;

@@ -132,7 +132,7 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
     : schedule_(schedule), recorder_(recorder), collectives_(std::move(collectives)) {
   const auto add = [&](SpanName name, const std::string& line) {
     name.line = line;
-    name.graph = schedule.name;
+    name.graph = schedule.name.empty() ? "a graph" : schedule.name;
     return recorder_.add_name(name);
   };
   run_name_ = add({.kind = SpanKind::kRun, .text = "run of " + schedule.name}, "");
@@ -177,11 +177,8 @@ RunRecorder::Run::Run(RunRecorder& of)
 }
 
 RunRecorder::Run::~Run() {
-  of_.spans_.push_back({.begin_ns = began_ns_,
-                        .end_ns = of_.recorder_.now_ns(),
-                        .step = step_,
-                        .run = run_,
-                        .name = of_.run_name_});
+  of_.spans_.push_back(
+      {.begin_ns = began_ns_, .end_ns = of_.recorder_.now_ns(), .step = step_, .run = run_, .name = of_.run_name_});
   of_.recorder_.add_to_main(of_.spans_);
 }
 

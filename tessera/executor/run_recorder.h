@@ -1,5 +1,5 @@
-// RunRecorder: adds what an executor does to its rank's timeline: a span for each step of the schedule on the rank's own
-// lane, and one for each collective on that of its communication lane.
+// RunRecorder: adds what an executor does to its rank's timeline: a span for each step of the schedule on the rank's
+// own lane, and one for each collective on that of its communication lane.
 #pragma once
 
 #include <atomic>

@@ -210,7 +210,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   t_.say_short_rates(progress.step + num_left * steps -
                      progress.position.batch / t_.core_.options.gradient_accumulation_steps);
   batches_.emplace(batches_of(dataset_, mode_, progress.position, num_left, options_, *t_.executable(),
-                            t_.core_.context.recorder()));
+                              t_.core_.context.recorder()));
   context_.num_epochs = num_epochs;
   context_.steps_per_epoch = steps;
   context_.step = progress.step;
