@@ -44,7 +44,7 @@ ROOMS = {
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs"),
-    "tools": ("arguments", "page", "plan", "report"),
+    "tools": ("arguments", "page", "plan", "report", "timeline"),
 }
 TESTING = "testing"
 PUBLIC_HEADERS = ("tessera/tessera.h", "tessera/engine.h")

@@ -81,6 +81,7 @@
 #include "tessera/train/logs/json_log.h"
 #include "tessera/train/logs/progress_bar.h"
 #include "tessera/train/logs/tensor_board.h"
+#include "tessera/train/logs/trace_callback.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/monitors/monitors.h"
