@@ -43,7 +43,7 @@ ROOMS = {
     "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree"),
-    "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs"),
+    "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
     "tools": ("arguments", "page", "plan", "report", "timeline"),
 }
 TESTING = "testing"

@@ -47,7 +47,7 @@ const Meeting* MeetingEnds::right_before(const MeetingMember& member) const {
   return nullptr;
 }
 
-std::vector<PathPiece> find_critical_path(const JobTimeline& job, const StepTimes& step, const MeetingEnds& ends) {
+std::vector<PathPiece> find_critical_path(const JobTimeline& job, const JobStep& step, const MeetingEnds& ends) {
   const RankStep* at = &*std::ranges::max_element(step.ranks, {}, &RankStep::end_ns);
   int64_t now_ns = at->end_ns;
   std::vector<PathPiece> path;

@@ -10,7 +10,7 @@
 namespace tessera::timeline {
 
 struct PathPiece;
-struct StepTimes;
+struct JobStep;
 
 // MeetingEnds finds what has ended a wait. Both that it is made of outlive it.
 class MeetingEnds {
@@ -33,6 +33,6 @@ class MeetingEnds {
 
 // Waits for a rank that is late lead to that rank, others to who has begun the collective last. The pieces follow on
 // one another and end where the last rank's step does.
-std::vector<PathPiece> find_critical_path(const JobTimeline& job, const StepTimes& step, const MeetingEnds& ends);
+std::vector<PathPiece> find_critical_path(const JobTimeline& job, const JobStep& step, const MeetingEnds& ends);
 
 }  // namespace tessera::timeline

@@ -9,7 +9,7 @@
 
 namespace tessera::timeline {
 
-// A member's span of it, by places in the JobTimeline.
+// Says which span a member has of a meeting, by places in the JobTimeline.
 struct MeetingMember {
   size_t rank = 0;
   size_t lane = 0;

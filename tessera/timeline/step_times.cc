@@ -152,7 +152,7 @@ void tell_waits_apart(const JobTimeline& job, const MeetingEnds& ends, RankStep&
 
 const char* to_string(TimeUse use) { return kUseNames[static_cast<size_t>(use)]; }
 
-int64_t StepTimes::duration_ns() const {
+int64_t JobStep::duration_ns() const {
   const int64_t begin = std::ranges::min(ranks, {}, &RankStep::begin_ns).begin_ns;
   const int64_t end = std::ranges::max(ranks, {}, &RankStep::end_ns).end_ns;
   return end - begin;
@@ -166,7 +166,7 @@ JobSteps find_steps(const JobTimeline& job) {
     found.num_ended_early += std::ranges::count_if(
         meeting.members, [&](const MeetingMember& member) { return member.end_ns < meeting.last_begin_ns(); });
   }
-  std::map<int64_t, StepTimes> steps;
+  std::map<int64_t, JobStep> steps;
   std::vector<size_t> ranks;
   const MeetingEnds ends(job, found.meetings);
   for (size_t r = 0; r < job.ranks.size(); ++r) {
@@ -175,7 +175,7 @@ JobSteps find_steps(const JobTimeline& job) {
     ranks.push_back(r);
     StepCutter cutter(rank, found.num_crossed);
     for (const auto& [step, place] : steps_of(rank)) {
-      StepTimes& times = steps[step];
+      JobStep& times = steps[step];
       times.step = step;
       times.ranks.push_back(
           {.rank = r, .begin_ns = place.begin_ns, .end_ns = place.end_ns, .times = cutter.cut(place)});

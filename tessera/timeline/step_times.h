@@ -39,7 +39,7 @@ struct UsedTime {
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };
 
-// One rank's part in a step. The stretches follow on one another and make up the step.
+// What one rank does in a step: the stretches follow on one another and make up the step.
 struct RankStep {
   size_t rank = 0;  // its place in the JobTimeline
   int64_t begin_ns = 0;
@@ -60,7 +60,7 @@ struct PathPiece {
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };
 
-struct StepTimes {
+struct JobStep {
   int64_t step = 0;
   std::vector<RankStep> ranks;
   std::vector<PathPiece> path;  // in order, without gaps; it ends where the last rank's step does
@@ -70,7 +70,7 @@ struct StepTimes {
 
 struct JobSteps {
   // Those that all ranks with spans have recorded whole.
-  std::vector<StepTimes> steps;
+  std::vector<JobStep> steps;
   std::vector<Meeting> meetings;
   // What should not be: spans of a main lane that cross, and collectives that a rank has ended before another one
   // began.

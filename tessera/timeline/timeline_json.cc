@@ -145,7 +145,7 @@ MoreArguments arguments_of_meetings(const JobTimeline& job, const JobSteps& step
                       microseconds(meeting.waited_ns(member)), meeting.is_complete ? "" : R"(,"incomplete":true)");
     }
   }
-  for (const StepTimes& step : steps.steps) {
+  for (const JobStep& step : steps.steps) {
     for (const PathPiece& piece : step.path) {
       if (piece.span >= 0) more[{piece.rank, 0, static_cast<size_t>(piece.span)}] = R"(,"critical":true)";
     }
@@ -194,7 +194,7 @@ void write_critical_path(EventWriterOfTimeline& events, const JobTimeline& job, 
   const int pid = job.size();
   events.process(pid, "critical path", pid);
   events.thread(pid, 0, "what each step waited for last");
-  for (const StepTimes& step : steps.steps) {
+  for (const JobStep& step : steps.steps) {
     for (const PathPiece& piece : step.path) {
       const int rank = job.ranks[piece.rank].rank.rank;
       events.span(

@@ -23,7 +23,7 @@ void add_times(TimelineSummary& summary, const JobSteps& steps) {
   const auto num_steps = static_cast<double>(steps.steps.size());
   std::vector<int64_t> durations;
   double num_parts = 0;
-  for (const StepTimes& step : steps.steps) {
+  for (const JobStep& step : steps.steps) {
     durations.push_back(step.duration_ns());
     if (seconds_of(durations.back()) > summary.slowest_step_seconds) {
       summary.slowest_step_seconds = seconds_of(durations.back());
@@ -57,7 +57,7 @@ void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSt
   };
   std::map<std::pair<std::string, std::string>, Sum> sums;
   double num_parts = 0;
-  for (const StepTimes& step : steps.steps) {
+  for (const JobStep& step : steps.steps) {
     for (const RankStep& part : step.ranks) {
       ++num_parts;
       const RankTimeline& rank = job.ranks[part.rank];
@@ -103,7 +103,7 @@ void add_collectives(TimelineSummary& summary, const JobTimeline& job, const Job
   std::map<std::string, Sum> sums;
   const auto is_whole = [&](const Meeting& meeting) {
     return meeting.members.size() > 1 &&
-           std::ranges::any_of(steps.steps, [&](const StepTimes& step) { return step.step == meeting.step; });
+           std::ranges::any_of(steps.steps, [&](const JobStep& step) { return step.step == meeting.step; });
   };
   for (const Meeting& meeting : steps.meetings) {
     if (!is_whole(meeting)) continue;
@@ -137,7 +137,7 @@ void add_collectives(TimelineSummary& summary, const JobTimeline& job, const Job
 void add_ranks(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps) {
   const auto num_steps = static_cast<double>(steps.steps.size());
   std::map<size_t, RankTime> times;
-  for (const StepTimes& step : steps.steps) {
+  for (const JobStep& step : steps.steps) {
     for (const RankStep& part : step.ranks) {
       RankTime& time = times[part.rank];
       time.step_seconds += seconds_of(part.end_ns - part.begin_ns) / num_steps;

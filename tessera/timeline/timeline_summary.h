@@ -14,7 +14,7 @@
 
 namespace tessera::timeline {
 
-// An operator of the network, over all whole steps. Its times are those of a step and rank, in the mean.
+// How long an operator of the network takes a step and rank, in the mean of all whole steps.
 struct OperatorTime {
   std::string text;    // `matmul "fc"`
   std::string source;  // "fc"
@@ -29,7 +29,7 @@ struct OperatorTime {
   std::optional<double> predicted_seconds;  // what a simulation says
 };
 
-// A collective, over all whole steps.
+// How long a collective takes, in the mean of all whole steps.
 struct CollectiveTime {
   std::string text;
   int64_t bytes = 0;           // of a call

@@ -1,4 +1,4 @@
-#include "tessera/train/logs/trace_callback.h"
+#include "tessera/train/traces/trace_callback.h"
 
 #include <fmt/format.h>
 
