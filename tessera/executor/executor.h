@@ -98,8 +98,8 @@ class Executor final : public comm::RankProgress::Pieces {
   void set_clock(const Clock& clock) { clock_ = &clock; }
   // From now on each run says there which step it is at. It must outlive this executor; null: nobody looks on.
   void set_progress(comm::RankProgress* progress) { progress_ = progress; }
-  // While it records, each run adds what it does to the rank's timeline. It must outlive this executor; null: nothing is
-  // recorded.
+  // While it records, each run adds what it does to the rank's timeline. It must outlive this executor; null: nothing
+  // is recorded.
   void set_recorder(timeline::TimelineRecorder* recorder) { recorder_ = recorder; }
   // A step of the schedule, in words.
   comm::PieceName piece_name(int number) const override;

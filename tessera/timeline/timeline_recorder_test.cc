@@ -33,7 +33,9 @@ class Recorder : public testing::Test {
     }
     clock.sleep_ms(1);
   }
-  RankTimeline written() { return parse_timeline(files.read_text("d/job.json.rank.2"), "d/job.json.rank.2").ranks.at(0); }
+  RankTimeline written() {
+    return parse_timeline(files.read_text("d/job.json.rank.2"), "d/job.json.rank.2").ranks.at(0);
+  }
   std::vector<int64_t> written_steps() {
     std::vector<int64_t> steps;
     const RankTimeline part = written();

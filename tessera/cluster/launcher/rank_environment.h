@@ -24,9 +24,9 @@ struct RankEnvironment {
   int64_t timeout_ms = 0;
   std::string report_directory;  // "": no reports are written
   timeline::TimelineOptions timeline;
-  std::string job_id;            // of a job without a scheduler
-  std::string scheduler;         // the address of a job's that has one; "": none
-  std::string node_id;           // there
+  std::string job_id;     // of a job without a scheduler
+  std::string scheduler;  // the address of a job's that has one; "": none
+  std::string node_id;    // there
   uint64_t incarnation = 0;
   // Of these the process gets the descriptors, or where it finds them. Those that are not open it does not get.
   const Socket& status;
