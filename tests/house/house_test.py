@@ -63,7 +63,7 @@ class Layers(unittest.TestCase):
     def test_upward_is_refused_with_file_line_include_and_rule(self):
         self.assertEqual(
             faults_of({"tessera/mesh/a.cc": '// a\n#include "tessera/ir/graph.h"\n'}),
-            ['tessera/mesh/a.cc:2: includes "tessera/ir/graph.h": upward: mesh (layer 2) may include only base, tensor, solver, pipeline; '
+            ['tessera/mesh/a.cc:2: includes "tessera/ir/graph.h": upward: mesh (layer 2) may include only base, tensor, solver, pipeline, timeline; '
              "ir is layer 3"])
 
     def test_sideways_is_refused(self):
