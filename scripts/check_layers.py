@@ -14,7 +14,7 @@ from pathlib import Path
 # docs/architecture.md, "Folders".
 LAYERS = {
     "base": 0,
-    "tensor": 1, "solver": 1, "pipeline": 1,
+    "tensor": 1, "solver": 1, "pipeline": 1, "timeline": 1,
     "mesh": 2, "kernels": 2, "comm": 2,
     "ir": 3, "checkpoint": 3, "cluster": 3, "data": 3,
     "ops": 4,
@@ -43,8 +43,8 @@ ROOMS = {
     "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
     "session": ("values", "agree", "records"),
-    "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs"),
-    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect"),
+    "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
+    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect", "timeline"),
 }
 TESTING = "testing"
 PUBLIC_HEADERS = ("tessera/tessera.h", "tessera/engine.h")

@@ -59,6 +59,11 @@
 #include "tessera/solver/solve.h"
 #include "tessera/train/modes/automatic_plan.h"
 
+// Timelines of jobs: joining what the ranks have recorded, and what it says.
+#include "tessera/timeline/align_clocks.h"
+#include "tessera/timeline/timeline_files.h"
+#include "tessera/timeline/timeline_summary.h"
+
 // Sessions: values, compiled steps, kernels, how fast a machine is.
 #include "tessera/executor/profile_table.h"
 #include "tessera/kernels/cuda/cuda_backend.h"

@@ -86,4 +86,5 @@
 #include "tessera/train/model.h"
 #include "tessera/train/monitors/monitors.h"
 #include "tessera/train/monitors/record_values.h"
+#include "tessera/train/traces/trace_callback.h"
 #include "tessera/train/translation/translate.h"

@@ -85,6 +85,22 @@ write at the present step, while a training goes on that has the callback.)")
           "tag"_a, "image"_a, "height"_a, "width"_a, "num_channels"_a = 3, "An image as the bytes of a PNG file.");
 }
 
+void bind_trace(nb::module_& m) {
+  nb::class_<train::Trace, train::Callback>(m, "Trace", R"(Records what all ranks do, step by step, for ui.perfetto.dev.
+
+Into `file`, when the training ends: operators, collectives and who was late in them, waits for batches, saves, the critical path;
+`tessera trace summary FILE` says where the time went. Steps first_step to last_step, counted from the beginning of the training;
+last_step=0: to the end. num_spans: for so many there is room on a rank, of 32 bytes each; where there are more, the oldest go.
+Every rank needs the callback. Where the job is recorded already, by `tessera run --trace`, it does nothing but warn.)")
+      .def(
+          "__init__",
+          [](train::Trace* self, const Path& file, int64_t first_step, int64_t last_step, int64_t num_spans) {
+            new (self)
+                train::Trace(file.bytes, {.first_step = first_step, .last_step = last_step, .num_spans = num_spans});
+          },
+          "file"_a, "first_step"_a = 1, "last_step"_a = 0, "num_spans"_a = train::TraceOptions{}.num_spans);
+}
+
 // One event of one value.
 template <typename Add>
 void add_event(train::EventWriter& writer, int64_t step, const Add& add) {
@@ -147,6 +163,7 @@ void bind_logs(nb::module_& m) {
   bind_text_logs(m);
   bind_tensor_board(m);
   bind_event_writer(m);
+  bind_trace(m);
   nb::class_<train::ProgressBar, train::Callback>(m, "ProgressBar", R"(How far a training is, on rank 0.
 
 On a terminal one line that is drawn over, with loss, learning rate, rows a second, memory, and how long epoch and training will

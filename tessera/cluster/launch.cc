@@ -303,6 +303,7 @@ JobOptions job_from_environment() {
   options.interface = interface_from_environment();
   options.plugin_directory = read_text("TESSERA_PLUGIN_DIR");
   options.report_directory = read_text("TESSERA_REPORT_DIR");
+  options.timeline = timeline_from_environment();
   const std::string transport = read_text("TESSERA_TRANSPORT");
   if (!transport.empty()) {
     try {
@@ -364,6 +365,19 @@ ValueRecordVariables value_records_from_environment() {
           .steps = read_text("TESSERA_RECORD_STEPS"),
           .compare_with = read_text("TESSERA_COMPARE_VALUES"),
           .on_difference = read_text("TESSERA_ON_DIFFERENCE")};
+}
+
+timeline::TimelineOptions timeline_from_environment() {
+  // A process that begins anew has spans of its own; those that are there are of the same job.
+  timeline::TimelineOptions options{.file = read_text("TESSERA_TRACE"), .keeps_earlier = true};
+  const std::string steps = read_text("TESSERA_TRACE_STEPS");
+  options.steps = from_user([&] { return timeline::parse_traced_steps(steps, "TESSERA_TRACE_STEPS"); });
+  return options;
+}
+
+timeline::TimelineOptions launched_timeline_from_environment() {
+  const bool is_rank = !read_text("TESSERA_STATUS_FILE").empty();
+  return is_rank ? timeline::TimelineOptions{} : timeline_from_environment();
 }
 
 std::string why_no_folder(const std::string& directory) {
@@ -522,7 +536,8 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
         name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" || name == "TESSERA_NODE_ID" ||
         name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" || name == "TESSERA_INCARNATION" ||
         name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" || name == "TESSERA_KEPT_FOR_OTHERS_FILE" ||
-        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR") {
+        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR" ||
+        name == "TESSERA_TRACE" || name == "TESSERA_TRACE_STEPS") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

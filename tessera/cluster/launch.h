@@ -13,6 +13,7 @@
 #include "tessera/cluster/dashboard/dashboard_page.h"
 #include "tessera/cluster/ranks/context.h"
 #include "tessera/comm/wire/secret.h"
+#include "tessera/timeline/timeline_options.h"
 
 namespace tessera::cluster {
 
@@ -103,6 +104,8 @@ struct JobOptions {
   std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
   bool is_local = false;         // mpirun says that all ranks are on this host
   std::string report_directory;  // TESSERA_REPORT_DIR: where ranks write what they know of a failure; empty: nowhere
+  // TESSERA_TRACE and TESSERA_TRACE_STEPS: the file of the job's timeline, and the steps that are recorded.
+  timeline::TimelineOptions timeline = {};
   // Of a front end whose programs are scripts: where the script is now, as "train.py:80", for the report of a rank that
   // hangs. It is called by another thread, and may block.
   std::function<std::string()> script_place = {};
@@ -142,6 +145,12 @@ struct ValueRecordVariables {
   std::string on_difference;
 };
 ValueRecordVariables value_records_from_environment();
+
+// TESSERA_TRACE and TESSERA_TRACE_STEPS; what is left out is as TimelineOptions have it. Throws UsageError for steps
+// that cannot be.
+timeline::TimelineOptions timeline_from_environment();
+// The same for a launcher; nothing is recorded where the launcher is itself a rank of a job, whose file that is.
+timeline::TimelineOptions launched_timeline_from_environment();
 
 // Why no folder can be there, as where a file is in its place or in that of one above it; "" where it can.
 std::string why_no_folder(const std::string& directory);
@@ -189,6 +198,9 @@ struct LaunchOptions {
   // The ranks' reports and the launcher's go there (report/rank_report.h); empty: to the folder `report` of
   // log_directory, where there is one, else nowhere.
   std::string report_directory;
+  // The file of the job's timeline, which is made of the ranks' parts when the job ends; with a scheduler, the parts
+  // stay.
+  timeline::TimelineOptions timeline = {};
   std::string transport;  // as TESSERA_TRANSPORT; empty: automatic
   std::string interface;
   int64_t timeout_ms = 0;       // up to kMaxTimeoutMs; 0: the ranks' default
@@ -207,6 +219,7 @@ struct LaunchOptions {
 // An output that nobody reads any more ends the job, too, with 128 + SIGPIPE; one that cannot be written, with 1. What
 // is read slowly is kept up to a bound, and the ranks' writes then wait.
 // With a dashboard, says at which address it is, and after the end of the job waits up to 1.5 s for who looks on.
+// Where steps of the timeline are recorded on request, SIGUSR2 asks for them; else it does nothing.
 // With a folder for reports, says also which rank is guilty of what (report/why.h).
 // Where the job recovers, by max_restarts or as its scheduler says, a rank that fails is started again, and the others
 // begin anew (recovery/recovery.h); it is reported as failed when the job does not go on. Where the job is elastic, it

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,7 @@
 #include "tessera/cluster/scheduler_link.h"
 #include "tessera/cluster/scheduler_process.h"
 #include "tessera/comm/wire/secret.h"
+#include "tessera/timeline/timeline_files.h"
 
 namespace tessera::cluster {
 namespace {
@@ -114,7 +116,10 @@ class Launcher {
         dashboard_->board().set_job(BoardJobState::kRunning);
       }
       const bool is_beginning = !link_ || (generation_ && generation_->number <= 1);
-      if (is_beginning && next_kill_ms_ == 0) launch_reports_.forget_earlier(own_ranks());
+      if (is_beginning && next_kill_ms_ == 0) {
+        launch_reports_.forget_earlier(own_ranks());
+        if (records()) timeline::remove_earlier(FileSystem::local(), options_.timeline.file, own_ranks());
+      }
       for (int place = 0; place < num_children() && next_kill_ms_ == 0; ++place) {
         start(place, job_id);
         take_signal();
@@ -146,6 +151,7 @@ class Launcher {
       for (RankChild& child : children_) child.err.release();
     }
     say_why(code);
+    join_timeline();
     take_output_error();
     while (out_.has_pending() || err().has_pending()) wait_for_readers();
     if (code != kExitSuccess) return code;
@@ -511,6 +517,7 @@ class Launcher {
             .interface = options_.interface,
             .timeout_ms = options_.timeout_ms,
             .report_directory = launch_reports_.directory(),
+            .timeline = options_.timeline,
             .job_id = job_id,
             .scheduler = link_ ? scheduler_.address : "",
             .node_id = link_ ? node_id_of(place) : "",
@@ -687,7 +694,7 @@ class Launcher {
     const int ready = poll(waits, std::size(waits), end_signal_ != 0 ? static_cast<int>(kLastWordsMs) : -1);
     out_.flush();
     err().flush();
-    if (const int number = signals_.take(); number != 0) {
+    if (const int number = signals_.take(); number != 0 && number != SIGUSR2) {
       if (end_signal_ != 0 && number != SIGPIPE) give_up_output();
       if (end_signal_ == 0) end_signal_ = number;
     }
@@ -702,6 +709,7 @@ class Launcher {
   void take_signal() {
     const int number = signals_.take();
     if (number == 0) return;
+    if (number == SIGUSR2) return request_timeline();
     if (number == SIGPIPE && (end_signal_ != 0 || out_.error() != 0 || err().error() != 0)) return;
     // The second one is meant.
     const bool is_second = end_signal_ != 0;
@@ -714,6 +722,34 @@ class Launcher {
     } else if (!was_told_) {
       next_kill_ms_ = now_ms();
     }
+  }
+
+  bool records() const { return !options_.timeline.file.empty(); }
+  // The ranks look at the file before each step.
+  void request_timeline() {
+    if (!records() || options_.timeline.steps.on_request == 0) {
+      return say("SIGUSR2 asks for a timeline of the next steps, which needs --trace FILE --trace_steps request");
+    }
+    const std::string path = timeline::request_path(options_.timeline.file);
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const bool is_written = fd >= 0 && write(fd, "+", 1) == 1;
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    say(is_written ? fmt::format("SIGUSR2: the ranks record their next {} steps", options_.timeline.steps.on_request)
+                   : fmt::format("SIGUSR2: cannot write {}: {}", path, std::strerror(error)));
+  }
+  // The parts of ranks on other hosts may still be on their way.
+  void join_timeline() {
+    if (!records()) return;
+    FileSystem& files = FileSystem::local();
+    const std::string& file = options_.timeline.file;
+    if (options_.scheduler.empty()) {
+      const std::string words = timeline::join_job(files, file, std::max(num_ranks(), num_children()));
+      if (!words.empty()) say(words);
+      return;
+    }
+    say(fmt::format("when the job has ended on all hosts, tessera trace merge -o {0} {0}.rank.* joins its timelines",
+                    file));
   }
 
   // An output that cannot be written ends the job, as it would end a program: nobody reads it, or its disk is full.
@@ -1044,7 +1080,13 @@ int launch(const LaunchOptions& options) {
     if (!why.empty()) throw UsageError("tessera run: the folder \"{}\" cannot be: {}", directory, why);
   }
   open_standard_descriptors();
-  return Launcher(options).run();
+  LaunchOptions launched = options;
+  std::string& file = launched.timeline.file;
+  if (!file.empty()) {
+    file = std::filesystem::absolute(file).lexically_normal();  // a rank may work in another folder
+    timeline::check_writable(FileSystem::local(), file);
+  }
+  return Launcher(launched).run();
 }
 
 }  // namespace tessera::cluster

@@ -585,7 +585,9 @@ std::unique_ptr<Context> watched_alone(const JobOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<Context> join_job(const JobOptions& options) {
+namespace {
+
+std::unique_ptr<Context> join_any_job(const JobOptions& options) {
   make_room_on_stacks();
   if (!options.scheduler.address.empty()) return join_scheduled(options);
   if (options.thread_ranks > 1) {
@@ -617,6 +619,19 @@ std::unique_ptr<Context> join_job(const JobOptions& options) {
     say_where_srun_meets(options);
     throw;
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Context> join_job(const JobOptions& options) {
+  auto context = join_any_job(options);
+  try {
+    context->recorder()->begin(options.timeline, FileSystem::local(), Clock::system());
+  } catch (const std::exception& error) {
+    context->abort(error.what());
+    throw;
+  }
+  return context;
 }
 
 }  // namespace tessera::cluster

@@ -87,6 +87,7 @@ int run_as_threads(const JobOptions& job, const Arguments& arguments,
                          .is_watched = true,
                          .report_directory = job.report_directory,
                          .figures_fd = job.figures_fd,
+                         .timeline = job.timeline,
                          .grace_ms = std::min(kGraceMs, job.timeout_ms)};
   options.on_hang = [&](const ThreadsResult& known, const std::vector<HungRank>& hung) {
     end_hung_job(job, options.grace_ms, known, hung);

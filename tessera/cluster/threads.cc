@@ -145,6 +145,7 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
         context.set_figures_reader(
             [reporter = reporters[index]](const TrainingFigures& figures) { reporter->report(figures); });
       }
+      context.recorder()->begin(options.timeline, FileSystem::local(), Clock::system());
       bool is_terminated = false;
       try {
         code = f(context);

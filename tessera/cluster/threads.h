@@ -35,7 +35,8 @@ struct ThreadsOptions {
   // folder (report/rank_watch.h).
   bool is_watched = false;
   std::string report_directory = {};
-  int figures_fd = -1;  // as in JobOptions
+  int figures_fd = -1;                      // as in JobOptions
+  timeline::TimelineOptions timeline = {};  // what is recorded of the ranks, and where
   // A thread cannot be ended from outside. When one has not ended `grace_ms` after another has failed, this is called
   // once, with what is known by then, and may end the process; run_threads waits on when it returns.
   int64_t grace_ms = 3000;

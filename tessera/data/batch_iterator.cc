@@ -7,9 +7,11 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <optional>
 
 #include "tessera/base/thread.h"
 #include "tessera/data/recipe.h"
+#include "tessera/timeline/timeline_recorder.h"
 
 namespace tessera::data {
 namespace {
@@ -58,6 +60,7 @@ struct Worker {
   std::vector<Tensor> values;   // whole samples of which only some rows are delivered
   std::vector<Chain::Workspace> workspaces;
   std::vector<TensorView> reads;
+  std::optional<timeline::TimedWork> work;  // what its thread is timed by
 };
 
 void validate(const Recipe& recipe, const IterateOptions& options) {
@@ -130,7 +133,11 @@ struct BatchIterator::Impl {
     slots.resize(static_cast<size_t>(num_slots));
     for (Slot& slot : slots) allocate(slot);
     workers.resize(static_cast<size_t>(std::max(options.num_workers, 1)));
-    for (Worker& worker : workers) prepare(worker);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      prepare(workers[i]);
+      workers[i].work.emplace(options.recorder, fmt::format("data worker {}", i + 1),
+                              timeline::SpanName{.kind = timeline::SpanKind::kWorker, .text = "rows of a batch"});
+    }
     try {
       for (int i = 0; i < options.num_workers; ++i) {
         threads.start("the workers that prepare batches", [this, i] { work(workers[static_cast<size_t>(i)]); });
@@ -302,7 +309,7 @@ struct BatchIterator::Impl {
       lock.unlock();
       std::exception_ptr error;
       try {
-        make_rows(worker, slot, begin, end_row);
+        worker.work->run([&] { make_rows(worker, slot, begin, end_row); });
       } catch (...) {
         error = std::current_exception();
       }

@@ -27,6 +27,10 @@
 #include "tessera/data/source.h"
 #include "tessera/data/transform.h"
 
+namespace tessera::timeline {
+class TimelineRecorder;
+}
+
 namespace tessera::data {
 
 class BatchIterator;
@@ -53,6 +57,8 @@ struct IterateOptions {
   int prefetch = 4;
   // Batches of images [n, c, h, w] are NHWC in memory, their logical order stays NCHW.
   bool channels_last = false;
+  // Where the worker threads' times are recorded; it outlives the iterator. Null: nowhere.
+  timeline::TimelineRecorder* recorder = nullptr;
 };
 
 // A function of several columns of one sample that makes others.

@@ -100,6 +100,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   // What is in front of the planned part holds values, which a snapshot may be reading.
   arena.touch(schedule_.persistent_bytes, schedule_.arena_bytes - schedule_.persistent_bytes, parallel_for_);
   if (is_on_device()) host_memory_ = arena.device()->allocate_on_host(schedule_.host_bytes);
+  recorded_collectives_ = std::make_shared<RecordedCollectives>(schedule_.steps.size());
   tasks_.resize(schedule_.steps.size());
   for (size_t s = 0; s < schedule_.steps.size(); ++s) {
     const Step& step = schedule_.steps[s];
@@ -120,7 +121,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
       prepare_copy(task, step, kernels);
     } else if (step.kind == StepKind::kStart) {
       check(lanes != nullptr, "a schedule with collectives needs communication lanes");
-      prepare_start(task, step, groups(step.attributes));
+      prepare_start(s, groups(step.attributes));
       task.is_awaited_at_once = s + 1 < tasks_.size() && schedule_.steps[s + 1].joins == static_cast<int>(s);
     }
   }
@@ -214,8 +215,13 @@ void Executor::prepare_copy(Task& task, const Step& step, const KernelSelection&
       };
 }
 
-void Executor::prepare_start(Task& task, const Step& step, comm::Communicator& group) {
-  auto collective = prepare_collective(step, task.inputs, task.outputs, group);
+void Executor::prepare_start(size_t index, comm::Communicator& group) {
+  Task& task = tasks_[index];
+  const Step& step = schedule_.steps[index];
+  std::function<void()> collective = [recorded = recorded_collectives_, index,
+                                      call = prepare_collective(step, task.inputs, task.outputs, group)] {
+    recorded->call(index, call);
+  };
   if (is_on_device()) {
     task.is_copied = arena_.device()->make_event();
     collective = [event = task.is_copied.get(), collective = std::move(collective)] {
@@ -414,8 +420,31 @@ void Executor::run_segment(Segment& segment) {
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;
 }
 
+// The same as a run does without a recorder, with a look at the clock after each step.
+void Executor::record_steps() {
+  if (run_recorder_ == nullptr) {
+    run_recorder_ = std::make_unique<RunRecorder>(schedule_, *recorder_, recorded_collectives_);
+  }
+  RunRecorder::Run run(*run_recorder_);
+  for (Segment& segment : segments_) {
+    if (is_on_device()) {
+      run_segment(segment);
+      segment.is_recordable ? run.passed_together(segment.begin) : run.passed(segment.begin);
+      continue;
+    }
+    for (size_t s = segment.begin; s < segment.end; ++s) {
+      run_task(s);
+      run.passed(s);
+    }
+  }
+  if (!is_on_device()) return;
+  queue_.synchronize();
+  run.waited();
+}
+
 // Runs the steps from the first to the last, or to one that throws.
 void Executor::run_steps() {
+  if (recorder_ != nullptr && recorder_->is_on()) return record_steps();
   if (!profiling_) {
     for (Segment& segment : segments_) run_segment(segment);
     return;

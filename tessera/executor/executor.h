@@ -17,6 +17,7 @@
 #include "tessera/executor/arena.h"
 #include "tessera/executor/comm_lane.h"
 #include "tessera/executor/kernel_selection.h"
+#include "tessera/executor/run_recorder.h"
 #include "tessera/ir/schedule.h"
 #include "tessera/ops/registry/index_range.h"
 #include "tessera/tensor/strided_copy.h"
@@ -110,6 +111,9 @@ class Executor final : public comm::RankProgress::Pieces {
   void set_clock(const Clock& clock) { clock_ = &clock; }
   // From now on each run says there which step it is at. It must outlive this executor; null: nobody looks on.
   void set_progress(comm::RankProgress* progress) { progress_ = progress; }
+  // While it records, each run adds what it does to the rank's timeline. It must outlive this executor; null: nothing
+  // is recorded.
+  void set_recorder(timeline::TimelineRecorder* recorder) { recorder_ = recorder; }
   // A step of the schedule, in words.
   comm::PieceName piece_name(int number) const override;
   std::string line_of_call(std::string_view call) const override;
@@ -155,7 +159,7 @@ class Executor final : public comm::RankProgress::Pieces {
   void run_unrecorded(const Segment& segment);
   void prepare_compute(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_copy(Task& task, const ir::Step& step, const KernelSelection& kernels);
-  void prepare_start(Task& task, const ir::Step& step, comm::Communicator& group);
+  void prepare_start(size_t index, comm::Communicator& group);
   TensorView view_of(int value) const;
   bool is_on_host(int value) const;
   bool is_on_device() const { return arena_.device() != nullptr; }
@@ -163,6 +167,7 @@ class Executor final : public comm::RankProgress::Pieces {
   void wait_for_copies();
   void run_steps();
   void run_observed(ValueObserver& observer);
+  void record_steps();
   Tensor read(int value);
   void check_indices(size_t index);
   void spoil_loss(size_t index);
@@ -187,6 +192,9 @@ class Executor final : public comm::RankProgress::Pieces {
   bool fill_with_nan_ = false;
   const Clock* clock_ = &Clock::system();
   comm::RankProgress* progress_ = nullptr;
+  timeline::TimelineRecorder* recorder_ = nullptr;
+  std::shared_ptr<RecordedCollectives> recorded_collectives_;
+  std::unique_ptr<RunRecorder> run_recorder_;  // once there was something to record
   bool profiling_ = false;
   std::vector<int64_t> nanoseconds_;
 };

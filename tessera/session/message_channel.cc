@@ -1,5 +1,7 @@
 #include "tessera/session/message_channel.h"
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <utility>
 
@@ -86,12 +88,19 @@ std::function<void()> travel_on_host(comm::Communicator& pair, bool sends, const
 }  // namespace
 
 MessageChannel make_message_channel(comm::Communicator& pair, bool sends, const std::vector<Places>& by_slot,
-                                    Device* device, int rank, const std::string& who) {
+                                    Device* device, int rank, const std::string& who, const MessageTimes& times) {
   MessageChannel channel;
+  timeline::SpanName name{.kind = timeline::SpanKind::kMessage, .text = times.way};
+  for (const auto& v : by_slot.empty() ? Places{} : by_slot.front()) name.bytes += v.size_bytes();
+  name.ranks = pair.ranks();
+  name.number = 0;  // the messages of a step are told apart by their order
+  const auto timed = std::make_shared<timeline::TimedWork>(
+      times.recorder, fmt::format("{} {}", sends ? "sends" : "receives", times.way), name);
   channel.lane = std::make_unique<executor::CommLane>(rank);
   if (device != nullptr) channel.queue = device->make_queue();
-  const auto add = [&channel](std::function<void()> task) {
-    channel.tasks.push_back(std::make_shared<const std::function<void()>>(std::move(task)));
+  const auto add = [&channel, &timed](std::function<void()> task) {
+    channel.tasks.push_back(
+        std::make_shared<const std::function<void()>>([timed, task = std::move(task)] { timed->run(task); }));
   };
   for (const auto& places : by_slot) {
     if (device == nullptr) {

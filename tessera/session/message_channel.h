@@ -10,6 +10,7 @@
 #include "tessera/executor/comm_lane.h"
 #include "tessera/tensor/device.h"
 #include "tessera/tensor/tensor.h"
+#include "tessera/timeline/timeline_recorder.h"
 
 namespace tessera::session {
 
@@ -21,11 +22,17 @@ struct MessageChannel {
   std::vector<std::unique_ptr<Event>> may_start;
 };
 
+// Where the channel's messages are timed, and as what.
+struct MessageTimes {
+  timeline::TimelineRecorder* recorder = nullptr;  // null: nowhere
+  std::string way;                                 // the same on both sides, and of one channel alone
+};
+
 // Of what lies at these places, by slot, which is sent or received by the rank of `pair` that calls: whole values or
 // pieces of them, with any strides. `device` may be null: the places are in the host's memory. `who` is named by
 // errors.
 MessageChannel make_message_channel(comm::Communicator& pair, bool sends,
                                     const std::vector<std::vector<TensorView>>& by_slot, Device* device, int rank,
-                                    const std::string& who);
+                                    const std::string& who, const MessageTimes& times = {});
 
 }  // namespace tessera::session

@@ -408,8 +408,10 @@ class PipelineBuilder {
       }
     }
     const auto who = fmt::format("{} of stage {}", pipeline::to_string(way.made), from_stage);
-    parts_.channels[way].push_back(
-        make_message_channel(pair, sends, by_slot, session_.arena_.device(), context_.rank(), who));
+    parts_.channels[way].push_back(make_message_channel(
+        pair, sends, by_slot, session_.arena_.device(), context_.rank(), who,
+        {context_.recorder(), fmt::format("{}, {} {} to {}, rank {} to {}", who, way.of_all ? "stage" : "chunk",
+                                          way.from, way.to, pair.ranks()[0], pair.ranks()[1])}));
   }
 
   void find_views() {

@@ -203,20 +203,47 @@ void PipelinedStep::begin() {
   if (parts_.gather) parts_.gather->run();
 }
 
+// Names are made at the first step that is recorded.
+uint32_t PipelinedStep::span_name(const ProgramItem& item) {
+  const bool waits = item.kind == ItemKind::kAwait;
+  const auto [name, is_new] = span_names_.try_emplace({waits, item.phase, item.chunk, item.micro_batch});
+  if (is_new) {
+    name->second = context().recorder()->add_name(
+        {.kind = waits ? timeline::SpanKind::kWait : timeline::SpanKind::kPhase,
+         .text = fmt::format(
+             "{}{}{}{}", waits ? "wait for what the " : "", pipeline::to_string(item.phase),
+             waits ? " of another stage sends" : "",
+             item.micro_batch < 0 ? "" : fmt::format(", chunk {}, micro-batch {}", item.chunk, item.micro_batch)),
+         .graph = "pipeline"});
+  }
+  return name->second;
+}
+
 void PipelinedStep::run_items(const std::string& input_noun) {
+  timeline::TimelineRecorder* recorder = context().recorder();
+  const bool is_recorded = recorder != nullptr && recorder->is_on();
   for (const ProgramItem& item : parts_.program.items) {
-    if (item.micro_batch < 0 && item.kind == ItemKind::kRun) {
-      update(input_noun);
+    const bool has_span = is_recorded && (item.kind == ItemKind::kRun || item.kind == ItemKind::kAwait);
+    if (!has_span) {
+      run_item(item, input_noun);
       continue;
     }
-    if (item.micro_batch >= 0) take_slot(item.chunk, item.slot, item.micro_batch);
-    switch (item.kind) {
-      case ItemKind::kReceive:
-      case ItemKind::kSend: start_messages(item); break;
-      case ItemKind::kAwait: wait_for_all(arriving_.at({way_of(item, parts_.program.stage), item.micro_batch})); break;
-      case ItemKind::kRun: run_phase(item); break;
-      case ItemKind::kPass: hand_over(item); break;
-    }
+    timeline::TimedSpan span{.begin_ns = recorder->now_ns(), .step = recorder->step(), .name = span_name(item)};
+    run_item(item, input_noun);
+    span.end_ns = recorder->now_ns();
+    recorder->add_to_main({&span, 1});
+  }
+}
+
+void PipelinedStep::run_item(const ProgramItem& item, const std::string& input_noun) {
+  if (item.micro_batch < 0 && item.kind == ItemKind::kRun) return update(input_noun);
+  if (item.micro_batch >= 0) take_slot(item.chunk, item.slot, item.micro_batch);
+  switch (item.kind) {
+    case ItemKind::kReceive:
+    case ItemKind::kSend: start_messages(item); break;
+    case ItemKind::kAwait: wait_for_all(arriving_.at({way_of(item, parts_.program.stage), item.micro_batch})); break;
+    case ItemKind::kRun: run_phase(item); break;
+    case ItemKind::kPass: hand_over(item); break;
   }
 }
 

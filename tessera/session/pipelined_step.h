@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tessera/compiler/stages/simulate_stages.h"
@@ -121,6 +122,9 @@ class PipelinedStep final : public Executable {
   };
   void begin();
   void run_items(const std::string& input_noun);
+  void run_item(const ir::ProgramItem& item, const std::string& input_noun);
+  // What the item is called in a timeline.
+  uint32_t span_name(const ir::ProgramItem& item);
   void run_phase(const ir::ProgramItem& item);
   void update(const std::string& input_noun);
   void tell(const PipelineParts::Round& round);
@@ -155,6 +159,8 @@ class PipelinedStep final : public Executable {
   std::function<void(const TensorView&)> before_update_;
   std::map<std::pair<PipelineParts::Way, int>, std::vector<UnderWay>> arriving_;  // by way and micro-batch
   bool are_sums_complete_ = false;
+  // By whether it waits, phase, chunk and micro-batch.
+  std::map<std::tuple<bool, pipeline::PhaseKind, int, int>, uint32_t> span_names_;
 };
 
 }  // namespace tessera::session

@@ -599,6 +599,7 @@ std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& s
   executor->set_fill_with_nan(options_.debug);
   executor->set_clock(context_.clock());
   executor->set_progress(context_.progress());
+  executor->set_recorder(context_.recorder());
   return executor;
 }
 

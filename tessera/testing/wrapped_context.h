@@ -28,6 +28,7 @@ class WrappedContext : public cluster::Context {
   std::string new_group_name(const std::string& wanted) override { return inner_.new_group_name(wanted); }
   const comm::GroupSpeed& speed() override { return inner_.speed(); }
   std::shared_ptr<void> reserve_shared_memory(size_t bytes) override { return inner_.reserve_shared_memory(bytes); }
+  timeline::TimelineRecorder* recorder() override { return inner_.recorder(); }
   using Context::abort;
   void abort(int origin, const std::string& message) override { inner_.abort(origin, message); }
 

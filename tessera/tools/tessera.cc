@@ -26,6 +26,7 @@
 #include "tessera/tools/report/report_command.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
+#include "tessera/tools/timeline/trace_command.h"
 
 namespace {
 
@@ -47,6 +48,7 @@ void add_run(CLI::App& app, int& exit_code) {
   static cluster::LaunchOptions options;
   static double timeout_s = 0;
   static double rank_timeout_s = 60;
+  static std::string trace_steps;
   auto* run = app.add_subcommand("run", "start a program as the ranks of a job on this host");
   run->footer(
       "Examples:\n"
@@ -56,6 +58,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "  tessera run -n 4 --report_dir why ./program               when it fails, `tessera cluster why why` says who "
       "did\n"
       "  tessera run -n 4 --dashboard 8000 ./program               its losses, ranks and log as a page, while it runs\n"
+      "  tessera run -n 4 --trace job.json ./program               what all ranks did, for ui.perfetto.dev\n"
       "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
       "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
       "  tessera run -n 4 --min_ranks 2 ./program                  the same, with the ranks that are left\n"
@@ -114,6 +117,13 @@ void add_run(CLI::App& app, int& exit_code) {
       "the folder in which ranks and this command write what they know when the job fails or stands still;\n"
       "default: what TESSERA_REPORT_DIR says, else `report` in that of --log_dir");
   tools::add_dashboard_option(*run, options.dashboard);
+  run->add_option(
+      "--trace", options.timeline.file,
+      "record the timeline of all ranks into this file, for ui.perfetto.dev, chrome://tracing and `tessera\n"
+      "trace summary`; default: what TESSERA_TRACE says");
+  run->add_option("--trace_steps", trace_steps,
+                  "the steps that are recorded: FIRST:LAST, FIRST:, one step; or request, request:COUNT: so many (20) "
+                  "from\nthe next one on, each time that this command gets SIGUSR2; default: all");
   run->add_option("--transport", options.transport,
                   "shm, tls, gloo or mpi; default: shared memory on one host, tls between hosts")
       ->check(CLI::IsMember({"shm", "tls", "gloo", "mpi", "threads"}));
@@ -148,6 +158,11 @@ void add_run(CLI::App& app, int& exit_code) {
     if (options.report_directory.empty()) {
       options.report_directory = cluster::report_directory_from_environment();
       refuse_no_folder("TESSERA_REPORT_DIR", options.report_directory);
+    }
+    if (options.timeline.file.empty()) options.timeline = cluster::launched_timeline_from_environment();
+    tools::require_effects(*run, {{"--trace_steps", !options.timeline.file.empty(), "--trace"}});
+    if (!trace_steps.empty()) {
+      options.timeline.steps = from_user([] { return timeline::parse_traced_steps(trace_steps, "--trace_steps"); });
     }
     if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
     options.rank_timeout_ms = tools::milliseconds_of(rank_timeout_s);
@@ -367,6 +382,7 @@ int run_command(int argc, char** argv) {
   tools::add_plan_command(app, exit_code);
   tools::add_report_command(app);
   tools::add_bisect_command(app);
+  tools::add_trace_command(app);
   add_solve(app, exit_code);
   add_completion(app);
   app.add_subcommand("version", "print the version")->callback([] { std::printf("tessera %s\n", kVersion); });

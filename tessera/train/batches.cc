@@ -19,13 +19,15 @@ InputSpecs input_specs(const data::Dataset& dataset, int64_t global_rows) {
 }
 
 data::BatchIterator batches_of(const data::Dataset& dataset, const Mode& mode, data::Position start, int64_t num_epochs,
-                               const TrainOptions& options, const session::Executable& executable) {
+                               const TrainOptions& options, const session::Executable& executable,
+                               timeline::TimelineRecorder* recorder) {
   const auto share = mode.share_of(dataset);
   data::IterateOptions iterate{.start = start,
                                .num_epochs = num_epochs,
                                .part = share.index,
                                .num_parts = share.count,
-                               .num_workers = options.num_workers};
+                               .num_workers = options.num_workers,
+                               .recorder = recorder};
   const auto& schedule = executable.compiled().schedule;
   for (const auto& [name, v] : schedule.inputs) {
     const auto& value = schedule.values[static_cast<size_t>(v)];

@@ -7,6 +7,7 @@
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/dataset.h"
 #include "tessera/session/session.h"
+#include "tessera/timeline/timeline_recorder.h"
 #include "tessera/train/batch_place.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/options/train_options.h"
@@ -17,9 +18,11 @@ namespace tessera::train {
 // is not batched.
 InputSpecs input_specs(const data::Dataset& dataset, int64_t global_rows);
 
-// What this rank reads of the data set's batches, for a step that is compiled for full ones.
+// What this rank reads of the data set's batches, for a step that is compiled for full ones. `recorder`, where its
+// threads are timed, may be null, and else outlives the iterator.
 data::BatchIterator batches_of(const data::Dataset& dataset, const Mode& mode, data::Position start, int64_t num_epochs,
-                               const TrainOptions& options, const session::Executable& executable);
+                               const TrainOptions& options, const session::Executable& executable,
+                               timeline::TimelineRecorder* recorder);
 
 // The memory of whole batches, of which a rank takes its pieces.
 class WholeBatches {

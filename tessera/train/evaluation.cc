@@ -20,8 +20,9 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
         dataset.num_shards());
   }
   for (const auto& metric : metrics) metric->clear();
+  const timeline::ScopedSpan span(core.context.recorder(), timeline::SpanKind::kEvaluation);
   const auto full_inputs = input_specs(dataset, mode.global_rows(dataset, dataset.get_batch_size()));
-  auto batches = batches_of(dataset, mode, {}, 1, options, steps.evaluation(full_inputs));
+  auto batches = batches_of(dataset, mode, {}, 1, options, steps.evaluation(full_inputs), core.context.recorder());
   core.values->compare_new();
   int64_t batch = 0;
   while (const int64_t rows = batches.next_global_rows()) {
@@ -40,8 +41,11 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
     } else if (has_loss) {
       place.pieces.emplace_back(label.view(), executable.input(inputs.back().name));
     }
-    batches.next_into(place.written);
-    place.distribute();
+    {
+      const timeline::ScopedSpan batch_span(core.context.recorder(), timeline::SpanKind::kBatch);
+      batches.next_into(place.written);
+      place.distribute();
+    }
     core.values->set_assigned(executable.compiled().logical);
     try {
       executable.run("column");

@@ -221,7 +221,8 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   const int64_t num_left = num_epochs - epochs_done_;
   t_.say_short_rates(progress.step + num_left * steps -
                      progress.position.batch / t_.core_.options.gradient_accumulation_steps);
-  batches_.emplace(batches_of(dataset_, mode_, progress.position, num_left, options_, *t_.executable()));
+  batches_.emplace(batches_of(dataset_, mode_, progress.position, num_left, options_, *t_.executable(),
+                              t_.core_.context.recorder()));
   context_.num_epochs = num_epochs;
   context_.steps_per_epoch = steps;
   context_.step = progress.step;
@@ -245,11 +246,13 @@ KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks) {
 
 void Training::TrainCall::call_each(const Callbacks& callbacks, void (Callback::*function)(RunContext&)) {
   const comm::RankProgress::Phase phase(t_.core_.context.progress(), "the callbacks");
+  const timeline::ScopedSpan span(t_.core_.context.recorder(), timeline::SpanKind::kCallbacks);
   for (const auto& callback : callbacks) std::invoke(function, callback.operator->(), context_);
 }
 
 void Training::TrainCall::compile_full() {
   const comm::RankProgress::Phase phase(t_.core_.context.progress(), comm::RankProgress::kCompilation);
+  const timeline::ScopedSpan span(t_.core_.context.recorder(), timeline::SpanKind::kCompilation);
   num_doubts_ = t_.steps_.num_doubts();
   for (const auto part : t_.parts()) {
     session::Executable& compiled = t_.steps_.training(full_inputs_, part);
@@ -288,6 +291,7 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
   for (int64_t s = first; s < context_.steps_per_epoch && !context_.stop_requested; ++s) {
     context_.step_in_epoch = s + 1;
     t_.note_step();
+    const timeline::StepSpan span(t_.core_.context.recorder(), t_.progress_.step + 1);
     if (in_loop++ == 0) call_each(callbacks, &Callback::step_begin);
     const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
     run_micro_batches(is_reported);
@@ -402,6 +406,7 @@ session::Executable& Training::TrainCall::read_batch() {
   const int64_t rows = mode_.global_rows(dataset_, batches_->next_global_rows());
   const auto read_into = [&](session::Executable& compiled, const BatchPlace& place) -> session::Executable& {
     const comm::RankProgress::Phase phase(t_.core_.context.progress(), "the next batch");
+    const timeline::ScopedSpan span(t_.core_.context.recorder(), timeline::SpanKind::kBatch);
     batches_->next_into(place.written);
     place.distribute();
     return compiled;
@@ -474,6 +479,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   live_.end(run.stop_requested ? "stopped" : "completed", newest_checkpoint());
   core_.mode->refresh_copies(core_.session());
   if (auto* progress = core_.context.progress()) progress->set_step(0);
+  if (auto* recorder = core_.context.recorder()) recorder->write();
   kept_.keep(/*is_done=*/true);
 }
 
@@ -485,6 +491,7 @@ void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begu
   attempts.make([&] { saver_.finish(); });
   // A rank that begins anew trains on.
   if (const char* const how = how_training_ended(); *how != '\0') live_.end(how, newest_checkpoint());
+  if (auto* recorder = core_.context.recorder()) recorder->write();
 }
 
 void Training::leave_failed() {
@@ -502,6 +509,7 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
   InputSpecs inputs;
   leave_failed();
   note_step();
+  const timeline::StepSpan span(core_.context.recorder(), progress_.step + 1);
   for (size_t i = 0; i < local_batch.size(); ++i) {
     Type type = local_batch[i].type();
     if (type.shape.ndim() == 0) throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);

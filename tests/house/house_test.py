@@ -63,7 +63,7 @@ class Layers(unittest.TestCase):
     def test_upward_is_refused_with_file_line_include_and_rule(self):
         self.assertEqual(
             faults_of({"tessera/mesh/a.cc": '// a\n#include "tessera/ir/graph.h"\n'}),
-            ['tessera/mesh/a.cc:2: includes "tessera/ir/graph.h": upward: mesh (layer 2) may include only base, tensor, solver, pipeline; '
+            ['tessera/mesh/a.cc:2: includes "tessera/ir/graph.h": upward: mesh (layer 2) may include only base, tensor, solver, pipeline, timeline; '
              "ir is layer 3"])
 
     def test_sideways_is_refused(self):
@@ -128,7 +128,7 @@ class Layers(unittest.TestCase):
         cmake = {"tessera/ir/CMakeLists.txt": "tessera_library(ir DEPS mesh SOURCES graph.cc)\n",
                  "tessera/mesh/CMakeLists.txt": "tessera_library(mesh DEPS ir SOURCES mesh.cc)\n"}
         self.assertEqual(faults_of(cmake), ["tessera/mesh/CMakeLists.txt:1: mesh depends on ir: mesh (layer 2) may use "
-                                            "only base, tensor, solver, pipeline"])
+                                            "only base, tensor, solver, pipeline, timeline"])
 
     def test_a_plain_library_counts(self):
         cmake = {"tessera/mesh/CMakeLists.txt": "add_library(tessera_mesh INTERFACE)\n"

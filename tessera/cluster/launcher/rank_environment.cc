@@ -68,6 +68,10 @@ std::vector<std::string> entries_of(const RankEnvironment& rank) {
   if (!rank.transport.empty()) settings["TESSERA_TRANSPORT"] = rank.transport;
   if (!rank.interface.empty()) settings["TESSERA_INTERFACE"] = rank.interface;
   if (!rank.report_directory.empty()) settings["TESSERA_REPORT_DIR"] = rank.report_directory;
+  if (!rank.timeline.file.empty()) {
+    settings["TESSERA_TRACE"] = rank.timeline.file;
+    settings["TESSERA_TRACE_STEPS"] = timeline::to_string(rank.timeline.steps);
+  }
   if (rank.timeout_ms > 0) settings["TESSERA_TIMEOUT_MS"] = std::to_string(rank.timeout_ms);
   Settings defaults = {{"OMP_NUM_THREADS", std::to_string(threads)}};
   // An idle OpenMP thread spins for its next work, on a core that another rank needs.

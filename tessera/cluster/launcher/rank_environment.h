@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/timeline/timeline_options.h"
 
 namespace tessera::cluster {
 
@@ -22,9 +23,10 @@ struct RankEnvironment {
   std::string interface;
   int64_t timeout_ms = 0;
   std::string report_directory;  // "": no reports are written
-  std::string job_id;            // of a job without a scheduler
-  std::string scheduler;         // the address of a job's that has one; "": none
-  std::string node_id;           // there
+  timeline::TimelineOptions timeline;
+  std::string job_id;     // of a job without a scheduler
+  std::string scheduler;  // the address of a job's that has one; "": none
+  std::string node_id;    // there
   uint64_t incarnation = 0;
   // Of these the process gets the descriptors, or where it finds them. Those that are not open it does not get.
   const Socket& status;

@@ -79,7 +79,7 @@ GuardReports::~GuardReports() { munmap(reports_, bytes_); }
 
 EndSignals::EndSignals() {
   sigemptyset(&set_);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) sigaddset(&set_, number);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR2}) sigaddset(&set_, number);
   pthread_sigmask(SIG_BLOCK, &set_, &before_);
   socket_ = Socket(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
 }

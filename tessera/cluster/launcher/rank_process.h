@@ -56,7 +56,8 @@ class GuardReports {
 };
 
 // EndSignals block the signals that end a job and make them readable, as long as they live. SIGPIPE is one of them: a
-// write to what nobody reads any more fails then, and the ranks end in order.
+// write to what nobody reads any more fails then, and the ranks end in order. SIGUSR2 is taken with them: it ends
+// nothing, and asks for a timeline.
 class EndSignals {
  public:
   EndSignals();

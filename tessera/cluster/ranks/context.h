@@ -16,6 +16,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/rank_progress.h"
 #include "tessera/comm/speed.h"
+#include "tessera/timeline/timeline_recorder.h"
 
 namespace tessera::cluster {
 
@@ -86,6 +87,8 @@ class Context {
 
   // Where this rank says how far it is, for threads that look on; null where nobody does.
   virtual comm::RankProgress* progress() { return nullptr; }
+  // Where this rank's timeline is recorded, while one is (docs/timeline.md); null where none can be.
+  virtual timeline::TimelineRecorder* recorder() { return nullptr; }
   // Writes what this rank knows of its failure, for `tessera cluster why`, where the job has a folder for that. abort()
   // does it, too. `origin` and `message` are as there. It throws nothing.
   virtual void write_report(int /*origin*/, const std::string& /*message*/) {}

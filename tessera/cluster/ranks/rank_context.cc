@@ -57,6 +57,7 @@ LocalMembership::LocalMembership(std::shared_ptr<comm::JobState> job, int rank) 
 RankContext::RankContext(const RankPlace& place, std::unique_ptr<comm::Transport> transport,
                          std::unique_ptr<Membership> membership)
     : place_(place),
+      recorder_({.rank = place.rank, .size = place.size, .job = place.job_id}),
       membership_(std::move(membership)),
       progress_(membership_->progress()),
       transport_(std::move(transport)) {

@@ -88,15 +88,23 @@ class RankContext final : public Context {
   const comm::GroupSpeed& speed() override;
   std::shared_ptr<void> reserve_shared_memory(size_t size_bytes) override;
   using Context::abort;
-  void abort(int origin, const std::string& message) override { membership_->announce_failure(origin, message); }
-  void finish() override { membership_->finish(); }
+  void abort(int origin, const std::string& message) override {
+    membership_->announce_failure(origin, message);
+    recorder_.write();
+  }
+  void finish() override {
+    recorder_.write();
+    membership_->finish();
+  }
   Recovery* recovery() override { return membership_->recovery(); }
   void report_step(int64_t step) override { membership_->report_step(step); }
   comm::RankProgress* progress() override { return progress_; }
+  timeline::TimelineRecorder* recorder() override { return &recorder_; }
   void write_report(int origin, const std::string& message) override { membership_->write_report(origin, message); }
 
  private:
   RankPlace place_;
+  timeline::TimelineRecorder recorder_;
   std::unique_ptr<Membership> membership_;
   comm::RankProgress* progress_;  // the membership's
   std::unique_ptr<comm::Transport> transport_;

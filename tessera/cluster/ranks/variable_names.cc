@@ -72,6 +72,8 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_TLS_PASSWORD_FILE",
     "TESSERA_TOKEN",
     "TESSERA_TORCH_PYTHON",
+    "TESSERA_TRACE",
+    "TESSERA_TRACE_STEPS",
     "TESSERA_TRANSPORT",
     "TESSERA_UPDATE_GOLDENS",
 });

@@ -153,6 +153,7 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
 std::string Saver::save(const std::string& path, const SaveCheckpointOptions& options,
                         std::span<const TensorView> updated) {
   const comm::RankProgress::Phase phase(core_.context.progress(), comm::RankProgress::kSave);
+  const timeline::ScopedSpan span(core_.context.recorder(), timeline::SpanKind::kSave);
   finish();
   core_.mode->refresh_copies(core_.session());
   ++num_saves_;
@@ -164,7 +165,7 @@ std::string Saver::save(const std::string& path, const SaveCheckpointOptions& op
     return newest_path_;
   }
   job.take_snapshot(snapshot(), updated);
-  background_.start([job = std::move(job)]() mutable { job.run(); });
+  background_.start([job = std::move(job), work = &timed_saves_]() mutable { work->run([&] { job.run(); }); });
   newest_path_ = checkpoint::with_ckpt_suffix(path);
   newest_step_ = step;
   return newest_path_;

@@ -54,6 +54,9 @@ class Saver {
   TrainingIdentity& identity_;
   const TrainingProgress& progress_;
   Snapshot& snapshot_;
+  timeline::TimedWork timed_saves_{core_.context.recorder(),
+                                   "saving in the background",
+                                   {.kind = timeline::SpanKind::kSave, .text = "a checkpoint is written"}};
   // Reads the snapshot; while it does, there is no second one. Training goes first, but a save gets on.
   Worker background_{{.purpose = "saving in the background", .gives_way = true}};
   int64_t num_saves_ = 0;

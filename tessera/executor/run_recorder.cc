@@ -1,0 +1,191 @@
+#include "tessera/executor/run_recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "tessera/ops/registry/collective_def.h"
+#include "tessera/ops/registry/op_def.h"
+
+namespace tessera::executor {
+
+using ir::Schedule;
+using ir::Step;
+using ir::StepKind;
+using timeline::SpanKind;
+using timeline::SpanName;
+
+namespace {
+
+std::vector<Type> types_of_values(const Schedule& schedule, const std::vector<int>& values) {
+  std::vector<Type> types;
+  for (const int v : values) types.push_back(schedule.values[static_cast<size_t>(v)].type);
+  return types;
+}
+
+int64_t bytes_of_types(const std::vector<Type>& types) {
+  int64_t sum = 0;
+  for (const Type& type : types) sum += type.size_bytes();
+  return sum;
+}
+
+std::string floating_type(const std::vector<Type>& inputs, const std::vector<Type>& outputs) {
+  for (const auto* types : {&inputs, &outputs}) {
+    for (const Type& type : *types) {
+      if (is_floating(type.dtype)) return to_string(type.dtype);
+    }
+  }
+  return "";
+}
+
+std::string words_of(const Step& step) {
+  return step.source.empty() ? step.op : fmt::format("{} \"{}\"", step.op, step.source);
+}
+
+// Whether each member's result needs what all members have.
+bool all_meet(const ops::CollectiveDef& collective, const std::vector<Type>& inputs, const std::vector<Type>& outputs) {
+  using Parts = ops::CollectiveDef::Parts;
+  const bool has_all = collective.gives_one && (collective.reduces || collective.parts == Parts::kJoined);
+  const bool has_its_part = collective.reduces && collective.parts == Parts::kCut;
+  if (!has_all && !has_its_part) return false;
+  const auto has_elements = [](const Type& type) { return type.size_bytes() > 0; };
+  return std::ranges::all_of(inputs, has_elements) && std::ranges::all_of(outputs, has_elements);
+}
+
+SpanName name_of_compute(const Schedule& schedule, const Step& step) {
+  const auto inputs = types_of_values(schedule, step.inputs);
+  const auto outputs = types_of_values(schedule, step.outputs);
+  SpanName name{.kind = step.kind == StepKind::kCopy ? SpanKind::kCopy : SpanKind::kOperator, .text = words_of(step)};
+  name.source = step.source;
+  name.kernel = step.kernel;
+  name.dtype = floating_type(inputs, outputs);
+  name.bytes = bytes_of_types(inputs) + bytes_of_types(outputs);
+  if (step.kind == StepKind::kCompute) {
+    const auto cost = ops::cost_of(ops::OpRegistry::instance().get(step.op), step.attributes, inputs, outputs);
+    name.flops = cost.flops;
+    name.bytes = static_cast<int64_t>(cost.bytes);
+  }
+  return name;
+}
+
+SpanName name_of_collective(const Schedule& schedule, const Step& step, int number) {
+  auto inputs = types_of_values(schedule, step.inputs);
+  const auto outputs = types_of_values(schedule, step.outputs);
+  // Behind the operands there may be a second buffer.
+  if (inputs.size() > outputs.size()) inputs.resize(outputs.size());
+  SpanName name{.kind = SpanKind::kCollective, .text = words_of(step)};
+  name.source = step.source;
+  name.dtype = floating_type(inputs, outputs);
+  name.bytes = std::max(bytes_of_types(inputs), bytes_of_types(outputs));
+  for (const int64_t rank : step.attributes.get_ints("ranks")) name.ranks.push_back(static_cast<int>(rank));
+  name.lane = static_cast<int>(ir::lane_of(step.attributes));
+  name.number = number;
+  name.meets = all_meet(*ops::collective_of(step.op), inputs, outputs);
+  return name;
+}
+
+const char* title_of_lane(int64_t lane) {
+  return lane == ir::kAwaitedLane ? "collectives that computing waits for" : "collectives";
+}
+
+}  // namespace
+
+void RecordedCollectives::begin_run(timeline::TimelineRecorder& recorder, int64_t step, uint32_t run) {
+  step_ = step;
+  run_ = run;
+  recorder_.store(&recorder, std::memory_order_release);
+}
+
+void RecordedCollectives::set_step(size_t number, uint32_t name, timeline::SpanBuffer& lane) {
+  names_[number] = name;
+  lanes_[number] = &lane;
+}
+
+void RecordedCollectives::call(size_t number, const std::function<void()>& collective) const {
+  const auto* recorder = recorder_.load(std::memory_order_acquire);
+  if (recorder == nullptr || !recorder->is_on()) return collective();
+  class Ends {
+   public:
+    Ends(const timeline::TimelineRecorder& recorder, timeline::SpanBuffer& lane, const timeline::TimedSpan& span)
+        : recorder_(recorder), lane_(lane), span_(span) {}
+    ~Ends() {
+      span_.end_ns = recorder_.now_ns();
+      lane_.add(span_);
+    }
+    Ends(const Ends&) = delete;
+    Ends& operator=(const Ends&) = delete;
+
+   private:
+    const timeline::TimelineRecorder& recorder_;
+    timeline::SpanBuffer& lane_;
+    timeline::TimedSpan span_;
+  };
+  const Ends ends(*recorder, *lanes_[number],
+                  {.begin_ns = recorder->now_ns(), .step = step_, .run = run_, .name = names_[number]});
+  collective();
+}
+
+RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& recorder,
+                         std::shared_ptr<RecordedCollectives> collectives)
+    : schedule_(schedule), recorder_(recorder), collectives_(std::move(collectives)) {
+  const auto add = [&](SpanName name, const std::string& line) {
+    name.line = line;
+    name.graph = schedule.name.empty() ? "a graph" : schedule.name;
+    return recorder_.add_name(name);
+  };
+  run_name_ = add({.kind = SpanKind::kRun, .text = "run of " + schedule.name}, "");
+  std::map<std::pair<Ints, int64_t>, int> numbers;  // of collectives, by ranks and lane
+  for (size_t s = 0; s < schedule.steps.size(); ++s) {
+    const Step& step = schedule.steps[s];
+    switch (step.kind) {
+      case StepKind::kCompute:
+      case StepKind::kCopy: names_.push_back(add(name_of_compute(schedule, step), step.line)); break;
+      case StepKind::kStart: {
+        const int64_t lane = ir::lane_of(step.attributes);
+        const int number = numbers[{step.attributes.get_ints("ranks"), lane}]++;
+        const uint32_t name = add(name_of_collective(schedule, step, number), step.line);
+        collectives_->set_step(s, name, recorder_.lane(title_of_lane(lane)));
+        names_.push_back(add({.kind = SpanKind::kStart, .text = "start of " + words_of(step)}, step.line));
+        break;
+      }
+      case StepKind::kWait: {
+        const Step& started = schedule.steps[static_cast<size_t>(step.joins)];
+        SpanName name{.kind = SpanKind::kWait, .text = "wait for " + words_of(started)};
+        name.source = started.source;
+        names_.push_back(add(std::move(name), started.line));
+        break;
+      }
+      case StepKind::kCheckFinite:
+        names_.push_back(add({.kind = SpanKind::kCheck, .text = "check of the loss"}, step.line));
+        break;
+    }
+    const bool is_given = step.kind == StepKind::kCompute || step.kind == StepKind::kCopy;
+    together_.push_back(
+        is_given ? add({.kind = SpanKind::kStart, .text = fmt::format("steps {} and on, for the device", s)}, step.line)
+                 : names_.back());
+  }
+  spans_.reserve(schedule.steps.size() + 2);
+}
+
+RunRecorder::Run::Run(RunRecorder& of)
+    : of_(of), step_(of.recorder_.step()), run_(of.recorder_.count_run(of.schedule_.name)) {
+  of_.spans_.clear();
+  of_.collectives_->begin_run(of_.recorder_, step_, run_);
+  began_ns_ = now_ns_ = of_.recorder_.now_ns();
+}
+
+RunRecorder::Run::~Run() {
+  of_.spans_.push_back(
+      {.begin_ns = began_ns_, .end_ns = of_.recorder_.now_ns(), .step = step_, .run = run_, .name = of_.run_name_});
+  of_.recorder_.add_to_main(of_.spans_);
+}
+
+void RunRecorder::Run::add(uint32_t name) {
+  const int64_t end_ns = of_.recorder_.now_ns();
+  of_.spans_.push_back({.begin_ns = now_ns_, .end_ns = end_ns, .step = step_, .run = run_, .name = name});
+  now_ns_ = end_ns;
+}
+
+}  // namespace tessera::executor

@@ -1,0 +1,108 @@
+#include "tessera/timeline/timeline_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
+#include "tessera/base/printable.h"
+#include "tessera/timeline/align_clocks.h"
+#include "tessera/timeline/step_times.h"
+#include "tessera/timeline/timeline_json.h"
+
+namespace tessera::timeline {
+namespace {
+
+// Of a job whose number of ranks has changed, the parts of its last generation.
+void keep_latest(std::vector<RankTimeline>& parts) {
+  const auto latest =
+      std::ranges::max_element(parts, {}, [](const RankTimeline& part) { return part.clocks.system_ms; });
+  std::erase_if(parts, [size = latest->rank.size](const RankTimeline& part) { return part.rank.size != size; });
+}
+
+std::vector<RankTimeline> read_parts(FileSystem& files, const std::vector<std::string>& paths) {
+  std::vector<RankTimeline> ranks;
+  for (const std::string& path : paths) {
+    JobTimeline read = read_timeline(files, path);
+    if (!read.clocks.empty()) {
+      throw InvalidArgument("{}: this is a whole job's timeline; name the parts of its ranks, FILE.rank.N",
+                            printable(path));
+    }
+    for (RankTimeline& rank : read.ranks) ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+constexpr TextKind kTimelineKind{"a timeline", int64_t{2} << 30, "record fewer steps (--trace_steps FIRST:LAST)"};
+
+}  // namespace
+
+JobTimeline read_timeline(FileSystem& files, const std::string& path) {
+  return parse_timeline(read_text_file(files, path, kTimelineKind), path);
+}
+
+JobTimeline join_parts(FileSystem& files, const std::vector<std::string>& parts, const std::string& predicted) {
+  JobTimeline job = align(read_parts(files, parts));
+  if (!predicted.empty()) {
+    job.predicted = parse_predicted(read_text_file(files, predicted, kTimelineKind), predicted);
+  }
+  return job;
+}
+
+void write_timeline(FileSystem& files, const std::string& path, const JobTimeline& job) {
+  files.write_atomically(path, job_json(job, find_steps(job)), 0600);
+}
+
+std::vector<int> ranks_with_parts(FileSystem& files, const std::string& file, int num_ranks) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    if (files.exists(part_path(file, rank))) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string join_job(FileSystem& files, const std::string& file, int num_ranks) {
+  const std::string shown = printable(file);
+  try {
+    const std::vector<int> ranks = ranks_with_parts(files, file, num_ranks);
+    if (ranks.empty()) return "";
+    std::vector<std::string> parts;
+    for (const int rank : ranks) parts.push_back(part_path(file, rank));
+    std::vector<RankTimeline> read = read_parts(files, parts);
+    keep_latest(read);
+    const JobTimeline job = align(std::move(read));
+    const std::vector<int> missing = job.missing_ranks();
+    if (std::ssize(missing) == job.size()) {
+      for (const std::string& part : parts) files.remove(part);
+      return fmt::format("{}: no rank has come to write a timeline, or none ran a step that was to be recorded", shown);
+    }
+    write_timeline(files, file, job);
+    for (const std::string& part : parts) files.remove(part);
+    if (files.exists(request_path(file))) files.remove(request_path(file));
+    std::string text = fmt::format("the timeline is {}", shown);
+    if (!missing.empty()) {
+      text += fmt::format(", without {} {}, which wrote nothing", missing.size() == 1 ? "rank" : "ranks",
+                          fmt::join(missing, ", "));
+    }
+    if (job.num_dropped() > 0) {
+      text += fmt::format("; the buffers were too small for {}", plural(job.num_dropped(), "span"));
+    }
+    return text + fmt::format("; tessera trace summary {} says where the time went", shown);
+  } catch (const std::exception& error) {
+    return fmt::format("the ranks' timelines could not be joined into {}: {}; tessera trace merge does it from {}",
+                       shown, error.what(), printable(part_path(file, 0)) + ", ...");
+  }
+}
+
+void remove_earlier(FileSystem& files, const std::string& file, const std::vector<int>& ranks) {
+  std::vector<std::string> paths{file, request_path(file)};
+  for (const int rank : ranks) paths.push_back(part_path(file, rank));
+  for (const std::string& path : paths) {
+    if (files.exists(path) && !files.is_directory(path)) files.remove(path);
+  }
+}
+
+}  // namespace tessera::timeline

@@ -1,0 +1,239 @@
+#include "tessera/timeline/timeline_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "tessera/base/printable.h"
+#include "tessera/base/strings.h"
+#include "tessera/timeline/advice.h"
+
+namespace tessera::timeline {
+namespace {
+
+double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+const TimedSpan& span_of(const RankTimeline& rank, const UsedTime& time) {
+  return rank.lanes.front().spans[static_cast<size_t>(time.span)];
+}
+
+void add_times(TimelineSummary& summary, const JobSteps& steps) {
+  const auto num_steps = static_cast<double>(steps.steps.size());
+  std::vector<int64_t> durations;
+  double num_parts = 0;
+  for (const JobStep& step : steps.steps) {
+    durations.push_back(step.duration_ns());
+    if (seconds_of(durations.back()) > summary.slowest_step_seconds) {
+      summary.slowest_step_seconds = seconds_of(durations.back());
+      summary.slowest_step = step.step;
+    }
+    for (const PathPiece& piece : step.path) {
+      summary.path_seconds[static_cast<size_t>(piece.use)] += seconds_of(piece.duration_ns()) / num_steps;
+    }
+    for (const RankStep& rank : step.ranks) {
+      ++num_parts;
+      for (const UsedTime& time : rank.times) {
+        summary.seconds[static_cast<size_t>(time.use)] += seconds_of(time.duration_ns());
+      }
+    }
+  }
+  for (double& seconds : summary.seconds) {
+    seconds /= num_parts;
+    summary.rank_step_seconds += seconds;
+  }
+  std::ranges::sort(durations);
+  summary.step_seconds = seconds_of(durations[durations.size() / 2]);
+}
+
+void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps,
+                   const OperatorLimit& limit) {
+  struct Sum {
+    const SpanName* name = nullptr;
+    int64_t ns = 0;
+    int64_t calls = 0;
+    double limit = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Sum> sums;
+  double num_parts = 0;
+  for (const JobStep& step : steps.steps) {
+    for (const RankStep& part : step.ranks) {
+      ++num_parts;
+      const RankTimeline& rank = job.ranks[part.rank];
+      for (const UsedTime& time : part.times) {
+        if (time.use != TimeUse::kCompute && time.use != TimeUse::kCopy) continue;
+        const SpanName& name = rank.names[span_of(rank, time).name];
+        Sum& sum = sums[{name.text, name.kernel}];
+        sum.name = &name;
+        sum.ns += time.duration_ns();
+        ++sum.calls;
+        if (limit && name.kind == SpanKind::kOperator) sum.limit += limit(name);
+      }
+    }
+  }
+  for (const auto& [key, sum] : sums) {
+    const double seconds = seconds_of(sum.ns) / num_parts;
+    OperatorTime time{.text = sum.name->text,
+                      .source = sum.name->source,
+                      .kernel = sum.name->kernel,
+                      .line = sum.name->line,
+                      .seconds = seconds,
+                      .calls = static_cast<double>(sum.calls) / num_parts,
+                      .share = summary.rank_step_seconds > 0 ? seconds / summary.rank_step_seconds : 0,
+                      .flops = sum.name->flops,
+                      .bytes = sum.name->bytes,
+                      .limit_seconds = {},
+                      .predicted_seconds = {}};
+    if (sum.limit > 0) time.limit_seconds = sum.limit / num_parts;
+    summary.operators.push_back(std::move(time));
+  }
+  std::ranges::stable_sort(summary.operators, std::greater{}, &OperatorTime::seconds);
+}
+
+void add_collectives(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps) {
+  struct Sum {
+    int64_t bytes = 0;
+    int64_t calls = 0;
+    int64_t members = 0;
+    int64_t ns = 0;
+    int64_t late_ns = 0;
+    std::map<int, int64_t> late;  // calls, by rank
+  };
+  std::map<std::string, Sum> sums;
+  const auto is_whole = [&](const Meeting& meeting) {
+    return meeting.members.size() > 1 &&
+           std::ranges::any_of(steps.steps, [&](const JobStep& step) { return step.step == meeting.step; });
+  };
+  for (const Meeting& meeting : steps.meetings) {
+    if (!is_whole(meeting)) continue;
+    Sum& sum = sums[meeting.text];
+    sum.bytes = std::max(sum.bytes, meeting.bytes);
+    ++sum.calls;
+    ++sum.late[job.ranks[meeting.members[meeting.late].rank].rank.rank];
+    for (const MeetingMember& member : meeting.members) {
+      ++sum.members;
+      sum.ns += member.end_ns - member.begin_ns;
+      sum.late_ns += meeting.waited_ns(member);
+    }
+  }
+  const auto num_steps = static_cast<double>(steps.steps.size());
+  for (const auto& [text, sum] : sums) {
+    const double calls = static_cast<double>(sum.calls) / num_steps;
+    const double per_member = calls / static_cast<double>(sum.members);
+    const auto latest = std::ranges::max_element(sum.late, {}, [](const auto& entry) { return entry.second; });
+    summary.collectives.push_back(
+        {.text = text,
+         .bytes = sum.bytes,
+         .calls = calls,
+         .seconds = seconds_of(sum.ns) * per_member,
+         .late_seconds = seconds_of(sum.late_ns) * per_member,
+         .late_rank = latest->first,
+         .late_rank_share = static_cast<double>(latest->second) / static_cast<double>(sum.calls)});
+  }
+  std::ranges::stable_sort(summary.collectives, std::greater{}, &CollectiveTime::seconds);
+}
+
+void add_ranks(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps) {
+  const auto num_steps = static_cast<double>(steps.steps.size());
+  std::map<size_t, RankTime> times;
+  for (const JobStep& step : steps.steps) {
+    for (const RankStep& part : step.ranks) {
+      RankTime& time = times[part.rank];
+      time.step_seconds += seconds_of(part.end_ns - part.begin_ns) / num_steps;
+      for (const auto& [late, ns] : part.waited_for) {
+        time.waited_seconds += seconds_of(ns) / num_steps;
+        times[late].waited_for_seconds += seconds_of(ns) / num_steps;
+      }
+    }
+  }
+  for (auto& [place, time] : times) {
+    time.rank = job.ranks[place].rank.rank;
+    time.host = job.ranks[place].rank.host;
+    summary.ranks.push_back(time);
+  }
+}
+
+// A simulation is of classes of ranks: the slowest one is what a step takes, and operators are those of the first.
+void add_predicted(TimelineSummary& summary, const JobTimeline& job) {
+  if (job.predicted.empty()) return;
+  int64_t end_ns = 0;
+  std::map<std::string, int64_t> by_source;  // what is computed
+  for (const PredictedSpan& span : job.predicted) {
+    end_ns = std::max(end_ns, span.end_ns);
+    if (span.process == 0 && span.lane == 0 && !span.name.starts_with("wait for ")) {
+      by_source[span.source] += span.end_ns - span.begin_ns;
+    }
+  }
+  summary.predicted_step_seconds = seconds_of(end_ns);
+  // Of several operators at one place in the network, it is not known which is which.
+  std::map<std::string, int> num_of_source;
+  for (const OperatorTime& time : summary.operators) ++num_of_source[time.source];
+  for (OperatorTime& time : summary.operators) {
+    const auto found = by_source.find(time.source);
+    if (found == by_source.end() || time.source.empty() || num_of_source[time.source] != 1) continue;
+    time.predicted_seconds = seconds_of(found->second);
+  }
+}
+
+std::string ranks_of(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::vector<std::string> notes_of(const JobTimeline& job, const JobSteps& steps) {
+  std::vector<std::string> notes;
+  if (const auto missing = job.missing_ranks(); !missing.empty()) {
+    notes.push_back(fmt::format("{} {} written nothing: what others waited for there is not known", ranks_of(missing),
+                                missing.size() == 1 ? "has" : "have"));
+  }
+  if (const int64_t dropped = job.num_dropped(); dropped > 0) {
+    notes.push_back(fmt::format("the buffers were too small: the {} are missing; record fewer steps (--trace_steps)",
+                                plural(dropped, "oldest span")));
+  }
+  for (const AlignedClock& clock : job.clocks) {
+    if (clock.by == "same") continue;
+    const std::string host = printable(clock.host);
+    notes.push_back(
+        clock.by == "system"
+            ? fmt::format("the clock of host {} is aligned by the systems' clocks alone: between hosts, waits are as "
+                          "wrong as those are",
+                          host)
+            : fmt::format("the clock of host {} is aligned by collectives, to {}", host,
+                          format_seconds(seconds_of(std::abs(clock.uncertainty_ns.value_or(0))))));
+  }
+  if (steps.num_ended_early > 0) {
+    notes.push_back(
+        fmt::format("{} ended on a rank before another one began: the clocks of these ranks drift, or are not aligned",
+                    plural(steps.num_ended_early, "collective")));
+  }
+  if (steps.num_crossed > 0) {
+    notes.push_back(
+        fmt::format("{} of a thread cross each other, and were left out", plural(steps.num_crossed, "span")));
+  }
+  if (steps.steps.empty()) {
+    notes.push_back("no step is whole on all ranks: record more steps, or fewer than the buffers have room for");
+  }
+  return notes;
+}
+
+}  // namespace
+
+TimelineSummary summarise(const JobTimeline& job, const JobSteps& steps, const OperatorLimit& limit) {
+  TimelineSummary summary;
+  summary.num_ranks = job.size();
+  summary.missing_ranks = job.missing_ranks();
+  summary.num_steps = std::ssize(steps.steps);
+  summary.notes = notes_of(job, steps);
+  if (steps.steps.empty()) return summary;
+  summary.first_step = steps.steps.front().step;
+  summary.last_step = steps.steps.back().step;
+  add_times(summary, steps);
+  add_operators(summary, job, steps, limit);
+  add_collectives(summary, job, steps);
+  add_ranks(summary, job, steps);
+  add_predicted(summary, job);
+  summary.advice = find_advice(summary);
+  return summary;
+}
+
+}  // namespace tessera::timeline

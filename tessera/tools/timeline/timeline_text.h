@@ -1,0 +1,21 @@
+// The summary of a timeline, as `tessera trace summary` prints it.
+#pragma once
+
+#include <string>
+
+#include "tessera/engine.h"
+
+namespace tessera::tools {
+
+// For people: where the time went, operators, collectives, ranks, and what is worth doing.
+std::string timeline_text(const timeline::TimelineSummary& summary, const std::string& path);
+// One JSON object, with times in seconds.
+std::string timeline_json(const timeline::TimelineSummary& summary);
+
+// What a machine of this profile could compute an operator in at best.
+timeline::OperatorLimit limit_of(const compiler::MachineProfile& profile);
+
+// Reads a timeline, or a rank's part, and sums it up. `profile`: a machine profile, "": none.
+timeline::TimelineSummary summary_of(FileSystem& files, const std::string& path, const std::string& profile);
+
+}  // namespace tessera::tools

@@ -1,0 +1,10 @@
+// `tessera trace`: joins what the ranks of a job have recorded, and says what a timeline tells.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tessera::tools {
+
+void add_trace_command(CLI::App& app);
+
+}  // namespace tessera::tools
