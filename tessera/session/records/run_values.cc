@@ -32,13 +32,25 @@ std::vector<ValueName> names_of_values(const ir::Graph& logical) {
   return names;
 }
 
+namespace {
+
+// What ranks hold terms of; nullptr where each has the whole sum, as where there is one.
+const mesh::Partial* sum_over_ranks(const mesh::Layout& layout) {
+  for (const mesh::Partial& partial : layout.sharding.partial) {
+    if (layout.mesh.axis(partial.axis).size > 1) return &partial;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 ValueEntry entry_of(const ValueName& name, int64_t number, const Type& type, const mesh::Layout& layout, int rank) {
   ValueEntry entry{.name = name, .number = number, .type = type};
   for (const auto& [offset, size] : mesh::slice_of(type.shape, layout.sharding, layout.mesh, rank)) {
     entry.box.offset.push_back(offset);
     entry.box.shape.push_back(size);
   }
-  if (layout.sharding.is_partial()) entry.reduction = mesh::to_string(layout.sharding.partial.front().reduction);
+  if (const auto* sum = sum_over_ranks(layout)) entry.reduction = mesh::to_string(sum->reduction);
   return entry;
 }
 
@@ -79,7 +91,7 @@ bool RunValues::wants(int value) const {
   const ir::LogicalPlace& place = place_of(value);
   if (!place.is_known()) return false;
   const Found found = find(place);
-  const bool is_part = found.layout.sharding.is_partial();
+  const bool is_part = sum_over_ranks(found.layout) != nullptr;
   return !(is_part ? is_part_seen_ : is_whole_seen_)[static_cast<size_t>(found.value)];
 }
 
