@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
