@@ -67,6 +67,7 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
         self.on_servers = on;
       },
       "In a job with parameter servers, these keep it and update it.");
+  parameter.def_ro("is_statistic", &nn::Parameter::is_statistic, "Whether it is a moving statistic of batches.");
   parameter.def(
       "value",
       [](const std::shared_ptr<nn::Parameter>& self) -> nb::object {

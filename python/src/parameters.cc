@@ -161,7 +161,8 @@ HeldParameters::~HeldParameters() {
 // A destructor must not throw: what cannot be fetched, because memory has run out, say, is lost, and a line says so.
 void HeldParameters::give_back(nn::Parameter& parameter) {
   try {
-    if (!std::as_const(model_).session().is_split(name_of(parameter))) {
+    const auto& name = name_of(parameter);
+    if (!std::as_const(model_).session().is_split(name) || model_.has_row_per_rank(name)) {
       fetch(parameter);
     } else if (changed_.contains(&parameter)) {
       lose(parameter);
@@ -213,7 +214,7 @@ void HeldParameters::renew(const std::set<std::string>& names) {
 void HeldParameters::fetch(nn::Parameter& parameter) {
   if (stale_.contains(&parameter)) {
     const WithoutGilBeforeTheEnd computing;
-    parameter.data = model_.value(name_of(parameter));
+    parameter.data = model_.own_value(name_of(parameter));
   }
   // Only now: a fetch may fail, and the next one is not to find the old value.
   stale_.erase(&parameter);
@@ -222,7 +223,9 @@ void HeldParameters::fetch(nn::Parameter& parameter) {
 
 std::optional<Type> HeldParameters::slice_type(const nn::Parameter& parameter) {
   const auto& name = name_of(parameter);
-  if (!shows_slices_ || !std::as_const(model_).session().is_split(name)) return std::nullopt;
+  if (!shows_slices_ || !std::as_const(model_).session().is_split(name) || model_.has_row_per_rank(name)) {
+    return std::nullopt;
+  }
   return std::as_const(model_).session().values().type(name);
 }
 
@@ -237,7 +240,7 @@ void HeldParameters::set_slice(nn::Parameter& parameter, const Tensor& value) {
 }
 
 void HeldParameters::set_whole(nn::Parameter& parameter, const Tensor& value) {
-  model_.set_value(name_of(parameter), value);
+  model_.set_own_value(name_of(parameter), value);
   stale_.erase(&parameter);
   changed_.erase(&parameter);
 }

@@ -1,7 +1,8 @@
 // The values of parameters as Python sees them. A parameter's value is its `data`, unless a model holds it: what
 // training has changed there is fetched when it is asked for, and at the latest when the model goes. Several models may
 // have one network, each with values in a session of its own: the one that was used last holds the newest, and another
-// takes them over before it is used.
+// takes them over before it is used. Of a value that has one row per rank, the statistics of the ranks' own batches, a
+// parameter is this rank's row (Model::own_value), as on one device: it is read and set without the other ranks.
 #pragma once
 
 #include <cstdint>

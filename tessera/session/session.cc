@@ -472,7 +472,15 @@ compiler::CompileOptions Session::compile_options(size_t num_ranks, const compil
 
 compiler::Compiled Session::plan(const ir::Graph& graph, const mesh::Mesh& mesh,
                                  const compiler::ShardingHints& input_hints, const compiler::PlanOptions& options) {
-  return compiler::plan_ranks(graph, mesh, with_splits(input_hints), compile_options(mesh.ranks().size(), options));
+  auto hints = with_splits(input_hints);
+  // What the graph has in the type of this rank's piece is that piece, as if all ranks had the same.
+  for (const auto& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput || !is_split(input.name)) continue;
+    const Type& type = graph.info(input.value).type;
+    if (type == global_type(input.name) || type != values_.type(input.name)) continue;
+    hints[input.name] = {mesh, mesh::Sharding::replicated(type.shape.ndim())};
+  }
+  return compiler::plan_ranks(graph, mesh, hints, compile_options(mesh.ranks().size(), options));
 }
 
 compiler::StageLayouts Session::new_layouts(const compiler::Compiled& planned) const {

@@ -23,6 +23,41 @@ std::vector<Value> add_inputs(Graph& graph, std::span<const InputSpec> inputs) {
   return values;
 }
 
+// The settings of a trace. Its end takes back that batches are normalised in groups, and with it the rows of
+// statistics: between traces a network is as on one device.
+class TraceSettings {
+ public:
+  TraceSettings(nn::Cell& network, nn::Cell* loss, const nn::Settings& settings)
+      : network_(network), loss_(loss), settings_(settings) {
+    apply();
+  }
+  ~TraceSettings() {
+    if (settings_.batch_norm_groups == 0) return;
+    settings_.batch_norm_groups = 0;
+    apply();
+  }
+  TraceSettings(const TraceSettings&) = delete;
+  TraceSettings& operator=(const TraceSettings&) = delete;
+
+  // The parameters that are trained, those of the network first.
+  std::vector<nn::Parameter*> trainable_parameters() const {
+    auto parameters = network_.trainable_parameters();
+    if (loss_ == nullptr) return parameters;
+    for (nn::Parameter* parameter : loss_->trainable_parameters()) parameters.push_back(parameter);
+    return parameters;
+  }
+
+ private:
+  void apply() {
+    network_.apply_settings(settings_);
+    if (loss_ != nullptr) loss_->apply_settings(settings_);
+  }
+
+  nn::Cell& network_;
+  nn::Cell* loss_;
+  nn::Settings settings_;
+};
+
 Value call_with_loss(nn::Cell& network, nn::Cell* loss, std::span<const Value> inputs, Value* output) {
   if (loss == nullptr) {
     const Value result = network(inputs);
@@ -128,7 +163,7 @@ void advance_random_step(Graph& graph) {
 
 Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const nn::Settings& settings,
                     const compiler::Precision& precision) {
-  network.apply_settings(settings);
+  const TraceSettings during(network, nullptr, settings);
   Graph graph("forward");
   graph.add_output("output", network(add_inputs(graph, inputs)));
   if (settings.training) advance_random_step(graph);
@@ -138,8 +173,7 @@ Graph trace_forward(nn::Cell& network, std::span<const InputSpec> inputs, const 
 
 Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> inputs, const nn::Settings& settings,
                  const std::optional<ops::RankGroup>& ranks, const compiler::Precision& precision) {
-  network.apply_settings(settings);
-  loss.apply_settings(settings);
+  const TraceSettings during(network, &loss, settings);
   Graph graph("evaluate");
   Value output;
   const Value value = call_with_loss(network, &loss, add_inputs(graph, inputs), &output);
@@ -148,24 +182,10 @@ Graph trace_loss(nn::Cell& network, nn::Cell& loss, std::span<const InputSpec> i
   return compiler::rewrite_precision(graph, precision);
 }
 
-namespace {
-
-// The parameters that are trained, those of the network first.
-std::vector<nn::Parameter*> apply_to_both(nn::Cell& network, nn::Cell* loss, const nn::Settings& settings) {
-  network.apply_settings(settings);
-  auto parameters = network.trainable_parameters();
-  if (loss != nullptr) {
-    loss->apply_settings(settings);
-    for (nn::Parameter* parameter : loss->trainable_parameters()) parameters.push_back(parameter);
-  }
-  return parameters;
-}
-
-}  // namespace
-
 Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, std::span<const InputSpec> inputs,
                        const nn::Settings& settings, const TrainStepOptions& options) {
-  const auto parameters = apply_to_both(network, loss, settings);
+  const TraceSettings during(network, loss, settings);
+  const auto parameters = during.trainable_parameters();
   Graph graph("train_step");
   const auto values = add_inputs(graph, inputs);
   const double sens = options.ranks ? options.sens / static_cast<double>(options.ranks->ranks.size()) : options.sens;
@@ -218,7 +238,8 @@ Graph trace_train_step(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
 
 Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
                    const std::optional<nn::LossScale>& loss_scale, const Graph* micro) {
-  const auto parameters = apply_to_both(network, loss, settings);
+  const TraceSettings during(network, loss, settings);
+  const auto parameters = during.trainable_parameters();
   Graph graph("update");
   for (const nn::Parameter* parameter : parameters) parameter->in(graph);
   auto gradients = nn::held_gradients(graph, parameters, micro);
@@ -238,7 +259,8 @@ Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, 
 
 Graph trace_pushed_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
                           const Graph& worker) {
-  const auto parameters = apply_to_both(network, loss, settings);
+  const TraceSettings during(network, loss, settings);
+  const auto parameters = during.trainable_parameters();
   Graph graph("update");
   for (const nn::Parameter* parameter : parameters) parameter->in(graph);
   {

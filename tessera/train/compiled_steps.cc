@@ -135,7 +135,8 @@ session::Executable& CompiledSteps::predict(const InputSpecs& inputs, bool place
   const bool may_be_known = is_placed || !places_values;
   if (auto* known = may_be_known ? find(signature) : nullptr) return *known;
   Mode& mode = *core_.mode;
-  auto graph = session::trace_forward(core_.cells.network, inputs, mode.settings(false), precision_of(core_.options));
+  auto graph =
+      session::trace_forward(core_.cells.network, inputs, mode.settings_of_prediction(), precision_of(core_.options));
   say_unused_strategies(graph);
   mode.apply_strategies(graph, /*is_training=*/false);
   if (auto* known = may_be_known ? confirm(signature, graph) : nullptr) return *known;
@@ -187,7 +188,9 @@ void CompiledSteps::require_known_values(const ir::Graph& graph) const {
           "make a new Model",
           to_string(input.kind), input.name, type);
     }
-    if (session.global_type(input.name) != type) {
+    // A prediction reads this rank's row alone.
+    const bool is_own_row = core_.values->has_row_per_rank(input.name) && session.values().type(input.name) == type;
+    if (session.global_type(input.name) != type && !is_own_row) {
       throw InvalidArgument(
           "the network has changed since its model was made: {} \"{}\" is {}, in the model {}; make a new Model",
           to_string(input.kind), input.name, type, session.global_type(input.name));

@@ -86,6 +86,12 @@ class Model {
   // Returns the names of the parameters alone: those of the network come first, then those of the loss.
   std::vector<std::string> parameter_names() const;
   Tensor value(const std::string& name);
+  // The value as a network on one device has it: of moving statistics with one row per rank
+  // (BatchNormStatistics::kLocal) this rank's row, without its first dim and without communication; of all else
+  // value(), and set_value().
+  bool has_row_per_rank(const std::string& name) const;
+  Tensor own_value(const std::string& name);
+  void set_own_value(const std::string& name, const Tensor& value);
   // The names of the values that predictions and evaluations have assigned since this was asked last.
   std::set<std::string> take_assigned();
   // Gives the value to this rank alone. Ranks that then train, evaluate or, in hybrid parallel, predict with values

@@ -91,7 +91,10 @@ void ModelValues::declare() {
       continue;
     }
     mesh::Sharding sharding = mesh::Sharding::replicated(parameter->type.shape.ndim());
-    if (plain != plain_ndim.end() && plain->second != parameter->type.shape.ndim()) sharding.dims[0] = {0};
+    if (plain != plain_ndim.end() && plain->second != parameter->type.shape.ndim()) {
+      sharding.dims[0] = {0};
+      rows_.insert(name);
+    }
     session_.declare(name, parameter->type, &sharding, &ranks);
   }
   for (const auto& state : states_) {
@@ -103,6 +106,31 @@ void ModelValues::declare() {
     }
   }
   for (const auto& counter : counters()) session_.declare(counter, {DType::kI64, {}});
+  if (rows_.empty()) return;
+  // The rows are those of this session: the network has them in its traces only.
+  auto plain_settings = mode_.settings(true);
+  plain_settings.batch_norm_groups = 0;
+  cells_.network.apply_settings(plain_settings);
+  if (cells_.loss != nullptr) cells_.loss->apply_settings(plain_settings);
+}
+
+Type ModelValues::type_of_row(const std::string& name) const {
+  const Type& rows = session_.global_type(name);
+  return {rows.dtype, Shape(std::span(rows.shape.begin() + 1, rows.shape.end()))};
+}
+
+Tensor ModelValues::own_value(const std::string& name) {
+  if (!has_row_per_rank(name)) return session_.value(name);
+  const Tensor piece = session_.values().read(name);
+  return Tensor::copy_of(TensorView(piece.view().data, type_of_row(name)));
+}
+
+void ModelValues::set_own_value(const std::string& name, const Tensor& value) {
+  if (!has_row_per_rank(name)) return session_.set_value(name, value);
+  if (!(value.type() == type_of_row(name))) {
+    throw InvalidArgument("\"{}\" is {} on each rank, it cannot be set to {}", name, type_of_row(name), value.type());
+  }
+  session_.set_piece(name, TensorView(value.view().data, session_.values().type(name)));
 }
 
 // Of a server that may not have all its tables in memory.
@@ -166,7 +194,13 @@ void ModelValues::set_accumulated_batches(int64_t done) {
 void ModelValues::initialize() {
   for (const auto& counter : counters()) session_.set_value(counter, Tensor::zeros({DType::kI64, {}}));
   std::vector<nn::Parameter> copies;
-  for (const nn::Parameter* parameter : cells_.parameters()) copies.push_back(*parameter);
+  for (const nn::Parameter* parameter : cells_.parameters()) {
+    if (has_row_per_rank(parameter->full_name()) && parameter->data) {
+      set_own_value(parameter->full_name(), *parameter->data);
+    } else {
+      copies.push_back(*parameter);
+    }
+  }
   session_.initialize(copies, options_.seed);
   session_.initialize(states_, options_.seed);
   are_initial_ = true;
@@ -225,7 +259,8 @@ void ModelValues::take_given_of_first(const std::string& name, const Tensor* giv
 
 void ModelValues::broadcast() {
   for (const auto& name : session_.names()) {
-    if (session_.is_split(name) || own_.contains(name)) continue;
+    const bool has_same_shape = !session_.is_split(name) || has_row_per_rank(name);
+    if (!has_same_shape || own_.contains(name)) continue;
     take_from_first(name, "parameter_broadcast");
   }
 }

@@ -41,6 +41,13 @@ class ModelValues {
   void set_assigned(const ir::Graph& graph);
   // The names of what set_assigned() was told of since this was asked last.
   std::set<std::string> take_assigned() { return std::exchange(assigned_, {}); }
+  // Whether the value has one row per rank, of which each rank has its own: moving statistics of batches that the ranks
+  // normalise by themselves. On one device the row is the value, without the first dim.
+  bool has_row_per_rank(const std::string& name) const { return rows_.contains(name); }
+  // The value as a network on one device has it: this rank's row where it has_row_per_rank(), else the whole value,
+  // collective where it is split. To set it is this rank's matter alone. Throws InvalidArgument for another type.
+  Tensor own_value(const std::string& name);
+  void set_own_value(const std::string& name, const Tensor& value);
   // Whether every rank is to have this value as it is here.
   bool is_copy(const std::string& name) const { return !session_.is_split(name) && !own_.contains(name); }
   // Notes that values of this rank were set by hand.
@@ -60,6 +67,8 @@ class ModelValues {
   void make_states();
   void take_initial_states();
   void declare();
+  // Of a value that has_row_per_rank(), on one device.
+  Type type_of_row(const std::string& name) const;
   void spill();
   void agree();
   void broadcast();
@@ -77,7 +86,8 @@ class ModelValues {
   const Mode& mode_;
   session::Session session_;
   std::vector<nn::Parameter> states_;
-  std::set<std::string> own_;  // the names of values that differ between ranks by intention
+  std::set<std::string> rows_;  // the names of what has_row_per_rank()
+  std::set<std::string> own_;   // the names of values that differ between ranks by intention
   std::set<std::string> assigned_;
   bool are_initial_ = false;
   bool is_compared_ = false;

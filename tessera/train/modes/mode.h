@@ -6,6 +6,7 @@
 // rank makes the same calls; which of them communicate is said.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,12 @@ class Mode {
   virtual mesh::Mesh mesh() const { return mesh::Mesh({{"data", 1}}, {context_.rank()}); }
   nn::Settings settings(bool training) const {
     return {.training = training, .batch_norm_groups = batch_norm_groups(), .seed = options_.seed};
+  }
+  // Those of a prediction: where each rank has statistics of its own, the rows are one part, of this rank.
+  nn::Settings settings_of_prediction() const {
+    auto settings = this->settings(false);
+    settings.batch_norm_groups = std::min(settings.batch_norm_groups, 1);
+    return settings;
   }
   // Into how many parts, one per rank, a batch is cut for batch normalisation, each with statistics of its own. 0:
   // none.

@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
+#include "tessera/train/saving/checkpoint_values.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
@@ -212,13 +213,31 @@ std::string CheckpointJob::save_whole() {
     if (!firsts[rank].empty()) receivers.push_back(static_cast<int>(rank));
   }
   Gather gather(*group, values, receivers, scratch);
+  // What is written of the values, in order; of one with a row per rank their mean, which any network takes, and they.
+  struct Record {
+    const Value& value;
+    bool is_of_ranks = false;
+  };
+  std::vector<Record> records;
+  for (const auto& value : values) {
+    records.push_back({value});
+    if (value.is_row_of_rank) records.push_back({value, /*is_of_ranks=*/true});
+  }
+  Tensor mean;
   const auto write = [&](FunctionRef<void()> await_turn) {
     if (!is_first_in_directory()) return;
     checkpoint::save(
-        *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
+        *files, {.path = path, .append_info = append_info, .encryption = encryption}, records.size(),
         [&](size_t i) {
+          const auto& [value, is_of_ranks] = records[i];
+          const auto& name = value.held.name;
+          if (is_of_ranks) return checkpoint::Entry(name_of_rows(name), gather.current());
           await_turn();
-          return checkpoint::Entry(values[i].held.name, gather.current());
+          if (!value.is_row_of_rank) return checkpoint::Entry(name, gather.current());
+          const Type& rows = value.held.type;
+          const Shape row(std::span(rows.shape.begin() + 1, rows.shape.end()));
+          mean = regroup(Tensor::copy_of(gather.current()), {rows.dtype, row});
+          return checkpoint::Entry(name, mean.view());
         },
         info);
   };

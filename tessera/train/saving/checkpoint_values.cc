@@ -1,6 +1,7 @@
 #include "tessera/train/saving/checkpoint_values.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
@@ -31,6 +32,16 @@ Tensor regroup(const Tensor& stored, const Type& wanted) {
   const int64_t wanted_rows = had_groups || wanted.shape.ndim() == 2 ? wanted.shape[0] : 1;
   for (int64_t r = 0; r < wanted_rows; ++r) result.insert(result.end(), mean.begin(), mean.end());
   return Tensor::of(wanted.shape, std::span<const double>(result)).cast(wanted.dtype);
+}
+
+namespace {
+constexpr std::string_view kOfRanks = ".of_ranks";
+}  // namespace
+
+std::string name_of_rows(const std::string& statistic) { return statistic + std::string(kOfRanks); }
+
+std::string statistic_of_rows(const std::string& name) {
+  return name.ends_with(kOfRanks) ? name.substr(0, name.size() - kOfRanks.size()) : "";
 }
 
 bool is_learning_rate(const std::string& name) {

@@ -19,6 +19,11 @@ bool is_regrouped(const checkpoint::StoredEntry& entry, const Type& type);
 // Moving statistics of another number of parts: each part starts with the mean of all.
 Tensor regroup(const Tensor& stored, const Type& wanted);
 
+// Beside a whole statistic that has one row per rank, which is saved as the mean of the rows, they are saved by this
+// name, so that as many ranks go on as they were. statistic_of_rows: the statistic's name; "" for any other name.
+std::string name_of_rows(const std::string& statistic);
+std::string statistic_of_rows(const std::string& name);
+
 bool is_learning_rate(const std::string& name);
 // Whether a learning rate stays as this model has it: where one of both is a table, or none at all because the rate is
 // computed of the step. A fixed one goes on as it was saved.

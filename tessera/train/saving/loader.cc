@@ -155,6 +155,31 @@ void Loader::rename_entries(const Loading& loading, const std::string& path,
   });
 }
 
+std::set<std::string> Loader::take_rows_of_ranks(const std::set<std::string>& statistics,
+                                                 std::vector<checkpoint::StoredEntry>& entries,
+                                                 Destinations& destinations) {
+  std::set<std::string> stored_names;
+  std::map<std::string, checkpoint::StoredEntry> rows;
+  std::erase_if(entries, [&](const auto& entry) {
+    const auto statistic = statistic_of_rows(entry.name);
+    if (entry.is_text || !statistics.contains(statistic)) return false;
+    stored_names.insert(destinations.stored_name(entry.name));
+    rows.emplace(statistic, entry);
+    return true;
+  });
+  for (auto& entry : entries) {
+    const auto found = rows.find(entry.name);
+    if (found == rows.end() || !core_.values->has_row_per_rank(entry.name)) continue;
+    if (found->second.shape != core_.session().global_type(entry.name).shape) continue;
+    stored_names.insert(destinations.stored_name(entry.name));
+    destinations.renamed[entry.name] = destinations.stored_name(found->second.name);
+    const std::string name = entry.name;
+    entry = found->second;
+    entry.name = name;
+  }
+  return stored_names;
+}
+
 namespace {
 
 // Of a checkpoint's tensors those that are called by none of these names there.
@@ -182,7 +207,7 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
   });
   rename_entries(loading, loaded.path(), entries, result);
   const auto statistics = statistics_of(core_.cells.parameters());
-  std::set<std::string> stored_names;
+  std::set<std::string> stored_names = take_rows_of_ranks(statistics, entries, result);
   for (const auto& name : loading.names) {
     // Where names are changed, only what has got one has a place.
     const bool is_stored = !loading.rename || result.renamed.contains(name);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,10 @@ class Loader {
   // them.
   static void rename_entries(const Loading& loading, const std::string& path,
                              std::vector<checkpoint::StoredEntry>& entries, Destinations& destinations);
+  // Takes out of the entries the rows that were saved beside statistics; where this model has as many, they become the
+  // statistic's entry. Returns what the checkpoint calls these rows and their statistics.
+  std::set<std::string> take_rows_of_ranks(const std::set<std::string>& statistics,
+                                           std::vector<checkpoint::StoredEntry>& entries, Destinations& destinations);
   Destinations destinations_in(const checkpoint::GlobalCheckpoint& loaded, const Loading& loading);
   void take_elsewhere(const checkpoint::GlobalCheckpoint& loaded, const Destinations& destinations);
 

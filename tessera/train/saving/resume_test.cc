@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -908,6 +909,88 @@ TEST_F(Saves, OfStatisticsOfEachRanksBatchHaveItsRowAndMeetInTheMean) {
       for (size_t i = 0; i < values.size(); ++i) {
         const size_t channel = i % 4;
         EXPECT_NEAR(values[i], (rows[channel] + rows[channel + 4] + rows[channel + 8] + rows[channel + 12]) / 4, 1e-6);
+      }
+    });
+  }
+}
+
+TEST_F(Saves, OfStatisticsOfEachRanksBatchAreWholeTheMeanAndGoOnExactlyOnAsManyRanks) {
+  const std::string name = "norm.moving_mean";
+  std::vector<double> rows;  // of all ranks
+  const auto on_ranks = [&](int ranks, const std::function<void(Model&, Normalised&)>& f) {
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Normalised network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer,
+                  {.parallel_mode = ParallelMode::kDataParallel, .batch_norm_statistics = BatchNormStatistics::kLocal});
+      f(model, network);
+    });
+  };
+  on_ranks(2, [&](Model& model, Normalised& network) {
+    const int rank = model.context().rank();
+    const Tensor x = Tensor::full({DType::kF32, {2, 3, 6, 6}}, rank);
+    const Tensor y = Tensor::zeros({DType::kF32, {2, 4}});
+    model.train_step({x.view(), y.view()}, 4);
+    const auto all = model.value(name).to_doubles();
+    if (rank == 0) rows = all;
+    const auto own = std::vector<double>(all.begin() + rank * 4, all.begin() + rank * 4 + 4);
+    EXPECT_TRUE(model.has_row_per_rank(name));
+    EXPECT_EQ(model.own_value(name).shape(), Shape({4}));
+    EXPECT_EQ(model.own_value(name).to_doubles(), own);
+    EXPECT_EQ(network.norm.find_parameter("moving_mean").type.shape, Shape({4}));
+    model.save_checkpoint(in("whole/x.ckpt"));
+  });
+  const auto saved = checkpoint::load(FileSystem::local(), in("whole/x.ckpt"));
+  EXPECT_EQ(saved.find(name)->shape, Shape({4}));
+  EXPECT_EQ(saved.find(name + ".of_ranks")->read().to_doubles(), rows);
+  for (const int ranks : {1, 2, 3}) {
+    on_ranks(ranks, [&](Model& model, Normalised&) {
+      model.load_checkpoint(in("whole/x.ckpt"));
+      const auto values = model.value(name).to_doubles();
+      if (ranks == 2) {
+        EXPECT_EQ(values, rows);
+        return;
+      }
+      for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], (rows[i % 4] + rows[i % 4 + 4]) / 2, 1e-6);
+    });
+    on_ranks(ranks, [&](Model& model, Normalised&) {
+      EXPECT_THAT(model.load_parameters(in("whole/x.ckpt")).left_out, testing::Not(testing::Contains(name)));
+      if (ranks == 2) {
+        EXPECT_EQ(model.value(name).to_doubles(), rows);
+      }
+    });
+  }
+}
+
+TEST_F(Saves, ARankPredictsAllItsRowsByItsOwnStatistics) {
+  for (const bool shards : {false, true}) {
+    run_ranks(3, [&](cluster::Context& context) {
+      Normalised network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      ModelOptions options{.parallel_mode = ParallelMode::kDataParallel,
+                           .batch_norm_statistics = BatchNormStatistics::kLocal};
+      options.parallel_optimizer = shards;
+      options.parallel_optimizer_threshold = 0;
+      Model model(context, network, &loss, &optimizer, options);
+      const int rank = context.rank();
+      const Tensor x = Tensor::full({DType::kF32, {2, 3, 6, 6}}, rank + 1);
+      const Tensor y = Tensor::zeros({DType::kF32, {2, 4}});
+      model.train_step({x.view(), y.view()}, 6);
+      const Tensor five = Tensor::full({DType::kF32, {5, 3, 6, 6}}, 1);
+      const auto before = model.predict({five}).to_doubles();
+      ASSERT_EQ(before.size(), 20U);
+      for (size_t i = 4; i < before.size(); ++i) EXPECT_NEAR(before[i], before[i % 4], 1e-6);
+      // A row further from the images by 1 on one rank moves what that rank alone predicts.
+      Tensor moved = model.own_value("norm.moving_mean");
+      for (float& value : moved.values<float>()) value -= static_cast<float>(rank);
+      model.set_own_value("norm.moving_mean", moved);
+      const auto variance = model.own_value("norm.moving_variance").to_doubles();
+      const auto gamma = model.value("norm.gamma").to_doubles();
+      const auto after = model.predict({five}).to_doubles();
+      for (size_t i = 0; i < after.size(); ++i) {
+        EXPECT_NEAR(after[i] - before[i], rank * gamma[i % 4] / std::sqrt(variance[i % 4] + 1e-5), 1e-4);
       }
     });
   }

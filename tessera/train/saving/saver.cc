@@ -58,7 +58,6 @@ std::vector<std::pair<std::string, std::string>> Saver::names_to_save(bool avera
 std::vector<CheckpointJob::Value> Saver::held_values(bool averages) {
   session::Session& session = core_.session();
   const int rank = core_.context.rank();
-  const auto statistics = statistics_of(core_.cells.parameters());
   std::vector<CheckpointJob::Value> values;
   for (const auto& [saved_as, name] : names_to_save(averages)) {
     auto& value = values.emplace_back();
@@ -86,7 +85,7 @@ std::vector<CheckpointJob::Value> Saver::held_values(bool averages) {
     }
     value.box = checkpoint::held_box(value.held, rank);
     value.is_spilled = session.values().is_spilled(name);
-    value.is_row_of_rank = value.held.layout && statistics.contains(name) && core_.mode->batch_norm_groups() > 0;
+    value.is_row_of_rank = core_.values->has_row_per_rank(name);
   }
   return values;
 }

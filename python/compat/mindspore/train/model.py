@@ -285,8 +285,8 @@ class Model:
             return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
 
     def predict(self, *predict_data, backend=None, config=None):
-        """The network's result. Where full_batch is off in semi-automatic and automatic parallel, each rank gives its rows and gets theirs. backend
-        and config are None."""
+        """The network's result. Where full_batch is off in semi-automatic and automatic parallel, each rank gives its rows and gets theirs; in data
+        parallel, too, by its own moving statistics. backend and config are None."""
         for name, value in (("backend", backend), ("config", config)):
             _check.only("Model.predict", name, value, (None, ), "predictions are computed as trainings are; export() writes ONNX for other programs")
         for data in predict_data:

@@ -3,6 +3,7 @@ import atexit
 import os
 import threading
 
+import numpy as np
 import tessera
 from tessera._job import finish_saves
 
@@ -167,6 +168,29 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
     return parameters
 
 
+def _num_ranks():
+    return tessera.cluster.size() if tessera.cluster.is_initialized() else 1
+
+
+def _stored(parameter, parameter_dict):
+    """What the dict has for the parameter; for a statistic of each rank's own batches the rows that all ranks together have saved beside it, where
+    the ranks are as many; None for nothing."""
+    rows = parameter_dict.get(parameter.name + ".of_ranks") if parameter.is_statistic and _num_ranks() > 1 else None
+    if isinstance(rows, Parameter) and rows.shape == (_num_ranks(), *parameter.shape):
+        return rows
+    value = parameter_dict.get(parameter.name)
+    return value if isinstance(value, Parameter) else None
+
+
+def _row_of_rank(parameter, tensor):
+    """Where the tensor has a row per rank of a training for a statistic: this rank's row, or their mean where the ranks are not as many."""
+    if not parameter.is_statistic or len(tensor.shape) != len(parameter.shape) + 1 or tensor.shape[1:] != parameter.shape:
+        return tensor
+    rows = tensor.numpy()
+    row = rows[tessera.cluster.rank()] if len(rows) == _num_ranks() > 1 else rows.mean(0, dtype=np.float64)
+    return tessera.Tensor(row.astype(rows.dtype))
+
+
 def _load(parameter, value, strict_load):
     """Gives a parameter the value of another one; where it is split over ranks, of a slice or of the whole."""
     if parameter.dtype != value.dtype:
@@ -177,6 +201,7 @@ def _load(parameter, value, strict_load):
                                f"'net' and type {value.dtype} in the argument 'parameter_dict'.")
         context.warn_once(f"the type of {value.name}, {value.dtype}, is converted to {parameter.dtype}, that of the network")
     tensor = value.value() if parameter.dtype == value.dtype else value.value().astype(parameter.dtype)
+    tensor = _row_of_rank(parameter, tensor)
     if tensor.shape != parameter.shape and tensor.shape != parameter.whole_shape:
         if tensor.shape[:len(parameter.shape)] != parameter.shape or set(tensor.shape[len(parameter.shape):]) != {1}:
             raise RuntimeError(f"For 'load_param_into_net', {parameter.name} in the argument 'net' should have the same shape as "
@@ -207,7 +232,8 @@ def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundanc
 
     Unless strict_load, floats and integers of other sizes are converted, and where names of the network are not found those that
     have one more prefix are taken. After Model.build and Model.infer_predict_layout a parameter that is split over ranks takes this
-    rank's slice (or the whole). An optimizer is a cell, whose parameters are what it updates and its states."""
+    rank's slice (or the whole). An optimizer is a cell, whose parameters are what it updates and its states. Moving statistics are each rank's own: where
+    a file has a row for each of as many ranks each takes its own, of another number of rows the mean."""
     if not isinstance(net, tessera.nn.Cell):
         raise TypeError(f"For 'load_param_into_net', the argument 'net' should be a Cell, but got {type(net).__name__}.")
     if not isinstance(parameter_dict, dict):
@@ -221,8 +247,8 @@ def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundanc
                             f"'Parameter' type, but got {type(name).__name__} and {type(value).__name__}.")
     not_loaded = []
     for parameter in tessera.nn.Cell.parameters(net):
-        value = parameter_dict.get(parameter.name)
-        if isinstance(value, Parameter):
+        value = _stored(parameter, parameter_dict)
+        if value is not None:
             _load(parameter, value, strict_load)
         elif not parameter.name.startswith("accu_grads"):
             not_loaded.append(parameter)
