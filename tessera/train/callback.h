@@ -27,7 +27,8 @@ struct RunContext {
   // The rows of this epoch's batches so far: those of the global batches, but in hybrid parallel those of this rank.
   int64_t rows_of_epoch = 0;
   bool stop_requested = false;
-  bool has_failed = false;  // an exception ends the training
+  bool has_failed = false;       // an exception ends the training
+  bool was_told_to_end = false;  // then: by a signal, which is no failure
   void request_stop() { stop_requested = true; }
 };
 

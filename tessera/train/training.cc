@@ -454,14 +454,17 @@ class Attempts {
   std::exception_ptr first_;
 };
 
-// By the exception that is being handled: "failed", "stopped", or "" where the training goes on in another process.
-const char* how_training_ended() {
+constexpr std::string_view kStopped = "stopped";
+
+// By the exception that is being handled: "failed", "stopped", or "" where the training goes on in another process, as
+// that of a rank that begins anew does.
+std::string_view how_training_ended() {
   try {
     throw;
   } catch (const cluster::Resizing&) {
     return "";
   } catch (const cluster::Terminated&) {
-    return "stopped";
+    return kStopped;
   } catch (...) {
     return "failed";
   }
@@ -486,11 +489,12 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
 void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {
   has_failed_ = true;  // the progress stays until the next training, so that a save says it
   run.has_failed = true;
+  const std::string_view how = how_training_ended();
+  run.was_told_to_end = how == kStopped;
   Attempts attempts(std::current_exception());
   for (size_t i = 0; i < num_begun; ++i) attempts.make([&] { callbacks[i]->end(run); });
   attempts.make([&] { saver_.finish(); });
-  // A rank that begins anew trains on.
-  if (const char* const how = how_training_ended(); *how != '\0') live_.end(how, newest_checkpoint());
+  if (!how.empty()) live_.end(how.data(), newest_checkpoint());
   if (auto* recorder = core_.context.recorder()) recorder->write();
 }
 

@@ -23,6 +23,12 @@ const std::vector<std::string>& usual_columns() {
   return columns;
 }
 
+bool has_usual_columns(const std::string& line) {
+  const auto row = csv_fields(line);
+  return std::ranges::all_of(usual_columns(),
+                             [&](const auto& name) { return std::ranges::find(row, name) != row.end(); });
+}
+
 std::string metric_column(const std::string& name) { return std::string(kMetricColumn) + name; }
 
 }  // namespace
@@ -36,7 +42,7 @@ bool CsvLog::has_column(const std::string& name) const { return std::ranges::fin
 
 double CsvLog::open(RunContext& run, bool goes_on) {
   files_ = &run.model.context().file_system();
-  if (!goes_on) move_aside(*files_, path_);
+  if (!goes_on) move_aside(*files_, path_, "CsvLog", has_usual_columns);
   file_.reset();
   const auto lines = whole_lines(*files_, path_);
   columns_ = lines.empty() ? usual_columns() : csv_fields(lines[0]);

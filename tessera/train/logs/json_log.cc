@@ -16,9 +16,18 @@ JsonLog::JsonLog(std::string file, LogOptions options)
   if (path_.empty()) throw InvalidArgument("JsonLog: the file has no name");
 }
 
+namespace {
+
+bool is_json_record(const std::string& line) {
+  const auto record = nlohmann::json::parse(line, nullptr, false);
+  return record.is_object() && record.contains("kind") && record.contains("step") && record["step"].is_number_integer();
+}
+
+}  // namespace
+
 double JsonLog::open(RunContext& run, bool goes_on) {
   FileSystem& files = run.model.context().file_system();
-  if (!goes_on) move_aside(files, path_);
+  if (!goes_on) move_aside(files, path_, "JsonLog", is_json_record);
   double seconds = 0;
   std::vector<std::string> kept;
   const auto lines = whole_lines(files, path_);
@@ -44,7 +53,8 @@ void JsonLog::write(const TrainingRecord& record) { file_->append(json_line(reco
 
 void JsonLog::close(RunContext& run) {
   TrainingRecord record = record_now(run, "end");
-  record.ended = run.has_failed ? "failed" : run.stop_requested ? "stopped" : "completed";
+  const bool is_stopped = run.was_told_to_end || (!run.has_failed && run.stop_requested);
+  record.ended = is_stopped ? "stopped" : run.has_failed ? "failed" : "completed";
   write(record);
   file_->close();
 }

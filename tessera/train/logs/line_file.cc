@@ -1,5 +1,7 @@
 #include "tessera/train/logs/line_file.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/base/files/random_id.h"
 #include "tessera/base/logging.h"
@@ -9,6 +11,8 @@ namespace tessera::train {
 namespace {
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+constexpr size_t kLongestFirstLine = size_t{1} << 20;
 
 }  // namespace
 
@@ -49,8 +53,19 @@ std::vector<std::string> whole_lines(FileSystem& files, const std::string& path)
   return lines;
 }
 
-void move_aside(FileSystem& files, const std::string& path) {
+void move_aside(FileSystem& files, const std::string& path, std::string_view who,
+                bool (*is_first_line)(const std::string&)) {
   if (!files.exists(path) || files.is_directory(path)) return;
+  {
+    const auto file = files.open(path);
+    const auto bytes = file->bytes().first(std::min(file->bytes().size(), kLongestFirstLine));
+    if (bytes.empty()) return;
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (!is_first_line(std::string(text.substr(0, text.find('\n'))))) {
+      throw InvalidArgument("{}: line 1: this is no log of {}, and is left as it is; give {} a file of its own", path,
+                            who, who);
+    }
+  }
   std::string older;
   for (int64_t number = 1; older.empty() || files.exists(older); ++number) older = fmt::format("{}.{}", path, number);
   files.rename(path, older);

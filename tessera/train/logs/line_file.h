@@ -31,7 +31,10 @@ class LineFile {
 // The lines of a file, without a last one that has no end. None where there is no file.
 std::vector<std::string> whole_lines(FileSystem& files, const std::string& path);
 
-// Where a new training finds an older one's file: calls that PATH.1, or PATH.2 and so on where there is one.
-void move_aside(FileSystem& files, const std::string& path);
+// Where a new training finds an older one's file: calls that PATH.1, or PATH.2 and so on where there is one. Throws
+// InvalidArgument, and leaves it where it is, for what is no file, such as a device or a pipe, and for a file with
+// something in it whose first line `is_first_line` does not take for one of `who`'s logs.
+void move_aside(FileSystem& files, const std::string& path, std::string_view who,
+                bool (*is_first_line)(const std::string&));
 
 }  // namespace tessera::train

@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/cluster/termination.h"
 #include "tessera/data/dataset.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
@@ -265,6 +266,14 @@ TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
   Job fails(context_);
   EXPECT_THROW(fails.model.train(1, doubles(), {JsonLog(at("log")), Ends(true)}), Error);
   EXPECT_EQ(ended(), "failed 2");
+  struct IsTold : Callback {
+    void step_end(RunContext& run) override {
+      if (run.step == 2) throw cluster::Terminated("SIGTERM");
+    }
+  };
+  Job told(context_);
+  EXPECT_THROW(told.model.train(1, doubles(), {JsonLog(at("log")), IsTold()}), cluster::Terminated);
+  EXPECT_EQ(ended(), "stopped 2");
 }
 
 TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
@@ -275,6 +284,33 @@ TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
   EXPECT_EQ(records("log.1").size(), 4);
   EXPECT_EQ(records("log.2").size(), 8);
   EXPECT_EQ(records("log").size(), 12);
+}
+
+TEST_F(Logs, OfANewTrainingLeaveWhatIsNoLogWhereItIs) {
+  const auto refused = [&](const std::shared_ptr<Callback>& log, const char* why) {
+    Job job(context_);
+    EXPECT_THAT([&] { job.model.train(1, doubles(), {log}); }, ThrowsMessage<Error>(HasSubstr(why)));
+  };
+  write("notes", "to do\n");
+  refused(std::make_shared<JsonLog>(at("notes")), "notes: line 1: this is no log of JsonLog, and is left as it is");
+  refused(std::make_shared<CsvLog>(at("notes")), "no log of CsvLog");
+  write("other", "{\"kind\": \"recipe\"}\n");
+  refused(std::make_shared<JsonLog>(at("other")), "no log of JsonLog");
+  Job job(context_);
+  job.model.train(1, doubles(), {CsvLog(at("table"))});
+  refused(std::make_shared<JsonLog>(at("table")), "no log of JsonLog");
+  ASSERT_EQ(mkfifo(at("pipe").c_str(), 0600), 0);
+  refused(std::make_shared<JsonLog>(at("pipe")), "pipe: ");
+  EXPECT_EQ(FileSystem::local().read_text(at("notes")), "to do\n");
+  EXPECT_TRUE(std::filesystem::is_fifo(at("pipe")));
+  for (const char* name : {"notes", "other", "table", "pipe"}) {
+    EXPECT_FALSE(std::filesystem::exists(at(name) + ".1")) << name;
+  }
+  // An empty file is nobody's.
+  write("empty", "");
+  Job begins(context_);
+  begins.model.train(1, doubles(), {JsonLog(at("empty"))});
+  EXPECT_EQ(records("empty").size(), 4);
 }
 
 TEST_F(Logs, OfASecondCallGoOn) {
