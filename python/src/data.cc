@@ -303,7 +303,10 @@ void bind_transforms(nb::module_& m) {
       "A window drawn at random, resized to `size`. scale: bounds of its part of the area; ratio: of width over "
       "height.");
   m.def("rescale", &data::rescale, "rescale"_a, "shift"_a = 0.0, "x * rescale + shift, to f32.");
-  m.def("normalize", &data::normalize, "mean"_a, "std"_a, "(x - mean[c]) / std[c] for channel c of [h, w, c], to f32.");
+  m.def("normalize", &data::normalize, "mean"_a, "std"_a, "channels_first"_a = false,
+        "(x - mean[c]) / std[c] for channel c of [h, w, c], or [c, h, w] with channels_first, to f32. One mean and one "
+        "std "
+        "are those of all channels.");
   m.def("hwc2chw", &data::hwc2chw, "[h, w, c] -> [c, h, w].");
   m.def(
       "type_cast", [](nb::handle dtype) { return data::type_cast(to_dtype(dtype)); }, "dtype"_a);

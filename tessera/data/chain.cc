@@ -39,6 +39,15 @@ Chain::Chain(const Type& input, std::vector<ChainLink> links)
   }
 }
 
+namespace {
+
+bool is_channels_first(const TransformOp& op) {
+  const auto* normalize = dynamic_cast<const Normalize*>(&op);
+  return normalize != nullptr && normalize->channels_first;
+}
+
+}  // namespace
+
 size_t Chain::match_image_pass(const std::vector<ChainLink>& links, size_t begin, const Type& input, Step& step) {
   if (input.dtype != DType::kU8 || input.shape.ndim() != 3 || input.shape[2] != 3) return 0;
   auto pass = std::make_shared<ImagePass>();
@@ -58,7 +67,8 @@ size_t Chain::match_image_pass(const std::vector<ChainLink>& links, size_t begin
   take(pass->resize);
   pass->size = {type.shape[0], type.shape[1]};
   take(pass->rescale);
-  take(pass->normalize);
+  const bool is_planar = next < links.size() && is_channels_first(links[next].transform.op());
+  if (!is_planar) take(pass->normalize);
   // Rounding to f32 is what ends the pass; without it there is little to gain.
   if (pass->rescale == nullptr && pass->normalize == nullptr) return 0;
   take(pass->hwc2chw);
@@ -79,9 +89,9 @@ size_t Chain::match_image_pass(const std::vector<ChainLink>& links, size_t begin
   }
   const auto width = static_cast<size_t>(pass->size.width);
   for (size_t i = 0; i < 3 * width; ++i) {
-    const auto mean = [&](size_t c) { return pass->normalize == nullptr ? 0.0F : pass->normalize->mean_f32[c]; };
+    const auto mean = [&](size_t c) { return pass->normalize == nullptr ? 0.0F : pass->normalize->mean_of(c); };
     const auto inverse = [&](size_t c) {
-      return pass->normalize == nullptr ? 1.0F : pass->normalize->inverse_std_f32[c];
+      return pass->normalize == nullptr ? 1.0F : pass->normalize->inverse_std_of(c);
     };
     pass->mean.push_back(mean(i % 3));
     pass->inverse_std.push_back(inverse(i % 3));

@@ -58,13 +58,18 @@ class Rescale : public TransformOp {
 
 class Normalize : public TransformOp {
  public:
-  Normalize(std::vector<double> mean, std::vector<double> std);
+  Normalize(std::vector<double> mean, std::vector<double> std, bool channels_first);
   std::string to_string() const override;
   Type output_type(const Type& input) const override;
   void apply(const TensorView& input, const TensorView& output, const Draws& draws) const override;
 
+  // Of one channel, where the number is that of all.
+  float mean_of(size_t channel) const { return mean_f32[mean_f32.size() == 1 ? 0 : channel]; }
+  float inverse_std_of(size_t channel) const { return inverse_std_f32[inverse_std_f32.size() == 1 ? 0 : channel]; }
+
   std::vector<double> mean, std;
   std::vector<float> mean_f32, inverse_std_f32;
+  bool channels_first;
 };
 
 class Hwc2Chw : public TransformOp {

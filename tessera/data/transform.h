@@ -100,9 +100,10 @@ struct ResizedCropOptions {
 Transform random_resized_crop(ImageSize size, const ResizedCropOptions& options = {});
 // x * rescale + shift, to f32, from u8 or f32 of any shape.
 Transform rescale(double rescale, double shift);
-// (x - mean[c]) / std[c] for channel c of an image [h, w, c], to f32, from u8 or f32. Throws InvalidArgument unless
-// mean and std have one number per channel and every std is positive.
-Transform normalize(std::vector<double> mean, std::vector<double> std);
+// (x - mean[c]) / std[c] for channel c of an image [h, w, c], or [c, h, w] with `channels_first`, to f32, from u8 or
+// f32. Throws InvalidArgument unless mean and std have one number per channel, or one for all, and every std is
+// positive.
+Transform normalize(std::vector<double> mean, std::vector<double> std, bool channels_first = false);
 // [h, w, c] -> [c, h, w], any dtype.
 Transform hwc2chw();
 // Converts to another dtype, of any shape, as copy_elements does.

@@ -199,10 +199,11 @@ void Rescale::apply(const TensorView& input, const TensorView& output, const Dra
   }
 }
 
-Normalize::Normalize(std::vector<double> mean, std::vector<double> std) : mean(std::move(mean)), std(std::move(std)) {
+Normalize::Normalize(std::vector<double> mean, std::vector<double> std, bool channels_first)
+    : mean(std::move(mean)), std(std::move(std)), channels_first(channels_first) {
   if (this->mean.size() != this->std.size() || this->mean.empty()) {
-    throw InvalidArgument("normalize: needs one mean and one std per channel, got {} and {} numbers", this->mean.size(),
-                          this->std.size());
+    throw InvalidArgument("normalize: needs one mean and one std per channel, or one for all, got {} and {} numbers",
+                          this->mean.size(), this->std.size());
   }
   for (const double value : this->std) {
     if (!(value > 0)) throw InvalidArgument("normalize: std must be positive, got {}", shortest(value));
@@ -211,29 +212,34 @@ Normalize::Normalize(std::vector<double> mean, std::vector<double> std) : mean(s
   for (const double value : this->mean) mean_f32.push_back(static_cast<float>(value));
 }
 
-std::string Normalize::to_string() const { return fmt::format("normalize({}, {})", list(mean), list(std)); }
+std::string Normalize::to_string() const {
+  return fmt::format("normalize({}, {}{})", list(mean), list(std), channels_first ? ", channels_first" : "");
+}
 
 Type Normalize::output_type(const Type& input) const {
   require_image("normalize", input);
   require_u8_or_f32("normalize", input);
-  if (input.shape[2] != static_cast<int64_t>(mean.size())) {
-    throw InvalidArgument("normalize: {} means for the {} channels of {}; put hwc2chw after it", mean.size(),
-                          input.shape[2], input);
+  const int64_t channels = input.shape[channels_first ? 0 : 2];
+  if (mean.size() != 1 && channels != static_cast<int64_t>(mean.size())) {
+    throw InvalidArgument("normalize: {} means for the {} channels of {}, which it takes for [{}]{}", mean.size(),
+                          channels, input, channels_first ? "c, h, w" : "h, w, c",
+                          channels_first ? "" : "; put hwc2chw after it, or say channels_first");
   }
   return {DType::kF32, input.shape};
 }
 
 void Normalize::apply(const TensorView& input, const TensorView& output, const Draws&) const {
-  const int64_t channels = input.shape[2];
-  const int64_t row = input.shape[1] * channels;
+  const int64_t row = input.shape[1] * input.shape[2];
+  const auto channels = static_cast<size_t>(input.shape[2]);
   std::vector<float> means(static_cast<size_t>(row));
   std::vector<float> inverses(static_cast<size_t>(row));
-  for (size_t i = 0; i < means.size(); ++i) {
-    means[i] = mean_f32[i % mean_f32.size()];
-    inverses[i] = inverse_std_f32[i % mean_f32.size()];
-  }
-  const Finish finish{1, 0, means.data(), inverses.data()};
   for (int64_t y = 0; y < input.shape[0]; ++y) {
+    for (size_t i = 0; i < means.size() && (y == 0 || channels_first); ++i) {
+      const size_t channel = channels_first ? static_cast<size_t>(y) : i % channels;
+      means[i] = mean_of(channel);
+      inverses[i] = inverse_std_of(channel);
+    }
+    const Finish finish{1, 0, means.data(), inverses.data()};
     finish_any(input, y * row, row, finish, static_cast<float*>(output.data) + y * row);
   }
 }
@@ -281,8 +287,8 @@ Transform resize_shorter_side(int64_t side) {
 
 Transform rescale(double rescale, double shift) { return Transform(std::make_shared<Rescale>(rescale, shift)); }
 
-Transform normalize(std::vector<double> mean, std::vector<double> std) {
-  return Transform(std::make_shared<Normalize>(std::move(mean), std::move(std)));
+Transform normalize(std::vector<double> mean, std::vector<double> std, bool channels_first) {
+  return Transform(std::make_shared<Normalize>(std::move(mean), std::move(std), channels_first));
 }
 
 Transform hwc2chw() { return Transform(std::make_shared<Hwc2Chw>()); }

@@ -152,6 +152,23 @@ TEST(Normalize, UsesEachChannelsMeanAndDeviation) {
   EXPECT_THAT([] { normalize({1}, {1, 2}); }, ThrowsMessage<InvalidArgument>(HasSubstr("got 1 and 2 numbers")));
 }
 
+TEST(Normalize, TakesChannelsFirstAndOneNumberForAll) {
+  Tensor planes(DType::kF32, {2, 1, 2});
+  const auto values = planes.values<float>();
+  std::copy_n(std::array<float, 4>{1, 2, 3, 4}.begin(), 4, values.begin());
+  EXPECT_THAT(normalize({1, 2}, {2, 0.5}, true)(planes).to_doubles(), ElementsAre(0, 0.5, 2, 4));
+  EXPECT_THAT(normalize({1}, {2}, true)(planes).to_doubles(), ElementsAre(0, 0.5, 1, 1.5));
+  EXPECT_THAT(normalize({1}, {2})(planes).to_doubles(), ElementsAre(0, 0.5, 1, 1.5));
+  // As many channels as columns: which dim they are decides.
+  EXPECT_THAT(normalize({1, 2}, {2, 0.5})(planes).to_doubles(), ElementsAre(0, 0, 1, 4));
+  EXPECT_THAT(
+      [&] {
+        normalize({1, 2, 3}, {1, 1, 1}, true)(planes);
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("3 means for the 2 channels of f32[2,1,2], which it takes for [c, h, w]")));
+}
+
 TEST(Hwc2Chw, PutsChannelsFirst) {
   const auto image = Tensor::of<uint8_t>({1, 2, 3}, {1, 2, 3, 4, 5, 6});
   const Tensor planes = hwc2chw()(image);

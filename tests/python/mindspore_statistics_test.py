@@ -210,11 +210,11 @@ def test_a_whole_file_has_statistics_as_on_one_device(tmp_path):
 
 ROWS = """
 import sys
-rows = np.load("rows.npy")
+saved_rows = np.load("rows.npy")
 net = new_net()
-values = {p.name: p for p in net.get_parameters()} | {"1.moving_mean": ms.Parameter(Tensor(rows), name="1.moving_mean")}
+values = {p.name: p for p in net.get_parameters()} | {"1.moving_mean": ms.Parameter(Tensor(saved_rows), name="1.moving_mean")}
 assert ms.load_param_into_net(net, values) == []
-expected = rows[rank] if len(rows) == size > 1 else rows.mean(0)
+expected = saved_rows[rank] if len(saved_rows) == size > 1 else saved_rows.mean(0)
 np.testing.assert_allclose(net[1].moving_mean.asnumpy(), expected, rtol=1e-6)
 train(net)
 """

@@ -47,8 +47,8 @@ def Rescale(rescale, shift):
 
 
 def Normalize(mean, std, is_hwc=True):
-    """(x - mean[c]) / std[c] for each channel, to float32."""
-    return _data.normalize(list(mean), list(std))
+    """(x - mean[c]) / std[c] for each channel of [h, w, c], or of [c, h, w] where is_hwc is False, to float32."""
+    return _data.normalize(list(mean), list(std), channels_first=not is_hwc)
 
 
 def HWC2CHW():
