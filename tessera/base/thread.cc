@@ -33,8 +33,8 @@ void end_if_guarded(int code, void* /*nothing*/) {
 
 namespace {
 
-// What is registered last runs first, so objects that were made after a guard would be destroyed before it is asked. But
-// exit() begins with the objects of its thread: there, a guard's thread registers once more, behind all of them.
+// What is registered last runs first, so objects that were made after a guard would be destroyed before it is asked.
+// But exit() begins with the objects of its thread: there, a guard's thread registers once more, behind all of them.
 struct GuardedThread {
   ~GuardedThread() {
     if (num_guards > 0) on_exit(end_if_guarded, nullptr);
