@@ -5,7 +5,6 @@
 // What all parts use.
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/files/text_file.h"
-#include "tessera/base/json_error.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"

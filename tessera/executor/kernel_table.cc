@@ -6,8 +6,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/files/text_file.h"
-#include "tessera/base/json_error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::executor {
 namespace {

@@ -3,7 +3,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/json_error.h"
+#include "tessera/base/printable.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/json_error.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/ops/registry/op_def.h"
 

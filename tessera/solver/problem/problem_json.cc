@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
-#include "tessera/base/json_error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::solver {
 namespace {
