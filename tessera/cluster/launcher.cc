@@ -833,7 +833,9 @@ class Launcher {
     const pid_t rank = reports_[static_cast<size_t>(&child - children_.data())].rank_pid;
     if (rank <= 0) return false;
     const auto found = find_process(rank);
-    return !found || found->has_ended() || found->parent != child.guard;
+    // One of another user may be hidden.
+    if (!found) return kill(rank, 0) != 0 && errno == ESRCH;
+    return found->has_ended() || found->parent != child.guard;
   }
   int64_t guard_limit_ms() const {
     return std::max(kGuardMs, options_.timeout_ms > 0 ? options_.timeout_ms : timeout_from_environment());
