@@ -37,6 +37,13 @@ def stop(pid):
     eventually(lambda: is_stopped(pid), "it is stopped")
 
 
+def end_all(pids):
+    """A test that fails leaves nothing behind."""
+    for pid in pids:
+        if not has_ended(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -108,6 +115,7 @@ class Guards(recovery_test.Recovery):
         launcher, ranks = self.begin([TESSERA, "run", "-n", 2, *self.waits_for(file, begins)])
         eventually(lambda: len(list(pids.iterdir())) == 4, "all have started theirs")
         started = [int(entry.name) for entry in pids.iterdir()]
+        self.addCleanup(end_all, started)
         os.kill(parent_of(ranks[0]), signal.SIGKILL)
         out = rest_of(launcher)
         self.assertEqual(launcher.returncode, 1, out)
@@ -130,9 +138,10 @@ class OrphansOfMpirun(recovery_test.Recovery):
                 scripts = children_of(mpirun.pid)
                 ranks = [child for one in scripts for child in children_of(one)] if "wait" in script else scripts
                 self.assertEqual(len(ranks), 2)
+                self.addCleanup(end_all, [*ranks, *scripts])
                 mpirun.kill()
                 killed = time.monotonic()
-                eventually(lambda: all(map(has_ended, ranks)), "the ranks end")
+                eventually(lambda: all(map(has_ended, ranks)), "the ranks end", limit_s=10)
                 self.assertLess(time.monotonic() - killed, 5)
                 mpirun.wait()
                 mpirun.stdout.close()
