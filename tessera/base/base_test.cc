@@ -148,6 +148,23 @@ TEST(Strings, PrintableShowsWhatWouldSteerATerminal) {
   EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
 }
 
+TEST(JsonError, SaysWhereAndWhatCannotStandThere) {
+  EXPECT_EQ(describe_json_error("{\n \"ü\": \x02}", 10), "line 2, column 7: \"\\x02\" cannot stand there");
+  EXPECT_EQ(describe_json_error("\xff", 1), "line 1, column 1: \"\\xff\" cannot stand there");
+  EXPECT_EQ(describe_json_error("[\"a\n", 4), "line 1, column 4: the line cannot end there");
+  EXPECT_EQ(describe_json_error("[1,\n", 6), "line 2, column 1: the text ends before it is whole");
+  EXPECT_EQ(describe_json_error("[1,", 1000), "line 1, column 4: the text ends before it is whole");
+  EXPECT_EQ(describe_json_error(" \n", 3), "the text is empty");
+  EXPECT_EQ(describe_json_error("x", 0), "line 1, column 1: \"x\" cannot stand there");
+}
+
+TEST(JsonError, TheLibrarysWordsHaveNoTag) {
+  EXPECT_EQ(plain_json_words("[json.exception.type_error.302] type must be number, but is string"),
+            "type must be number, but is string");
+  EXPECT_EQ(plain_json_words("a\x1b"), "a\\x1b");
+  EXPECT_EQ(plain_json_words(std::string(1000, 'a')).size(), 200);
+}
+
 TEST(Utf8, HasOneFormForACharacterAndNoneForASurrogate) {
   for (const std::string_view text : {"", "plain", "d\xc3\xa9j\xc3\xa0", "\xe2\x82\xac", "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(is_utf8(text)) << text;
@@ -236,6 +253,24 @@ void exit_with_a_guard(bool is_over) {
 TEST(ExitGuard, ExitDestroysNothingWhileItLives) {
   EXPECT_EXIT(exit_with_a_guard(false), testing::ExitedWithCode(3), testing::Not(testing::HasSubstr("destroyed")));
   EXPECT_EXIT(exit_with_a_guard(true), testing::ExitedWithCode(4), testing::HasSubstr("destroyed"));
+}
+
+struct SaysItsEnd {
+  ~SaysItsEnd() { std::fputs("destroyed", stderr); }
+};
+
+// An object that is made later than the guard, in a thread that has one.
+void exit_in_a_guarded_thread() {
+  const ExitGuard guard;
+  std::thread([] {
+    const ExitGuard own;
+    static const SaysItsEnd later;
+    std::exit(5);
+  }).join();
+}
+
+TEST(ExitGuard, ExitOfAThreadThatHasOneDestroysNothingThatWasMadeLater) {
+  EXPECT_EXIT(exit_in_a_guarded_thread(), testing::ExitedWithCode(5), testing::Not(testing::HasSubstr("destroyed")));
 }
 
 TEST(Thread, WhatItWasForIsSaidWhereThereIsNoRoom) {

@@ -31,13 +31,30 @@ void end_if_guarded(int code, void* /*nothing*/) {
 
 }  // namespace
 
-// The latest that was registered runs first.
+namespace {
+
+// What is registered last runs first, so objects that were made after a guard would be destroyed before it is asked.
+// But exit() begins with the objects of its thread: there, a guard's thread registers once more, behind all of them.
+struct GuardedThread {
+  ~GuardedThread() {
+    if (num_guards > 0) on_exit(end_if_guarded, nullptr);
+  }
+  int num_guards = 0;
+};
+thread_local GuardedThread guarded_thread;
+
+}  // namespace
+
 ExitGuard::ExitGuard() {
   ++num_exit_guards;
+  ++guarded_thread.num_guards;
   on_exit(end_if_guarded, nullptr);
 }
 
-ExitGuard::~ExitGuard() { --num_exit_guards; }
+ExitGuard::~ExitGuard() {
+  --num_exit_guards;
+  --guarded_thread.num_guards;
+}
 
 void throw_no_thread(std::string_view what, const std::system_error& reason) {
   throw IoError("cannot start a thread for {}: {}; {}; raise the limits of processes and memory, or use fewer threads",

@@ -62,8 +62,9 @@ class ThreadGroup {
 
 // While an ExitGuard lives, exit() ends the process at once, with its code and what was written to standard output: for
 // a process whose threads work on what would be destroyed under them. A library may call it in any of them, as GNU's
-// OpenMP does where it can start no thread. What was registered with atexit() before the latest guard does not run.
-// Guards may be nested, and belong to any threads.
+// OpenMP does where it can start no thread. Called in a thread that has a guard, exit() destroys nothing but that
+// thread's own objects; in another one also what was made after the latest guard, before it ends the
+// process. Guards may be nested. Each is destroyed by the thread that made it.
 class ExitGuard {
  public:
   ExitGuard();

@@ -130,6 +130,7 @@ void read_own_place(JobOptions& options) {
 
 // The process is a rank that mpirun started.
 void read_mpirun_place(JobOptions& options) {
+  options.has_starter = true;
   options.size = static_cast<int>(read_number("OMPI_COMM_WORLD_SIZE", 1, 1, kMaxInt));
   options.rank = static_cast<int>(read_number("OMPI_COMM_WORLD_RANK", 0, 0, options.size - 1));
   const int64_t local_size = read_number("OMPI_COMM_WORLD_LOCAL_SIZE", 0, 0, kMaxInt);
@@ -198,6 +199,7 @@ int port_of_step(const SlurmStep& step) {
 // are; its name is one that nobody else can guess, where the user has a place for a key. On several nodes they meet at
 // the first one, and prove the key, which is that of the home directory that the nodes share.
 void read_srun_place(JobOptions& options, const SlurmStep& step) {
+  options.has_starter = true;
   options.rank = step.rank;
   options.size = step.size;
   options.srun = SrunPlace{.num_nodes = static_cast<int>(step.nodes.size()),

@@ -102,7 +102,9 @@ struct JobOptions {
       30000;  // TESSERA_TIMEOUT_MS, from 1 to kMaxTimeoutMs: deadline of every wait for a peer, and of the start
   int num_compute_threads = 0;   // TESSERA_NUM_THREADS, per rank; 0: the host's cores divided by its ranks
   std::string plugin_directory;  // TESSERA_PLUGIN_DIR: where the MPI plugin lies; empty: beside this program
-  bool is_local = false;         // mpirun says that all ranks are on this host
+  bool has_starter =
+      false;              // mpirun or srun has started it: it ends when that has been killed (launcher/starter_watch.h)
+  bool is_local = false;  // mpirun says that all ranks are on this host
   std::string report_directory;  // TESSERA_REPORT_DIR: where ranks write what they know of a failure; empty: nowhere
   // TESSERA_TRACE and TESSERA_TRACE_STEPS: the file of the job's timeline, and the steps that are recorded.
   timeline::TimelineOptions timeline = {};

@@ -29,9 +29,11 @@
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/failure_report.h"
+#include "tessera/cluster/launcher/fallen_processes.h"
 #include "tessera/cluster/launcher/guard.h"
 #include "tessera/cluster/launcher/launch_reports.h"
 #include "tessera/cluster/launcher/launcher_output.h"
+#include "tessera/cluster/launcher/process_tree.h"
 #include "tessera/cluster/launcher/rank_activity.h"
 #include "tessera/cluster/launcher/rank_child.h"
 #include "tessera/cluster/launcher/rank_environment.h"
@@ -55,6 +57,13 @@ constexpr int64_t kLastWordsMs = 1000;
 constexpr int64_t kFinishMs = 10000;
 // The scheduler tells of ranks that leave together one by one; for others of them so long is waited.
 constexpr int64_t kMoreDroppedMs = 200;
+// So often the launcher looks whether guards have noticed that their ranks have ended. One that has been stopped is
+// woken after as long.
+constexpr int64_t kLookAtGuardsMs = 1000;
+// A guard that has not ended so long after its rank, or the job's timeout where that is longer, is killed.
+constexpr int64_t kGuardMs = 30000;
+// What a rank has left behind and the launcher kills ends at once, unless it waits for a disk.
+constexpr int64_t kFallenMs = 2000;
 // After so many starts the launcher looks at those that have started.
 constexpr int kStartsPerLook = 64;
 
@@ -130,8 +139,10 @@ class Launcher {
     } catch (...) {
       kill_all(SIGKILL);
       for (RankChild& child : children_) wait_for(child);
+      end_fallen();
       throw;
     }
+    end_fallen();
     for (RankOutput& stream : earlier_) {
       pass_on_rest(stream);
       stream.release();
@@ -305,6 +316,9 @@ class Launcher {
   }
   // The job is all here: so is its scheduler.
   void hold_scheduler() {
+    if (const std::string why = why_no_loopback(); !why.empty()) {
+      throw IoError("tessera run: ranks that may be lost meet at a scheduler of this host, and {}", why);
+    }
     scheduler_.secret = comm::Secret::random();
     SchedulerOfJob job{.num_workers = num_children(), .max_restarts = options_.max_restarts};
     job.min_ranks = options_.min_ranks;
@@ -578,7 +592,8 @@ class Launcher {
     if (guard == 0) guard_rank(launcher, report, guarded, exec_rank, &rank_start);
     child.guard = guard;
     child.is_running = true;
-    child.kill_ms = 0;
+    child.kill_ms = child.rank_ended_ms = 0;
+    child.has_woken_guard = false;
     ++num_running_;
     show_ranks(place, BoardRankState::kStarting);
     child.guard_fd = Socket(static_cast<int>(syscall(SYS_pidfd_open, guard, 0)));
@@ -626,8 +641,8 @@ class Launcher {
       const int64_t rest = std::max<int64_t>(0, at_ms - now_ms());
       limit = limit < 0 ? rest : std::min(limit, rest);
     }
-    constexpr int64_t kLookMs = 1000;
-    if (is_any_awaited()) limit = limit < 0 ? kLookMs : std::min(limit, kLookMs);
+    constexpr int64_t kLookMs = std::min<int64_t>(1000, kLookAtGuardsMs);
+    if (num_running_ > 0 || is_any_awaited()) limit = limit < 0 ? kLookMs : std::min(limit, kLookMs);
     if (!may_wait) limit = 0;
     poll(waits.data(), waits.size(), static_cast<int>(limit));
     take_generation();
@@ -658,6 +673,7 @@ class Launcher {
     take_signal();
     take_output_error();
     give_up_waiting();
+    look_at_guards();
     kill_late();
     start_again();
     if (next_kill_ms_ != 0 && now_ms() >= next_kill_ms_) {
@@ -792,12 +808,72 @@ class Launcher {
       // The guard has been killed, and the rank with it; what the rank has started may live on.
       child.status = status;
       if (report.rank_pid > 0) kill(-report.rank_pid, SIGKILL);
+      has_lost_guard_ = true;
     }
     child.is_out_of_memory = WIFSIGNALED(child.status) && WTERMSIG(child.status) == SIGKILL && !child.is_told &&
                              num_out_of_memory() > child.num_out_of_memory;
     child.is_running = false;
     child.ended_at_ms = Clock::system().wall_ms();
     --num_running_;
+    if (!report.has_ended) end_fallen();
+  }
+
+  // Ends what has fallen to the launcher from guards that were killed.
+  void end_fallen() {
+    if (!has_lost_guard_) return;
+    std::vector<pid_t> guards;
+    for (const RankChild& child : children_) {
+      if (child.is_running) guards.push_back(child.guard);
+    }
+    fallen_.end_all_but(guards, kFallenMs);
+  }
+
+  // Whether the rank's process has ended, as far as its guard has started one.
+  bool has_rank_ended(const RankChild& child) {
+    const pid_t rank = reports_[static_cast<size_t>(&child - children_.data())].rank_pid;
+    if (rank <= 0) return false;
+    const auto found = find_process(rank);
+    // One of another user may be hidden.
+    if (!found) return kill(rank, 0) != 0 && errno == ESRCH;
+    return found->has_ended() || found->parent != child.guard;
+  }
+  int64_t guard_limit_ms() const {
+    return std::max(kGuardMs, options_.timeout_ms > 0 ? options_.timeout_ms : timeout_from_environment());
+  }
+  // A guard ends right after its rank. One that has been stopped does not, and nobody would hear of the rank's end.
+  void look_at_guards() {
+    if (now_ms() < next_look_ms_) return;
+    next_look_ms_ = now_ms() + kLookAtGuardsMs;
+    for (int place = 0; place < num_children(); ++place) {
+      RankChild& child = children_[static_cast<size_t>(place)];
+      if (!child.is_running || !has_rank_ended(child)) {
+        child.rank_ended_ms = 0;
+        continue;
+      }
+      if (child.rank_ended_ms == 0) {
+        child.rank_ended_ms = now_ms();
+        continue;
+      }
+      const auto guard = find_process(child.guard);
+      const bool is_stopped = guard && guard->is_stopped();
+      const std::string who = fmt::format("{}, process {}", guard_of(place), child.guard);
+      if (now_ms() - child.rank_ended_ms >= guard_limit_ms()) {
+        say(fmt::format("{} has ended, and {} {} and has not answered for {} ms; killing the guard", process_at(place),
+                        who, is_stopped ? "is stopped" : "waits for what the rank has started", guard_limit_ms()));
+        child.is_told = true;
+        kill(child.guard, SIGKILL);
+        child.rank_ended_ms = now_ms();
+      } else if (is_stopped && !std::exchange(child.has_woken_guard, true)) {
+        say(fmt::format("{} has ended, and {} has been stopped; letting the guard go on", process_at(place), who));
+        kill(child.guard, SIGCONT);
+      }
+    }
+  }
+  std::string process_at(int place) const {
+    return is_threads_ ? "the process" : fmt::format("rank {}", rank_of(place));
+  }
+  std::string guard_of(int place) const {
+    return is_threads_ ? "its guard" : fmt::format("the guard of rank {}", rank_of(place));
   }
 
   // What the scheduler cannot see: how a process has ended, and why no other one is started in its place.
@@ -930,10 +1006,15 @@ class Launcher {
   void name_killed() {
     for (size_t i = 0; i < children_.size(); ++i) {
       if (!children_[i].is_running) continue;
+      const int place = static_cast<int>(i);
+      if (has_rank_ended(children_[i])) {
+        say(fmt::format("{} has ended, but {}, process {}, has not answered within {} ms; ending it", process_at(place),
+                        guard_of(place), children_[i].guard, grace_after_telling()));
+        continue;
+      }
       note_doing(children_[i]);
       const std::string& doing = children_[i].doing;
-      say(fmt::format("{} has not ended {} ms after it was told to{}{}; killing it",
-                      is_threads_ ? "the process" : fmt::format("rank {}", rank_of(static_cast<int>(i))),
+      say(fmt::format("{} has not ended {} ms after it was told to{}{}; killing it", process_at(place),
                       grace_after_telling(), doing.empty() ? "" : ": ", doing));
     }
   }
@@ -998,6 +1079,7 @@ class Launcher {
   std::string program_;
   DescriptorLimit descriptors_;
   GuardReports reports_;
+  FallenProcesses fallen_;
   RankActivity activity_;
   EndSignals signals_;
   LauncherOutput out_;
@@ -1030,6 +1112,8 @@ class Launcher {
   std::vector<RankChild> children_;
   std::deque<RankOutput> earlier_;  // of processes that have been replaced, while nobody takes it
   int num_running_ = 0;
+  bool has_lost_guard_ = false;  // it was killed, and may have left processes behind
+  int64_t next_look_ms_ = 0;     // at guards
   int first_failed_ = -1;
   int end_signal_ = 0;
   int64_t next_kill_ms_ = 0;

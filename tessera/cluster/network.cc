@@ -89,6 +89,21 @@ std::string own_ip_towards(const std::string& ip) {
   return address.starts_with("127.") || address == "::1" ? "" : address;
 }
 
+std::string why_no_loopback() {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "";  // what needs it says so itself
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_port = htons(9);
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // Nothing is sent: the kernel looks for a way there.
+  const int error = connect(fd, reinterpret_cast<const sockaddr*>(&loopback), sizeof(loopback)) == 0 ? 0 : errno;
+  close(fd);
+  if (error == 0) return "";
+  return fmt::format("the loopback interface of this host is down (127.0.0.1: {}); bring it up: ip link set lo up",
+                     std::strerror(error));
+}
+
 std::string host_identity(const std::string& id) {
   char space[256] = {};
   char name[256] = {};

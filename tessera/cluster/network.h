@@ -13,6 +13,10 @@ std::string host_ip(const std::string& interface);
 // is no address, or both are loopbacks.
 std::string own_ip_towards(const std::string& ip);
 
+// Why this host does not reach itself at 127.0.0.1, with the way out: its loopback interface is down, as in a network
+// namespace that has just been made. "" where it does.
+std::string why_no_loopback();
+
 // This host's name, as a scheduler is told and reports have it.
 std::string own_host_name();
 

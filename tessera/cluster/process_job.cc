@@ -16,10 +16,12 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/hub/late_ranks.h"
 #include "tessera/cluster/launch.h"
+#include "tessera/cluster/launcher/starter_watch.h"
 #include "tessera/cluster/left_behind.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/ranks/environment.h"
@@ -315,12 +317,38 @@ std::unique_ptr<comm::Transport> open_wire(TransportKind kind, const JobOptions&
                                    membership.job(), wait);
 }
 
+const char* name_of(TransportKind kind) {
+  switch (kind) {
+    case TransportKind::kThreads: return "threads";
+    case TransportKind::kSharedMemory: return "shm";
+    case TransportKind::kTls: return "tls";
+    case TransportKind::kGloo: return "gloo";
+    case TransportKind::kMpi: return "mpi";
+    case TransportKind::kAutomatic: break;
+  }
+  return "";
+}
+
+// Ranks of launchers that were told different transports would wait for one another in vain.
+void compare_transports(const JobOptions& options, TransportKind kind, ProcessMembership& membership) {
+  static constexpr const char* kName = "transport of rank 0";
+  if (options.rank == 0) return membership.client().set(kName, name_of(kind));
+  const std::string of_first = membership.client().get(kName, options.timeout_ms);
+  if (of_first == name_of(kind)) return;
+  throw UsageError(
+      "rank {} would use the transport {}{}, and rank 0 uses {}: give all launchers of a job the same --transport, or "
+      "all ranks the same TESSERA_TRANSPORT",
+      options.rank, name_of(kind), options.transport == TransportKind::kAutomatic ? ", which is the default here" : "",
+      of_first);
+}
+
 std::unique_ptr<comm::Transport> open_transport(const JobOptions& options, const RankPlace& place,
                                                 const std::vector<int>& host_of, const WireExtras& extras,
                                                 const comm::WaitOptions& wait, ProcessMembership& membership) {
   const bool is_one_host = place.local_size == place.size;
   TransportKind kind = options.transport;
   if (kind == TransportKind::kAutomatic) kind = is_one_host ? TransportKind::kSharedMemory : TransportKind::kTls;
+  compare_transports(options, kind, membership);
   const auto open_shared_memory = [&] {
     return comm::make_shared_memory_transport(membership.client(), membership.job(), place.rank, {.wait = wait});
   };
@@ -624,7 +652,10 @@ std::unique_ptr<Context> join_any_job(const JobOptions& options) {
 }  // namespace
 
 std::unique_ptr<Context> join_job(const JobOptions& options) {
+  // From now on: while it waits for the others, too.
+  std::shared_ptr<void> ends_with_starter = options.has_starter ? end_with_starter(options.rank) : nullptr;
   auto context = join_any_job(options);
+  if (ends_with_starter) context->keep(std::move(ends_with_starter));
   try {
     context->recorder()->begin(options.timeline, FileSystem::local(), Clock::system());
   } catch (const std::exception& error) {

@@ -30,7 +30,7 @@ void write_text(const std::string& text) {
 
 // One write per line: ranks share the terminal.
 void print_error(const std::string& who, const std::string& message) {
-  write_text(fmt::format("{}: error: {}\n", who, message));
+  write_text(fmt::format("{}: error: {}\n", who, printable(message)));
 }
 
 std::string node_name(const std::string& id) {
@@ -179,14 +179,14 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
     try {
       code = run_own_ranks(arguments, f);
     } catch (const std::exception& e) {
-      write_text(fmt::format("error: {}\n", e.what()));
+      write_text(fmt::format("error: {}\n", printable(e.what())));
       code = code_before_work(e);
     }
   };
   try {
     with_room_on_stack(run_all);
   } catch (const std::exception& e) {
-    write_text(fmt::format("error: {}\n", e.what()));
+    write_text(fmt::format("error: {}\n", printable(e.what())));
   }
   return code;
 }

@@ -38,7 +38,16 @@ struct Progress {
   std::vector<pid_t> threads;   // of the ranks, once they have begun
   std::vector<bool> has_ended;  // by rank
   int num_ended = 0;
+  int num_with_threads = 0;  // ranks whose compute threads have been started
 };
+
+// OpenMP starts a rank's compute threads with its first parallel work, and ends the process where it can start none.
+// That comes now, before any rank works, rather than in the midst of it.
+void start_compute_threads(int num_threads) {
+  omp_set_num_threads(num_threads);
+#pragma omp parallel num_threads(num_threads)
+  static_cast<void>(omp_get_thread_num());
+}
 
 // Of the ranks that have not ended; none where all have.
 std::vector<HungRank> hung_ranks(const Progress& progress) {
@@ -130,7 +139,14 @@ ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, Function
       if (progress.start == Progress::Start::kDrop) return;
     }
     set_log_rank(rank);
-    omp_set_num_threads(concurrent_threads(compute_threads));
+    const ExitGuard own_guard;  // nothing is destroyed where this thread calls exit()
+    start_compute_threads(concurrent_threads(compute_threads));
+    {
+      std::unique_lock lock(progress.mutex);
+      ++progress.num_with_threads;
+      progress.changed.notify_all();
+      progress.changed.wait(lock, [&] { return progress.num_with_threads == num_ranks; });
+    }
     int code = 0;
     std::exception_ptr error;
     try {

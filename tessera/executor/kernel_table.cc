@@ -7,6 +7,7 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::executor {
 namespace {
@@ -125,8 +126,10 @@ void KernelTable::merge_json(std::string_view text) {
     const auto machine = json.at("machine").get<std::string>();
     if (machine != machine_) throw InvalidArgument("it is of \"{}\", this machine is \"{}\"", machine, machine_);
     for (const Json& item : json.at("kernels")) found.push_back(measurement_from(item));
+  } catch (const Json::parse_error& error) {
+    throw InvalidArgument("it is not a table of kernels: {}", describe_json_error(text, error.byte));
   } catch (const Json::exception& error) {
-    throw InvalidArgument("it is not a table of kernels: {}", error.what());
+    throw InvalidArgument("it is not a table of kernels: {}", plain_json_words(error.what()));
   }
   for (auto& measurement : found) add(std::move(measurement));
 }

@@ -1,4 +1,5 @@
 // The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
@@ -393,6 +394,8 @@ int run_command(int argc, char** argv) {
   } else if (command != "job") {
     cluster::say_end_signals();  // a launcher says itself what it ends
   }
+  // What a file holds may stand in an error.
+  const auto say_error = [](const std::string& text) { std::fprintf(stderr, "error: %s\n", printable(text).c_str()); };
   try {
     if (command == "job") tools::hand_over_job({argv + 2, argv + argc});
     if (const auto level = cluster::log_level_from_environment()) set_log_level(*level);
@@ -401,16 +404,15 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return tools::exit_for(app, error);
   } catch (const UsageError& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    say_error(error.what());
     return cluster::kExitUsage;
   } catch (const std::bad_alloc& error) {
     // A tensor says what it was for.
     const bool says_what = std::string(error.what()) != std::bad_alloc().what();
-    std::fprintf(stderr, "error: %s; %s\n", says_what ? error.what() : "there is too little memory",
-                 limits_text().c_str());
+    say_error(fmt::format("{}; {}", says_what ? error.what() : "there is too little memory", limits_text()));
     return cluster::kExitFailure;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    say_error(error.what());
     return cluster::kExitFailure;
   }
   return exit_code;
@@ -425,7 +427,7 @@ int main(int argc, char** argv) {
   try {
     with_room_on_stack([&] { exit_code = run_command(argc, argv); });
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
   }
   return exit_code;
 }

@@ -96,7 +96,7 @@ std::string mutate_frames(const std::string& bytes, Draws& draws) {
 
 std::vector<Target> hub_targets() {
   const std::string example =
-      print_frame(FrameKind::kChallenge, "tessera hub 5" + std::string(32, 'n')) +
+      print_frame(FrameKind::kChallenge, "tessera hub 6" + std::string(32, 'n')) +
       print_frame(FrameKind::kProof, std::string(64, 'p')) +
       print_frame(FrameKind::kJoin, cluster::print_join({"job", 1, kSize, "host 0|0,1,"})) +
       print_frame(FrameKind::kAllJoined, cluster::join_fields({"a", "b", "c", "d"})) +

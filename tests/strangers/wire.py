@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 
-PROTOCOL = b"tessera hub 5"
+PROTOCOL = b"tessera hub 6"
 MAX_UNJOINED = 256     # bytes of a frame that the hub reads of one who has not joined
 LARGEST = 4 << 20      # of one who has
 

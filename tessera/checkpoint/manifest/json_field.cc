@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {
@@ -23,10 +24,10 @@ SortedJson parse_json(std::string_view text, const std::string& path) {
   };
   try {
     return SortedJson::parse(text, watch);
-  } catch (const SortedJson::exception& error) {
-    std::string reason = error.what();
-    reason = reason.substr(reason.find("] ") == std::string::npos ? 0 : reason.find("] ") + 2);
-    throw InvalidArgument("{}: not JSON: {}", path, reason.substr(0, 200));
+  } catch (const SortedJson::parse_error& error) {
+    throw InvalidArgument("{}: not JSON: {}", path, describe_json_error(text, error.byte));
+  } catch (const SortedJson::exception& error) {  // a number that is too large
+    throw InvalidArgument("{}: not JSON: {}", path, plain_json_words(error.what()));
   }
 }
 

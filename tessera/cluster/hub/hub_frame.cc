@@ -13,7 +13,7 @@ namespace tessera::cluster {
 namespace {
 
 constexpr size_t kHeadBytes = 5;  // length and kind
-constexpr std::string_view kProtocol = "tessera hub 5";
+constexpr std::string_view kProtocol = "tessera hub 6";
 
 std::string seal_of(const comm::Secret& key, uint64_t number, FrameKind kind, std::string_view body) {
   const char kind_byte = static_cast<char>(kind);

@@ -2,7 +2,7 @@
 // started (in a session of its own, by a parent that has ended since), when the rank ends, when the launcher asks for
 // it and when the launcher is gone, also killed. A process whose parents have ended becomes the guard's child
 // (PR_SET_CHILD_SUBREAPER), so none is out of its reach. Where the guard itself is killed, the kernel ends the rank,
-// and the launcher what is left in the rank's process group.
+// and what is left falls to the launcher, which ends it (launcher/fallen_processes.h).
 #pragma once
 
 #include <sys/types.h>

@@ -16,6 +16,8 @@ struct RankChild {
   pid_t guard = -1;
   Socket guard_fd;  // readable when the guard, and so the rank, has ended
   bool is_running = false;
+  int64_t rank_ended_ms = 0;      // when the rank was seen to have ended though its guard has not; 0: it was not
+  bool has_woken_guard = false;   // since then
   int status = 0;                 // of the rank
   int64_t num_out_of_memory = 0;  // that the system had killed for want of memory when it started
   bool is_out_of_memory = false;  // it was killed, and the system has killed some for want of memory since

@@ -85,6 +85,9 @@ class Context {
   // From now on report_figures() calls `tell`, which must not block nor throw; empty: nobody looks.
   void set_figures_reader(std::function<void(const TrainingFigures&)> tell) { tell_figures_ = std::move(tell); }
 
+  // Keeps `what` as long as this context.
+  void keep(std::shared_ptr<void> what) { kept_.push_back(std::move(what)); }
+
   // Where this rank says how far it is, for threads that look on; null where nobody does.
   virtual comm::RankProgress* progress() { return nullptr; }
   // Where this rank's timeline is recorded, while one is (docs/timeline.md); null where none can be.
@@ -106,6 +109,7 @@ class Context {
 
  private:
   std::function<void(const TrainingFigures&)> tell_figures_;
+  std::vector<std::shared_ptr<void>> kept_;
 };
 
 // A job of one rank.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -286,8 +287,10 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw InvalidArgument("{}: not JSON: {}", file, error.what());
+  } catch (const Json::parse_error& error) {
+    throw InvalidArgument("{}: not JSON: {}", file, describe_json_error(text, error.byte));
+  } catch (const Json::exception& error) {  // a number that is too large
+    throw InvalidArgument("{}: not JSON: {}", file, plain_json_words(error.what()));
   }
   if (json.is_object() && json.contains("convolution_shares")) {
     throw InvalidArgument(

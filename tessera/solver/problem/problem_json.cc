@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::solver {
 namespace {
@@ -24,6 +25,7 @@ class NumberLists {
  public:
   // The text with a list of one number, its place here, for each list that holds numbers and nothing else.
   std::string take_out(std::string_view text) {
+    text_ = text;
     std::string rest;
     for (size_t i = 0; i < text.size();) {
       if (text[i] == '[') {
@@ -47,6 +49,17 @@ class NumberLists {
   // Whether the list was taken out: of those that are left none holds numbers alone.
   static bool has(const Json& list) { return list.size() == 1 && list[0].is_number_unsigned(); }
   Json read(const Json& list) const { return Json::parse(texts_[list[0].get<size_t>()]); }
+  // Where the text that lists were taken out of is no JSON: they have moved what is left.
+  std::string describe_error() const {
+    try {
+      [[maybe_unused]] const Json whole = Json::parse(text_);
+    } catch (const Json::parse_error& error) {
+      return describe_json_error(text_, error.byte);
+    } catch (const Json::exception& error) {
+      return plain_json_words(error.what());
+    }
+    return "it has a list that cannot be read";
+  }
   std::string_view text(const Json& list) const { return texts_[list[0].get<size_t>()]; }
 
  private:
@@ -69,6 +82,7 @@ class NumberLists {
     return texts_.size() - 1;
   }
 
+  std::string_view text_;
   std::vector<std::string_view> texts_;
   std::unordered_map<std::string_view, size_t> places_;
 };
@@ -136,8 +150,8 @@ class Reader {
     if (!NumberLists::has(values)) return values;
     try {
       return lists_.read(values);
-    } catch (const Json::exception& error) {
-      fail("is no JSON: {}", error.what());
+    } catch (const Json::exception&) {
+      fail("is no JSON: {}", lists_.describe_error());
     }
   }
   // "[12,7]" without anything unusual; false: to be parsed.
@@ -159,14 +173,14 @@ class Reader {
   std::unordered_map<const char*, SharedCosts> costs_;  // of lists that were read, by where their text is
 };
 
-Json parse(const std::string& text, const Reader& reader) {
+Json parse(const std::string& text, const NumberLists& lists, const Reader& reader) {
   try {
     return Json::parse(text, [&](int depth, Json::parse_event_t, Json&) {
       if (depth > kMaxDepth) reader.fail("nested deeper than {}", kMaxDepth);
       return true;
     });
-  } catch (const Json::exception& error) {
-    reader.fail("is no JSON: {}", error.what());
+  } catch (const Json::exception&) {
+    reader.fail("is no JSON: {}", lists.describe_error());
   }
 }
 
@@ -176,7 +190,7 @@ Problem parse_problem(std::string_view text, const std::string& path) {
   NumberLists lists;
   const std::string rest = lists.take_out(text);
   Reader reader(path, lists);
-  const Json root = parse(rest, reader);
+  const Json root = parse(rest, lists, reader);
   const Json& json = reader.member(root, "problem", "the file");
   Problem problem;
   if (json.is_object() && json.contains("name") && json["name"].is_string()) problem.name = json["name"];

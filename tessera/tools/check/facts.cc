@@ -75,7 +75,7 @@ HostFacts parse_host(const std::string& text) {
     }
     return host;
   } catch (const nlohmann::json::exception& error) {
-    throw InvalidArgument("the facts of a host cannot be read: {}", error.what());
+    throw InvalidArgument("the facts of a host cannot be read: {}", plain_json_words(error.what()));
   }
 }
 

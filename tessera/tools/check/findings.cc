@@ -33,7 +33,10 @@ std::string without_last_commas(const std::string& text) {
     if (text[i] == '"' && (i == 0 || text[i - 1] != '\\')) is_quoted = !is_quoted;
     if (text[i] == ',' && !is_quoted) {
       const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
-      if (next != std::string::npos && (text[next] == ']' || text[next] == '}')) continue;
+      if (next != std::string::npos && (text[next] == ']' || text[next] == '}')) {
+        kept += ' ';  // what follows keeps its place
+        continue;
+      }
     }
     kept += text[i];
   }
@@ -169,13 +172,19 @@ class Findings {
   }
 
   void check_rank_table(const std::string& text, const std::string& name) {
+    const auto add_unreadable = [&](const std::string& why) {
+      add(Severity::kFault, fmt::format("{}: cannot be read as a rank table: {}", name, why),
+          "write it as docs/cluster.md describes it");
+    };
+    const std::string strict = without_last_commas(text);
     nlohmann::json table;
     try {
-      table = nlohmann::json::parse(without_last_commas(text));
+      table = nlohmann::json::parse(strict);
       add_servers(table, name);
+    } catch (const nlohmann::json::parse_error& error) {
+      add_unreadable(describe_json_error(strict, error.byte));
     } catch (const nlohmann::json::exception& error) {
-      add(Severity::kFault, fmt::format("{}: cannot be read as a rank table: {}", name, error.what()),
-          "write it as docs/cluster.md describes it");
+      add_unreadable(plain_json_words(error.what()));
     }
   }
 

@@ -23,7 +23,7 @@ auto looked_at(const std::string& path, const Look& look) {
   try {
     return look();
   } catch (const Json::exception& error) {
-    throw InvalidArgument("{}: not what tessera plan --stages --json writes: {}", path, error.what());
+    throw InvalidArgument("{}: not what tessera plan --stages --json writes: {}", path, plain_json_words(error.what()));
   }
 }
 
