@@ -10,7 +10,7 @@ REFUSED = {
         "all memory is the host's: context.set_context(max_device_memory=...) limits it, docs/memory.md says what takes it":
             "MemPool PluggableAllocator UntypedStorage empty_cache get_device_limit max_memory_allocated max_memory_reserved "
             "memory_allocated memory_replay memory_reserved memory_stats memory_summary ms_memory_recycle "
-            "reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_device_limit swap_tensors",
+            "reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_device_limit set_memory swap_tensors",
         "all ranks have the values of rank 0 when training begins":
             "parameter_broadcast sync_pipeline_shared_parameters",
         "call recompute() of a cell":
@@ -32,7 +32,7 @@ REFUSED = {
         "it is not needed: see docs/compatibility.md":
             "_TensorMeta long use_mem_pool",
         "it sets nothing here: a network is compiled for each shape of its inputs":
-            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer _LogActionOnce parse_vlog_level "
+            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer get_log_config _LogActionOnce parse_vlog_level "
             "set_cpu_affinity vlog_print",
         "make the network and its optimizer in Python":
             "ConvertModelUtils ConvertNetUtils",
