@@ -117,3 +117,40 @@ def test_classes_need_not_be_utf8(images):
     assert data.get_class_indexing() == {"dark": 0, os.fsdecode(b"l\xe9ger"): 1}
     image, _ = next(iter(data.map([vision.Decode(), vision.Resize((2, 2))], "image").batch(6).create_tuple_iterator(output_numpy=True)))
     assert image[3:, 0, 0, 0].tolist() == [200, 210, 220]
+
+
+def test_images_are_resized_by_the_interpolation_that_is_asked_for():
+    Inter = vision.Inter
+    image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    twice = vision.Resize((8, 8), Inter.NEAREST)(image)
+    assert twice.dtype == np.uint8 and (twice == image.repeat(2, 0).repeat(2, 1)).all()
+    half = vision.Resize((2, 2), Inter.AREA)(image.astype(np.float32))
+    np.testing.assert_allclose(half, image.reshape(2, 2, 2, 2, 3).mean((1, 3)))
+    for interpolation in (Inter.NEAREST, Inter.BICUBIC, Inter.AREA, Inter.PILCUBIC):
+        grey = np.full((5, 7, 3), 99, np.uint8)
+        assert (vision.Resize((3, 9), interpolation)(grey) == 99).all(), interpolation
+        assert vision.Resize(3, interpolation)(grey).shape == (3, 4, 3)
+        assert (vision.Resize((4, 4), interpolation)(image) == image).all(), interpolation
+        rows = ds.NumpySlicesDataset({"image": np.stack([image, image + 1])}, shuffle=False).map(vision.Resize((6, 5), interpolation), "image")
+        (batch, ) = next(iter(rows.batch(2).create_tuple_iterator(output_numpy=True, num_epochs=1)))
+        assert batch.shape == (2, 6, 5, 3) and batch.dtype == np.uint8
+        cut = ds.NumpySlicesDataset({"image": np.stack([image, image + 1])}, shuffle=False).map(vision.RandomResizedCrop((3, 2), interpolation=interpolation), "image")
+        assert next(iter(cut.batch(2).create_tuple_iterator(output_numpy=True, num_epochs=1)))[0].shape == (2, 3, 2, 3)
+    # A step between two levels overshoots: what the bilinear one never does.
+    step = np.repeat(np.array([[0.0] * 4 + [1.0] * 4], np.float32), 4, 0)
+    assert vision.Resize((4, 16), Inter.BICUBIC)(step).max() > 1.01
+    with pytest.raises(TypeError, match="ANTIALIAS is for PIL images"):
+        vision.Resize((4, 4), Inter.ANTIALIAS)
+    with pytest.raises(RuntimeError, match=r"PILCUBIC is for images \[height, width, 3\]"):
+        vision.Resize((4, 4), Inter.PILCUBIC)(np.zeros((8, 8, 1), np.uint8))
+
+
+def test_images_are_normalized_whichever_dim_their_channels_are():
+    image = np.random.default_rng(0).random((3, 8, 3)).astype(np.float32)
+    mean, std = [0.1, 0.2, 0.3], [1.0, 2.0, 4.0]
+    rows = ds.NumpySlicesDataset({"image": image[None]}, shuffle=False)
+    for is_hwc, shape in ((True, (1, 1, 3)), (False, (3, 1, 1))):
+        for means, stds in ((mean, std), ([0.5], [0.25])):
+            (found, ) = next(iter(rows.map(vision.Normalize(means, stds, is_hwc), "image").create_tuple_iterator(output_numpy=True, num_epochs=1)))
+            expected = (image - np.reshape(means, shape if len(means) > 1 else ())) / np.reshape(stds, shape if len(stds) > 1 else ())
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

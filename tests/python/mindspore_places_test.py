@@ -97,7 +97,15 @@ def test_what_a_place_refuses_has_a_remedy(row):
     known = {}
     exec(f"from {path} import {name} as found", known)
     with pytest.raises(NotImplementedError, match=remedy):
-        known["found"]()
+        known["found"]()()  # an operator can be made
+
+
+def test_a_refused_operator_is_made_where_a_script_is_imported_and_refused_where_it_is_called():
+    status = ops.operations.NPUAllocFloatStatus()
+    with pytest.raises(NotImplementedError, match="overflow shows in the gradients"):
+        status()
+    with pytest.raises(NotImplementedError, match="overflow shows in the gradients"):
+        status.shape_of_things
 
 
 # Functions of the reference beside the places of their names.

@@ -164,7 +164,7 @@ REFUSED = {
         "it is a part of the reference's compiler: Python's own operators, tuples, lists, dicts and loops do this in "
         "construct()":
             "Assert Load PyInterpret DataFormatDimMap DataFormatVecPermute DataType DtypeToEnum DynamicShape Eps GetNext "
-            "IdentityN LerpScalar LogSoftmaxExt MapCacheIdx P ParallelConcat Partial Reusing ScalarCast SelectView SliceGetItem "
+            "IdentityN LerpScalar LogSoftmaxExt MapCacheIdx ParallelConcat Partial Reusing ScalarCast SelectView SliceGetItem "
             "TensorToTuple TransposeExtView TransposeView UpdateState adaptive_avg_pool2d_ext arg_dtype_cast arg_handler "
             "array_reduce array_to_scalar augassign_add augassign_div augassign_floordiv augassign_mod augassign_mul "
             "augassign_sub baddbmm_ext bool_and bool_eq bool_not bool_or broadcast_gradient_args "
@@ -192,7 +192,7 @@ REFUSED = {
             "PrimitiveWithCheck PrimitiveWithInfer PyExecute PyFunc TBERegOp custom_info_register get_vm_impl_fn kernel ms_kernel "
             "op_info_register",
         "overflow shows in the gradients: TrainOneStepWithLossScaleCell, ops.IsFinite":
-            "CheckNumerics FloatStatus NPUAllocFloatStatus NPUClearFloatStatus NPUClearFloatStatusV2 NPUGetFloatStatus "
+            "CheckNumerics NPUAllocFloatStatus NPUClearFloatStatus NPUClearFloatStatusV2 NPUGetFloatStatus "
             "NPUGetFloatStatusV2",
         "prepare images in the data set: dataset.vision, or a function given to map()":
             "AdjustContrastv2 CropAndResizeGradBoxes CropAndResizeGradImage ResizeV2 AdjustHue AdjustSaturation AffineGrid "

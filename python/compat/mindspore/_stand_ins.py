@@ -1,5 +1,6 @@
 """What stands for public names that are refused. A stand-in can be imported, passed on, compared, derived from, and used in isinstance() and
-type hints; what makes, calls or reads it raises NotImplementedError with a word of what to use instead."""
+type hints; what makes, calls or reads it raises NotImplementedError with a word of what to use instead. An operator of mindspore.ops can be made,
+too, as programs do when they are imported: what calls it raises the error."""
 import importlib
 import types
 
@@ -19,6 +20,16 @@ class _ClassType(type):
 
 def _refuse(self, *args, **kwargs):
     raise NotImplementedError(self._refusal)
+
+
+def _keep(self, *args, **kwargs):
+    """The __init__ of an operator that is refused where it is called."""
+    importlib.import_module("mindspore.ops.primitive").Primitive.__init__(self)
+    self.init_attrs = {"args": args, **kwargs}
+
+
+def _tell(self, name):
+    raise AttributeError(self._refusal if not name.startswith("__") else name)
 
 
 class _Name:
@@ -48,6 +59,8 @@ def _class(module, name, text):
     body = {"__module__": module, "__doc__": text, "_refusal": text, "__new__": _refuse}
     if module not in _BASES:
         return _ClassType(name, (), body)
+    if module == "mindspore.ops":
+        body = {"__module__": module, "__doc__": text, "_refusal": text, "__init__": _keep, "__call__": _refuse, "__getattr__": _tell}
     part, base = _BASES[module]
     return types.new_class(name, (getattr(importlib.import_module(part), base), ), {}, lambda namespace: namespace.update(body))
 

@@ -599,6 +599,8 @@ class GeneratorDataset(Dataset):
 
     def __init__(self, source, column_names=None, column_types=None, schema=None, num_samples=None, num_parallel_workers=1,
                  shuffle=None, sampler=None, num_shards=None, shard_id=None, python_multiprocessing=True, max_rowsize=6, batch_sampler=None, collate_fn=None):
+        if schema is not None:
+            raise NotImplementedError("GeneratorDataset: a schema is not available: column_names and column_types say what it would")
         if column_names is None:
             raise ValueError("Neither columns_names nor schema are provided.")
         names = [column_names] if isinstance(column_names, str) else list(column_names)

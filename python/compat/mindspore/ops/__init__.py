@@ -18,5 +18,6 @@ from mindspore.ops.operations import comm_ops
 from mindspore.ops.primitive import Primitive, prim_attr_register
 from mindspore._missing import missing
 
+P = functional.P = operations
 __getattr__ = missing(__name__)
 del missing

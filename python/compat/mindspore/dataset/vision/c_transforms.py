@@ -5,17 +5,8 @@ from tessera import data as _data
 from mindspore._missing import missing
 from mindspore.dataset.vision.colors import RandomColorAdjust, RandomRotation, RandomVerticalFlip  # noqa: F401
 from mindspore.dataset.vision.images import (CenterCrop, Crop, Decode, HorizontalFlip, Invert, Pad, RandomCropDecodeResize,  # noqa: F401
-                                             RandomResizedCrop, VerticalFlip)
-
-
-class Inter:
-    """How pixels between pixels are found."""
-    NEAREST = 0
-    ANTIALIAS = 1
-    BILINEAR = LINEAR = 2
-    BICUBIC = CUBIC = 3
-    AREA = 4
-    PILCUBIC = 5
+                                             RandomResizedCrop, VerticalFlip, resize)
+from mindspore.dataset.vision.interpolation import Inter
 
 
 def RandomCrop(size, padding=None, pad_if_needed=False, fill_value=0, padding_mode=None):
@@ -35,10 +26,9 @@ def RandomHorizontalFlip(prob=0.5):
 
 
 def Resize(size, interpolation=Inter.LINEAR):
-    """Bilinear; one number: the shorter side, the aspect ratio is kept."""
-    if interpolation != Inter.LINEAR:
-        raise NotImplementedError("Resize: only the bilinear interpolation is available")
-    return _data.resize_shorter_side(size) if isinstance(size, int) else _data.resize(size)
+    """To (height, width); one number: the shorter side, the aspect ratio is kept. interpolation: an Inter; PILCUBIC is of uint8 images with three
+    channels, ANTIALIAS is refused."""
+    return resize("Resize", size, interpolation)
 
 
 def Rescale(rescale, shift):

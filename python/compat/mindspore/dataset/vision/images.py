@@ -1,6 +1,11 @@
 """Transforms of images [height, width, channels]: tessera's, and small ones made of NumPy's functions."""
+import math
+
 import numpy as np
 from tessera import data as _data
+
+from mindspore.dataset.vision import interpolation as _interpolation
+from mindspore.dataset.vision.interpolation import Inter
 
 
 class _Transform:
@@ -36,6 +41,27 @@ def _size(who, size):
         if item < 1:
             raise ValueError(f"{who}: Input is not within the required interval of [1, 16777216], but got {item}.")
     return tuple(items)
+
+
+class _Resized(_Transform):
+    """To a size, (height, width) or that of the shorter side, by an interpolation of NumPy's."""
+
+    def __init__(self, size, interpolation):
+        self._size, self._interpolation = size, interpolation
+
+    def __call__(self, image):
+        image = np.asarray(image)
+        size = _interpolation.size_of_shorter(image.shape, self._size) if isinstance(self._size, int) else self._size
+        return _interpolation.resized(image, size, self._interpolation)
+
+
+def resize(who, size, interpolation):
+    """The transform Resize: the bilinear one is tessera's."""
+    _size(who, size)
+    size = size if isinstance(size, int) else tuple(size)
+    if _interpolation.check(who, interpolation) != Inter.BILINEAR:
+        return _Resized(size, Inter(interpolation))
+    return _data.resize_shorter_side(size) if isinstance(size, int) else _data.resize(size)
 
 
 class Decode(NativeTransform):
@@ -77,19 +103,41 @@ def _bounds(name, bounds, low):
     return float(bounds[0]), float(bounds[1])
 
 
-class RandomResizedCrop(NativeTransform):
-    """A window drawn at random, resized to `size`. scale: bounds of its part of the area; ratio: of its width over its height."""
+def _window(shape, scale, ratio, max_attempts, draws):
+    """(top, left, height, width) as tessera's random_resized_crop draws it; the largest in the middle where no attempt fits."""
+    height, width = shape[:2]
+    for _ in range(max_attempts):
+        area, aspect = height * width * draws.uniform(*scale), math.exp(draws.uniform(*map(math.log, ratio)))
+        h, w = math.floor(math.sqrt(area / aspect) + 0.5), math.floor(math.sqrt(area * aspect) + 0.5)
+        if 1 <= h <= height and 1 <= w <= width:
+            return int(draws.integers(0, height - h + 1)), int(draws.integers(0, width - w + 1)), h, w
+    aspect = min(max(width / height, ratio[0]), ratio[1])
+    h, w = min(height, max(1, math.floor(width / aspect + 0.5))), min(width, max(1, math.floor(height * aspect + 0.5)))
+    return (height - h) // 2, (width - w) // 2, h, w
 
-    def __init__(self, size, scale=(0.08, 1.0), ratio=(3.0 / 4.0, 4.0 / 3.0), interpolation=2, max_attempts=10):
-        if interpolation != 2:
-            raise NotImplementedError("RandomResizedCrop: only the bilinear interpolation is available")
+
+class RandomResizedCrop(NativeTransform):
+    """A window drawn at random, resized to `size`. scale: bounds of its part of the area; ratio: of its width over its height. interpolation: as
+    Resize takes it; windows of one seed are others than those of the bilinear one."""
+
+    def __init__(self, size, scale=(0.08, 1.0), ratio=(3.0 / 4.0, 4.0 / 3.0), interpolation=Inter.BILINEAR, max_attempts=10):
+        who = "RandomResizedCrop"
+        interpolation = _interpolation.check(who, interpolation)
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
             raise TypeError(f"Argument max_attempts with value {max_attempts} is not of type [<class 'int'>].")
         if max_attempts < 1:
             raise ValueError("Input max_attempts is not within the required interval of [1, 2147483647].")
         low, high = _bounds("scale", scale, None)
-        super().__init__(_data.random_resized_crop(_size("RandomResizedCrop", size), (max(low, 1e-12), high), _bounds("ratio", ratio, 0),
-                                                   max_attempts))
+        size, scale, ratio = _size(who, size), (max(low, 1e-12), high), _bounds("ratio", ratio, 0)
+        if interpolation == Inter.BILINEAR:
+            super().__init__(_data.random_resized_crop(size, scale, ratio, max_attempts))
+            return
+
+        def cut(image, seed):
+            top, left, height, width = _window(image.shape, scale, ratio, max_attempts, np.random.default_rng(seed))
+            return _interpolation.resized(image[top:top + height, left:left + width], size, interpolation)
+
+        super().__init__(_data.function(cut, "random_resized_crop", random=True))
 
 
 class RandomCropDecodeResize(RandomResizedCrop):

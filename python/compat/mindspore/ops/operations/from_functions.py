@@ -30,7 +30,7 @@ _PLAIN = {
     "StopGradient": _ops.stop_gradient, "TensorShape": lambda x: _tessera.Tensor(list(x.shape), _tessera.int64), "ExpandAs": _array.expand_as,
     "SeLU": _neural.selu, "PReLU": _neural.prelu, "FastGeLU": _neural.fast_gelu, "FastGelu": _neural.fast_gelu,
     "SigmoidCrossEntropyWithLogits": lambda x, y: _neural.binary_cross_entropy_with_logits(x, y, reduction="none"),
-    "Expand": _array.expand,
+    "Expand": _array.expand, "FloatStatus": lambda x: _float_status(x),
 }
 _CENTERS = {"align_corners": False, "half_pixel_centers": False}
 # With settings: (function, what __init__ takes with its defaults); the call's arguments come first.
@@ -88,6 +88,13 @@ _WITH_SETTINGS = {
     "SoftmaxCrossEntropyWithLogits": (lambda logits, labels: _softmax_cross_entropy(logits, labels), {}),
     "SparseSoftmaxCrossEntropyWithLogits": (lambda logits, labels, is_grad: _sparse_softmax_cross_entropy(logits, labels, is_grad), {"is_grad": False}),
 }
+
+
+def _float_status(x):
+    """[1]: 1 where an element of x is infinite or no number, else 0."""
+    if x.dtype not in (_tessera.float16, _tessera.bfloat16, _tessera.float32, _tessera.float64):
+        raise TypeError(f"For 'FloatStatus', the type of 'x' must be float16, bfloat16, float32 or float64, but got {x.dtype}.")
+    return _ops.reshape(1.0 - _ops.reduce_min(_ops.cast(_ops.is_finite(x), _tessera.float32)), (1, ))
 
 
 def _sparse_gather(table, indices, axis=0):
