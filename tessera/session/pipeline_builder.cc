@@ -256,8 +256,9 @@ class PipelineBuilder {
     session_.keep_measured_kernels();
   }
 
-  // What a simulation counts is what there is. Only the first rank of a stage can tell: others may have fewer rows. A
-  // schedule that is searched for by other times may have other slots, and a limit is kept here by phases as they lie.
+  // What a simulation counts is what there is. Only the first rank of a stage can tell: others may have fewer rows. How
+  // many slots there are is the schedule's, which may be found by other times; a limit is kept here by phases as they
+  // lie. What phases take is not counted alike where shards are gathered or stages have different numbers of ranks.
   void verify_memory() const {
     const bool can_tell = trains_ && context_.rank() == plan_.ranks.first(stage_) && options_.schedule != "auto" &&
                           compile_options_.memory_limit_bytes == 0;
@@ -271,8 +272,11 @@ class PipelineBuilder {
                                                       .compile = compile_options_});
     const auto& planned = simulated.stages[static_cast<size_t>(stage_)];
     check_equal(parts_.memory.persistent_bytes, planned.persistent_bytes, "bytes that a stage keeps");
+    for (const auto& [chunk, slots] : slots_) {
+      check_equal(slots.bytes, simulated.chunks[static_cast<size_t>(chunk)].slot_bytes, "bytes of a chunk's slot");
+    }
+    if (!plan_.options.gathered.empty() || !plan_.ranks.are_equal()) return;
     check_equal(parts_.memory.arena_bytes, planned.arena_bytes, "bytes that a phase of a stage takes");
-    check_equal(parts_.memory.slots_bytes, planned.slots_bytes, "bytes of a stage's slots");
   }
 
   // Every rank makes the groups of all stages.
