@@ -71,7 +71,7 @@ class Guards(recovery_test.Recovery):
         file.unlink()
         out = rest_of(launcher)
         self.assertEqual(launcher.returncode, 0, out)
-        self.assertRegex(out, r"tessera run: rank 1 has ended, and the guard of rank 1, process \d+, has been stopped; letting the guard go on")
+        self.assertRegex(out, r"tessera run: rank 1 has ended, and the guard of rank 1, process \d+ has been stopped; letting the guard go on")
 
     def test_a_rank_that_is_lost_with_its_guard_stopped_is_started_again(self):
         straight = self.undisturbed(2, "--steps", 10, "--epochs", 8)
