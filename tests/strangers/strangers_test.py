@@ -376,7 +376,7 @@ class WithTheSecret(Strangers):
                     line = hub.accept()
                     host = hub.welcome(line)[3]
                     wire.welcome_all(hub, line, [host, host])
-                    self.assertEqual(len(wire.answer_asked(line, [str(path).encode()])), 1)
+                    self.assertEqual(len(wire.answer_asked(line, [b"shm", str(path).encode()])), 2)
                     self.refused(job, 1, "cannot open the shared memory of rank 0")
         os.close(other)
 
