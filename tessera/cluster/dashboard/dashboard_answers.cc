@@ -62,8 +62,6 @@ std::string head_of(int status, std::string_view type, size_t size, std::string_
       status, reason_of(status), type, size, policy, further);
 }
 
-char small_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 }  // namespace
 
 DashboardPlace parse_dashboard_place(std::string_view text) {
@@ -81,8 +79,7 @@ DashboardPlace parse_dashboard_place(std::string_view text) {
     if (is_bracketed) host = host.substr(1, host.size() - 2);
     if (!is_bracketed && host.find(':') != std::string_view::npos) refuse("an IPv6 address stands in brackets");
     if (host.empty()) refuse("there is no address before the colon");
-    place.host = host;
-    std::ranges::transform(place.host, place.host.begin(), small_letter);
+    place.host = in_small_letters(host);
   }
   constexpr size_t kMaxDigits = 5;
   constexpr int kMaxPort = 65535;
@@ -120,7 +117,7 @@ bool DashboardAnswers::knows_token(const HttpHead& head) const {
   if (comm::is_equal_hash(value_in_query(head.query, "token"), token_)) return true;
   const std::string_view given = head.authorization;
   if (given.size() < kBearer.size()) return false;
-  const bool is_bearer = std::ranges::equal(given.substr(0, kBearer.size()), kBearer, {}, small_letter);
+  const bool is_bearer = in_small_letters(given.substr(0, kBearer.size())) == kBearer;
   return is_bearer && comm::is_equal_hash(given.substr(kBearer.size()), token_);
 }
 

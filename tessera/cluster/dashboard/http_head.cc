@@ -25,12 +25,6 @@ bool is_visible(char c) { return c > ' ' && c < '\x7f'; }
 bool is_value_char(char c) { return static_cast<unsigned char>(c) >= ' ' ? c != '\x7f' : c == '\t'; }
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-std::string in_small_letters(std::string_view text) {
-  std::string small(text);
-  std::ranges::transform(small, small.begin(), lower);
-  return small;
-}
-
 std::string_view without_blanks(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
@@ -64,6 +58,12 @@ int read_request_line(std::string_view line, HttpHead& head) {
 }
 
 }  // namespace
+
+std::string in_small_letters(std::string_view text) {
+  std::string small(text);
+  std::ranges::transform(small, small.begin(), lower);
+  return small;
+}
 
 size_t find_http_head_end(std::string_view bytes) {
   const size_t end = bytes.find(kHeadEnd);

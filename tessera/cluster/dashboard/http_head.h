@@ -36,6 +36,8 @@ HttpHeadResult parse_http_head(std::string_view bytes);
 // Prints a request of that head, which is read as an equal one.
 std::string print_http_head(const HttpHead& head);
 
+// With the letters A to Z as a to z; what else there is stays as it is.
+std::string in_small_letters(std::string_view text);
 // The name or address in a field Host, in small letters and without its port and the brackets of IPv6; nullopt where it
 // is none.
 std::optional<std::string> name_in_host(std::string_view host);
