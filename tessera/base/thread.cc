@@ -29,10 +29,6 @@ void end_if_guarded(int code, void* /*nothing*/) {
   _exit(code);
 }
 
-}  // namespace
-
-namespace {
-
 // What is registered last runs first, so objects that were made after a guard would be destroyed before it is asked.
 // But exit() begins with the objects of its thread: there, a guard's thread registers once more, behind all of them.
 struct GuardedThread {

@@ -22,6 +22,11 @@ Target target_of(const TensorView& output, bool channels_first) {
   return channels_first ? Target{data, s[0], s[1], s[2]} : Target{data, s[2], s[0], s[1]};
 }
 
+bool is_channels_first(const TransformOp& op) {
+  const auto* normalize = dynamic_cast<const Normalize*>(&op);
+  return normalize != nullptr && normalize->channels_first;
+}
+
 }  // namespace
 
 Chain::Chain(const Type& input, std::vector<ChainLink> links)
@@ -38,15 +43,6 @@ Chain::Chain(const Type& input, std::vector<ChainLink> links)
     i += taken;
   }
 }
-
-namespace {
-
-bool is_channels_first(const TransformOp& op) {
-  const auto* normalize = dynamic_cast<const Normalize*>(&op);
-  return normalize != nullptr && normalize->channels_first;
-}
-
-}  // namespace
 
 size_t Chain::match_image_pass(const std::vector<ChainLink>& links, size_t begin, const Type& input, Step& step) {
   if (input.dtype != DType::kU8 || input.shape.ndim() != 3 || input.shape[2] != 3) return 0;
