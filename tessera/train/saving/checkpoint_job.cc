@@ -213,7 +213,8 @@ std::string CheckpointJob::save_whole() {
     if (!firsts[rank].empty()) receivers.push_back(static_cast<int>(rank));
   }
   Gather gather(*group, values, receivers, scratch);
-  // What is written of the values, in order; of one with a row per rank their mean, which any network takes, and they.
+  // What is written, in order. A value with a row per rank is written as the mean of its rows, which any network takes,
+  // and behind that as the rows.
   struct Record {
     const Value& value;
     bool is_of_ranks = false;
