@@ -1,6 +1,7 @@
 #include "tessera/train/logs/json_log.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,33 +21,49 @@ namespace {
 
 bool is_json_record(const std::string& line) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
-  return record.is_object() && record.contains("kind") && record.contains("step") && record["step"].is_number_integer();
+  if (!record.is_object() || !record.contains("kind") || !record.contains("time")) return false;
+  const auto is_whole = [&](const char* name) { return record.contains(name) && record[name].is_number_integer(); };
+  static const std::set<std::string> kKinds{"run", "step", "epoch", "evaluation", "end"};
+  const auto& kind = record["kind"];
+  return kind.is_string() && kKinds.contains(kind.get<std::string>()) && record["time"].is_string() &&
+         is_whole("step") && is_whole("epoch");
 }
 
 }  // namespace
 
-double JsonLog::open(RunContext& run, bool goes_on) {
-  FileSystem& files = run.model.context().file_system();
-  if (!goes_on) move_aside(files, path_, "JsonLog", is_json_record);
+double JsonLog::open(RunContext& run, Beginning beginning) {
+  file_.reset();
+  kept_.clear();
+  is_new_ = beginning == Beginning::kNew;
+  const bool takes_over = beginning == Beginning::kGoesOnInItsJob;
+  file_.emplace(run.model.context().file_system(), path_, LineFileOptions{.who = "JsonLog", .takes_over = takes_over});
   double seconds = 0;
-  std::vector<std::string> kept;
-  const auto lines = whole_lines(files, path_);
+  std::vector<std::string> lines;
+  if (is_new_) {
+    file_->require_first_line(is_json_record);
+  } else {
+    lines = file_->lines();
+  }
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto record = nlohmann::json::parse(lines[i], nullptr, false);
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
       throw InvalidArgument("{}: line {}: no record of a training; give JsonLog a file of its own", path_, i + 1);
     }
     if (record["step"].get<int64_t>() > run.step) continue;
-    kept.push_back(lines[i]);
+    kept_.push_back(lines[i]);
     if (record.contains("seconds") && record["seconds"].is_number()) seconds = record["seconds"].get<double>();
   }
-  if (kept.size() < lines.size()) {
+  if (kept_.size() < lines.size()) {
     log_info("{}: {} records of steps after step {} are dropped: the training goes on from there", path_,
-             lines.size() - kept.size(), run.step);
+             lines.size() - kept_.size(), run.step);
   }
-  file_.emplace(files, path_, kept);
-  file_->append(json_line(run_record_of(run)));
+  kept_.push_back(json_line(run_record_of(run)));
   return seconds;
+}
+
+void JsonLog::start() {
+  file_->replace(kept_, is_new_ ? LineFile::Older::kMovesAside : LineFile::Older::kGoes);
+  kept_ = {};
 }
 
 void JsonLog::write(const TrainingRecord& record) { file_->append(json_line(record)); }
