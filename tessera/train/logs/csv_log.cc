@@ -45,7 +45,8 @@ double CsvLog::open(RunContext& run, Beginning beginning) {
   kept_.clear();
   is_new_ = beginning == Beginning::kNew;
   const bool takes_over = beginning == Beginning::kGoesOnInItsJob;
-  file_.emplace(run.model.context().file_system(), path_, LineFileOptions{.who = "CsvLog", .takes_over = takes_over});
+  file_ = std::make_unique<LineFile>(run.model.context().file_system(), path_,
+                                     LineFileOptions{.who = "CsvLog", .takes_over = takes_over});
   std::vector<std::string> lines;
   if (is_new_) {
     file_->require_first_line(has_usual_columns);
@@ -88,7 +89,7 @@ double CsvLog::open(RunContext& run, Beginning beginning) {
   return seconds;
 }
 
-void CsvLog::start() {
+void CsvLog::start(RunContext&) {
   file_->replace(kept_, is_new_ ? LineFile::Older::kMovesAside : LineFile::Older::kGoes);
   kept_ = {};
 }

@@ -1,7 +1,7 @@
 // CsvLog: a training as a table of comma-separated values (docs/watching.md).
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ class CsvLog : public TrainingLog {
 
  protected:
   double open(RunContext& run, Beginning beginning) override;
-  void start() override;
+  void start(RunContext& run) override;
   void write(const TrainingRecord& record) override;
   void close(RunContext& run) override;
   void let_go() override { file_.reset(); }
@@ -35,7 +35,7 @@ class CsvLog : public TrainingLog {
 
   std::string path_;
   std::vector<std::string> columns_;
-  std::optional<LineFile> file_;
+  std::unique_ptr<LineFile> file_;
   bool is_new_ = true;
   std::vector<std::string> kept_;  // lines of before, until the first record
 };

@@ -36,7 +36,8 @@ double JsonLog::open(RunContext& run, Beginning beginning) {
   kept_.clear();
   is_new_ = beginning == Beginning::kNew;
   const bool takes_over = beginning == Beginning::kGoesOnInItsJob;
-  file_.emplace(run.model.context().file_system(), path_, LineFileOptions{.who = "JsonLog", .takes_over = takes_over});
+  file_ = std::make_unique<LineFile>(run.model.context().file_system(), path_,
+                                     LineFileOptions{.who = "JsonLog", .takes_over = takes_over});
   double seconds = 0;
   std::vector<std::string> lines;
   if (is_new_) {
@@ -61,19 +62,50 @@ double JsonLog::open(RunContext& run, Beginning beginning) {
   return seconds;
 }
 
-void JsonLog::start() {
+void JsonLog::start(RunContext& run) {
   file_->replace(kept_, is_new_ ? LineFile::Older::kMovesAside : LineFile::Older::kGoes);
   kept_ = {};
+  last_line_ = std::make_unique<LastLine>(file_->file_path());
+  set_last_line(run);
 }
 
-void JsonLog::write(const TrainingRecord& record) { file_->append(json_line(record)); }
+void JsonLog::write(const TrainingRecord& record) {
+  const std::string line = json_line(record);
+  const LastLine::Writing writing(*last_line_);
+  file_->append(line);
+}
+
+void JsonLog::after_step(RunContext& run, int64_t /*previous_step*/) {
+  if (is_open() && last_line_ != nullptr) set_last_line(run);
+}
+
+void JsonLog::set_last_line(RunContext& run) {
+  constexpr std::string_view kSignal = "SIGNAL";
+  TrainingRecord record = record_now(run, "end");
+  record.ended = "stopped";
+  record.signal = kSignal;
+  const std::string line = json_line(record);
+  const std::string time = utc_time(record.wall_ms);
+  const size_t time_at = line.find(time);
+  const size_t signal_at = line.rfind(kSignal);
+  const std::string_view text(line);
+  last_line_->set(text.substr(0, time_at), text.substr(time_at + time.size(), signal_at - time_at - time.size()),
+                  text.substr(signal_at + kSignal.size()));
+}
 
 void JsonLog::close(RunContext& run) {
   TrainingRecord record = record_now(run, "end");
   const bool is_stopped = run.was_told_to_end || (!run.has_failed && run.stop_requested);
   record.ended = is_stopped ? "stopped" : run.has_failed ? "failed" : "completed";
+  record.signal = run.signal;
   write(record);
+  last_line_.reset();  // there is an end now
   file_->close();
+}
+
+void JsonLog::let_go() {
+  last_line_.reset();
+  file_.reset();
 }
 
 }  // namespace tessera::train

@@ -1,10 +1,11 @@
 // JsonLog: a training as JSON Lines, a record each (docs/watching.md).
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "tessera/train/logs/last_line.h"
 #include "tessera/train/logs/line_file.h"
 #include "tessera/train/logs/training_log.h"
 
@@ -22,14 +23,18 @@ class JsonLog : public TrainingLog {
 
  protected:
   double open(RunContext& run, Beginning beginning) override;
-  void start() override;
+  void start(RunContext& run) override;
   void write(const TrainingRecord& record) override;
   void close(RunContext& run) override;
-  void let_go() override { file_.reset(); }
+  void let_go() override;
+  void after_step(RunContext& run, int64_t previous_step) override;
 
  private:
+  // The record of the end as it is where a signal ends the process now.
+  void set_last_line(RunContext& run);
   std::string path_;
-  std::optional<LineFile> file_;
+  std::unique_ptr<LineFile> file_;
+  std::unique_ptr<LastLine> last_line_;  // once there is a record
   bool is_new_ = true;
   std::vector<std::string> kept_;  // lines of before, and how this process was started, until the first record
 };

@@ -77,14 +77,14 @@ void TrainingLog::begin_writing(RunContext& run) {
   }
 }
 
-void TrainingLog::start_once() {
+void TrainingLog::start_once(RunContext& run) {
   if (!is_open_ || has_started_) return;
-  start();
+  start(run);
   has_started_ = true;
 }
 
 void TrainingLog::epoch_begin(RunContext& run) {
-  start_once();
+  start_once(run);
   write_evaluations(run);
   epoch_began_ns_ = last_step_ns_ = marked_ns_ = now_ns(run);
   marked_rows_ = run.rows_of_epoch;
@@ -167,7 +167,7 @@ void TrainingLog::end(RunContext& run) {
   } let_go_of{*this};
   // A training that was refused before its first step has no log, and the older one's stays where it is.
   if (!has_started_ && run.has_failed) return;
-  attempt([&] { start_once(); });
+  attempt([&] { start_once(run); });
   write_evaluations(run);
   attempt([&] { close(run); });
 }
@@ -177,7 +177,7 @@ void TrainingLog::add_metrics(const std::map<std::string, double>& metrics) {
   attempt([&] {
     TrainingRecord record = record_now(*run_, "evaluation");
     record.metrics = metrics;
-    start_once();
+    start_once(*run_);
     if (!metrics.empty()) write(record);
   });
 }

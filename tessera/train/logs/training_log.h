@@ -49,7 +49,7 @@ class TrainingLog : public Callback {
   // yet. Returns the seconds that it has trained by what is there.
   virtual double open(RunContext& run, Beginning beginning) = 0;
   // Before the first record, once all callbacks have begun.
-  virtual void start() {}
+  virtual void start(RunContext& /*run*/) {}
   virtual void write(const TrainingRecord& record) = 0;
   // The present moment, without loss, rates and metrics.
   TrainingRecord record_now(const RunContext& run, const char* kind);
@@ -71,7 +71,7 @@ class TrainingLog : public Callback {
  private:
   void begin_writing(RunContext& run);
   // Calls start() where this rank writes and has not yet.
-  void start_once();
+  void start_once(RunContext& run);
   // What was evaluated since this was asked last.
   void write_evaluations(const RunContext& run);
   std::optional<double> learning_rate(const RunContext& run) const;

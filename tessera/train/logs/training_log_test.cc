@@ -14,6 +14,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/termination.h"
@@ -27,6 +28,7 @@
 #include "tessera/train/callbacks.h"
 #include "tessera/train/logs/csv_log.h"
 #include "tessera/train/logs/json_log.h"
+#include "tessera/train/logs/last_line.h"
 #include "tessera/train/logs/tensor_board.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
@@ -279,6 +281,13 @@ TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
   Job told(context_);
   EXPECT_THROW(told.model.train(1, doubles(), {JsonLog(at("log")), IsTold()}), cluster::Terminated);
   EXPECT_EQ(ended(), "stopped 2");
+  EXPECT_EQ(records_of_kind("log", "end").at(0)["signal"], "SIGTERM");
+  Job interrupted(context_);
+  EXPECT_THROW(interrupted.model.train(1, doubles(), {JsonLog(at("log")), Ends(true)},
+                                       {.signal_of = [](const std::exception_ptr&) { return "SIGINT"; }}),
+               Error);
+  EXPECT_EQ(ended(), "stopped 2");
+  EXPECT_EQ(records_of_kind("log", "end").at(0)["signal"], "SIGINT");
 }
 
 TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
@@ -443,6 +452,45 @@ TEST_F(Logs, RefuseAFileThatHasSomethingElse) {
   EXPECT_EQ(FileSystem::local().read_text(at("notes")), "to do\n");
   EXPECT_THROW(JsonLog(""), InvalidArgument);
   EXPECT_THROW(CsvLog("x", {.every_steps = -1}), InvalidArgument);
+}
+
+// What a child process leaves of a file of one line, which it ends by a signal.
+struct KilledChild {
+  KilledChild(const std::string& path, int number, bool has_ended) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto line = std::make_unique<LastLine>(path);
+      line->set("{\"time\":\"", "\",\"signal\":\"", "\"}");
+      line->set(R"({"step":7,"time":")", R"(","signal":")", "\"}");
+      { const LastLine::Writing writing(*line); }
+      if (has_ended) line.reset();
+      ::raise(number);
+      ::_exit(1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+  int signal = 0;
+};
+
+TEST_F(Logs, HaveALastLineWhereASignalEndsTheProcessAtOnce) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    write("log", "first\n");
+    EXPECT_EQ(KilledChild(at("log"), number, false).signal, number);
+    const auto all = lines("log");
+    ASSERT_EQ(all.size(), 2);
+    const json last = json::parse(all[1]);
+    EXPECT_EQ(last["step"], 7) << "the latest one";
+    EXPECT_EQ(last["signal"], number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
+    const int64_t now_ms = Clock::system().wall_ms();
+    const std::string time = last["time"];
+    EXPECT_LE(time, utc_time(now_ms));
+    EXPECT_GE(time, utc_time(now_ms - 600'000));
+  }
+  write("log", "first\n");
+  EXPECT_EQ(KilledChild(at("log"), SIGTERM, true).signal, SIGTERM);
+  EXPECT_EQ(lines("log").size(), 1) << "the log had ended";
 }
 
 // A disk that takes files, and after them no bytes.
