@@ -12,6 +12,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "tessera/base/clock.h"
+
 namespace tessera::train {
 namespace {
 
@@ -60,9 +62,8 @@ void write_digits(char* to, int64_t value, int count) {
 
 // As utc_time(), without the C library's tables. Days to a date: the year begins in March, so that leap days are last.
 void write_time(char* to) {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  const int64_t seconds = now.tv_sec;
+  const int64_t now_ms = Clock::system().wall_ms();
+  const int64_t seconds = now_ms / 1000;
   const int64_t days = seconds / 86400 + 719468;
   const int64_t era = days / 146097;
   const int64_t day_of_era = days - era * 146097;
@@ -77,7 +78,7 @@ void write_time(char* to) {
   write_digits(to + 11, seconds / 3600 % 24, 2);
   write_digits(to + 14, seconds / 60 % 60, 2);
   write_digits(to + 17, seconds % 60, 2);
-  write_digits(to + 20, now.tv_nsec / 1'000'000, 3);
+  write_digits(to + 20, now_ms % 1000, 3);
 }
 
 const char* name_of_end_signal(int number) {
@@ -155,6 +156,7 @@ LastLine::LastLine(const std::string& path) {
   slot.writer = 0;
   slot.fd = fd;
   handling.process = getpid();
+  static_cast<void>(Clock::system().wall_ms());  // made before a handler asks it
   if (handling.num_lines++ > 0) return;
   for (size_t i = 0; i < kEndSignals.size(); ++i) {
     struct sigaction now {};

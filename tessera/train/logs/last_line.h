@@ -9,8 +9,9 @@
 
 namespace tessera::train {
 
-// One file's. A process has 16 at most; of more, and of a file that cannot be opened, no line is written. A program
-// that handles a signal itself, or ignores it, goes on to do so, and a child by fork() writes nothing.
+// Writes one file's last line. A process has 16 at most; of more, and of a file that cannot be opened, no line is
+// written. A program that handles a signal itself, or ignores it, goes on to do so, and a child by fork() writes
+// nothing.
 class LastLine {
  public:
   explicit LastLine(const std::string& path);
