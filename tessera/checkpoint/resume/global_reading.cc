@@ -266,6 +266,7 @@ class GlobalCheckpoint::Reading {
     // The same on each rank, and no other slice's.
     std::string name() const { return fmt::format("{} {}", part->box.to_string(), part->tensor->name); }
     std::string described() const {
+      if (part->box.ndim() == 0) return quoted_name(part->tensor->name);  // all of a scalar
       return fmt::format("{} {}", part->box.to_string(), quoted_name(part->tensor->name));
     }
     void require(const CrcSum& sum) const {

@@ -55,7 +55,7 @@ constexpr const char* kFooter =
     "  tessera plan resnet50 --devices 8 --stages 4 --why 0                  what other places for its first cut cost\n"
     "  tessera plan resnet50 --devices 8 --stages auto --why ranks           what other numbers of ranks cost\n"
     "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
-    "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
+    "  tessera plan resnet50 --memory --recompute auto --memory_limit 1.5GiB     what would be computed twice\n"
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
 
 void add_search_options(CLI::App& plan, PlanCommand& command) {

@@ -87,17 +87,17 @@ std::vector<std::string> command_of_process() {
   return words;
 }
 
-std::string host_of_process() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 int64_t cores_of_process() {
   cpu_set_t set;
   return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : ::sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 }  // namespace
+
+std::string host_of_process() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 RunRecord run_record_of(const RunContext& run) {
   cluster::Context& context = run.model.context();

@@ -37,6 +37,8 @@ struct RunRecord {
   std::map<std::string, std::string> options;
 };
 
+// The name of the machine that this process runs on; "": not known.
+std::string host_of_process();
 // Describes this process, for a training that begins.
 RunRecord run_record_of(const RunContext& run);
 // One line of kind "run", without its end. Bytes that are no UTF-8 are replaced.
