@@ -101,6 +101,8 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   constexpr const char* kPlan = "a plan: without --diff and --memory";
   constexpr const char* kWhole = "a plan of one stage: without --stages, --diff and --memory";
   constexpr const char* kPrinted = "the plan that is printed: without --why, --check, --diff and --memory";
+  constexpr const char* kUsed =
+      "what the simulation is for: without --diff and --memory, and with --why only where a page or budget is written";
   std::vector<OptionEffect> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
   const std::vector<OptionEffect> own = {
       {"--mesh", a.shows_memory || searches_again, kSearchOrWhy},
@@ -126,14 +128,14 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--load", plans_whole, kWhole},
       {"--check", !cuts, kWhole},
       {"--simulate", !cuts, kWhole},
-      {"--simulate", plans && (prints_plan || !a.write_budget.empty() || !a.html.empty() || !a.check.empty()),
-       kPrinted},
+      {"--simulate", plans && (prints_plan || !a.write_budget.empty() || !a.html.empty() || !a.check.empty()), kUsed},
       {"--rows", !cuts, kWhole},
       {"--rows", prints_plan && !a.json,
        "the table that is printed: without --json, --why, --check, --diff and --memory"},
       {"--choices", !a.why.empty(), "--why"},
       {"--html", plans, kPlan},
       {"--write_budget", plans_whole, kWhole},
+      {"--quiet", plans, kPlan},
       {"--json", prints_plan || a.shows_memory, "a plan or --memory: without --why, --check and --diff"},
       {"--rank", a.shows_memory, "--memory"},
       {"--values", a.shows_memory && !a.json, "the table of --memory: without --json"},
@@ -180,15 +182,20 @@ int run(Arguments& arguments) {
     std::fputs(text.c_str(), stdout);
     return 0;
   }
+  FileSystem& files = FileSystem::local();
+  const bool checks = !arguments.check.empty();
+  if (checks && files.exists(arguments.write_budget) &&
+      files.real_path(arguments.check) == files.real_path(arguments.write_budget)) {
+    throw UsageError("--write_budget would replace {}, which --check reads: write the new budget to another file",
+                     arguments.check);
+  }
+  const auto budget = checks ? read_settings(files, arguments.check, "budget") : nlohmann::json();
   const auto planned = plan_step(command);
   if (!arguments.write_budget.empty()) {
-    FileSystem::local().write_atomically(arguments.write_budget, budget_json(planned, model));
+    files.write_atomically(arguments.write_budget, budget_json(planned, model));
   }
-  if (!arguments.html.empty()) {
-    FileSystem::local().write_atomically(arguments.html, plan_page(planned, model));
-  }
-  if (!arguments.check.empty()) {
-    const auto budget = read_settings(FileSystem::local(), arguments.check, "budget");
+  if (!arguments.html.empty()) files.write_atomically(arguments.html, plan_page(planned, model));
+  if (checks) {
     const auto check = check_budget(planned, model, budget, arguments.check);
     std::fputs(check.text.c_str(), stdout);
     return check.is_met ? 0 : 1;

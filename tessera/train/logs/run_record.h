@@ -32,8 +32,7 @@ struct RunRecord {
   int64_t num_cores = 0;  // that the system lets this process use
   std::string mode;       // "data_parallel"
   uint64_t seed = 0;
-  // Options of the model that are not as they are by default, by name, as text: those that are numbers, words or
-  // yes and no.
+  // Options of the model that are not as they are by default, by name, as text; of a machine profile its name.
   std::map<std::string, std::string> options;
 };
 

@@ -240,12 +240,19 @@ TEST_F(Logs, InJsonHaveOptionsThatAreNotTheUsualOnes) {
   nn::MSELoss loss;
   nn::SGD optimizer({.learning_rate = 0.25});
   Model model(context_, network, &loss, &optimizer,
-              {.precision = DType::kBF16, .seed = 7, .job_name = "a \xff", .session = {.num_threads = 1}});
+              {.precision = DType::kBF16,
+               .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 1024}),
+               .seed = 7,
+               .job_name = "a \xff",
+               .session = {.num_threads = 1}});
   model.train(1, doubles(), {JsonLog(at("log"))});
   const auto run = records_of_kind("log", "run").at(0);
   EXPECT_EQ(run["seed"], 7);
   EXPECT_EQ(run["mode"], "stand_alone");
-  EXPECT_EQ(run["options"], json({{"job_name", "a \ufffd"}, {"num_threads", "1"}, {"precision", "bf16"}}));
+  EXPECT_EQ(run["options"], json({{"job_name", "a \ufffd"},
+                                  {"loss_scale", "1024, times 2 after 2000 clean steps"},
+                                  {"num_threads", "1"},
+                                  {"precision", "bf16"}}));
 }
 
 TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
