@@ -211,7 +211,7 @@ class Model:
                 params.update(training, metrics=results, eval_results=results | ({} if loss is None else {"eval_loss": loss}))
                 return
             results = Evaluation(self._metrics, own, params, losses).run(
-                lambda observers: self._native.eval(dataset, num_workers, [losses, *observers]))
+                lambda observers: self._model().eval(dataset, num_workers, [losses, *observers]))
             params.update(training, metrics=results, eval_results=results | {"eval_loss": losses.mean()})
 
         return [EvaluatesEpochs(frequency, evaluate)], [ForgetsResults(params)]
@@ -234,7 +234,8 @@ class Model:
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
         if self._optimizer is None and self._loss_fn is None:
             steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
-            train_by_cell(self._network, epoch, dataset, num_workers, callbacks, params, steps, initial_epoch)
+            train_by_cell(self._network, epoch, dataset, num_workers, callbacks, params, steps, initial_epoch,
+                          lambda entered_callbacks: self._evaluations(evaluations, entered_callbacks, params))
             return
         native = self._model(dataset)
         with entered(callbacks) as callbacks:
