@@ -83,6 +83,7 @@ struct RendezvousClient::Impl {
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
   }
 
+  // A generation that has ended may be followed by another end.
   bool is_over() {
     const std::lock_guard lock(mutex);
     return end.has_value() && end->kind != RendezvousEnd::Kind::kGenerationEnded;
@@ -175,10 +176,7 @@ struct RendezvousClient::Impl {
 
   // `ended` hears first: whoever meets `end` below finds that its owner has heard.
   void tell_end(const RendezvousEnd& heard) {
-    {
-      const std::lock_guard lock(mutex);
-      if (is_over()) return;
-    }
+    if (is_over()) return;
     if (ended) ended(heard);
     {
       const std::lock_guard lock(mutex);
@@ -186,9 +184,6 @@ struct RendezvousClient::Impl {
     }
     changed.notify_all();
   }
-
-  // The lock is held. A generation that has ended may be followed by another end.
-  bool is_over() const { return end && end->kind != RendezvousEnd::Kind::kGenerationEnded; }
 
   // Where nobody answers for long; the lock is held.
   void say_who_is_sought() {
