@@ -14,6 +14,7 @@ namespace tessera::compiler {
 
 // Says how many micro-batches each chunk of a stage has begun and not ended at once, at the most, in that order.
 std::map<int, int> most_in_flight(const std::vector<pipeline::TimedPhase>& order);
+
 struct ProgramOptions {
   int micro_batches = 1;
   // How many more micro-batches than are in flight a chunk has room for: messages arrive while others compute.
