@@ -9,6 +9,7 @@
 #include "tessera/base/files/random_id.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/write/save_slices.h"

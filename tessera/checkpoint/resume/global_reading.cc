@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/threads/crc_sum.h"

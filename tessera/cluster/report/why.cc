@@ -136,7 +136,7 @@ std::string stopped_call(std::string_view error) {
   return end == std::string_view::npos ? "" : std::string(error.substr(0, end));
 }
 
-// The rank that cannot do its part of what ranks do together, as the others say (checkpoint/lock/barrier.cc).
+// The rank that cannot do its part of what ranks do together, as the others say (checkpoint/lock/share_outcome.cc).
 int cannot_by(std::string_view error) {
   const std::string_view words = words_of(error);
   return words.starts_with("rank ") ? number_between(words, "rank ", ": cannot ") : -1;

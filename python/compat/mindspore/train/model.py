@@ -36,18 +36,33 @@ class _LossFunction(Cell):
 class _TracedAsMade(tessera.Model):
     """tessera's, whose network is traced for the parallel mode `traced_for`, whatever the script sets after the model is made."""
 
-
-def _traced_as_made(name):
-    def call(self, *args, **kwargs):
+    def train(self, *args, **kwargs):
         with context.traced_in(self.traced_for):
-            return getattr(super(_TracedAsMade, self), name)(*args, **kwargs)
+            return super().train(*args, **kwargs)
 
-    call.__doc__ = getattr(tessera.Model, name).__doc__
-    return call
+    def train_step(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().train_step(*args, **kwargs)
 
+    def eval(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().eval(*args, **kwargs)
 
-for _name in ("train", "train_step", "eval", "predict", "build", "build_predict", "graph_text"):
-    setattr(_TracedAsMade, _name, _traced_as_made(_name))
+    def predict(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().predict(*args, **kwargs)
+
+    def build(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().build(*args, **kwargs)
+
+    def build_predict(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().build_predict(*args, **kwargs)
+
+    def graph_text(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().graph_text(*args, **kwargs)
 
 
 def _in_stages(network, options, trains):
