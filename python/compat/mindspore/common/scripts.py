@@ -5,6 +5,7 @@ import numpy as np
 import tessera
 
 from mindspore import context
+from mindspore._extends import cell_attr_register
 from mindspore.common.seed import get_seed, set_seed
 from mindspore.common.tensor import Tensor
 
@@ -28,10 +29,6 @@ def mutable(input_data, dynamic_len=False):
     return input_data
 
 
-def _same(fn=None, **settings):
-    return fn if fn is not None else lambda function: function
-
-
 def jit_class(cls):
     """The class: construct() may use any."""
     return cls
@@ -41,13 +38,16 @@ ms_class = jit_class
 
 
 def lazy_inline(fn=None, attrs=None, policy=None):
-    """Decorates a cell's __init__; without effect, cells are compiled with their network."""
-    return _same(fn)
+    """Decorates a cell's __init__: cell_init_args is then the class with what __init__ was given, or with the attributes `attrs`. Cells are compiled
+    with their network in any case; policy is None or "front"."""
+    if policy not in (None, "front"):
+        raise ValueError(f"For 'lazy_inline', the 'policy' must be None or 'front', but got {policy}.")
+    return cell_attr_register(fn, attrs)
 
 
 def no_inline(fn=None):
     """Decorates a function; without effect."""
-    return _same(fn)
+    return fn if fn is not None else lambda function: function
 
 
 class JitConfig:

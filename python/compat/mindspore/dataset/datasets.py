@@ -290,7 +290,9 @@ class Dataset:
         def kept(iterators):
             return (row for row in iterators[0] if predicate(*[row[i] for i in places]))
 
-        return _of_sets("filter", [self], names, -1, kept)
+        made = _of_sets("filter", [self], names, -1, kept)
+        made.num_workers = num_parallel_workers or made.num_workers
+        return made
 
     def apply(self, apply_func):
         """apply_func(this data set), a data set."""
@@ -465,6 +467,12 @@ _ABSENT = {
 }
 
 
+def _check_cache(who, cache):
+    """NotImplementedError for a DatasetCache."""
+    if cache is not None:
+        raise NotImplementedError(f"{who}: cache is not available: the system keeps the files that were read, and rows are made anew in each epoch")
+
+
 def _absent(name, instead):
     def refuse(*args, **kwargs):
         raise NotImplementedError(f"{name} is not available: {instead}")
@@ -510,6 +518,7 @@ class Cifar10Dataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
+        _check_cache("Cifar10Dataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
@@ -524,6 +533,7 @@ class MnistDataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
+        _check_cache("MnistDataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
@@ -552,6 +562,7 @@ class ImageFolderDataset(Dataset):
 
     def __init__(self, dataset_dir, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None, extensions=None,
                  class_indexing=None, decode=False, num_shards=None, shard_id=None, cache=None, decrypt=None):
+        _check_cache("ImageFolderDataset", cache)
         if not isinstance(decode, bool):
             raise TypeError(f"Argument decode with value {decode} is not of type [<class 'bool'>], but got {type(decode)}.")
         if decrypt is not None:

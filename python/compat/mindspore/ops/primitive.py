@@ -176,7 +176,7 @@ def _get_cache_prim(cls):
 def _primexpr(fn=None, get_instance=True, name=None, reuse_result=True):
     """constexpr(), of a function that may be given values, too."""
     from mindspore.ops.functional import constexpr
-    return constexpr(fn, get_instance)
+    return constexpr(fn, get_instance, name, reuse_result)
 
 
 def prim_attr_register(fn):

@@ -14,6 +14,12 @@ def check_level(who, level):
         raise ValueError(f"For '{who}', the amp_level must be one of {list(LEVELS)}, but got {level}.")
 
 
+def check_boost_level(who, boost_level):
+    """RuntimeError for what the reference calls boost."""
+    if boost_level not in ("O0", "", None):
+        raise RuntimeError(f"For '{who}', boost_level={boost_level} is not available: use O0")
+
+
 def _norms(cell):
     for name, child in cell.children():
         if isinstance(child, (tessera.nn.BatchNorm2d, tessera.nn.LayerNorm)) or type(child).__name__ in ("BatchNorm2d", "LayerNorm"):
@@ -63,6 +69,7 @@ def build_train_network(network, optimizer, loss_fn=None, level="O0", boost_leve
 
     kwargs: loss_scale_manager, keep_batchnorm_fp32, and cast_model_type, float16 or float32, instead of the level's type."""
     check_level("build_train_network", level)
+    check_boost_level("build_train_network", boost_level)
     unknown = set(kwargs) - {"loss_scale_manager", "keep_batchnorm_fp32", "cast_model_type"}
     if unknown:
         raise ValueError(f"For 'build_train_network', the keyword arguments {sorted(unknown)} are not supported.")

@@ -13,7 +13,7 @@ from mindspore.dataset.datasets import RowsOfRanks, native_dataset, rows_of_rank
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
-from mindspore.train.amp import check_level
+from mindspore.train.amp import check_boost_level, check_level
 from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
@@ -74,8 +74,7 @@ class Model:
             raise TypeError(f"For 'Model', the argument 'network' must be Cell, but got {type(network).__name__}.")
         if eval_network is None and eval_indexes is not None:
             raise ValueError("For 'Model', the argument 'eval_indexes' says what the outputs of an 'eval_network' are, which is not given.")
-        if boost_level not in ("O0", "", None):
-            raise RuntimeError(f"For 'Model', boost_level={boost_level} is not available: use O0")
+        check_boost_level("Model", boost_level)
         if isinstance(network, PipelineCell) and loss_fn is not None:
             raise ValueError("For 'Model', the argument 'loss_fn' must be None beside nn.PipelineCell, which sums the losses of its pieces: use "
                              "nn.PipelineCell(nn.WithLossCell(network, loss_fn), micro_size)")
@@ -87,6 +86,8 @@ class Model:
         self._evaluation = None if eval_network is None else NetworkEvaluation(eval_network, eval_indexes)
         self._metrics = Metrics(metrics, all_own=eval_network is not None)
         self._options = parallel_options()
+        if network.__dict__.get("_is_broadcast") and "parameter_broadcast" in self._options:
+            self._options["parameter_broadcast"] = True
         self._traced = _in_stages(network, self._options, trains=optimizer is not None)
         self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
         self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
@@ -270,7 +271,8 @@ class Model:
                                       parallel_mode=self._parallel_mode, **entries)
 
     def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=False):
-        """The metrics over the data set, by name."""
+        """The metrics over the data set, by name. Callbacks see every step, whatever dataset_sink_mode says."""
+        _check.boolean("Model.eval", "dataset_sink_mode", dataset_sink_mode)
         if not self._metrics:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")

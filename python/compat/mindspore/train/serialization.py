@@ -137,8 +137,9 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
                     choice_func=None, crc_check=False, remove_redundancy=False, format="ckpt"):
     """The parameters of a file by name, texts as str; with a net they are loaded into it, too.
 
-    filter_prefix: what begins so is left out; specify_prefix: what does not is. choice_func(name): whether to take it. A damaged file
-    raises ValueError, with crc_check or without."""
+    filter_prefix: what begins so is left out; specify_prefix: what does not is. choice_func(name): whether to take it. A damaged file raises
+    ValueError, with crc_check or without, which has no other effect."""
+    _check.boolean("load_checkpoint", "crc_check", crc_check)
     _check_format("load_checkpoint", format)
     _check.only("load_checkpoint", "remove_redundancy", remove_redundancy, (False, ), _REDUNDANT)
     if not isinstance(ckpt_file_name, str):
