@@ -82,23 +82,18 @@ def _floats(results):
 def _value_and_grad(function, inputs, weights, numbers, sens, only_first=False):
     """(the function's value, gradients by weights and the inputs of these numbers): of all results together, which begin with `sens`, a number or as
     many tensors as there are results, or, where that is one tensor or only_first says so, of the first one."""
-    has_sum, starts_each = False, isinstance(sens, (tuple, list))
-
-    def summed(*given):
-        nonlocal has_sum
-        results = function(*given)
-        found = list(_floats(results))
-        has_sum = not only_first and (starts_each or isinstance(sens, float) and len(found) > 1)
-        if not has_sum:
-            return results
-        if starts_each and len(sens) != len(found):
-            raise ValueError(f"For 'grad', there must be a gradient to start with for each of the {len(found)} results, but got {len(sens)}.")
-        parts = [result * start for result, start in zip(found, sens)] if starts_each else found
-        parts = [tessera.ops.reduce_sum(tessera.ops.cast(part, tessera.float32)) for part in parts]
-        return (functools.reduce(lambda one, other: one + other, parts), *(results if isinstance(results, (tuple, list)) else (results, )))
-
-    value, made = tessera.nn.value_and_grad(summed, inputs, weights, numbers, 1.0 if starts_each else sens)
-    return (value[1:] if len(value) > 2 else value[1]) if has_sum else value, made
+    starts_each = isinstance(sens, (tuple, list))
+    inputs = list(inputs)
+    value, made = tessera.nn.value_and_grad(function, inputs, weights, numbers, 1.0 if starts_each else sens)
+    found = list(_floats(value))
+    if only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float)):
+        return value, made
+    if starts_each and len(sens) != len(found):
+        raise ValueError(f"For 'grad', there must be a gradient to start with for each of the {len(found)} results, but got {len(sens)}.")
+    # Of what was computed already, so that draws and statistics happen once; `inputs` holds the values that it was made of.
+    parts = [result * start for result, start in zip(found, sens)] if starts_each else found
+    total = functools.reduce(lambda one, other: one + other, [tessera.ops.reduce_sum(tessera.ops.cast(part, tessera.float32)) for part in parts])
+    return value, tessera.nn.value_and_grad(lambda *_: total, inputs, weights, numbers, 1.0 if starts_each else sens)[1]
 
 
 class GradOperation:
@@ -123,7 +118,7 @@ class GradOperation:
             inputs, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, 1.0)
             own = list(weights) if self.get_by_list else []
             numbers = list(range(len(inputs))) if self.get_all else [] if self.get_by_list else [0]
-            _, made = _value_and_grad(traced(function), list(inputs), own, numbers, sens)
+            _, made = _value_and_grad(traced(function), inputs, own, numbers, sens)
             of_weights, of_inputs = made[:len(own)], made[len(own):]
             if self.get_all and self.get_by_list:
                 return of_inputs, of_weights
@@ -152,7 +147,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
 
     def of(*inputs):
         inputs, sens = (inputs[:-1], inputs[-1]) if sens_param else (inputs, 1.0)
-        value, made = _value_and_grad(traced(fn), list(inputs), own, list(positions), sens, only_first=has_aux)
+        value, made = _value_and_grad(traced(fn), inputs, own, list(positions), sens, only_first=has_aux)
         if return_ids:
             made = tuple(zip((*[weight.name for weight in own], *positions), made))
         of_weights, of_inputs = made[:len(own)], made[len(own):]
