@@ -750,25 +750,26 @@ def rows_of_ranks():
     return RowsOfRanks.WHOLE if setting("full_batch") or has_strategy else RowsOfRanks.PARTS
 
 
-def native_dataset(dataset, rows=RowsOfRanks.OWN):
+def native_dataset(dataset, rows=RowsOfRanks.OWN, num_stages=1):
     """tessera's data set of a Dataset, or of an object of one's own with get_dataset_size and create_tuple_iterator (or
-    __iter__), whose rows are batches; and how many workers it wants. rows: of a data set to train on rows_of_ranks()."""
+    __iter__), whose rows are batches; and how many workers it wants. rows: of a data set to train on rows_of_ranks(), which the ranks of each of
+    so many stages share."""
     if isinstance(dataset, Dataset):
         native, num_workers = dataset.native, dataset.num_workers or config.get_num_parallel_workers()
         if not dataset.is_batched:
             native = _of_batches(native)
     else:
         native, num_workers = dataset if isinstance(dataset, _data.Dataset) else _own_dataset(dataset), 1
-    return _of_this_rank(native, rows), num_workers
+    return _of_this_rank(native, rows, num_stages), num_workers
 
 
-def _of_this_rank(native, rows):
+def _of_this_rank(native, rows, num_stages):
     """What this rank trains on, whether its source was sharded or not."""
     # Beside servers all read whole batches, of which each that trains takes its rows; a source that was sharded is refused there.
     if rows is RowsOfRanks.OWN or rows is RowsOfRanks.PARTS and tessera.cluster.num_servers() > 0:
         return native
     if rows is RowsOfRanks.PARTS:
-        return native.as_part_of(tessera.cluster.size())
+        return native.as_part_of(max(tessera.cluster.size() // num_stages, 1))
     if native.num_shards() > 1:
         context.warn_once(f"full_batch and dataset_strategy mean that all ranks read the same rows; with num_shards={native.num_shards()} "
                           "they do not")

@@ -90,6 +90,7 @@ class Model:
             self._options["parameter_broadcast"] = True
         self._traced = _in_stages(network, self._options, trains=optimizer is not None)
         self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
+        self._num_stages = self._options["pipeline"]["stages"] if "pipeline" in self._options else 1
         self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
         self._built_for = (None, None)  # data set and epochs of build()
 
@@ -230,7 +231,7 @@ class Model:
         if initial_epoch >= epoch:
             raise ValueError("For 'Model.train', the parameter 'epoch' must bigger than parameter 'initial_epoch', but got the parameter 'epoch' is "
                              f"{epoch}, 'initial_epoch' is {initial_epoch}.")
-        dataset, num_workers = native_dataset(train_dataset, self._rows)
+        dataset, num_workers = native_dataset(train_dataset, self._rows, self._num_stages)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
         if self._optimizer is None and self._loss_fn is None:
@@ -320,7 +321,7 @@ class Model:
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset
-        dataset = native_dataset(train_dataset, self._rows)[0]
+        dataset = native_dataset(train_dataset, self._rows, self._num_stages)[0]
         with self._one_graph():
             self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset)[0])
         self._built_for = (train_dataset, epoch)
@@ -356,7 +357,7 @@ class Model:
         if not dataset_sink_mode:
             raise ValueError("For 'Model.infer_train_layout', the argument 'dataset_sink_mode' must be True.")
         _check_sink_size("Model.infer_train_layout", sink_size)
-        dataset = native_dataset(train_dataset, self._rows)[0]
+        dataset = native_dataset(train_dataset, self._rows, self._num_stages)[0]
         self._model(dataset).build(dataset)
         return self._note_layouts()
 
