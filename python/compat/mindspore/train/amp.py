@@ -110,6 +110,7 @@ def custom_mixed_precision(network, *, white_list=None, black_list=None, dtype=t
             for part in vars(cell).values():
                 if isinstance(part, Primitive) and type(part) in chosen:
                     part.compute_dtype = dtype
+    tessera.nn.retrace()  # what was compiled computes as before
     return network
 
 

@@ -124,9 +124,9 @@ class Send(_Collective):
     their tags say nothing more; the gradient goes back within the group."""
 
     def __init__(self, sr_tag, dest_rank, group=HCCL_WORLD_COMM_GROUP, group_back=HCCL_WORLD_COMM_GROUP):
+        _check_group_back("Send", group, group_back)
         super().__init__(group)
         self.sr_tag, self.rank = _int("Send", "sr_tag", sr_tag), _int("Send", "dest_rank", dest_rank)
-        _check_group_back("Send", group, group_back)
 
     def run(self, x):
         return _ops.send(x, self.rank, self.native)
@@ -136,9 +136,9 @@ class Receive(_Collective):
     """What the rank src_rank of the group sends, of this shape and dtype."""
 
     def __init__(self, sr_tag, src_rank, shape, dtype, group=HCCL_WORLD_COMM_GROUP, group_back=HCCL_WORLD_COMM_GROUP):
+        _check_group_back("Receive", group, group_back)
         super().__init__(group)
         self.sr_tag, self.rank = _int("Receive", "sr_tag", sr_tag), _int("Receive", "src_rank", src_rank)
-        _check_group_back("Receive", group, group_back)
         self.shape, self.dtype = _shape("Receive", "shape", shape), dtype
 
     def run(self, x=None):
