@@ -26,7 +26,7 @@ from mindspore.ops import constexpr, get_grad, grad, jacfwd, jacrev, value_and_g
 from mindspore.ops.array import is_tensor
 from mindspore.parallel import get_algo_parameters, reset_algo_parameters, set_algo_parameters
 from mindspore.common.scripts import (JitConfig, from_numpy, get_current_device, initial_seed, jit_class, lazy_inline, manual_seed, ms_class, mutable, no_inline,
-                                      run_check, set_deterministic, set_device, set_recursion_limit, synchronize, tensor)
+                                      run_check, set_deterministic, set_device, set_memory, set_recursion_limit, synchronize, tensor)
 from mindspore import numpy
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_pipeline_strategys,
                                            merge_sliced_parameter, rank_list_for_transform, restore_group_info_list,

@@ -13,7 +13,7 @@ PLACES = {
         mindspore.common.sparse_tensor mindspore.common.symbol mindspore.common.tensor mindspore.graph mindspore.graph.api
         mindspore.graph.jit_config mindspore.graph.lazy_inline mindspore.graph.mutable mindspore.graph.no_inline mindspore.nn.generator
         mindspore.runtime mindspore.runtime.memory""",
-    "mindspore.boost": "mindspore.boost.grad_accumulation",
+    "mindspore.boost": "mindspore.boost mindspore.boost.grad_accumulation",
     "mindspore.common.initializer": "mindspore.common.np_dtype",
     "mindspore.communication.management": "mindspore.communication._comm_helper",
     "mindspore.dataset": """
