@@ -72,7 +72,7 @@ def randint_like(input, low, high, seed=None, *, dtype=None):
     return randint(low, high, tuple(input.shape), seed, dtype=_dtype_of(input, dtype))
 
 
-def one_seed(seed, seed2):
+def _one_seed(seed, seed2):
     """One seed of an operator's two."""
     for value in (seed, seed2):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -82,7 +82,7 @@ def one_seed(seed, seed2):
 
 def randperm(n, seed=0, offset=0, dtype=_tessera.int64):
     """0 to n - 1 in random order, another one for another seed or offset."""
-    return _tessera.Tensor(_generator("randperm", one_seed(seed or 0, offset)).permutation(n), dtype)
+    return _tessera.Tensor(_generator("randperm", _one_seed(seed or 0, offset)).permutation(n), dtype)
 
 
 def uniform(shape, minval, maxval, seed=None, dtype=_tessera.float32):

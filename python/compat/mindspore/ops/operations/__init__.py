@@ -7,7 +7,7 @@ from mindspore._missing import missing
 from mindspore.ops import functional as _of
 from mindspore.ops.array import _masked_slice, _slice_masks
 from mindspore.ops.arithmetic import _reversed_order
-from mindspore.ops.drawing import bernoulli as _bernoulli, one_seed as _one_seed
+from mindspore.ops.drawing import bernoulli as _bernoulli, _one_seed
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
                                                ReduceScatter, Send)
