@@ -114,13 +114,16 @@ void bind_event_writer(nb::module_& m) {
                                  R"(An event file of TensorBoard in `directory`, for loops of one's own.
 
 first_step: what older files of the directory have of it and of later steps is void. Every value is with the system when the
-call returns. Each call makes a file of its own; only one rank should.)")
+call returns. Each call makes a file of its own, PREFIX.out.tfevents.TIME.HOST.PIDSUFFIX; only one rank should. Raises
+InvalidArgument for a prefix or a suffix with a '/'.)")
       .def(
           "__init__",
-          [](train::EventWriter* self, const Path& directory, int64_t first_step) {
-            new (self) train::EventWriter(FileSystem::local(), Clock::system(), directory.bytes, first_step);
+          [](train::EventWriter* self, const Path& directory, int64_t first_step, const std::string& prefix,
+             const std::string& suffix) {
+            new (self) train::EventWriter(FileSystem::local(), Clock::system(), directory.bytes, first_step,
+                                          {.prefix = prefix, .suffix = suffix});
           },
-          "directory"_a, "first_step"_a = 0)
+          "directory"_a, "first_step"_a = 0, "prefix"_a = "events", "suffix"_a = "")
       .def_prop_ro("path", [](const train::EventWriter& self) { return Path{self.path()}; })
       .def(
           "add_scalar",

@@ -36,6 +36,9 @@ class Executable {
   // Which piece of the global data input this rank reads, and of the global result it has: one range per dim.
   virtual std::vector<mesh::Range> input_slice(const std::string& name) const = 0;
   virtual std::vector<mesh::Range> output_slice(const std::string& name) const = 0;
+  // Where the rows of a data input go that this rank is given, where each rank is given rows of its own: equally many
+  // to each place, in order. Throws InvalidArgument where the rows cannot be dealt so.
+  virtual std::vector<TensorView> places_of_own_rows(const std::string& name) const { return {input(name)}; }
   // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then. Throws
   // executor::InvalidIndex naming input, row, value and range for an index, a label or a row number that is out of
   // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:

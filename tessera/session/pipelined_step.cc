@@ -79,6 +79,35 @@ std::vector<mesh::Range> PipelinedStep::output_slice(const std::string& name) co
   return whole;
 }
 
+std::vector<TensorView> PipelinedStep::places_of_own_rows(const std::string& name) const {
+  const TensorView& whole = input(name);
+  const int64_t count = context().size() / parts_.program.num_stages;
+  const int64_t rows = whole.shape[0] / parts_.program.micro_batches;
+  if (rows % count != 0) {
+    throw InvalidArgument(
+        "each of the {} ranks of a stage gives {} rows, which cannot be cut into {} micro-batches of equally many: "
+        "batches of a multiple of {} rows can (drop_remainder leaves out a last one that is smaller)",
+        count, whole.shape[0] / count, parts_.program.micro_batches, parts_.program.micro_batches);
+  }
+  const mesh::Range own{context().rank() % count * (rows / count), rows / count};
+  for (const auto& load : parts_.loads) {
+    if (load.input != name) continue;
+    const mesh::Range& wanted = load.slice.at(0);
+    if (wanted.offset >= own.offset && wanted.offset + wanted.size <= own.offset + own.size) continue;
+    throw InvalidArgument(
+        "rank {} gives rows {} to {} of each micro-batch of input \"{}\", but its plan reads {} to {}: give every rank "
+        "whole batches (full_batch)",
+        context().rank(), own.offset, own.offset + own.size, name, wanted.offset, wanted.offset + wanted.size);
+  }
+  std::vector<TensorView> places;
+  for (int micro_batch = 0; micro_batch < parts_.program.micro_batches; ++micro_batch) {
+    auto slice = input_slice(name);
+    slice[0] = {first_row(whole, micro_batch) + own.offset, own.size};
+    places.push_back(mesh::piece_of(whole, slice));
+  }
+  return places;
+}
+
 void PipelinedStep::set_before_update(const std::function<void(const TensorView&)>& call) {
   before_update_ = call;
   if (trains()) parts_.rounds.back().executor->set_before_update(call);

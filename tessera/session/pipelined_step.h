@@ -93,6 +93,8 @@ class PipelinedStep final : public Executable {
   const TensorView& output(const std::string& name) const override;
   std::vector<mesh::Range> input_slice(const std::string& name) const override;
   std::vector<mesh::Range> output_slice(const std::string& name) const override;
+  // This rank's part of each micro-batch: of stages with equally many ranks, each rank's by its place in its stage.
+  std::vector<TensorView> places_of_own_rows(const std::string& name) const override;
   void run(const std::string& input_noun = "input") override;
   void set_before_update(const std::function<void(const TensorView&)>& call) override;
   std::vector<TensorView> updated() const override;

@@ -40,7 +40,7 @@ BatchPlace WholeBatches::place(session::Executable& executable, const InputSpecs
   BatchPlace place;
   for (const auto& input : inputs) {
     if (has_own_rows) {
-      place.written.push_back(executable.input(input.name));
+      add_own_rows(place, input, executable.places_of_own_rows(input.name));
       continue;
     }
     auto& whole = memory_[fmt::format("{} {}", input.name, input.type)];
@@ -49,6 +49,27 @@ BatchPlace WholeBatches::place(session::Executable& executable, const InputSpecs
     place.add_piece(executable, input.name, whole.view());
   }
   return place;
+}
+
+void WholeBatches::add_own_rows(BatchPlace& place, const session::InputSpec& input,
+                                const std::vector<TensorView>& places) {
+  if (places.size() == 1) {
+    place.written.push_back(places[0]);
+    return;
+  }
+  const int64_t rows = places.at(0).shape[0];
+  Type type = input.type;
+  type.shape[0] = rows * static_cast<int64_t>(places.size());
+  auto& own = memory_[fmt::format("{} {}", input.name, type)];
+  if (!(own.type() == type)) own = Tensor(type);
+  place.written.push_back(own.view());
+  std::vector<mesh::Range> slice;
+  for (const int64_t size : type.shape.to_vector()) slice.push_back({0, size});
+  slice[0].size = rows;
+  for (const auto& to : places) {
+    place.pieces.emplace_back(mesh::piece_of(own.view(), slice), to);
+    slice[0].offset += rows;
+  }
 }
 
 }  // namespace tessera::train

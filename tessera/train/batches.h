@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/dataset.h"
@@ -32,6 +33,9 @@ class WholeBatches {
   BatchPlace place(session::Executable& executable, const InputSpecs& inputs, bool has_own_rows);
 
  private:
+  // Rows that go to several places are written to memory of their own first.
+  void add_own_rows(BatchPlace& place, const session::InputSpec& input, const std::vector<TensorView>& places);
+
   std::map<std::string, Tensor> memory_;  // by name and type of an input
 };
 

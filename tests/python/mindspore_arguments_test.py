@@ -235,3 +235,172 @@ def test_what_is_no_function_and_no_parameter_is_refused_before_it_is_traced():
         ms.value_and_grad(net, None, net)
     with pytest.raises(TypeError, match=r"but got Dense. network.trainable_params\(\) gives them"):
         nn.SGD(net, 0.1)
+
+
+def test_the_gradient_of_several_results_is_that_of_their_sum():
+    def results(x, factor):
+        return x * factor, (x * 3.0, ops.argmax(x, 1))
+
+    factor = Tensor(2.0)
+    np.testing.assert_array_equal(ops.grad(results)(X, factor).asnumpy(), np.full((2, 3), 5))
+    np.testing.assert_array_equal(ms.grad(results, has_aux=True)(X, factor)[0].asnumpy(), np.full((2, 3), 2))
+    (first, (second, places)), gradients = ms.value_and_grad(results, (0, 1))(X, factor)
+    np.testing.assert_array_equal(first.asnumpy(), X.asnumpy() * 2)
+    np.testing.assert_array_equal(second.asnumpy(), X.asnumpy() * 3)
+    assert places.asnumpy().tolist() == [2, 2] and float(gradients[1].asnumpy()) == X.asnumpy().sum()
+    started = ops.GradOperation(sens_param=True)(lambda x: (x * 2.0, x * 3.0))
+    np.testing.assert_array_equal(started(X, (X, X)).asnumpy(), X.asnumpy() * 5)
+    with pytest.raises(ValueError, match="a gradient to start with for each of the 2 results, but got 1"):
+        started(X, (X, ))
+
+
+def test_a_network_with_several_results_is_differentiated_by_one_forward_pass():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.calls = nn.Dense(3, 1, weight_init="ones", bias_init="zeros"), ms.Parameter(Tensor(0.0), requires_grad=False)
+
+        def construct(self, x):
+            self.calls = self.calls + 1
+            return self.fc(x), x * 2.0
+
+    net = Net()
+    np.testing.assert_array_equal(ms.grad(net)(X).asnumpy(), np.full((2, 3), 3))
+    assert net.calls.asnumpy() == 1
+
+
+@pytest.mark.parametrize("make, why", [
+    (lambda: ops.Conv2DTranspose(4, 3, "pad", 1, (1, 1, 1, 2)), r"the 'pad_list' must be None or what 'pad' says, \(1, 1, 1, 1\)"),
+    (lambda: ops.Conv2DTranspose(4, 3)(Tensor(np.ones((1, 2, 4, 4), np.float32)), Tensor(np.ones((2, 1, 3, 3), np.float32)), (1, 1, 6, 6)),
+     r"the weight must have 'out_channel' and 'kernel_size' \(4, 3, 3\)"),
+    (lambda: nn.SoftmaxCrossEntropyWithLogits(is_grad=True), "is_grad=True is not available: ops.grad"),
+    (lambda: nn.transformer.FeedForward(4, 4, 0.1, expert_group_size=2), "there are no experts"),
+    (lambda: ds.MnistDataset("nowhere", cache=1), "MnistDataset: cache is not available"),
+    (lambda: ms.amp.build_train_network(nn.Dense(2, 2), None, boost_level="O1"), "For 'build_train_network', boost_level=O1 is not available"),
+    (lambda: nn.get_activation("nothing", "Dense"), "For 'Dense', the 'name' must be in"),
+    (lambda: ms.Parameter(Tensor(1.0), name="w").init_data(layout=([2], [0])), "'layout'|layout=.* is not available: Model.build"),
+    (lambda: ms.lazy_inline(policy="back"), "the 'policy' must be None or 'front'"),
+    (lambda: nn.Dense(2, 2).set_jit_config("O1"), "the 'jit_config' must be JitConfig, but got str"),
+    (lambda: ops.Send(0, 0, group_back="other"), "group_back='other' is not available"),
+    (lambda: ops.LayerNorm()(X, Tensor(np.ones(2, np.float32)), Tensor(np.ones(3, np.float32))), r"the shape of 'gamma' must be .* \(3,\), but got \(2,\)"),
+])
+def test_what_an_argument_asks_for_is_refused_where_it_is_not_done(make, why):
+    with pytest.raises((ValueError, NotImplementedError, RuntimeError, KeyError, TypeError), match=why):
+        make()
+
+
+def test_what_is_more_exact_than_asked_for_is_said():
+    with pytest.warns(UserWarning, match="softmax_compute_type=float16 has no effect: attention computes its softmax in float32"):
+        nn.transformer.TransformerEncoderLayer(1, 4, 4, 2, 4, softmax_compute_type=ms.float16)
+    with pytest.warns(UserWarning, match="param_init_type=float16 has no effect: parameters are float32"):
+        nn.transformer.FeedForward(4, 4, 0.1, param_init_type=ms.float16)
+
+
+def test_arguments_that_choose_how_a_layer_computes():
+    ids = Tensor([[1, 4]], ms.int32)
+    embedding = nn.Embedding(5, 3, use_one_hot=True)
+    np.testing.assert_array_equal(embedding(ids).asnumpy(), embedding.embedding_table.asnumpy()[[[1, 4]]])
+    assert embedding(Tensor([7], ms.int32)).asnumpy().sum() == 0  # no row has that number
+    x = Tensor(np.random.RandomState(1).rand(2, 3, 4).astype(np.float32))
+    made = nn.LayerNorm((3, 4), begin_norm_axis=2, begin_params_axis=1)(x).asnumpy()
+    np.testing.assert_allclose(made, nn.LayerNorm((4, ), begin_norm_axis=2, begin_params_axis=2)(x).asnumpy(), atol=1e-6)
+    layer = nn.transformer.TransformerEncoderLayer(2, 8, 16, 2, 4, layernorm_compute_type=ms.float16)
+    assert layer(Tensor(np.ones((2, 4, 8), np.float32)), Tensor(np.ones((2, 4, 4), np.float32)))[0].shape == (2, 4, 8)
+    assert ms.numpy.array(X) is not X and ms.numpy.array(X, copy=False) is X
+    assert ms.Parameter(Tensor(1.0), name="w").init_data(set_sliced=True).sliced
+
+
+def test_a_lazy_adam_leaves_rows_alone_that_a_step_has_not_looked_up():
+    net = nn.EmbeddingLookup(4, 2, "ones")
+    optimizer = nn.Adam(net.trainable_params(), 0.1, use_lazy=True)
+    data = ds.NumpySlicesDataset({"ids": np.array([[1, 2], [1, 1]], np.int32), "y": np.zeros((2, 2, 2), np.float32)}, shuffle=False).batch(1)
+    ms.Model(net, nn.MSELoss(), optimizer).train(1, data)
+    lazy = nn.EmbeddingLookup(4, 2, "ones")
+    ms.Model(lazy, nn.MSELoss(), nn.LazyAdam(lazy.trainable_params(), 0.1)).train(1, data)
+    np.testing.assert_array_equal(net.embedding_table.asnumpy(), lazy.embedding_table.asnumpy())
+    assert (net.embedding_table.asnumpy()[[0, 3]] == 1).all()
+
+
+def test_a_loss_monitor_counts_epochs_that_came_before(capsys):
+    net, _, optimizer = regression()
+    rows = batches()
+    data = ds.NumpySlicesDataset({"x": np.concatenate([x for x, _ in rows]), "y": np.concatenate([y for _, y in rows])}, shuffle=False).batch(len(rows[0][0]))
+    ms.Model(net, nn.MSELoss(), optimizer).train(1, data, ms.LossMonitor(1, 3))
+    assert capsys.readouterr().out.startswith("epoch: 4 step: 1, loss is ")
+
+
+def test_a_decorated_constructor_notes_what_it_was_given():
+    class Block(nn.Cell):
+        @ms.lazy_inline(policy="front")
+        def __init__(self, size, rate=2):
+            super().__init__()
+
+    assert Block(3, rate=1).cell_init_args == "Blockdict_values([3, 1])"
+
+
+def test_import_all_gives_what_the_reference_gives():
+    for module, names in {"mindspore.nn.metrics": "F1 auc Recall BleuScore", "mindspore.nn.layer": "LSTM SequentialCell LRN", "mindspore.common.dtype": "float32 list_",
+                          "mindspore.context": "set_context STRICT", "mindspore.log": "get_level get_log_config", "mindspore.boost": "GradientAccumulation LessBN",
+                          "mindspore.runtime": "set_memory Stream", "mindspore.ops.operations": "LayerNorm EmbeddingLookup", "mindspore.nn.optim": "RMSProp",
+                          "mindspore.ops.functional": "count_nonzero grad", "mindspore.train.callback": "EarlyStopping"}.items():
+        namespace = {}
+        exec(f"from {module} import *", namespace)
+        assert not [name for name in names.split() if name not in namespace], module
+    assert "Model" not in namespace
+    with pytest.raises(NotImplementedError, match="is not part of Tessera's mindspore package"):
+        nn.metrics.BleuScore()
+
+
+def test_set_memory_limits_the_memory_once(monkeypatch):
+    from mindspore.common import scripts
+    monkeypatch.setattr(scripts, "_memory", {})
+    try:
+        ms.runtime.set_memory(max_size="3GB")
+        assert ms.get_context("max_device_memory") == "3GB"
+        with pytest.raises(RuntimeError, match="can not be set repeatedly"):
+            ms.runtime.set_memory()
+    finally:
+        ms.set_context(max_device_memory="1024GB")
+    monkeypatch.setattr(scripts, "_memory", {})
+    with pytest.raises(ValueError, match="'increase_size' must be a positive number"):
+        ms.runtime.set_memory(increase_size="0GB")
+    assert ms.get_log_config()["GLOG_v"] == ms.get_level()
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch():
+    from mindspore.boost import GradientAccumulation
+    x, y = np.random.RandomState(1).rand(4, 3).astype(np.float32), np.random.RandomState(2).rand(4, 2).astype(np.float32)
+
+    def trained(rows, accumulate):
+        net, loss = nn.Dense(3, 2, "ones"), nn.MSELoss()
+        optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+        gradients_of = ms.value_and_grad(lambda a, b: loss(net(a), b), None, optimizer.parameters)
+        update = GradientAccumulation(4 // rows, optimizer) if accumulate else lambda loss, gradients: ops.depend(loss, optimizer(gradients))
+        step = ms.jit(lambda a, b: update(*gradients_of(a, b)))
+        for _ in range(2):
+            for i in range(0, 4, rows):
+                step(Tensor(x[i:i + rows]), Tensor(y[i:i + rows]))
+        return net.weight.asnumpy()
+
+    np.testing.assert_allclose(trained(2, True), trained(4, False), rtol=1e-6)
+
+
+def test_custom_mixed_precision_computes_what_is_listed_in_half():
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.product, self.weight = nn.Dense(3, 2), ops.MatMul(), ms.Parameter(Tensor(np.full((2, 2), 1 / 3, np.float32)), name="w")
+
+        def construct(self, x):
+            return self.product(self.fc(x), self.weight)
+
+    net = Net()
+    exact = net(X).asnumpy()
+    lowered = ms.amp.custom_mixed_precision(net, white_list=[ops.MatMul])(X)
+    assert lowered.dtype == ms.float32 and 0 < abs(lowered.asnumpy() - exact).max() < 1e-2
+    assert net.fc(X).asnumpy().dtype == np.float32 and nn.Dense in ms.amp.get_white_list() and nn.LayerNorm in ms.amp.get_black_list()
+    ms.amp.custom_mixed_precision(Net(), black_list=ms.amp.get_black_list(), dtype=ms.bfloat16)(X)
+    with pytest.raises(ValueError, match="one of white_list and black_list must be provided, but got neither"):
+        ms.amp.custom_mixed_precision(net)
+    with pytest.raises(TypeError, match="The elements of white_list should be classes of Cell or Primitive"):
+        ms.amp.custom_mixed_precision(net, white_list=[3])

@@ -205,7 +205,9 @@ def test_a_whole_file_has_statistics_as_on_one_device(tmp_path):
     for i, name in enumerate(("1.moving_mean", "1.moving_variance")):
         assert found[name].shape == (8,)
         np.testing.assert_allclose(found[name].asnumpy(), own[:, i].mean(0), rtol=1e-6)
-        np.testing.assert_array_equal(found[name + ".of_ranks"].asnumpy(), own[:, i])
+        np.testing.assert_array_equal(found[name].rows_of_ranks.asnumpy(), own[:, i])
+    assert not [name for name in found if name.endswith(".of_ranks")]
+    assert list(ms.load_checkpoint(str(tmp_path / (tmp_path / "path").read_text()), specify_prefix="1.moving_mean")) == ["1.moving_mean"]
 
 
 ROWS = """

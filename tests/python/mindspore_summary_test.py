@@ -137,3 +137,25 @@ def test_a_record_refuses_what_it_cannot_write(tmp_path, capfd):
         record.record("1")
     record.close()
     record.close()
+
+
+def test_a_record_names_its_file_as_it_is_told_and_says_what_it_could_not_write(tmp_path, capfd, monkeypatch):
+    with SummaryRecord(str(tmp_path), "train", "_end") as record:
+        record.add_value("scalar", "loss", ms.Tensor(1.0))
+        assert record.record(1)
+        assert [path.name.startswith("train.out.tfevents.") and path.name.endswith("_end") for path in tmp_path.iterdir()] == [True]
+    with pytest.raises(ValueError, match="'file_suffix' must be a string without '/'"):
+        SummaryRecord(str(tmp_path), file_suffix="a/b")
+
+    def fail(*args):
+        raise OSError("the disk is full")
+
+    for raises in (False, True):
+        record = SummaryRecord(str(tmp_path), raise_exception=raises)
+        record.add_value("scalar", "loss", ms.Tensor(1.0))
+        monkeypatch.setattr(record, "_add", fail)
+        if raises:
+            with pytest.raises(OSError, match="the disk is full"):
+                record.record(1)
+        else:
+            assert record.record(1) is False and "step 1 was not written: the disk is full" in capfd.readouterr().err

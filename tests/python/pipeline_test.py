@@ -58,7 +58,7 @@ from mindspore.communication import init, get_rank
 ms.set_seed(1)
 if RANKS > 1:
     init()
-    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True, pipeline_stages=2,
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=SHARDS == 0, pipeline_stages=2,
                                  strategy_ckpt_save_file="strategy%d.ckpt" % (get_rank() * 2 // RANKS))
 
 
@@ -80,7 +80,8 @@ net = nn.PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 4)
 opt = nn.Momentum(net.infer_param_pipeline_stage() if OWN_STAGE else net.trainable_params(), 0.02, 0.9)
 x = np.random.RandomState(1).rand(24, 4).astype(np.float32)
 y = np.random.RandomState(2).rand(24, 3).astype(np.float32)
-rows = ms.dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False).batch(8)
+shard = {} if SHARDS < 2 or RANKS == 1 else {"num_shards": SHARDS, "shard_id": get_rank() % SHARDS}
+rows = ms.dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False, **shard).batch(8 // SHARDS if shard else 8)
 losses = []
 
 
@@ -96,12 +97,16 @@ if RANKS == 1 or get_rank() == 0:
 """
 
 
-def run(script, tmp_path, ranks):
+def run_any(script, tmp_path, ranks):
     (tmp_path / "script.py").write_text(f"RANKS = {ranks}\n" + script)
     command = [sys.executable, "script.py"]
     if ranks > 1:
         command = [str(TESSERA), "run", "-n", str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+
+
+def run(script, tmp_path, ranks):
+    done = run_any(script, tmp_path, ranks)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -124,13 +129,35 @@ def test_processes_in_stages_have_the_losses_of_one(tmp_path, ranks, schedule, p
 
 @pytest.mark.parametrize("ranks, own_stage", [(2, False), (4, False), (4, True)])
 def test_a_pipeline_cell_passes_through_stages(tmp_path, ranks, own_stage):
-    alone, _ = run("OWN_STAGE = False\n" + MINDSPORE, tmp_path, 1)
-    stages, _ = run(f"OWN_STAGE = {own_stage}\n" + MINDSPORE, tmp_path, ranks)
+    alone, _ = run("SHARDS = 0\nOWN_STAGE = False\n" + MINDSPORE, tmp_path, 1)
+    stages, _ = run(f"SHARDS = 0\nOWN_STAGE = {own_stage}\n" + MINDSPORE, tmp_path, ranks)
     assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)  # sums over the pieces
     assert "stage 0 first.weight first.bias" in stages
     assert f"stage {ranks - 1} second.weight second.bias" in stages
     assert numbers(stages, "weights") == pytest.approx(numbers(alone, "weights"), rel=1e-4)
     assert (tmp_path / "strategy0.ckpt").exists() and (tmp_path / "strategy1.ckpt").exists()
+
+
+@pytest.mark.parametrize("ranks, shards", [(2, 1), (4, 1), (4, 2), (6, 1)])
+def test_ranks_of_a_stage_give_rows_of_their_own(tmp_path, ranks, shards):
+    """Where full_batch is off. Of 4 ranks with 2 shards each gives half of a batch, without shards each gives a whole one: the batch is of as many
+    equal ones, which have the loss of one."""
+    alone, _ = run("SHARDS = 0\nOWN_STAGE = False\n" + MINDSPORE, tmp_path, 1)
+    stages, said = run(f"SHARDS = {shards}\nOWN_STAGE = False\n" + MINDSPORE, tmp_path, ranks)
+    assert numbers(stages, "losses") == pytest.approx(numbers(alone, "losses"), rel=1e-5)
+    assert numbers(stages, "weights") == pytest.approx(numbers(alone, "weights"), rel=1e-4)
+    assert ("trains on the same rows" in said) == (ranks > 2 and shards == 1)
+
+
+@pytest.mark.parametrize("script, why", [
+    (MINDSPORE.replace("get_rank() % SHARDS", "get_rank()").replace("SHARDS if shard", "4 if shard").replace('"num_shards": SHARDS', '"num_shards": 4'),
+     r"rank 2 reads shard 2 of 4, and rank 0, which has the same place in its stage, shard 0 of 4; .*num_shards=2 and shard_id=rank % 2"),
+    (MINDSPORE.replace("8 // SHARDS if shard", "3 if shard"), "each of the 2 ranks of a stage gives 3 rows, which cannot be cut into 4 micro-batches|"
+     "a batch of 6 rows cannot be cut into 4 micro-batches"),
+])
+def test_rows_that_do_not_make_a_batch_are_refused(tmp_path, script, why):
+    done = run_any("SHARDS = 2\nOWN_STAGE = False\n" + script, tmp_path, 4)
+    assert done.returncode != 0 and re.search(why, done.stderr), done.stderr
 
 
 SEGMENTS = """
@@ -275,9 +302,10 @@ def test_what_does_not_fit_is_refused(fresh_context, monkeypatch):
     with pytest.raises(RuntimeError, match="pipeline_stages=2 needs parallel_mode=semi_auto_parallel"):
         ms.Model(nn.PipelineCell(net, 2), optimizer=opt)
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
-    with pytest.raises(RuntimeError, match="pipeline_stages=2 needs full_batch=True"):
+    ms.set_auto_parallel_context(dataset_strategy=((2, 1), (2,)))
+    with pytest.raises(RuntimeError, match=r"dataset_strategy=\(\(2, 1\), \(2,\)\) is not available with pipeline_stages=2"):
         ms.Model(nn.PipelineCell(net, 2), optimizer=opt)
-    ms.set_auto_parallel_context(full_batch=True)
+    ms.set_auto_parallel_context(dataset_strategy="full_batch")
     with pytest.raises(RuntimeError, match=r"needs nn.PipelineCell\(network, micro_size\)"):
         ms.Model(net, nn.MSELoss(), opt)
     with pytest.raises(RuntimeError, match="micro_size 1 must not be less than the 2 pipeline stages"):

@@ -4,7 +4,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from function_cases import function
-from kinds import cell, exactly, floats, value
+from kinds import cell, exactly, floats, ints, value
 
 LATER = exactly(np.triu(np.ones((4, 4), bool), 1), ms.bool_)
 PADDING = exactly([[False, False, False, True, True], [False, False, False, False, True]], ms.bool_)
@@ -214,3 +214,35 @@ value("numpy.where by names", lambda: ms.numpy.where(condition=X1 > 0, x=X1, y=X
 value("numpy.isclose by names", lambda: ms.numpy.isclose(a=X1, b=X1 + 1e-7))
 value("numpy.ones_like by names", lambda: ms.numpy.ones_like(a=X1, dtype=ms.int32, shape=(3, )))
 value("numpy.amax by names", lambda: ms.numpy.amax(a=X1, axis=0, keepdims=True))
+
+
+# --- gradients of several results
+def several(name, call):
+    """`call` of a function with three results, two of which a number multiplies, and of its input and that number."""
+    def results(x, factor):
+        return ops.square(x) * factor, (x * 3.0, ops.sin(x) * factor)
+
+    value(f"{name} several results", lambda: joined_tree(call(results, Tensor([[1.0, 2.0], [-0.5, 3.0]], ms.float32), Tensor(2.0, ms.float32))))
+
+
+def joined_tree(tree):
+    """All tensors of tuples of tuples as one vector."""
+    flat, waiting = [], [tree]
+    while waiting:
+        item = waiting.pop(0)
+        if isinstance(item, (tuple, list)):
+            waiting = [*item, *waiting]
+        else:
+            flat.append(item)
+    return joined(tuple(flat))
+
+
+several("ops.grad", lambda f, x, factor: ops.grad(f, (0, 1))(x, factor))
+several("ops.value_and_grad", lambda f, x, factor: ops.value_and_grad(f, (0, 1))(x, factor))
+several("ops.GradOperation", lambda f, x, factor: ops.GradOperation(get_all=True)(f)(x, factor))
+value("ops.GradOperation sens of each result", lambda: joined_tree(ops.GradOperation(get_all=True, sens_param=True)(lambda x: (x * 2.0, x * 3.0))(
+    Tensor([1.0, 2.0], ms.float32), (Tensor([1.0, 5.0], ms.float32), Tensor([7.0, 0.5], ms.float32)))))
+
+# --- arguments that were without effect
+cell("nn.Embedding use_one_hot", lambda: nn.Embedding(7, 3, True), ints(2, 4, high=7))
+cell("nn.LayerNorm begin_params_axis", lambda: nn.LayerNorm((3, 4), begin_norm_axis=2, begin_params_axis=1), floats(2, 3, 4))

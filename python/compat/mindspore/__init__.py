@@ -15,7 +15,7 @@ from mindspore.common.api import jit, ms_function
 from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto_parallel_context, get_context, get_ps_context,
                                reset_auto_parallel_context, reset_ps_context, set_auto_parallel_context, set_context,
                                set_ps_context)
-from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, parallel
+from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, parallel, boost
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
                              connect_network_with_dataset, export, load_checkpoint, load_param_into_net, save_checkpoint)
@@ -26,7 +26,7 @@ from mindspore.ops import constexpr, get_grad, grad, jacfwd, jacrev, value_and_g
 from mindspore.ops.array import is_tensor
 from mindspore.parallel import get_algo_parameters, reset_algo_parameters, set_algo_parameters
 from mindspore.common.scripts import (JitConfig, from_numpy, get_current_device, initial_seed, jit_class, lazy_inline, manual_seed, ms_class, mutable, no_inline,
-                                      run_check, set_deterministic, set_device, set_recursion_limit, synchronize, tensor)
+                                      run_check, set_deterministic, set_device, set_memory, set_recursion_limit, synchronize, tensor)
 from mindspore import numpy
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_pipeline_strategys,
                                            merge_sliced_parameter, rank_list_for_transform, restore_group_info_list,
@@ -36,7 +36,7 @@ from mindspore._missing import missing
 from mindspore._appoint import appoint_all
 from mindspore._refused import MODULES as _REFUSED_MODULES
 from mindspore import _public, log, version
-from mindspore.log import get_level
+from mindspore.log import get_level, get_log_config
 from mindspore.version import __version__
 
 explain_modules([_module for _name, _module in sorted(_sys.modules.items()) if _name.partition(".")[0] == __name__])

@@ -17,8 +17,13 @@ class _Place(types.ModuleType):
 
     @property
     def __all__(self):
-        """What `import *` gives: the public names of the modules whose names it has."""
-        return sorted({name for home in whole(self.__name__) for name in _public_names(importlib.import_module(home))})
+        """What `import *` gives: the public names of the modules whose names it has, unless it was given others."""
+        given = self.__dict__.get("_given")
+        return given or sorted({name for home in whole(self.__name__) for name in _public_names(importlib.import_module(home))})
+
+    @__all__.setter
+    def __all__(self, names):
+        self.__dict__["_given"] = names
 
 
 def _appoint(path, homes):

@@ -74,8 +74,10 @@ def _pipeline_options(get, mode):
     stages = get("pipeline_stages")
     if mode != ParallelMode.SEMI_AUTO_PARALLEL:
         raise RuntimeError(f"pipeline_stages={stages} needs parallel_mode=semi_auto_parallel, not {mode}")
-    if not get("full_batch"):
-        raise RuntimeError(f"pipeline_stages={stages} needs full_batch=True: every rank reads the whole batch, and takes of it what its stage reads")
+    strategy = get("dataset_strategy")
+    if not get("full_batch") and not isinstance(strategy, str) and any(count != 1 for counts in strategy for count in counts):
+        raise RuntimeError(f"dataset_strategy={strategy} is not available with pipeline_stages={stages}: with full_batch=True every rank reads the whole "
+                           "batch, and without it each rank of a stage its own rows of it")
     for key in ("strategy_ckpt_load_file", "group_ckpt_save_file"):
         if get(key):
             raise RuntimeError(f"{key} is not available with pipeline_stages={stages} yet")

@@ -5,14 +5,15 @@ PLACES = {
         mindspore.common mindspore.common._grad_function mindspore.common.dtype mindspore.common.initializer mindspore.context
         mindspore.device_manager mindspore.hal mindspore.hal.contiguous_tensors_handle mindspore.hal.device mindspore.hal.event
         mindspore.hal.memory mindspore.hal.stream mindspore.log mindspore.rewrite mindspore.rewrite.api mindspore.run_check
-        mindspore.runtime mindspore.runtime.device mindspore.runtime.event mindspore.runtime.executor mindspore.runtime.memory
-        mindspore.runtime.stream mindspore.runtime.thread_bind_core mindspore.safeguard mindspore.tools""",
+        mindspore.runtime.device mindspore.runtime.event mindspore.runtime.executor mindspore.runtime.stream mindspore.runtime.thread_bind_core mindspore.safeguard mindspore.tools""",
     "mindspore.common.scripts mindspore": """
         mindspore.common.api mindspore.common.dump mindspore.common.dynamic_shape mindspore.common.dynamic_shape.auto_dynamic_shape
         mindspore.common.dynamic_shape.enable_dynamic mindspore.common.file_system mindspore.common.generator mindspore.common.jit_config
         mindspore.common.lazy_inline mindspore.common.mutable mindspore.common.no_inline mindspore.common.recompute
         mindspore.common.sparse_tensor mindspore.common.symbol mindspore.common.tensor mindspore.graph mindspore.graph.api
-        mindspore.graph.jit_config mindspore.graph.lazy_inline mindspore.graph.mutable mindspore.graph.no_inline mindspore.nn.generator""",
+        mindspore.graph.jit_config mindspore.graph.lazy_inline mindspore.graph.mutable mindspore.graph.no_inline mindspore.nn.generator
+        mindspore.runtime mindspore.runtime.memory""",
+    "mindspore.boost": "mindspore.boost mindspore.boost.grad_accumulation",
     "mindspore.common.initializer": "mindspore.common.np_dtype",
     "mindspore.communication.management": "mindspore.communication._comm_helper",
     "mindspore.dataset": """

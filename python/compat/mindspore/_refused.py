@@ -10,7 +10,7 @@ REFUSED = {
         "all memory is the host's: context.set_context(max_device_memory=...) limits it, docs/memory.md says what takes it":
             "MemPool PluggableAllocator UntypedStorage empty_cache get_device_limit max_memory_allocated max_memory_reserved "
             "memory_allocated memory_replay memory_reserved memory_stats memory_summary ms_memory_recycle "
-            "reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_device_limit set_memory swap_tensors",
+            "reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_device_limit swap_tensors",
         "all ranks have the values of rank 0 when training begins":
             "parameter_broadcast sync_pipeline_shared_parameters",
         "call recompute() of a cell":
@@ -32,7 +32,7 @@ REFUSED = {
         "it is not needed: see docs/compatibility.md":
             "_TensorMeta long use_mem_pool",
         "it sets nothing here: a network is compiled for each shape of its inputs":
-            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer get_log_config _LogActionOnce parse_vlog_level "
+            "COMPATIBLE DeviceCtx LAX STRICT enable_dynamic frombuffer _LogActionOnce parse_vlog_level "
             "set_cpu_affinity vlog_print",
         "make the network and its optimizer in Python":
             "ConvertModelUtils ConvertNetUtils",
@@ -289,8 +289,7 @@ REFUSED = {
             "ParamDictFuture _exec_save _get_merged_param_data _parse_ckpt_proto tensor_to_ms_type tensor_to_np_type "
             "async_ckpt_thread_status ckpt_to_safetensors get_ckpt_path_with_strategy load_checkpoint_async safetensors_to_ckpt",
         "use amp.build_train_network, FixedLossScaleManager, DynamicLossScaleManager and Cell.to_float":
-            "AmpDecorator AMP_AUTO_BLACK_LIST AMP_AUTO_WHITE_LIST AMP_BLACK_LIST AMP_PRIM_ARG_TABLE AMP_WHITE_LIST "
-            "custom_mixed_precision get_black_list get_white_list",
+            "AmpDecorator AMP_AUTO_BLACK_LIST AMP_AUTO_WHITE_LIST AMP_BLACK_LIST AMP_PRIM_ARG_TABLE AMP_WHITE_LIST",
         "write what a Callback sees, for example cb_params.net_outputs in on_train_step_end":
             "FlopsUtilizationCollector SummaryLandscape",
     },
@@ -361,10 +360,10 @@ REFUSED = {
         "give a Tensor of your own numbers":
             "Sparse",
     },
-    "mindspore.amp": {
-        "use amp.build_train_network, FixedLossScaleManager, DynamicLossScaleManager and Cell.to_float":
-            "DynamicLossScaler LossScaler StaticLossScaler all_finite auto_mixed_precision custom_mixed_precision get_black_list "
-            "get_white_list",
+    "mindspore.boost": {
+        "TrainOneStepCell trains, and a gradient's steps are written in a cell derived from it":
+            "AdaSum AutoBoost BoostTrainOneStepCell BoostTrainOneStepWithLossScaleCell DimReduce FreezeOpt GradientFreeze GroupLossScaleManager "
+            "LessBN OptimizerProcess ParameterProcess freeze_cell gradient_accumulation_op gradient_clear_op",
     },
     "mindspore.nn.optim": {
         "use nn.Adam, nn.AdamWeightDecay, nn.Lamb, nn.Adagrad, nn.RMSProp or nn.Momentum":
@@ -438,8 +437,8 @@ REFUSED_MODULES = {
         "mindspore.parallel._tensor mindspore.parallel.auto_parallel mindspore.parallel.distributed mindspore.parallel.function "
         "mindspore.parallel.shard mindspore.parallel.strategy",
     "TrainOneStepCell trains, and a gradient's steps are written in a cell derived from it":
-        "mindspore.boost mindspore.boost.adasum mindspore.boost.base mindspore.boost.boost mindspore.boost.boost_cell_wrapper "
-        "mindspore.boost.dim_reduce mindspore.boost.grad_accumulation mindspore.boost.grad_freeze "
+        "mindspore.boost.adasum mindspore.boost.base mindspore.boost.boost mindspore.boost.boost_cell_wrapper "
+        "mindspore.boost.dim_reduce mindspore.boost.grad_freeze "
         "mindspore.boost.group_loss_scale_manager mindspore.boost.less_batch_normalization",
     "use mindspore.ops and mindspore.nn":
         "mindspore.mint mindspore.mint.linalg mindspore.mint.nn mindspore.mint.nn.functional mindspore.mint.nn.layer "

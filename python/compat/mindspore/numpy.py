@@ -36,8 +36,10 @@ def _tensor(a, dtype=None):
 
 
 def array(obj, dtype=None, copy=True, ndmin=0):
-    """A tensor of an array, a number or a sequence, of at least ndmin dims."""
+    """A tensor of an array, a number or a sequence, of at least ndmin dims. copy=False: a tensor of that dtype is given back as it is."""
     made = _tensor(obj, dtype)
+    if copy and made is obj and isinstance(made, _tessera.Tensor):
+        made = _array.deepcopy(made)
     return _ops.reshape(made, (*(1, ) * (ndmin - made.ndim), *made.shape)) if made.ndim < ndmin else made
 
 

@@ -110,6 +110,17 @@ TEST(EventWriter, NamesALaterFileSoThatItIsReadLater) {
                                               testing::StartsWith("events.out.tfevents.0000001001.")));
 }
 
+TEST(EventWriter, NamesItsFileByPrefixAndSuffixBehindThoseOfOtherPrefixes) {
+  MemoryFileSystem files;
+  FakeClock clock;
+  EventWriter(files, clock, "runs", 0).close();
+  EventWriter(files, clock, "runs", 0, {.prefix = "summary", .suffix = "_MS"}).close();
+  EXPECT_THAT(files.list("runs"), ElementsAre(testing::StartsWith("events.out.tfevents.0000001000."),
+                                              testing::AllOf(testing::StartsWith("summary.out.tfevents.0000001001."),
+                                                             testing::EndsWith("_MS"))));
+  EXPECT_THROW(EventWriter(files, clock, "runs", 0, {.prefix = "a/b"}), InvalidArgument);
+}
+
 TEST(EventWriter, BeginsWithTheVersionAndTheFirstStep) {
   MemoryFileSystem files;
   FakeClock clock;

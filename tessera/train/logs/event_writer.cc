@@ -12,7 +12,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::string_view kEventFile = "events.out.tfevents.";
+constexpr std::string_view kEventFile = ".out.tfevents.";  // behind the prefix
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -23,11 +23,12 @@ std::string host_name() {
 int64_t unused_time(FileSystem& files, const std::string& directory, int64_t now) {
   int64_t time = now;
   for (const auto& name : files.list(directory)) {
-    if (!name.starts_with(kEventFile)) continue;
+    const size_t at = name.find(kEventFile);
+    if (at == std::string::npos) continue;
     int64_t taken = 0;
     const char* const end = name.data() + name.size();
     // A file that a broken clock has named would have all others named like it.
-    if (std::from_chars(name.data() + kEventFile.size(), end, taken).ec == std::errc() && taken < 9'999'999'999) {
+    if (std::from_chars(name.data() + at + kEventFile.size(), end, taken).ec == std::errc() && taken < 9'999'999'999) {
       time = std::max(time, taken + 1);
     }
   }
@@ -36,11 +37,18 @@ int64_t unused_time(FileSystem& files, const std::string& directory, int64_t now
 
 }  // namespace
 
-EventWriter::EventWriter(FileSystem& files, const Clock& clock, const std::string& directory, int64_t first_step)
+EventWriter::EventWriter(FileSystem& files, const Clock& clock, const std::string& directory, int64_t first_step,
+                         const EventFileName& name)
     : clock_(clock) {
+  for (const auto& part : {name.prefix, name.suffix}) {
+    if (part.find('/') != std::string::npos) {
+      throw InvalidArgument("an event file's prefix and suffix must have no '/', got \"{}\"", part);
+    }
+  }
   files.create_directories(directory);
   const int64_t time = unused_time(files, directory, clock.wall_ms() / 1000);
-  path_ = join_path(directory, fmt::format("{}{:010}.{}.{}", kEventFile, time, host_name(), ::getpid()));
+  path_ = join_path(directory, fmt::format("{}{}{:010}.{}.{}{}", name.prefix, kEventFile, time, host_name(), ::getpid(),
+                                           name.suffix));
   file_ = files.create(path_, 0666);
   write(version_event(wall_time()));
   write(restart_event(wall_time(), first_step));

@@ -12,14 +12,22 @@
 
 namespace tessera::train {
 
+// What stands in front of the name of an event file, and behind it: neither with a '/'.
+struct EventFileName {
+  std::string prefix = "events";
+  std::string suffix = {};
+};
+
 // Every record is with the system when the call returns: a process that is killed loses none, and leaves at most a part
 // of one, which readers pass over.
 class EventWriter {
  public:
-  // Makes the file events.out.tfevents.TIME.HOST.PID in `directory`, which is made where it is missing. TIME is later
-  // than that of the files there: TensorBoard reads them in the order of their names. `first_step`: what they have of
-  // it and of later steps is void. The file's mode follows the umask. `files` and `clock` outlive the writer.
-  EventWriter(FileSystem& files, const Clock& clock, const std::string& directory, int64_t first_step);
+  // Makes the file events.out.tfevents.TIME.HOST.PID in `directory`, which is made where it is missing; `name` may say
+  // another prefix than `events`, and a suffix. TIME is later than that of the files there: TensorBoard reads them in
+  // the order of their names. `first_step`: what they have of it and of later steps is void. The file's mode follows
+  // the umask. `files` and `clock` outlive the writer. Throws InvalidArgument for a prefix or a suffix with a '/'.
+  EventWriter(FileSystem& files, const Clock& clock, const std::string& directory, int64_t first_step,
+              const EventFileName& name = {});
 
   // One event. Does nothing for an empty summary.
   void add(const EventSummary& summary, int64_t step);

@@ -72,6 +72,24 @@ void require_common_data(const std::vector<std::string>& by_rank, BatchParts par
   }
 }
 
+void require_equal_parts(const std::vector<std::string>& by_rank, int num_parts) {
+  const auto count = static_cast<size_t>(num_parts);
+  for (size_t rank = count; rank < by_rank.size(); ++rank) {
+    const Data own = parse_data(by_rank[rank]);
+    const Data first = parse_data(by_rank[rank % count]);
+    const bool is_one_shard = own.num_shards == first.num_shards && own.shard == first.shard;
+    if (is_one_shard && own.order == first.order && own.hash == first.hash) continue;
+    throw InvalidArgument(
+        "train: rank {} reads {}, and rank {}, which has the same place in its stage, {}; they must read the same "
+        "rows: "
+        "make the data set with {}",
+        rank, is_one_shard ? "other rows" : fmt::format("shard {} of {}", own.shard, own.num_shards), rank % count,
+        is_one_shard ? "others" : fmt::format("shard {} of {}", first.shard, first.num_shards),
+        count == 1 ? "one seed on all ranks, and without num_shards"
+                   : fmt::format("num_shards={0} and shard_id=rank % {0}, and with one seed on all ranks", count));
+  }
+}
+
 std::string find_doubled_shard(const std::vector<std::string>& by_rank) {
   std::vector<Data> all;
   for (const auto& text : by_rank) all.push_back(parse_data(text));

@@ -23,6 +23,10 @@ std::string describe_data(const data::Dataset& dataset);
 // shards; rows in memory, where they are common.
 void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts);
 
+// Ranks [0, num_parts) give a part of each batch each; every other rank r gives what rank r % num_parts gives. Throws
+// InvalidArgument naming the first rank that gives other rows, as far as that is known without reading them.
+void require_equal_parts(const std::vector<std::string>& by_rank, int num_parts);
+
 // Ranks that read one shard, of as many as there are ranks: "ranks 0 and 1 both read shard 0 of 2"; "" where none do.
 std::string find_doubled_shard(const std::vector<std::string>& by_rank);
 

@@ -54,6 +54,26 @@ TEST(CommonData, AnotherShuffleBehindTheSourceIsNamed) {
       ThrowsMessage<InvalidArgument>(HasSubstr("| shuffle 4")));
 }
 
+TEST(CommonData, RanksOfOnePlaceInTheirStagesReadOneShard) {
+  const auto shard = [](int64_t id, int64_t count, float first = 0) {
+    return described(rows({.num_shards = count, .shard_id = id}, 8, first));
+  };
+  EXPECT_NO_THROW(require_equal_parts({shard(0, 2), shard(1, 2), shard(0, 2), shard(1, 2)}, 2));
+  EXPECT_NO_THROW(require_equal_parts({shard(0, 2), shard(1, 2)}, 2));
+  EXPECT_THAT(
+      [&] {
+        require_equal_parts({shard(0, 4), shard(1, 4), shard(2, 4), shard(3, 4)}, 2);
+      },
+      ThrowsMessage<InvalidArgument>(
+          AllOf(HasSubstr("rank 2 reads shard 2 of 4, and rank 0, which has the same place in its stage, shard 0 of 4"),
+                HasSubstr("num_shards=2 and shard_id=rank % 2"))));
+  EXPECT_THAT(
+      [&] {
+        require_equal_parts({shard(0, 1), shard(0, 1, 5)}, 1);
+      },
+      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("rank 1 reads other rows"), HasSubstr("one seed"))));
+}
+
 TEST(CommonData, ShardsOfTwoOrdersOverlap) {
   const auto shard = [](int64_t id, uint64_t seed) {
     return described(rows({.shuffle = true, .num_shards = 2, .shard_id = id, .seed = seed}));

@@ -22,24 +22,26 @@ void OneGraph::compare_data(const data::Dataset& dataset) const {
   const bool is_common = takes_whole_batches() ? !gives_own_rows(dataset) : dataset.num_shards() == 1;
   const auto all = session::gather_texts(context_.world(), describe_data(dataset), "comparing the data of the ranks");
   require_common_data(all, is_common ? BatchParts::kOfCommon : BatchParts::kOfEachRank);
-  if (is_common || context_.rank() != 0) return;
-  if (const auto doubled = find_doubled_shard(all); !doubled.empty()) {
+  if (is_common) return;
+  require_equal_parts(all, num_parts());
+  if (context_.rank() != 0) return;
+  const std::vector<std::string> parts(all.begin(), all.begin() + num_parts());
+  if (const auto doubled = find_doubled_shard(parts); !doubled.empty()) {
     log_warning("train: {}: they train on the same rows, and on others nobody does", doubled);
-  } else if (give_equal_rows(all) && !std::exchange(has_warned_of_equal_rows_, true)) {
+  } else if (give_equal_rows(parts) && !std::exchange(has_warned_of_equal_rows_, true)) {
     log_warning(
         "train: each of the {0} ranks trains on the same rows: the data set is not cut, though each rank gives rows of "
         "its own; make it with num_shards={0} and shard_id, the rank, or let the ranks share out its batches "
         "(full_batch)",
-        all.size());
+        parts.size());
   }
 }
 
 int64_t OneGraph::global_rows(const data::Dataset& dataset, int64_t rows) const {
   if (dataset.num_shards() <= 1) return rows;
   int64_t all = 0;
-  if (!__builtin_mul_overflow(rows, int64_t{context_.size()}, &all)) return all;
-  throw InvalidArgument("a batch of {} rows on each of {} ranks has more rows than an int64 counts", rows,
-                        context_.size());
+  if (!__builtin_mul_overflow(rows, int64_t{num_parts()}, &all)) return all;
+  throw InvalidArgument("a batch of {} rows on each of {} ranks has more rows than an int64 counts", rows, num_parts());
 }
 
 double OneGraph::mean_loss(const TensorView& loss) const {

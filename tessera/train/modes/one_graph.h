@@ -39,6 +39,8 @@ class OneGraph : public Mode {
   virtual compiler::PlanOptions plan_options(const session::Session& session) const;
   // How a prediction is planned: nothing splits its batch.
   compiler::PlanOptions prediction_options(const session::Session& session, bool values_are_placed) const;
+  // Of how many parts a batch is whose rows the ranks give: ranks [0, n) give each a part, others what these give.
+  virtual int num_parts() const { return context_.size(); }
   // The parameters whose rows the replicas share.
   virtual std::set<std::string> optimizer_shards() const;
 

@@ -9,6 +9,7 @@ from tessera._keywords import unexpected
 from mindspore import _check, _modes
 from mindspore._function_cell import FunctionCell
 from mindspore._missing import missing
+from mindspore.common.scripts import JitConfig
 
 
 class _Function(FunctionCell):
@@ -34,8 +35,17 @@ class _Function(FunctionCell):
         return (self.owner, *inputs) if "owner" in self.__dict__ else inputs
 
 
+def _check_compiling(who, jit_config, compile_once):
+    """TypeError for what is no JitConfig, or no bool."""
+    if jit_config is not None and not isinstance(jit_config, JitConfig):
+        raise TypeError(f"For '{who}', the 'jit_config' must be JitConfig, but got {type(jit_config).__name__}.")
+    _check.boolean(who, "compile_once", compile_once)
+
+
 def ms_function(fn=None, input_signature=None, hash_args=None, jit_config=None, compile_once=False):
-    """Decorates a function of tensors, or a method of a cell: called with tensors it is traced and compiled, once for each signature."""
+    """Decorates a function of tensors, or a method of a cell: called with tensors it is traced and compiled, once for each signature. hash_args,
+    jit_config and compile_once have no effect: what is decorated anew is compiled anew, and settings of compilation change no result."""
+    _check_compiling("ms_function", jit_config, compile_once)
     if fn is None:
         return functools.partial(ms_function, input_signature=input_signature)
     cells = weakref.WeakKeyDictionary()
@@ -56,14 +66,18 @@ def ms_function(fn=None, input_signature=None, hash_args=None, jit_config=None, 
 
 
 _CAPTURES = ("ast", "bytecode", "trace")
+_MODES = ("PSJit", "PIJit")
 # Of the reference's backends.
 _OPTIONS = ("disable_format_transform", "exec_order", "ge_options", "infer_boost")
 
 
 def jit(function=None, input_signature=None, hash_args=None, jit_config=None, compile_once=False, *, capture_mode="ast", jit_level="O0", dynamic=0,
         fullgraph=False, backend="", mode=None, fn=None, **options):
-    """ms_function() by its name since 2.0. capture_mode, jit_level, dynamic, fullgraph, backend and options have no effect: a function is traced
-    as a whole, and compiled once for each signature. A Cell is given back, whose calls are compiled in PYNATIVE_MODE, too."""
+    """ms_function() by its name since 2.0. mode, capture_mode, jit_level, dynamic, fullgraph, backend and options have no effect: a function is
+    traced as a whole, and compiled once for each signature. A Cell is given back, whose calls are compiled in PYNATIVE_MODE, too."""
+    _check_compiling("jit", jit_config, compile_once)
+    if mode is not None:
+        _check.one_of("jit", "mode", mode, _MODES)
     _check.one_of("jit", "capture_mode", capture_mode, _CAPTURES)
     if isinstance(dynamic, bool) or dynamic not in (0, 1):
         raise ValueError(f"For 'jit', the 'dynamic' must be 0 or 1, but got {dynamic}.")

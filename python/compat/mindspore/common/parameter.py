@@ -72,8 +72,10 @@ class _Parameter(tessera.Parameter):
         return self
 
     def init_data(self, layout=None, set_sliced=False):
-        """The parameter, whose value is there. Returns itself."""
+        """The parameter, whose value is there. Returns itself. layout must be None: Model.build() gives slices; set_sliced is noted as `sliced`."""
+        _check.only("Parameter.init_data", "layout", layout, (None, ), "Model.build() or Model.infer_predict_layout() gives parameters the slices of the plan")
         self.value()
+        self.sliced = _bool("set_sliced", set_sliced)
         return self
 
     def clone(self, init="same"):

@@ -1,10 +1,12 @@
 """Small functions that scripts call beside their network."""
+import re
 import sys
 
 import numpy as np
 import tessera
 
 from mindspore import context
+from mindspore._extends import cell_attr_register
 from mindspore.common.seed import get_seed, set_seed
 from mindspore.common.tensor import Tensor
 
@@ -28,10 +30,6 @@ def mutable(input_data, dynamic_len=False):
     return input_data
 
 
-def _same(fn=None, **settings):
-    return fn if fn is not None else lambda function: function
-
-
 def jit_class(cls):
     """The class: construct() may use any."""
     return cls
@@ -41,13 +39,16 @@ ms_class = jit_class
 
 
 def lazy_inline(fn=None, attrs=None, policy=None):
-    """Decorates a cell's __init__; without effect, cells are compiled with their network."""
-    return _same(fn)
+    """Decorates a cell's __init__: cell_init_args is then the class with what __init__ was given, or with the attributes `attrs`. Cells are compiled
+    with their network in any case; policy is None or "front"."""
+    if policy not in (None, "front"):
+        raise ValueError(f"For 'lazy_inline', the 'policy' must be None or 'front', but got {policy}.")
+    return cell_attr_register(fn, attrs)
 
 
 def no_inline(fn=None):
     """Decorates a function; without effect."""
-    return _same(fn)
+    return fn if fn is not None else lambda function: function
 
 
 class JitConfig:
@@ -82,6 +83,26 @@ def set_recursion_limit(recursion_limit=1000):
 def set_device(device_target, device_id=None):
     """set_context(device_target=..., device_id=...)."""
     context.set_context(device_target=device_target, **({} if device_id is None else {"device_id": device_id}))
+
+
+_SIZE = re.compile(r"(?!0*(\.0*)?GB)[0-9]+(\.[0-9]*)?GB")
+_memory = {}
+
+
+def set_memory(init_size="2GB", increase_size="2GB", max_size="1024GB", optimize_level="O0", huge_page_reserve_size="0GB"):
+    """set_context(max_device_memory=max_size). init_size, increase_size, optimize_level and huge_page_reserve_size have no effect: a step's memory
+    is planned before it runs, and taken at once. RuntimeError where it was called before."""
+    if _memory:
+        raise RuntimeError("The 'set_memory' can not be set repeatedly.")
+    for name, size in (("init_size", init_size), ("increase_size", increase_size), ("max_size", max_size)):
+        if not isinstance(size, str) or not _SIZE.fullmatch(size):
+            raise ValueError(f"For 'set_memory', the '{name}' must be a positive number and \"GB\", such as \"3.5GB\", but got {size!r}.")
+    if optimize_level not in ("O0", "O1"):
+        raise ValueError(f"For 'set_memory', the 'optimize_level' must be one of ['O0', 'O1'], but got {optimize_level}.")
+    if not isinstance(huge_page_reserve_size, str) or not re.fullmatch(r"[0-9]+(\.[0-9]*)?GB", huge_page_reserve_size):
+        raise ValueError(f"For 'set_memory', the 'huge_page_reserve_size' must be a number and \"GB\", but got {huge_page_reserve_size!r}.")
+    context.set_context(max_device_memory=max_size)
+    _memory["max_size"] = max_size
 
 
 def get_current_device():

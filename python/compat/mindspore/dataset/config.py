@@ -1,11 +1,12 @@
 """Settings of all data sets."""
 import tessera
 
+from mindspore import context
 from mindspore._missing import missing
 
 _settings = {"seed": None, "num_parallel_workers": 1, "prefetch_size": 16}
 # Of the reference's processes and queues, and what they are where a script sets nothing: without effect on what a data set gives.
-_UNUSED = {"auto_num_workers": False, "autotune_interval": 0, "callback_timeout": 60, "enable_autotune": False, "enable_shared_mem": True,
+_UNUSED = {"auto_num_workers": False, "autotune_interval": 0, "callback_timeout": 60, "enable_shared_mem": True,
            "enable_watchdog": True, "fast_recovery": True, "monitor_sampling_interval": 1000, "multiprocessing_start_method": "fork",
            "multiprocessing_timeout_interval": 300, "numa_enable": False, "sending_batches": 0}
 
@@ -52,7 +53,7 @@ def _accepted(name, value):
     """The functions that set and get what has no effect."""
     _settings[name] = value
 
-    def set_it(value, *details):
+    def set_it(value):
         _settings[name] = value
 
     def get_it():
@@ -66,6 +67,23 @@ def _accepted(name, value):
 
 for _name, _value in _UNUSED.items():
     globals()[f"set_{_name}"], globals()[f"get_{_name}"] = _accepted(_name, _value)
+
+_settings["enable_autotune"] = False
+
+
+def set_enable_autotune(enable, filepath_prefix=None):
+    """Accepted: tessera decides how far it reads ahead, so that there is nothing to write to filepath_prefix, which is said once."""
+    if not isinstance(enable, bool):
+        raise TypeError("enable must be of type bool.")
+    if enable and filepath_prefix is not None:
+        context.warn_once(f"set_enable_autotune: filepath_prefix={filepath_prefix} has no effect: nothing is tuned that a file could hold")
+    _settings["enable_autotune"] = enable
+
+
+def get_enable_autotune():
+    """What set_enable_autotune() set."""
+    return _settings["enable_autotune"]
+
 
 __getattr__ = missing(__name__)
 del missing

@@ -290,7 +290,9 @@ class Dataset:
         def kept(iterators):
             return (row for row in iterators[0] if predicate(*[row[i] for i in places]))
 
-        return _of_sets("filter", [self], names, -1, kept)
+        made = _of_sets("filter", [self], names, -1, kept)
+        made.num_workers = num_parallel_workers or made.num_workers
+        return made
 
     def apply(self, apply_func):
         """apply_func(this data set), a data set."""
@@ -465,6 +467,12 @@ _ABSENT = {
 }
 
 
+def _check_cache(who, cache):
+    """NotImplementedError for a DatasetCache."""
+    if cache is not None:
+        raise NotImplementedError(f"{who}: cache is not available: the system keeps the files that were read, and rows are made anew in each epoch")
+
+
 def _absent(name, instead):
     def refuse(*args, **kwargs):
         raise NotImplementedError(f"{name} is not available: {instead}")
@@ -510,6 +518,7 @@ class Cifar10Dataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
+        _check_cache("Cifar10Dataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
@@ -524,6 +533,7 @@ class MnistDataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
+        _check_cache("MnistDataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
@@ -552,6 +562,7 @@ class ImageFolderDataset(Dataset):
 
     def __init__(self, dataset_dir, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None, extensions=None,
                  class_indexing=None, decode=False, num_shards=None, shard_id=None, cache=None, decrypt=None):
+        _check_cache("ImageFolderDataset", cache)
         if not isinstance(decode, bool):
             raise TypeError(f"Argument decode with value {decode} is not of type [<class 'bool'>], but got {type(decode)}.")
         if decrypt is not None:
@@ -739,25 +750,26 @@ def rows_of_ranks():
     return RowsOfRanks.WHOLE if setting("full_batch") or has_strategy else RowsOfRanks.PARTS
 
 
-def native_dataset(dataset, rows=RowsOfRanks.OWN):
+def native_dataset(dataset, rows=RowsOfRanks.OWN, num_stages=1):
     """tessera's data set of a Dataset, or of an object of one's own with get_dataset_size and create_tuple_iterator (or
-    __iter__), whose rows are batches; and how many workers it wants. rows: of a data set to train on rows_of_ranks()."""
+    __iter__), whose rows are batches; and how many workers it wants. rows: of a data set to train on rows_of_ranks(), which the ranks of each of
+    so many stages share."""
     if isinstance(dataset, Dataset):
         native, num_workers = dataset.native, dataset.num_workers or config.get_num_parallel_workers()
         if not dataset.is_batched:
             native = _of_batches(native)
     else:
         native, num_workers = dataset if isinstance(dataset, _data.Dataset) else _own_dataset(dataset), 1
-    return _of_this_rank(native, rows), num_workers
+    return _of_this_rank(native, rows, num_stages), num_workers
 
 
-def _of_this_rank(native, rows):
+def _of_this_rank(native, rows, num_stages):
     """What this rank trains on, whether its source was sharded or not."""
     # Beside servers all read whole batches, of which each that trains takes its rows; a source that was sharded is refused there.
     if rows is RowsOfRanks.OWN or rows is RowsOfRanks.PARTS and tessera.cluster.num_servers() > 0:
         return native
     if rows is RowsOfRanks.PARTS:
-        return native.as_part_of(tessera.cluster.size())
+        return native.as_part_of(max(tessera.cluster.size() // num_stages, 1))
     if native.num_shards() > 1:
         context.warn_once(f"full_batch and dataset_strategy mean that all ranks read the same rows; with num_shards={native.num_shards()} "
                           "they do not")

@@ -8,6 +8,7 @@ import tessera
 from mindspore import _check, _modes, _parameter_server, context
 from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
+from mindspore.common.scripts import JitConfig
 
 
 def _optimizers_in(cell):
@@ -274,6 +275,8 @@ class Cell(tessera.nn.Cell):
 
     def set_jit_config(self, jit_config):
         """Accepted, without effect: every network is compiled as a whole."""
+        if not isinstance(jit_config, JitConfig):
+            raise TypeError(f"For 'Cell.set_jit_config', the 'jit_config' must be JitConfig, but got {type(jit_config).__name__}.")
         context.warn_once("Cell.set_jit_config has no effect: every network is compiled as a whole")
 
     @property
@@ -350,7 +353,8 @@ class Cell(tessera.nn.Cell):
         return [parameter for parameter in self.trainable_params() if own in stages_of[id(parameter)]]
 
     def set_grad(self, requires_grad=True):
-        """Gradients are made where training asks for them. Returns itself."""
+        """Gradients are made where training asks for them, whatever requires_grad says. Returns itself."""
+        _check.boolean("Cell.set_grad", "requires_grad", requires_grad)
         return self
 
     def set_param_ps(self, recurse=True, init_in_server=False):
@@ -402,9 +406,13 @@ class Cell(tessera.nn.Cell):
         """How a network is split is the context's business."""
 
     def set_broadcast_flag(self, mode=True):
-        """Whether values are broadcast is the context's business. Returns itself."""
+        """Whether a Model of this network, that is made from here on, gives all ranks the values of rank 0, as parameter_broadcast of the context
+        does. Returns itself."""
+        self.__dict__["_is_broadcast"] = _check.boolean("Cell.set_broadcast_flag", "mode", mode)
         return self
 
     def init_parameters_data(self, auto_parallel_mode=False):
-        """Parameters are initialized where they are used."""
+        """{parameter: itself} of all here and below, whose values are there. auto_parallel_mode has no effect: Model.build() gives slices."""
+        _check.boolean("Cell.init_parameters_data", "auto_parallel_mode", auto_parallel_mode)
+        return {parameter: parameter for parameter in self.get_parameters()}
 

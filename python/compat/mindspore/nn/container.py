@@ -66,7 +66,7 @@ class _Cells(Cell):
             parameter.given_name = f"{prefix}{key}." + ".".join(parameter.name.split(".")[place + 1:])
 
     def set_grad(self, flag=True):
-        """Gradients are made where training asks for them. Returns itself."""
+        """Gradients are made where training asks for them, whatever flag says. Returns itself."""
         return self
 
     def __len__(self):

@@ -142,7 +142,7 @@ class BatchNorm2d(Cell):
 
 
 class LayerNorm(Cell):
-    """Each sample over its last dims. Parameters gamma, beta of normalized_shape."""
+    """Each sample over its dims from begin_norm_axis on. Parameters gamma, beta of normalized_shape, the sizes from begin_params_axis on."""
 
     def __init__(self, normalized_shape, begin_norm_axis=-1, begin_params_axis=-1, gamma_init="ones", beta_init="zeros", epsilon=1e-7,
                  dtype=tessera.float32):
@@ -150,12 +150,15 @@ class LayerNorm(Cell):
         if not isinstance(normalized_shape, (tuple, list)):
             raise TypeError(f"For 'LayerNorm', the 'normalized_shape' must be tuple[int] or list[int], but got {type(normalized_shape).__name__}.")
         self.begin_norm_axis, self.epsilon = begin_norm_axis, _check.non_negative("LayerNorm", "epsilon", epsilon)
+        self.begin_params_axis = begin_params_axis
         self.layer_norm = P.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)  # for classes that derive from this one
         self.gamma = Parameter(initializer(gamma_init, normalized_shape, dtype), name="gamma")
         self.beta = Parameter(initializer(beta_init, normalized_shape, dtype), name="beta")
 
     def construct(self, x):
-        return _ops.layer_norm(x, self.gamma, self.beta, self.begin_norm_axis, self.epsilon)
+        if self.begin_params_axis % x.ndim == self.begin_norm_axis % x.ndim:
+            return _ops.layer_norm(x, self.gamma, self.beta, self.begin_norm_axis, self.epsilon)
+        return self.layer_norm(x, self.gamma, self.beta)[0]
 
 
 # Tables that are made at once, before their parameters have the names that initial values are a function of.
@@ -163,10 +166,12 @@ _tables = itertools.count()
 
 
 class Embedding(Cell):
-    """ids -> rows of embedding_table [vocab_size, embedding_size]."""
+    """ids -> rows of embedding_table [vocab_size, embedding_size]. use_one_hot: by a product with the ids' one-hot rows, in which an id that the
+    table has not gives zeros."""
 
     def __init__(self, vocab_size, embedding_size, use_one_hot=False, embedding_table="normal", dtype=tessera.float32, padding_idx=None):
         super().__init__()
+        self.use_one_hot = _check.boolean("Embedding", "use_one_hot", use_one_hot)
         self.vocab_size = _positive("Embedding", "vocab_size", vocab_size)
         self.embedding_size = _positive("Embedding", "embedding_size", embedding_size)
         table = initializer(embedding_table, [vocab_size, embedding_size], dtype)
@@ -177,10 +182,13 @@ class Embedding(Cell):
             table[padding_idx] = 0.0
         self.padding_idx = padding_idx
         self.embedding_table = Parameter(table, name="embedding_table")
-        self.gather = P.Gather()
+        self.gather, self.array_mul = P.Gather(), P.MatMul()
 
     def construct(self, ids):
-        return self.gather(self.embedding_table, ids, 0)
+        if not self.use_one_hot:
+            return self.gather(self.embedding_table, ids, 0)
+        hot = _ops.cast(_ops.one_hot(_ops.reshape(ids, (-1, )), self.vocab_size), self.embedding_table.dtype)
+        return _ops.reshape(self.array_mul(hot, self.embedding_table), (*ids.shape, self.embedding_size))
 
 
 class EmbeddingLookup(Cell):
@@ -308,12 +316,15 @@ class _DropoutOperator(P.Primitive):
 
 
 class Dropout(Cell):
-    """In training each element is kept with probability keep_prob, or 1 - p, and divided by it, else 0."""
+    """In training each element is kept with probability keep_prob, or 1 - p, and divided by it, else 0. dtype has no effect, as in the reference:
+    the result has that of x."""
 
     _inner = "cell"
 
     def __init__(self, keep_prob=0.5, p=None, dtype=tessera.float32):
         super().__init__(auto_prefix=False)
+        if not isinstance(dtype, tessera.DType):
+            raise TypeError(f"For 'Dropout', the 'dtype' must be a dtype of mindspore, but got {type(dtype).__name__}.")
         p, keep_prob = self._shares(p, keep_prob)
         self.__dict__.update(p=p, keep_prob=keep_prob)
         self.cell = tessera.nn.Dropout(keep_prob)
@@ -468,5 +479,5 @@ def get_activation(name, prim_name=None):
     known = {"relu": ReLU, "relu6": ReLU6, "leakyrelu": LeakyReLU, "elu": ELU, "sigmoid": Sigmoid, "logsigmoid": LogSigmoid, "tanh": Tanh,
              "gelu": GELU, "hsigmoid": HSigmoid, "hswish": HSwish, "softsign": Softsign, "softmax": Softmax, "logsoftmax": LogSoftmax}
     if name not in known:
-        raise KeyError(f"For 'get_activation', the 'name' must be in {list(known)}, but got {name}.")
+        raise KeyError(f"For '{prim_name or 'get_activation'}', the 'name' must be in {list(known)}, but got {name}.")
     return known[name]()

@@ -570,7 +570,7 @@ def scatter_nd(indices, updates, shape):
 
 
 def index_add(x, indices, y, axis, use_lock=True, check_index_bound=True):
-    """x with y's slices added at these places along an axis."""
+    """x with y's slices added at these places along an axis. use_lock and check_index_bound have no effect: indices are looked at always."""
     return _ops.scatter_add(x, indices, y, axis % x.ndim)
 
 
@@ -620,7 +620,7 @@ def sequence_mask(lengths, maxlen=None):
 
 # --- order
 def topk(input, k, dim=None, largest=True, sorted=True):
-    """(values, places) of the k largest, or smallest, along a dim, the last by default."""
+    """(values, places) of the k largest, or smallest, along a dim, the last by default; in order, also where sorted is False."""
     dim = input.ndim - 1 if dim is None else dim % input.ndim
     x = swapaxes(input, dim, -1)
     values, places = _ops.top_k(x if largest else _reversed_order(x), k)
@@ -628,7 +628,7 @@ def topk(input, k, dim=None, largest=True, sorted=True):
 
 
 def top_k(input_x, k, sorted=True):
-    """(values, places) of the k largest along the last dim."""
+    """(values, places) of the k largest along the last dim; in order, also where sorted is False."""
     return tuple(_ops.top_k(input_x, k))
 
 

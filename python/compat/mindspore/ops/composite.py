@@ -1,4 +1,6 @@
 """Functions of functions: GradOperation, HyperMap, Map, MultitypeFuncGraph."""
+import functools
+
 import tessera
 from tessera._branches import called, traced
 
@@ -6,6 +8,8 @@ from mindspore import _check
 from mindspore._missing import missing
 from mindspore.ops._traced import Traced, owner_of
 from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
+
+_FLOATS = (tessera.float16, tessera.bfloat16, tessera.float32, tessera.float64)
 
 
 def _kind(value):
@@ -27,7 +31,8 @@ def _kind(value):
 
 
 class MultitypeFuncGraph:
-    """A function with a form for each combination of its arguments' kinds: "Tensor", "Number", "Bool", "Function", ..."""
+    """A function with a form for each combination of its arguments' kinds: "Tensor", "Number", "Bool", "Function", ... read_value has no effect:
+    a form may read and assign parameters."""
 
     def __init__(self, name, read_value=False):
         if not isinstance(name, str):
@@ -65,8 +70,34 @@ def _run(function, owner):
     return run
 
 
+def _floats(results):
+    """The tensors among results whose gradients there are."""
+    for result in results if isinstance(results, (tuple, list)) else (results, ):
+        if isinstance(result, (tuple, list)):
+            yield from _floats(result)
+        elif hasattr(result, "dtype") and result.dtype in _FLOATS:
+            yield result
+
+
+def _value_and_grad(function, inputs, weights, numbers, sens, only_first=False):
+    """(the function's value, gradients by weights and the inputs of these numbers): of all results together, which begin with `sens`, a number or as
+    many tensors as there are results, or, where that is one tensor or only_first says so, of the first one."""
+    starts_each = isinstance(sens, (tuple, list))
+    inputs = list(inputs)
+    value, made = tessera.nn.value_and_grad(function, inputs, weights, numbers, 1.0 if starts_each else sens)
+    found = list(_floats(value))
+    if only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float)):
+        return value, made
+    if starts_each and len(sens) != len(found):
+        raise ValueError(f"For 'grad', there must be a gradient to start with for each of the {len(found)} results, but got {len(sens)}.")
+    # Of what was computed already, so that draws and statistics happen once; `inputs` holds the values that it was made of.
+    parts = [result * start for result, start in zip(found, sens)] if starts_each else found
+    total = functools.reduce(lambda one, other: one + other, [tessera.ops.reduce_sum(tessera.ops.cast(part, tessera.float32)) for part in parts])
+    return value, tessera.nn.value_and_grad(lambda *_: total, inputs, weights, numbers, 1.0 if starts_each else sens)[1]
+
+
 class GradOperation:
-    """GradOperation(...)(function, weights)(*inputs): gradients of the function's first result.
+    """GradOperation(...)(function, weights)(*inputs): gradients of the function's results, of their sum where there are several.
 
     get_all: with respect to all inputs instead of the first; get_by_list: to the weights; sens_param: the last input is the
     gradient to start with. With get_all and get_by_list: (those of the inputs, those of the weights)."""
@@ -87,7 +118,7 @@ class GradOperation:
             inputs, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, 1.0)
             own = list(weights) if self.get_by_list else []
             numbers = list(range(len(inputs))) if self.get_all else [] if self.get_by_list else [0]
-            _, made = tessera.nn.value_and_grad(traced(function), list(inputs), own, numbers, sens)
+            _, made = _value_and_grad(traced(function), inputs, own, numbers, sens)
             of_weights, of_inputs = made[:len(own)], made[len(own):]
             if self.get_all and self.get_by_list:
                 return of_inputs, of_weights
@@ -100,9 +131,9 @@ class GradOperation:
 
 def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=False, sens_param=False):
     """The function (inputs) -> (fn's value, gradients): of the inputs at grad_position (a number, several, or None), and of the weights
-    if given, then as (those of the inputs, those of the weights). has_aux: fn's first result only is differentiated. return_ids: in place of each
-    gradient (the input's position or the weight's name, the gradient), for get_grad(). sens_param: the last input, or `sens`, is the gradient to
-    start with."""
+    if given, then as (those of the inputs, those of the weights). has_aux: fn's first result only is differentiated, else the sum of all. return_ids:
+    in place of each gradient (the input's position or the weight's name, the gradient), for get_grad(). sens_param: the last input, or `sens`, is the
+    gradient to start with, a tuple where fn gives several results."""
     for name, value in (("has_aux", has_aux), ("return_ids", return_ids), ("sens_param", sens_param)):
         _check.boolean("value_and_grad", name, value)
     if not callable(fn):
@@ -116,7 +147,7 @@ def value_and_grad(fn, grad_position=0, weights=None, has_aux=False, return_ids=
 
     def of(*inputs):
         inputs, sens = (inputs[:-1], inputs[-1]) if sens_param else (inputs, 1.0)
-        value, made = tessera.nn.value_and_grad(traced(fn), list(inputs), own, list(positions), sens)
+        value, made = _value_and_grad(traced(fn), inputs, own, list(positions), sens, only_first=has_aux)
         if return_ids:
             made = tuple(zip((*[weight.name for weight in own], *positions), made))
         of_weights, of_inputs = made[:len(own)], made[len(own):]
@@ -176,7 +207,7 @@ def core(fn=None, **flags):
 
 
 class Map:
-    """Applies a function to the corresponding items of sequences; gives a tuple."""
+    """Applies a function to the corresponding items of sequences; gives a tuple. reverse has no effect: the items do not depend on each other."""
 
     def __init__(self, ops=None, reverse=False):
         self.ops = ops

@@ -1,5 +1,6 @@
 """Functions that draw random numbers. In a traced construct() they draw anew in each step; where a shape or an order depends on what was
-drawn, they work on tensors only, and say so."""
+drawn, they work on tensors only, and say so. A seed tells what is drawn outside of construct() apart; inside it is a function of set_seed()'s
+number, the cell's path and the step already, whatever the seed of the call."""
 import numpy as _np
 import tessera as _tessera
 from tessera import nn as _nn, ops as _ops
@@ -71,9 +72,17 @@ def randint_like(input, low, high, seed=None, *, dtype=None):
     return randint(low, high, tuple(input.shape), seed, dtype=_dtype_of(input, dtype))
 
 
+def _one_seed(seed, seed2):
+    """One seed of an operator's two."""
+    for value in (seed, seed2):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"The seeds of an operator must be ints >= 0, but got {seed} and {seed2}.")
+    return seed + (seed2 << 64)
+
+
 def randperm(n, seed=0, offset=0, dtype=_tessera.int64):
-    """0 to n - 1 in random order."""
-    return _tessera.Tensor(_generator("randperm", seed).permutation(n), dtype)
+    """0 to n - 1 in random order, another one for another seed or offset."""
+    return _tessera.Tensor(_generator("randperm", _one_seed(seed or 0, offset)).permutation(n), dtype)
 
 
 def uniform(shape, minval, maxval, seed=None, dtype=_tessera.float32):

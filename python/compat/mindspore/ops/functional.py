@@ -38,11 +38,11 @@ def identity(x):
 
 
 def constexpr(fn=None, get_instance=True, name=None, reuse_result=True, check=True):
-    """Decorates a function of constants, which is called while the network is traced. get_instance=False gives a class, whose objects are called;
-    the other settings have no effect."""
+    """Decorates a function of constants, which is called while the network is traced. get_instance=False gives a class, called `name` where that is
+    given, whose objects are called; reuse_result and check have no effect: what is constant is computed once for each trace."""
     if fn is None:
-        return lambda function: constexpr(function, get_instance)
-    return fn if get_instance else type(fn.__name__, (), {"__call__": staticmethod(fn), "__doc__": fn.__doc__})
+        return lambda function: constexpr(function, get_instance, name)
+    return fn if get_instance else type(name or fn.__name__, (), {"__call__": staticmethod(fn), "__doc__": fn.__doc__})
 
 
 def shape(input_x):

@@ -334,7 +334,7 @@ def rms_norm(x, gamma, epsilon=1e-06):
 
 
 def batch_norm(input_x, running_mean, running_var, weight, bias, training=False, momentum=0.1, eps=1e-05):
-    """x with the running statistics' mean and variance brought to 0 and 1; training=True is refused."""
+    """x with the running statistics' mean and variance brought to 0 and 1; training=True, which would read momentum, is refused."""
     if training:
         raise NotImplementedError("For 'batch_norm', training=True is not available: use nn.BatchNorm2d, which keeps the moving statistics")
     along = (1, -1) + (1, ) * (input_x.ndim - 2)
@@ -344,7 +344,7 @@ def batch_norm(input_x, running_mean, running_var, weight, bias, training=False,
 
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False):
-    """Rows of the weight; all settings are refused."""
+    """Rows of the weight; all settings are refused, but for norm_type, which says what max_norm would."""
     if padding_idx is not None or max_norm is not None or scale_grad_by_freq:
         raise NotImplementedError("For 'embedding', padding_idx, max_norm and scale_grad_by_freq are not available: multiply rows by a mask")
     return _ops.gather(weight, input, 0)

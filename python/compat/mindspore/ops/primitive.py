@@ -9,6 +9,7 @@ from mindspore import _check, context
 
 
 _TENSORS = (tessera.Tensor, tessera.Value, tessera.Parameter)
+_FLOATS = (tessera.float16, tessera.bfloat16, tessera.float32, tessera.float64)
 # Where a strategy counts; elsewhere the network sees what is its rank's own.
 _SPLITTING = (context.ParallelMode.SEMI_AUTO_PARALLEL, context.ParallelMode.AUTO_PARALLEL)
 
@@ -34,6 +35,12 @@ def _flat(args):
     return [item for arg in args for item in (arg if isinstance(arg, (tuple, list)) else [arg])]
 
 
+def _cast(items, dtype):
+    """The items, tensors of floats among them in that dtype."""
+    return [type(item)(_cast(item, dtype)) if type(item) in (tuple, list) else
+            tessera.ops.cast(item, dtype) if isinstance(item, _TENSORS) and item.dtype in _FLOATS else item for item in items]
+
+
 def _with_operands(args, operands):
     """The arguments with the next of the operands, values of the graph, in place of each tensor; parameters stay what may be assigned."""
     def replaced(item):
@@ -47,7 +54,9 @@ def _with_operands(args, operands):
 
 
 class Primitive:
-    """Called with tensors it computes; inside construct() it becomes a node of the graph, split as shard() says."""
+    """Called with tensors it computes; inside construct() it becomes a node of the graph, split as shard() says. compute_dtype: of floats, computed in
+    that dtype, and given in float32; None: in their own."""
+    compute_dtype = None
 
     def __init__(self, name=None):
         self.name = name or type(self).__name__
@@ -109,6 +118,12 @@ class Primitive:
         return self.add_prim_attr("recompute", mode)
 
     def __call__(self, *args, **kwargs):
+        if self.compute_dtype is None:
+            return self._split_and_run(*args, **kwargs)
+        made = self._split_and_run(*_cast(args, self.compute_dtype), **kwargs)
+        return _cast([made], tessera.float32)[0]
+
+    def _split_and_run(self, *args, **kwargs):
         mode = context.parallel_mode_of_trace()
         has_strategy = self.in_strategy is not None and tessera.nn.is_tracing()
         is_split = has_strategy and mode in _SPLITTING
@@ -176,7 +191,7 @@ def _get_cache_prim(cls):
 def _primexpr(fn=None, get_instance=True, name=None, reuse_result=True):
     """constexpr(), of a function that may be given values, too."""
     from mindspore.ops.functional import constexpr
-    return constexpr(fn, get_instance)
+    return constexpr(fn, get_instance, name, reuse_result)
 
 
 def prim_attr_register(fn):

@@ -1,8 +1,10 @@
 """Mixed precision for training steps of one's own; Model takes amp_level itself."""
 import tessera
 
+from mindspore import nn, ops
 from mindspore._missing import missing
 from mindspore.nn.wrap import TrainOneStepCell, TrainOneStepWithLossScaleCell, WithLossCell
+from mindspore.ops.primitive import Primitive
 from mindspore.train.loss_scale_manager import DynamicLossScaleManager
 
 LEVELS = ("O0", "O2", "O3", "auto")
@@ -12,6 +14,12 @@ def check_level(who, level):
     """ValueError unless the level is known."""
     if level not in LEVELS:
         raise ValueError(f"For '{who}', the amp_level must be one of {list(LEVELS)}, but got {level}.")
+
+
+def check_boost_level(who, boost_level):
+    """RuntimeError for what the reference calls boost."""
+    if boost_level not in ("O0", "", None):
+        raise RuntimeError(f"For '{who}', boost_level={boost_level} is not available: use O0")
 
 
 def _norms(cell):
@@ -58,11 +66,60 @@ def auto_mixed_precision(network, amp_level="O0", dtype=tessera.float16):
     return network
 
 
+_WHITE_OPERATORS = ("Conv2D", "Conv2DTranspose", "Conv2DBackpropInput", "MatMul", "BatchMatMul", "PReLU", "ReLU", "Ger")
+
+
+def get_white_list():
+    """The classes of what O1 computes in the half type, a list to be changed and given to custom_mixed_precision()."""
+    return [getattr(nn, name) for name in _WHITE] + [getattr(ops, name) for name in _WHITE_OPERATORS]
+
+
+def get_black_list():
+    """The classes of what O2 computes in float32, a list to be changed and given to custom_mixed_precision()."""
+    return [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm]
+
+
+def _check_classes(name, classes, kinds):
+    if not isinstance(classes, list):
+        raise TypeError(f"The type of {name} should be list, but got {type(classes).__name__}.")
+    for item in classes:
+        if not isinstance(item, type) or not issubclass(item, kinds):
+            raise TypeError(f"The elements of {name} should be classes of {' or '.join(kind.__name__ for kind in kinds)}, but got {item!r}.")
+
+
+def custom_mixed_precision(network, *, white_list=None, black_list=None, dtype=tessera.float16):
+    """The network, set to compute in `dtype`, float16 or bfloat16: of a white_list the cells and operators of these classes, of a black_list all but the
+    cells of these."""
+    if not isinstance(network, tessera.nn.Cell):
+        raise TypeError("The network type should be Cell.")
+    if (white_list is None) == (black_list is None):
+        raise ValueError("For custom_mixed_precision, one of white_list and black_list must be provided, but got "
+                         f"{'neither' if white_list is None else 'both'}.")
+    if dtype not in (tessera.float16, tessera.bfloat16):
+        raise ValueError(f"The dtype should be float16 or bfloat16, but got {dtype}.")
+    if black_list is not None:
+        _check_classes("black_list", black_list, (tessera.nn.Cell, ))
+        network.to_float(dtype)
+    else:
+        _check_classes("white_list", white_list, (tessera.nn.Cell, Primitive))
+    chosen, of_chosen = tuple(white_list if black_list is None else black_list), dtype if black_list is None else tessera.float32
+    for _, cell in list(network.cells_and_names()):
+        if isinstance(cell, chosen):
+            cell.to_float(of_chosen)
+        elif black_list is None:
+            for part in vars(cell).values():
+                if isinstance(part, Primitive) and type(part) in chosen:
+                    part.compute_dtype = dtype
+    tessera.nn.retrace()  # what was compiled computes as before
+    return network
+
+
 def build_train_network(network, optimizer, loss_fn=None, level="O0", boost_level="O0", **kwargs):
     """A training step of the network: O0 in float32; O2 in float16, norms in float32, with a dynamic loss scale; O3 in float16.
 
     kwargs: loss_scale_manager, keep_batchnorm_fp32, and cast_model_type, float16 or float32, instead of the level's type."""
     check_level("build_train_network", level)
+    check_boost_level("build_train_network", boost_level)
     unknown = set(kwargs) - {"loss_scale_manager", "keep_batchnorm_fp32", "cast_model_type"}
     if unknown:
         raise ValueError(f"For 'build_train_network', the keyword arguments {sorted(unknown)} are not supported.")

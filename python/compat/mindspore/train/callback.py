@@ -154,12 +154,14 @@ for _name in [*_MOMENTS, *(f"on_{_what}_{_moment}" for _what in ("train", "eval"
 
 
 class LossMonitor(Callback):
-    """Prints `epoch: 1 step: 20, loss is 2.3025851` every per_print_times steps; 0: never."""
+    """Prints `epoch: 1 step: 20, loss is 2.3025851` every per_print_times steps; 0: never. has_trained_epoch: so many epochs came before, and are
+    counted with these."""
 
     def __init__(self, per_print_times=1, has_trained_epoch=0):
         if isinstance(per_print_times, bool) or not isinstance(per_print_times, int) or per_print_times < 0:
             raise ValueError(f"The argument 'per_print_times' must be int and >= 0, but got {per_print_times}")
         self._per_print_times = per_print_times
+        self._trained_epochs = _check.integer("LossMonitor", "has_trained_epoch", has_trained_epoch, 0)
         self._last_print_time = 0
 
     def begin(self, run_context):
@@ -174,12 +176,12 @@ class LossMonitor(Callback):
         loss = np.float32(np.mean(loss.asnumpy()) if isinstance(loss, tessera.Tensor) else loss)
         step = (params.cur_step_num - 1) % params.batch_num + 1
         if np.isnan(loss) or np.isinf(loss):
-            raise ValueError(f"epoch: {params.cur_epoch_num} step: {step}. Invalid loss, terminating training.")
+            raise ValueError(f"epoch: {params.cur_epoch_num + self._trained_epochs} step: {step}. Invalid loss, terminating training.")
         if params.cur_step_num < self._last_print_time:  # another training
             self._last_print_time = 0
         if self._per_print_times and params.cur_step_num - self._last_print_time >= self._per_print_times:
             self._last_print_time = params.cur_step_num
-            _print(f"epoch: {params.cur_epoch_num} step: {step}, loss is {loss!s}")
+            _print(f"epoch: {params.cur_epoch_num + self._trained_epochs} step: {step}, loss is {loss!s}")
 
 
 class TimeMonitor(Callback):

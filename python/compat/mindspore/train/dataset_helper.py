@@ -5,7 +5,7 @@ from mindspore.dataset.datasets import native_dataset, rows_of_ranks
 
 class DatasetHelper:
     """The batches of an epoch, and with epoch_num of so many: tuples of tensors. Data sinking is not part of such a loop:
-    dataset_sink_mode must be False."""
+    dataset_sink_mode must be False, and sink_size and iter_first_order, which belong to it, have no effect."""
 
     def __init__(self, dataset, dataset_sink_mode=True, sink_size=-1, epoch_num=1, iter_first_order=0):
         if not isinstance(dataset_sink_mode, bool):

@@ -211,7 +211,7 @@ class LambdaCallback(Callback):
                  on_train_end=None, on_eval_epoch_begin=None, on_eval_epoch_end=None, on_eval_step_begin=None, on_eval_step_end=None,
                  on_eval_begin=None, on_eval_end=None):
         super().__init__()
-        given = dict(locals())
+        given = dict(locals())  # which reads all arguments
         for what in ("train", "eval"):
             for moment in _MOMENTS:
                 name = f"on_{what}_{moment}"

@@ -13,7 +13,7 @@ from mindspore.dataset.datasets import RowsOfRanks, native_dataset, rows_of_rank
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
-from mindspore.train.amp import check_level
+from mindspore.train.amp import check_boost_level, check_level
 from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
@@ -89,8 +89,7 @@ class Model:
             raise TypeError(f"For 'Model', the argument 'network' must be Cell, but got {type(network).__name__}.")
         if eval_network is None and eval_indexes is not None:
             raise ValueError("For 'Model', the argument 'eval_indexes' says what the outputs of an 'eval_network' are, which is not given.")
-        if boost_level not in ("O0", "", None):
-            raise RuntimeError(f"For 'Model', boost_level={boost_level} is not available: use O0")
+        check_boost_level("Model", boost_level)
         if isinstance(network, PipelineCell) and loss_fn is not None:
             raise ValueError("For 'Model', the argument 'loss_fn' must be None beside nn.PipelineCell, which sums the losses of its pieces: use "
                              "nn.PipelineCell(nn.WithLossCell(network, loss_fn), micro_size)")
@@ -102,8 +101,11 @@ class Model:
         self._evaluation = None if eval_network is None else NetworkEvaluation(eval_network, eval_indexes)
         self._metrics = Metrics(metrics, all_own=eval_network is not None)
         self._options = parallel_options()
+        if network.__dict__.get("_is_broadcast") and "parameter_broadcast" in self._options:
+            self._options["parameter_broadcast"] = True
         self._traced = _in_stages(network, self._options, trains=optimizer is not None)
         self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
+        self._num_stages = self._options["pipeline"]["stages"] if "pipeline" in self._options else 1
         self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
         self._built_for = (None, None)  # data set and epochs of build()
 
@@ -244,7 +246,7 @@ class Model:
         if initial_epoch >= epoch:
             raise ValueError("For 'Model.train', the parameter 'epoch' must bigger than parameter 'initial_epoch', but got the parameter 'epoch' is "
                              f"{epoch}, 'initial_epoch' is {initial_epoch}.")
-        dataset, num_workers = native_dataset(train_dataset, self._rows)
+        dataset, num_workers = native_dataset(train_dataset, self._rows, self._num_stages)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
         if self._optimizer is None and self._loss_fn is None:
@@ -286,7 +288,8 @@ class Model:
                                       parallel_mode=self._parallel_mode, **entries)
 
     def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=False):
-        """The metrics over the data set, by name."""
+        """The metrics over the data set, by name. Callbacks see every step, whatever dataset_sink_mode says."""
+        _check.boolean("Model.eval", "dataset_sink_mode", dataset_sink_mode)
         if not self._metrics:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")
@@ -334,7 +337,7 @@ class Model:
         if isinstance(train_dataset, int):
             context.warn_once("Model.build(epoch, dataset): the arguments stand in the wrong order; the data set comes first")
             train_dataset, valid_dataset, epoch = valid_dataset, None, train_dataset
-        dataset = native_dataset(train_dataset, self._rows)[0]
+        dataset = native_dataset(train_dataset, self._rows, self._num_stages)[0]
         with self._one_graph():
             self._model(dataset).build(dataset, None if valid_dataset is None else native_dataset(valid_dataset)[0])
         self._built_for = (train_dataset, epoch)
@@ -370,7 +373,7 @@ class Model:
         if not dataset_sink_mode:
             raise ValueError("For 'Model.infer_train_layout', the argument 'dataset_sink_mode' must be True.")
         _check_sink_size("Model.infer_train_layout", sink_size)
-        dataset = native_dataset(train_dataset, self._rows)[0]
+        dataset = native_dataset(train_dataset, self._rows, self._num_stages)[0]
         self._model(dataset).build(dataset)
         return self._note_layouts()
 

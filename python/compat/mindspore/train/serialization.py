@@ -20,6 +20,7 @@ from mindspore.train.saving import appended_values, check_key, is_async, tensor_
 
 _FLOATS = (tessera.float16, tessera.float32, tessera.float64, tessera.bfloat16)
 _INTS = (tessera.int8, tessera.int16, tessera.int32, tessera.int64)
+_OF_RANKS = ".of_ranks"  # behind the name of a moving statistic: those of all ranks, in a row each
 _REDUNDANT = "ranks that save in one directory write each slice once, and every rank finds what it needs in the manifest"
 
 
@@ -137,8 +138,10 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
                     choice_func=None, crc_check=False, remove_redundancy=False, format="ckpt"):
     """The parameters of a file by name, texts as str; with a net they are loaded into it, too.
 
-    filter_prefix: what begins so is left out; specify_prefix: what does not is. choice_func(name): whether to take it. A damaged file
-    raises ValueError, with crc_check or without."""
+    filter_prefix: what begins so is left out; specify_prefix: what does not is. choice_func(name): whether to take it. A damaged file raises
+    ValueError, with crc_check or without, which has no other effect. Rows of moving statistics, one for each rank of a training, are no entries of
+    their own: load_param_into_net() finds them at the statistic, as rows_of_ranks."""
+    _check.boolean("load_checkpoint", "crc_check", crc_check)
     _check_format("load_checkpoint", format)
     _check.only("load_checkpoint", "remove_redundancy", remove_redundancy, (False, ), _REDUNDANT)
     if not isinstance(ckpt_file_name, str):
@@ -155,7 +158,13 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
                          "'ckpt_file_name' is correct.")
     file = tessera.checkpoint.load_safetensors(ckpt_file_name) if format == "safetensors" else tessera.checkpoint.open(ckpt_file_name, **decryption)
     parameters = {}
-    for name in file.keys():
+    names = file.keys()
+    for name in names:
+        statistic = name.removesuffix(_OF_RANKS)
+        if statistic != name and statistic in names:
+            if statistic in parameters:
+                parameters[statistic].rows_of_ranks = Parameter(file[name], name=statistic)
+            continue
         if name.startswith(left_out) or (wanted and not name.startswith(wanted)) or (choice_func is not None and not choice_func(name)):
             continue
         value = file[name]
@@ -175,10 +184,10 @@ def _num_ranks():
 def _stored(parameter, parameter_dict):
     """What the dict has for the parameter; for a statistic of each rank's own batches the rows that all ranks together have saved beside it, where
     the ranks are as many; None for nothing."""
-    rows = parameter_dict.get(parameter.name + ".of_ranks") if parameter.is_statistic and _num_ranks() > 1 else None
+    value = parameter_dict.get(parameter.name)
+    rows = getattr(value, "rows_of_ranks", None) if parameter.is_statistic and _num_ranks() > 1 else None
     if isinstance(rows, Parameter) and rows.shape == (_num_ranks(), *parameter.shape):
         return rows
-    value = parameter_dict.get(parameter.name)
     return value if isinstance(value, Parameter) else None
 
 

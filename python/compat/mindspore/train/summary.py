@@ -61,20 +61,24 @@ def _pixels(who, value):
 
 
 class SummaryRecord:
-    """Writes values by name into an event file of TensorBoard in log_dir, on rank 0. add_value("scalar", "image" or "histogram", name, tensor)
-    until record(step) writes them."""
+    """Writes values by name into an event file of TensorBoard in log_dir, on rank 0: FILE_PREFIX.out.tfevents.TIME.HOST.PIDFILE_SUFFIX.
+    add_value("scalar", "image" or "histogram", name, tensor) until record(step) writes them. raise_exception: where writing fails that is raised, else
+    it is said, and record() gives False. num_process has no effect: a value is written when record() returns."""
 
     def __init__(self, log_dir, file_prefix="events", file_suffix="_MS", num_process=32, network=None, max_file_size=None, raise_exception=False,
                  export_options=None):
         if not isinstance(log_dir, (str, os.PathLike)):
             raise TypeError(f"For 'SummaryRecord', the argument 'log_dir' must be str, but got {type(log_dir).__name__}.")
-        _check.boolean("SummaryRecord", "raise_exception", raise_exception)
+        self._raises = _check.boolean("SummaryRecord", "raise_exception", raise_exception)
+        for name, value in (("file_prefix", file_prefix), ("file_suffix", file_suffix)):
+            if not isinstance(value, str) or "/" in value:
+                raise ValueError(f"For 'SummaryRecord', the argument '{name}' must be a string without '/', but got {value!r}.")
         given = {"max_file_size": max_file_size, "export_options": export_options, "network": network}
         _ignored("SummaryRecord", [name for name, value in given.items() if value is not None])
         self._log_dir = os.path.realpath(log_dir)
         self._values, self._mode = [], "train"
         self._is_closed = False
-        self._writer = tessera.EventWriter(self._log_dir) if _writes() else None
+        self._writer = tessera.EventWriter(self._log_dir, prefix=file_prefix, suffix=file_suffix) if _writes() else None
 
     def __enter__(self):
         return self
@@ -113,16 +117,23 @@ class SummaryRecord:
 
     def record(self, step, train_network=None, plugin_filter=None):
         """Writes what was added since the last call. plugin_filter(plugin): whether values of that kind are written; others are dropped.
-        Returns True."""
+        train_network has no effect, with a warning. Returns True, or False where writing failed."""
         _check.integer("SummaryRecord.record", "step", step)
         if train_network is not None and not isinstance(train_network, tessera.nn.Cell):
             raise TypeError(f"For 'SummaryRecord.record', the argument 'train_network' must be Cell, but got {type(train_network).__name__}.")
         if self._is_closed:
             raise RuntimeError("For 'SummaryRecord.record', the record is closed")
+        _ignored("SummaryRecord.record", [] if train_network is None else ["train_network"])
         values, self._values = self._values, []
-        for plugin, name, value in values if self._writer is not None else []:
-            if plugin_filter is None or plugin_filter(plugin):
-                self._add(plugin, name, value, step)
+        try:
+            for plugin, name, value in values if self._writer is not None else []:
+                if plugin_filter is None or plugin_filter(plugin):
+                    self._add(plugin, name, value, step)
+        except (RuntimeError, OSError) as error:
+            if self._raises:
+                raise
+            context.warn_once(f"SummaryRecord.record: step {step} was not written: {error}")
+            return False
         return True
 
     def _add(self, plugin, name, value, step):

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
@@ -33,12 +34,23 @@ Staged::Staged(const ModeParts& parts, mesh::StageRanks ranks) : OneGraph(parts)
 }
 
 bool Staged::gives_own_rows(const data::Dataset& dataset) const {
-  if (dataset.num_shards() == 1) return false;
+  const int64_t parts = dataset.num_shards();
+  if (parts == 1) return false;
   const bool has_servers = options_.servers > 0;
+  if (has_servers || is_placed_by_training() || !ranks_.are_equal()) {
+    throw InvalidArgument(
+        "{}: every rank must read the whole batch, but the data set is one rank's part of {} (num_shards){}",
+        has_servers ? "parameter servers" : "pipeline_parallel", parts,
+        has_servers ? ": make it without num_shards and shard_id, each rank that trains takes its rows" : "");
+  }
+  const int count = ranks_.count(0);
+  if (parts == count) return true;
   throw InvalidArgument(
-      "{}: every rank must read the whole batch, but the data set is one rank's part of {} (num_shards){}",
-      has_servers ? "parameter servers" : "pipeline_parallel", dataset.num_shards(),
-      has_servers ? ": make it without num_shards and shard_id, each rank that trains takes its rows" : "");
+      "pipeline_parallel: the data set is one rank's part of {} (num_shards), but a stage has {}: make it {}", parts,
+      plural(count, "rank"),
+      count == 1
+          ? "without num_shards and shard_id, so that every rank reads the whole batch"
+          : fmt::format("with num_shards={0} and shard_id=rank % {0}, or let every rank read the whole batch", count));
 }
 
 compiler::StageLayouts Staged::plan_values(session::Session& session, const InputSpecs& inputs) {

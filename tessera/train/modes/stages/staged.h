@@ -37,6 +37,9 @@ class Staged : public OneGraph {
   void record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) override;
 
  protected:
+  // Each stage's ranks give whole batches together.
+  int num_parts() const override { return ranks_.count(0); }
+
   // What a mode says of its stages.
 
   virtual int64_t micro_batches() const = 0;

@@ -45,6 +45,7 @@ class SoftmaxCrossEntropyWithLogits(_Native):
     def __init__(self, sparse=False, reduction="none", is_grad=False):
         if not isinstance(sparse, bool):
             raise TypeError(f"For 'SoftmaxCrossEntropyWithLogits', the 'sparse' must be bool, but got {type(sparse).__name__}.")
+        _check.only("SoftmaxCrossEntropyWithLogits", "is_grad", is_grad, (False, ), "ops.grad and ops.GradOperation give gradients")
         super().__init__(reduction, lambda checked: tessera.nn.SoftmaxCrossEntropyWithLogits(sparse, checked))
         self.sparse = sparse
 

@@ -41,7 +41,8 @@ class SGD(NativeOptimizer):
 
 
 class Adam(NativeOptimizer):
-    """Kingma and Ba, ICLR 2015. use_locking, use_lazy and use_offload have no effect: gradients are dense, and all is in the host's memory."""
+    """Kingma and Ba, ICLR 2015. use_lazy: as LazyAdam. use_locking and use_offload have no effect: nobody else updates, and all is in the host's
+    memory."""
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, use_locking=False, use_nesterov=False,
                  weight_decay=0.0, loss_scale=1.0, use_amsgrad=False, use_lazy=False, use_offload=False):
@@ -54,7 +55,15 @@ class Adam(NativeOptimizer):
                     "keeps the largest second moments: ops.assign(v_max, ops.maximum(v_max, v))")
         settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
-        super().__init__(params, lambda groups: tessera.nn.Adam(rate(learning_rate), *settings, groups))
+        own = []
+
+        def native(groups):
+            if use_lazy:
+                return tessera.nn.LazyAdam(rate(learning_rate), *settings, groups, looks_up_sparsely(own))
+            return tessera.nn.Adam(rate(learning_rate), *settings, groups)
+
+        super().__init__(params, native)
+        own.extend(self.parameters)
 
 
 class LazyAdam(NativeOptimizer):

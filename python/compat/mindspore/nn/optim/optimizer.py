@@ -170,7 +170,7 @@ class Optimizer(Cell):
         if not isinstance(prefix, str):
             raise TypeError(f"For 'update_parameters_name', the 'prefix' must be str, but got {type(prefix).__name__}.")
         if prefix:
-            for parameter in self.get_parameters():
+            for parameter in self.get_parameters(expand=_check.boolean("update_parameters_name", "recurse", recurse)):
                 parameter.name = prefix + parameter.name
 
     def get_lr_parameter(self, param):

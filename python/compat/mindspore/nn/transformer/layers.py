@@ -1,8 +1,10 @@
-"""Attention, feed-forward and the layers that are made of them. Their products are computed in float16, softmax, normalisation
-and residuals in float32; parameters are float32."""
+"""Attention, feed-forward and the layers that are made of them. Their products are computed in float16, softmax and residuals in float32,
+normalisation in layernorm_compute_type; parameters are float32."""
 import tessera
 
+from mindspore import _check
 from mindspore._missing import missing
+from mindspore.context import warn_once
 from mindspore.nn.cell import Cell
 from mindspore.nn.transformer.op_parallel_config import (EmbeddingOpParallelConfig, OpParallelConfig, default_dpmp_config,
                                                          default_embedding_parallel_config)
@@ -20,6 +22,19 @@ def check_common(who, parallel_config, expert_num=1, **sizes):
         raise TypeError(f"For '{who}', the 'parallel_config' must be OpParallelConfig or one made of it, but got {type(parallel_config).__name__}.")
     if expert_num != 1:
         raise NotImplementedError(f"For '{who}', expert_num={expert_num} is not available: there are no experts")
+
+
+def check_types(who, **types):
+    """Of the types that parts are computed or begin in. A softmax and parameters are float32, more exact than a float16 that is asked for: a warning."""
+    for name, dtype in types.items():
+        if dtype not in (tessera.float16, tessera.float32):
+            raise TypeError(f"For '{who}', the '{name}' must be float16 or float32, but got {dtype}.")
+        if name in _ONLY_FLOAT32 and dtype != tessera.float32:
+            warn_once(f"For '{who}', {name}=float16 has no effect: {_ONLY_FLOAT32[name]}")
+
+
+_ONLY_FLOAT32 = {"softmax_compute_type": "attention computes its softmax in float32",
+                 "param_init_type": "parameters are float32, and products are computed in float16"}
 
 
 class _Native(Cell):
@@ -80,12 +95,17 @@ class MultiHeadAttention(_Native):
                  param_init_type=tessera.float32, use_past=False, parallel_config=default_dpmp_config):
         check_common("MultiHeadAttention", parallel_config, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length,
                      hidden_size=hidden_size, num_heads=num_heads)
+        check_types("MultiHeadAttention", compute_dtype=compute_dtype, softmax_compute_type=softmax_compute_type, param_init_type=param_init_type)
         super().__init__(tessera.nn.MultiHeadAttention(hidden_size, num_heads, float(hidden_dropout_rate), float(attention_dropout_rate),
                                                        False, parallel_config.native()), compute_dtype)
         self._num_heads, self._use_past = num_heads, use_past
+        self._batch_size = batch_size if batch_size is None else _check.integer("MultiHeadAttention", "batch_size", batch_size, 1)
 
     def construct(self, query_tensor, key_tensor, value_tensor, attention_mask, key_past=None, value_past=None, batch_valid_length=None):
         if self._use_past:
+            if query_tensor.shape[0] != self._batch_size:
+                raise ValueError(f"For 'MultiHeadAttention', use_past=True needs a batch of 'batch_size' {self._batch_size} rows, but got "
+                                 f"{query_tensor.shape[0]}.")
             past = None if self.is_first_iteration else (key_past, value_past)
             return attend(self._native, self._num_heads, query_tensor, key_tensor, value_tensor, attention_mask, past, batch_valid_length)
         masks = () if attention_mask is None else (attention_mask,)
@@ -98,6 +118,8 @@ class FeedForward(_Native):
     def __init__(self, hidden_size, ffn_hidden_size, dropout_rate, hidden_act="gelu", expert_num=1, expert_group_size=None,
                  param_init_type=tessera.float32, parallel_config=default_dpmp_config):
         check_common("FeedForward", parallel_config, expert_num, hidden_size=hidden_size, ffn_hidden_size=ffn_hidden_size)
+        check_types("FeedForward", param_init_type=param_init_type)
+        _check.only("FeedForward", "expert_group_size", expert_group_size, (None, ), "there are no experts")
         super().__init__(tessera.nn.FeedForward(hidden_size, ffn_hidden_size, float(dropout_rate), hidden_act, parallel_config.native()),
                          tessera.float16)
         self.hidden_size = hidden_size
@@ -108,9 +130,9 @@ class FeedForward(_Native):
         return tessera.ops.reshape(self._native(tessera.ops.reshape(x, (-1, 1, self.hidden_size))), x.shape)
 
 
-def _in_half(layer, *parts):
+def _in(dtype, layer, *parts):
     for part in parts:
-        getattr(layer, part).to_float(tessera.float16)
+        getattr(layer, part).to_float(dtype)
     return layer
 
 
@@ -125,7 +147,9 @@ class TransformerEncoderLayer(KeepsPast, _Native):
                      ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, seq_length=seq_length)
         layer = tessera.nn.TransformerEncoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
                                                    float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
-        super().__init__(_in_half(layer, "attention", "output"))
+        check_types("TransformerEncoderLayer", layernorm_compute_type=layernorm_compute_type, softmax_compute_type=softmax_compute_type,
+                    param_init_type=param_init_type)
+        super().__init__(_in(layernorm_compute_type, _in(tessera.float16, layer, "attention", "output"), "layernorm1", "layernorm2"))
         self._post_layernorm_residual, self._use_past = post_layernorm_residual, use_past
         if use_past:
             self._add_past(batch_size, num_heads, hidden_size, seq_length)
@@ -150,7 +174,10 @@ class TransformerDecoderLayer(KeepsPast, _Native):
                      ffn_hidden_size=ffn_hidden_size, num_heads=num_heads, src_seq_length=src_seq_length, tgt_seq_length=tgt_seq_length)
         layer = tessera.nn.TransformerDecoderLayer(hidden_size, ffn_hidden_size, num_heads, float(attention_dropout_rate),
                                                    float(hidden_dropout_rate), hidden_act, post_layernorm_residual, parallel_config.native())
-        super().__init__(_in_half(layer, "attention", "cross_attention", "output"))
+        check_types("TransformerDecoderLayer", layernorm_compute_type=layernorm_compute_type, softmax_compute_type=softmax_compute_type,
+                    param_init_type=param_init_type)
+        super().__init__(_in(layernorm_compute_type, _in(tessera.float16, layer, "attention", "cross_attention", "output"),
+                             "layernorm1", "layernorm2", "cross_attention_layernorm"))
         self._post_layernorm_residual, self._use_past = post_layernorm_residual, use_past
         if use_past:
             self._add_past(batch_size, num_heads, hidden_size, tgt_seq_length)

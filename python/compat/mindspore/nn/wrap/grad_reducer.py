@@ -10,7 +10,8 @@ from mindspore.nn.cell import Cell
 class DistributedGradReducer(Cell):
     """Gradients summed over the ranks in float32, or averaged; those of parameters that are layerwise_parallel stay as they are.
 
-    degree: by what the sum is divided where mean is True; the number of ranks unless given."""
+    degree: by what the sum is divided where mean is True; the number of ranks unless given. fusion_type has no effect: what travels together
+    follows from the measured links."""
 
     def __init__(self, parameters, mean=True, degree=None, fusion_type=1, group=None):
         super().__init__(auto_prefix=False)

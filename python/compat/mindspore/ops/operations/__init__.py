@@ -7,7 +7,7 @@ from mindspore._missing import missing
 from mindspore.ops import functional as _of
 from mindspore.ops.array import _masked_slice, _slice_masks
 from mindspore.ops.arithmetic import _reversed_order
-from mindspore.ops.drawing import bernoulli as _bernoulli
+from mindspore.ops.drawing import bernoulli as _bernoulli, _one_seed
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
                                                ReduceScatter, Send)
@@ -381,7 +381,8 @@ class Conv2D(Primitive):
 
 
 class Conv2DTranspose(Primitive):
-    """(x [n,ci,h,w], weight [ci,co/group,kh,kw], input_size (n,co,oh,ow)) -> the transpose of the Conv2D that makes x's size of input_size."""
+    """(x [n,ci,h,w], weight [ci,co/group,kh,kw], input_size (n,co,oh,ow)) -> the transpose of the Conv2D that makes x's size of input_size.
+    pad_list: None, or what `pad` says, (top, bottom, left, right), -1 for what it does not."""
 
     def __init__(self, out_channel, kernel_size, pad_mode="valid", pad=0, pad_list=None, mode=1, stride=1, dilation=1, group=1, data_format="NCHW"):
         super().__init__()
@@ -395,10 +396,19 @@ class Conv2DTranspose(Primitive):
                              f"'pad_mode' is {pad_mode}.")
         if mode != 1 or data_format != "NCHW":
             raise ValueError(f"For '{self.name}', the 'mode' must be 1 and the 'data_format' NCHW, but got {mode} and {data_format}.")
+        sides = pad if isinstance(pad, tuple) else (pad, ) * 4
+        if pad_list and (len(pad_list) != 4 or any(said not in (-1, side) for said, side in zip(pad_list, sides))):
+            raise ValueError(f"For '{self.name}', the 'pad_list' must be None or what 'pad' says, {sides}, but got {pad_list}: pad_mode=\"pad\" and pad "
+                             "say how much is padded.")
+        self.pad_list = pad_list
         _check.integer(self.name, "group", group, 1)
         self.settings = (stride, pad_mode, pad, dilation, group)
+        self.weight_sizes = (out_channel, *((kernel_size, ) * 2 if isinstance(kernel_size, int) else kernel_size))
 
     def run(self, x, weight, input_size):
+        if (weight.shape[0], *weight.shape[2:]) != self.weight_sizes:
+            raise ValueError(f"For '{self.name}', the weight must have 'out_channel' and 'kernel_size' {self.weight_sizes}, but its shape is "
+                             f"{tuple(weight.shape)}.")
         made = _ops.conv2d_transpose(x, weight, *self.settings, tuple(input_size)[2:])
         if tuple(made.shape) != tuple(input_size):
             raise ValueError(f"For '{self.name}', the 'input_size' must be {tuple(made.shape)}, but got {tuple(input_size)}.")
@@ -416,10 +426,11 @@ class Dropout(Primitive):
         super().__init__()
         if not 0 < _check.number(self.name, "keep_prob", keep_prob) <= 1:
             raise ValueError(f"For 'Dropout', the 'keep_prob' must be in range (0, 1], but got {keep_prob}.")
-        self.keep_prob = keep_prob
+        self.keep_prob, self.Seed0, self.Seed1 = keep_prob, Seed0, Seed1
+        self.seed = _one_seed(Seed0, Seed1)
 
     def run(self, x):
-        kept = _bernoulli(x, self.keep_prob)
+        kept = _bernoulli(x, self.keep_prob, self.seed)
         return x * kept / self.keep_prob, kept
 
 

@@ -113,10 +113,18 @@ def _shape(who, what, value):
     return tuple(_int(who, what, size) for size in value)
 
 
+def _check_group_back(who, group, group_back):
+    """NotImplementedError for a gradient that would take another way than the value."""
+    if group_back not in (group, HCCL_WORLD_COMM_GROUP):
+        raise NotImplementedError(f"For '{who}', group_back={group_back!r} is not available: the gradient goes back within the group {group!r}, leave it out")
+
+
 class Send(_Collective):
-    """Sends x to the rank dest_rank of the group, which calls Receive; gives x."""
+    """Sends x to the rank dest_rank of the group, which calls Receive; gives x. Two ranks' sends and receives are matched in their order, so that
+    their tags say nothing more; the gradient goes back within the group."""
 
     def __init__(self, sr_tag, dest_rank, group=HCCL_WORLD_COMM_GROUP, group_back=HCCL_WORLD_COMM_GROUP):
+        _check_group_back("Send", group, group_back)
         super().__init__(group)
         self.sr_tag, self.rank = _int("Send", "sr_tag", sr_tag), _int("Send", "dest_rank", dest_rank)
 
@@ -128,6 +136,7 @@ class Receive(_Collective):
     """What the rank src_rank of the group sends, of this shape and dtype."""
 
     def __init__(self, sr_tag, src_rank, shape, dtype, group=HCCL_WORLD_COMM_GROUP, group_back=HCCL_WORLD_COMM_GROUP):
+        _check_group_back("Receive", group, group_back)
         super().__init__(group)
         self.sr_tag, self.rank = _int("Receive", "sr_tag", sr_tag), _int("Receive", "src_rank", src_rank)
         self.shape, self.dtype = _shape("Receive", "shape", shape), dtype

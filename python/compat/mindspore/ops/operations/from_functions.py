@@ -48,9 +48,9 @@ _WITH_SETTINGS = {
     "Cross": (lambda x, y, dim: _arithmetic.cross(x, y, None if dim == -65530 else dim), {"dim": -65530}),
     "CountNonZero": (lambda x, dims: _ops.cast(_arithmetic.count_nonzero(x, dims), _tessera.int64), {"dims": None}),
     "LpNorm": (lambda x, axis, p, keep_dims, epsilon: _lp_norm(x, axis, p, keep_dims, epsilon), {"axis": None, "p": 2, "keep_dims": False, "epsilon": 1e-12}),
-    "StandardNormal": (lambda shape, seed, seed2: _drawing.standard_normal(shape, seed), {"seed": 0, "seed2": 0}),
-    "UniformReal": (lambda shape, seed, seed2: _drawing.uniform(shape, 0.0, 1.0, seed), {"seed": 0, "seed2": 0}),
-    "UniformInt": (lambda shape, minval, maxval, seed, seed2: _drawing.uniform(shape, minval, maxval, seed, _tessera.int32), {"seed": 0, "seed2": 0}),
+    "StandardNormal": (lambda shape, seed, seed2: _drawing.standard_normal(shape, _drawing._one_seed(seed, seed2)), {"seed": 0, "seed2": 0}),
+    "UniformReal": (lambda shape, seed, seed2: _drawing.uniform(shape, 0.0, 1.0, _drawing._one_seed(seed, seed2)), {"seed": 0, "seed2": 0}),
+    "UniformInt": (lambda shape, minval, maxval, seed, seed2: _drawing.uniform(shape, minval, maxval, _drawing._one_seed(seed, seed2), _tessera.int32), {"seed": 0, "seed2": 0}),
     "Meshgrid": (lambda inputs, indexing: _array.meshgrid(*inputs, indexing=indexing), {"indexing": "xy"}),
     "Tril": (_array.tril, {"diagonal": 0}), "Triu": (_array.triu, {"diagonal": 0}), "ReverseV2": (_array.reverse, {"axis": None}),
     "Roll": (_array.roll, {"shifts": None, "dims": None}), "Sort": (_array.sort, {"axis": -1, "descending": False}),
@@ -65,7 +65,8 @@ _WITH_SETTINGS = {
     "TensorScatterElements": (_array.tensor_scatter_elements, {"axis": 0, "reduction": "none"}),
     "ConfusionMatrix": (lambda labels, predictions, *rest: _confusion_matrix(labels, predictions, rest[0] if len(rest) > 2 else None, *rest[-2:]),
                         {"num_classes": None, "dtype": "int32"}),
-    "LayerNorm": (lambda x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon: _layer_norm(x, gamma, beta, begin_norm_axis, epsilon),
+    "LayerNorm": (lambda x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon: _layer_norm(
+        x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon),
                   {"begin_norm_axis": 1, "begin_params_axis": 1, "epsilon": 1e-7}),
     "RmsNorm": (_neural.rms_norm, {"epsilon": 1e-6}), "Einsum": (lambda operands, equation: _arithmetic.einsum(equation, *operands), {"equation": None}),
         "DepthToSpace": (lambda x, block_size: _depth_to_space(x, block_size), {"block_size": None}),
@@ -133,8 +134,12 @@ def _confusion_matrix(labels, predictions, weights, num_classes, dtype):
     return _ops.cast(_ops.reshape(_ops.scatter_add(zeros, places, counts, 0), (num_classes, num_classes)), dtype)
 
 
-def _layer_norm(x, gamma, beta, begin_norm_axis, epsilon):
-    first = begin_norm_axis % x.ndim
+def _layer_norm(x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon):
+    first, sizes = begin_norm_axis % x.ndim, tuple(x.shape[begin_params_axis % x.ndim:])
+    for name, parameter in (("gamma", gamma), ("beta", beta)):
+        if tuple(parameter.shape) != sizes:
+            raise ValueError(f"For 'LayerNorm', the shape of '{name}' must be that of x from 'begin_params_axis' {begin_params_axis} on, {sizes}, but got "
+                             f"{tuple(parameter.shape)}.")
     dims = tuple(range(first, x.ndim))
     mean = _ops.reduce_mean(x, dims, True)
     variance = _ops.reduce_mean(_ops.square(x - mean), dims, True)
