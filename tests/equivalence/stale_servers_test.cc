@@ -77,37 +77,35 @@ using Look = std::function<void(int rank, int64_t step, const std::vector<int64_
 Trained train(const Job& job, const ServerStaleness& staleness, const Delay& delay = {}, const Look& look = {}) {
   Trained trained;
   std::mutex mutex;
-  run_ranks(
-      job.servers + job.workers,
-      [&](cluster::Context& context) {
-        const auto network = make_network(job.network, DType::kF64);
-        network->set_on_servers();
-        nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-        const auto optimizer = make_optimizer(job.optimizer);
-        train::Model model(context, *network, &loss, optimizer.get(), options_of(job.servers, staleness));
-        std::vector<double> losses;
-        for (int64_t step = 0; step < job.steps; ++step) {
-          if (delay) delay(context.rank(), step);
-          const auto batch = make_batch(job.network, job.rows, job.is_same_batch ? 0 : step, DType::kF64);
-          losses.push_back(model.train_step({batch[0].view(), batch[1].view()}, job.rows));
-          const auto* done = dynamic_cast<const train::StaleStep*>(model.train_executable());
-          if (look && context.rank() >= job.servers) look(context.rank(), step, done->seen());
-        }
-        std::map<std::string, std::vector<double>> values;
-        for (const auto& name : model.names()) values[name] = model.value(name).to_doubles();
-        double predicted = 0;
-        for (const double element : model.predict({make_batch(job.network, job.rows, 0, DType::kF64)[0]}).to_doubles())
-          predicted += element * element;
-        const std::scoped_lock lock(mutex);
-        trained.losses[context.rank()] = losses;
-        if (trained.values.empty()) {
-          trained.values = values;
-          trained.predicted = predicted;
-        }
-        EXPECT_EQ(values, trained.values) << "ranks are told different values";
-        EXPECT_EQ(predicted, trained.predicted) << "ranks are told different predictions";
-      },
-      job.run);
+  const auto train_rank = [&](cluster::Context& context) {
+    const auto network = make_network(job.network, DType::kF64);
+    network->set_on_servers();
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    const auto optimizer = make_optimizer(job.optimizer);
+    train::Model model(context, *network, &loss, optimizer.get(), options_of(job.servers, staleness));
+    std::vector<double> losses;
+    for (int64_t step = 0; step < job.steps; ++step) {
+      if (delay) delay(context.rank(), step);
+      const auto batch = make_batch(job.network, job.rows, job.is_same_batch ? 0 : step, DType::kF64);
+      losses.push_back(model.train_step({batch[0].view(), batch[1].view()}, job.rows));
+      const auto* done = dynamic_cast<const train::StaleStep*>(model.train_executable());
+      if (look && context.rank() >= job.servers) look(context.rank(), step, done->seen());
+    }
+    std::map<std::string, std::vector<double>> values;
+    for (const auto& name : model.names()) values[name] = model.value(name).to_doubles();
+    double predicted = 0;
+    for (const double element : model.predict({make_batch(job.network, job.rows, 0, DType::kF64)[0]}).to_doubles())
+      predicted += element * element;
+    const std::scoped_lock lock(mutex);
+    trained.losses[context.rank()] = losses;
+    if (trained.values.empty()) {
+      trained.values = values;
+      trained.predicted = predicted;
+    }
+    EXPECT_EQ(values, trained.values) << "ranks are told different values";
+    EXPECT_EQ(predicted, trained.predicted) << "ranks are told different predictions";
+  };
+  run_ranks(job.servers + job.workers, train_rank, job.run);
   return trained;
 }
 
