@@ -437,6 +437,38 @@ TEST(StaleServers, TellTheWordsOfAServerThatFails) {
   }
 }
 
+// What is larger than the training step can need is refused before there is room for it, with the sender's number.
+TEST(ServerExchange, TakesNoMessageThatIsNoneOfTheTraining) {
+  using train::ServerExchange;
+  using Head = ServerExchange::Head;
+  using Kind = ServerExchange::Kind;
+  const auto refusal = [](const Head& head, size_t bytes) -> std::string {
+    const auto exchange_once = [&](cluster::Context& context) {
+      ServerExchange exchange(context, mesh::StageRanks({1, 2}));
+      if (context.rank() == 0) {
+        exchange.allow(0, {{.most_pulled = 128, .pushed = 64}, {.most_pulled = 128, .pushed = 64}});
+        exchange.take([] { return ServerExchange::Awaited{.rank = 2, .step = 1, .words = "a message"}; });
+      } else if (context.rank() == 2) {
+        exchange.send(0, head, std::vector<std::byte>(bytes));
+      }
+    };
+    try {
+      run_ranks(3, exchange_once);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_THAT(refusal({.kind = Kind::kPush, .step = 1}, 128),
+              HasSubstr("rank 2 has sent 128 bytes where 64 are expected"));
+  EXPECT_THAT(refusal({.kind = Kind::kPush, .step = 1}, 32), HasSubstr("32 bytes where 64 are expected"));
+  EXPECT_THAT(refusal({.kind = Kind::kPull, .step = 1}, 192), HasSubstr("192 bytes where at most 128 are expected"));
+  EXPECT_THAT(refusal({.kind = Kind::kPull, .step = 1, .graph = 7}, 8), HasSubstr("training graph 7"));
+  EXPECT_THAT(refusal({.kind = Kind::kApply, .step = 1}, 0), HasSubstr("a message of kind 3"));
+  EXPECT_THAT(refusal({.kind = static_cast<Kind>(99)}, 0), HasSubstr("a message of kind 99"));
+  EXPECT_THAT(refusal({.kind = Kind::kStop}, 8), HasSubstr("8 bytes in a message of kind 4, which has none"));
+}
+
 // One rank evaluates where the others train on: no rank waits until the deadline.
 TEST(StaleServers, NameTheWorkerThatMakesAnotherCall) {
   const auto train_one = [](cluster::Context& context) {
