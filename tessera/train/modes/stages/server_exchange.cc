@@ -128,6 +128,7 @@ void ServerExchange::close_server(bool has_failed) {
     for (const Message& message : messages_) note_late(message.worker, message.head);
     changed_.notify_all();
     if (has_failed && !has_job_failed()) {
+      if (error_) note_failure(error_);
       const auto unknown =
           fmt::format("an exception has ended parameter server {}, which says itself what it is", context_.rank());
       told = failure_.value_or(Failure{context_.rank(), unknown});
