@@ -2,6 +2,8 @@
 // and the rows updated. Processes of one thread each.
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "benchmarks/protocol.h"
 #include "benchmarks/rank_processes.h"
@@ -19,7 +21,8 @@ struct Options {
   int servers = 1;
   int workers = 1;
   bool pull_only = false;
-  int64_t limit_mib = 0;  // of a server's rows; beyond it they lie in a file
+  bool only_memory = false;  // rows are copied by one process, and nothing else is done
+  int64_t limit_mib = 0;     // of a server's rows; beyond it they lie in a file
   std::string optimizer = "sgd";
 
   int64_t rows() const { return std::max<int64_t>(1, (mib << 20) / (dim * 4)); }
@@ -115,6 +118,34 @@ class Training {
   double first_loss_ = 0;
 };
 
+// What memory allows one thread at most: a step's rows are copied out of the table, and back where they are updated.
+int copy_rows(const Options& options) {
+  const auto dim = static_cast<size_t>(options.dim);
+  std::vector<float> table(static_cast<size_t>(options.rows()) * dim, 1);
+  std::vector<float> rows(static_cast<size_t>(options.ids) * dim);
+  std::vector<Tensor> batches;
+  for (uint64_t batch = 0; batch < kBatches; ++batch) batches.push_back(draw_ids(options, batch));
+  size_t number = 0;
+  const auto step = [&] {
+    const int64_t begin = Clock::system().monotonic_ns();
+    const auto ids = batches[number++ % batches.size()].values<int32_t>();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::memcpy(&rows[i * dim], &table[static_cast<size_t>(ids[i]) * dim], dim * sizeof(float));
+    }
+    for (size_t i = 0; !options.pull_only && i < ids.size(); ++i) {
+      std::memcpy(&table[static_cast<size_t>(ids[i]) * dim], &rows[i * dim], dim * sizeof(float));
+    }
+    return static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9;
+  };
+  seconds_of_step_in_round(step);
+  for (const float element : rows) {
+    if (element != 1) throw Error("a row has not been copied");
+  }
+  const auto about = fmt::format("{} rows, copied in memory{}", options.rows(), options.pull_only ? "" : ", and back");
+  serve_rounds("rows/s", about, [&] { return static_cast<double>(options.ids) / seconds_of_step_in_round(step); });
+  return 0;
+}
+
 void serve_process(const Options& options, int rank) {
   const auto job = cluster::join_job(job_of_processes(rank, options.num_ranks()));
   Training training(*job, options);
@@ -161,7 +192,9 @@ int run(int argc, char** argv) {
   app.add_option("--limit_mib", options.limit_mib, "of the memory for a server's rows: beyond it they lie in a file")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag("--pull_only", options.pull_only, "look rows up, update nothing");
+  app.add_flag("--only_memory", options.only_memory, "copy the rows in one process's memory, which is the limit");
   CLI11_PARSE(app, argc, argv);
+  if (options.only_memory) return copy_rows(options);
   return run_processes(options.num_ranks(), [&](int rank) { serve_process(options, rank); });
 }
 

@@ -21,6 +21,8 @@
 
 namespace tessera::comm {
 
+class JobState;
+
 enum class ReduceOp { kSum, kMax, kMin, kProd };
 const char* to_string(ReduceOp op);  // "sum"
 // Throws InvalidArgument naming the text and the four names.
@@ -63,6 +65,10 @@ class Communicator {
   // speaks of it: a peer may have nothing to say for as long as it likes. To be called before the group's first call.
   // Returns the deadline that waits had, in milliseconds; 0 where nobody is waited for.
   virtual int64_t wait_without_deadline() { return 0; }
+
+  // What this process knows of the job's other ranks, for waits that are no call of a group; null in a group of one
+  // rank.
+  virtual JobState* job() { return nullptr; }
 
   // Who makes a rank's calls, so that ranks which wait for each other in two groups hear of it. Those of a main group
   // come from one thread of the rank; those of a driven group from that thread, or from others for which it waits

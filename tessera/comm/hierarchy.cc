@@ -77,6 +77,7 @@ class HierarchicalCommunicator final : public GroupCalls {
     if (across_ != nullptr) across_->wait_without_deadline();
     return std::max(host_group_->wait_without_deadline(), all_->wait_without_deadline());
   }
+  JobState* job() override { return all_->job(); }
   void set_driver(Driver driver) override { host_group_->set_driver(driver); }
 
  protected:

@@ -60,6 +60,9 @@ void WatchedWait::note_end() const {
   const bool is_broken = std::uncaught_exceptions() > num_exceptions_;
   const int64_t waited_ms = waited_ms_.load(std::memory_order_relaxed);
   if (!is_broken && waited_ms < kNotedMs) return;
+  // Who has no deadline waits for nothing that the peer owes it: another failure that ends the wait is none of the
+  // peer's.
+  if (timeout_ms_ >= kNoDeadlineMs && (!is_broken || job_.failed())) return;
   RankNotes* notes = job_.notes_of(world_rank(group_, group_.rank));
   if (notes == nullptr) return;
   if (is_broken) return notes->set_broken_call({.wait = description(), .line = {}, .is_mismatch = false});

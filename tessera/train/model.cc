@@ -111,6 +111,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   std::vector<Type> types;
   for (const Tensor& input : inputs) types.push_back(input.type());
   const auto specs = numbered(types);
+  if (parts_->core.mode->predicts_together()) parts_->core.mode->come_together();
   auto& executable = parts_->steps.prediction(specs);
   if (parts_->core.mode->predicts_together()) {
     refresh_copies(parts_->core, parts_->snapshot);
@@ -197,7 +198,11 @@ std::vector<std::string> Model::parameter_names() const {
   for (const nn::Parameter* parameter : parts_->core.cells.parameters()) names.push_back(parameter->full_name());
   return names;
 }
-Tensor Model::value(const std::string& name) { return parts_->core.session().value(name); }
+Tensor Model::value(const std::string& name) {
+  // The ranks put together what none of them has whole.
+  if (parts_->core.session().is_split(name)) parts_->core.mode->come_together();
+  return parts_->core.session().value(name);
+}
 bool Model::has_row_per_rank(const std::string& name) const { return parts_->core.values->has_row_per_rank(name); }
 Tensor Model::own_value(const std::string& name) { return parts_->core.values->own_value(name); }
 std::set<std::string> Model::take_assigned() { return parts_->core.values->take_assigned(); }

@@ -503,6 +503,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
 void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {
   has_failed_ = true;  // the progress stays until the next training, so that a save says it
   run.has_failed = true;
+  core_.mode->note_failure(std::current_exception());
   const std::string_view how = how_training_ended(run);
   run.was_told_to_end = how == kStopped;
   Attempts attempts(std::current_exception());

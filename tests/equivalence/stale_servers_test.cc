@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -65,6 +66,7 @@ struct Job {
   int64_t rows = 8;
   int64_t steps = 5;
   bool is_same_batch = false;  // in all steps
+  RunRanksOptions run = {};
 };
 
 // What a rank does before each step.
@@ -75,7 +77,7 @@ using Look = std::function<void(int rank, int64_t step, const std::vector<int64_
 Trained train(const Job& job, const ServerStaleness& staleness, const Delay& delay = {}, const Look& look = {}) {
   Trained trained;
   std::mutex mutex;
-  run_ranks(job.servers + job.workers, [&](cluster::Context& context) {
+  const auto train_rank = [&](cluster::Context& context) {
     const auto network = make_network(job.network, DType::kF64);
     network->set_on_servers();
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
@@ -102,7 +104,8 @@ Trained train(const Job& job, const ServerStaleness& staleness, const Delay& del
     }
     EXPECT_EQ(values, trained.values) << "ranks are told different values";
     EXPECT_EQ(predicted, trained.predicted) << "ranks are told different predictions";
-  });
+  };
+  run_ranks(job.servers + job.workers, train_rank, job.run);
   return trained;
 }
 
@@ -141,6 +144,28 @@ TEST(BoundedStaleness, HoldsForEachStepOfWorkersThatAreHeldUpAtRandom) {
         });
         EXPECT_EQ(looks, 3 * job.steps);
       }
+    }
+  }
+}
+
+// A worker is slower than the others by many times the job's deadline, which is one of a wait for somebody who does
+// nothing: they wait for it where all come together, and where the bound holds them, on one host and over several.
+TEST(BoundedStaleness, WaitsForASlowWorkerAsLongAsItGoesOn) {
+  constexpr int64_t kTimeoutMs = 1500;
+  for (const int ranks_per_host : {0, 2}) {
+    for (const auto& staleness : {ServerStaleness::steps(1), ServerStaleness::asynchronous()}) {
+      SCOPED_TRACE(fmt::format("{} ranks a host, staleness {}", ranks_per_host, staleness.to_string()));
+      const Job job{.servers = 2,
+                    .workers = 3,
+                    .rows = 6,
+                    .steps = 8,
+                    .run = {.timeout_ms = kTimeoutMs, .ranks_per_host = ranks_per_host}};
+      const auto delay = [&](int rank, int64_t step) {
+        if (rank == 4 && step > 0) std::this_thread::sleep_for(std::chrono::milliseconds(kTimeoutMs / 3));
+      };
+      const auto found = train(job, staleness, delay);
+      EXPECT_EQ(found.values.at("global_step"), std::vector<double>{3.0 * 8});
+      EXPECT_EQ(found.losses.size(), 5U);
     }
   }
 }
@@ -358,6 +383,110 @@ void train_and_end(int servers, int workers, const std::function<int64_t(int ran
 TEST(StaleServers, NameTheWorkerThatTrainsForFewerSteps) {
   EXPECT_THAT([] { train_and_end(1, 2, [](int rank) { return rank == 2 ? 2 : 3; }); },
               testing::ThrowsMessage<Error>(HasSubstr("worker 1 (rank 2) has ended its training after 2 steps")));
+}
+
+TEST(StaleServers, NameTheServerThatEndsWhileWorkersTrainOn) {
+  for (const int server : {0, 1}) {
+    SCOPED_TRACE(server);
+    EXPECT_THAT([&] { train_and_end(2, 2, [&](int rank) { return rank == server ? 2 : 6; }); },
+                testing::ThrowsMessage<Error>(testing::AllOf(
+                    HasSubstr(fmt::format("rank {}: parameter server {} (rank {}) has ended while worker", server,
+                                          server, server)),
+                    HasSubstr("trains on, after "))));
+  }
+}
+
+class Fail : public train::Callback {
+ public:
+  explicit Fail(int rank) : rank_(rank) {}
+  void step_end(train::RunContext& run) override {
+    if (run.model.context().rank() == rank_ && run.step == 3) throw IoError("the server's own words");
+  }
+
+ private:
+  int rank_;
+};
+
+// A server's callback throws when workers wait for it, or are ahead: the others hear its words, and not that a server
+// has failed.
+TEST(StaleServers, TellTheWordsOfAServerThatFails) {
+  for (const int server : {0, 1}) {
+    SCOPED_TRACE(server);
+    std::mutex mutex;
+    std::map<int, std::string> heard;
+    const auto train_one = [&](cluster::Context& context) {
+      const auto network = make_network("mlp", DType::kF64);
+      network->set_on_servers();
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::SGD optimizer;
+      try {
+        train::Model model(context, *network, &loss, &optimizer, options_of(2, ServerStaleness::asynchronous()));
+        std::vector<Tensor> batch = make_batch("mlp", 24, 0, DType::kF64);
+        const auto rows = data::tensors({{"x", batch[0]}, {"label", batch[1]}}).batch(4);
+        model.train(4, rows, {Fail(server)});
+      } catch (const Error& error) {
+        const std::scoped_lock lock(mutex);
+        heard[context.rank()] = error.what();
+        throw;
+      }
+    };
+    EXPECT_THAT([&] { run_ranks(4, train_one); },
+                testing::ThrowsMessage<Error>(HasSubstr(fmt::format("rank {}: the server's own words", server))));
+    EXPECT_EQ(heard.size(), 4U);
+    for (const auto& [rank, words] : heard) EXPECT_THAT(words, HasSubstr("the server's own words")) << rank;
+  }
+}
+
+// What is larger than the training step can need is refused before there is room for it, with the sender's number.
+TEST(ServerExchange, TakesNoMessageThatIsNoneOfTheTraining) {
+  using train::ServerExchange;
+  using Head = ServerExchange::Head;
+  using Kind = ServerExchange::Kind;
+  const auto refusal = [](const Head& head, size_t bytes) -> std::string {
+    const auto exchange_once = [&](cluster::Context& context) {
+      ServerExchange exchange(context, mesh::StageRanks({1, 2}));
+      if (context.rank() == 0) {
+        exchange.allow(0, {{.most_pulled = 128, .pushed = 64}, {.most_pulled = 128, .pushed = 64}});
+        while (true) exchange.take([] { return ServerExchange::Awaited{.rank = 2, .step = 1, .words = "a message"}; });
+      } else if (context.rank() == 2) {
+        exchange.send(0, head, std::vector<std::byte>(bytes));
+      }
+    };
+    try {
+      run_ranks(3, exchange_once);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_THAT(refusal({.kind = Kind::kPush, .step = 1}, 128),
+              HasSubstr("rank 2 has sent 128 bytes where 64 are expected"));
+  EXPECT_THAT(refusal({.kind = Kind::kPush, .step = 1}, 32), HasSubstr("32 bytes where 64 are expected"));
+  EXPECT_THAT(refusal({.kind = Kind::kPull, .step = 1}, 192), HasSubstr("192 bytes where at most 128 are expected"));
+  EXPECT_THAT(refusal({.kind = Kind::kPull, .step = 1, .graph = 7}, 8), HasSubstr("training graph 7"));
+  EXPECT_THAT(refusal({.kind = Kind::kApply, .step = 1}, 0), HasSubstr("a message of kind 3"));
+  EXPECT_THAT(refusal({.kind = static_cast<Kind>(99)}, 0), HasSubstr("a message of kind 99"));
+  EXPECT_THAT(refusal({.kind = Kind::kStop}, 8), HasSubstr("8 bytes in a message of kind 4, which has none"));
+}
+
+// One rank evaluates where the others train on: no rank waits until the deadline.
+TEST(StaleServers, NameTheWorkerThatMakesAnotherCall) {
+  const auto train_one = [](cluster::Context& context) {
+    const auto network = make_network("mlp", DType::kF64);
+    network->set_on_servers();
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    nn::SGD optimizer;
+    train::Model model(context, *network, &loss, &optimizer, options_of(1, ServerStaleness::asynchronous()));
+    for (int64_t step = 0; step < 6; ++step) {
+      const auto batch = make_batch("mlp", 4, step, DType::kF64);
+      model.train_step({batch[0].view(), batch[1].view()}, 4);
+      if (context.rank() == 2 && step == 3) model.value("global_step");
+    }
+  };
+  EXPECT_THAT([&] { run_ranks(3, train_one, {.timeout_ms = 600'000}); },
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  HasSubstr("worker 1 (rank 2) waits in an evaluation, a prediction, a save or the end of a training"),
+                  HasSubstr("after 4 steps, parameter servers wait for step 5"))));
 }
 
 // Stops the training of one rank, or of all, after so many steps of a call of train().

@@ -24,9 +24,12 @@ std::optional<ProcessEntry> parse_process_entry(const std::string& stat) {
 }
 
 std::optional<ProcessEntry> find_process(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::ifstream file(fmt::format("/proc/{}/stat", pid));
   if (!file) return std::nullopt;
-  return parse_process_entry({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+  // Where it ends meanwhile a read fails, which the stream's own iterators throw.
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_process_entry(text.str());
 }
 
 // The kernel's own list of children may lack one while others end, and is of one thread.

@@ -14,9 +14,12 @@
 namespace tessera::cluster {
 namespace {
 
+// "" where there is none: of a process that ends meanwhile a read fails, which the stream's own iterators throw.
 std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 struct Activity {

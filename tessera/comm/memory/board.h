@@ -115,6 +115,7 @@ class Board {
   void begin_work();
   void close(uint32_t step);
   void await_close(uint32_t step, int peer);
+  JobState& job() { return job_; }
   // From now on waits leave the core to others at once.
   void share_core() { options_.wait.spin = false; }
   // Does what a Communicator's does.

@@ -46,8 +46,9 @@ class Channel {
   virtual void send_message(const CallHeader& header, int to, const void* data, int64_t bytes) = 0;
   virtual void receive_message(const CallHeader& header, int from, void* data, int64_t bytes) = 0;
 
-  // Does what a Communicator's does.
+  // These do what a Communicator's do.
   virtual int64_t wait_without_deadline() = 0;
+  virtual JobState* job() = 0;
 };
 
 // The collectives over a channel.

@@ -25,6 +25,7 @@ class WireCommunicator final : public GroupCalls {
         small_(kSmallBytes) {}
 
   int64_t wait_without_deadline() override { return channel_->wait_without_deadline(); }
+  JobState* job() override { return channel_->job(); }
 
  protected:
   void run_all_reduce(CallHeader& header, void* data, int64_t count) override {

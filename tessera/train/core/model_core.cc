@@ -117,6 +117,7 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
 }
 
 void ModelCore::meet(const char* what) const {
+  mode->come_together();
   if (context.size() > 1 && mode->is_shared() && !is_compared_with_job(context)) context.world().barrier(what);
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -136,11 +137,19 @@ class Mode {
   // steps_together() is off.
   virtual void refresh_copies(session::Session&) {}
 
+  // This rank comes to a call that all ranks make together: where it is steps ahead of others it waits for them here,
+  // as long as they go on, and not there until the deadline. Where all are together already it does nothing. Collective
+  // where steps_together() is off.
+  virtual void come_together() {}
+
   // All ranks begin a training.
   virtual void begin_training() {}
   // A callback of this rank has stopped the training before its last step, which all ranks must do after the same step:
   // others that go on hear of it where they wait for this one.
   virtual void stop_training();
+
+  // An exception ends this rank's training: the words that its threads end the job with, where they have to.
+  virtual void note_failure(const std::exception_ptr&) {}
 
   // This rank is about to leave its job, and its model computes no more: threads that wait for other ranks end. All
   // ranks call it, or the job has failed.

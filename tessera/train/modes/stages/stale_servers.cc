@@ -67,7 +67,14 @@ class StaleServers final : public Servers {
     for (const int server : ranks_.ranks_of(0)) training_->exchange.send(server, stop, {});
   }
   int64_t updates_per_step() const override { return ranks_.count(1); }
+  void come_together() override {
+    if (training_) training_->come_together();
+  }
+  void note_failure(const std::exception_ptr& failure) override {
+    if (training_) training_->exchange.note_failure(failure);
+  }
   void refresh_copies(session::Session& session) override {
+    come_together();
     if (!training_ || !std::exchange(training_->are_copies_old, false)) return;
     for (const auto& name : served()) {
       const auto layouts = session.layouts(name);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/comm/job_state.h"
 #include "tessera/executor/executor.h"
 #include "tessera/nn/gradients/pushed_gradients.h"
 #include "tessera/nn/layers/dropout.h"
@@ -54,6 +53,8 @@ class Unpacker {
     return {data, type};
   }
   std::span<const int64_t> next_numbers(int64_t count) {
+    const auto left = (static_cast<int64_t>(bytes_.size()) - at_) / static_cast<int64_t>(sizeof(int64_t));
+    check(count >= 0 && count <= left, "a message has as many numbers as it says");
     return {next(numbers_type(count)).as<int64_t>(), static_cast<size_t>(count)};
   }
 
@@ -91,6 +92,7 @@ StaleStep::StaleStep(compiler::Compiled compiled, cluster::Context& context, Sta
   }
   for (const BatchPart& part : parts_.parts) draws_noise_ = draws_noise_ || part.graphs.draws_noise;
   training_.graphs.push_back(this);
+  if (is_server()) training_.exchange.allow(number_, sizes_of_messages());
 }
 
 StaleStep::~StaleStep() { training_.graphs[static_cast<size_t>(number_)] = nullptr; }
@@ -148,11 +150,16 @@ std::string StaleStep::find_non_finite() {
 }
 
 void StaleStep::run(const std::string& input_noun) {
-  training_.are_copies_old = true;
-  if (is_server()) {
-    serve();
-  } else {
-    compute(input_noun);
+  training_.are_copies_old = training_.are_apart = true;
+  try {
+    if (is_server()) {
+      *loss_view_.as<double>() = training_.serve_step();
+    } else {
+      compute(input_noun);
+    }
+  } catch (const std::exception&) {
+    training_.exchange.note_failure(std::current_exception());
+    throw;
   }
   if (!draws_noise_) return;
   auto& values = training_.session.values();
@@ -301,77 +308,13 @@ void StaleStep::push(BatchPart& part) {
 
 // Of a server.
 
-void StaleStep::serve() {
-  const int64_t step = ++training_.step;
-  apply_and_answer();  // what came when no step was done
-  while (training_.order.num_applied_by_all() < step) {
-    if (const auto missing = training_.order.find_missing(step, training_.training)) {
-      const int rank = training_.ranks.first(1) + *missing;
-      const bool has_ended = training_.order.has_ended(*missing);
-      throw comm::PeerFailure(
-          rank,
-          fmt::format("worker {} (rank {}) has ended its training after {} steps, parameter servers wait for step {}{}",
-                      *missing, rank, training_.order.applied()[static_cast<size_t>(*missing)], step,
-                      has_ended ? ""
-                                : ": a callback that stops a training, by request_stop(), must do so on all ranks "
-                                  "after the same step"));
-    }
-    handle(training_.exchange.take([this] { return waits_for(); }));
-  }
-  *loss_view_.as<double>() = training_.order.take_loss(step);
-}
-
-std::string StaleStep::waits_for() const {
-  const int slowest = training_.order.slowest();
-  return fmt::format("worker {} (rank {}) has done {} steps, step {} is waited for", slowest,
-                     training_.ranks.first(1) + slowest, training_.order.num_applied_by_all(), training_.step);
-}
-
-void StaleStep::handle(ServerExchange::Message message) {
-  UpdateOrder& order = training_.order;
-  const int own = context().rank();
-  const int first = training_.ranks.first(0);
-  switch (message.head.kind) {
-    case Kind::kPull: order.add_pull(std::move(message)); break;
-    case Kind::kPush:
-      if (own == first) {
-        order.order(message.worker);
-        for (const int server : training_.ranks.ranks_of(0)) {
-          if (server != first) training_.exchange.send(server, {.kind = Kind::kApply, .worker = message.worker}, {});
-        }
-      }
-      order.add_push(std::move(message));
-      break;
-    case Kind::kApply: order.order(message.worker); break;
-    case Kind::kStop: order.stop(message.worker, message.head.training); break;
-    case Kind::kEnd:
-      if (message.worker >= 0) order.end(message.worker);
-      break;
-  }
-  apply_and_answer();
-}
-
-void StaleStep::apply_and_answer() {
-  const auto graph_of = [this](const ServerExchange::Message& message) -> StaleStep& {
-    StaleStep* const graph = training_.graphs.at(static_cast<size_t>(message.head.graph));
-    check(graph != nullptr, "a worker's message belongs to a training graph that is there");
-    return *graph;
-  };
-  while (const auto push = training_.order.take_push()) graph_of(*push).apply(*push);
-  while (const auto pull = training_.order.take_pull()) {
-    training_.exchange.reply(pull->worker, graph_of(*pull).answer(*pull));
-  }
-}
-
 void StaleStep::apply(const ServerExchange::Message& push) {
   BatchPart& part = parts_.parts[parts_.part_of[static_cast<size_t>(push.worker)]];
   Unpacker gradients(push.body);
   const ir::Graph& from = part.graphs.step;
   for (const auto& name : part.graphs.pushed) {
     const Type type = from.type(from.find_output(name)->value);
-    std::vector<int64_t> dims;
-    for (const auto& range : pushed_piece(name, type.shape, context().rank())) dims.push_back(range.size);
-    copy_elements(gradients.next({type.dtype, Shape(dims)}), part.update->input(name));
+    copy_elements(gradients.next(type_of_pushed(name, type, context().rank())), part.update->input(name));
   }
   part.update->run();
 }
@@ -409,6 +352,24 @@ std::vector<std::byte> StaleStep::answer(const ServerExchange::Message& pull) co
   return reply.take();
 }
 
+std::vector<ServerExchange::Sizes> StaleStep::sizes_of_messages() const {
+  const int own = context().rank();
+  std::vector<ServerExchange::Sizes> sizes;
+  for (const size_t index : parts_.part_of) {
+    const WorkerGraphs& graphs = parts_.parts[index].graphs;
+    ServerExchange::Sizes& of_worker = sizes.emplace_back();
+    for (const auto& lookup : graphs.lookups) {
+      const auto numbers = graphs.numbers.type(graphs.numbers.find_output(lookup.name)->value).shape.num_elements();
+      of_worker.most_pulled += room_for(numbers_type(1)) + room_for(numbers_type(numbers));
+    }
+    for (const auto& name : graphs.pushed) {
+      const Type type = graphs.step.type(graphs.step.find_output(name)->value);
+      of_worker.pushed += room_for(type_of_pushed(name, type, own));
+    }
+  }
+  return sizes;
+}
+
 const mesh::Layout& StaleStep::layout_of(const std::string& parameter) const {
   const auto layouts = training_.session.layouts(parameter);
   check(!layouts.empty(), "what servers keep lies on them");
@@ -430,6 +391,12 @@ Type StaleStep::type_of_piece(const std::string& parameter, int server) const {
   const Type& type = training_.session.global_type(parameter);
   std::vector<int64_t> dims;
   for (const auto& range : piece_of(parameter, type.shape, server)) dims.push_back(range.size);
+  return {type.dtype, Shape(dims)};
+}
+
+Type StaleStep::type_of_pushed(const std::string& name, const Type& type, int server) const {
+  std::vector<int64_t> dims;
+  for (const auto& range : pushed_piece(name, type.shape, server)) dims.push_back(range.size);
   return {type.dtype, Shape(dims)};
 }
 

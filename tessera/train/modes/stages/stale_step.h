@@ -15,28 +15,10 @@
 #include "tessera/session/session.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/modes/stages/server_exchange.h"
-#include "tessera/train/modes/stages/update_order.h"
+#include "tessera/train/modes/stages/stale_training.h"
 #include "tessera/train/modes/stages/worker_graphs.h"
 
 namespace tessera::train {
-
-class StaleStep;
-
-// What the training steps of a model have in common, for batches of any size.
-struct StaleTraining {
-  StaleTraining(cluster::Context& context, session::Session& session, const mesh::StageRanks& ranks,
-                const ServerStaleness& staleness)
-      : session(session), ranks(ranks), exchange(context, ranks), order(ranks.count(1), staleness) {}
-
-  session::Session& session;
-  mesh::StageRanks ranks;
-  ServerExchange exchange;
-  UpdateOrder order;               // of a server
-  int64_t step = 0;                // that are done
-  int64_t training = 0;            // which of the model's, from 1; 0: none was begun
-  std::vector<StaleStep*> graphs;  // by number; null: it is gone
-  bool are_copies_old = true;      // of what servers update, on workers
-};
 
 class StaleStep final : public session::Executable {
  public:
@@ -72,6 +54,10 @@ class StaleStep final : public session::Executable {
   // servers the least.
   const std::vector<int64_t>& seen() const { return seen_; }
 
+  // Of a server: updates by a worker's gradients, and what a worker asks for.
+  void apply(const ServerExchange::Message& push);
+  std::vector<std::byte> answer(const ServerExchange::Message& pull) const;
+
  private:
   bool is_server() const { return training_.ranks.stage_of(context().rank()) == 0; }
   int worker() const { return context().rank() - training_.ranks.first(1); }
@@ -84,13 +70,8 @@ class StaleStep final : public session::Executable {
   void push(BatchPart& part);
   void count_noise(const BatchPart& part);
 
-  // Of a server.
-  void serve();
-  void handle(ServerExchange::Message message);
-  void apply_and_answer();
-  void apply(const ServerExchange::Message& push);
-  std::vector<std::byte> answer(const ServerExchange::Message& pull) const;
-  std::string waits_for() const;
+  // Of a server: what it takes of each worker.
+  std::vector<ServerExchange::Sizes> sizes_of_messages() const;
 
   // How servers have a parameter.
   const mesh::Layout& layout_of(const std::string& parameter) const;
@@ -101,6 +82,7 @@ class StaleStep final : public session::Executable {
   Type type_of_piece(const std::string& parameter, int server) const;
   // What of a result of a worker's graph a server gets.
   std::vector<mesh::Range> pushed_piece(const std::string& name, const Shape& shape, int server) const;
+  Type type_of_pushed(const std::string& name, const Type& type, int server) const;
 
   StaleTraining& training_;
   Parts parts_;

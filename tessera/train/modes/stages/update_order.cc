@@ -20,18 +20,36 @@ UpdateOrder::UpdateOrder(int num_workers, const ServerStaleness& staleness)
       applied_(static_cast<size_t>(num_workers), 0),
       pushes_(static_cast<size_t>(num_workers)),
       has_ended_(static_cast<size_t>(num_workers)),
+      has_come_(static_cast<size_t>(num_workers)),
       stopped_(static_cast<size_t>(num_workers), 0) {}
 
-std::optional<int> UpdateOrder::find_missing(int64_t step, int64_t training) const {
-  for (size_t worker = 0; worker < applied_.size(); ++worker) {
-    const int64_t pushed = applied_[worker] + static_cast<int64_t>(pushes_[worker].size());
-    const bool is_over = has_ended_[worker] || (training > 0 && stopped_[worker] == training);
-    if (is_over && pushed < step) return static_cast<int>(worker);
+std::optional<UpdateOrder::Missing> UpdateOrder::find_missing(int64_t step, int64_t training) const {
+  for (int worker = 0; worker < std::ssize(applied_); ++worker) {
+    const auto index = static_cast<size_t>(worker);
+    if (num_pushed(worker) >= step) continue;
+    if (training > 0 && stopped_[index] == training) return Missing{worker, Absence::kStopped};
+    if (has_ended_[index]) return Missing{worker, Absence::kEnded};
+    if (has_come_[index]) return Missing{worker, Absence::kMet};
   }
   return std::nullopt;
 }
 
-int UpdateOrder::slowest() const { return static_cast<int>(std::ranges::min_element(applied_) - applied_.begin()); }
+int64_t UpdateOrder::num_pushed(int worker) const {
+  const auto index = static_cast<size_t>(worker);
+  return applied_[index] + static_cast<int64_t>(pushes_[index].size());
+}
+
+std::optional<int> UpdateOrder::awaited() const {
+  if (!order_.empty()) return order_.front();
+  if (std::ranges::any_of(pushes_, [](const auto& of_worker) { return !of_worker.empty(); })) return std::nullopt;
+  return static_cast<int>(std::ranges::min_element(applied_) - applied_.begin());
+}
+
+std::optional<int> UpdateOrder::find_not_met() const {
+  const auto found = std::ranges::find(has_come_, false);
+  if (found == has_come_.end()) return std::nullopt;
+  return static_cast<int>(found - has_come_.begin());
+}
 
 int64_t UpdateOrder::num_applied_by_all() const { return std::ranges::min(applied_); }
 

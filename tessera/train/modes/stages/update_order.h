@@ -30,7 +30,10 @@ class UpdateOrder {
   const std::vector<int64_t>& applied() const { return applied_; }
   // Of the worker that has the fewest.
   int64_t num_applied_by_all() const;
-  int slowest() const;
+  // How many gradients of this worker have come.
+  int64_t num_pushed(int worker) const;
+  // The worker whose message is waited for; nullopt where it is the first server's, which has the order.
+  std::optional<int> awaited() const;
 
   void add_pull(ServerExchange::Message pull) { pulls_.push_back(std::move(pull)); }
   void add_push(ServerExchange::Message push);
@@ -38,9 +41,24 @@ class UpdateOrder {
   void end(int worker) { has_ended_[static_cast<size_t>(worker)] = true; }
   // A callback has stopped this worker's training, the model's `training`th.
   void stop(int worker, int64_t training) { stopped_[static_cast<size_t>(worker)] = training; }
-  // A worker that has ended, or whose `training`th training has been stopped, before it has pushed in this step, which
-  // is of that training; nullopt: there is none.
-  std::optional<int> find_missing(int64_t step, int64_t training) const;
+  // This worker waits in a call that all ranks make together, until leave_meeting().
+  void meet(int worker) { has_come_[static_cast<size_t>(worker)] = true; }
+  void leave_meeting() { has_come_.assign(has_come_.size(), false); }
+  // The first worker that is not there; nullopt: all are.
+  std::optional<int> find_not_met() const;
+
+  enum class Absence {
+    kEnded,    // it has ended
+    kStopped,  // a callback has stopped its training
+    kMet,      // it waits in a call that all ranks make together
+  };
+  struct Missing {
+    int worker = 0;
+    Absence why = Absence::kEnded;
+  };
+  // A worker that will not push in this step, which is of this training, before servers are done with it; nullopt:
+  // there is none.
+  std::optional<Missing> find_missing(int64_t step, int64_t training) const;
   bool has_ended(int worker) const { return has_ended_[static_cast<size_t>(worker)]; }
   // This worker's next push comes behind all that were ordered before.
   void order(int worker) { order_.push_back(worker); }
@@ -57,6 +75,7 @@ class UpdateOrder {
   std::vector<int64_t> applied_;
   std::vector<std::deque<ServerExchange::Message>> pushes_;  // by worker, that came and are not applied
   std::vector<bool> has_ended_;                              // by worker
+  std::vector<bool> has_come_;                               // by worker, to a call that all ranks make together
   std::vector<int64_t> stopped_;  // by worker, the latest of its trainings that was stopped; 0: none was
   std::deque<int> order_;
   std::deque<ServerExchange::Message> pulls_;
