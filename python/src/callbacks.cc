@@ -76,13 +76,7 @@ already; one that is not among the best any more goes when the better one is the
 that is not finite is never among them. A training that goes on from a checkpoint does not replace a better one that it has saved
 earlier. restore_best: in the end the parameters are those of the best one, stopped or not. integrated_save=False: each rank
 writes the slices that it holds.)" +
-      doc + R"(
-
-Raises ValueError for a save_top_k below 1, for an unknown monitor or mode, and where a ModelCheckpoint beside it has the same prefix.
-
-    best = tessera.BestCheckpoint("saved/best", "accuracy", valid, save_top_k=3)
-    model.train(10, rows, [best])
-    model.load_parameters(best.path))";
+      doc;
   nb::class_<train::BestCheckpoint, train::Callback>(m, "BestCheckpoint", best.c_str())
       .def(
           "__init__",

@@ -477,9 +477,14 @@ Raises InvalidArgument for a prefix that cannot be one and for negative numbers;
     tessera.ModelCheckpoint("net", "saved", keep_checkpoint_max=-1)  # raises InvalidArgument
 
 # BestCheckpoint
-Raises InvalidArgument for an unknown mode; a training raises it for a metric that the model has not.
+Raises InvalidArgument for an unknown mode and a save_top_k below 1; a training raises it for a metric that the model has not, and where a
+ModelCheckpoint beside it has the same prefix.
 
-    callbacks = [tessera.BestCheckpoint("best", "accuracy")]
+    model = tessera.Model(nn.Dense(8, 3), nn.CrossEntropy(), nn.Adam(0.01), metrics=["accuracy"])
+    rows = tessera.data.tensors({"x": np.ones((4, 8), "float32"), "label": np.zeros(4, "int32")}).batch(2)
+    best = tessera.BestCheckpoint("saved/best", "accuracy", rows, save_top_k=3)
+    model.train(2, rows, [best])
+    model.load_parameters(best.path)
     tessera.BestCheckpoint(mode="no")  # raises InvalidArgument
 
 # EarlyStopping
