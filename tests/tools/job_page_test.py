@@ -170,7 +170,6 @@ def check_keys(browser):
     check(browser.value_of(said).startswith("step 5: "), "an arrow goes to the next: " + browser.value_of(said))
     press(browser, "End", code=35)
     check(browser.value_of(said).startswith("step 397: "), "End goes to the newest: " + browser.value_of(said))
-    
     frame = "document.querySelector('#ranks').closest('.frame')"
     check(browser.value_of(f"{frame}.scrollHeight > {frame}.clientHeight && {frame}.tabIndex === 0"), "the table of 64 ranks scrolls within its frame, by keys, too")
 

@@ -63,7 +63,7 @@ function showFacts(state) {
     ["on their devices", bytes(state.arena_bytes)],
     ["parallel mode", state.mode || "–"],
     ["plan", state.plan || "–"],
-    ["slowest rank", state.slowest ? `${state.slowest.rank} (others wait for it ${state.slowest.percent} % of the time)` : "none stands out"],
+    ["slowest rank", state.slowest ? `${state.slowest.rank} (others wait for it ${state.slowest.percent}\u00a0% of the time)` : "none stands out"],
   ];
   fill(byId("facts"), JSON.stringify(facts), () => facts.map(([name, value]) => {
     const pair = element("div");
