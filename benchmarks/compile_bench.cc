@@ -8,6 +8,8 @@
 
 #include "benchmarks/protocol.h"
 #include "benchmarks/transformer.h"
+#include "tessera/compiler/stages/choose_schedule.h"
+#include "tessera/compiler/stages/cut_staged_plan.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"

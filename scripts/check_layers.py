@@ -41,7 +41,7 @@ ROOMS = {
     "data": (".", "text", "sets"),
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
-    "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "pipelines"),
+    "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "cuts", "pipelines"),
     "session": ("values", "agree", "records"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
     "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect", "timeline"),

@@ -8,10 +8,10 @@ A suite is a ctest label (`fast`, `multiprocess`, ...: whatever the CMakeLists.t
 Each ends with a line `N passed, N failed[, N skipped]` that counts test cases, not programs.
 
 Where time is limited (--minutes), what is not begun in time is named as skipped. The fast suite and lint come first and are whole.
-The others come in an order that the commit draws, and each begins its tests, in such an order too, for SUITE_MINUTES. Last come the
-suites that need a build of their own, for which with a cold cache of compiled objects all that time would not do. To these a part
-of it is kept, which they share; each compiles its programs in an order that the commit draws until half of its share is over. What
-is compiled by then runs in the other half.
+The others come in an order that the commit draws, and each begins its tests, in such an order too, for its share of the time that is
+left, SUITE_MINUTES at most. Last come the suites that need a build of their own, for which with a cold cache of compiled objects all
+that time would not do. To these a part of it is kept, which they share; each compiles its programs in an order that the commit draws
+until half of its share is over. What is compiled by then runs in the other half.
 """
 
 import argparse
@@ -42,8 +42,10 @@ ONLY_TARGET = {("fast",): "suite_fast"}
 # Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
 # run that takes too long, and then nothing of it counts.
 CI_MINUTES = 62
-# Of limited time a suite begins its tests for so long.
+# Of limited time a suite begins its tests for so long at most, and for so many times an equal part of what is left: most suites need
+# less than that.
 SUITE_MINUTES = 5
+SUITE_PARTS = 1.5
 # These are whole wherever they run.
 ALWAYS_WHOLE = ("fast", "lint")
 # The part of limited time that only suites with a build of their own have.
@@ -329,13 +331,14 @@ class Runner:
                                          if SANITIZER_LABEL[preset] in test.labels and "no-sanitizer" not in test.labels}
         return build_in_groups(preset, drawn_order(programs), self.build_by)
 
-    # `waiting`: how many suites with a build of their own, this one among them, want a share of the time that is left; 0: this is
-    # none. `deadline`: until when such a suite may begin.
-    def run(self, suite, waiting, deadline):
+    # `waiting`: how many suites, this one among them, want a share of the time until `deadline`, after which none of them begins.
+    # `has_own_build`: half of the share is for compiling.
+    def run(self, suite, waiting, deadline, has_own_build):
         if self.deadline is not None:
             now = time.monotonic()
-            self.share = deadline if waiting == 0 else now + max(deadline - now, 0) / waiting
-            self.build_by = deadline if waiting == 0 else (now + self.share) / 2
+            part = max(deadline - now, 0) / waiting
+            self.share = now + part if has_own_build else min(deadline, now + min(60 * SUITE_MINUTES, SUITE_PARTS * part))
+            self.build_by = (now + self.share) / 2 if has_own_build else deadline
         preset, target = OTHER_BUILD.get(suite, (suite, "all") if suite in SANITIZERS else ("release", self.release_target))
         built = self.prepare(preset, target)
         print(f"== {suite}", flush=True)
@@ -349,9 +352,8 @@ class Runner:
         elif suite == "lint":
             count = self.timed(suite, self.run_lint)
         elif self.deadline is not None and suite not in ALWAYS_WHOLE:
-            until = min(deadline, time.monotonic() + 60 * SUITE_MINUTES)
             names = [name for name, test in tests_of(preset).items() if suite in test.labels]
-            count = self.timed(suite, lambda: run_until(preset, suite, self.full, names, until))
+            count = self.timed(suite, lambda: run_until(preset, suite, self.full, names, self.share))
         else:
             label = SANITIZER_LABEL.get(suite, suite)
             count = self.timed(suite, lambda: run_tests(preset, label, self.full)[0])
@@ -425,9 +427,11 @@ def main():
     runner = Runner(chosen, arguments.full, deadline)
     with_builds = [suite for suite in chosen if suite in OTHER_BUILD or suite in SANITIZERS]
     begin_by = None if deadline is None else deadline - 60 * arguments.minutes * (KEPT_SHARE if with_builds else 0)
+    sharing = [suite for suite in chosen if suite not in with_builds and suite not in ALWAYS_WHOLE]
     for suite in chosen:
-        is_built = suite in with_builds
-        runner.run(suite, len(with_builds) - with_builds.index(suite) if is_built else 0, deadline if is_built else begin_by)
+        alike = next((suites for suites in (with_builds, sharing) if suite in suites), [suite])
+        is_built = alike is with_builds
+        runner.run(suite, len(alike) - alike.index(suite), deadline if is_built else begin_by, is_built)
     runner.print_table()
     counts = [count for _, _, count in runner.parts if count]
     return 1 if any(count.failed for count in counts) or not any(count.passed for count in counts) else 0

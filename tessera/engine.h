@@ -24,6 +24,8 @@
 #include "tessera/checkpoint/convert/merge_strategies.h"
 #include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/lock/find_writer.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/read/inspect.h"
@@ -33,8 +35,10 @@
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/strategy/group_file.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/checkpoint_config.h"
+#include "tessera/checkpoint/write/retention.h"
 #include "tessera/checkpoint/write/save.h"
+#include "tessera/checkpoint/write/save_trigger.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 // Graphs, and what a compilation makes of them.

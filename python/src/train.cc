@@ -7,9 +7,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "python/src/bind.h"
@@ -21,6 +23,18 @@
 
 namespace tessera::python {
 namespace {
+
+// Ctrl-C is an exception in Python; it is no failure of the training.
+std::string signal_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const nb::python_error& error) {
+    const nb::gil_scoped_acquire gil;
+    return error.matches(PyExc_KeyboardInterrupt) ? "SIGINT" : "";
+  } catch (...) {
+    return "";
+  }
+}
 
 // Scores that Python computes of prefixes.
 std::vector<train::Decoded> search(int64_t num_sequences, const nb::object& next, int64_t max_length, int64_t beam_size,
@@ -189,7 +203,8 @@ start as they are, and follow what is trained. See help(Model.train). Further op
                      {.dataset_sink_mode = sink,
                       .sink_size = sink_size,
                       .num_workers = num_workers,
-                      .before_batch = raise_signals});
+                      .before_batch = raise_signals,
+                      .signal_of = signal_of});
         } catch (nb::python_error& error) {
           // No hook of Python's hears of it.
           if (error.matches(PyExc_SystemExit)) note_left(error.traceback());

@@ -248,7 +248,7 @@ def unexpected(who, word, known):
     """The text of an error for a keyword that is none of `known`."""
     if word in _KEYWORDS:
         return f"{who} got an unexpected keyword argument '{word}': {_KEYWORDS[word]}; it takes {', '.join(known)}"
-    near = [name for name in _OPTION_WORDS.get(word, ()) if name in known] or difflib.get_close_matches(word, known, 1, 0.5)
+    near = [name for name in _OPTION_WORDS.get(word, ()) if name in known] or difflib.get_close_matches(word, known, 1, 0.6)
     return f"{who} got an unexpected keyword argument '{word}'; " + (
         f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(known)}" if known else "it takes none")
 

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tessera/compiler/stages/simulate_stages.h"
+#include "tessera/compiler/cuts/simulate_stages.h"
 #include "tessera/ir/program.h"
 #include "tessera/pipeline/search/find_schedule.h"
 #include "tessera/session/message_channel.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -56,11 +57,12 @@ SessionOptions with_backend(cluster::Context& context, SessionOptions options) {
       throw InvalidArgument("device \"{}\" is not known: it is \"cpu\", \"cuda\" or \"cuda:0\", \"cuda:1\" and so on",
                             device);
     }
-    index = static_cast<int>(parse_int(device.substr(5), "the number of a device in \"" + device + "\""));
-    if (index < 0) throw InvalidArgument("device \"{}\": devices are numbered from 0", device);
+    const int64_t number = parse_int(device.substr(5), "the number of a device in \"" + device + "\"");
+    if (number < 0) throw InvalidArgument("device \"{}\": devices are numbered from 0", device);
+    if (number > std::numeric_limits<int>::max()) throw InvalidArgument("device \"{}\": there is none", device);
+    index = static_cast<int>(number);
   }
   options.backend = &cuda::cuda_backend(index);
-  options.kernel_choice = KernelChoice::kFixed;
   return options;
 }
 
@@ -71,10 +73,8 @@ std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& conte
   const bool measured = options.kernel_choice == KernelChoice::kMeasured;
   if (!measured || options.debug) return nullptr;
   const auto backend = backend_of(options);
-  if (backend.device != nullptr) {
-    throw InvalidArgument("the kernels of backend {} are not chosen by measuring: choose them as fixed", backend.name);
-  }
-  if (backend.machine == nullptr) return nullptr;
+  // The libraries of a device measure their kernels themselves.
+  if (backend.device != nullptr || backend.machine == nullptr) return nullptr;
   auto table = std::make_unique<executor::KernelTable>(backend.machine());
   if (context.rank() != 0) return table;
   if (!options.kernel_cache.empty()) table->load(context.file_system(), options.kernel_cache);

@@ -1,7 +1,8 @@
 // Session: one rank's values (parameters and states), and the compiled graphs that work on them in one arena.
 //
-// Graphs are compiled for a mesh of the job's ranks; every rank compiles the same graphs in the same order. Not
-// thread-safe; ranks that are threads have a session each.
+// Graphs are compiled for a mesh of the job's ranks; every rank compiles the same graphs in the same order. A call is
+// collective where its comment says so, in a line `Collective:` that says when: then every rank of the job makes it, in
+// the same order. Not thread-safe; ranks that are threads have a session each.
 #pragma once
 
 #include <array>
@@ -63,10 +64,11 @@ class Session {
   bool holds(const std::string& name) const { return globals_.contains(name); }
   // Whether the ranks hold different pieces of it, or parts of a sum.
   bool is_split(const std::string& name) const { return splits_.contains(name); }
-  // How it lies; nullptr for a value that is whole on every rank. Of a parameter that several stages of a pipeline
-  // have: on this rank's stage, if it is one of them, else on the first.
+  // How the value lies; nullptr where it is whole on every rank. Several stages of a pipeline may have one parameter:
+  // then this is how it lies on this rank's stage, or on the first of them where this rank's stage does not have it.
   const mesh::Layout* layout(const std::string& name) const;
-  // On each of these stages; one where there are none, nothing of a value that is whole on every rank.
+  // All layouts of the value: one for each stage of a pipeline that has it, and one where it is split without a
+  // pipeline. Empty where the value is whole on every rank.
   std::span<const mesh::Layout> layouts(const std::string& name) const;
   // Names in the order of declaration.
   const std::vector<std::string>& names() const { return names_; }
@@ -74,8 +76,9 @@ class Session {
   // This rank's pieces.
   Values& values() { return values_; }
   const Values& values() const { return values_; }
-  // The whole value: gathered from all ranks when it is split, added up when they hold parts of a sum; then every rank
-  // must call. How is compiled at the first call.
+  // The whole value. Pieces are gathered from the ranks that have them, and parts of a sum are added up. The graph that
+  // does it is compiled at the first call for the value, and kept.
+  // Collective: where is_split(name). Else this rank's own copy is read.
   Tensor value(const std::string& name);
   // Takes the whole value; this rank keeps its piece. Where the ranks hold parts of a sum, the first of those that
   // share it takes all. Throws InvalidArgument when the type does not fit.
@@ -88,37 +91,43 @@ class Session {
   // has of them.
   void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
 
-  // Moves persistent values, whole on every rank until then, to where a plan wants them: each rank keeps its piece, one
-  // that is not in a layout's mesh nothing. What lies otherwise by then is put together on every rank first: then the
-  // call is collective.
-  // What was compiled before may not be run any more. Of a value that several stages of a pipeline have, each keeps its
-  // own copy, split in its own way.
+  // Moves persistent values to where a plan wants them. Each rank keeps its piece of a value, and nothing of it where
+  // it is not in the mesh of the value's layout. Several stages of a pipeline may have one value: each keeps its own
+  // copy, split in its own way. A value that is split already, in another way, is put together on every rank first.
+  // What was compiled before may not be run any more.
+  // Collective: where a value of `layouts` is split already, in another way than it says. Else a rank only lets go of
+  // what it has.
   void place(const compiler::StageLayouts& layouts);
   // The first half of compile(): the graph simplified and planned for the mesh. Persistent values that are whole on
   // every rank lie as the plan wants them: place(new_layouts()) moves them there.
+  // Collective: where several ranks share the graph. The first such call measures how fast they communicate.
   compiler::Compiled plan(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& input_hints,
                           const compiler::PlanOptions& options);
   // How a plan wants values that are whole until now.
   compiler::StageLayouts new_layouts(const compiler::Compiled& planned) const;
-  // The second half: compiles what plan() made for this rank. Persistent values must lie as the plan says. Collective:
-  // all ranks check that they will communicate in the same order.
+  // The second half: compiles what plan() made for this rank. Persistent values must lie as the plan says.
+  // Collective: always. All ranks check that they will communicate in the same order.
   std::unique_ptr<Executable> compile(compiler::Compiled planned);
-  // Both, with all persistent values where they lie; `input_hints` are those of the data inputs. Collective.
+  // Both, with all persistent values where they lie; `input_hints` are those of the data inputs.
+  // Collective: always.
   std::unique_ptr<Executable> compile(const ir::Graph& graph, const mesh::Mesh& mesh,
                                       const compiler::ShardingHints& input_hints = {},
                                       const compiler::PlanOptions& plan = {});
-  // A graph that this rank wrote for itself, in its own shapes, with collectives (hybrid parallel). Collective: all
-  // ranks check that their graphs' collectives fit together. Throws InvalidArgument naming the ranks that do not agree.
+  // Compiles a graph that this rank wrote for itself, in its own shapes, with collectives (hybrid parallel). Throws
+  // InvalidArgument naming the ranks that do not agree.
+  // Collective: always. All ranks check that their graphs' collectives fit together.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph);
-  // The same, called by the members of a group of the context only: all collectives in the graph are those of that
-  // group. Kernels are the usual ones.
+  // The same for a graph all of whose collectives are those of one group of the context. Kernels are the usual ones.
+  // Collective: for the members of that group only.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph, comm::Communicator& members);
-  // Compiles for one rank on its own, without collectives over a mesh; strategies, which say how ranks share work,
+  // Compiles for one rank on its own, without collectives over a mesh. Strategies, which say how ranks share work,
   // count for nothing.
+  // Collective: never.
   std::unique_ptr<Executable> compile_local(const ir::Graph& graph);
 
   // Compiles for the ranks of this mesh, which share the graph: its persistent values lie on them by now. Returns null
-  // on the other ranks, which call it, too: the groups are made together. Kernels are the usual ones.
+  // on the other ranks. Kernels are the usual ones.
+  // Collective: always. The ranks outside the mesh call it, too, because the groups are made together.
   std::unique_ptr<Executable> compile_on(const ir::Graph& graph, const mesh::Mesh& mesh,
                                          const compiler::ShardingHints& input_hints);
 
@@ -127,7 +136,7 @@ class Session {
   compiler::StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::StageRanks& ranks,
                                    std::map<int, compiler::WithinStage> within, const compiler::StageOptions& stages);
   // A step of a pipeline, or an evaluation where the plan has no update. Values must lie as the plan's layouts() say.
-  // Collective.
+  // Collective: always.
   std::unique_ptr<PipelinedStep> compile_stages(compiler::StagedPlan plan, const PipelinedOptions& options);
 
   // What the runs of this session's graphs record of their values, where that is switched on. Pipelines record nothing

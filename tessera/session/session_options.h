@@ -19,12 +19,11 @@ struct SessionOptions {
   // Only plain loops: slow, the same on every machine.
   bool reference_kernels = false;
   // On what all is computed: it outlives the session. Null: the CPU. One with a device has no meaning together with
-  // reference_kernels, and its kernels are not chosen by measuring.
+  // reference_kernels, and libraries measure their kernels themselves there, whatever kernel_choice says.
   const kernels::Backend* backend = nullptr;
   // The same by name: "cpu", "cuda:1" for a GPU of NVIDIA by its number, or "cuda" for the one with the number of this
-  // rank among its host's ranks. Empty: `backend` says it. Several ranks use one GPU only where its number names it.
-  // Libraries measure their kernels themselves there, whatever kernel_choice says. A session throws IoError where there
-  // is no such device, InvalidArgument for another text.
+  // rank among its host's ranks. Empty: `backend` says it. Several ranks use one GPU only where its number names it. A
+  // session throws IoError where there is no such device, InvalidArgument for another text.
   std::string device = {};
   // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
   bool debug = false;

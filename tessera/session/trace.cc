@@ -106,7 +106,7 @@ void sum_over_ranks(Graph& graph, std::vector<nn::ParameterGradient>& gradients,
 
 // Those of sum(sens * value), times the loss scale where there is one.
 std::vector<Value> gradients_of(Value value, std::span<const Value> wrt, double sens,
-                                const std::optional<nn::LossScale>& loss_scale = std::nullopt) {
+                                const std::optional<nn::LossScale>& loss_scale) {
   Graph& graph = value.graph();
   const ir::SourceScope scope(graph, "loss");
   Value seed = ops::apply(graph, "fill", {},
@@ -270,15 +270,6 @@ Graph trace_pushed_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& opti
   graph.finish_assignments();
   graph.close();
   return graph;
-}
-
-ValueAndGradients value_and_grad(Graph& graph, const std::function<Value()>& f,
-                                 std::span<nn::Parameter* const> parameters, double sens) {
-  // Parameters as they are read first: an assignment inside f is not differentiated through.
-  std::vector<Value> wrt;
-  for (const nn::Parameter* parameter : parameters) wrt.push_back(parameter->in(graph));
-  const Value value = f();
-  return {value, gradients_of(value, wrt, sens)};
 }
 
 }  // namespace tessera::session

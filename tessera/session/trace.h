@@ -1,7 +1,6 @@
 // Tracing: a network called once with symbols becomes a graph. One graph is the whole step.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -77,14 +76,5 @@ ir::Graph trace_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimiz
 // The update alone, of gradients that the graph `worker`, of StepPart::kPush, has as results.
 ir::Graph trace_pushed_update(nn::Cell& network, nn::Cell* loss, nn::Optimizer& optimizer, const nn::Settings& settings,
                               const ir::Graph& worker);
-
-// The value of a function and its gradients with respect to parameters: traced into a graph of its own, differentiated,
-// and inlined into `graph`.
-struct ValueAndGradients {
-  ir::Value value;
-  std::vector<ir::Value> gradients;  // one per parameter
-};
-ValueAndGradients value_and_grad(ir::Graph& graph, const std::function<ir::Value()>& f,
-                                 std::span<nn::Parameter* const> parameters, double sens = 1.0);
 
 }  // namespace tessera::session

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/autodiff.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
@@ -172,54 +173,30 @@ TEST(Trace, AStepThatDrawsRandomNumbersMovesTheirCounterOn) {
   EXPECT_EQ(evaluation.find_input("random_step"), nullptr);
 }
 
-TEST(ValueAndGrad, IsTheDerivative) {
-  ir::Graph graph("g");
-  nn::Parameter w = parameter("w", {3});
-  const auto result = value_and_grad(
-      graph, [&] { return sum(w.in(graph)*w.in(graph)); }, std::vector{&w});
-  graph.add_output("value", result.value);
-  graph.add_output("gradient", result.gradients[0]);
-  const auto values = evaluate(graph, {{"w", Tensor::of<double>({3}, {1, 2, -3})}});
-  EXPECT_EQ(values.at("value").item(), 14);
-  EXPECT_THAT(values.at("gradient").to_doubles(), ElementsAre(2, 4, -6));
-}
-
-TEST(ValueAndGrad, NestsGradientsOfGradients) {
+TEST(Gradients, OfGradientsAreSecondDerivatives) {
   // f = sum(w^3); loss = f + sum((df/dw)^2) = sum(w^3 + 9 w^4); dloss/dw = 3 w^2 + 36 w^3.
   ir::Graph graph("g");
   nn::Parameter w = parameter("w", {3});
-  const std::vector<nn::Parameter*> wrt = {&w};
-  const auto loss = [&] {
-    const auto inner = value_and_grad(
-        graph,
-        [&] {
-          const Value v = w.in(graph);
-          return sum(v * v * v);
-        },
-        wrt);
-    return inner.value + sum(inner.gradients[0] * inner.gradients[0]);
-  };
-  const auto result = value_and_grad(graph, loss, wrt);
-  graph.add_output("value", result.value);
-  graph.add_output("gradient", result.gradients[0]);
+  const Value v = w.in(graph);
+  const Value f = sum(v * v * v);
+  const Value inner = compiler::gradients(f, std::vector{v})[0];
+  const Value loss = f + sum(inner * inner);
+  graph.add_output("value", loss);
+  graph.add_output("gradient", compiler::gradients(loss, std::vector{v})[0]);
   const auto values = evaluate(graph, {{"w", Tensor::of<double>({3}, {1, 0.5, -2})}});
   EXPECT_NEAR(values.at("value").item(), 1 + 0.125 - 8 + 9 * (1 + 0.0625 + 16), 1e-12);
   EXPECT_THAT(values.at("gradient").to_doubles(), Pointwise(DoubleNear(1e-12), {3 + 36.0, 0.75 + 4.5, 12 - 288.0}));
 }
 
-TEST(ValueAndGrad, AnAssignmentInsideIsNotDifferentiatedThrough) {
+TEST(Gradients, AreOfTheValueThatAParameterHadBeforeItWasAssigned) {
   ir::Graph graph("g");
   nn::Parameter w = parameter("w", {2});
   nn::Parameter mean = parameter("mean", {2});
-  const auto result = value_and_grad(
-      graph,
-      [&] {
-        mean.assign(w.in(graph)*0.5);
-        return sum(w.in(graph)*mean.in(graph));
-      },
-      std::vector{&w, &mean});
-  graph.add_output("dw", result.gradients[0]);
-  graph.add_output("dmean", result.gradients[1]);
+  const std::vector<Value> wrt = {w.in(graph), mean.in(graph)};
+  mean.assign(w.in(graph)*0.5);
+  const auto gradients = compiler::gradients(sum(w.in(graph)*mean.in(graph)), wrt);
+  graph.add_output("dw", gradients[0]);
+  graph.add_output("dmean", gradients[1]);
   graph.finish_assignments();
   const auto values =
       evaluate(graph, {{"w", Tensor::of<double>({2}, {1, 2})}, {"mean", Tensor::of<double>({2}, {7, 7})}});

@@ -3,8 +3,8 @@
 // its vector form in kernels/cpu/rows/row_ops.cc, its definition in ops/defs/elementwise.cc, and its function in
 // ops/functions/elementwise_functions.h; docs/extending.md goes through them.
 //
-// Kernels that are compiled for a device include this file as text, with TESSERA_DEVICE_CODE defined; they bring what
-// is used of the standard library themselves.
+// Kernels that are compiled for a device include this file as text, with TESSERA_DEVICE_CODE defined. They have of the
+// standard library what kernels/cuda/device_code/prelude.h declares: of <cmath> what takes one or two numbers.
 #pragma once
 
 #ifndef TESSERA_DEVICE_CODE

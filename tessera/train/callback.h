@@ -30,6 +30,7 @@ struct RunContext {
   bool stop_requested = false;
   bool has_failed = false;       // an exception ends the training
   bool was_told_to_end = false;  // then: by a signal, which is no failure
+  std::string signal = {};       // which one: "SIGTERM", "SIGINT"
   void request_stop() { stop_requested = true; }
 };
 

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "tessera/checkpoint/lock/directory_lock.h"
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/checkpoint_config.h"
+#include "tessera/checkpoint/write/retention.h"
+#include "tessera/checkpoint/write/save_trigger.h"
 #include "tessera/data/dataset.h"
 #include "tessera/train/callback.h"
 
@@ -73,13 +75,13 @@ class EpochSummary : public Callback {
   int64_t num_losses_ = 0;
 };
 
-// Saves as checkpoint/write/policy.h says, into `directory` (made if missing) as PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and
-// so on when checkpoints of that prefix are there already; those of a training that was resumed count together,
-// whatever their prefix. Ranks that name one directory write one checkpoint together. Where async_save is set, a copy
-// of the values is made beside the next step, in memory that is taken when training begins, and written while training
-// goes on: the next save waits for it and throws its error, and so does the end of training. While it trains, no other
-// job can write checkpoints into the directory. In automatic parallel the plan stands beside the checkpoints, as
-// PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
+// Saves as its CheckpointConfig says (checkpoint/write/checkpoint_config.h), into `directory` (made if missing) as
+// PREFIX-EPOCH_STEP.ckpt; PREFIX_1 and so on when checkpoints of that prefix are there already; those of a training
+// that was resumed count together, whatever their prefix. Ranks that name one directory write one checkpoint together.
+// Where async_save is set, a copy of the values is made beside the next step, in memory that is taken when training
+// begins, and written while training goes on: the next save waits for it and throws its error, and so does the end of
+// training. While it trains, no other job can write checkpoints into the directory. In automatic parallel the plan
+// stands beside the checkpoints, as PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
 class ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(std::string prefix = "CKP", std::string directory = ".",

@@ -262,6 +262,21 @@ void Training::TrainCall::compile_full() {
   }
 }
 
+namespace {
+
+// The signal for which the exception stands that is being handled; "" where it stands for none.
+std::string signal_of_current(const TrainOptions& options) {
+  try {
+    throw;
+  } catch (const cluster::Terminated&) {
+    return "SIGTERM";
+  } catch (...) {
+    return options.signal_of ? options.signal_of(std::current_exception()) : "";
+  }
+}
+
+}  // namespace
+
 void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   size_t num_begun = 0;
   const bool any_saves = std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
@@ -278,6 +293,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
     const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
     if (context_.stop_requested && !is_last) t_.core_.mode->stop_training();
   } catch (...) {
+    context_.signal = signal_of_current(options_);
     t_.fail(context_, callbacks, num_begun);
     throw;
   }
@@ -484,17 +500,15 @@ class Attempts {
 
 constexpr std::string_view kStopped = "stopped";
 
-// By the exception that is being handled: "failed", "stopped", or "" where the training goes on in another process, as
-// that of a rank that begins anew does.
-std::string_view how_training_ended() {
+// By the exception that is being handled: "failed", "stopped" by a signal, or "" where the training goes on in another
+// process, as that of a rank that begins anew does.
+std::string_view how_training_ended(const RunContext& run) {
   try {
     throw;
   } catch (const cluster::Resizing&) {
     return "";
-  } catch (const cluster::Terminated&) {
-    return kStopped;
   } catch (...) {
-    return "failed";
+    return run.signal.empty() ? "failed" : kStopped;
   }
 }
 
@@ -517,7 +531,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
 void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {
   has_failed_ = true;  // the progress stays until the next training, so that a save says it
   run.has_failed = true;
-  const std::string_view how = how_training_ended();
+  const std::string_view how = how_training_ended(run);
   run.was_told_to_end = how == kStopped;
   Attempts attempts(std::current_exception());
   for (size_t i = 0; i < num_begun; ++i) attempts.make([&] { callbacks[i]->end(run); });

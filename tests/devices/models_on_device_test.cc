@@ -305,9 +305,16 @@ TEST_F(ModelsOnDevice, RefuseWhatADeviceDoesNotDo) {
   const auto context = cluster::single_context(1);
   EXPECT_THAT([&] { Trained(*context, fake(), {.session = {.reference_kernels = true}}); },
               ThrowsMessage<InvalidArgument>(StartsWith("reference kernels compute on the CPU")));
-  EXPECT_THAT(
-      [&] { Trained(*context, fake(), {.session = {.kernel_choice = session::KernelChoice::kMeasured}}); },
-      ThrowsMessage<InvalidArgument>("the kernels of backend fake are not chosen by measuring: choose them as fixed"));
+}
+
+TEST_F(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
+  const auto context = cluster::single_context(1);
+  const auto trained = [&](const ModelOptions& options) {
+    Trained t(*context, fake(), options);
+    t.model->train(1, images(2 * kRows));
+    return t.values();
+  };
+  EXPECT_EQ(trained({.session = {.kernel_choice = session::KernelChoice::kMeasured}}), trained({}));
 }
 
 TEST_F(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {

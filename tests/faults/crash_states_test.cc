@@ -8,8 +8,10 @@
 #include <iostream>
 
 #include "tessera/base/random.h"
+#include "tessera/checkpoint/lock/find_writer.h"
 #include "tessera/checkpoint/write/best_retention.h"
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/checkpoint_config.h"
+#include "tessera/checkpoint/write/retention.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"
 #include "tests/faults/storage.h"
 

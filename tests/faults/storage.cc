@@ -2,7 +2,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/manifest/file_names.h"
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/checkpoint_config.h"
+#include "tessera/checkpoint/write/retention.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"

@@ -155,7 +155,22 @@ ELEMENTWISE = Addition("log1p_exp", 5, {
     "docs/mixed_precision.md": [("""sinh, cosh, asinh, """, """log1p_exp, """)],
 }, "ops::log1p_exp(input({3, 4}))", constant="kLog1pExp", headers_words=("ElementOp", "element_op.h"))
 
-COLLECTIVE = Addition("reduce_onto", 5, {
+# Of a function of <cmath> that no operator calls so far.
+OF_ANOTHER_FUNCTION = Addition("binary_logarithm", 5, {
+    "tessera/tensor/element_op.h": [("""  X(kSinh, """, """  X(kBinaryLogarithm, "binary_logarithm", 1, kFloating, false, false) \\
+"""), ("""    if constexpr (kOp == kSinh) return""", """    if constexpr (kOp == kBinaryLogarithm) return std::log2(a);
+""")],
+    "tessera/ops/defs/elementwise.cc": [("""    {"sinh", """, """    {"binary_logarithm", "The logarithm of x to the base 2; NaN below 0.", Kind::kFloating, Domain::kPositive,
+     kTranscendental, [](Value x, Value, Value dy) { return dy / x * 1.4426950408889634; }, false, kLosesDigits},
+""")],
+    "tessera/kernels/cpu/rows/row_ops.cc": [("""  if constexpr (kOp == ElementOp::kSinh) return""", """  if constexpr (kOp == ElementOp::kBinaryLogarithm) return hn::Mul(vlog(a), vset(1.44269504F));
+""")],
+    "tessera/ops/functions/elementwise_functions.h": [("""inline Value sinh(Value x)""", """inline Value binary_logarithm(Value x) { return apply1("binary_logarithm", {x}); }
+""")],
+    "docs/mixed_precision.md": [("""sinh, cosh, asinh, """, """binary_logarithm, """)],
+}, "ops::binary_logarithm(input({3, 4}))", constant="kBinaryLogarithm", headers_words=("ElementOp", "element_op.h"))
+
+COLLECTIVE = Addition("reduce_onto", 4, {
     "tessera/ops/defs/collectives.cc": [("""#include <numeric>
 """, """#include <cstring>
 """), ("""int64_t checked_peer(""", """void add_reduce_onto(OpRegistry& registry) {
@@ -233,7 +248,7 @@ inline Value reduce_onto(Value x, const RankGroup& group, int root = 0) {
 """)],
 }, 'ops::reduce_onto(input({3, 4}), {.name = "all", .ranks = {0, 1}, .own = 0}, 1)')
 
-ALL = (CONTRACTION, REDUCTION, ELEMENTWISE, COLLECTIVE)
+ALL = (CONTRACTION, REDUCTION, ELEMENTWISE, OF_ANOTHER_FUNCTION, COLLECTIVE)
 
 
 def overlay(root, scratch, additions=ALL):

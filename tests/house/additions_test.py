@@ -1,9 +1,11 @@
 """Claims about adding to Tessera: how many files an operator and a kind of collective touch, that what is added to a few files is
-really there, and that nothing outside a collective's definition asks for its name.
+really there, that nothing outside a collective's definition asks for its name, and that element_op.h compiles as a kernel's text. All
+that holds for the project must hold for the project with the additions, too.
 
 With --build FOLDER --laws PROGRAM... it also compiles what additions.py adds, and runs those programs of claims with it."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -17,22 +19,24 @@ import documents
 from claims import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers  # noqa: E402
+
 DEFINITIONS = ("tessera/ops/defs/collectives.cc", "tessera/ops/rules/exchange.cc")
 
-# Sources that have a collective's name in quotes, and why. Tests may have any.
+# Sources that may have a collective's name in quotes, without their suffix, and why. Tests may have any.
 MAY_NAME_COLLECTIVES = {
-    "tessera/ops/defs/collectives.cc": "the definitions, whose gradients are made of each other",
-    "tessera/ops/rules/exchange.cc": "the definition of exchange, which has attributes `send` and `receive`",
-    "tessera/ops/functions/collective_functions.cc": "the functions that write them into a network",
-    "tessera/ops/rules/localize.cc": "writes them into a rank's graph",
-    "tessera/compiler/partition/lowering.cc": "writes the steps of a redistribution into a rank's graph",
-    "tessera/mesh/redistribution/redistribution.cc": "what the steps of a redistribution are called, below the operators",
-    "tessera/mesh/redistribution/redistribution.h": "a comment's example of it",
-    "tessera/comm/transport.cc": "what the calls of a communicator are called, below the operators",
-    "tessera/comm/group_calls.cc": "what a message without an operator is called in errors",
-    "tessera/testing/collective_script.cc": "what the calls of a job's test are called in errors",
-    "tessera/ir/program.cc": "the phases of a pipeline's program: a stage sends and receives values, not operators",
-    "python/src/operators.cc": "the names that Python knows them by",
+    "tessera/ops/defs/collectives": "the definitions, whose gradients are made of each other",
+    "tessera/ops/rules/exchange": "the definition of exchange, which has attributes `send` and `receive`",
+    "tessera/ops/functions/collective_functions": "the functions that write them into a network",
+    "tessera/ops/rules/localize": "writes them into a rank's graph",
+    "tessera/compiler/partition/lowering": "writes the steps of a redistribution into a rank's graph",
+    "tessera/mesh/redistribution/redistribution": "what the steps of a redistribution are called, below the operators",
+    "tessera/comm/transport": "what the calls of a communicator are called, below the operators",
+    "tessera/comm/group_calls": "what a message without an operator is called in errors",
+    "tessera/testing/collective_script": "what the calls of a job's test are called in errors",
+    "tessera/ir/program": "the phases of a pipeline's program: a stage sends and receives values, not operators",
+    "python/src/operators": "the names that Python knows them by",
 }
 
 
@@ -72,34 +76,9 @@ def unlisted_in_f32(root):
     return losing - set(listed.split(", "))
 
 
-class Collectives(unittest.TestCase):
-    def test_all_definitions_are_found(self):
-        self.assertEqual(sorted(each.name for each in collectives(ROOT)),
-                         ["all_gather", "all_reduce", "all_to_all", "broadcast", "exchange", "receive", "reduce_scatter", "send"])
-
-    def test_only_who_writes_them_has_their_names(self):
-        names = "|".join(each.name for each in collectives(ROOT))
-        found = {str(path.relative_to(ROOT)) for path in sources(ROOT) if re.search(f'"({names})"', path.read_text())}
-        self.assertEqual(found - MAY_NAME_COLLECTIVES.keys(), set(), "ask a column of CollectiveDef instead")
-        self.assertEqual(MAY_NAME_COLLECTIVES.keys() - found, set(), "these have no such name any more: take them off the list")
-
-    def test_nobody_compares_with_their_names(self):
-        names = "|".join(each.name for each in collectives(ROOT))
-        compares = re.compile(f'(?:[=!]=|starts_with\\(|contains\\(|case) *"({names})"|"({names})" *[=!]=')
-        self.assertEqual([str(path.relative_to(ROOT)) for path in sources(ROOT) if compares.search(path.read_text())], [])
-
-    def test_the_page_has_the_steps_and_bytes_of_the_definitions(self):
-        self.assertEqual(faults_of_table(ROOT), {})
-
-
-class MixedPrecision(unittest.TestCase):
-    def test_the_page_lists_the_operators_that_lose_digits(self):
-        self.assertEqual(unlisted_in_f32(ROOT), set())
-
-
-def tables(page, heading):
+def tables(root, page, heading):
     """The names of each row's first cell, table by table, of a section of a page."""
-    section = Path(ROOT, page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    section = Path(root, page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     found = []
     for block in re.split(r"\n(?!\|)", section):
         if names := {name for _, cells in documents.rows(block) for name in documents.names_in(cells[0])}:
@@ -107,24 +86,79 @@ def tables(page, heading):
     return found
 
 
-class Page(unittest.TestCase):
-    def test_it_names_the_files_that_an_operator_and_a_collective_touch(self):
-        self.assertIn(set(additions.CONTRACTION.lines), tables("docs/extending.md", "Add an operator"))
-        self.assertIn(set(additions.ELEMENTWISE.lines), tables("docs/extending.md", "Add an operator"))
-        self.assertIn(set(additions.COLLECTIVE.lines), tables("docs/extending.md", "Add a collective"))
+def device_code(element_op):
+    """What the kernels of an emulated GPU begin with, with every element operator computed of float and of double. `element_op`: the text
+    of that header."""
+    files = [ROOT / "tessera/testing/devices/emulation.h", "#define TESSERA_DEVICE_CODE 1\n",
+             ROOT / "tessera/kernels/cuda/device_code/prelude.h", element_op]
+    text = "".join(file if isinstance(file, str) else file.read_text() for file in files)
+    text = re.sub(r"^#(?:include|pragma once).*$", "", text, flags=re.M)
+    operators = re.findall(r'^  X\((k\w+), "', element_op, re.M)
+    calls = "".join(f"  x += tessera::element_value<tessera::ElementOp::{operator}>(x, x, x);\n" for operator in operators)
+    return text + "".join(f"{number} compute({number} x) {{\n{calls}  return x;\n}}\n" for number in ("float", "double"))
 
-    def test_it_names_the_columns_of_a_collective(self):
-        header = (ROOT / "tessera/ops/registry/collective_def.h").read_text().split("struct CollectiveDef {")[1].split("\n};")[0]
+
+def faults_of_device_code(element_op):
+    """What the host's compiler says of it: nothing where it compiles."""
+    compiler = os.environ.get("CXX", "c++").split()
+    result = subprocess.run([*compiler, "-std=c++20", "-fsyntax-only", "-w", "-x", "c++", "-"], input=device_code(element_op),
+                            capture_output=True, text=True)
+    return result.stderr if result.returncode else ""
+
+
+class OfTheProject(unittest.TestCase):
+    """What holds for the project as it is; OfTheAdditions has the same for the project with the additions."""
+
+    root = ROOT
+
+    def test_all_definitions_are_found(self):
+        names = [each.name for each in collectives(self.root)]
+        registered = sum(path.read_text().count(".collective = &") for path in sources(self.root))
+        self.assertGreater(registered, 4)
+        self.assertEqual(len(names), registered, f"a CollectiveDef is read where it begins with `static const CollectiveDef communication{{`, in {DEFINITIONS}")
+        self.assertEqual(len(set(names)), len(names))
+
+    def test_only_who_writes_them_has_their_names(self):
+        names = "|".join(each.name for each in collectives(self.root))
+        found = {path.relative_to(self.root).with_suffix("").as_posix() for path in sources(self.root)
+                 if re.search(f'"({names})"', path.read_text())}
+        self.assertEqual(found - MAY_NAME_COLLECTIVES.keys(), set(), "ask a column of CollectiveDef instead")
+        self.assertEqual(MAY_NAME_COLLECTIVES.keys() - found, set(), "these have no such name any more: take them off the list")
+
+    def test_nobody_compares_with_their_names(self):
+        names = "|".join(each.name for each in collectives(self.root))
+        compares = re.compile(f'(?:[=!]=|starts_with\\(|contains\\(|case) *"({names})"|"({names})" *[!=]=')
+        self.assertEqual([str(path.relative_to(self.root)) for path in sources(self.root) if compares.search(path.read_text())], [])
+
+    def test_the_page_has_the_steps_and_bytes_of_the_definitions(self):
+        self.assertEqual(faults_of_table(self.root), {})
+
+    def test_the_page_lists_the_operators_that_lose_digits(self):
+        self.assertEqual(unlisted_in_f32(self.root), set())
+
+    def test_the_page_names_the_files_that_an_operator_and_a_collective_touch(self):
+        for addition, section in ((additions.CONTRACTION, "Add an operator"), (additions.ELEMENTWISE, "Add an operator"),
+                                  (additions.OF_ANOTHER_FUNCTION, "Add an operator"), (additions.COLLECTIVE, "Add a collective")):
+            self.assertIn(set(addition.lines), tables(self.root, "docs/extending.md", section), addition.name)
+
+    def test_the_page_names_the_columns_of_a_collective(self):
+        header = Path(self.root, "tessera/ops/registry/collective_def.h").read_text().split("struct CollectiveDef {")[1].split("\n};")[0]
         columns = set(re.findall(r"^  [^/\n]*?(\w+) = [^;\n]+;", header, re.M)) - {"received"}  # for people
-        self.assertIn(columns, tables("docs/extending.md", "Add a collective"))
+        self.assertIn(columns, tables(self.root, "docs/extending.md", "Add a collective"))
+
+    def test_the_element_operators_compile_as_a_kernels_text(self):
+        self.assertEqual(faults_of_device_code(Path(self.root, "tessera/tensor/element_op.h").read_text()), "")
+
+    def test_no_folder_includes_one_above_it(self):
+        self.assertEqual(check_layers.check(self.root), [])
 
 
-class Additions(unittest.TestCase):
+class OfTheAdditions(OfTheProject):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.scratch = Path(cls.folder.name)
-        additions.overlay(ROOT, cls.scratch)
+        cls.root = Path(cls.folder.name)
+        additions.overlay(ROOT, cls.root)
 
     @classmethod
     def tearDownClass(cls):
@@ -133,31 +167,32 @@ class Additions(unittest.TestCase):
     def test_each_is_within_its_number_of_files(self):
         for addition in additions.ALL:
             names = [name for name in (addition.name, addition.constant) if name]
-            files = [path for path in self.scratch.rglob("*") if path.suffix in (".h", ".cc", ".md")
+            files = [path for path in self.root.rglob("*") if path.suffix in (".h", ".cc", ".md")
                      and any(documents.has_name(path.read_text(), name) for name in names)]
-            own = sorted(str(path.relative_to(self.scratch)) for path in files)
+            own = sorted(str(path.relative_to(self.root)) for path in files)
             was_there = [file for file in own if file not in addition.lines]
             self.assertEqual(was_there, [], f"{addition.name} is a name that is used already")
             self.assertEqual(own, sorted(addition.lines), addition.name)
             self.assertLessEqual(len(own), addition.limit, addition.name)
 
-    def test_the_pages_tables_lack_nothing_that_was_added(self):
-        self.assertEqual(faults_of_table(self.scratch), {})
-        self.assertEqual(unlisted_in_f32(self.scratch), set())
-
     def test_an_operator_that_loses_digits_and_is_not_in_the_table_is_missed(self):
-        page = self.scratch / "docs/mixed_precision.md"
+        page = self.root / "docs/mixed_precision.md"
         text = page.read_text()
         page.write_text(text.replace("log1p_exp, ", ""))
-        self.assertEqual(unlisted_in_f32(self.scratch), {"log1p_exp"})
+        self.assertEqual(unlisted_in_f32(self.root), {"log1p_exp"})
         page.write_text(text)
 
     def test_a_collective_without_its_row_is_missed(self):
-        page = self.scratch / "docs/collectives.md"
+        page = self.root / "docs/collectives.md"
         text = page.read_text()
         page.write_text(text.replace("| reduce_onto | 1 | (n-1) B |\n", ""))
-        self.assertEqual(faults_of_table(self.scratch), {"reduce_onto": (None, ["1", "(n-1) B"])})
+        self.assertEqual(faults_of_table(self.root), {"reduce_onto": (None, ["1", "(n-1) B"])})
         page.write_text(text)
+
+    def test_a_function_that_kernels_do_not_have_is_named(self):
+        text = (self.root / "tessera/tensor/element_op.h").read_text()
+        self.assertIn("std::log2(a)", text)
+        self.assertIn("assoc_laguerre", faults_of_device_code(text.replace("std::log2(a)", "std::assoc_laguerre(1, 1, a)")))
 
 
 PROGRAM = """
@@ -252,8 +287,9 @@ class TriedOut(unittest.TestCase):
             for addition in additions.ALL:
                 for output in outputs:
                     self.assertIn(f"[       OK ] Added_{addition.name}.IsAFunctionAndHasATextForm", output)
-            fast = f"[       OK ] All/Kernels.FastOnesAgreeWithTheReference/{additions.ELEMENTWISE.name}_0"
-            self.assertTrue(any(fast in output for output in outputs), f"no program has tried the vector form: {fast}")
+            for addition in (additions.ELEMENTWISE, additions.OF_ANOTHER_FUNCTION):
+                fast = f"[       OK ] All/Kernels.FastOnesAgreeWithTheReference/{addition.name}_0"
+                self.assertTrue(any(fast in output for output in outputs), f"no program has tried the vector form: {fast}")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,9 @@ class Sentences(unittest.TestCase):
 # Sources that a page names and that are the reader's own.
 FILES_OF_READERS = {"line.cc", "nccl_allgather.py", "preprocess.py"}
 
+# The pages that follow something through the code, function by function.
+WALKS = ("docs/a_batch.md", "docs/a_pipeline.md", "docs/a_save.md", "docs/a_loss.md", "docs/a_mindspore_train.md")
+
 # Where a row's first function is called by none above it in a way that a text shows: the row above, the row's own, and the way.
 CALLED_OTHERWISE = {
     ("trace_train_step", "Cell::operator()"): "a network is called as a function: network(x)",
@@ -117,15 +120,17 @@ CALLED_OTHERWISE = {
     ("Snapshot::begin", "run_task"): "by a step that runs beside the copy",
     ("RecordWriter::add", "create_local_file"): "by FileSystem::create, before the first record",
     ("receive", "SchedulerLink::hear"): "as the client's on_end, which the link gives it",
+    ("CommLane::start", "travel_on_host"): "by the lane, as a task that make_message_channel has made",
+    ("CommLane::start", "travel"): "by the lane, as a task that make_message_channel has made",
     ("rename", "Retention::tidy"): "as the job's after_commit, which the callback gives it",
 }
 
 
 class Calls(unittest.TestCase):
-    """The pages that follow one batch, one save, one lost rank and one Model.train have no gap between two functions."""
+    """The pages that follow one batch, one step of a pipeline, one save, one lost rank and one Model.train have no gap between two functions."""
 
     def test_each_function_is_called_by_one_above_it(self):
-        found = {(above, own): place for page in ("docs/a_batch.md", "docs/a_save.md", "docs/a_loss.md", "docs/a_mindspore_train.md")
+        found = {(above, own): place for page in WALKS
                  for place, above, own in documents.uncalled(ROOT, page)}
         self.assertEqual({gap: place for gap, place in found.items() if gap not in CALLED_OTHERWISE}, {},
                          "no row above calls the second: add the row between them, or say in CALLED_OTHERWISE who calls it")
@@ -223,17 +228,11 @@ class Faults(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    def test_each_function_that_a_batch_passes_is_in_its_file(self):
-        self.assertEqual(documents.absent_names(ROOT, "docs/a_batch.md", 0, 1), [])
+    def test_each_function_that_a_page_follows_is_in_its_file(self):
+        self.assertEqual([fault for page in WALKS for fault in documents.absent_names(ROOT, page, 0, 1)], [])
 
-    def test_each_function_that_a_save_passes_is_in_its_file(self):
-        self.assertEqual(documents.absent_names(ROOT, "docs/a_save.md", 0, 1), [])
-
-    def test_each_function_that_a_lost_rank_passes_is_in_its_file(self):
-        self.assertEqual(documents.absent_names(ROOT, "docs/a_loss.md", 0, 1), [])
-
-    def test_each_function_that_a_script_of_mindspore_passes_is_in_its_file(self):
-        self.assertEqual(documents.absent_names(ROOT, "docs/a_mindspore_train.md", 0, 1), [])
+    def test_every_page_that_follows_something_is_looked_at(self):
+        self.assertEqual(sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("a_*.md")), sorted(WALKS))
 
     def test_each_type_of_the_glossary_is_in_its_header(self):
         self.assertEqual(documents.absent_names(ROOT, "docs/glossary.md", 2, 3), [])

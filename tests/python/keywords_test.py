@@ -32,6 +32,8 @@ def test_the_nearest_keyword_is_named(call, wrong, near):
 def test_without_a_near_one_all_are_named():
     with pytest.raises(TypeError, match=r"^expand_dims\(\) got an unexpected keyword argument 'zzz'; it takes axes, x$"):
         tessera.ops.expand_dims(VECTOR, zzz=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batch_size'; it takes "):
+        tessera.Model(tessera.nn.Dense(2, 3), batch_size=3)
     with pytest.raises(TypeError, match=r"^Dense.__init__\(\) got an unexpected keyword argument 'zzz'; it takes in_channels, "):
         nn.Dense(1, 1, zzz=1)
 

@@ -129,6 +129,73 @@ def test_a_training_that_was_killed_goes_on_in_its_log(tmp_path, read_events):
     assert [step for step, _ in read_events(tmp_path / "runs")["scalars"]["loss"]] == list(range(1, 10)), "step 5 is there once"
 
 
+ENDED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+import tessera
+from logs_test import make, rows
+
+class Ends(tessera.Callback):
+    def step_end(self, run):
+        if run.step != 5:
+            return
+        if {way!r} == "SIGTERM":
+            os.kill({pid}, signal.SIGTERM)
+            signal.pause()
+        signal.raise_signal(signal.SIGINT)
+
+callbacks = [tessera.JsonLog("log")] + ([tessera.ModelCheckpoint("c", "saved", save_checkpoint_steps=2)] if {saves} else [])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+model = make(seed=1, parallel_mode="data_parallel")
+try:
+    model.train(3, rows(), callbacks + [Ends()])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT"])
+def test_a_training_that_a_signal_ends_says_so(tmp_path, way, saves):
+    text = ENDED.format(tests=str(Path(__file__).parent), way=way, saves=saves, pid="os.getpid()")
+    if saves:
+        text = text.replace("            signal.pause()\n", "            return\n")  # it ends after the step
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    expected = 0 if way == "SIGINT" else 128 + signal.SIGTERM if saves else -signal.SIGTERM
+    assert done.returncode == expected, done.stderr
+    ends = [record for record in all_records(tmp_path / "log") if record["kind"] == "end"]
+    assert [(end["ended"], end["signal"]) for end in ends] == [("stopped", way)]
+    assert all_records(tmp_path / "log")[-1] == ends[0]
+    said = subprocess.run([BUILD / "bin" / "tessera", "report", "log"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"{way} stopped it after step 5" in said.stdout, said.stdout + said.stderr
+
+
+def test_several_ranks_that_their_launcher_ends_say_so(tmp_path):
+    # Between the launcher and a rank stands its guard.
+    launcher = "int(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1])"
+    text = ENDED.format(tests=str(Path(__file__).parent), way="SIGTERM", saves=False, pid=launcher)
+    text = text.replace("if run.step != 5:", "if run.step != 5 or tessera.cluster.rank() != 1:")
+    done = subprocess.run([BUILD / "bin" / "tessera", "run", "-n", "2", sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode != 0
+    last = all_records(tmp_path / "log")[-1]
+    assert (last["kind"], last["ended"], last.get("signal")) == ("end", "stopped", "SIGTERM"), done.stderr
+
+
+def test_a_second_training_leaves_the_log_of_a_running_one(tmp_path):
+    class Beside(tessera.Callback):
+        def step_end(self, run):
+            if run.step == 2:
+                text = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nimport tessera\nfrom logs_test import make, rows\n"
+                        f"make().train(1, rows(), [tessera.JsonLog({str(tmp_path / 'log')!r})])")
+                self.other = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+
+    beside = Beside()
+    make().train(1, rows(), [tessera.JsonLog(tmp_path / "log"), beside])
+    assert beside.other.returncode != 0 and "another training" in beside.other.stderr and "writes this log" in beside.other.stderr
+    assert moments(tmp_path / "log") == ["step 1", "step 2", "step 3", "epoch 3"] and not (tmp_path / "log.1").exists()
+
+
 def test_tensorboard_reads_what_was_trained(tmp_path, read_events):
     losses = Losses()
     model = make([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])

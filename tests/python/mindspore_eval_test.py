@@ -224,6 +224,25 @@ def test_fit_evaluates_by_the_evaluation_network():
     assert made.eval(data())["mse"] == pytest.approx(seen[1]["mse"])
 
 
+def test_fit_evaluates_where_the_network_is_a_training_step_itself():
+    network = nn.Dense(2, 1, weight_init="ones", bias_init="zeros")
+    step = nn.TrainOneStepCell(nn.WithLossCell(network, nn.MSELoss()), nn.SGD(network.trainable_params(), 1e-4))
+    seen, begun = [], []
+
+    class Note(ms.Callback):
+        def on_eval_begin(self, run_context):
+            begun.append(network.training)
+
+        def on_train_epoch_end(self, run_context):
+            seen.append(dict(run_context.original_args().get("eval_results") or {}))
+
+    made = ms.Model(step, eval_network=Scored(network), eval_indexes=[0, 1, 2], metrics={"mse"})
+    made.fit(3, data(), data(), valid_frequency=[1, 3], callbacks=[Note()])
+    assert begun == [False, False] and network.training
+    assert seen[0].keys() == {"mse", "eval_loss"} and seen[1] == {} and seen[2]["mse"] < seen[0]["mse"]
+    assert made.eval(data())["mse"] == pytest.approx(seen[2]["mse"])
+
+
 @pytest.mark.parametrize("call, error, message", [
     (lambda: ms.Model(nn.ReLU(), eval_network=abs), TypeError, "'eval_network' must be Cell"),
     (lambda: ms.Model(nn.ReLU(), eval_network=nn.ReLU(), eval_indexes=[0, 1]), ValueError, "length of it must be three"),

@@ -10,6 +10,7 @@ from kinds import (CASES, HALVES, SINGLE, GivenGradients, bools, cell, exactly, 
 # --- elementwise: as objects and as functions
 for name in "Neg Abs Sign Square Floor Exp Sin Cos ReLU Sigmoid Tanh GeLU ZerosLike OnesLike Identity IsFinite".split():
     operator(f"ops.{name}", getattr(ops, name), floats(3, 4))
+operator("ops.FloatStatus", ops.FloatStatus, floats(3, 4), dtypes=SINGLE, gradient=False)
 for name in "Ceil IsNan IsInf Expm1 Sinh Cosh ReLU6 Elu Softplus Softsign HSigmoid HSwish Mish L2Loss".split():
     operator(f"ops.{name}", getattr(ops, name), floats(3, 4))
     operator(f"ops.{name} far", getattr(ops, name), floats(3, 4, low=-9, high=9))

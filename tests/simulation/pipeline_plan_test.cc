@@ -5,6 +5,8 @@
 #include <map>
 
 #include "tessera/compiler/pipelines/choose_stages.h"
+#include "tessera/compiler/stages/choose_schedule.h"
+#include "tessera/compiler/stages/cut_staged_plan.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/nn/container.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"

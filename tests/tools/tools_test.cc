@@ -316,6 +316,16 @@ TEST(Plan, ABudgetIsMetUntilAFigureGrowsByMoreThanItsTolerance) {
   run_tool(kPlanMlp + ("--check " + file));
 }
 
+TEST(Plan, ABudgetThatIsCheckedIsNotReplaced) {
+  const auto file = scratch("budget").string();
+  run_tool(kPlanMlp + ("--write_budget " + file));
+  const auto before = FileSystem::local().read_text(file);
+  const auto text = refusal_of(kPlanMlp + ("--check " + file + " --write_budget " + file));
+  EXPECT_NE(text.find("--write_budget would replace " + file + ", which --check reads"), std::string::npos) << text;
+  EXPECT_EQ(FileSystem::local().read_text(file), before);
+  run_tool(kPlanMlp + ("--check " + file + " --write_budget " + scratch("other budget").string()));
+}
+
 TEST(Plan, ABudgetOfAnotherStepIsRefused) {
   const auto file = scratch("budget").string();
   run_tool(kPlanMlp + ("--write_budget " + file));

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <sstream>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/local_writable_file.h"
@@ -109,6 +113,17 @@ class LocalFileSystem : public FileSystem {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
   }
+  PathKind kind_of(const std::string& path) override {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) {
+      return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode) ? PathKind::kLinkToNothing
+                                                                            : PathKind::kNothing;
+    }
+    if (S_ISREG(status.st_mode)) return PathKind::kFile;
+    if (S_ISDIR(status.st_mode)) return PathKind::kDirectory;
+    if (S_ISFIFO(status.st_mode)) return PathKind::kPipe;
+    return S_ISSOCK(status.st_mode) ? PathKind::kSocket : PathKind::kDevice;
+  }
   std::string real_path(const std::string& path) override {
     std::error_code error;
     const auto real = std::filesystem::canonical(path, error);
@@ -173,14 +188,47 @@ class LocalFileSystem : public FileSystem {
       if (::fstat(fd, &made) != 0) refused_call("lock", path);
       const unsigned mode = lock_mode(directory, made);
       if (made.st_uid == ::geteuid() && (made.st_mode & 0777) != mode) ::fchmod(fd, mode);
-      if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) return nullptr;
-        if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) refused_call("lock", path);
-        log_warning("{}: this file system has no locks: two jobs that write here would not notice each other", path);
-      }
+      if (!lock_descriptor(fd, path)) return nullptr;
       // Whoever held it may have removed the file in between: then it is another one that counts.
       if (lock->is_at(path)) return lock;
     }
+  }
+  std::unique_ptr<FileLock> try_lock_content(const std::string& path) override {
+    while (true) {
+      const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+      if (fd < 0) refused_call("open", path);
+      auto lock = std::make_unique<LocalFileLock>(fd);
+      struct stat status {};
+      if (::fstat(fd, &status) != 0) refused_call("lock", path);
+      if (!S_ISREG(status.st_mode)) throw IoError("{}: cannot lock: not a regular file", path);
+      if (!lock_descriptor(fd, path)) return nullptr;
+      if (lock->is_at(path)) return lock;  // nobody has put another file there in between
+    }
+  }
+  // The system's table of locks has a line each: `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`.
+  int64_t lock_holder(const std::string& path) override {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return 0;
+    const std::string file = fmt::format("{:02x}:{:02x}:{}", major(status.st_dev), minor(status.st_dev), status.st_ino);
+    std::ifstream table("/proc/locks");
+    for (std::string line; std::getline(table, line);) {
+      std::istringstream words(line);
+      std::string number, kind, manner, access, at;
+      int64_t pid = 0;
+      if (words >> number >> kind >> manner >> access >> pid >> at && kind == "FLOCK" && at == file && pid > 0)
+        return pid;
+    }
+    return 0;
+  }
+
+ private:
+  // False where another descriptor has the lock. A file system without locks lets all have it.
+  static bool lock_descriptor(int fd, const std::string& path) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno == EWOULDBLOCK) return false;
+    if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) refused_call("lock", path);
+    log_warning("{}: this file system has no locks: two jobs that write here would not notice each other", path);
+    return true;
   }
 };
 
@@ -241,6 +289,24 @@ class MemoryWritableFile : public WritableFile {
   MemoryFileSystem& owner_;
   std::string path_;
 };
+
+std::string_view to_string(PathKind kind) {
+  switch (kind) {
+    case PathKind::kNothing: return "nothing";
+    case PathKind::kFile: return "a file";
+    case PathKind::kDirectory: return "a directory";
+    case PathKind::kPipe: return "a pipe";
+    case PathKind::kSocket: return "a socket";
+    case PathKind::kDevice: return "a device";
+    case PathKind::kLinkToNothing: return "a link that leads to nothing";
+  }
+  return "";
+}
+
+PathKind FileSystem::kind_of(const std::string& path) {
+  if (!exists(path)) return PathKind::kNothing;
+  return is_directory(path) ? PathKind::kDirectory : PathKind::kFile;
+}
 
 FileSystem& FileSystem::local() {
   static LocalFileSystem file_system;
@@ -320,6 +386,11 @@ void MemoryFileSystem::rename(const std::string& from, const std::string& to) {
   if (const auto it = files_.find(from); it != files_.end()) {
     files_[to] = it->second;
     files_.erase(from);
+    locks_.erase(to);  // that of the file which is gone
+    if (auto lock = locks_.extract(from)) {
+      lock.key() = to;
+      locks_.insert(std::move(lock));
+    }
     return;
   }
   if (!directories_.contains(from)) throw IoError("{}: cannot rename to {}: No such file or directory", from, to);

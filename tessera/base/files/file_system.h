@@ -53,6 +53,11 @@ class FileLock {
   virtual bool is_at(const std::string& path) const = 0;
 };
 
+// What is at a path, links followed.
+enum class PathKind : uint8_t { kNothing, kFile, kDirectory, kPipe, kSocket, kDevice, kLinkToNothing };
+// "a pipe", "a link that leads to nothing".
+std::string_view to_string(PathKind kind);
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -65,6 +70,7 @@ class FileSystem {
   virtual std::unique_ptr<RangeReader> open_ranges(const std::string& path);
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
+  virtual PathKind kind_of(const std::string& path);
   // `path` itself, where its directories or it are links, what they lead to.
   virtual std::string real_path(const std::string& path) { return path; }
   virtual int64_t size_bytes(const std::string& path) = 0;
@@ -81,6 +87,11 @@ class FileSystem {
   // Locks the file at `path`, made where it is missing, against all other holders, of this process too. nullptr when
   // there is one.
   virtual std::unique_ptr<FileLock> try_lock(const std::string& path) = 0;
+  // The same for a file that has something to say beside being locked, such as a log: its mode stays, or follows the
+  // umask where it is made, and links are followed.
+  virtual std::unique_ptr<FileLock> try_lock_content(const std::string& path) { return try_lock(path); }
+  // The process of this host that holds such a lock of the file; 0 where that is not known.
+  virtual int64_t lock_holder(const std::string& /*path*/) { return 0; }
 
   std::string read_text(const std::string& path);
   // Writes a temporary file beside `path`, syncs it, renames it over `path` and syncs the directory: afterwards `path`

@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/threads/crc_sum.h"
@@ -266,6 +267,7 @@ class GlobalCheckpoint::Reading {
     // The same on each rank, and no other slice's.
     std::string name() const { return fmt::format("{} {}", part->box.to_string(), part->tensor->name); }
     std::string described() const {
+      if (part->box.ndim() == 0) return quoted_name(part->tensor->name);  // all of a scalar
       return fmt::format("{} {}", part->box.to_string(), quoted_name(part->tensor->name));
     }
     void require(const CrcSum& sum) const {

@@ -7,6 +7,8 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/format/ckpt_writer.h"
+#include "tessera/checkpoint/lock/find_writer.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/manifest/manifest_tensor.h"
 #include "tessera/checkpoint/write/commit.h"

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "tessera/checkpoint/convert/transform.h"
+#include "tessera/checkpoint/lock/find_writer.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/read/inspect.h"
 #include "tessera/checkpoint/read/list.h"
 #include "tessera/checkpoint/read/load.h"
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/checkpoint_config.h"
+#include "tessera/checkpoint/write/retention.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/lock/find_writer.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"
 

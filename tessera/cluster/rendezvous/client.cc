@@ -83,6 +83,7 @@ struct RendezvousClient::Impl {
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
   }
 
+  // A generation that has ended may be followed by another end.
   bool is_over() {
     const std::lock_guard lock(mutex);
     return end.has_value() && end->kind != RendezvousEnd::Kind::kGenerationEnded;
@@ -170,13 +171,18 @@ struct RendezvousClient::Impl {
             fmt::format("it has another secret than this process, or is no scheduler (shown {} times): this "
                         "one's is {}; give both the same",
                         num_refused, options.secret_origin.empty() ? "one that it was given" : options.secret_origin)};
+    tell_end(refused);
+  }
+
+  // `ended` hears first: whoever meets `end` below finds that its owner has heard.
+  void tell_end(const RendezvousEnd& heard) {
+    if (is_over()) return;
+    if (ended) ended(heard);
     {
       const std::lock_guard lock(mutex);
-      if (end && end->kind != RendezvousEnd::Kind::kGenerationEnded) return;
-      end = refused;
+      end = heard;
     }
     changed.notify_all();
-    if (ended) ended(refused);
   }
 
   // Where nobody answers for long; the lock is held.
@@ -227,18 +233,17 @@ struct RendezvousClient::Impl {
     {
       const std::lock_guard lock(mutex);
       heard = take(of_generation, message);
-      if (is_end(heard) && !(end && end->kind != RendezvousEnd::Kind::kGenerationEnded)) end = heard;
     }
     send_unsaid();
     changed.notify_all();
-    if (heard && ended) ended(*heard);
-    // Who was ended by the scheduler does not come back.
-    if (is_end(heard) && heard->kind != RendezvousEnd::Kind::kGenerationEnded && connection) {
-      connection->close(heard->reason);
+    if (!heard) return;
+    if (heard->kind == RendezvousEnd::Kind::kNodeDropped) {
+      if (ended) ended(*heard);
+      return;
     }
-  }
-  static bool is_end(const std::optional<RendezvousEnd>& heard) {
-    return heard && heard->kind != RendezvousEnd::Kind::kNodeDropped;
+    tell_end(*heard);
+    // Who was ended by the scheduler does not come back.
+    if (heard->kind != RendezvousEnd::Kind::kGenerationEnded && connection) connection->close(heard->reason);
   }
 
   std::optional<RendezvousEnd> take(uint64_t of_generation, const Message& message) {

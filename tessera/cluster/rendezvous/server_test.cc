@@ -302,6 +302,20 @@ TEST(RendezvousClient, SaysThatItsGenerationHasEnded) {
   }
 }
 
+TEST(RendezvousClient, TellsItsOwnerOfAnEndBeforeWhoeverWaits) {
+  Running running(ServerOptions{.scheduler = {.num_workers = 2, .max_restarts = 9}});
+  std::atomic<bool> has_heard = false;
+  RendezvousClient client(running.client("a"), [&](const RendezvousEnd&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    has_heard = true;
+  });
+  Member b(running.client("b"));
+  client.wait_for_generation();
+  b.client.leave("b", true, "the shape is wrong");
+  EXPECT_THROW(client.get("a value that nobody sets", 20000), IoError);
+  EXPECT_TRUE(has_heard);
+}
+
 TEST(RendezvousClient, SaysWhetherItSeeksASchedulerOrHasLostIt) {
   const auto heard_of = [](bool loses) {
     auto running = std::make_unique<Running>(1);

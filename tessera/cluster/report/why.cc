@@ -94,7 +94,49 @@ int stopped_by(std::string_view error) {
   return begin == std::string_view::npos ? -1 : number_between(error.substr(begin), " because rank ", " failed");
 }
 
-// The rank that cannot do its part of what ranks do together, as the others say (checkpoint/lock/barrier.cc).
+// Two ranks that wait for each other in calls that are not the same one, as the first to see that says
+// (comm/transport.cc), or another one that repeats it.
+struct CrossedCalls {
+  int rank = -1;
+  std::string call;
+  int other = -1;
+  std::string others_call;
+};
+
+// Nothing where the error tells of none.
+std::optional<CrossedCalls> crossed_in(std::string_view error) {
+  constexpr std::string_view kFailed = " failed: ";
+  const size_t end = error.find(": neither goes on");
+  const std::string_view told = error.substr(0, end);
+  const size_t behind = told.find(", which waits for rank ");
+  const size_t begin = told.substr(0, behind).rfind(": rank ");
+  if (end == std::string_view::npos || behind == std::string_view::npos || begin == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const size_t in = told.find(" in ", behind);
+  if (in == std::string_view::npos) return std::nullopt;
+  std::string_view call = told.substr(0, begin);
+  const size_t failed = stopped_by(error) < 0 ? std::string_view::npos : call.rfind(kFailed);
+  if (failed != std::string_view::npos) call.remove_prefix(failed + kFailed.size());
+  CrossedCalls crossed{.rank = number_between(told.substr(begin), ": rank ", " waits for rank "),
+                       .call = std::string(words_of(call)),
+                       .other = number_between(told.substr(begin), " waits for rank ", ", which waits"),
+                       .others_call = std::string(told.substr(in + 4))};
+  if (crossed.rank < 0 || crossed.other < 0) return std::nullopt;
+  return crossed;
+}
+
+// The call in which another rank's failure has stopped this one; "" where it was in none.
+std::string stopped_call(std::string_view error) {
+  constexpr std::string_view kStopped = "stopped in ";
+  const size_t begin = error.find(kStopped);
+  if (begin == std::string_view::npos) return "";
+  error.remove_prefix(begin + kStopped.size());
+  const size_t end = error.find(" because rank ");
+  return end == std::string_view::npos ? "" : std::string(error.substr(0, end));
+}
+
+// The rank that cannot do its part of what ranks do together, as the others say (checkpoint/lock/share_outcome.cc).
 int cannot_by(std::string_view error) {
   const std::string_view words = words_of(error);
   return words.starts_with("rank ") ? number_between(words, "rank ", ": cannot ") : -1;
@@ -162,6 +204,7 @@ class Reasons {
   Verdict of_failure(int first) const {
     if (auto found = non_finite(first)) return *found;
     if (auto found = different_calls(first)) return *found;
+    if (auto found = crossed_calls(first)) return *found;
     const RankEnding* ending = own_ending(first);
     const RankReport* own = report(first);
     const bool is_killed = ending != nullptr && !ending->signal.empty();
@@ -516,6 +559,47 @@ class Reasons {
         fmt::format("{} made {}{}: {}{}", name(ranks),
                     ranks.size() == 1 ? "another call than the others" : "different calls", in_step(witness->step),
                     first_line(words_of(witness->error)), lines_of_scripts(involved))};
+  }
+
+  // Two ranks waited for each other, each in another call: the calls that all were stopped in say whose is the odd one.
+  std::optional<Verdict> crossed_calls(int first) const {
+    std::optional<CrossedCalls> crossed;
+    if (const RankReport* own = report(first)) crossed = crossed_in(own->error);
+    for (const auto& [rank, own] : job_.ranks) {
+      if (!crossed && own.cause == first) crossed = crossed_in(own.error);
+    }
+    if (!crossed || std::max(crossed->rank, crossed->other) >= size_) return std::nullopt;
+    std::map<int, std::string> calls{{crossed->rank, crossed->call}, {crossed->other, crossed->others_call}};
+    for (const auto& [rank, own] : job_.ranks) {
+      if (const std::string call = stopped_call(own.error); !call.empty()) calls.try_emplace(rank, call);
+    }
+    const auto ranks_in = [&](const std::string& call) {
+      std::vector<int> ranks;
+      for (const auto& [rank, its] : calls) {
+        if (its == call) ranks.push_back(rank);
+      }
+      return ranks;
+    };
+    std::vector<int> fewer = ranks_in(crossed->call);
+    std::vector<int> more = ranks_in(crossed->others_call);
+    if (fewer.size() > more.size()) std::swap(fewer, more);
+    std::vector<int> guilty = fewer;
+    const bool is_odd_one_known = fewer.size() < more.size();
+    if (!is_odd_one_known) guilty.insert(guilty.end(), more.begin(), more.end());
+    std::ranges::sort(guilty);
+    std::set<int> involved(fewer.begin(), fewer.end());
+    involved.insert(more.begin(), more.end());
+    const char* what = !is_odd_one_known    ? "made different calls"
+                       : guilty.size() == 1 ? "made another call than the others"
+                                            : "made other calls than the others";
+    const auto where = [&](const std::vector<int>& ranks) {
+      return fmt::format("{} waited in {}", name_ranks(ranks, size_), without_number(calls.at(ranks[0])));
+    };
+    return Verdict{"different calls", guilty,
+                   fmt::format("{} {}{}: {}, {}, and neither went on; every rank must make the same calls, of train, "
+                               "eval, predict or save, in the same order{}",
+                               name(guilty), what, in_step(step_of(guilty[0])), where(fewer), where(more),
+                               lines_of_scripts(involved))};
   }
 
   // "; rank 1 was at train.py:9 in <module>, rank 0 at train.py:8 in <module>", of those that say where their scripts

@@ -1,4 +1,5 @@
 // Who is guilty, by reports that were written by hand: the sentence, and the whole text where that matters.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -407,6 +408,64 @@ TEST(Why, RanksThatMakeDifferentCallsSayWhereTheirScriptsWere) {
   EXPECT_EQ(text_of(job_of(ranks)),
             "ranks 0, 1 made different calls in step 17: group \"world\": rank 0 makes another call than rank 1: "
             "broadcast against all_reduce; rank 0 was at train.py:9 in <module>, rank 1 at train.py:8 in <module>");
+}
+
+// Rank `odd` of three makes a call that the others do not; it, or `first`, sees that it waits for one that waits for
+// it.
+std::vector<RankReport> crossed(int odd, int first, int size = 3) {
+  const std::string own_call = "all_gather \"comparing\" #33 of group \"world\"";
+  const std::string others_call = "all_reduce \"loss\" #11 of group \"lane 0 of 0-1-2\"";
+  const auto call_of = [&](int rank) { return rank == odd ? own_call : others_call; };
+  const int other = first == odd ? (odd + 1) % size : odd;
+  const std::string error = fmt::format(
+      "IoError: {}: rank {} waits for rank {}, which waits for rank {} in {}: neither goes on; every rank must make "
+      "the same calls, of train, eval, predict or save, in the same order",
+      call_of(first), first, other, first, call_of(other));
+  std::vector<RankReport> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    RankReport own = report_of(rank, rank == first ? ReportEvent::kFailed : ReportEvent::kStopped, first, error);
+    own.size = size;
+    own.step = rank == odd ? 5 : 6;
+    own.script = rank == odd ? "train.py:16 in step_end" : "train.py:18 in <module>";
+    if (rank != first)
+      own.error = fmt::format("IoError: stopped in {} because rank {} failed: {}", call_of(rank), first, error);
+    // What each was at when it looked, which need not be said by all of them.
+    if (rank == first) own.waits = {wait_for(other, call_of(rank), "")};
+    ranks.push_back(own);
+  }
+  return ranks;
+}
+
+TEST(Why, TheRankThatMakesACallOfItsOwnIsNamedAndNotWhoItWaitedFor) {
+  const std::string text =
+      " made another call than the others in step 5: rank {0} waited in all_gather \"comparing\", ranks {1} waited in "
+      "all_reduce \"loss\", and neither went on; every rank must make the same calls, of train, eval, predict or save, "
+      "in the same order; ";
+  for (const int first : {0, 1, 2}) {
+    const Verdict verdict = find_verdict(job_of(crossed(0, first)));
+    EXPECT_EQ(verdict.kind, "different calls");
+    EXPECT_THAT(verdict.ranks, ElementsAre(0)) << first;
+    EXPECT_EQ(verdict.text, "rank 0 (node1, pid 4700)" + fmt::format(fmt::runtime(text), 0, "1, 2") +
+                                "rank 0 was at train.py:16 in step_end, ranks 1, 2 at train.py:18 in <module>");
+    const Verdict of_rank_1 = find_verdict(job_of(crossed(1, first)));
+    EXPECT_THAT(of_rank_1.ranks, ElementsAre(1)) << first;
+    EXPECT_THAT(of_rank_1.text, StartsWith("rank 1 (node1, pid 4701)" + fmt::format(fmt::runtime(text), 1, "0, 2")));
+  }
+}
+
+TEST(Why, TheRankThatMakesACallOfItsOwnIsNamedWhereItsReportIsMissing) {
+  std::vector<RankReport> ranks = crossed(0, 0);
+  ranks.erase(ranks.begin());
+  EXPECT_THAT(find_verdict(job_of(ranks)).ranks, ElementsAre(0));
+}
+
+TEST(Why, OfTwoRanksThatWaitInDifferentCallsBothAreNamed) {
+  for (const int first : {0, 1}) {
+    const Verdict verdict = find_verdict(job_of(crossed(0, first, 2)));
+    EXPECT_EQ(verdict.kind, "different calls");
+    EXPECT_THAT(verdict.ranks, ElementsAre(0, 1));
+    EXPECT_THAT(verdict.text, HasSubstr(" made different calls in step 5: rank "));
+  }
 }
 
 TEST(Why, TheRankThatMetTheFirstValueThatIsNotFiniteIsNamed) {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/cuts/cut_places.h"
+#include "tessera/compiler/cuts/simulate_stages.h"
 #include "tessera/compiler/pipelines/deal_ranks.h"
-#include "tessera/compiler/stages/cut_places.h"
-#include "tessera/compiler/stages/simulate_stages.h"
 
 namespace tessera::compiler {
 

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/stages/piece_sums.h"
+#include "tessera/compiler/cuts/piece_sums.h"
 
 namespace tessera::compiler {
 namespace {

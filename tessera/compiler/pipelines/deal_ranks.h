@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/compiler/stages/choose_cuts.h"
+#include "tessera/compiler/cuts/choose_cuts.h"
 #include "tessera/mesh/stage_ranks.h"
 
 namespace tessera::compiler {

@@ -1,6 +1,6 @@
 // StagedPlan: a training step of a pipeline as all ranks know it: the graph of one micro-batch and that of the update,
 // which stage computes what, and how everything is split within a stage. Made once; a rank then cuts its own part out
-// of it (stages/cut.h).
+// of it (stages/cut_staged_plan.h).
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/compiler/compile.h"
-#include "tessera/compiler/stages/cut.h"
+#include "tessera/compiler/stages/planned_part.h"
 #include "tessera/compiler/stages/stage_placement.h"
 #include "tessera/compiler/stages/update_rounds.h"
 #include "tessera/mesh/stage_ranks.h"
@@ -74,15 +74,6 @@ StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const me
 // The same for stages of equally many ranks each: as many as the mesh has.
 StagedPlan plan_stages(const ir::Graph& micro, const ir::Graph* update, const mesh::Mesh& mesh,
                        const ShardingHints& hints, const StageOptions& stages, const CompileOptions& options);
-
-// The phases of a chunk, on the ranks of its stage.
-ChunkParts cut_chunk(const StagedPlan& plan, int chunk);
-// What a stage does in each round of the update.
-std::vector<PlannedPart> cut_update(const StagedPlan& plan, int stage);
-// The parameters of this stage that lie in shards, made whole.
-PlannedPart cut_gather(const StagedPlan& plan, int stage);
-// What this stage has added up for stages of other kinds, completed; summed_name() says under which states.
-PlannedPart cut_sums(const StagedPlan& plan, int stage);
 
 // Whether a sum is completed before it is sent to the parameter's own stage: where that is of another kind. Else the
 // ranks send what each of them has, and the update completes it all at once.

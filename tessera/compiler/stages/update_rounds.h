@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/compiler/stages/part_builder.h"
+#include "tessera/compiler/stages/planned_part.h"
 #include "tessera/compiler/stages/stage_placement.h"
 
 namespace tessera::compiler {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
@@ -52,6 +53,14 @@ LossScale dynamic_loss_scale(const DynamicLossScaleOptions& options) {
                           options.scale_factor, options.scale_window);
   }
   return {.initial = options.init_loss_scale, .factor = options.scale_factor, .window = options.scale_window};
+}
+
+std::string to_string(const LossScale& loss_scale) {
+  std::string text = shortest_number(loss_scale.initial);
+  if (loss_scale.is_dynamic()) {
+    text += fmt::format(", times {} after {} clean steps", shortest_number(loss_scale.factor), loss_scale.window);
+  }
+  return loss_scale.drop_overflow_update ? text : text + ", unchecked";
 }
 
 LossScale fixed_loss_scale(double loss_scale, bool drop_overflow_update) {

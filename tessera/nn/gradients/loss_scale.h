@@ -30,6 +30,9 @@ struct LossScale {
   bool is_dynamic() const { return factor > 1; }
 };
 
+// "128"; "65536, times 2 after 1000 clean steps" of a dynamic one; ", unchecked" behind it where nothing is checked.
+std::string to_string(const LossScale& loss_scale);
+
 // Divided by the factor when a step overflows, though not below 1; multiplied by it after `scale_window` clean steps.
 // Throws InvalidArgument unless init_loss_scale >= 1, scale_factor > 1 and scale_window >= 1.
 LossScale dynamic_loss_scale(const DynamicLossScaleOptions& options = {});

@@ -37,9 +37,9 @@ struct ExchangeBoxes {
   std::vector<mesh::Box> receive;  // inside the result
 };
 
-// What a member receives.
+// What a member receives: `bytes` from all others alike, `bytes` from `sender`, or what `by_sender` says.
 struct Traffic {
-  int64_t bytes = 0;  // by the busiest member; unless it is told by sender, from all others alike
+  int64_t bytes = 0;  // that the busiest member receives; not read where `by_sender` is set
   // The place of the only member that sends; it receives nothing.
   std::optional<int64_t> sender = {};
   // Where members send differently, how much each does, by place. What the rank keeps is at its own.

@@ -174,16 +174,21 @@ class Between {
   // The largest packet that comes through whole, both there and back, of up to `most` bytes; 0 where none does.
   int64_t path_mtu(const std::string& own_address, const std::string& peer_address, int64_t most) {
     std::optional<PacketEnd> end;
-    try {
-      end.emplace(own_address);
-    } catch (const IoError& error) {
-      log_warning("packets between hosts are not measured: {}", error.what());
-    }
-    const int64_t own_port = end ? end->port() : 0;
+    const auto attempt = [](const auto& f) {
+      try {
+        f();
+        return true;
+      } catch (const IoError& error) {
+        log_warning("packets between hosts are not measured: {}", error.what());
+        return false;
+      }
+    };
+    const int64_t own_port = attempt([&] { end.emplace(own_address); }) ? end->port() : 0;
     const int64_t port = exchange(own_port);
     if (own_port == 0 || port == 0) return 0;
-    end->connect(peer_address, static_cast<uint16_t>(port));
-    exchange(0);  // both hear only each other from here on
+    const bool is_connected = attempt([&] { end->connect(peer_address, static_cast<uint16_t>(port)); });
+    // Both hear only each other from here on, or both measure nothing.
+    if (exchange(is_connected ? 1 : 0) == 0 || !is_connected) return 0;
     const int64_t there = largest_packet(*end, begins_, most);
     const int64_t back = largest_packet(*end, !begins_, most);
     return std::min(there, back);

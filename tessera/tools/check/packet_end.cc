@@ -73,6 +73,11 @@ uint16_t PacketEnd::port() const {
 
 void PacketEnd::connect(const std::string& address, uint16_t port) {
   const Place place(address, port);
+  // To an address of no family, connect() would undo what it has done before.
+  if (place.storage.ss_family != family_) {
+    errno = EAFNOSUPPORT;
+    refuse("reach", address);
+  }
   if (::connect(fd_, place.get(), place.length) != 0) refuse("reach", address);
 }
 

@@ -38,24 +38,21 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    "Searches for the best way to split every operator, parameter and state over so many ranks, on every grid of "
-    "them,\n"
-    "simulates what it found beside data parallel, and prints which one it took, what each operator takes, and the\n"
-    "proven bound (docs/planning.md). With --memory instead: the arena of one rank, as the options say that the step "
-    "is spread, "
-    "the\n"
-    "step at which most of it is in use, what lives there, largest first, and how much is in use over the step.\n"
+    "Searches for the best way to split every operator, parameter and state over so many ranks, on every grid of\n"
+    "them. It simulates what it has found beside data parallel. It prints which of the two it took, what each\n"
+    "operator takes, and the proven bound (docs/planning.md; of pipelines docs/pipelines.md).\n"
+    "With --memory it prints instead the arena of one rank, where the step is spread as the options say: the step at\n"
+    "which most of the arena is in use, what lives there then, largest first, and how much is in use over the step.\n"
     "Examples:\n"
     "  tessera plan gpt2_small --devices 8 --profile cluster.json --out plan.json\n"
     "  tessera plan llama_8b --devices 64 --memory_limit 80GiB --simulate\n"
     "  tessera plan gpt2_small --load plan.json        what an edited plan costs\n"
-    "  tessera plan resnet50 --devices 8 --stages 4 --micro_batches 16       a pipeline: where it is cut "
-    "(docs/pipelines.md)\n"
+    "  tessera plan resnet50 --devices 8 --stages 4 --micro_batches 16       a pipeline: where it is cut\n"
     "  tessera plan resnet50 --devices 8 --stages auto                       whether one is faster, and which\n"
     "  tessera plan resnet50 --devices 8 --stages 4 --why 0                  what other places for its first cut cost\n"
     "  tessera plan resnet50 --devices 8 --stages auto --why ranks           what other numbers of ranks cost\n"
     "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
-    "  tessera plan resnet50 --memory --recompute auto --memory_limit 1GiB       what would be computed twice\n"
+    "  tessera plan resnet50 --memory --recompute auto --memory_limit 1.5GiB     what would be computed twice\n"
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
 
 void add_search_options(CLI::App& plan, PlanCommand& command) {
@@ -101,6 +98,8 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   constexpr const char* kPlan = "a plan: without --diff and --memory";
   constexpr const char* kWhole = "a plan of one stage: without --stages, --diff and --memory";
   constexpr const char* kPrinted = "the plan that is printed: without --why, --check, --diff and --memory";
+  constexpr const char* kUsed =
+      "what the simulation is for: without --diff and --memory, and with --why only where a page or budget is written";
   std::vector<OptionEffect> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
   const std::vector<OptionEffect> own = {
       {"--mesh", a.shows_memory || searches_again, kSearchOrWhy},
@@ -126,14 +125,14 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--load", plans_whole, kWhole},
       {"--check", !cuts, kWhole},
       {"--simulate", !cuts, kWhole},
-      {"--simulate", plans && (prints_plan || !a.write_budget.empty() || !a.html.empty() || !a.check.empty()),
-       kPrinted},
+      {"--simulate", plans && (prints_plan || !a.write_budget.empty() || !a.html.empty() || !a.check.empty()), kUsed},
       {"--rows", !cuts, kWhole},
       {"--rows", prints_plan && !a.json,
        "the table that is printed: without --json, --why, --check, --diff and --memory"},
       {"--choices", !a.why.empty(), "--why"},
       {"--html", plans, kPlan},
       {"--write_budget", plans_whole, kWhole},
+      {"--quiet", plans, kPlan},
       {"--json", prints_plan || a.shows_memory, "a plan or --memory: without --why, --check and --diff"},
       {"--rank", a.shows_memory, "--memory"},
       {"--values", a.shows_memory && !a.json, "the table of --memory: without --json"},
@@ -180,15 +179,20 @@ int run(Arguments& arguments) {
     std::fputs(text.c_str(), stdout);
     return 0;
   }
+  FileSystem& files = FileSystem::local();
+  const bool checks = !arguments.check.empty();
+  if (checks && files.exists(arguments.write_budget) &&
+      files.real_path(arguments.check) == files.real_path(arguments.write_budget)) {
+    throw UsageError("--write_budget would replace {}, which --check reads: write the new budget to another file",
+                     arguments.check);
+  }
+  const auto budget = checks ? read_settings(files, arguments.check, "budget") : nlohmann::json();
   const auto planned = plan_step(command);
   if (!arguments.write_budget.empty()) {
-    FileSystem::local().write_atomically(arguments.write_budget, budget_json(planned, model));
+    files.write_atomically(arguments.write_budget, budget_json(planned, model));
   }
-  if (!arguments.html.empty()) {
-    FileSystem::local().write_atomically(arguments.html, plan_page(planned, model));
-  }
-  if (!arguments.check.empty()) {
-    const auto budget = read_settings(FileSystem::local(), arguments.check, "budget");
+  if (!arguments.html.empty()) files.write_atomically(arguments.html, plan_page(planned, model));
+  if (checks) {
     const auto check = check_budget(planned, model, budget, arguments.check);
     std::fputs(check.text.c_str(), stdout);
     return check.is_met ? 0 : 1;

@@ -16,6 +16,7 @@ using compiler::PlannedStages;
 std::string why_cut_text(StagesStep& step, const std::string& cut, int num_choices) {
   const PlannedStages& planned = *step.taken;
   const int64_t number = from_user([&] { return parse_int(cut, "--why, with --stages the number of a cut,"); });
+  if (planned.num_chunks() == 1) throw UsageError("--why {}: one stage has no cut", cut);
   if (number < 0 || number + 1 >= planned.num_chunks()) {
     throw UsageError("--why {}: the {} have the cuts 0 to {}", cut, stages_name(planned), planned.num_chunks() - 2);
   }

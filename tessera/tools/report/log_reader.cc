@@ -136,6 +136,7 @@ std::optional<LogRecord> LogReader::read_json(std::string_view line, std::string
   record.resident_bytes = number_in(json, "resident_bytes");
   record.arena_bytes = number_in(json, "arena_bytes");
   record.ended = text_in(json, "ended");
+  record.signal = text_in(json, "signal");
   if (record.kind == "run") record.line = line;
   if (const auto metrics = json.find("metrics"); metrics != json.end() && metrics->is_object()) {
     for (const auto& [name, value] : metrics->items()) {

@@ -28,8 +28,9 @@ struct LogRecord {
   std::optional<double> resident_bytes = {};
   std::optional<double> arena_bytes = {};
   std::vector<std::pair<std::string, double>> metrics = {};
-  std::string ended = {};  // of an end
-  std::string line = {};   // of a run, whose members are its own
+  std::string ended = {};   // of an end
+  std::string signal = {};  // of an end that it has made
+  std::string line = {};    // of a run, whose members are its own
 };
 
 // What of a log is no record.

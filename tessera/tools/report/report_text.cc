@@ -78,6 +78,7 @@ ReportJson run_json(const RunReport& report) {
   ReportJson json = {{"path", report.path},
                      {"log", report.log_path},
                      {"ended", report.ended},
+                     {"signal", report.signal},
                      {"end", ending_text(report)},
                      {"notes", log_notes(report)},
                      {"records", report.num_records},

@@ -29,6 +29,7 @@ class RecordCollector {
     if (!record.time.empty()) report_.last_time = record.time;
     if (record.seconds && std::isfinite(*record.seconds)) report_.seconds = record.seconds;
     report_.ended = record.kind == "end" ? record.ended : "";
+    report_.signal = record.kind == "end" ? record.signal : "";
     if (record.kind == "run") return take_run(record);
     if (record.kind == "end") return;
     const bool trains = record.kind != "evaluation";
@@ -273,6 +274,9 @@ std::string ending_text(const RunReport& report) {
   if (report.num_records == 0) return "the log has no records yet" + failure;
   const std::string position = position_text(report);
   if (report.ended == "completed") return "it completed, after " + position;
+  if (report.ended == "stopped" && !report.signal.empty()) {
+    return fmt::format("{} stopped it after {}{}", printable(report.signal), position, failure);
+  }
   if (report.ended == "stopped") {
     return fmt::format("it was stopped by a callback or a signal, after {}{}", position, failure);
   }

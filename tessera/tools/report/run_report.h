@@ -54,8 +54,9 @@ struct RunReport {
   int64_t last_epoch = 0;
   // How often the log goes back to an earlier step: those are made again, and count as they were made last.
   int64_t num_returns = 0;
-  std::string ended;  // as the last record says it, where that is an end: "completed"
-  Curve loss;         // of steps; where the log has none, the means of epochs
+  std::string ended;   // as the last record says it, where that is an end: "completed"
+  std::string signal;  // that has stopped it, as the same record says: "SIGTERM"
+  Curve loss;          // of steps; where the log has none, the means of epochs
   Curve learning_rate;
   Curve rows_per_second;
   Curve resident_bytes;

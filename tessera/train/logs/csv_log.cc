@@ -40,11 +40,19 @@ CsvLog::CsvLog(std::string file, LogOptions options)
 
 bool CsvLog::has_column(const std::string& name) const { return std::ranges::find(columns_, name) != columns_.end(); }
 
-double CsvLog::open(RunContext& run, bool goes_on) {
-  files_ = &run.model.context().file_system();
-  if (!goes_on) move_aside(*files_, path_, "CsvLog", has_usual_columns);
+double CsvLog::open(RunContext& run, Beginning beginning) {
   file_.reset();
-  const auto lines = whole_lines(*files_, path_);
+  kept_.clear();
+  is_new_ = beginning == Beginning::kNew;
+  const bool takes_over = beginning == Beginning::kGoesOnInItsJob;
+  file_ = std::make_unique<LineFile>(run.model.context().file_system(), path_,
+                                     LineFileOptions{.who = "CsvLog", .takes_over = takes_over});
+  std::vector<std::string> lines;
+  if (is_new_) {
+    file_->require_first_line(has_usual_columns);
+  } else {
+    lines = file_->lines();
+  }
   columns_ = lines.empty() ? usual_columns() : csv_fields(lines[0]);
   for (const auto& name : usual_columns()) {
     if (has_column(name)) continue;
@@ -57,7 +65,7 @@ double CsvLog::open(RunContext& run, bool goes_on) {
   const size_t step_at = place("step");
   const size_t seconds_at = place("seconds");
   double seconds = 0;
-  std::vector<std::string> kept{csv_line(columns_)};
+  kept_ = {csv_line(columns_)};
   for (size_t i = 1; i < lines.size(); ++i) {
     const Row row = csv_fields(lines[i]);
     const auto step = row.size() == columns_.size() ? whole_number<int64_t>(row[step_at]) : std::nullopt;
@@ -66,35 +74,38 @@ double CsvLog::open(RunContext& run, bool goes_on) {
                             i + 1, columns_.size());
     }
     if (*step > run.step) continue;
-    kept.push_back(lines[i]);
+    kept_.push_back(lines[i]);
     seconds = whole_number<double>(row[seconds_at]).value_or(seconds);
   }
-  if (kept.size() < lines.size()) {
+  if (kept_.size() < lines.size()) {
     log_info("{}: {} rows of steps after step {} are dropped: the training goes on from there", path_,
-             lines.size() - kept.size(), run.step);
+             lines.size() - kept_.size(), run.step);
   }
-  file_.emplace(*files_, path_, kept);
   std::vector<std::string> metrics;
   for (const auto& metric : run.model.options().metrics) {
     if (!metric->name().empty()) metrics.push_back(metric_column(metric->name()));
   }
-  add_columns(metrics);
+  add_columns(metrics, kept_);
   return seconds;
 }
 
-void CsvLog::add_columns(const std::vector<std::string>& names) {
+void CsvLog::start(RunContext&) {
+  file_->replace(kept_, is_new_ ? LineFile::Older::kMovesAside : LineFile::Older::kGoes);
+  kept_ = {};
+}
+
+bool CsvLog::add_columns(const std::vector<std::string>& names, std::vector<std::string>& lines) {
   std::string added;
   for (const auto& name : names) {
     if (has_column(name)) continue;
     columns_.push_back(name);
     added += ",";
   }
-  if (added.empty()) return;
-  auto lines = whole_lines(*files_, path_);
+  if (added.empty()) return false;
   for (auto& line : lines) line = csv_line(csv_fields(line)) + added;
   if (lines.empty()) lines.emplace_back();  // somebody has emptied the file
   lines[0] = csv_line(columns_);
-  file_.emplace(*files_, path_, lines);
+  return true;
 }
 
 void CsvLog::write(const TrainingRecord& record) {
@@ -114,7 +125,10 @@ void CsvLog::write(const TrainingRecord& record) {
     metrics.push_back(metric_column(name));
     fields[metrics.back()] = shortest_number(value);
   }
-  add_columns(metrics);
+  if (!std::ranges::all_of(metrics, [&](const auto& name) { return has_column(name); })) {
+    auto lines = file_->lines();
+    if (add_columns(metrics, lines)) file_->replace(lines);
+  }
   Row row;
   for (const auto& column : columns_) row.push_back(fields[column]);
   file_->append(csv_line(row));

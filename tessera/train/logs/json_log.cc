@@ -1,6 +1,7 @@
 #include "tessera/train/logs/json_log.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,43 +21,91 @@ namespace {
 
 bool is_json_record(const std::string& line) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
-  return record.is_object() && record.contains("kind") && record.contains("step") && record["step"].is_number_integer();
+  if (!record.is_object() || !record.contains("kind") || !record.contains("time")) return false;
+  const auto is_whole = [&](const char* name) { return record.contains(name) && record[name].is_number_integer(); };
+  static const std::set<std::string> kKinds{"run", "step", "epoch", "evaluation", "end"};
+  const auto& kind = record["kind"];
+  return kind.is_string() && kKinds.contains(kind.get<std::string>()) && record["time"].is_string() &&
+         is_whole("step") && is_whole("epoch");
 }
 
 }  // namespace
 
-double JsonLog::open(RunContext& run, bool goes_on) {
-  FileSystem& files = run.model.context().file_system();
-  if (!goes_on) move_aside(files, path_, "JsonLog", is_json_record);
+double JsonLog::open(RunContext& run, Beginning beginning) {
+  file_.reset();
+  kept_.clear();
+  is_new_ = beginning == Beginning::kNew;
+  const bool takes_over = beginning == Beginning::kGoesOnInItsJob;
+  file_ = std::make_unique<LineFile>(run.model.context().file_system(), path_,
+                                     LineFileOptions{.who = "JsonLog", .takes_over = takes_over});
   double seconds = 0;
-  std::vector<std::string> kept;
-  const auto lines = whole_lines(files, path_);
+  std::vector<std::string> lines;
+  if (is_new_) {
+    file_->require_first_line(is_json_record);
+  } else {
+    lines = file_->lines();
+  }
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto record = nlohmann::json::parse(lines[i], nullptr, false);
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
       throw InvalidArgument("{}: line {}: no record of a training; give JsonLog a file of its own", path_, i + 1);
     }
     if (record["step"].get<int64_t>() > run.step) continue;
-    kept.push_back(lines[i]);
+    kept_.push_back(lines[i]);
     if (record.contains("seconds") && record["seconds"].is_number()) seconds = record["seconds"].get<double>();
   }
-  if (kept.size() < lines.size()) {
+  if (kept_.size() < lines.size()) {
     log_info("{}: {} records of steps after step {} are dropped: the training goes on from there", path_,
-             lines.size() - kept.size(), run.step);
+             lines.size() - kept_.size(), run.step);
   }
-  file_.emplace(files, path_, kept);
-  file_->append(json_line(run_record_of(run)));
+  kept_.push_back(json_line(run_record_of(run)));
   return seconds;
 }
 
-void JsonLog::write(const TrainingRecord& record) { file_->append(json_line(record)); }
+void JsonLog::start(RunContext& run) {
+  file_->replace(kept_, is_new_ ? LineFile::Older::kMovesAside : LineFile::Older::kGoes);
+  kept_ = {};
+  last_line_ = std::make_unique<LastLine>(file_->file_path());
+  set_last_line(run);
+}
+
+void JsonLog::write(const TrainingRecord& record) {
+  const std::string line = json_line(record);
+  const LastLine::Writing writing(*last_line_);
+  file_->append(line);
+}
+
+void JsonLog::after_step(RunContext& run, int64_t /*previous_step*/) {
+  if (is_open() && last_line_ != nullptr) set_last_line(run);
+}
+
+void JsonLog::set_last_line(RunContext& run) {
+  constexpr std::string_view kSignal = "SIGNAL";
+  TrainingRecord record = record_now(run, "end");
+  record.ended = "stopped";
+  record.signal = kSignal;
+  const std::string line = json_line(record);
+  const std::string time = utc_time(record.wall_ms);
+  const size_t time_at = line.find(time);
+  const size_t signal_at = line.rfind(kSignal);
+  const std::string_view text(line);
+  last_line_->set(text.substr(0, time_at), text.substr(time_at + time.size(), signal_at - time_at - time.size()),
+                  text.substr(signal_at + kSignal.size()));
+}
 
 void JsonLog::close(RunContext& run) {
   TrainingRecord record = record_now(run, "end");
   const bool is_stopped = run.was_told_to_end || (!run.has_failed && run.stop_requested);
   record.ended = is_stopped ? "stopped" : run.has_failed ? "failed" : "completed";
+  record.signal = run.signal;
   write(record);
+  last_line_.reset();  // there is an end now
   file_->close();
+}
+
+void JsonLog::let_go() {
+  last_line_.reset();
+  file_.reset();
 }
 
 }  // namespace tessera::train

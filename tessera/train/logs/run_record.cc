@@ -13,7 +13,9 @@
 #include <type_traits>
 
 #include "tessera/base/strings.h"
+#include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/kernels/machine.h"
+#include "tessera/mesh/strategy.h"
 #include "tessera/session/session.h"
 #include "tessera/train/logs/training_record.h"
 #include "tessera/train/model.h"
@@ -21,7 +23,7 @@
 namespace tessera::train {
 namespace {
 
-// An option's value as text; nothing of one that is no number and no word.
+// An option's value as text; nothing of an optional one that is not given. A type that has no text does not compile.
 template <typename T>
 std::optional<std::string> option_text(const T& value) {
   if constexpr (std::same_as<T, bool>) {
@@ -32,15 +34,23 @@ std::optional<std::string> option_text(const T& value) {
     return shortest_number(static_cast<double>(value));
   } else if constexpr (std::same_as<T, std::string>) {
     return value;
-  } else if constexpr (std::is_enum_v<T> && requires { std::string(to_string(value)); }) {
+  } else if constexpr (std::same_as<T, mesh::Strategy>) {
+    return mesh::to_string(value);
+  } else if constexpr (std::same_as<T, std::vector<int>>) {
+    return fmt::format("[{}]", fmt::join(value, ", "));
+  } else if constexpr (std::same_as<T, compiler::MachineProfile>) {
+    return value.name;
+  } else if constexpr (requires { std::string(to_string(value)); }) {
     return std::string(to_string(value));
+  } else if constexpr (requires { std::string(value.to_string()); }) {
+    return value.to_string();
   } else if constexpr (requires {
                          value.has_value();
                          typename T::value_type;
                        }) {
     return value.has_value() ? option_text(*value) : std::nullopt;
   } else {
-    return std::nullopt;
+    static_assert(std::same_as<T, void>, "this type of option has no text");
   }
 }
 
@@ -87,17 +97,17 @@ std::vector<std::string> command_of_process() {
   return words;
 }
 
-std::string host_of_process() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 int64_t cores_of_process() {
   cpu_set_t set;
   return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : ::sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 }  // namespace
+
+std::string host_of_process() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 RunRecord run_record_of(const RunContext& run) {
   cluster::Context& context = run.model.context();

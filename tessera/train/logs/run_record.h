@@ -32,11 +32,12 @@ struct RunRecord {
   int64_t num_cores = 0;  // that the system lets this process use
   std::string mode;       // "data_parallel"
   uint64_t seed = 0;
-  // Options of the model that are not as they are by default, by name, as text: those that are numbers, words or
-  // yes and no.
+  // Options of the model that are not as they are by default, by name, as text; of a machine profile its name.
   std::map<std::string, std::string> options;
 };
 
+// The name of the machine that this process runs on; "": not known.
+std::string host_of_process();
 // Describes this process, for a training that begins.
 RunRecord run_record_of(const RunContext& run);
 // One line of kind "run", without its end. Bytes that are no UTF-8 are replaced.

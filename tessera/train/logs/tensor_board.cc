@@ -16,10 +16,10 @@ TensorBoard::TensorBoard(std::string directory, TensorBoardOptions options)
   }
 }
 
-double TensorBoard::open(RunContext& run, bool goes_on) {
+double TensorBoard::open(RunContext& run, Beginning beginning) {
   auto& context = run.model.context();
   writer_.reset();
-  writer_.emplace(context.file_system(), context.clock(), directory_, goes_on ? run.step + 1 : 0);
+  writer_.emplace(context.file_system(), context.clock(), directory_, beginning == Beginning::kNew ? 0 : run.step + 1);
   if (!options_.hyper_parameters.empty()) {
     EventSummary summary;
     summary.add_session_start(options_.hyper_parameters, writer_->wall_time());
@@ -57,11 +57,6 @@ void TensorBoard::after_step(RunContext& run, int64_t previous_step) {
   attempt([&] { writer_->add(summary, run.step); });
 }
 
-void TensorBoard::end(RunContext& run) {
-  TrainingLog::end(run);
-  writer_.reset();
-}
-
 void TensorBoard::close(RunContext& run) {
   if (!options_.hyper_parameters.empty()) {
     EventSummary summary;
@@ -70,6 +65,8 @@ void TensorBoard::close(RunContext& run) {
   }
   writer_->close();
 }
+
+void TensorBoard::let_go() { writer_.reset(); }
 
 void TensorBoard::add_scalar(const std::string& tag, double value) {
   require_begun();

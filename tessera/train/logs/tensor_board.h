@@ -25,7 +25,6 @@ struct TensorBoardOptions {
 class TensorBoard : public TrainingLog {
  public:
   explicit TensorBoard(std::string directory, TensorBoardOptions options = {});
-  void end(RunContext& run) override;
   // At the present step, while a training goes on that has the callback, or else InvalidArgument. Only rank 0 writes.
   void add_scalar(const std::string& tag, double value);
   void add_histogram(const std::string& tag, const Tensor& value);
@@ -33,9 +32,10 @@ class TensorBoard : public TrainingLog {
   void add_image(const std::string& tag, const EncodedImage& image);
 
  protected:
-  double open(RunContext& run, bool goes_on) override;
+  double open(RunContext& run, Beginning beginning) override;
   void write(const TrainingRecord& record) override;
   void close(RunContext& run) override;
+  void let_go() override;
   void after_step(RunContext& run, int64_t previous_step) override;
 
  private:

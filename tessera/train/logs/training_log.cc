@@ -53,7 +53,7 @@ void TrainingLog::begin(RunContext& run) {
   num_evaluations_ = run.model.latest_evaluation().number;
   began_ns_ = epoch_began_ns_ = last_step_ns_ = marked_ns_ = now_ns(run);
   looked_ns_ = 0;
-  is_open_ = false;
+  is_open_ = has_started_ = false;
   if (run.model.context().rank() == 0) {
     begin_writing(run);
     is_open_ = true;
@@ -66,10 +66,25 @@ void TrainingLog::begin_writing(RunContext& run) {
   // Where a job recovers, an earlier process of it may have begun this training and written a few steps.
   auto* const recovery = run.number > 0 ? run.model.context().recovery() : nullptr;
   const bool is_begun_anew = recovery != nullptr && recovery->generation() > 1;
-  seconds_before_ = open(run, run.step > 0 || is_begun_anew);
+  const auto beginning = is_begun_anew  ? Beginning::kGoesOnInItsJob
+                         : run.step > 0 ? Beginning::kGoesOn
+                                        : Beginning::kNew;
+  try {
+    seconds_before_ = open(run, beginning);
+  } catch (...) {
+    let_go();  // there is no end()
+    throw;
+  }
+}
+
+void TrainingLog::start_once(RunContext& run) {
+  if (!is_open_ || has_started_) return;
+  start(run);
+  has_started_ = true;
 }
 
 void TrainingLog::epoch_begin(RunContext& run) {
+  start_once(run);
   write_evaluations(run);
   epoch_began_ns_ = last_step_ns_ = marked_ns_ = now_ns(run);
   marked_rows_ = run.rows_of_epoch;
@@ -143,13 +158,16 @@ void TrainingLog::epoch_end(RunContext& run) {
 
 void TrainingLog::end(RunContext& run) {
   const struct LetGo {  // whatever fails
-    RunContext*& run;
-    bool& is_open;
+    TrainingLog& log;
     ~LetGo() {
-      run = nullptr;
-      is_open = false;
+      log.run_ = nullptr;
+      log.is_open_ = false;
+      log.let_go();
     }
-  } let_go{run_, is_open_};
+  } let_go_of{*this};
+  // A training that was refused before its first step has no log, and the older one's stays where it is.
+  if (!has_started_ && run.has_failed) return;
+  attempt([&] { start_once(run); });
   write_evaluations(run);
   attempt([&] { close(run); });
 }
@@ -159,6 +177,7 @@ void TrainingLog::add_metrics(const std::map<std::string, double>& metrics) {
   attempt([&] {
     TrainingRecord record = record_now(*run_, "evaluation");
     record.metrics = metrics;
+    start_once(*run_);
     if (!metrics.empty()) write(record);
   });
 }

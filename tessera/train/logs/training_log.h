@@ -42,14 +42,21 @@ class TrainingLog : public Callback {
   // `who`: the class, for messages. Throws InvalidArgument for a negative every_steps.
   TrainingLog(std::string who, LogOptions options);
 
-  // On rank 0, before the first record: opens what is written to. `goes_on`: the training does, after run.step, and
-  // records of later steps are void; else it is a new one. Returns the seconds that it has trained by what is there.
-  virtual double open(RunContext& run, bool goes_on) = 0;
+  // How a training begins: as a new one; going on after run.step, where records of later steps are void; or going on in
+  // a later process of a job that recovers, whose earlier process may be stopped and hold what it wrote to.
+  enum class Beginning : uint8_t { kNew, kGoesOn, kGoesOnInItsJob };
+  // On rank 0, at begin(): opens what is written to, and changes nothing that is there: the training may be refused
+  // yet. Returns the seconds that it has trained by what is there.
+  virtual double open(RunContext& run, Beginning beginning) = 0;
+  // Before the first record, once all callbacks have begun.
+  virtual void start(RunContext& /*run*/) {}
   virtual void write(const TrainingRecord& record) = 0;
   // The present moment, without loss, rates and metrics.
   TrainingRecord record_now(const RunContext& run, const char* kind);
   // After the last record.
   virtual void close(RunContext& run) = 0;
+  // At the end, however it ends: lets go of what open() has opened.
+  virtual void let_go() = 0;
   // On every rank, after the records of a step.
   virtual void after_step(RunContext& /*run*/, int64_t /*previous_step*/) {}
   // Calls f, which writes, where this rank still can. Where that fails the log ends with a warning.
@@ -63,6 +70,8 @@ class TrainingLog : public Callback {
 
  private:
   void begin_writing(RunContext& run);
+  // Calls start() where this rank writes and has not yet.
+  void start_once(RunContext& run);
   // What was evaluated since this was asked last.
   void write_evaluations(const RunContext& run);
   std::optional<double> learning_rate(const RunContext& run) const;
@@ -72,6 +81,7 @@ class TrainingLog : public Callback {
   RunContext* run_ = nullptr;  // while a training goes on
   std::optional<LearningRateReader> rates_;
   bool is_open_ = false;
+  bool has_started_ = false;
   double seconds_before_ = 0;  // of earlier processes
   int64_t began_ns_ = 0;
   int64_t epoch_ = 0;

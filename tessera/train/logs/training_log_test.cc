@@ -1,14 +1,20 @@
 // Claims about what logs write of a training, and of one that goes on.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/termination.h"
@@ -22,6 +28,7 @@
 #include "tessera/train/callbacks.h"
 #include "tessera/train/logs/csv_log.h"
 #include "tessera/train/logs/json_log.h"
+#include "tessera/train/logs/last_line.h"
 #include "tessera/train/logs/tensor_board.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
@@ -233,12 +240,19 @@ TEST_F(Logs, InJsonHaveOptionsThatAreNotTheUsualOnes) {
   nn::MSELoss loss;
   nn::SGD optimizer({.learning_rate = 0.25});
   Model model(context_, network, &loss, &optimizer,
-              {.precision = DType::kBF16, .seed = 7, .job_name = "a \xff", .session = {.num_threads = 1}});
+              {.precision = DType::kBF16,
+               .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 1024}),
+               .seed = 7,
+               .job_name = "a \xff",
+               .session = {.num_threads = 1}});
   model.train(1, doubles(), {JsonLog(at("log"))});
   const auto run = records_of_kind("log", "run").at(0);
   EXPECT_EQ(run["seed"], 7);
   EXPECT_EQ(run["mode"], "stand_alone");
-  EXPECT_EQ(run["options"], json({{"job_name", "a \ufffd"}, {"num_threads", "1"}, {"precision", "bf16"}}));
+  EXPECT_EQ(run["options"], json({{"job_name", "a \ufffd"},
+                                  {"loss_scale", "1024, times 2 after 2000 clean steps"},
+                                  {"num_threads", "1"},
+                                  {"precision", "bf16"}}));
 }
 
 TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
@@ -274,6 +288,13 @@ TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
   Job told(context_);
   EXPECT_THROW(told.model.train(1, doubles(), {JsonLog(at("log")), IsTold()}), cluster::Terminated);
   EXPECT_EQ(ended(), "stopped 2");
+  EXPECT_EQ(records_of_kind("log", "end").at(0)["signal"], "SIGTERM");
+  Job interrupted(context_);
+  EXPECT_THROW(interrupted.model.train(1, doubles(), {JsonLog(at("log")), Ends(true)},
+                                       {.signal_of = [](const std::exception_ptr&) { return "SIGINT"; }}),
+               Error);
+  EXPECT_EQ(ended(), "stopped 2");
+  EXPECT_EQ(records_of_kind("log", "end").at(0)["signal"], "SIGINT");
 }
 
 TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
@@ -296,11 +317,20 @@ TEST_F(Logs, OfANewTrainingLeaveWhatIsNoLogWhereItIs) {
   refused(std::make_shared<CsvLog>(at("notes")), "no log of CsvLog");
   write("other", "{\"kind\": \"recipe\"}\n");
   refused(std::make_shared<JsonLog>(at("other")), "no log of JsonLog");
+  write("other", R"({"kind": "recipe", "time": "now", "step": 1, "epoch": 1})");
+  refused(std::make_shared<JsonLog>(at("other")), "no log of JsonLog");
   Job job(context_);
   job.model.train(1, doubles(), {CsvLog(at("table"))});
   refused(std::make_shared<JsonLog>(at("table")), "no log of JsonLog");
   ASSERT_EQ(mkfifo(at("pipe").c_str(), 0600), 0);
-  refused(std::make_shared<JsonLog>(at("pipe")), "pipe: ");
+  refused(std::make_shared<JsonLog>(at("pipe")), "pipe: it is a pipe, and is left as it is; give JsonLog a file");
+  refused(std::make_shared<CsvLog>("/dev/full"), "/dev/full: it is a device");
+  refused(std::make_shared<JsonLog>("/dev/stdout"), "ProgressBar(log_format=\"json\") prints records");
+  std::filesystem::create_directory(at("folder"));
+  refused(std::make_shared<JsonLog>(at("folder")), "folder: it is a directory");
+  std::filesystem::create_symlink(at("nowhere"), at("lost"));
+  refused(std::make_shared<CsvLog>(at("lost")), "lost: it is a link that leads to nothing");
+  EXPECT_TRUE(std::filesystem::is_symlink(at("lost")));
   EXPECT_EQ(FileSystem::local().read_text(at("notes")), "to do\n");
   EXPECT_TRUE(std::filesystem::is_fifo(at("pipe")));
   for (const char* name : {"notes", "other", "table", "pipe"}) {
@@ -311,6 +341,98 @@ TEST_F(Logs, OfANewTrainingLeaveWhatIsNoLogWhereItIs) {
   Job begins(context_);
   begins.model.train(1, doubles(), {JsonLog(at("empty"))});
   EXPECT_EQ(records("empty").size(), 4);
+}
+
+TEST_F(Logs, AreWrittenThroughALink) {
+  std::filesystem::create_symlink(at("log"), at("link"));
+  write("log", "");
+  for (int i = 0; i < 2; ++i) {
+    Job job(context_);
+    job.model.train(1 + i, doubles(), {JsonLog(at("link"))});
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(at("link")));
+  EXPECT_EQ(records("log.1").size(), 4);
+  EXPECT_EQ(records("log").size(), 8);
+}
+
+TEST_F(Logs, ThatAnotherTrainingWritesAreRefused) {
+  struct TrainsBeside : Callback {
+    explicit TrainsBeside(std::function<void()> f) : f(std::move(f)) {}
+    void step_end(RunContext& run) override {
+      if (run.step == 2) f();
+    }
+    std::function<void()> f;
+  };
+  const auto trains_beside = [&] {
+    Job other(context_);
+    EXPECT_THAT([&] { other.model.train(1, doubles(), {JsonLog(at("json"))}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("json: a training of this process writes this log; ")));
+    EXPECT_THAT([&] { other.model.train(1, doubles(), {CsvLog(at("csv"))}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("csv: a training of this process writes this log; ")));
+  };
+  Job job(context_);
+  job.model.train(1, doubles(), {JsonLog(at("json")), CsvLog(at("csv")), TrainsBeside(trains_beside)});
+  EXPECT_EQ(records("json").size(), 4);
+  EXPECT_EQ(lines("csv").size(), 5);
+  EXPECT_FALSE(std::filesystem::exists(at("json.1")));
+  EXPECT_FALSE(std::filesystem::exists(at("csv.1")));
+}
+
+TEST_F(Logs, ThatAnotherProcessWritesAreRefusedUntilItEnds) {
+  {
+    Job job(context_);
+    job.model.train(1, doubles(), {JsonLog(at("log"))});
+  }
+  const std::string path = at("log");
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    const int fd = ::open(path.c_str(), O_RDWR);
+    const char is_locked = ::flock(fd, LOCK_EX) == 0 ? 1 : 0;
+    [[maybe_unused]] const ssize_t written = ::write(ends[1], &is_locked, 1);
+    while (true) ::pause();
+  }
+  char is_locked = 0;
+  ASSERT_EQ(::read(ends[0], &is_locked, 1), 1);
+  ASSERT_EQ(is_locked, 1);
+  Job job(context_);
+  EXPECT_THAT([&] { job.model.train(1, doubles(), {JsonLog(at("log"))}); },
+              ThrowsMessage<InvalidArgument>(testing::AnyOf(
+                  HasSubstr(fmt::format("log: another training (process {} on ", writer)),
+                  HasSubstr("log: another training, of a process that the system does not name, writes this log"))));
+  EXPECT_EQ(records("log").size(), 4) << "it is as it was";
+  ::kill(writer, SIGKILL);
+  ::waitpid(writer, nullptr, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  job.model.train(1, doubles(), {JsonLog(at("log"))});
+  EXPECT_EQ(records("log.1").size(), 4);
+}
+
+TEST_F(Logs, AreAsTheyWereWhereATrainingIsRefused) {
+  struct Refuses : Callback {
+    void begin(RunContext&) override { throw InvalidArgument("no"); }
+  };
+  Job first(context_);
+  first.model.train(1, doubles(), {JsonLog(at("log")), CsvLog(at("table"))});
+  for (const bool goes_on : {false, true}) {
+    Job job(context_);
+    if (goes_on) job.model.train(1, doubles());
+    EXPECT_THROW(
+        job.model.train(2, doubles(), {JsonLog(at("log")), CsvLog(at("table")), JsonLog(at("new")), Refuses()}),
+        InvalidArgument);
+  }
+  EXPECT_EQ(records("log").size(), 4);
+  EXPECT_EQ(lines("table").size(), 5);
+  for (const char* name : {"log.1", "table.1", "new"}) EXPECT_FALSE(std::filesystem::exists(at(name))) << name;
+}
+
+TEST_F(Logs, ThatCannotBeMadeAreCalledWhatTheUserCallsThem) {
+  write("file", "");
+  Job job(context_);
+  EXPECT_THAT([&] { job.model.train(1, doubles(), {JsonLog(at("file/log"))}); },
+              ThrowsMessage<Error>(testing::AllOf(HasSubstr("file"), testing::Not(HasSubstr(".tmp")))));
 }
 
 TEST_F(Logs, OfASecondCallGoOn) {
@@ -337,6 +459,45 @@ TEST_F(Logs, RefuseAFileThatHasSomethingElse) {
   EXPECT_EQ(FileSystem::local().read_text(at("notes")), "to do\n");
   EXPECT_THROW(JsonLog(""), InvalidArgument);
   EXPECT_THROW(CsvLog("x", {.every_steps = -1}), InvalidArgument);
+}
+
+// What a child process leaves of a file of one line, which it ends by a signal.
+struct KilledChild {
+  KilledChild(const std::string& path, int number, bool has_ended) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto line = std::make_unique<LastLine>(path);
+      line->set("{\"time\":\"", "\",\"signal\":\"", "\"}");
+      line->set(R"({"step":7,"time":")", R"(","signal":")", "\"}");
+      { const LastLine::Writing writing(*line); }
+      if (has_ended) line.reset();
+      ::raise(number);
+      ::_exit(1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+  int signal = 0;
+};
+
+TEST_F(Logs, HaveALastLineWhereASignalEndsTheProcessAtOnce) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    write("log", "first\n");
+    EXPECT_EQ(KilledChild(at("log"), number, false).signal, number);
+    const auto all = lines("log");
+    ASSERT_EQ(all.size(), 2);
+    const json last = json::parse(all[1]);
+    EXPECT_EQ(last["step"], 7) << "the latest one";
+    EXPECT_EQ(last["signal"], number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
+    const int64_t now_ms = Clock::system().wall_ms();
+    const std::string time = last["time"];
+    EXPECT_LE(time, utc_time(now_ms));
+    EXPECT_GE(time, utc_time(now_ms - 600'000));
+  }
+  write("log", "first\n");
+  EXPECT_EQ(KilledChild(at("log"), SIGTERM, true).signal, SIGTERM);
+  EXPECT_EQ(lines("log").size(), 1) << "the log had ended";
 }
 
 // A disk that takes files, and after them no bytes.

@@ -73,6 +73,7 @@ std::string json_line(const TrainingRecord& record) {
   members.add_count("resident_bytes", record.resident_bytes);
   members.add_count("arena_bytes", record.arena_bytes);
   if (!record.ended.empty()) members.add_text("ended", record.ended);
+  if (!record.signal.empty()) members.add_text("signal", record.signal);
   if (!record.metrics.empty()) {
     JsonMembers metrics;
     for (const auto& [name, value] : record.metrics) metrics.add_number(name, value);

@@ -30,7 +30,8 @@ struct TrainingRecord {
   int64_t arena_bytes = 0;     // of this rank, on its device
   std::map<std::string, double> metrics = {};
   std::optional<ProgressRecord> progress = {};
-  std::string ended = {};  // of an end how: "completed", "stopped" or "failed"
+  std::string ended = {};   // of an end how: "completed", "stopped" or "failed"
+  std::string signal = {};  // that has stopped it: "SIGTERM"
 };
 
 // "2026-03-04T05:06:07.089Z".

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/lock/find_writer.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/strategy/group_file.h"
 #include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"

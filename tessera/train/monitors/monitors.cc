@@ -10,6 +10,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/session/session.h"

@@ -22,6 +22,8 @@ class StageCount {
   bool is_automatic() const { return count_ == kAutomatic; }
   // 0 of what a search finds.
   int count() const { return is_automatic() ? 0 : count_; }
+  // "auto" or a number.
+  std::string to_string() const { return is_automatic() ? "auto" : std::to_string(count_); }
   bool operator==(const StageCount&) const = default;
 
  private:

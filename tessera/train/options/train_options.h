@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ struct TrainOptions {
   int num_workers = 1;     // threads that make batches ahead
   // Called before each batch, whatever callbacks there are: what it throws ends the call.
   std::function<void()> before_batch = {};
+  // The signal that an exception of the program's own stands for, "SIGINT" of Python's KeyboardInterrupt, or "": then
+  // it has failed. Must not throw.
+  std::function<std::string(const std::exception_ptr&)> signal_of = {};
 };
 
 // How Model::save_checkpoint saves.

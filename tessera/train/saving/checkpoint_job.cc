@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/lock/barrier.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/saving/checkpoint_values.h"

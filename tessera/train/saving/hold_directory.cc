@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/files/random_id.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/core/job_lines.h"
 #include "tessera/train/saving/rank_barrier.h"

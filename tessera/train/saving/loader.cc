@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/decrypt_checkpoint.h"
 #include "tessera/checkpoint/read/match.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/testing/no_threads.h"

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/write/save.h"
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"

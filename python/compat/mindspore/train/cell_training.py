@@ -1,4 +1,5 @@
 """Training by a cell that is a training step itself: Model(step).train(...)."""
+import types
 import zlib
 
 import tessera
@@ -38,17 +39,19 @@ class _Watch:
         self._before = []
 
 
-def train_by_cell(step, epoch, native, num_workers, callbacks, params, sink_size, initial_epoch=0):
-    """Calls step(*batch) for every batch of tessera's data set. sink_size: callbacks of steps stand around so many; 1: around each."""
+def train_by_cell(step, epoch, native, num_workers, callbacks, params, sink_size, initial_epoch=0, evaluations=None):
+    """Calls step(*batch) for every batch of tessera's data set. sink_size: callbacks of steps stand around so many; 1: around each.
+    evaluations(callbacks): tessera's callbacks before and behind those at the end of an epoch."""
     batches = native.get_dataset_size()
     params.update(epoch_num=epoch - initial_epoch, batch_num=batches, cur_epoch_num=0, cur_step_num=0)
     step.set_train()
     with entered(callbacks) as callbacks:
+        around = evaluations(callbacks) if evaluations else ((), ())
         _train(step, epoch, native.batches(num_epochs=epoch - initial_epoch, num_workers=num_workers), batches, callbacks, params, sink_size,
-               initial_epoch)
+               initial_epoch, around)
 
 
-def _train(step, epoch, rows, batches, callbacks, params, sink_size, initial_epoch):
+def _train(step, epoch, rows, batches, callbacks, params, sink_size, initial_epoch, around):
     context, manager = RunContext(params), _CallbackManager(callbacks)
     manager.on_train_begin(context)
     watch = _Watch(step)
@@ -65,7 +68,12 @@ def _train(step, epoch, rows, batches, callbacks, params, sink_size, initial_epo
             manager.on_train_step_end(context)
             if context.get_stop_requested():
                 break
+        run = types.SimpleNamespace(epoch=number)
+        for callback in around[0]:
+            callback.epoch_end(run)
         manager.on_train_epoch_end(context)
+        for callback in around[1]:
+            callback.epoch_end(run)
         if context.get_stop_requested():
             break
     manager.on_train_end(context)

@@ -36,18 +36,33 @@ class _LossFunction(Cell):
 class _TracedAsMade(tessera.Model):
     """tessera's, whose network is traced for the parallel mode `traced_for`, whatever the script sets after the model is made."""
 
-
-def _traced_as_made(name):
-    def call(self, *args, **kwargs):
+    def train(self, *args, **kwargs):
         with context.traced_in(self.traced_for):
-            return getattr(super(_TracedAsMade, self), name)(*args, **kwargs)
+            return super().train(*args, **kwargs)
 
-    call.__doc__ = getattr(tessera.Model, name).__doc__
-    return call
+    def train_step(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().train_step(*args, **kwargs)
 
+    def eval(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().eval(*args, **kwargs)
 
-for _name in ("train", "train_step", "eval", "predict", "build", "build_predict", "graph_text"):
-    setattr(_TracedAsMade, _name, _traced_as_made(_name))
+    def predict(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().predict(*args, **kwargs)
+
+    def build(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().build(*args, **kwargs)
+
+    def build_predict(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().build_predict(*args, **kwargs)
+
+    def graph_text(self, *args, **kwargs):
+        with context.traced_in(self.traced_for):
+            return super().graph_text(*args, **kwargs)
 
 
 def _in_stages(network, options, trains):
@@ -211,7 +226,7 @@ class Model:
                 params.update(training, metrics=results, eval_results=results | ({} if loss is None else {"eval_loss": loss}))
                 return
             results = Evaluation(self._metrics, own, params, losses).run(
-                lambda observers: self._native.eval(dataset, num_workers, [losses, *observers]))
+                lambda observers: self._model().eval(dataset, num_workers, [losses, *observers]))
             params.update(training, metrics=results, eval_results=results | {"eval_loss": losses.mean()})
 
         return [EvaluatesEpochs(frequency, evaluate)], [ForgetsResults(params)]
@@ -234,7 +249,8 @@ class Model:
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
         if self._optimizer is None and self._loss_fn is None:
             steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
-            train_by_cell(self._network, epoch, dataset, num_workers, callbacks, params, steps, initial_epoch)
+            train_by_cell(self._network, epoch, dataset, num_workers, callbacks, params, steps, initial_epoch,
+                          lambda entered_callbacks: self._evaluations(evaluations, entered_callbacks, params))
             return
         native = self._model(dataset)
         with entered(callbacks) as callbacks:

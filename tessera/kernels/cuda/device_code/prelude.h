@@ -1,5 +1,5 @@
-// What every kernel that is compiled for a device begins with: element types under the names of dtypes, the few names
-// of the standard library that tensor/element_op.h uses, and where a thread stands. NVRTC compiles it, which brings no
+// What every kernel that is compiled for a device begins with: element types under the names of dtypes, what
+// tensor/element_op.h may use of the standard library, and where a thread stands. NVRTC compiles it, which brings no
 // headers; so does a compiler of the host for the emulated device, with emulation.h in front.
 #pragma once
 
@@ -34,28 +34,62 @@ typedef unsigned long size_t;
 #endif
 
 namespace std {
+// What <cmath> has of one and of two numbers, all of it: element_op.h may call any.
 #define TESSERA_MATH(name)                                               \
   TESSERA_DEVICE float name(float x) { return TESSERA_MATH_F(name)(x); } \
   TESSERA_DEVICE double name(double x) { return TESSERA_MATH_D(name)(x); }
-TESSERA_MATH(floor)
-TESSERA_MATH(sqrt)
-TESSERA_MATH(exp)
-TESSERA_MATH(log)
-TESSERA_MATH(expm1)
-TESSERA_MATH(log1p)
-TESSERA_MATH(sinh)
-TESSERA_MATH(cosh)
+TESSERA_MATH(acos)
+TESSERA_MATH(acosh)
+TESSERA_MATH(asin)
 TESSERA_MATH(asinh)
+TESSERA_MATH(atan)
 TESSERA_MATH(atanh)
-TESSERA_MATH(sin)
+TESSERA_MATH(cbrt)
+TESSERA_MATH(ceil)
 TESSERA_MATH(cos)
-TESSERA_MATH(tanh)
+TESSERA_MATH(cosh)
+TESSERA_MATH(erf)
 TESSERA_MATH(erfc)
+TESSERA_MATH(exp)
+TESSERA_MATH(exp2)
+TESSERA_MATH(expm1)
+TESSERA_MATH(fabs)
+TESSERA_MATH(floor)
+TESSERA_MATH(lgamma)
+TESSERA_MATH(log)
+TESSERA_MATH(log10)
+TESSERA_MATH(log1p)
+TESSERA_MATH(log2)
+TESSERA_MATH(logb)
+TESSERA_MATH(nearbyint)
+TESSERA_MATH(rint)
+TESSERA_MATH(round)
+TESSERA_MATH(sin)
+TESSERA_MATH(sinh)
+TESSERA_MATH(sqrt)
+TESSERA_MATH(tan)
+TESSERA_MATH(tanh)
+TESSERA_MATH(tgamma)
+TESSERA_MATH(trunc)
+#undef TESSERA_MATH
+#define TESSERA_MATH(name)                                                           \
+  TESSERA_DEVICE float name(float x, float y) { return TESSERA_MATH_F(name)(x, y); } \
+  TESSERA_DEVICE double name(double x, double y) { return TESSERA_MATH_D(name)(x, y); }
+TESSERA_MATH(atan2)
+TESSERA_MATH(copysign)
+TESSERA_MATH(fdim)
+TESSERA_MATH(fmax)
+TESSERA_MATH(fmin)
+TESSERA_MATH(fmod)
+TESSERA_MATH(hypot)
+TESSERA_MATH(nextafter)
+TESSERA_MATH(pow)
+TESSERA_MATH(remainder)
 #undef TESSERA_MATH
 TESSERA_DEVICE float abs(float x) { return TESSERA_MATH_F(fabs)(x); }
 TESSERA_DEVICE double abs(double x) { return TESSERA_MATH_D(fabs)(x); }
-TESSERA_DEVICE float pow(float x, float y) { return TESSERA_MATH_F(pow)(x, y); }
-TESSERA_DEVICE double pow(double x, double y) { return TESSERA_MATH_D(pow)(x, y); }
+TESSERA_DEVICE float fma(float x, float y, float z) { return TESSERA_MATH_F(fma)(x, y, z); }
+TESSERA_DEVICE double fma(double x, double y, double z) { return TESSERA_MATH_D(fma)(x, y, z); }
 template <typename T>
 TESSERA_DEVICE bool isnan(T x) {
   return x != x;
@@ -63,6 +97,10 @@ TESSERA_DEVICE bool isnan(T x) {
 template <typename T>
 TESSERA_DEVICE bool isfinite(T x) {
   return x - x == 0;
+}
+template <typename T>
+TESSERA_DEVICE bool isinf(T x) {
+  return x == x && x - x != 0;
 }
 
 template <typename T>
@@ -113,8 +151,28 @@ template <typename T>
 using make_unsigned_t = typename make_unsigned<T>::type;
 namespace numbers {
 template <typename T>
+inline constexpr T e_v = T(2.7182818284590452353602874713526624977572470936999);
+template <typename T>
+inline constexpr T log2e_v = T(1.4426950408889634073599246810018921374266459541530);
+template <typename T>
+inline constexpr T log10e_v = T(0.4342944819032518276511289189166050822943970058037);
+template <typename T>
+inline constexpr T pi_v = T(3.1415926535897932384626433832795028841971693993751);
+template <typename T>
+inline constexpr T inv_pi_v = T(0.3183098861837906715377675267450287240689192914809);
+template <typename T>
+inline constexpr T inv_sqrtpi_v = T(0.5641895835477562869480794515607725858440506293290);
+template <typename T>
+inline constexpr T ln2_v = T(0.6931471805599453094172321214581765680755001343603);
+template <typename T>
+inline constexpr T ln10_v = T(2.3025850929940456840179914546843642076011014886288);
+template <typename T>
 inline constexpr T sqrt2_v = T(1.4142135623730950488016887242096980785696718753769);
-}
+template <typename T>
+inline constexpr T sqrt3_v = T(1.7320508075688772935274463415058723669428052538104);
+template <typename T>
+inline constexpr T inv_sqrt3_v = T(0.5773502691896257645091487805019574556476018251270);
+}  // namespace numbers
 }  // namespace std
 
 namespace tessera {

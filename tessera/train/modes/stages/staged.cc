@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"

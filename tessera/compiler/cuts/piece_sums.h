@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/compiler/stages/choose_cuts.h"
+#include "tessera/compiler/cuts/choose_cuts.h"
 
 namespace tessera::compiler {
 

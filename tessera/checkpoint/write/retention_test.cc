@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/retention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,43 +41,6 @@ std::vector<std::string> checkpoints_in(FileSystem& files) {
   return names;
 }
 
-std::string config_refusal(const CheckpointConfig& config) {
-  return message_of([&] { validated(config); });
-}
-
-TEST(CheckpointConfig, HasTheReferencesRules) {
-  const auto defaults = validated({});
-  EXPECT_EQ(defaults.save_checkpoint_steps, 1);
-  EXPECT_EQ(defaults.keep_checkpoint_max, 5);
-  EXPECT_EQ(validated({.save_checkpoint_steps = 2, .save_checkpoint_seconds = 9}).save_checkpoint_seconds, 0);
-  EXPECT_EQ(validated({.keep_checkpoint_max = 2, .keep_checkpoint_per_n_minutes = 9}).keep_checkpoint_per_n_minutes, 0);
-  EXPECT_EQ(validated({.keep_checkpoint_max = 0}).keep_checkpoint_max, 1) << "0 and 0 keep one file";
-  EXPECT_EQ(validated({.keep_checkpoint_max = 0, .keep_checkpoint_per_n_minutes = 9}).keep_checkpoint_max, 0);
-}
-
-TEST(CheckpointConfig, RefusalsNameTheField) {
-  EXPECT_THAT(config_refusal({.save_checkpoint_steps = 0, .keep_checkpoint_max = 0}), HasSubstr("are all 0"));
-  EXPECT_THAT(config_refusal({.save_checkpoint_steps = -1}),
-              HasSubstr("save_checkpoint_steps must not be negative, got -1"));
-  EXPECT_EQ(config_refusal({.enc_key = "0123456789abcdef"}), "no error");
-  EXPECT_THAT(config_refusal({.enc_key = "0123"}), HasSubstr("must have 16, 24 or 32 bytes, it has 4"));
-  EXPECT_THAT(config_refusal({.enc_mode = "ROT13"}), HasSubstr("enc_mode must be"));
-  EXPECT_THAT(config_refusal({.enc_key = "0123456789abcdef", .enc_mode = "AES-CBC"}),
-              HasSubstr("AES-CBC is only read: a file in that form does not notice when it is changed; save with"));
-  EXPECT_THAT(config_refusal({.append_info = {"epoch"}}),
-              HasSubstr("append_info takes \"epoch_num\" and \"step_num\""));
-}
-
-TEST(CheckpointConfig, AppendsWhatIsAskedFor) {
-  const CheckpointConfig config{.append_info = {"step_num", "epoch_num"}, .append_values = {Entry::number("lr", 0.5F)}};
-  const auto entries = appended_entries(config, {.epoch = 2, .step_in_epoch = 3, .step = 13});
-  ASSERT_EQ(entries.size(), 3U);
-  EXPECT_EQ(entries[0].name, "step_num");
-  EXPECT_EQ(entries[0].owner.item(), 13);
-  EXPECT_EQ(entries[1].owner.item(), 2);
-  EXPECT_EQ(entries[2].owner.item(), 0.5);
-}
-
 TEST(CheckpointName, ParsesWhatItPrints) {
   EXPECT_EQ(checkpoint_name("CKP", 2, 73), "CKP-2_73.ckpt");
   const auto name = parse_checkpoint_name("my-net_1-10_4.ckpt");
@@ -106,31 +69,6 @@ TEST(UnusedPrefix, CountsUpFromWhatIsThere) {
   EXPECT_EQ(unused_prefix(files, "d", "CKP"), "CKP_11");
   overwrite(files, "d/CKP_20-1_4.ckpt.manifest", "of a file that has gone");
   EXPECT_EQ(unused_prefix(files, "d", "CKP"), "CKP_21");
-}
-
-TEST(SaveTrigger, CountsStepsFromTheLastSave) {
-  FakeClock clock;
-  SaveTrigger trigger(validated({.save_checkpoint_steps = 3}), clock, /*resumed_step=*/10);
-  EXPECT_FALSE(trigger.is_due(12));
-  EXPECT_TRUE(trigger.is_due(13));
-  EXPECT_TRUE(trigger.is_due(14)) << "a sink loop may step over it";
-  trigger.saved(14);
-  EXPECT_FALSE(trigger.is_due(16));
-  EXPECT_FALSE(trigger.is_due_at_end(14));
-  EXPECT_TRUE(trigger.is_due_at_end(16));
-}
-
-TEST(SaveTrigger, GoesByTimeWithoutSteps) {
-  FakeClock clock;
-  SaveTrigger trigger(validated({.save_checkpoint_steps = 0, .save_checkpoint_seconds = 60}), clock);
-  clock.sleep_ms(59'999);
-  EXPECT_FALSE(trigger.is_due(5));
-  clock.sleep_ms(1);
-  EXPECT_TRUE(trigger.is_due(5));
-  trigger.saved(5);
-  clock.sleep_ms(60'000);
-  EXPECT_FALSE(trigger.is_due(5)) << "saved already";
-  EXPECT_TRUE(trigger.is_due(6));
 }
 
 TEST(Retention, KeepsTheNewestByNumber) {

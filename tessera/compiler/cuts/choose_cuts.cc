@@ -1,11 +1,11 @@
-#include "tessera/compiler/stages/choose_cuts.h"
+#include "tessera/compiler/cuts/choose_cuts.h"
 
 #include <algorithm>
 #include <compare>
 #include <limits>
 
 #include "tessera/base/strings.h"
-#include "tessera/compiler/stages/piece_sums.h"
+#include "tessera/compiler/cuts/piece_sums.h"
 
 namespace tessera::compiler {
 namespace {

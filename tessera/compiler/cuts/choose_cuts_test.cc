@@ -1,4 +1,4 @@
-#include "tessera/compiler/stages/choose_cuts.h"
+#include "tessera/compiler/cuts/choose_cuts.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/compiler/cost/machine_profile.h"
-#include "tessera/compiler/stages/choose_cuts.h"
+#include "tessera/compiler/cuts/choose_cuts.h"
 #include "tessera/compiler/stages/staged_plan.h"
 
 namespace tessera::compiler {

@@ -1,64 +1,20 @@
-// When checkpoints are saved, and which are kept: the fields and defaults of the reference's
-// CheckpointConfig and ModelCheckpoint, except that old checkpoints go only after the new one is committed, and that
-// only verified ones count.
+// Retention: which checkpoints are kept. Unlike the reference's ModelCheckpoint it removes old ones only after the new
+// one is committed, and counts only verified ones.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
-#include "tessera/base/clock.h"
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/ckpt_file.h"
-#include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/write/checkpoint_config.h"
 
 namespace tessera::checkpoint {
-
-struct CheckpointConfig {
-  int64_t save_checkpoint_steps = 1;          // save after this many steps; 0: by time
-  int64_t save_checkpoint_seconds = 0;        // after this many seconds; ignored when steps is set
-  int64_t keep_checkpoint_max = 5;            // keep this many; 0: by time
-  int64_t keep_checkpoint_per_n_minutes = 0;  // keep one per window of so many minutes; ignored when max is set
-  bool integrated_save = true;                // one file of whole values; false: each rank writes its slices
-  bool async_save = false;                    // a thread writes a copy while training goes on
-  std::vector<std::string> append_info = {};  // some of "epoch_num", "step_num"
-  std::vector<Entry> append_values = {};      // further information to append
-  std::string enc_key = {};                   // encrypts the files, see encryption.h
-  std::string enc_mode = "AES-GCM";
-};
-
-// The config with its rules applied: steps > 0 disables seconds, max > 0 disables minutes, and where both max and
-// minutes are 0 one checkpoint is kept. Throws InvalidArgument when a field is negative, all four are 0, append_info
-// has an unknown name, or enc_key and enc_mode are no key and mode of an encryption.
-CheckpointConfig validated(CheckpointConfig config);
-
-// What append_info and append_values ask for: SaveOptions::append_info.
-std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info);
-
-// Says after which steps to save. Steps are counted from the beginning of training. With several ranks and
-// save_checkpoint_seconds one rank must decide for all: clocks differ.
-class SaveTrigger {
- public:
-  // `config` is validated; `resumed_step` is the step that training starts after.
-  SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step = 0);
-  bool is_due(int64_t step) const;
-  // At the end of training the last step is saved if it was not.
-  bool is_due_at_end(int64_t step) const { return step != last_step_; }
-  void saved(int64_t step);
-
- private:
-  int64_t steps_;
-  int64_t seconds_;
-  const Clock& clock_;
-  int64_t last_step_;
-  int64_t last_time_ns_;
-};
 
 // Whose checkpoints are counted together: of one training, however often it was started again, and so under whatever
 // successor of a prefix (CKP, CKP_1, ...). Trainings are told apart by CheckpointInfo::job_name where both have one,

@@ -1,5 +1,6 @@
-// PartBuilder copies nodes of a planned graph into a graph of its own, with what the plan says of them: on the ranks of
-// one stage of a pipeline, in place of the ranks 0 to n-1 that the plan is made for.
+// PlannedPart: a part of a planned graph that is compiled by itself. PartBuilder makes one: it copies nodes of a
+// planned graph into a graph of its own, with what the plan says of them: on the ranks of one stage of a pipeline, in
+// place of the ranks 0 to n-1 that the plan is made for.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-#include "tessera/compiler/stages/simulate_stages.h"
+#include "tessera/compiler/cuts/simulate_stages.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/compiler/cuts/cut_places.h"
 #include "tessera/compiler/simulate.h"
-#include "tessera/compiler/stages/cut_places.h"
+#include "tessera/compiler/stages/choose_schedule.h"
+#include "tessera/compiler/stages/cut_staged_plan.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/compiler/stages/stage_messages.h"
 #include "tessera/compiler/stages/update_rounds.h"

@@ -1,4 +1,4 @@
-#include "tessera/compiler/stages/piece_sums.h"
+#include "tessera/compiler/cuts/piece_sums.h"
 
 namespace tessera::compiler {
 

@@ -9,7 +9,7 @@
 #include "tessera/base/deadline.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/cost/machine_profile.h"
-#include "tessera/compiler/stages/choose_cuts.h"
+#include "tessera/compiler/cuts/choose_cuts.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/pipeline/search/find_schedule.h"
 

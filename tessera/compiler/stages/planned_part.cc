@@ -1,4 +1,4 @@
-#include "tessera/compiler/stages/part_builder.h"
+#include "tessera/compiler/stages/planned_part.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tessera/compiler/stages/cut_places.h"
+#include "tessera/compiler/cuts/cut_places.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-// What a stage does, cut out of the plan of all of them.
-#include <functional>
+#include "tessera/compiler/stages/cut_staged_plan.h"
 
-#include "tessera/compiler/stages/staged_plan.h"
+#include <functional>
+#include <string>
 
 namespace tessera::compiler {
 namespace {

@@ -1,5 +1,5 @@
 // Where a network is cut into the chunks of a pipeline: stretches of it, one or several for each stage, such that the
-// slowest chunk is as fast as can be. Data in, data out; stages/cut_places.h says what a network's stretches are.
+// slowest chunk is as fast as can be. Data in, data out; cuts/cut_places.h says what a network's stretches are.
 #pragma once
 
 #include <array>

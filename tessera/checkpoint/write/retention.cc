@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/write/policy.h"
+#include "tessera/checkpoint/write/retention.h"
 
 #include <algorithm>
 
@@ -10,67 +10,6 @@
 #include "tessera/checkpoint/write/removal.h"
 
 namespace tessera::checkpoint {
-namespace {
-
-void require_not_negative(int64_t value, std::string_view field) {
-  if (value < 0) throw InvalidArgument("CheckpointConfig: {} must not be negative, got {}", field, value);
-}
-
-}  // namespace
-
-CheckpointConfig validated(CheckpointConfig config) {
-  require_not_negative(config.save_checkpoint_steps, "save_checkpoint_steps");
-  require_not_negative(config.save_checkpoint_seconds, "save_checkpoint_seconds");
-  require_not_negative(config.keep_checkpoint_max, "keep_checkpoint_max");
-  require_not_negative(config.keep_checkpoint_per_n_minutes, "keep_checkpoint_per_n_minutes");
-  if (config.save_checkpoint_steps == 0 && config.save_checkpoint_seconds == 0 && config.keep_checkpoint_max == 0 &&
-      config.keep_checkpoint_per_n_minutes == 0) {
-    throw InvalidArgument(
-        "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
-        "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
-  }
-  if (config.enc_mode != kAesGcm && config.enc_mode != kReferenceAesGcm && config.enc_mode != kAesCbc) {
-    throw InvalidArgument("CheckpointConfig: enc_mode must be \"{}\" or \"{}\", got \"{}\"", kAesGcm, kReferenceAesGcm,
-                          config.enc_mode);
-  }
-  check_encryption_to_write({config.enc_key, config.enc_mode});
-  for (const auto& name : config.append_info) {
-    if (name != "epoch_num" && name != "step_num") {
-      throw InvalidArgument("CheckpointConfig: append_info takes \"epoch_num\" and \"step_num\", got \"{}\"", name);
-    }
-  }
-  if (config.save_checkpoint_steps > 0) config.save_checkpoint_seconds = 0;
-  if (config.keep_checkpoint_max > 0) config.keep_checkpoint_per_n_minutes = 0;
-  if (config.keep_checkpoint_max == 0 && config.keep_checkpoint_per_n_minutes == 0) config.keep_checkpoint_max = 1;
-  return config;
-}
-
-std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info) {
-  std::vector<Entry> entries;
-  for (const auto& name : config.append_info) {
-    entries.push_back(Entry::number(name, name == "epoch_num" ? info.epoch : info.step));
-  }
-  entries.insert(entries.end(), config.append_values.begin(), config.append_values.end());
-  return entries;
-}
-
-SaveTrigger::SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step)
-    : steps_(config.save_checkpoint_steps),
-      seconds_(config.save_checkpoint_seconds),
-      clock_(clock),
-      last_step_(resumed_step),
-      last_time_ns_(clock.monotonic_ns()) {}
-
-bool SaveTrigger::is_due(int64_t step) const {
-  if (step == last_step_) return false;
-  if (steps_ > 0) return step - last_step_ >= steps_;
-  return seconds_ > 0 && (clock_.monotonic_ns() - last_time_ns_) / 1'000'000'000 >= seconds_;
-}
-
-void SaveTrigger::saved(int64_t step) {
-  last_step_ = step;
-  last_time_ns_ = clock_.monotonic_ns();
-}
 
 Retention::Retention(FileSystem& files, std::string directory, std::string prefix, const CheckpointConfig& config,
                      RetainedTraining training)

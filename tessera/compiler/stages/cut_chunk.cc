@@ -1,10 +1,10 @@
-#include "tessera/compiler/stages/cut.h"
+#include "tessera/compiler/stages/cut_chunk.h"
 
 #include <algorithm>
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/compiler/stages/part_builder.h"
+#include "tessera/compiler/stages/planned_part.h"
 
 namespace tessera::compiler {
 namespace {
