@@ -9,9 +9,11 @@ held-out rows has a larger AUC, but for chance, than the one by these.
 """
 import argparse
 import sys
+from typing import Any
 
 import numpy as np
 import tessera
+from numpy.typing import NDArray
 from tessera import nn, ops
 
 USERS, ITEMS, HOURS = 30, 20, 24
@@ -19,7 +21,7 @@ FIELDS, ROWS = 3, USERS + ITEMS + HOURS  # a row of the tables for each user, it
 TEST_ROWS = 6000
 
 
-def draw(rows):
+def draw(rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """ids [rows, 3], clicked [rows, 1], and the probabilities of the clicks, which no model knows."""
     truth = np.random.default_rng(1)
     # What users like, items are liked, and hours bring: six kinds of users see four kinds of items in their own ways.
@@ -33,19 +35,19 @@ def draw(rows):
     return np.stack([user, USERS + item, USERS + ITEMS + hour], 1), clicked[:, None], probability
 
 
-def auc(scores, clicked):
+def auc(scores: NDArray[Any], clicked: NDArray[Any]) -> float:
     """The share of all pairs of a clicked and another row in which the clicked one has the higher score; equal ones count half."""
     values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks = (ends - (counts - 1) / 2)[places]
     clicks = clicked > 0
-    return (ranks[clicks].sum() - clicks.sum() * (clicks.sum() + 1) / 2) / (clicks.sum() * (~clicks).sum())
+    return float((ranks[clicks].sum() - clicks.sum() * (clicks.sum() + 1) / 2) / (clicks.sum() * (~clicks).sum()))
 
 
 class WideDeep(nn.Cell):
     """The wide part adds up a weight for each number; the deep part makes a number of their rows in a second table."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.wide = nn.Embedding(ROWS, 1)
         self.deep = nn.Embedding(ROWS, 8, embedding_table=nn.initializers.normal(0.1))
@@ -53,19 +55,20 @@ class WideDeep(nn.Cell):
         self.hidden2 = nn.Dense(32, 16, weight_init="he_uniform", activation="relu")
         self.output = nn.Dense(16, 1, weight_init="xavier_uniform")
 
-    def construct(self, ids):
+    def construct(self, ids: tessera.Tensor) -> tessera.Tensor:
         rows = ops.reshape(self.deep(ids), (ids.shape[0], FIELDS * 8))
-        return ops.reduce_sum(self.wide(ids), 1) + self.output(self.hidden2(self.hidden1(rows)))
+        logits: tessera.Tensor = ops.reduce_sum(self.wide(ids), 1) + self.output(self.hidden2(self.hidden1(rows)))
+        return logits
 
 
 class ClickLoss(nn.Cell):
     """The cross entropy of a click, of its logit: log(1 + exp(-|z|)) + max(z, 0) - z * clicked."""
 
-    def construct(self, logits, clicked):
+    def construct(self, logits: tessera.Tensor, clicked: tessera.Tensor) -> tessera.Tensor:
         return ops.reduce_mean(ops.log1p(ops.exp(-ops.abs(logits))) + ops.maximum(logits, 0.0) - logits * clicked)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=3, help="times through the log")
     parser.add_argument("--rows", type=int, default=24000, help="of the log that is trained on")

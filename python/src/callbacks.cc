@@ -68,22 +68,35 @@ restore_best: in the end the parameters are those of the best epoch, stopped or 
                    "After which epoch it ended the training; 0: it did not.")
       .def_prop_ro("best_epoch", &train::EarlyStopping::best_epoch, "0 before the first one.")
       .def_prop_ro("best", &train::EarlyStopping::best, "The best value.");
-  const auto best =
-      R"(Saves a checkpoint as `path` after each epoch that is the best so far, in place of the one before.
+  static const std::string best =
+      R"(Saves a checkpoint after each epoch that is the best so far, or among the save_top_k best so far.
 
-A training that goes on from a checkpoint does not replace a better one that it has saved earlier.)" +
+One is `path` itself, in place of the one before. Several are PATH-EPOCH_STEP.ckpt, or PATH_1-... where the directory has those
+already; one that is not among the best any more goes when the better one is there. Of equal ones the earlier stay, and a number
+that is not finite is never among them. A training that goes on from a checkpoint does not replace a better one that it has saved
+earlier. restore_best: in the end the parameters are those of the best one, stopped or not. integrated_save=False: each rank
+writes the slices that it holds.)" +
       doc;
   nb::class_<train::BestCheckpoint, train::Callback>(m, "BestCheckpoint", best.c_str())
       .def(
           "__init__",
           [](train::BestCheckpoint* self, const Path& path, const std::string& monitor,
-             const std::optional<data::Dataset>& valid, double min_delta, const std::string& mode, int num_workers) {
-            new (self) train::BestCheckpoint(path.bytes, monitor_options(monitor, valid, mode, min_delta, num_workers));
+             const std::optional<data::Dataset>& valid, double min_delta, const std::string& mode, int num_workers,
+             int64_t save_top_k, bool restore_best, bool integrated_save) {
+            new (self) train::BestCheckpoint(
+                path.bytes, monitor_options(monitor, valid, mode, min_delta, num_workers),
+                {.save_top_k = save_top_k, .restore_best = restore_best, .integrated_save = integrated_save});
           },
           "path"_a = "best", "monitor"_a = "loss", "valid"_a = nb::none(), "min_delta"_a = 0.0, "mode"_a = "auto",
-          "num_workers"_a = 1)
-      .def_prop_ro("path", [](const train::BestCheckpoint& self) { return Path{self.path()}; })
-      .def_prop_ro("best", &train::BestCheckpoint::best, "The value of what is saved; infinite before the first one.");
+          "num_workers"_a = 1, "save_top_k"_a = 1, "restore_best"_a = false, "integrated_save"_a = true)
+      .def_prop_ro(
+          "path", [](const train::BestCheckpoint& self) { return Path{self.path()}; },
+          "The best file; of several an empty text before the first.")
+      .def_prop_ro(
+          "paths", [](const train::BestCheckpoint& self) { return to_paths(self.paths()); },
+          "The files that are kept, the best first.")
+      .def_prop_ro("scores", &train::BestCheckpoint::scores, "The number of each of the paths.")
+      .def_prop_ro("best", &train::BestCheckpoint::best, "The value of the best file; infinite before the first one.");
   static const std::string plateau =
       R"(Multiplies learning rates by `factor` when a number has not been better for `patience` epochs.
 

@@ -12,21 +12,28 @@ Names are those of the C++ classes: help(tessera.nn.Conv2d), help(tessera.ops.ma
 InvalidArgument, a ValueError; a lost disk or rank IoError, an OSError; a loss that is not finite NonFiniteLoss.
 """
 import sys
+from typing import TYPE_CHECKING
 
 from tessera._tessera import *
-from tessera._tessera import __version__  # noqa: F401
+from tessera._tessera import __version__ as __version__
 from tessera import _callbacks, _copies, _indexing, _job, _numpy  # noqa: F401
-import tessera.checkpoint as checkpoint
-import tessera.cluster as cluster
-import tessera.data as data
-import tessera.nn as nn
-import tessera.ops as ops
-from tessera.nn import Cell, Parameter  # noqa: F401
-from tessera._onnx import export_onnx  # noqa: F401
+if TYPE_CHECKING:  # checkers take only names in this form for a module's own
+    from tessera import checkpoint as checkpoint, cluster as cluster, data as data, nn as nn, ops as ops
+else:  # modules of these names have come from _tessera, too
+    import tessera.checkpoint as checkpoint
+    import tessera.cluster as cluster
+    import tessera.data as data
+    import tessera.nn as nn
+    import tessera.ops as ops
+from tessera.nn import Cell as Cell, Parameter as Parameter
+from tessera._onnx import export_onnx as export_onnx
+from tessera._examples import add_to_help
 from tessera._keywords import TESSERA_WORDS, explain_attributes, explain_modules, missing_from
 
 _callbacks.has_only_known_hooks(Callback, ("begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"))
 explain_modules([checkpoint, cluster, data, nn, ops])
+add_to_help(sys.modules[__name__])
 explain_attributes(Model, nn.Optimizer, Tensor, Parameter, Value)
-__getattr__ = missing_from(sys.modules[__name__], TESSERA_WORDS)
-del TESSERA_WORDS, explain_attributes, explain_modules, missing_from, sys
+if not TYPE_CHECKING:  # it takes any name, and checkers would, too
+    __getattr__ = missing_from(sys.modules[__name__], TESSERA_WORDS)
+del TESSERA_WORDS, add_to_help, explain_attributes, explain_modules, missing_from, sys, TYPE_CHECKING

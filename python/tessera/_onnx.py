@@ -3,6 +3,7 @@ import contextlib
 import inspect
 import os
 import secrets
+from typing import Any
 
 import tessera
 from tessera import _onnx_operators as operators
@@ -12,7 +13,7 @@ _IR_VERSION = 8  # the file format of opset 18's time, which runtimes since 2022
 _MAX_BYTES = (1 << 31) - (16 << 20)  # a protobuf message holds 2 GiB; some of it is the graph's own
 
 
-def export_onnx(cell, *inputs, path):
+def export_onnx(cell: nn.Cell, *inputs: Any, path: str | os.PathLike[str]) -> None:
     """Writes what the cell computes in prediction as an ONNX model (opset 18) to the file `path`, which appears whole or not at all.
 
     inputs: tensors, or tuples, lists and dicts of them, as in a call of the cell; the model takes tensors of exactly these shapes and

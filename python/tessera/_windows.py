@@ -1,6 +1,8 @@
 """Filters and windows of three dims, as sums and maxima of those of two, and the places of largest elements."""
 import math
+from typing import Any
 
+from tessera._tessera import Tensor as _Tensor
 from tessera._tessera import int64
 from tessera._tessera import ops as _ops
 
@@ -50,7 +52,7 @@ def _volume(images, n, count):
     return _ops.transpose(_ops.reshape(images, (n, count, *images.shape[1:])), (0, 2, 1, 3, 4))
 
 
-def conv3d(x, weight, stride=1, pad_mode="valid", padding=0, dilation=1, groups=1):
+def conv3d(x: Any, weight: Any, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0, dilation: Any = 1, groups: int = 1) -> _Tensor:
     """x [n,ci,d,h,w] with weight [co,ci/groups,kd,kh,kw] -> [n,co,d',h',w']. padding, with pad_mode "pad": one number, one for each dim, or
     (front, back, top, bottom, left, right)."""
     stride, dilation = _triple("conv3d", "stride", stride), _triple("conv3d", "dilation", dilation)
@@ -63,7 +65,7 @@ def conv3d(x, weight, stride=1, pad_mode="valid", padding=0, dilation=1, groups=
     return _volume(sum(made[1:], made[0]), x.shape[0], count)
 
 
-def conv3d_transpose(x, weight, stride=1, pad_mode="valid", padding=0, dilation=1, groups=1, output_padding=0):
+def conv3d_transpose(x: Any, weight: Any, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0, dilation: Any = 1, groups: int = 1, output_padding: Any = 0) -> _Tensor:
     """The transpose of conv3d: x [n,ci,d,h,w] with weight [ci,co/groups,kd,kh,kw]."""
     stride, dilation = _triple("conv3d_transpose", "stride", stride), _triple("conv3d_transpose", "dilation", dilation)
     more = _triple("conv3d_transpose", "output_padding", output_padding)
@@ -119,7 +121,7 @@ def _pooled(x, kernel, stride, sides, pool):
     return [_volume(pool(part, kernel[1:], stride[1:], "pad", rest), x.shape[0], count) for part in parts]
 
 
-def max_pool3d(x, kernel=1, stride=1, pad_mode="valid", padding=0, ceil_mode=False):
+def max_pool3d(x: Any, kernel: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0, ceil_mode: bool = False) -> _Tensor:
     """The largest element of each window of x [n,c,d,h,w]; padding never wins. ceil_mode: a last window may reach beyond x."""
     kernel, stride = _triple("max_pool3d", "kernel", kernel), _triple("max_pool3d", "stride", stride)
     sides = list(_sides("max_pool3d", x, kernel, stride, (1, 1, 1), pad_mode, padding))
@@ -133,7 +135,7 @@ def max_pool3d(x, kernel=1, stride=1, pad_mode="valid", padding=0, ceil_mode=Fal
     return largest
 
 
-def avg_pool3d(x, kernel=1, stride=1, pad_mode="valid", padding=0, count_include_pad=False):
+def avg_pool3d(x: Any, kernel: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0, count_include_pad: bool = False) -> _Tensor:
     """The mean of each window of x [n,c,d,h,w]; the zeros of padding count with count_include_pad only."""
     kernel, stride = _triple("avg_pool3d", "kernel", kernel), _triple("avg_pool3d", "stride", stride)
     sides = _sides("avg_pool3d", x, kernel, stride, (1, 1, 1), pad_mode, padding)
@@ -153,7 +155,7 @@ def _pair(value):
     return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
 
 
-def max_pool2d_with_places(x, kernel=1, stride=1, padding=0, dilation=1, ceil_mode=False):
+def max_pool2d_with_places(x: Any, kernel: Any = 1, stride: Any = 1, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> tuple[_Tensor, _Tensor]:
     """The largest element of each window of x [n,c,h,w], and its place in the image, row * w + column, int64; of equal ones the first. padding: one
     number or (rows, columns). ceil_mode: a last window may reach beyond the image."""
     kernel, stride, padding, dilation = (_pair(value) for value in (kernel, stride, padding, dilation))

@@ -1,5 +1,7 @@
 """What networks are made of: Cell, the layers, losses and optimizers that come with Tessera."""
+import collections.abc as _abc
 import sys
+import typing as _typing
 
 from tessera._tessera.nn import *
 from tessera._tessera.nn import _divide_parameters, _is_ready, initializers, schedules  # noqa: F401
@@ -30,13 +32,13 @@ Cell.__repr__ = _shown
 class CellList(Cell):
     """Cells in a list, named by their position: "0", "1", ... It has no construct() of its own."""
 
-    def __init__(self, cells=()):
+    def __init__(self, cells: _abc.Iterable[Cell] = ()) -> None:
         super().__init__()
         self._size = 0
         for cell in cells:
             self.append(cell)
 
-    def append(self, cell):
+    def append(self, cell: Cell) -> "CellList":
         if not isinstance(cell, Cell):
             what = f"the class {cell.__name__}: it needs its arguments, {cell.__name__}(...)" if isinstance(cell, type) else repr(cell)
             if isinstance(cell, (list, tuple)):
@@ -48,21 +50,21 @@ class CellList(Cell):
         self.__dict__["_size"] += 1
         return self
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: _typing.Any) -> _typing.Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"cell \"{self.path()}\" has {len(self)} children, there is no number {index}")
         return getattr(self, str(index % len(self)))
 
-    def __iter__(self):
+    def __iter__(self) -> _abc.Iterator[_typing.Any]:
         return (self[i] for i in range(len(self)))
 
 
-def group_parameters(network, settings):
+def group_parameters(network: Cell, settings: _abc.Mapping[str, _abc.Mapping[str, _typing.Any]]) -> list[dict[str, _typing.Any]]:
     """The groups that an optimizer takes, of patterns of names (see Cell.freeze) and their settings "lr" and "weight_decay":
 
         nn.AdamW(1e-3, groups=nn.group_parameters(network, {"*.bias": {"weight_decay": 0}, "backbone": {"lr": 1e-4}}))
@@ -76,14 +78,15 @@ def group_parameters(network, settings):
 class Sequential(CellList):
     """x -> the last child of ... of the first child of x."""
 
-    def __init__(self, *cells):
+    def __init__(self, *cells: Cell) -> None:
         super().__init__(cells)
 
-    def construct(self, x):
+    def construct(self, x: _typing.Any) -> _typing.Any:
         for cell in self:
             x = cell(x)
         return x
 
 
-__getattr__ = _keywords.missing_from(sys.modules[__name__], _keywords.NN_WORDS)
+if not _typing.TYPE_CHECKING:  # it takes any name, and checkers would, too
+    __getattr__ = _keywords.missing_from(sys.modules[__name__], _keywords.NN_WORDS)
 schedules.__getattr__ = _keywords.missing_from(schedules, _keywords.SCHEDULE_WORDS)

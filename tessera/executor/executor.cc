@@ -379,7 +379,13 @@ void Executor::fill_planned_memory() {
 }
 
 void Executor::run_unrecorded(const Segment& segment) {
-  for (size_t s = segment.begin; s < segment.end; ++s) run_task(s);
+  for (size_t s = segment.begin; s < segment.end; ++s) {
+    const bool is_given = tasks_[s].kind == StepKind::kCompute || tasks_[s].kind == StepKind::kCopy;
+    RunRecorder::Run* const run = is_given ? recorded_run_ : nullptr;
+    if (run != nullptr) run->gives();
+    run_task(s);
+    if (run != nullptr) run->has_given(s);
+  }
 }
 
 std::vector<RecordedWork> Executor::work_of(const Segment& segment) {
@@ -416,16 +422,24 @@ void Executor::run_segment(Segment& segment) {
     for (const TensorView& view : tasks_[s].updated) before_update_(view);
   }
   if (progress_ != nullptr) progress_->enter_piece(segment.begin);
+  if (recorded_run_ != nullptr) recorded_run_->gives();
   queue_.replay(*segment.recording);
+  if (recorded_run_ != nullptr) recorded_run_->has_given_together(segment.begin);
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;
 }
 
 // The same as a run does without a recorder, with a look at the clock after each step.
 void Executor::record_steps() {
   if (run_recorder_ == nullptr) {
-    run_recorder_ = std::make_unique<RunRecorder>(schedule_, *recorder_, recorded_collectives_);
+    run_recorder_ =
+        std::make_unique<RunRecorder>(schedule_, *recorder_, recorded_collectives_, arena_.device(), queue_);
   }
   RunRecorder::Run run(*run_recorder_);
+  const struct LetGo {  // also where a step throws
+    RunRecorder::Run*& run;
+    ~LetGo() { run = nullptr; }
+  } let_go{recorded_run_};
+  recorded_run_ = is_on_device() ? &run : nullptr;
   for (Segment& segment : segments_) {
     if (is_on_device()) {
       run_segment(segment);

@@ -195,6 +195,7 @@ class Executor final : public comm::RankProgress::Pieces {
   timeline::TimelineRecorder* recorder_ = nullptr;
   std::shared_ptr<RecordedCollectives> recorded_collectives_;
   std::unique_ptr<RunRecorder> run_recorder_;  // once there was something to record
+  RunRecorder::Run* recorded_run_ = nullptr;   // on a device, while a run is recorded
   bool profiling_ = false;
   std::vector<int64_t> nanoseconds_;
 };

@@ -128,7 +128,7 @@ void RecordedCollectives::call(size_t number, const std::function<void()>& colle
 }
 
 RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& recorder,
-                         std::shared_ptr<RecordedCollectives> collectives)
+                         std::shared_ptr<RecordedCollectives> collectives, Device* device, Queue& queue)
     : schedule_(schedule), recorder_(recorder), collectives_(std::move(collectives)) {
   const auto add = [&](SpanName name, const std::string& line) {
     name.line = line;
@@ -167,11 +167,41 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
                  : names_.back());
   }
   spans_.reserve(schedule.steps.size() + 2);
+  if (device != nullptr) look_at_device(*device, queue);
+}
+
+void RunRecorder::look_at_device(Device& device, Queue& queue) {
+  std::vector<std::unique_ptr<Event>> events;
+  for (size_t i = 0; i < 2 * schedule_.steps.size(); ++i) {
+    auto event = device.make_timed_event();
+    if (event == nullptr) return;
+    events.push_back(std::move(event));
+  }
+  on_device_.queue = &queue;
+  on_device_.lane = &recorder_.lane(fmt::format("device {} stream compute", device.name()));
+  on_device_.events = std::move(events);
+  for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+    const Step& step = schedule_.steps[s];
+    const bool is_given = step.kind == StepKind::kCompute || step.kind == StepKind::kCopy;
+    SpanName name = is_given ? name_of_compute(schedule_, step) : SpanName{};
+    name.kind = SpanKind::kDevice;
+    name.line = step.line;
+    name.graph = schedule_.name.empty() ? "a graph" : schedule_.name;
+    on_device_.names.push_back(is_given ? recorder_.add_name(name) : 0);
+    const SpanName together{.kind = SpanKind::kDevice,
+                            .text = fmt::format("steps {} and on, as one", s),
+                            .line = step.line,
+                            .graph = name.graph};
+    on_device_.together.push_back(is_given ? recorder_.add_name(together) : 0);
+  }
+  on_device_.given.reserve(schedule_.steps.size());
+  on_device_.spans.reserve(schedule_.steps.size());
 }
 
 RunRecorder::Run::Run(RunRecorder& of)
     : of_(of), step_(of.recorder_.step()), run_(of.recorder_.count_run(of.schedule_.name)) {
   of_.spans_.clear();
+  of_.on_device_.given.clear();
   of_.collectives_->begin_run(of_.recorder_, step_, run_);
   began_ns_ = now_ns_ = of_.recorder_.now_ns();
 }
@@ -180,6 +210,43 @@ RunRecorder::Run::~Run() {
   of_.spans_.push_back(
       {.begin_ns = began_ns_, .end_ns = of_.recorder_.now_ns(), .step = step_, .run = run_, .name = of_.run_name_});
   of_.recorder_.add_to_main(of_.spans_);
+}
+
+void RunRecorder::Run::waited() {
+  add(static_cast<uint32_t>(SpanKind::kWait));
+  add_device_spans();
+}
+
+void RunRecorder::Run::gives() {
+  OnDevice& device = of_.on_device_;
+  if (device.queue != nullptr) device.queue->record(*device.events[2 * device.given.size()]);
+}
+
+void RunRecorder::Run::end_given(const std::vector<uint32_t>& names, size_t number) {
+  OnDevice& device = of_.on_device_;
+  if (device.queue == nullptr) return;
+  device.queue->record(*device.events[2 * device.given.size() + 1]);
+  device.given.push_back(names[number]);
+}
+
+// The device has come to the last event when the host has heard of it, or a little before: that brings its clock and
+// the host's together, and shows its work that much too late.
+void RunRecorder::Run::add_device_spans() {
+  OnDevice& device = of_.on_device_;
+  if (device.given.empty()) return;
+  const Event& last = *device.events[2 * device.given.size() - 1];
+  device.spans.clear();
+  int64_t free_ns = began_ns_;
+  for (size_t i = 0; i < device.given.size(); ++i) {
+    const int64_t begin_ns = now_ns_ - last.nanoseconds_since(*device.events[2 * i]);
+    const int64_t end_ns = now_ns_ - last.nanoseconds_since(*device.events[2 * i + 1]);
+    timeline::TimedSpan span{.step = step_, .run = run_, .name = device.given[i]};
+    span.begin_ns = std::max(begin_ns, free_ns);
+    span.end_ns = std::max(end_ns, span.begin_ns);
+    free_ns = span.end_ns;
+    device.spans.push_back(span);
+  }
+  device.lane->add_all(device.spans);
 }
 
 void RunRecorder::Run::add(uint32_t name) {

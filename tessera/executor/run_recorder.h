@@ -1,5 +1,6 @@
 // RunRecorder: adds what an executor does to its rank's timeline: a span for each step of the schedule on the rank's
-// own lane, and one for each collective on that of its communication lane.
+// own lane, and one for each collective on that of its communication lane. What a device does has a lane of its own:
+// events on its queue stand around each step, or around what is replayed in one, and tell the time by its clock.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "tessera/ir/schedule.h"
+#include "tessera/tensor/device.h"
 #include "tessera/timeline/timeline_recorder.h"
 
 namespace tessera::executor {
@@ -37,8 +39,9 @@ class RecordedCollectives {
 class RunRecorder {
  public:
   // Names all that the schedule does. Both are outlived by what is given.
+  // `device`, on which the queue is, may be null.
   RunRecorder(const ir::Schedule& schedule, timeline::TimelineRecorder& recorder,
-              std::shared_ptr<RecordedCollectives> collectives);
+              std::shared_ptr<RecordedCollectives> collectives, Device* device, Queue& queue);
 
   // While a Run lives, the schedule is run; nothing is allocated. Its spans are added when it ends, however it does.
   class Run {
@@ -52,10 +55,18 @@ class RunRecorder {
     // Steps from `begin` on, which a device was given in one.
     void passed_together(size_t begin) { add(of_.together_[begin]); }
     // The device has done what it was given.
-    void waited() { add(static_cast<uint32_t>(timeline::SpanKind::kWait)); }
+    void waited();
+    // The device is given work from here on, up to a call of one of the next two; nothing where it cannot tell the
+    // time.
+    void gives();
+    // That was a step, or the steps from `begin` on, which it does as one.
+    void has_given(size_t number) { end_given(of_.on_device_.names, number); }
+    void has_given_together(size_t begin) { end_given(of_.on_device_.together, begin); }
 
    private:
     void add(uint32_t name);
+    void end_given(const std::vector<uint32_t>& names, size_t number);
+    void add_device_spans();
 
     RunRecorder& of_;
     int64_t began_ns_ = 0;
@@ -65,9 +76,22 @@ class RunRecorder {
   };
 
  private:
+  // What is there where the device can tell the time.
+  struct OnDevice {
+    Queue* queue = nullptr;  // null: it cannot
+    timeline::SpanBuffer* lane = nullptr;
+    std::vector<uint32_t> names = {};                 // by step
+    std::vector<uint32_t> together = {};              // of what begins with that step
+    std::vector<std::unique_ptr<Event>> events = {};  // of each piece of work the begin and the end
+    std::vector<uint32_t> given = {};                 // of this run: the names of the pieces
+    std::vector<timeline::TimedSpan> spans = {};
+  };
+  void look_at_device(Device& device, Queue& queue);
+
   const ir::Schedule& schedule_;
   timeline::TimelineRecorder& recorder_;
   std::shared_ptr<RecordedCollectives> collectives_;
+  OnDevice on_device_;
   std::vector<uint32_t> names_;     // by step
   std::vector<uint32_t> together_;  // of what begins with that step
   uint32_t run_name_ = 0;

@@ -36,6 +36,9 @@ class Event {
   virtual ~Event() = default;
   // Returns when the work before the place is done; at once before the first record. Any thread of the host.
   virtual void synchronize() = 0;
+  // Of two timed events of one device whose places it has come to: the time from the earlier one's to this one's, by
+  // the device's own clock. 0 for events that are not timed.
+  virtual int64_t nanoseconds_since(const Event& /*earlier*/) const { return 0; }
 };
 
 // Work that a queue was given once, ready to be done again as often as one likes; see Queue::record.
@@ -97,6 +100,9 @@ class Device {
   virtual std::shared_ptr<std::byte> allocate_on_host(int64_t bytes) = 0;
   virtual std::unique_ptr<Queue> make_queue() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  // An event that also knows when the device came to its place (Event::nanoseconds_since). Null: the device cannot
+  // tell.
+  virtual std::unique_ptr<Event> make_timed_event() { return nullptr; }
 };
 
 }  // namespace tessera

@@ -34,6 +34,14 @@ struct RunContext {
   void request_stop() { stop_requested = true; }
 };
 
+// What a callback calls the checkpoints that it saves: PREFIX-EPOCH_STEP.ckpt in the directory, of the prefix or one
+// that follows it (PREFIX_1). "" for both: it saves none of such names.
+struct SavedNames {
+  std::string directory = {};
+  std::string prefix = {};
+  bool are_best = false;  // those that are the best by a number; false: the newest
+};
+
 class Callback {
  public:
   virtual ~Callback() = default;
@@ -53,6 +61,9 @@ class Callback {
   // Whether the callback saves what is trained. Where one does, a process that is sent SIGTERM ends its step, calls
   // save_before_end() and ends.
   virtual bool saves() const { return false; }
+  // Two callbacks of one training, of which one keeps the best, must not give names of one prefix: each would count and
+  // remove what the other has saved.
+  virtual SavedNames saved_names() const { return {}; }
   // Called after a step, in place of what else would follow, where the training is about to end for such a signal:
   // saves the step, unless it is saved, and returns its path. Every rank calls it.
   virtual std::string save_before_end(RunContext&) { return ""; }

@@ -6,15 +6,13 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/files/random_id.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
-#include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/train/core/job_lines.h"
 #include "tessera/train/model.h"
+#include "tessera/train/saving/hold_directory.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
@@ -92,20 +90,8 @@ void EpochSummary::epoch_end(RunContext& run) {
 
 namespace {
 
-constexpr const char* kRecord = "checkpoints";  // the job's state of that name: a line for each training
-
 std::string record_key(const RunContext& run, const std::string& prefix, const std::string& directory) {
   return fmt::format("{}\t{}\t{}\t", run.number, prefix, directory);
-}
-
-// What a job that goes on when it loses a rank calls itself, the same in all its generations. One rank asks.
-std::string lasting_job_id(cluster::Recovery& recovery) {
-  static constexpr const char* kKey = "job\t";  // of a line beside those of the trainings
-  const std::string record = recovery.find_state(kRecord).value_or("");
-  if (const auto known = find_line(record, kKey)) return *known;
-  const std::string drawn = random_id();
-  recovery.set_state(kRecord, with_line(record, kKey, drawn));
-  return drawn;
 }
 
 }  // namespace
@@ -163,7 +149,7 @@ std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
   if (run.number == 0 || !run.model.is_shared() || context.recovery()->generation() == 1) return "";
   std::string found;
   if (context.rank() == 0) {
-    const std::string record = context.recovery()->find_state(kRecord).value_or("");
+    const std::string record = context.recovery()->find_state(kSavedTrainings).value_or("");
     found = find_line(record, record_key(run, given_prefix_, directory_)).value_or("");
   }
   return RankBarrier(context.world()).exchange(found)[0];
@@ -172,8 +158,9 @@ std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
 void ModelCheckpoint::record_prefix(RunContext& run) const {
   auto& context = run.model.context();
   if (run.number == 0 || !run.model.is_shared() || context.rank() != 0) return;
-  const std::string record = context.recovery()->find_state(kRecord).value_or("");
-  context.recovery()->set_state(kRecord, with_line(record, record_key(run, given_prefix_, directory_), prefix_));
+  const std::string record = context.recovery()->find_state(kSavedTrainings).value_or("");
+  context.recovery()->set_state(kSavedTrainings,
+                                with_line(record, record_key(run, given_prefix_, directory_), prefix_));
 }
 
 bool ModelCheckpoint::load_latest(RunContext& run) {
@@ -248,30 +235,9 @@ void ModelCheckpoint::end(RunContext& run) {
   run.model.finish_saves();
 }
 
-// Ranks that name one directory are one job: the first of them keeps others out. Those that train alone would take each
-// other's files for their own: each is a job of its own.
 void ModelCheckpoint::lock_directory(RunContext& run) {
-  auto& context = run.model.context();
-  FileSystem& files = context.file_system();
   lock_.reset();  // of a training that failed: two of one process would share it
-  cluster::Recovery* const recovery = run.number > 0 ? context.recovery() : nullptr;
-  const auto lock = [&](const std::string& job) {
-    const int64_t generation = recovery != nullptr ? static_cast<int64_t>(recovery->generation()) : 0;
-    lock_ = std::make_shared<checkpoint::DirectoryLock>(files, directory_, job, generation);
-  };
-  if (!run.model.is_shared()) {
-    if (context.size() == 1) return lock(recovery != nullptr ? lasting_job_id(*recovery) : context.job_id());
-    const std::string job = context.job_id();
-    return lock(job + fmt::format("{}rank {} alone", job.empty() ? "" : ", ", context.rank()));
-  }
-  RankBarrier barrier(context.world());
-  std::string job = context.job_id();
-  if (recovery != nullptr) job = barrier.exchange(context.rank() == 0 ? lasting_job_id(*recovery) : "")[0];
-  const auto together = checkpoint::ranks_of_directory(files, barrier, directory_);
-  checkpoint::run_together(barrier, "cannot save checkpoints", [&] {
-    if (together.front() == context.rank()) lock(job);
-    return std::string();
-  });
+  lock_ = hold_directory(run.model.context(), run.model.is_shared(), /*recovers=*/run.number > 0, directory_);
 }
 
 SaveCheckpointOptions ModelCheckpoint::save_options(const checkpoint::CheckpointInfo& info) const {

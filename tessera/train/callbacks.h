@@ -93,6 +93,7 @@ class ModelCheckpoint : public Callback {
   // of them can use, it throws InvalidArgument saying what each rank has. Nothing is deleted.
   bool load_latest(RunContext& run) override;
   bool saves() const override { return true; }
+  SavedNames saved_names() const override { return {.directory = directory_, .prefix = given_prefix_}; }
   std::string save_before_end(RunContext& run) override;
   // The path of the newest one, which a thread may still be writing; "" before the first.
   const std::string& latest() const { return latest_; }

@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
+#include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
@@ -436,9 +437,36 @@ session::Executable& Training::TrainCall::read_batch() {
   return read_into(compiled, t_.whole_batches_.place(compiled, inputs, mode_.gives_own_rows(dataset_)));
 }
 
+namespace {
+
+bool is_one_prefix(const SavedNames& a, const SavedNames& b) {
+  if (a.prefix.empty() || a.directory != b.directory) return false;
+  return checkpoint::successor_of(a.prefix, b.prefix) || checkpoint::successor_of(b.prefix, a.prefix);
+}
+
+void check_saved_names(const Callbacks& callbacks) {
+  std::vector<SavedNames> all;
+  for (const auto& callback : callbacks) {
+    const SavedNames names = callback->saved_names();
+    for (const auto& other : all) {
+      if (!is_one_prefix(names, other) || (!names.are_best && !other.are_best)) continue;
+      throw InvalidArgument(
+          "train: two callbacks save as \"{}\", of which one keeps the best: each would remove what the other has "
+          "saved; "
+          "give them different prefixes, as \"{}\" and \"{}\"",
+          join_path(names.directory, names.prefix), join_path(names.directory, "CKP"),
+          join_path(names.directory, "best"));
+    }
+    all.push_back(names);
+  }
+}
+
+}  // namespace
+
 void Training::run(Model& model, int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
                    const TrainOptions& options) {
   if (num_epochs < 1) throw InvalidArgument("train: the number of epochs must be at least 1, got {}", num_epochs);
+  check_saved_names(callbacks);
   core_.meet("begin of a training");
   core_.mode->begin_training();
   leave_failed();

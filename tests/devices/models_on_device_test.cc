@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "tessera/session/session.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/timeline/timeline_recorder.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
@@ -260,6 +262,43 @@ TEST_F(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
       }
     });
   }
+}
+
+TEST_F(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
+  const auto context = cluster::single_context(1);
+  Trained trained(*context, fake());
+  Trained untraced(*context, fake());
+  auto& recorder = *context->recorder();
+  untraced.model->train(1, images(4 * kRows));
+  recorder.begin({.file = in("job.json")}, context->file_system(), Clock::system());
+  trained.model->train(1, images(4 * kRows));
+  const timeline::RankTimeline timeline = recorder.timeline();
+  recorder.end();
+  EXPECT_EQ(trained.values(), untraced.values()) << "what is recorded changes nothing";
+  const auto row = std::ranges::find(timeline.lanes, "device fake stream compute", &timeline::RecordedLane::title);
+  ASSERT_NE(row, timeline.lanes.end());
+  const auto is_within_a_run = [&](const timeline::TimedSpan& span) {
+    return std::ranges::any_of(timeline.lanes.front().spans, [&](const timeline::TimedSpan& other) {
+      return timeline.names[other.name].kind == timeline::SpanKind::kRun && other.step == span.step &&
+             other.begin_ns <= span.begin_ns && span.end_ns <= other.end_ns;
+    });
+  };
+  int64_t free_ns = 0;
+  std::map<int64_t, std::pair<int, int>> by_step;  // operators, and pieces that are replayed as one
+  for (const timeline::TimedSpan& span : row->spans) {
+    const timeline::SpanName& name = timeline.names[span.name];
+    EXPECT_EQ(name.kind, timeline::SpanKind::kDevice) << name.text;
+    EXPECT_GE(span.begin_ns, free_ns) << name.text;
+    EXPECT_GE(span.end_ns, span.begin_ns) << name.text;
+    EXPECT_TRUE(is_within_a_run(span)) << name.text;
+    free_ns = span.end_ns;
+    auto& [operators, together] = by_step[span.step];
+    (name.text.ends_with("as one") ? together : operators) += 1;
+  }
+  ASSERT_EQ(by_step.size(), 4U);
+  EXPECT_GE(by_step[1].first, 5) << "operators of the first run";
+  EXPECT_EQ(by_step[1].second, 0);
+  EXPECT_GE(by_step[3].second, 1) << "what is replayed";
 }
 
 TEST_F(ModelsOnDevice, RefuseWhatADeviceDoesNotDo) {

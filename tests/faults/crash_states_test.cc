@@ -9,6 +9,7 @@
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/lock/find_writer.h"
+#include "tessera/checkpoint/write/best_retention.h"
 #include "tessera/checkpoint/write/checkpoint_config.h"
 #include "tessera/checkpoint/write/retention.h"
 #include "tessera/testing/checkpoints/ranks_that_save.h"
@@ -171,6 +172,42 @@ TEST(Removals, F29_EveryPrefixIsEndedByTheNextRunWhichRemovesNothingElse) {
   EXPECT_GT(interrupted, cases / 2);
   std::cout << cases << " cases, " << (testing::Test::HasFailure() ? 1 : 0) << " failures: crash states of a removal, "
             << files.num_operations() - first << " operations\n";
+}
+
+// The best two of a training, of which the worse one goes when a better one is committed: by four ranks, each with a
+// file of slices of its own.
+TEST(Removals, F29_TheBestOnesAreWholeWhenAWorseOneGoes) {
+  constexpr int kSavers = 4;
+  const auto scored = [](int64_t step) {
+    // The best first: 2, 3, 1.
+    return ScoredCheckpoint{base_name(path_of_step(step)), step, step == 1 ? 9.0 : static_cast<double>(step)};
+  };
+  const auto whole_steps = [](FileSystem& state) {
+    std::vector<int64_t> steps;
+    for (const int64_t step : {1, 2, 3}) {
+      const auto path = path_of_step(step);
+      if (!state.exists(path) || verify(state, path).state != Verified::kYes) continue;
+      if (step_of(load(state, path)) == step) steps.push_back(step);
+    }
+    return steps;
+  };
+  CrashFileSystem files;
+  // What these checkpoints carry beside their values is the number of their step.
+  BestRetention retention(files, "d", "CKP", "training", "step_num");
+  for (const int64_t step : {1, 2}) save_step_in_slices(files, step, kSavers, path_of_step(step));
+  EXPECT_EQ(retention.find().size(), 2U);
+  const size_t first = files.num_operations();
+  save_step_in_slices(files, 3, kSavers, path_of_step(3));
+  EXPECT_THAT(retention.keep_only(std::vector{scored(2), scored(3)}), testing::ElementsAre("CKP-1_1.ckpt"));
+  const auto cases = for_each_crash(files, first, [&](MemoryFileSystem& state) {
+    const auto steps = whole_steps(state);
+    EXPECT_GE(steps.size(), 2U) << "as many as before the save";
+    EXPECT_THAT(steps, testing::Contains(2)) << "the best one of all";
+    BestRetention next(state, "d", "CKP", "training", "step_num");
+    EXPECT_EQ(next.find().size(), steps.size());
+  });
+  std::cout << cases << " cases, " << (testing::Test::HasFailure() ? 1 : 0)
+            << " failures: crash states of the best checkpoints, " << files.num_operations() - first << " operations\n";
 }
 
 // In the newest of two checkpoints, in any of its files.

@@ -150,7 +150,7 @@ def watched(numbers, callback, **options):
     zeros = tessera.data.tensors({"x": np.zeros((4, 1), np.float32), "y": np.zeros((4, 1), np.float32)}).batch(4)
     model = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=options.get("learning_rate", 0.0)), metrics=["loss"])
     sets = SetsBias(numbers)
-    model.train(len(numbers), zeros, [sets, callback(zeros)])
+    model.train(len(numbers), zeros, [sets, callback(zeros), *options.get("beside", [])])
     return net, model, sets
 
 
@@ -178,6 +178,23 @@ def test_the_best_checkpoint_is_kept(tmp_path):
     assert float(tessera.checkpoint.load(path)["best_loss"].numpy()) == 0.25
     model.load_checkpoint(path)
     assert model.step == 2
+
+
+def test_the_k_best_checkpoints_are_kept(tmp_path):
+    made = []
+    net, model, _ = watched([2, 0.5, 3, 1], lambda zeros: made.append(
+        tessera.BestCheckpoint(tmp_path / "best", "loss", zeros, save_top_k=2, restore_best=True)) or made[0])
+    best = made[0]
+    assert best.paths == [str(tmp_path / "best-2_1.ckpt"), str(tmp_path / "best-4_1.ckpt")]
+    assert (best.path, best.best, best.scores) == (best.paths[0], 0.25, [0.25, 1.0])
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["best-2_1.ckpt", "best-4_1.ckpt"]
+    assert net.bias.numpy().tolist() == [0.5] and model.step == 4
+    assert tessera.checkpoint.load(best.paths[1])["bias"].numpy().tolist() == [1.0]
+    with pytest.raises(tessera.InvalidArgument, match="save_top_k must be at least 1, got 0"):
+        tessera.BestCheckpoint(tmp_path / "best", save_top_k=0)
+    with pytest.raises(tessera.InvalidArgument, match="of which one keeps the best"):
+        watched([1], lambda zeros: tessera.BestCheckpoint(tmp_path / "CKP", "loss", zeros, save_top_k=2), beside=[
+            tessera.ModelCheckpoint("CKP", tmp_path)])
 
 
 def test_the_rate_is_reduced_on_a_plateau(capfd):

@@ -12,6 +12,7 @@ import argparse
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import tessera
 from tessera import nn, ops
@@ -21,14 +22,15 @@ from tessera.data import Vocabulary
 class Translator(nn.Cell):
     """(source, target) -> logits [n*t, words]; with the label, which follows each target token, the loss."""
 
-    def __init__(self, source_words, target_words, length, hidden_size, layers, dropout, stages, parallel):
+    def __init__(self, source_words: int, target_words: int, length: int, hidden_size: int, layers: int, dropout: float, stages: int,
+                 parallel: list[nn.TransformerOpParallelConfig]) -> None:
         """parallel: by stage how its ranks share each layer and the batch; [] where nothing says."""
         super().__init__()
 
-        def stage_of(layer):  # of a pipeline: layers are dealt in order, the decoder's after the encoder's
+        def stage_of(layer: int) -> int:  # of a pipeline: layers are dealt in order, the decoder's after the encoder's
             return layer * stages // (2 * layers)
 
-        def parallel_of(layer):
+        def parallel_of(layer: int) -> nn.TransformerOpParallelConfig | None:
             return parallel[stage_of(layer)] if parallel else None
 
         self.source = nn.TokenEmbedding(source_words, length, hidden_size, dropout, parallel=parallel_of(0))
@@ -46,7 +48,7 @@ class Translator(nn.Cell):
             last = parallel[-1]
             self.head.shard("matmul", ((last.data_parallel, 1), (last.model_parallel, 1)))
 
-    def construct(self, source, target, label=None):
+    def construct(self, source: tessera.Tensor, target: tessera.Tensor, label: tessera.Tensor | None = None) -> Any:
         # [n,1,length], 1 where there is a word: what every token sees of the source.
         words = ops.expand_dims(ops.cast(ops.not_equal(source, Vocabulary.PADDING), "float32"), 1)
         seen = words * ops.fill((1, source.shape[1], 1), 1)
@@ -56,7 +58,7 @@ class Translator(nn.Cell):
         return logits if label is None else self.loss(logits, label, tokens)
 
 
-def read_pairs(arguments):
+def read_pairs(arguments: argparse.Namespace) -> tuple[list[tuple[str, str]], list[tuple[str, str]], str]:
     """Pairs to train on, pairs to be scored with, and what these are."""
     if arguments.source:
         pairs = tessera.data.read_segment_pairs(arguments.source, arguments.target)
@@ -65,11 +67,12 @@ def read_pairs(arguments):
         return pairs, pairs[:arguments.test_pairs], "sentences that it was trained on"
     with tempfile.TemporaryDirectory() as folder:
         tessera.data.write_synthetic_translation(folder, arguments.train_pairs, arguments.test_pairs)
-        return *(tessera.data.read_segment_pairs(Path(folder) / f"{name}.source.sgm", Path(folder) / f"{name}.target.sgm")
-                 for name in ("train", "test")), "test sentences"
+        train, test = (tessera.data.read_segment_pairs(Path(folder) / f"{name}.source.sgm", Path(folder) / f"{name}.target.sgm")
+                       for name in ("train", "test"))
+        return train, test, "test sentences"
 
 
-def sharing(model_parallel, stage_ranks):
+def sharing(model_parallel: int, stage_ranks: list[int]) -> list[nn.TransformerOpParallelConfig]:
     """By stage how its ranks share each layer and the batch: among the most ranks that divide both model_parallel and its own number."""
     shared = [math.gcd(model_parallel, ranks) for ranks in stage_ranks]
     if model_parallel not in shared:
@@ -77,7 +80,7 @@ def sharing(model_parallel, stage_ranks):
     return [nn.TransformerOpParallelConfig(ranks // model, model) for ranks, model in zip(stage_ranks, shared)]
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", help="segment file of sentences to train on")
     parser.add_argument("--target", help="segment file of their translations")

@@ -134,7 +134,9 @@ void DirectoryLock::keep() {
     if (lock_ == nullptr && (!other || is_this_job(*other, self_))) return;
     refuse(directory_, other);
   }
-  log_warning("{}: somebody has removed the lock of this job, {}; taken again", directory_, path_);
+  // Where another lock of this process had the file, that one may have let go of it.
+  if (lock_ != nullptr)
+    log_warning("{}: somebody has removed the lock of this job, {}; taken again", directory_, path_);
   lock_ = std::move(lock);
   write_holder(files_, path_, self_);
 }

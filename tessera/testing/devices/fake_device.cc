@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
@@ -112,7 +113,15 @@ class FakeQueue;
 
 class FakeEvent final : public Event {
  public:
+  explicit FakeEvent(bool is_timed) : came_ns_(is_timed ? std::make_shared<std::atomic<int64_t>>(0) : nullptr) {}
   void synchronize() override;
+  int64_t nanoseconds_since(const Event& earlier) const override {
+    const auto& other = dynamic_cast<const FakeEvent&>(earlier);
+    check(came_ns_ != nullptr && other.came_ns_ != nullptr, "events that are compared are timed");
+    return came_ns_->load() - other.came_ns_->load();
+  }
+  // When the device came to its place; null: it is not timed.
+  const std::shared_ptr<std::atomic<int64_t>>& came_ns() const { return came_ns_; }
   // Where it is now.
   std::pair<FakeQueue*, int64_t> place() const {
     const std::lock_guard lock(mutex_);
@@ -125,6 +134,7 @@ class FakeEvent final : public Event {
   }
 
  private:
+  std::shared_ptr<std::atomic<int64_t>> came_ns_;
   mutable std::mutex mutex_;
   FakeQueue* queue_ = nullptr;
   int64_t after_ = 0;  // so many pieces of work
@@ -196,8 +206,12 @@ class FakeQueue final : public Queue {
     add([=] { std::memset(target, std::to_integer<int>(value), static_cast<size_t>(bytes)); });
   }
   void record(Event& event) override {
+    auto& placed = dynamic_cast<FakeEvent&>(event);
+    if (placed.came_ns() != nullptr) {
+      add([came_ns = placed.came_ns()] { came_ns->store(Clock::system().monotonic_ns()); });
+    }
     const std::lock_guard lock(mutex_);
-    dynamic_cast<FakeEvent&>(event).put(this, num_added_);
+    placed.put(this, num_added_);
   }
   void wait(Event& event) override {
     const auto [queue, after] = dynamic_cast<FakeEvent&>(event).place();
@@ -379,7 +393,8 @@ std::unique_ptr<Queue> FakeDevice::make_queue() {
                                      RandomStream{.seed = state_->seed, .stream = state_->num_queues++});
 }
 
-std::unique_ptr<Event> FakeDevice::make_event() { return std::make_unique<FakeEvent>(); }
+std::unique_ptr<Event> FakeDevice::make_event() { return std::make_unique<FakeEvent>(/*is_timed=*/false); }
+std::unique_ptr<Event> FakeDevice::make_timed_event() { return std::make_unique<FakeEvent>(/*is_timed=*/true); }
 
 int64_t FakeDevice::num_kernels() const { return state_->counts->kernels; }
 int64_t FakeDevice::num_copies() const { return state_->counts->copies; }

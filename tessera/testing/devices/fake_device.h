@@ -28,6 +28,7 @@ class FakeDevice final : public Device {
   std::shared_ptr<std::byte> allocate_on_host(int64_t bytes) override;
   std::unique_ptr<Queue> make_queue() override;
   std::unique_ptr<Event> make_event() override;
+  std::unique_ptr<Event> make_timed_event() override;
 
   // Pieces of work so far: kernels, copies and fills.
   int64_t num_kernels() const;

@@ -93,6 +93,21 @@ TEST(FakeDevice, LetsAQueueWaitForAnother) {
   }
 }
 
+TEST(FakeDevice, TellsTheTimeBetweenTimedEvents) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    Fixture fake(seed);
+    const auto first = fake.device.make_timed_event();
+    const auto second = fake.device.make_timed_event();
+    const auto written = numbers(1, 8);
+    fake.queue->record(*first);
+    fake.write(0, written);
+    fake.queue->record(*second);
+    second->synchronize();
+    EXPECT_GT(second->nanoseconds_since(*first), 0);
+    EXPECT_EQ(first->nanoseconds_since(*second), -second->nanoseconds_since(*first));
+  }
+}
+
 TEST(FakeDevice, LeavesOutWhatAGuardForbidsWhenItsTurnComes) {
   Fixture fake;
   const ParallelFor serial(1);

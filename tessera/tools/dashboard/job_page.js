@@ -63,11 +63,14 @@ function showFacts(state) {
     ["on their devices", bytes(state.arena_bytes)],
     ["parallel mode", state.mode || "–"],
     ["plan", state.plan || "–"],
-    ["slowest rank", state.slowest ? `${state.slowest.rank} (others wait for it ${state.slowest.percent} % of the time)` : "none stands out"],
+    ["slowest rank", state.slowest ? `${state.slowest.rank} (others wait for it ${state.slowest.percent}\u00a0% of the time)` : "none stands out"],
   ];
   fill(byId("facts"), JSON.stringify(facts), () => facts.map(([name, value]) => {
     const pair = element("div");
-    pair.append(element("dt", name), element("dd", value));
+    const said = element("dd");
+    // A long name may be broken where its words meet.
+    value.split(/(?<=_)/).forEach((word, i) => said.append(...(i > 0 ? [element("wbr")] : []), word));
+    pair.append(element("dt", name), said);
     return pair;
   }));
 }
@@ -139,7 +142,7 @@ class Chart {
   }
 
   draw(finite) {
-    const left = 56, right = 450, top = 8, bottom = 190;
+    const left = 66, right = 450, top = 8, bottom = 184;
     let low = Infinity, high = -Infinity, least = Infinity, most = -Infinity;
     for (const [step, value] of finite) {
       low = Math.min(low, step);
@@ -163,7 +166,7 @@ class Chart {
         parts.push(drawn("text", { x: x(step).toFixed(1), y: bottom + 16, "text-anchor": i === 4 ? "end" : "middle" }, String(Math.round(step))));
       }
     }
-    parts.push(drawn("text", { x: right, y: bottom + 28, "text-anchor": "end" }, "step"));
+    parts.push(drawn("text", { x: right, y: bottom + 32, "text-anchor": "end" }, "step"));
     this.lines.slice().reverse().forEach(line => {
       const isLead = line === this.lines[0];
       let path = "", isOpen = false, count = 0, last = null;

@@ -52,6 +52,7 @@ double EpochMonitor::worst() const {
 }
 
 bool EpochMonitor::is_better(double value, double best) const {
+  if (!std::isfinite(value)) return false;
   return falls_ ? value < best - options_.min_delta : value > best + options_.min_delta;
 }
 

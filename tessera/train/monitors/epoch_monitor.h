@@ -38,8 +38,8 @@ class EpochMonitor {
   void epoch_begin() { loss_sum_ = num_losses_ = 0; }
   void step_end(const RunContext& run);
   // Looks at the number after an epoch, and returns whether it is the best so far. An epoch that is trained once more
-  // takes the place of what it was before. NaN is never the best. Collective. Throws InvalidArgument where nothing has
-  // been evaluated.
+  // takes the place of what it was before. A number that is not finite is never the best. Collective. Throws
+  // InvalidArgument where nothing has been evaluated.
   bool look(RunContext& run);
 
   // The number of the latest epoch.
@@ -53,6 +53,8 @@ class EpochMonitor {
   // Begins with a best value that an earlier process has seen.
   void take_best(double best);
   const std::string& name() const { return options_.monitor; }
+  // Whether a smaller number is better.
+  bool falls() const { return falls_; }
 
  private:
   // Numbers all, so that ranks send them as they are.

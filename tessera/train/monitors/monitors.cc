@@ -10,10 +10,14 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
+#include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/session/session.h"
 #include "tessera/train/model.h"
 #include "tessera/train/options/train_options.h"
+#include "tessera/train/saving/hold_directory.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 
@@ -90,18 +94,69 @@ void EarlyStopping::restore(RunContext& run) {
   }
 }
 
-BestCheckpoint::BestCheckpoint(std::string path, MonitorOptions options)
-    : path_(checkpoint::with_ckpt_suffix(path)), monitor_("BestCheckpoint", std::move(options)) {}
+BestCheckpoint::BestCheckpoint(std::string path, MonitorOptions options, const BestCheckpointOptions& best)
+    : path_(checkpoint::with_ckpt_suffix(path)),
+      options_(best),
+      monitor_("BestCheckpoint", options),
+      list_(best.save_top_k, monitor_.falls(), options.min_delta) {
+  if (best.save_top_k < 1) {
+    throw InvalidArgument("BestCheckpoint: save_top_k must be at least 1, got {}; ModelCheckpoint saves every epoch",
+                          best.save_top_k);
+  }
+  if (!keeps_several()) return;
+  directory_ = parent_path(path_);
+  if (directory_.empty()) directory_ = ".";
+  given_prefix_ = base_name(path_);
+  given_prefix_.resize(given_prefix_.size() - checkpoint::kCheckpointSuffix.size());
+  checkpoint::checkpoint_name(given_prefix_, 1, 1);  // refuses a prefix that cannot be one
+}
 
 namespace {
 
 std::string entry_name(const EpochMonitor& monitor) { return "best_" + monitor.name(); }
 
+// What a rank has found in its directory, as text for the other ranks: the end of a prefix that nobody has used, and a
+// line for each checkpoint.
+struct FoundBest {
+  std::string suffix;
+  std::vector<checkpoint::ScoredCheckpoint> checkpoints;
+};
+
+std::string to_text(const FoundBest& found) {
+  std::string text = "found " + found.suffix;
+  for (const auto& [name, step, score] : found.checkpoints) {
+    text += fmt::format("\n{}\t{}\t{}", step, shortest(score), name);
+  }
+  return text;
+}
+
+FoundBest parse_found(std::string_view text) {
+  constexpr std::string_view kWhat = "best checkpoints of another rank";
+  FoundBest found;
+  for (const auto line : split(text, '\n')) {
+    const auto fields = split(line, '\t');
+    if (fields.size() == 1) found.suffix = std::string(line.substr(std::string_view("found ").size()));
+    if (fields.size() != 3) continue;
+    found.checkpoints.push_back({std::string(fields[2]), parse_int(fields[0], kWhat), parse_double(fields[1], kWhat)});
+  }
+  return found;
+}
+
+bool holds(const FoundBest& found, const checkpoint::ScoredCheckpoint& wanted) {
+  return std::ranges::any_of(found.checkpoints, [&](const auto& checkpoint) {
+    return checkpoint.name == wanted.name && checkpoint.step == wanted.step;
+  });
+}
+
 }  // namespace
 
 void BestCheckpoint::begin(RunContext& run) {
   monitor_.begin(run);
-  if (run.step > 0) take_saved(run);
+  if (keeps_several()) {
+    find_saved(run);
+  } else if (run.step > 0) {
+    take_saved(run);
+  }
 }
 
 void BestCheckpoint::take_saved(RunContext& run) {
@@ -127,14 +182,114 @@ void BestCheckpoint::take_saved(RunContext& run) {
   if (said[0] == 1) monitor_.take_best(said[1]);
 }
 
+void BestCheckpoint::find_saved(RunContext& run) {
+  auto& context = run.model.context();
+  FileSystem& files = context.file_system();
+  const bool is_shared = run.model.is_shared();
+  lock_.reset();  // of a training that failed
+  lock_ = hold_directory(context, is_shared, /*recovers=*/run.number > 0, directory_);
+  retention_ = std::make_shared<checkpoint::BestRetention>(files, directory_, given_prefix_, run.model.training_id(),
+                                                           entry_name(monitor_));
+  const auto look = [&]() -> std::string {
+    if (lock_ == nullptr) return "";  // another rank looks into this directory
+    FoundBest found;
+    found.checkpoints = retention_->find();
+    found.suffix = checkpoint::unused_prefix(files, directory_, given_prefix_).substr(given_prefix_.size());
+    return to_text(found);
+  };
+  std::vector<std::string> of_ranks;
+  if (is_shared) {
+    RankBarrier barrier(context.world());
+    of_ranks = checkpoint::run_together(barrier, "cannot look for the best checkpoints", look);
+  } else {
+    of_ranks = {look()};
+  }
+  // Ranks with directories of their own: what only some of them have is no whole checkpoint.
+  std::vector<FoundBest> all;
+  std::string suffix;
+  for (const auto& text : of_ranks) {
+    if (text.empty()) continue;
+    all.push_back(parse_found(text));
+    const auto& other = all.back().suffix;
+    if (std::pair(other.size(), other) > std::pair(suffix.size(), suffix)) suffix = other;
+  }
+  prefix_ = given_prefix_ + suffix;
+  list_.clear();
+  for (const auto& checkpoint : all.front().checkpoints) {
+    const bool is_whole = std::ranges::all_of(all, [&](const FoundBest& found) { return holds(found, checkpoint); });
+    if (is_whole) list_.add(checkpoint);
+  }
+}
+
 void BestCheckpoint::epoch_begin(RunContext&) { monitor_.epoch_begin(); }
 void BestCheckpoint::step_end(RunContext& run) { monitor_.step_end(run); }
 
 void BestCheckpoint::epoch_end(RunContext& run) {
-  if (!monitor_.look(run)) return;
+  const bool is_best = monitor_.look(run);
+  if (!keeps_several()) {
+    if (is_best) save(run, path_, monitor_.best());
+    return;
+  }
+  const double score = monitor_.value();
+  if (!list_.takes(score, run.step)) return;
+  const std::string name = checkpoint::checkpoint_name(prefix_, run.epoch, run.step_in_epoch);
+  list_.add({name, run.step, score});
+  save(run, join_path(directory_, name), score);
+}
+
+void BestCheckpoint::save(RunContext& run, const std::string& path, double score) {
   SaveCheckpointOptions options;
-  options.append_info.emplace_back(entry_name(monitor_), Tensor::scalar(monitor_.best()));
-  run.model.save_checkpoint(path_, options);
+  options.integrated = options_.integrated_save;
+  options.append_info.emplace_back(entry_name(monitor_), Tensor::scalar(score));
+  if (keeps_several()) {
+    // The first rank of each directory looks after what is kept there, once all have committed.
+    options.before_write = [lock = lock_] {
+      if (lock) lock->keep();
+    };
+    options.after_commit = [retention = retention_, best = list_.checkpoints()] { retention->tidy(best); };
+  }
+  run.model.save_checkpoint(path, options);
+}
+
+void BestCheckpoint::end(RunContext& run) {
+  lock_.reset();
+  if (run.has_failed || !options_.restore_best) return;
+  const bool is_known = keeps_several() ? !list_.checkpoints().empty() : monitor_.has_best();
+  if (is_known) {
+    run.model.load_parameters(path());
+  } else if (run.model.context().rank() == 0) {
+    log_warning("BestCheckpoint: the parameters stay as the last epoch has left them: nothing was the best");
+  }
+}
+
+SavedNames BestCheckpoint::saved_names() const {
+  if (!keeps_several()) return {};
+  return {.directory = directory_, .prefix = given_prefix_, .are_best = true};
+}
+
+double BestCheckpoint::best() const {
+  const auto& kept = list_.checkpoints();
+  return kept.empty() ? monitor_.best() : kept.front().score;
+}
+
+std::string BestCheckpoint::path() const {
+  if (!keeps_several()) return path_;
+  const auto& kept = list_.checkpoints();
+  return kept.empty() ? "" : join_path(directory_, kept.front().name);
+}
+
+std::vector<std::string> BestCheckpoint::paths() const {
+  if (!keeps_several()) return monitor_.has_best() ? std::vector{path_} : std::vector<std::string>();
+  std::vector<std::string> paths;
+  for (const auto& checkpoint : list_.checkpoints()) paths.push_back(join_path(directory_, checkpoint.name));
+  return paths;
+}
+
+std::vector<double> BestCheckpoint::scores() const {
+  if (!keeps_several()) return monitor_.has_best() ? std::vector{monitor_.best()} : std::vector<double>();
+  std::vector<double> scores;
+  for (const auto& checkpoint : list_.checkpoints()) scores.push_back(checkpoint.score);
+  return scores;
 }
 
 ReduceLROnPlateau::ReduceLROnPlateau(MonitorOptions options, const ReduceOnPlateauOptions& reduction, PrintLine print)

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 
@@ -230,6 +232,164 @@ TEST_F(BestCheckpoints, AreNotReplacedByWorseOnesOfATrainingThatGoesOn) {
     Job other(context);
     other.model.load_parameters(in("best.ckpt"));
     EXPECT_EQ(other.weight(), 3);
+  });
+}
+
+// The names of the files NAME.ckpt in a folder, sorted.
+std::vector<std::string> checkpoints_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".ckpt") names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+double weight_in(cluster::Context& context, const std::string& path) {
+  Job job(context);
+  job.model.load_checkpoint(path);
+  return job.weight();
+}
+
+// A folder for each number of ranks.
+std::string folder_for(const std::string& folder, const cluster::Context& context) {
+  return fmt::format("{}/of_{}", folder, context.size());
+}
+
+TEST_F(BestCheckpoints, KeepTheKBestOfAnyNumberOfRanks) {
+  for (const bool integrated : {true, false}) {
+    on_ranks([&](cluster::Context& context) {
+      Job job(context);
+      const auto folder = folder_for(in(integrated ? "whole" : "slices"), context);
+      const auto best = std::make_shared<BestCheckpoint>(
+          folder + "/best", MonitorOptions{}, BestCheckpointOptions{.save_top_k = 2, .integrated_save = integrated});
+      EXPECT_EQ(best->path(), "");
+      job.model.train(6, doubles(), {SetsLoss({4, 9, 1, 2.25, 0.25, 4}), best});
+      EXPECT_THAT(best->paths(), ElementsAre(folder + "/best-5_3.ckpt", folder + "/best-3_3.ckpt"));
+      EXPECT_THAT(best->scores(), ElementsAre(0.25, 1));
+      EXPECT_EQ(best->best(), 0.25);
+      EXPECT_EQ(best->path(), folder + "/best-5_3.ckpt");
+      EXPECT_THAT(checkpoints_in(folder), ElementsAre("best-3_3.ckpt", "best-5_3.ckpt"));
+      EXPECT_EQ(weight_in(context, folder + "/best-5_3.ckpt"), 0.5);
+      EXPECT_EQ(weight_in(context, folder + "/best-3_3.ckpt"), 1);
+    });
+  }
+}
+
+TEST_F(BestCheckpoints, OfEqualOnesTheEarlierStayAndWhatIsNotFiniteIsNone) {
+  on_ranks([&](cluster::Context& context) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    Job job(context);
+    const auto folder = folder_for(in("ties"), context);
+    const auto best =
+        std::make_shared<BestCheckpoint>(folder + "/best", MonitorOptions{}, BestCheckpointOptions{.save_top_k = 3});
+    job.model.train(7, doubles(), {SetsLoss({nan, 1, 1, nan, 1, 1, 0.25}), best});
+    EXPECT_THAT(best->scores(), ElementsAre(0.25, 1, 1));
+    EXPECT_THAT(checkpoints_in(folder), ElementsAre("best-2_3.ckpt", "best-3_3.ckpt", "best-7_3.ckpt"));
+  });
+}
+
+TEST_F(BestCheckpoints, ATrainingThatGoesOnHasTheSameBestOnes) {
+  on_ranks([&](cluster::Context& context) {
+    const auto folder = folder_for(in("on"), context);
+    const auto newest = folder_for(in("newest"), context);
+    const auto train = [&](const std::vector<double>& losses) {
+      Job job(context);
+      if (losses.size() > 3) job.model.load_checkpoint(newest);
+      const auto best =
+          std::make_shared<BestCheckpoint>(folder + "/best", MonitorOptions{}, BestCheckpointOptions{.save_top_k = 2});
+      job.model.train(static_cast<int64_t>(losses.size()), doubles(),
+                      {SetsLoss(losses), best, ModelCheckpoint("CKP", newest, {.save_checkpoint_steps = 3})});
+      return best->scores();
+    };
+    EXPECT_THAT(train({1, 4, 2.25}), ElementsAre(1, 2.25));
+    // The fourth epoch is worse than both; the fifth is better than one of them.
+    EXPECT_THAT(train({0, 0, 0, 9, 0.25}), ElementsAre(0.25, 1));
+    EXPECT_THAT(checkpoints_in(folder), ElementsAre("best-1_3.ckpt", "best_1-5_3.ckpt"));
+    // Another training counts its own, and leaves these alone.
+    EXPECT_THAT(train({9, 4}), ElementsAre(4, 9));
+    EXPECT_THAT(checkpoints_in(folder),
+                ElementsAre("best-1_3.ckpt", "best_1-5_3.ckpt", "best_2-1_3.ckpt", "best_2-2_3.ckpt"));
+  });
+}
+
+TEST_F(BestCheckpoints, AnEpochThatIsTrainedAgainTakesItsOwnPlace) {
+  on_ranks([&](cluster::Context& context) {
+    const auto folder = folder_for(in("again"), context);
+    const auto train = [&](const std::string& from, const std::vector<double>& losses) {
+      Job job(context);
+      if (!from.empty()) job.model.load_checkpoint(from);
+      const auto best =
+          std::make_shared<BestCheckpoint>(folder + "/best", MonitorOptions{}, BestCheckpointOptions{.save_top_k = 2});
+      job.model.train(static_cast<int64_t>(losses.size()), doubles(), {SetsLoss(losses), best});
+      return best->scores();
+    };
+    EXPECT_THAT(train("", {1, 4}), ElementsAre(1, 4));
+    // From after the first epoch: the second one is worse now than it was.
+    EXPECT_THAT(train(folder + "/best-1_3.ckpt", {0, 9}), ElementsAre(1, 9));
+    EXPECT_THAT(checkpoints_in(folder), ElementsAre("best-1_3.ckpt", "best_1-2_3.ckpt"));
+  });
+}
+
+TEST_F(BestCheckpoints, StandBesideTheNewestOfOneDirectory) {
+  on_ranks([&](cluster::Context& context) {
+    Job job(context);
+    const auto folder = folder_for(in("both"), context);
+    job.model.train(5, doubles(),
+                    {SetsLoss({1, 4, 9, 4, 9}), BestCheckpoint(folder + "/best", {}, {.save_top_k = 2}),
+                     ModelCheckpoint("CKP", folder, {.save_checkpoint_steps = 3, .keep_checkpoint_max = 2})});
+    EXPECT_THAT(checkpoints_in(folder), ElementsAre("CKP-4_3.ckpt", "CKP-5_3.ckpt", "best-1_3.ckpt", "best-2_3.ckpt"));
+  });
+}
+
+TEST_F(BestCheckpoints, AreRefusedUnderThePrefixOfTheNewest) {
+  const auto context = cluster::single_context(1);
+  Job job(*context);
+  for (const auto* prefix : {"CKP", "CKP_3"}) {
+    EXPECT_THAT(
+        [&] {
+          job.model.train(1, doubles(),
+                          {SetsLoss({1}), ModelCheckpoint("CKP", in("one")),
+                           BestCheckpoint(in("one/") + prefix, {}, {.save_top_k = 2})});
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr("of which one keeps the best")));
+  }
+  EXPECT_THAT([&] { BestCheckpoint("best", {}, {.save_top_k = 0}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("save_top_k must be at least 1, got 0")));
+}
+
+TEST_F(BestCheckpoints, RestoreTheBestParametersInTheEnd) {
+  for (const int64_t k : {1, 3}) {
+    on_ranks([&](cluster::Context& context) {
+      Job job(context);
+      const auto folder = folder_for(in(fmt::format("restored_{}", k)), context);
+      job.model.train(
+          4, doubles(),
+          {SetsLoss({4, 1, 9, 2.25}), BestCheckpoint(folder + "/best", {}, {.save_top_k = k, .restore_best = true})});
+      EXPECT_EQ(job.weight(), 1);
+      EXPECT_EQ(job.model.step(), 12) << "where the training stands does not change";
+    });
+  }
+}
+
+TEST_F(BestCheckpoints, RanksWithDirectoriesOfTheirOwnCountWhatAllHave) {
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto folder = in(fmt::format("own_{}", context.rank()));
+    const auto train = [&](const std::vector<double>& losses) {
+      Job job(context);
+      if (losses.size() > 2) job.model.load_checkpoint(folder + "/best-2_3.ckpt");
+      const auto best =
+          std::make_shared<BestCheckpoint>(folder + "/best", MonitorOptions{}, BestCheckpointOptions{.save_top_k = 2});
+      job.model.train(static_cast<int64_t>(losses.size()), doubles(), {SetsLoss(losses), best});
+      return best->scores();
+    };
+    EXPECT_THAT(train({1, 4}), ElementsAre(1, 4));
+    context.world().barrier("test");
+    if (context.rank() == 1) std::filesystem::remove(folder + "/best-1_3.ckpt");
+    context.world().barrier("test");
+    EXPECT_THAT(train({0, 0, 9}), ElementsAre(4, 9));
+    EXPECT_THAT(checkpoints_in(folder), ElementsAre("best-2_3.ckpt", "best_1-3_3.ckpt"))
+        << "what only one rank had is removed with the next one that is saved";
   });
 }
 

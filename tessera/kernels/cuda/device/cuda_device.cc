@@ -137,7 +137,12 @@ std::unique_ptr<Queue> CudaDevice::make_queue() {
 
 std::unique_ptr<Event> CudaDevice::make_event() {
   use();
-  return std::make_unique<CudaEvent>(*this);
+  return std::make_unique<CudaEvent>(*this, /*is_timed=*/false);
+}
+
+std::unique_ptr<Event> CudaDevice::make_timed_event() {
+  use();
+  return std::make_unique<CudaEvent>(*this, /*is_timed=*/true);
 }
 
 // A kernel of a module, found when it is launched first.

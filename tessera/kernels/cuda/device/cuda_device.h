@@ -28,6 +28,7 @@ class CudaDevice final : public Device, public Gpu {
   std::shared_ptr<std::byte> allocate_on_host(int64_t bytes) override;
   std::unique_ptr<Queue> make_queue() override;
   std::unique_ptr<Event> make_event() override;
+  std::unique_ptr<Event> make_timed_event() override;
 
   std::vector<std::shared_ptr<const Function>> compile(const std::string& text,
                                                        std::span<const std::string> names) override;

@@ -50,8 +50,8 @@ CUdeviceptr address_of(const void* address) { return reinterpret_cast<CUdevicept
 
 }  // namespace
 
-CudaEvent::CudaEvent(const CudaDevice& device) : device_(device) {
-  require(driver().create_event(&event_, CU_EVENT_DISABLE_TIMING), "making an event");
+CudaEvent::CudaEvent(const CudaDevice& device, bool is_timed) : device_(device), is_timed_(is_timed) {
+  require(driver().create_event(&event_, is_timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING), "making an event");
 }
 CudaEvent::~CudaEvent() {
   device_.use();
@@ -60,6 +60,15 @@ CudaEvent::~CudaEvent() {
 void CudaEvent::synchronize() {
   device_.use();
   require(driver().synchronize_event(event_), "waiting for a device");
+}
+
+int64_t CudaEvent::nanoseconds_since(const Event& earlier) const {
+  const auto& other = dynamic_cast<const CudaEvent&>(earlier);
+  if (!is_timed_ || !other.is_timed_) return 0;
+  device_.use();
+  float milliseconds = 0;  // to half a microsecond
+  require(driver().event_time(&milliseconds, other.event_, event_), "timing a device's work");
+  return static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
 CudaRecording::CudaRecording(const CudaDevice& device, CUgraph graph) : device_(device), graph_(graph) {

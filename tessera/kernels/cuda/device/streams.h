@@ -9,15 +9,17 @@ namespace tessera::cuda {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(const CudaDevice& device);
+  CudaEvent(const CudaDevice& device, bool is_timed);
   ~CudaEvent() override;
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   void synchronize() override;
+  int64_t nanoseconds_since(const Event& earlier) const override;
   CUevent event() const { return event_; }
 
  private:
   const CudaDevice& device_;
+  bool is_timed_;
   CUevent event_ = nullptr;
 };
 

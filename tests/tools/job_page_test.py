@@ -1,0 +1,223 @@
+"""The page of a running job (`tessera run --dashboard`) in a headless Chromium, with figures of jobs that are made up: of no rank yet, of one, of 64, of one
+that has failed. It fits windows of 1,100 and 400 pixels, nothing overlaps, what is written can be read by day and in the dark, and keys
+reach and move all there is.
+
+    python3 tests/tools/job_page_test.py [--screenshots FOLDER]
+
+Without a browser nothing runs, and the reason is printed. Debian's package `chromium` is one.
+"""
+
+import argparse
+import base64
+import json
+import math
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from plan_page_test import Browser, check
+
+TOOLS = Path(__file__).resolve().parents[2] / "tessera" / "tools"
+WIDTHS = (1100, 400)
+
+
+def job(num_ranks, steps, state="running"):
+    """What /state.json says of a job that is made up (docs/dashboard.md)."""
+    def loss(rank, step):
+        return round(2.3 * math.exp(-step / 120) + 0.2 + 0.03 * math.sin(step / 3 + rank) * math.exp(-step / 200), 6)
+
+    def rank(number):
+        is_last = number == num_ranks - 1
+        word = "expected" if not steps else "failed" if is_last and state == "failed" else "waiting" if number % 21 == 5 else "training"
+        return {"rank": number, "state": word, "detail": "exit code 1" if word == "failed" else "", "host": f"machine-{number // 8}.cluster.example",
+                "epoch": 3, "step": steps, "loss": loss(number, steps) if steps else None, "learning_rate": 0.01, "rows_per_second": 812.3 if steps else None,
+                "resident_bytes": (3 << 29) + number * 1234567 if steps else 0, "arena_bytes": 700 << 20 if steps else 0,
+                "doing": "step 400" if steps else "", "waits_for": 7 if word == "waiting" else None,
+                "waits_in": "all_reduce #8123 encoder.blocks.11.attention.projection" if word == "waiting" else "", "heard_s": 0.4, "restarts": number % 3}
+
+    ranks = [rank(number) for number in range(num_ranks)]
+    states = {}
+    for one in ranks:
+        states[one["state"]] = states.get(one["state"], 0) + 1
+    at = range(1, steps + 1, 4)
+    return {"version": 1, "program": "python3 examples/python/transformer_wmt14/train.py --parallel_mode semi_auto_parallel --layers 12 --hidden_size 1024",
+            "state": state if steps else "waiting", "reason": "rank 63 has ended with exit code 1: its loss is not finite" if state == "failed" else "",
+            "time": "2026-03-04T05:06:07Z", "started": "2026-03-04T04:00:00Z", "seconds": 3967.0, "num_ranks": num_ranks, "epoch": 3 if steps else 0,
+            "epochs": 10 if steps else 0, "step": steps, "steps_per_epoch": 190 if steps else 0, "loss": loss(0, steps) if steps else None,
+            "learning_rate": 0.01 if steps else None, "rows_per_second": 51987.2 if steps else None,
+            "resident_bytes": sum(one["resident_bytes"] for one in ranks), "arena_bytes": sum(one["arena_bytes"] for one in ranks),
+            "mode": "semi_auto_parallel" if steps else "", "plan": "mesh [data=16, model=4], 212 operators split" if steps else "",
+            "slowest": {"rank": 7, "percent": 31} if num_ranks > 7 and steps else None, "states": states, "ranks": ranks, "ranks_left_out": 0,
+            "losses": [{"rank": number, "points": [[step, loss(number, step)] for step in at]} for number in range(num_ranks)] if steps else [],
+            "speeds": [[step, 51000 + 900 * math.sin(step / 9)] for step in at], "learning_rates": [[step, 0.01 * min(1, step / 60)] for step in at],
+            "checkpoints": [{"step": 190 * (i + 1), "path": f"/data/checkpoints/translation/LM-{i + 1}_190.ckpt", "time": "2026-03-04T04:30:00Z"}
+                            for i in range(steps // 190)],
+            "log": [{"rank": None if i == 0 else i % max(num_ranks, 1), "text": f"epoch: 1 step: {i}, loss is {2.3 - i / 100:.7f}"}
+                    for i in range(60 if steps else 0)]}
+
+
+JOBS = {"waiting": job(4, 0), "one": job(1, 400), "many": job(64, 400), "failed": job(64, 400, "failed")}
+
+# By the rules of WCAG 2: what is written against what is behind it.
+CONTRASTS = """(() => {
+    const channel = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+    const parse = color => { const n = color.match(/[0-9.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
+    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+    const ground = node => {
+        for (let at = node; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor); if (c[3] > 0) return c; }
+        return parse(getComputedStyle(document.documentElement).backgroundColor);
+    };
+    const poor = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode.parentElement;
+        if (!walker.currentNode.textContent.trim() || node.closest('script,style,noscript,[hidden]')) continue;
+        const style = getComputedStyle(node);
+        const a = light(parse(node.closest('svg') ? style.fill : style.color)), b = light(ground(node));
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (ratio < 4.5) poor.push(`${walker.currentNode.textContent.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
+    }
+    return [...new Set(poor)];
+})()"""
+# Lines must differ from the ground, too: three to one.
+LINES = """(() => {
+    const channel = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+    const parse = color => color.match(/[0-9.]+/g).map(Number);
+    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+    const ground = light(parse(getComputedStyle(document.body).backgroundColor));
+    return [...document.querySelectorAll('svg .lead')].map(line => {
+        const a = light(parse(getComputedStyle(line).stroke));
+        return (Math.max(a, ground) + 0.05) / (Math.min(a, ground) + 0.05);
+    });
+})()"""
+# Texts of a drawing that lie over each other or outside of it, and boxes whose content is wider than they are.
+OVERLAPS = """(() => {
+    const found = [];
+    for (const drawing of document.querySelectorAll('svg:not([hidden])')) {
+        const frame = drawing.getBoundingClientRect();
+        const boxes = [...drawing.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+        boxes.forEach(([name, a], i) => {
+            if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.bottom > frame.bottom + 1) found.push(`${name} is outside`);
+            for (const [other, b] of boxes.slice(i + 1)) {
+                if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2) found.push(`${name} over ${other}`);
+            }
+        });
+    }
+    for (const box of document.querySelectorAll('#facts div, figcaption, h1, h2, p')) {
+        if (box.scrollWidth > box.clientWidth + 1) found.push(`${box.textContent.slice(0, 40)} is too wide`);
+    }
+    return found;
+})()"""
+# The smallest letters, in pixels of the screen.
+SMALLEST = """Math.min(...[...document.querySelectorAll('svg:not([hidden]) text')].map(text =>
+    parseFloat(getComputedStyle(text).fontSize) * text.getCTM().a), ...[...document.querySelectorAll('td, dt, p')].map(node => parseFloat(getComputedStyle(node).fontSize)))"""
+
+
+def page_of(state):
+    """The page as the program puts it together, which gets this state however often it asks."""
+    style = (TOOLS / "page" / "page.css").read_text() + (TOOLS / "dashboard" / "job_page.css").read_text()
+    answer = json.dumps(state).replace("<", "\\u003c")
+    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<link rel="icon" href="data:,"><title>A job of Tessera</title><style>{style}</style></head>\n<body>\n'
+            + (TOOLS / "dashboard" / "job_page.html").read_text()
+            + f"<script>window.fetch = async () => new Response({json.dumps(answer)});</script>"
+            + f"<script>{(TOOLS / 'dashboard' / 'job_page.js').read_text()}</script>\n</body></html>\n")
+
+
+def press(browser, key, **further):
+    browser.call("Input.dispatchKeyEvent", type="rawKeyDown", key=key, code=key, windowsVirtualKeyCode=further.pop("code", 0), **further)
+    browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+
+def check_look(browser, name, width, is_dark):
+    where = f"{name}, {width} pixels, {'dark' if is_dark else 'light'}"
+    check(browser.value_of("document.documentElement.scrollWidth") <= width, f"{where}: it fits its window")
+    poor = browser.value_of(CONTRASTS)
+    check(not poor, f"{where}: what is written can be read, but {poor}")
+    lines = browser.value_of(LINES)
+    check(all(ratio >= 3 for ratio in lines), f"{where}: lines can be seen: {lines}")
+    overlaps = browser.value_of(OVERLAPS)
+    check(not overlaps, f"{where}: nothing overlaps, but {overlaps}")
+    smallest = browser.value_of(SMALLEST)
+    check(smallest >= 9, f"{where}: letters are large enough: {smallest}")
+
+
+def check_keys(browser):
+    """Tab goes from top to bottom to whatever scrolls or answers keys, each has a name, and keys move the curves."""
+    browser.value_of("document.activeElement.blur()")
+    seen = []
+    for _ in range(12):
+        press(browser, "Tab", code=9)
+        at = browser.value_of("(() => { const at = document.activeElement; if (at === document.body) return null;"
+                              "const label = at.getAttribute('aria-label') || (document.getElementById(at.getAttribute('aria-labelledby')) || {}).textContent;"
+                              "return [label, at.getBoundingClientRect().top + scrollY, getComputedStyle(at).outlineStyle]; })()")
+        if at is None or at[0] in [one[0] for one in seen]:
+            break
+        seen.append(at)
+    names = [one[0] for one in seen]
+    check(all(names), f"each has a name: {names}")
+    for wanted in ("program", "Loss", "Throughput", "Learning rate", "Ranks", "Checkpoints", "Log"):
+        check(any(wanted in name for name in names), f"Tab reaches {wanted}: {names}")
+    tops = [one[1] for one in seen]
+    check(tops == sorted(tops), f"Tab goes from top to bottom: {seen}")
+    check(all(one[2] != "none" for one in seen), f"who has the focus can be seen: {seen}")
+    browser.value_of("document.querySelector('figure').focus()")
+    said = "document.querySelector('figure output').textContent"
+    press(browser, "Home", code=36)
+    check(browser.value_of(said).startswith("step 1: "), "Home goes to the first step: " + browser.value_of(said))
+    press(browser, "ArrowRight", code=39)
+    check(browser.value_of(said).startswith("step 5: "), "an arrow goes to the next: " + browser.value_of(said))
+    press(browser, "End", code=35)
+    check(browser.value_of(said).startswith("step 397: "), "End goes to the newest: " + browser.value_of(said))
+    frame = "document.querySelector('#ranks').closest('.frame')"
+    check(browser.value_of(f"{frame}.scrollHeight > {frame}.clientHeight && {frame}.tabIndex === 0"), "the table of 64 ranks scrolls within its frame, by keys, too")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--screenshots", type=Path, help="folder that gets a picture of each")
+    args = parser.parse_args()
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        print("skipped: job_page_test: no chromium is installed (Debian: apt-get install chromium)")
+        print("0 passed, 0 failed, 1 skipped")
+        return 0
+    passed, failures = 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        browser = Browser(program, Path(folder) / "profile")
+        try:
+            for name, state in JOBS.items():
+                page = Path(folder) / f"{name}.html"
+                page.write_text(page_of(state), encoding="utf-8")
+                for width in WIDTHS:
+                    for is_dark in (False, True):
+                        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+                        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}])
+                        browser.open(page)
+                        while not browser.value_of("document.querySelector('#facts div') !== null"):
+                            pass
+                        if args.screenshots:
+                            size = browser.call("Page.getLayoutMetrics")["cssContentSize"]
+                            image = browser.call("Page.captureScreenshot", captureBeyondViewport=True,
+                                                 clip={"x": 0, "y": 0, "width": width, "height": size["height"], "scale": 1})["data"]
+                            args.screenshots.mkdir(exist_ok=True)
+                            (args.screenshots / f"{name}_{width}_{'dark' if is_dark else 'light'}.png").write_bytes(base64.b64decode(image))
+                        try:
+                            check_look(browser, name, width, is_dark)
+                            if name == "many" and width == WIDTHS[0] and not is_dark:
+                                check_keys(browser)
+                            check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))
+                            passed += 1
+                        except AssertionError as failure:
+                            failures.append(str(failure))
+        finally:
+            browser.close()
+    for failure in failures:
+        print(f"FAILED: {failure}")
+    print(f"{passed} passed, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
