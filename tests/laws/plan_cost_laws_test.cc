@@ -10,11 +10,11 @@
 
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/schedule/make_schedule.h"
-#include "tessera/compiler/schedule/memory_plan.h"
 #include "tessera/compiler/search/plan_cost.h"
 #include "tessera/compiler/search/search.h"
 #include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/registry/collective_def.h"
+#include "tessera/tensor/alignment.h"
 #include "tests/laws/random_graph.h"
 #include "tests/laws/random_plan.h"
 #include "tests/laws/train_step.h"
@@ -129,7 +129,7 @@ TEST_P(PlanCosts, HoldNoLessThanLivesInTheMemoryPlanOfOneRank) {
     if (input.kind != ir::InputKind::kInput) persistent.add(input.name, graph.type(input.value));
   }
   const auto schedule = compiler::make_schedule(compiler::partition(graph, plan, 0), persistent, NothingInPlace());
-  const int64_t padding = compiler::kBufferAlignment * graph.num_values();
+  const int64_t padding = kBufferAlignment * graph.num_values();
   EXPECT_LE(schedule.persistent_bytes + schedule.peak_bytes, cost.peak_bytes + padding) << ir::print(graph);
 }
 
