@@ -11,6 +11,7 @@
 #include "tessera/compiler/cost/operator_time.h"
 #include "tessera/compiler/schedule/memory_plan.h"
 #include "tessera/ops/registry/collective_def.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
 namespace {

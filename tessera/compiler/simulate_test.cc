@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/cost/operator_time.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
 namespace {
@@ -34,7 +35,7 @@ class Builder {
   }
   int value(const Type& type) {
     schedule_.values.push_back({"v", type, dense_strides(type.shape), schedule_.arena_bytes});
-    schedule_.arena_bytes += (type.size_bytes() + 63) / 64 * 64;
+    schedule_.arena_bytes += aligned(type.size_bytes());
     return static_cast<int>(schedule_.values.size()) - 1;
   }
   int floats(int64_t n) { return value({DType::kF32, {n}}); }

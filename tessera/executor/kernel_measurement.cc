@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/tensor/alignment.h"
+
 namespace tessera::executor {
 namespace {
 
@@ -28,8 +30,6 @@ int64_t extent_bytes(const TensorView& view) {
   for (int dim = 0; dim < view.shape.ndim(); ++dim) elements += (view.shape[dim] - 1) * view.strides[dim];
   return elements * static_cast<int64_t>(size_bytes(view.dtype));
 }
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Numbers near 1 in every floating type; zeros and denormal numbers would tell other times.
 void fill(std::span<std::byte> bytes) {

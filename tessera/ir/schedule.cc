@@ -1,13 +1,14 @@
 #include "tessera/ir/schedule.h"
 
 #include "tessera/base/error.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::ir {
 
 void PersistentLayout::add(const std::string& name, const Type& type) {
   if (!offsets.emplace(name, bytes).second) throw InvalidArgument("\"{}\" is declared twice", name);
   types.emplace(name, type);
-  bytes += (type.size_bytes() + 63) / 64 * 64;
+  bytes += aligned(type.size_bytes());
 }
 
 int64_t lane_of(const Attributes& collective) {

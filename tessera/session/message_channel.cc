@@ -5,13 +5,15 @@
 #include <functional>
 #include <utility>
 
+#include "tessera/tensor/alignment.h"
+
 namespace tessera::session {
 namespace {
 
 // Memory of the host for these values, row-major, which they are moved to.
 std::shared_ptr<std::byte> move_to_host(std::vector<TensorView>& values, Device& device) {
   int64_t bytes = 0;
-  const auto take = [&](const TensorView& v) { return std::exchange(bytes, bytes + (v.size_bytes() + 63) / 64 * 64); };
+  const auto take = [&](const TensorView& v) { return std::exchange(bytes, bytes + aligned(v.size_bytes())); };
   std::vector<int64_t> offsets;
   for (const auto& v : values) offsets.push_back(take(v));
   auto memory = device.allocate_on_host(bytes);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <memory>
 
+#include "tessera/tensor/alignment.h"
+
 namespace tessera {
 
 PreparedKernel chain_kernels(std::string name, PreparedKernel first, PreparedKernel second,
                              std::vector<TensorView> second_inputs) {
-  const auto between_bytes = static_cast<size_t>((second_inputs[0].size_bytes() + 63) / 64 * 64);
+  const auto between_bytes = static_cast<size_t>(aligned(second_inputs[0].size_bytes()));
   const int64_t rest_bytes = std::max(first.scratch_bytes, second.scratch_bytes);
   // A call writes the addresses and must not allocate.
   const auto operands = std::make_shared<std::vector<TensorView>>(std::move(second_inputs));

@@ -13,6 +13,7 @@
 
 #include "tessera/base/limits.h"
 #include "tessera/base/strings.h"
+#include "tessera/tensor/alignment.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera {
@@ -100,12 +101,12 @@ void TensorView::refuse_elements(DType asked) const {
 }
 
 Tensor::Tensor(const Type& type) : type_(type) {
-  const auto bytes = static_cast<size_t>(type.size_bytes());
-  const size_t rounded = (bytes + 63) / 64 * 64;
-  if (rounded == 0) return;
-  constexpr size_t kLarge = size_t{1} << 30;
-  const bool can_be = rounded < kLarge || can_machine_hold(type.size_bytes());
-  void* const memory = can_be ? std::aligned_alloc(64, rounded) : nullptr;
+  const int64_t bytes = type.size_bytes();
+  if (bytes == 0) return;
+  constexpr int64_t kLarge = int64_t{1} << 30;
+  const bool can_be = bytes < kLarge || can_machine_hold(bytes);
+  const auto rounded = can_be ? static_cast<size_t>(aligned(bytes)) : 0;
+  void* const memory = can_be ? std::aligned_alloc(kBufferAlignment, rounded) : nullptr;
   if (memory == nullptr) throw NoMemory(type);
   ask_for_huge_pages(memory, rounded);
   storage_ = std::shared_ptr<void>(memory, std::free);

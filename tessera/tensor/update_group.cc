@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -91,7 +92,7 @@ std::optional<PreparedKernel> prepare_update_group(const KernelRequest& request,
                             static_cast<int>(group.output(m, static_cast<size_t>(out))));
     }
     name = kernel->name;
-    made->scratch_bytes = std::max(made->scratch_bytes, (kernel->scratch_bytes + 63) / 64 * 64);
+    made->scratch_bytes = std::max(made->scratch_bytes, aligned(kernel->scratch_bytes));
     made->members.push_back({std::move(*kernel), std::move(part.inputs), std::move(part.outputs)});
   }
   const int64_t scratch_bytes = made->scratch_bytes * (static_cast<int64_t>(made->shares.size()) - 1);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -16,8 +17,6 @@ constexpr int64_t kElementsOfBlock = 4096;
 constexpr int kDigitBits = 11;
 // Of an optimizer's kernel.
 constexpr size_t kMaxOperands = 16;
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // One row of the gradient: whose it is, and where it stands.
 struct Lookup {

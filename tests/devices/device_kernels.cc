@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tessera/tensor/alignment.h"
+
 namespace tessera::devices {
 namespace {
 
@@ -101,7 +103,7 @@ void compare(const DeviceKernels& on, const generated::OpCall& call, StrideOrder
     Placed placed{std::move(tensor)};
     placed.bytes = memory_bytes(placed.host.view());
     placed.offset = total;
-    total += (placed.bytes + 64 + 63) / 64 * 64;
+    total += aligned(placed.bytes + kBufferAlignment);
     list.push_back(std::move(placed));
   };
   for (const Tensor& input : inputs) place(in, StridedTensor(input, order));
@@ -112,7 +114,7 @@ void compare(const DeviceKernels& on, const generated::OpCall& call, StrideOrder
     return;
   }
   const int64_t scratch_offset = total;
-  total += (kernel->scratch_bytes + 63) / 64 * 64 + 64;
+  total += aligned(kernel->scratch_bytes) + kBufferAlignment;
 
   // First each operand by itself, then with each pair that may share memory.
   std::vector<std::vector<std::pair<int, int>>> runs{{}};

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <numeric>
 
-#include "tessera/base/random.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adagrad.h"
 #include "tessera/nn/optimizers/adam.h"
@@ -23,6 +22,7 @@
 #include "tessera/train/model.h"
 #include "tests/equivalence/networks.h"
 #include "tests/equivalence/where.h"
+#include "tests/laws/random_plan.h"
 
 namespace tessera::equivalence {
 namespace {
@@ -78,26 +78,13 @@ struct Outcome {
   std::map<std::string, std::vector<double>> values;
 };
 
-// A plan that no one would want: all operators, parameters and copies at random, as far as one can be made of the
-// other.
 compiler::PlanRecord random_plan(const ir::Graph& graph, int ranks, uint64_t seed) {
   std::vector<int> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   const auto meshes = compiler::candidate_meshes(all, 2);
   compiler::CostModel costs(meshes[seed % meshes.size()], compiler::example_profile());
   const compiler::SearchProblem search(graph, costs, {.whole_results = true});
-  solver::Problem problem = search.problem();
-  int64_t draws = 0;
-  const auto randomize = [&](double& cost) {
-    if (cost != solver::kForbidden) cost = random_open_uniform({.seed = seed}, draws++);
-  };
-  for (auto& node : problem.nodes) std::for_each(node.costs.begin(), node.costs.end(), randomize);
-  for (auto& edge : problem.edges) {
-    auto& costs = edge.costs.own();
-    std::for_each(costs.begin(), costs.end(), randomize);
-  }
-  const auto found = solver::solve(problem, {.rounds = 2});
-  return compiler::record_plan(graph, search.choices_of(found.choices));
+  return compiler::record_plan(graph, search.choices_of(laws::random_solution(search, seed)));
 }
 
 train::AutomaticPlanOptions automatic_options(const Plan& plan) {

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/schedule/memory_plan.h"
 #include "tessera/ops/registry/index_range.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-namespace tessera::compiler {
+#include "tessera/tensor/alignment.h"
 
-int64_t aligned(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+namespace tessera::compiler {
 
 int MemoryPlan::add_buffer(int64_t bytes) {
   buffers_.push_back({.bytes = aligned(bytes)});

@@ -12,10 +12,6 @@
 
 namespace tessera::compiler {
 
-// A cache line: what the widest vector loads want.
-inline constexpr int64_t kBufferAlignment = 64;
-int64_t aligned(int64_t bytes);
-
 struct Buffer {
   int64_t bytes = 0;
   int first = std::numeric_limits<int>::max();  // steps between which it is alive

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
 namespace {
@@ -76,7 +77,7 @@ class Reporter {
       const int read = last_read_[static_cast<size_t>(v)];
       // With what alignment adds behind it.
       const int64_t end = std::next(it) == by_place.end() ? block.offset + block.bytes : std::next(it)->first;
-      const int64_t bytes = std::min(end - it->first, (value(v).type.size_bytes() + 63) / 64 * 64);
+      const int64_t bytes = std::min(end - it->first, aligned(value(v).type.size_bytes()));
       living.push_back({.name = value(v).name,
                         .type = value(v).type.to_string(),
                         .bytes = bytes,

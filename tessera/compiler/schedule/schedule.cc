@@ -8,6 +8,7 @@
 #include "tessera/compiler/schedule/guarded_updates.h"
 #include "tessera/compiler/schedule/scheduler.h"
 #include "tessera/ops/registry/op_def.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
 

@@ -4,6 +4,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/schedule/scheduler.h"
 #include "tessera/ops/registry/collective_def.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
 

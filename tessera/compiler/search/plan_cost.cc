@@ -28,12 +28,12 @@ class PlanCounter {
 
   PlanCost run() {
     cost_.nodes.resize(static_cast<size_t>(graph_.num_nodes()));
-    born_.resize(cost_.nodes.size() + 1);
+    born_.resize(cost_.nodes.size() + 2);
     for (const auto& input : graph_.inputs())
       cost_.persistent_bytes += bytes_of(input.value, plan_.layout(input.value));
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) count_node(n);
-    count_lives();
     count_outputs();
+    count_lives();
     for (const NodeCost& node : cost_.nodes) {
       cost_.compute_seconds += node.compute_seconds;
       cost_.communication_seconds += node.own_seconds + node.way_seconds;
@@ -133,22 +133,26 @@ class PlanCounter {
     }
     int64_t live = cost_.persistent_bytes;
     cost_.peak_bytes = live;
-    for (size_t n = 0; n < cost_.nodes.size(); ++n) {
+    for (size_t n = 0; n <= cost_.nodes.size(); ++n) {
       live += born_[n];
-      cost_.nodes[n].live_bytes = live;
+      if (n < cost_.nodes.size()) cost_.nodes[n].live_bytes = live;
       cost_.peak_bytes = std::max(cost_.peak_bytes, live);
     }
   }
 
+  // As if a node behind the last one read them. A new value that lies where its parameter or state does is written
+  // there.
   void count_outputs() {
+    NodeCost cost;
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
-      const ValueId v = graph_.outputs()[i].value;
+      const ir::Output& output = graph_.outputs()[i];
       const auto wanted = plan_.output_layout(graph_, i);
-      if (plan_.layout(v) == wanted) continue;
-      const auto price = price_of_way(graph_.type(v), plan_.layout(v), wanted, profile_, options_.redistribution);
-      cost_.output_seconds += price.seconds;
-      cost_.output_bytes += price.received_bytes;
+      const bool is_new_value = graph_.find_input(output.name) != nullptr;
+      if (is_new_value && plan_.layout(output.value) == wanted) continue;
+      read(output.value, wanted, graph_.num_nodes(), cost);
     }
+    cost_.output_seconds = cost.way_seconds;
+    cost_.output_bytes = cost.received_bytes;
   }
 
   const Graph& graph_;
@@ -157,8 +161,8 @@ class PlanCounter {
   const PartitionOptions& options_;
   PlanCost cost_;
   std::map<ValueId, std::vector<Copy>> copies_;
-  std::map<ValueId, NodeId> last_reader_;  // of the value where it is produced
-  std::vector<int64_t> born_;              // bytes more than before, by node
+  std::map<ValueId, NodeId> last_reader_;  // of the value where it is produced; the number of nodes: the graph's end
+  std::vector<int64_t> born_;              // bytes more than before, by node and at the end
 };
 
 }  // namespace

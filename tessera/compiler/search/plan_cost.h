@@ -1,5 +1,6 @@
 // What a plan costs, whoever made it: the same sums that a search minimises, but counted straight from the plan, as the
-// partitioner carries it out. A value that several read in one sharding is moved once.
+// partitioner carries it out. A value that several read in one sharding is moved once. What the graph returns is read
+// behind its last node, and lives until then; a new value that lies where its parameter does takes that one's place.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +16,29 @@ namespace tessera::compiler {
 // What a node costs the rank with the largest parts.
 struct NodeCost {
   double compute_seconds = 0;
-  double own_seconds = 0;  // communication within the operator: halos, statistics
-  double way_seconds =
-      0;  // what moving its operands to where it wants them takes, where no earlier reader has moved them
+  // Communication within the operator: halos, statistics.
+  double own_seconds = 0;
+  // What moving its operands to where it wants them takes, where no earlier reader has moved them.
+  double way_seconds = 0;
   int64_t received_bytes = 0;  // in both
   int64_t result_bytes = 0;
-  int64_t live_bytes = 0;  // the bytes of all values that live while it runs; parameters and states included
+  // The bytes of all values that live while it runs; parameters, states and data inputs included.
+  int64_t live_bytes = 0;
 };
 
 struct PlanCost {
   std::vector<NodeCost> nodes;  // by NodeId
-  // What results cost, and new values on their way to where parameters and states lie.
+  // What results cost, and new values on their way to where parameters and states lie, where no node has moved them.
   double output_seconds = 0;
   int64_t output_bytes = 0;
   // Sums, and the most that lives at a time.
   double compute_seconds = 0;
   double communication_seconds = 0;
   int64_t received_bytes = 0;
-  int64_t reshape_bytes =
-      0;  // the part of these that are rows that change ranks, where a dim that is split unevenly is merged or cut
-  int64_t persistent_bytes = 0;  // parameters, states and inputs
+  // The part of these that are rows that change ranks, where a dim that is split unevenly is merged or cut.
+  int64_t reshape_bytes = 0;
+  // What is there all the time: parameters, states and, beside them, data inputs.
+  int64_t persistent_bytes = 0;
   int64_t peak_bytes = 0;
 
   double seconds() const { return compute_seconds + communication_seconds; }

@@ -44,11 +44,40 @@ SearchProblem::SearchProblem(const ir::Graph& graph, CostModel& costs, const Sea
     const auto& inputs = graph.node(n).inputs;
     for (size_t i = 0; i < inputs.size(); ++i) readers_[static_cast<size_t>(inputs[i])].push_back({n, i});
   }
+  find_returns();
   find_updates();
   add_inputs();
   add_operators();
   add_values();
-  add_outputs();
+}
+
+// An input that is returned as it is stays where it lies.
+void SearchProblem::find_returns() {
+  returns_.resize(static_cast<size_t>(graph_.num_values()));
+  for (const auto& output : graph_.outputs()) {
+    const ir::Input* replaced = graph_.find_input(output.name);
+    if (replaced != nullptr && replaced->value == output.value) continue;
+    auto& returns = returns_[static_cast<size_t>(output.value)];
+    if (std::find(returns.begin(), returns.end(), replaced) == returns.end()) returns.push_back(replaced);
+  }
+}
+
+bool SearchProblem::is_result(ValueId v) const {
+  const auto& returns = returns_[static_cast<size_t>(v)];
+  return std::find(returns.begin(), returns.end(), nullptr) != returns.end();
+}
+
+bool SearchProblem::is_only_returned(ValueId v) const {
+  const auto at = static_cast<size_t>(v);
+  return readers_[at].empty() && returns_[at].size() == 1;
+}
+
+SearchProblem::Reading SearchProblem::reading_of(ValueId v) const {
+  if (!is_read(v)) return {};
+  const auto& readers = readers_[static_cast<size_t>(v)];
+  const int64_t behind_last = graph_.num_nodes();
+  return {.begin = readers.empty() ? behind_last : readers.front().node,
+          .end = 1 + (is_result(v) ? behind_last : readers.back().node)};
 }
 
 // Updates, and what only prepares their operands element by element: collectives before them travel beside backward.
@@ -86,7 +115,7 @@ void SearchProblem::add_inputs() {
         numbers.push_back(costs_.number_of(table, sharding));
       }
     }
-    solver::Node node{.begin = 0, .end = graph_.num_nodes(), .name = input.name};
+    solver::Node node{.begin = 0, .end = graph_.num_nodes() + 1, .name = input.name};
     for (const int number : numbers) {
       node.costs.push_back(0);
       node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
@@ -103,10 +132,7 @@ void SearchProblem::add_operators() {
     const NodeOptions& options = *options_.emplace_back(&costs_.options_of(graph_, n));
     // From its first reader on it lives as what the readers take.
     int64_t end = n + 1;
-    for (const ValueId v : operation.outputs) {
-      const auto& readers = readers_[static_cast<size_t>(v)];
-      if (!readers.empty()) end = std::max<int64_t>(end, readers.front().node);
-    }
+    for (const ValueId v : operation.outputs) end = std::max(end, reading_of(v).begin);
     solver::Node node{.begin = n, .end = end, .name = graph_.node_name(n)};
     for (size_t choice = 0; choice < options.choices.size(); ++choice) {
       node.costs.push_back(options.compute_seconds[choice] + own_price() * options.communication_seconds[choice]);
@@ -190,36 +216,46 @@ SearchProblem::Source SearchProblem::source_of(ValueId v) const {
 void SearchProblem::add_values() {
   for (ValueId v = 0; v < graph_.num_values(); ++v) {
     const auto& readers = readers_[static_cast<size_t>(v)];
-    if (readers.empty()) continue;
+    const auto& returns = returns_[static_cast<size_t>(v)];
+    if (readers.empty() && returns.empty()) continue;
     options_given_.stop.throw_if_stopped();
     Source source = source_of(v);
-    if (readers.size() > 1 || options_given_.memory_limit_bytes > 0) source = add_copy(v, source, readers);
+    const bool is_counted = options_given_.memory_limit_bytes > 0 && is_read(v);
+    if (readers.size() + returns.size() > 1 || is_counted) source = add_copy(v, source);
     for (const Reader& reader : readers) {
       add_way(v, source, node_of(reader.node), options_of(reader.node).operands[reader.operand],
               price_for(reader.node));
     }
+    for (const ir::Input* replaced : returns) add_return(v, source, replaced);
   }
 }
 
-SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from, const std::vector<Reader>& readers) {
-  std::vector<int> shardings = *from.shardings;
+SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from) {
+  const auto& readers = readers_[static_cast<size_t>(v)];
+  auto& table = costs_.shardings_of(graph_.type(v));
+  std::vector<int> shardings;
+  if (!is_only_returned(v)) shardings = *from.shardings;
   for (const Reader& reader : readers) {
     const auto& wanted = options_of(reader.node).operands[reader.operand];
     shardings.insert(shardings.end(), wanted.begin(), wanted.end());
+  }
+  if (is_result(v)) {
+    for (const int made : *from.shardings) shardings.push_back(returned_sharding(table, made));
   }
   std::sort(shardings.begin(), shardings.end());
   shardings.erase(std::unique(shardings.begin(), shardings.end()), shardings.end());
   Copy& copy = *copies_.emplace_back(
       std::make_unique<Copy>(Copy{v, static_cast<int>(problem_.nodes.size()), std::move(shardings), {}}));
-  solver::Node node{.begin = readers.front().node, .end = readers.back().node + 1};
+  const Reading reading = reading_of(v);
+  solver::Node node{.begin = reading.begin, .end = reading.end};
   double price = 0;
   for (const Reader& reader : readers) price = std::max(price, price_for(reader.node));
+  if (!returns_[static_cast<size_t>(v)].empty()) price = std::max(price, options_given_.prices.gradient);
   // A persistent value is there all the time: its readers take more memory only where they take something else.
   if (graph_.info(v).node == ir::kNone && options_given_.memory_limit_bytes > 0) {
     add_made_of(from, copy, node, price);
     return {copy.node, &copy.shardings};
   }
-  const auto& table = costs_.shardings_of(graph_.type(v));
   for (const int number : copy.shardings) {
     node.costs.push_back(0);
     node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
@@ -267,26 +303,42 @@ void SearchProblem::add_way(ValueId v, const Source& from, int to_node, const st
   problem_.edges.push_back({from.node, to_node, known->second});
 }
 
-void SearchProblem::add_outputs() {
-  for (const auto& output : graph_.outputs()) {
-    const Source source = source_of(output.value);
-    auto& table = costs_.shardings_of(graph_.type(output.value));
-    if (const ir::Input* input = graph_.find_input(output.name)) {
-      const auto at = static_cast<size_t>(graph_.info(input->value).index);
-      if (source.node != node_of_input(at)) {
-        add_way(output.value, source, node_of_input(at), inputs_[at], options_given_.prices.gradient);
-      }
-      continue;
-    }
-    auto& costs = problem_.nodes[static_cast<size_t>(source.node)].costs;
+// The way of a value from where its readers take it to where it is returned.
+void SearchProblem::add_return(ValueId v, const Source& from, const ir::Input* replaced) {
+  const double price = options_given_.prices.gradient;
+  if (replaced != nullptr) {
+    const auto at = static_cast<size_t>(graph_.info(replaced->value).index);
+    add_way(v, from, node_of_input(at), inputs_[at], price);
+    return;
+  }
+  // How a result is returned follows from how it is made.
+  const Source made = source_of(v);
+  auto& table = costs_.shardings_of(graph_.type(v));
+  if (from.node == made.node) {
+    auto& costs = problem_.nodes[static_cast<size_t>(made.node)].costs;
     for (size_t choice = 0; choice < costs.size(); ++choice) {
-      const int had = (*source.shardings)[choice];
-      Sharding wanted = table.shardings[static_cast<size_t>(had)];
-      wanted.partial.clear();
-      if (options_given_.whole_results) wanted = Sharding::replicated(static_cast<int>(wanted.dims.size()));
-      costs[choice] += options_given_.prices.gradient * costs_.way_seconds(table, had, costs_.number_of(table, wanted));
+      const int had = (*made.shardings)[choice];
+      costs[choice] += price * costs_.way_seconds(table, had, returned_sharding(table, had));
+    }
+    return;
+  }
+  std::vector<double> costs;
+  costs.reserve(made.shardings->size() * from.shardings->size());
+  for (const int had : *made.shardings) {
+    const int wanted = returned_sharding(table, had);
+    for (const int taken : *from.shardings) {
+      const bool is_detour = is_only_returned(v) && taken != wanted;
+      costs.push_back(is_detour ? solver::kForbidden : price * costs_.way_seconds(table, taken, wanted));
     }
   }
+  problem_.edges.push_back({made.node, from.node, std::move(costs)});
+}
+
+int SearchProblem::returned_sharding(ShardingTable& table, int made) const {
+  Sharding wanted = table.shardings[static_cast<size_t>(made)];
+  wanted.partial.clear();
+  if (options_given_.whole_results) wanted = Sharding::replicated(static_cast<int>(wanted.dims.size()));
+  return costs_.number_of(table, wanted);
 }
 
 std::vector<int> SearchProblem::classes() const {
@@ -343,7 +395,7 @@ PlanChoices SearchProblem::choices_of(const std::vector<int>& solution) const {
     const Source source = source_of(copy->value);
     const int produced = (*source.shardings)[static_cast<size_t>(solution[static_cast<size_t>(source.node)])];
     const int number = copy->shardings[static_cast<size_t>(solution[static_cast<size_t>(copy->node)])];
-    if (number == produced) continue;
+    if (number == produced || is_only_returned(copy->value)) continue;
     result.copies[copy->value] = costs_.shardings_of(graph_.type(copy->value)).shardings[static_cast<size_t>(number)];
   }
   return result;

@@ -1,8 +1,9 @@
 // How a graph is to be split on one mesh, as a problem for the solver: a node for each operator, whose choices are all
 // that can be decided of it; a node for each parameter, state and data input, whose choices are how it may lie; a node
 // for each value with several readers: how it lies for them, so that what is moved once is paid once. Edges are what
-// moving values costs. Where memory has a limit each value that is read has such a node, and in use at a time are the
-// bytes of the values that live then: a result until its first reader, from there on what the readers take.
+// moving values costs. What the graph returns is read behind the last operator, and is one reader more. Where memory
+// has a limit each value that is read has such a node, and in use at a time are the bytes of the values that live then:
+// a value as it is made until its first reader, from there on what the readers take.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +85,7 @@ class SearchProblem {
     int node = 0;
     const std::vector<int>* shardings = nullptr;
   };
-  // A value that several read.
+  // A value that several read, the graph's end among them.
   struct Copy {
     ir::ValueId value;
     int node;                    // the solver's
@@ -96,6 +97,13 @@ class SearchProblem {
     size_t operand;
   };
 
+  // Times at which a value is read: from the first reader until behind the last.
+  struct Reading {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
+  void find_returns();
   void find_updates();
   // The price of ways to where a node reads.
   double price_for(ir::NodeId reader) const {
@@ -107,9 +115,19 @@ class SearchProblem {
   void forbid(solver::Node& node, ir::NodeId n) const;
   bool is_aligned(ir::NodeId n, size_t choice) const;
   void add_values();
-  void add_outputs();
+  void add_return(ir::ValueId v, const Source& from, const ir::Input* replaced);
+  // Whether the value is returned as a result, and not only as a parameter's or state's new value.
+  bool is_result(ir::ValueId v) const;
+  // Whether something reads the value, the graph's end included where it is a result.
+  bool is_read(ir::ValueId v) const { return !readers_[static_cast<size_t>(v)].empty() || is_result(v); }
+  // Whether it goes straight from where it is made to where it is returned, and nowhere else.
+  bool is_only_returned(ir::ValueId v) const;
+  // Never, where it is not read.
+  Reading reading_of(ir::ValueId v) const;
+  // The number of the sharding in which a result is returned that is made in another.
+  int returned_sharding(ShardingTable& table, int made) const;
   Source source_of(ir::ValueId v) const;
-  Source add_copy(ir::ValueId v, const Source& from, const std::vector<Reader>& readers);
+  Source add_copy(ir::ValueId v, const Source& from);
   void add_made_of(const Source& from, Copy& copy, solver::Node& node, double price);
   void add_way(ir::ValueId v, const Source& from, int to_node, const std::vector<int>& to, double price);
 
@@ -121,7 +139,9 @@ class SearchProblem {
   std::vector<const NodeOptions*> options_;   // by operator
   std::vector<std::vector<int>> inputs_;      // by input: the sharding of each choice
   std::vector<std::vector<Reader>> readers_;  // by value
-  std::vector<bool> for_update_;              // by operator: nothing but new values of parameters comes of it
+  // By value: the inputs that it is returned as the new values of; null where it is a result. Once each.
+  std::vector<std::vector<const ir::Input*>> returns_;
+  std::vector<bool> for_update_;  // by operator: nothing but new values of parameters comes of it
   std::vector<std::unique_ptr<Copy>> copies_;
   // Costs of ways: by the type's table, the shardings that there are, those that are wanted, and the price.
   std::map<std::tuple<const ShardingTable*, std::vector<int>, std::vector<int>, double>, solver::SharedCosts> ways_;

@@ -534,6 +534,81 @@ TEST(ChoosePlan, WarnsOfRowsThatThePlanThatIsTakenMoves) {
   EXPECT_EQ(choose_plan(network_of_samples(false, 4096), ranks(3), profile(), options).warning, "");
 }
 
+// A sum over ranks that is returned, and that an operator reads: 4 MiB.
+ir::Graph sum_that_is_returned_and_read() {
+  ir::Graph graph("shared");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {1024, 256}});
+  const auto sum = ops::matmul(x, parameter(graph, "weight", {256, 1024}));
+  graph.add_output("sum", sum);
+  graph.add_output("positive", ops::relu(sum));
+  graph.add_output("the_same", sum);
+  return graph;
+}
+
+TEST(PlanCost, AResultSharesItsMoveWithItsReaders) {
+  const ir::Graph graph = sum_that_is_returned_and_read();
+  const mesh::Mesh two({{"x", 2}});
+  const Plan plan = propagate(graph, two, {{"x", {two, {{{}, {0}}, {}}}}, {"weight", {two, {{{0}, {}}, {}}}}});
+  ASSERT_TRUE(plan.layout(graph.outputs()[0].value).sharding.is_partial());
+  const PlanCost cost = cost_of_plan(graph, plan, profile());
+  EXPECT_EQ(cost.received_bytes, 4 << 20);
+  EXPECT_EQ(cost.output_bytes, 0);
+  EXPECT_EQ(cost.output_seconds, 0);
+}
+
+TEST(Search, AResultSharesItsMoveWithItsReaders) {
+  const ir::Graph graph = sum_that_is_returned_and_read();
+  const NodeChoice by_columns{.factors = {{"k", {0}}}};
+  for (const int64_t limit : {int64_t{0}, int64_t{1} << 40}) {
+    const auto found = search(
+        graph, ranks(2), profile(),
+        {.memory_limit_bytes = limit, .meshes = candidate_meshes(ranks(2), 1), .fixed = {{0, by_columns}}, .gap = 0});
+    const PlanCost cost = cost_of_plan(graph, plan_of(graph, found.choices), profile());
+    EXPECT_EQ(cost.received_bytes, 4 << 20) << limit;
+    EXPECT_NEAR(cost.seconds(), found.cost, 1e-9 * found.cost) << limit;
+  }
+}
+
+// Of 4 MiB are the input, a result that is made early, and each value of a chain, of which two live at a time.
+ir::Graph early_result_before_a_chain() {
+  ir::Graph graph("early");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {1024, 1024}});
+  const auto early = ops::relu(x);
+  graph.add_output("early", early);
+  graph.add_output("late", ops::tanh(ops::sigmoid(ops::tanh(early))));
+  return graph;
+}
+
+TEST(PlanCost, AResultLivesUntilTheEnd) {
+  const ir::Graph graph = early_result_before_a_chain();
+  const PlanCost cost = cost_of_plan(graph, propagate(graph, mesh::Mesh({{"x", 1}}), {}), profile());
+  EXPECT_EQ(cost.persistent_bytes, 4 << 20);
+  EXPECT_EQ(cost.peak_bytes, 16 << 20);
+  std::vector<int64_t> live;
+  for (const NodeCost& node : cost.nodes) live.push_back(node.live_bytes >> 20);
+  EXPECT_THAT(live, testing::ElementsAre(8, 12, 16, 16));
+}
+
+// Nothing has read them before the end, where they are made whole.
+TEST(PlanCost, CountsResultsThatAreMadeWholeAtTheEnd) {
+  ir::Graph graph("whole");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {1024, 1024}});
+  graph.add_output("y", ops::relu(x));
+  const mesh::Mesh two({{"x", 2}});
+  const Plan plan = propagate(graph, two, {{"x", {two, {{{0}, {}}, {}}}}}, {.whole_results = true});
+  const PlanCost cost = cost_of_plan(graph, plan, profile());
+  EXPECT_EQ(cost.output_bytes, 2 << 20);
+  EXPECT_EQ(cost.nodes[0].live_bytes, 4 << 20);
+  EXPECT_EQ(cost.peak_bytes, 8 << 20);
+}
+
+TEST(Search, AResultLivesUntilTheEnd) {
+  const ir::Graph graph = early_result_before_a_chain();
+  const auto found = search(graph, ranks(1), profile(), {.memory_limit_bytes = 1 << 30});
+  EXPECT_GE(found.live_bytes, 16 << 20);
+  EXPECT_THROW(search(graph, ranks(1), profile(), {.memory_limit_bytes = 15 << 20, .rounds = 3}), InvalidArgument);
+}
+
 TEST(ChoosePlan, KeepsTheMemoryLimit) {
   const ir::Graph graph = vocabulary_network(1024, 1 << 15, 256);
   const auto free = choose_plan(graph, ranks(4), profile(), {.max_axes = 1});

@@ -9,6 +9,7 @@
 #include "tessera/kernels/cpu/rows/reduce_rows.h"
 #include "tessera/kernels/cpu/rows/strided.h"
 #include "tessera/kernels/cpu/rows/tile_program.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -243,7 +244,7 @@ std::optional<PreparedKernel> prepare(const KernelRequest& request, RowReduction
   const int64_t columns = reduce.inner_is_reduced ? 1 : reduce.inner;
   int64_t bytes = columns * static_cast<int64_t>(sizeof(double) + sizeof(float));
   if (is_half) bytes += Reduce::converted_rows(columns) * columns * static_cast<int64_t>(sizeof(float));
-  reduce.part_bytes = (bytes + 63) / 64 * 64;
+  reduce.part_bytes = aligned(bytes);
   const int64_t scratch_bytes = reduce.part_bytes * request.num_threads;
   return PreparedKernel{.name = "cpu." + request.op,
                         .run = [reduce = std::make_shared<const Reduce>(std::move(reduce))](

@@ -21,6 +21,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
+#include "tessera/tensor/alignment.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera {
@@ -382,8 +383,8 @@ std::unique_ptr<Memory> FakeDevice::reserve(int64_t capacity_bytes) {
 }
 
 std::shared_ptr<std::byte> FakeDevice::allocate_on_host(int64_t bytes) {
-  const auto size = static_cast<size_t>((bytes + 64) / 64 * 64);
-  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(64, size)), std::free);
+  const auto size = static_cast<size_t>(aligned(bytes + 1));
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, size)), std::free);
   std::memset(memory.get(), 0xFF, size);
   return memory;
 }

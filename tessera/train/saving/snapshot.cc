@@ -10,11 +10,11 @@
 #include "tessera/base/files/stream_copy.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = 2 << 20;
 // A thread that waits for a slice in the hands of the background's, which gives way to others, waits for no more than
 // this.
@@ -52,7 +52,7 @@ std::pair<const std::byte*, const std::byte*> addresses_of(const TensorView& vie
 std::vector<Tensor> Snapshot::allocate(std::span<const Type> types) {
   check(num_left_ == 0, "a snapshot is under way");
   int64_t bytes = 0;
-  for (const Type& type : types) bytes += rounded_up(type.size_bytes(), kAlignment);
+  for (const Type& type : types) bytes += aligned(type.size_bytes());
   if (bytes > size_bytes_) {
     memory_.reset();
     size_bytes_ = 0;
@@ -64,7 +64,7 @@ std::vector<Tensor> Snapshot::allocate(std::span<const Type> types) {
   int64_t at = 0;
   for (const Type& type : types) {
     tensors.push_back(Tensor::wrap(type, {memory_, static_cast<std::byte*>(memory_.get()) + at}));
-    at += rounded_up(type.size_bytes(), kAlignment);
+    at += aligned(type.size_bytes());
   }
   return tensors;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "oneapi/dnnl/dnnl.hpp"
+#include "tessera/tensor/alignment.h"
 #include "tessera/tensor/kernel.h"
 
 namespace tessera::kernels::cpu {
@@ -32,12 +33,12 @@ std::optional<dnnl::memory::data_type> onednn_dtype(DType dtype);
 dnnl::memory::dims onednn_dims(const Shape& shape);
 dnnl::memory::desc onednn_desc(const TensorView& view);
 
-// Hands out 64-byte aligned pieces of a kernel's scratch memory.
+// Hands out aligned pieces of a kernel's scratch memory.
 class ScratchPlan {
  public:
   int64_t add(int64_t bytes) {
     const int64_t offset = bytes_;
-    bytes_ += (bytes + 63) / 64 * 64;
+    bytes_ += aligned(bytes);
     return offset;
   }
   int64_t bytes() const { return bytes_; }

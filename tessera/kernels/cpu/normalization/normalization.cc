@@ -9,6 +9,7 @@
 #include "tessera/kernels/cpu/rows/reduce_rows.h"
 #include "tessera/kernels/cpu/rows/strided.h"
 #include "tessera/kernels/cpu/rows/tile_program.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -269,7 +270,7 @@ std::optional<PreparedKernel> prepare_statistic(const KernelRequest& request, St
   const auto float_bytes = static_cast<int64_t>(sizeof(float));
   int64_t bytes = sums.num_sums * sums.channels * (static_cast<int64_t>(sizeof(double)) + float_bytes);
   if (!is_f32) bytes += sums.block_rows() * sums.channels * float_bytes;
-  sums.part_bytes = (bytes + 63) / 64 * 64;
+  sums.part_bytes = aligned(bytes);
   const int64_t scratch_bytes = sums.part_bytes * request.num_threads;
   return PreparedKernel{
       .name = "cpu." + request.op,

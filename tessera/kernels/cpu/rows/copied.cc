@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 
+#include "tessera/tensor/alignment.h"
 #include "tessera/tensor/strided_copy.h"
 
 namespace tessera::kernels::cpu {
@@ -10,7 +11,6 @@ namespace {
 
 constexpr int kFewestDims = 3;  // of an image
 constexpr size_t kMostViews = 16;
-constexpr int64_t kAlignment = 64;
 
 // One operand or result that is copied, and where in scratch it lies meanwhile.
 struct Copied {
@@ -72,7 +72,7 @@ std::optional<PreparedKernel> prepare_copied(const KernelRequest& request, const
     const auto& to = is_input ? view.strides : given;
     (is_input ? made.inputs : made.outputs)
         .push_back({index, view, made.scratch_offset, {view.shape, from, to, size_bytes(view.dtype)}});
-    made.scratch_offset += (view.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    made.scratch_offset += aligned(view.size_bytes());
   };
   for (size_t i = 0; i < wanted.inputs.size(); ++i) straighten(wanted.inputs[i], i, true);
   for (size_t o = 0; o < wanted.outputs.size(); ++o) straighten(wanted.outputs[o], o, false);

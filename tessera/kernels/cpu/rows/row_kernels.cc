@@ -16,6 +16,7 @@
 // After foreach_target.h, which sets the target that it compiles for.
 #include "hwy/highway.h"
 #include "tessera/kernels/cpu/rows/vector_math-inl.h"
+#include "tessera/tensor/alignment.h"
 
 #ifndef TESSERA_KERNELS_CPU_ROW_FUNCTIONS
 #define TESSERA_KERNELS_CPU_ROW_FUNCTIONS
@@ -357,7 +358,7 @@ std::optional<PreparedKernel> prepare_layer_norm_grad(const KernelRequest& reque
   }
   const RowLoop loop({dy, x, request.inputs[3], request.inputs[4], dx}, begin_axis);
   // dgamma and dbeta: f64 for each part, f32 for a few rows at a time.
-  const int64_t part_bytes = (2 * loop.size * static_cast<int64_t>(sizeof(double) + sizeof(float)) + 63) / 64 * 64;
+  const int64_t part_bytes = aligned(2 * loop.size * static_cast<int64_t>(sizeof(double) + sizeof(float)));
   const auto run = [loop, part_bytes](const KernelArgs& args) {
     constexpr int64_t kBlockRows = 64;
     const RowFunctions& rows = row_functions();

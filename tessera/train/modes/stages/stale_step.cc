@@ -9,16 +9,15 @@
 #include "tessera/executor/executor.h"
 #include "tessera/nn/gradients/pushed_gradients.h"
 #include "tessera/nn/layers/dropout.h"
+#include "tessera/tensor/alignment.h"
 
 namespace tessera::train {
 namespace {
 
 using Kind = ServerExchange::Kind;
 
-// Where the next value of a message lies begins on so many bytes, whatever its dtype.
-constexpr int64_t kAlignment = 64;
-
-int64_t room_for(const Type& type) { return (type.size_bytes() + kAlignment - 1) / kAlignment * kAlignment; }
+// Each value of a message begins at an aligned place, whatever its dtype.
+int64_t room_for(const Type& type) { return aligned(type.size_bytes()); }
 
 Type numbers_type(int64_t count) { return {DType::kI64, {count}}; }
 
