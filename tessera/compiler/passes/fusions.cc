@@ -36,6 +36,15 @@ Fusions parse_fusions(const std::string& text) {
   return fusions;
 }
 
+std::string to_string(const Fusions& fusions) {
+  std::vector<std::string> names;
+  for (const auto& [name, member] : fusions_by_name()) {
+    if (fusions.*member) names.push_back(name);
+  }
+  if (names.empty()) return "none";
+  return names.size() == fusions_by_name().size() ? "all" : fmt::format("{}", fmt::join(names, ","));
+}
+
 ir::Graph fuse(const ir::Graph& local, const Fusions& fusions, bool channels_last) {
   ir::Graph graph = local;
   if (fusions.batch_norm_statistics) graph = fuse_batch_norm_statistics(graph, channels_last);

@@ -47,6 +47,8 @@ struct Fusions {
 
 // "all", "none", or those to be made: "elementwise,...". Throws InvalidArgument that lists their names.
 Fusions parse_fusions(const std::string& text);
+// What parse_fusions() reads back: "all", "none" or names with commas between them.
+std::string to_string(const Fusions& fusions);
 
 // Runs the passes that are asked for, one after the other, on a graph whose images will lie channels-last or not.
 ir::Graph fuse(const ir::Graph& local, const Fusions& fusions, bool channels_last = true);

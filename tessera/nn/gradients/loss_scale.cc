@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/base/strings.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layer_helpers.h"
@@ -56,9 +55,9 @@ LossScale dynamic_loss_scale(const DynamicLossScaleOptions& options) {
 }
 
 std::string to_string(const LossScale& loss_scale) {
-  std::string text = shortest_number(loss_scale.initial);
+  std::string text = fmt::format("{}", loss_scale.initial);
   if (loss_scale.is_dynamic()) {
-    text += fmt::format(", times {} after {} clean steps", shortest_number(loss_scale.factor), loss_scale.window);
+    text += fmt::format(", times {} after {} clean steps", loss_scale.factor, loss_scale.window);
   }
   return loss_scale.drop_overflow_update ? text : text + ", unchecked";
 }

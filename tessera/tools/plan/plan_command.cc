@@ -97,7 +97,6 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   constexpr const char* kSearchOrWhy = "a search: without --load (unless --why searches), --diff and --memory";
   constexpr const char* kPlan = "a plan: without --diff and --memory";
   constexpr const char* kWhole = "a plan of one stage: without --stages, --diff and --memory";
-  constexpr const char* kPrinted = "the plan that is printed: without --why, --check, --diff and --memory";
   constexpr const char* kUsed =
       "what the simulation is for: without --diff and --memory, and with --why only where a page or budget is written";
   std::vector<OptionEffect> uses = uses_of_step_options(step, /*is_compiled=*/true, /*has_strategies=*/true);
@@ -186,7 +185,7 @@ int run(Arguments& arguments) {
     throw UsageError("--write_budget would replace {}, which --check reads: write the new budget to another file",
                      arguments.check);
   }
-  const auto budget = checks ? read_settings(files, arguments.check, "budget") : nlohmann::json();
+  const std::string budget = checks ? read_settings(files, arguments.check, "budget") : "";
   const auto planned = plan_step(command);
   if (!arguments.write_budget.empty()) {
     files.write_atomically(arguments.write_budget, budget_json(planned, model));

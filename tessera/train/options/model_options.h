@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/mesh/strategy.h"
@@ -26,6 +27,11 @@ enum class BatchNormStatistics {
   kGlobal,  // the global batch: equal to one device
   kLocal,   // each rank's own rows, without communication; moving statistics are one row per rank
 };
+
+// "global" or "local".
+constexpr std::string_view to_string(BatchNormStatistics statistics) {
+  return statistics == BatchNormStatistics::kGlobal ? "global" : "local";
+}
 
 // What the members mean, for_each_option() says, which names each; those that it has not are explained here. An option
 // that is set and has no effect in the parallel mode is warned about once, by rank 0 (modes/mode_options.h).
