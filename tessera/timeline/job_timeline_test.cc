@@ -336,6 +336,31 @@ TEST(Files, OfRanksAreJoinedAlsoWhereOneIsMissing) {
   EXPECT_EQ(summarise(job, find_steps(job)).num_steps, 1);
 }
 
+TEST(Files, ThatRanksCouldNotWriteAreToldWithTheReason) {
+  MemoryFileSystem files;
+  const auto parts = late_rank();
+  const auto fail = [&](RankTimeline part) {
+    part.is_written = false;
+    part.failure = "No space left on device";
+    for (RecordedLane& lane : part.lanes) lane.spans.clear();
+    files.write_atomically(fmt::format("job.json.rank.{}", part.rank.rank), part_json(part));
+  };
+  for (const RankTimeline& part : parts) fail(part);
+  EXPECT_EQ(join_job(files, "job.json", 2),
+            "there is no timeline job.json: ranks 0, 1 could not write: No space left on device");
+  EXPECT_FALSE(files.exists("job.json.rank.0"));
+  // Of one there is nothing but the file.
+  files.write_atomically("job.json.rank.1", part_json(parts[0]));
+  files.write_atomically("job.json.rank.0", "");
+  EXPECT_THAT(join_job(files, "job.json", 2),
+              HasSubstr("without rank 0, which could not write: there was no room on the disk for a word"));
+  EXPECT_TRUE(files.exists("job.json"));
+  fail(parts[1]);
+  files.write_atomically("job.json.rank.1", part_json(parts[0]));
+  EXPECT_THAT(join_job(files, "job.json", 2),
+              HasSubstr("without rank 0, which could not write: No space left on device"));
+}
+
 TEST(Files, ThatCannotBeJoinedStay) {
   MemoryFileSystem files;
   files.write_atomically("job.json.rank.0", part_json(late_rank()[1]));

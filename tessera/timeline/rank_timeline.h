@@ -40,7 +40,8 @@ struct RankTimeline {
   RecordedRank rank;
   ClockPair clocks;
   TracedSteps steps;
-  bool is_written = false;  // the rank has come to write its spans
+  bool is_written = false;   // the rank has come to write its spans
+  std::string failure = {};  // why it could not write them; "": it could, or has not come to it
   std::vector<SpanName> names = {};
   // The first one is that of the thread that makes the rank's calls; its spans are nested, those of others are not.
   std::vector<RecordedLane> lanes = {};

@@ -36,6 +36,34 @@ std::vector<RankTimeline> read_parts(FileSystem& files, const std::vector<std::s
   return ranks;
 }
 
+// "rank 2", "ranks 0, 3".
+std::string name_ranks(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+// The ranks that could not write their parts, and what the first of them says of it.
+struct UnwrittenParts {
+  std::vector<int> ranks;
+  std::string reason;
+
+  void add(int rank, const std::string& why) {
+    if (ranks.empty()) reason = printable(why);
+    ranks.push_back(rank);
+  }
+};
+
+// Why ranks have no spans: those that could not write them, and the others of `missing`, which wrote nothing.
+std::string why_missing(const std::vector<int>& missing, const UnwrittenParts& unwritten) {
+  std::vector<int> silent = missing;
+  std::erase_if(silent, [&](int rank) { return std::ranges::find(unwritten.ranks, rank) != unwritten.ranks.end(); });
+  std::vector<std::string> words;
+  if (!unwritten.ranks.empty()) {
+    words.push_back(fmt::format("{}, which could not write: {}", name_ranks(unwritten.ranks), unwritten.reason));
+  }
+  if (!silent.empty()) words.push_back(fmt::format("{}, which wrote nothing", name_ranks(silent)));
+  return fmt::format("{}", fmt::join(words, "; and without "));
+}
+
 constexpr TextKind kTimelineKind{"a timeline", int64_t{2} << 30, "record fewer steps (--trace_steps FIRST:LAST)"};
 
 }  // namespace
@@ -70,22 +98,38 @@ std::string join_job(FileSystem& files, const std::string& file, int num_ranks) 
     const std::vector<int> ranks = ranks_with_parts(files, file, num_ranks);
     if (ranks.empty()) return "";
     std::vector<std::string> parts;
-    for (const int rank : ranks) parts.push_back(part_path(file, rank));
-    std::vector<RankTimeline> read = read_parts(files, parts);
-    keep_latest(read);
-    const JobTimeline job = align(std::move(read));
-    const std::vector<int> missing = job.missing_ranks();
-    if (std::ssize(missing) == job.size()) {
+    std::vector<std::string> filled;
+    UnwrittenParts unwritten;
+    for (const int rank : ranks) {
+      parts.push_back(part_path(file, rank));
+      if (files.size_bytes(parts.back()) > 0) {
+        filled.push_back(parts.back());
+      } else {
+        unwritten.add(rank, "there was no room on the disk for a word");
+      }
+    }
+    std::vector<RankTimeline> read = read_parts(files, filled);
+    if (!read.empty()) keep_latest(read);
+    for (const RankTimeline& part : read) {
+      if (!part.failure.empty()) unwritten.add(part.rank.rank, part.failure);
+    }
+    if (std::ranges::none_of(read, &RankTimeline::is_written)) {
       for (const std::string& part : parts) files.remove(part);
+      if (!unwritten.ranks.empty()) {
+        std::ranges::sort(unwritten.ranks);
+        return fmt::format("there is no timeline {}: {} could not write: {}", shown, name_ranks(unwritten.ranks),
+                           unwritten.reason);
+      }
       return fmt::format("{}: no rank has come to write a timeline, or none ran a step that was to be recorded", shown);
     }
+    const JobTimeline job = align(std::move(read));
+    const std::vector<int> missing = job.missing_ranks();
     write_timeline(files, file, job);
     for (const std::string& part : parts) files.remove(part);
     if (files.exists(request_path(file))) files.remove(request_path(file));
     std::string text = fmt::format("the timeline is {}", shown);
     if (!missing.empty()) {
-      text += fmt::format(", without {} {}, which wrote nothing", missing.size() == 1 ? "rank" : "ranks",
-                          fmt::join(missing, ", "));
+      text += ", without " + why_missing(missing, unwritten);
     }
     if (job.num_dropped() > 0) {
       text += fmt::format("; the buffers were too small for {}", plural(job.num_dropped(), "span"));

@@ -80,9 +80,10 @@ std::string rank_json(const RankTimeline& part) {
   const RecordedRank& rank = part.rank;
   std::string text = fmt::format(
       R"({{"rank":{},"size":{},"pid":{},"host":{},"clock":{},"job":{},"steady_ns":{},"system_ms":{},"steps":{},)"
-      R"("is_written":{},"lanes":[)",
+      R"("is_written":{},{}"lanes":[)",
       rank.rank, rank.size, rank.pid, quoted(rank.host), quoted(rank.clock), quoted(rank.job), part.clocks.steady_ns,
-      part.clocks.system_ms, quoted(to_string(part.steps)), part.is_written);
+      part.clocks.system_ms, quoted(to_string(part.steps)), part.is_written,
+      part.failure.empty() ? "" : fmt::format(R"("failure":{},)", quoted(part.failure)));
   for (size_t i = 0; i < part.lanes.size(); ++i) {
     const RecordedLane& lane = part.lanes[i];
     text += fmt::format(R"({}{{"title":{},"dropped":{},"whole_from_ns":{}}})", i == 0 ? "" : ",", quoted(lane.title),
@@ -339,6 +340,7 @@ RankTimeline read_rank(const MemberReader& rank, const std::string& file) {
   part.clocks.system_ms = rank.number("system_ms", -kMostNumber / 2'000'000, kMostNumber / 2'000'000);
   part.steps = parse_traced_steps(rank.text("steps"), file);
   part.is_written = rank.flag("is_written");
+  part.failure = rank.text("failure", /*may_miss=*/true);
   for (const TimelineJson& name : rank.array("names")) part.names.push_back(read_name({name, file}));
   for (const TimelineJson& json : rank.array("lanes")) {
     const MemberReader lane(json, file);

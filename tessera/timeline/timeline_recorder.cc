@@ -190,12 +190,35 @@ RankTimeline TimelineRecorder::timeline() const {
 }
 
 void TimelineRecorder::write_part(bool is_ended) {
-  RankTimeline part = timeline();
+  RankTimeline part = is_ended ? timeline() : part_without_spans();
   part.is_written = is_ended;
-  if (!is_ended) {
-    for (RecordedLane& lane : part.lanes) lane.spans.clear();
-  }
   files_->write_atomically(part_path(options_.file, rank_.rank), part_json(part), 0600);
+}
+
+RankTimeline TimelineRecorder::part_without_spans() const {
+  RankTimeline part = timeline();
+  for (RecordedLane& lane : part.lanes) lane.spans.clear();
+  return part;
+}
+
+// On a full disk there is no room for another file: the reason takes that of the part that begin() has written.
+void TimelineRecorder::write_failure(const std::string& reason) {
+  const std::string path = part_path(options_.file, rank_.rank);
+  try {
+    const bool has_spans = files_->exists(path) && parse_timeline(files_->read_text(path), path).ranks.at(0).is_written;
+    if (has_spans) return;
+    RankTimeline part = part_without_spans();
+    part.failure = reason;
+    part.names.clear();
+    const auto file = files_->create(path, 0600);
+    try {
+      file->append(part_json(part));
+      file->close();
+    } catch (const std::exception&) {
+      files_->create(path, 0600);  // an empty part says that there was no room for a word
+    }
+  } catch (const std::exception&) {  // the log has the reason
+  }
 }
 
 void TimelineRecorder::write() {
@@ -205,6 +228,7 @@ void TimelineRecorder::write() {
     write_part(/*is_ended=*/true);
   } catch (const std::exception& error) {
     log_warning("the timeline of this rank is not written: {}", error.what());
+    write_failure(error.what());
   }
 }
 

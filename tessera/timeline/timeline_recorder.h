@@ -64,7 +64,8 @@ class TimelineRecorder {
   // Adds a span of a kind that has one name, such as kCallbacks, to the main lane.
   void add(SpanKind kind, int64_t begin_ns, int64_t end_ns);
 
-  // Writes all that is recorded so far, where that is more than was written. What fails is logged.
+  // Writes all that is recorded so far, where that is more than was written. What fails is logged, and, where no spans
+  // were written before, the part says why.
   void write();
   // All that is recorded so far.
   RankTimeline timeline() const;
@@ -74,6 +75,8 @@ class TimelineRecorder {
   void look_for_request(int64_t step);
   int64_t request_size() const;
   void write_part(bool is_ended);
+  RankTimeline part_without_spans() const;
+  void write_failure(const std::string& reason);
 
   RecordedRank rank_;
   TimelineOptions options_;

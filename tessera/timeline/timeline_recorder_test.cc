@@ -45,7 +45,15 @@ class Recorder : public testing::Test {
     return steps;
   }
 
-  MemoryFileSystem files;
+  // Takes no new file while it is full; one that is there can be written anew.
+  struct Disk : MemoryFileSystem {
+    std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+      if (is_full && !exists(path)) throw IoError("{}: cannot create: No space left on device", path);
+      return MemoryFileSystem::create(path, mode);
+    }
+    bool is_full = false;
+  };
+  Disk files;
   FakeClock clock;
   TimelineRecorder recorder{{.rank = 2, .size = 4, .pid = 7, .host = "here", .clock = "boot", .job = "a job"}};
 };
@@ -85,6 +93,27 @@ TEST_F(Recorder, LeavesAPartBeforeItHasSpans) {
   const RankTimeline part = written();
   EXPECT_FALSE(part.is_written);
   EXPECT_THAT(part.lanes.at(0).spans, testing::IsEmpty());
+}
+
+TEST_F(Recorder, LeavesTheReasonWhereItsSpansCannotBeWritten) {
+  begin();
+  run_step(1);
+  files.is_full = true;
+  recorder.end();
+  const RankTimeline part = written();
+  EXPECT_FALSE(part.is_written);
+  EXPECT_THAT(part.failure, HasSubstr("No space left on device"));
+}
+
+TEST_F(Recorder, KeepsTheSpansOfAnEarlierRequestWhereLaterOnesCannotBeWritten) {
+  begin({.steps = {.on_request = 1}});
+  files.write_atomically("d/job.json.request", "+");
+  run_step(1);
+  files.write_atomically("d/job.json.request", "++");
+  files.is_full = true;
+  run_step(2);
+  EXPECT_TRUE(written().is_written);
+  EXPECT_EQ(written_steps(), (std::vector<int64_t>{1}));
 }
 
 TEST_F(Recorder, RecordsTheStepsOfItsWindowAndWritesThemWithTheLast) {

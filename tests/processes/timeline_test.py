@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from own_tests import main
-from recovery_test import JOB, PACED, RESNET, TESSERA, eventually, losses_of, rest_of, result, run, start
+from recovery_test import JOB, PACED, RESNET, TESSERA, eventually, losses_of, may_have_disks, rest_of, result, run, start
 
 
 def spans_of(timeline, *categories):
@@ -186,6 +186,17 @@ class Timeline(unittest.TestCase):
         self.assertEqual(code, 0, out)
         self.assertEqual(list(self.place.iterdir()), [])
         self.assertNotIn("timeline", out)
+
+    def test_a_disk_that_fills_up_is_named_and_the_job_ends_as_it_would(self):
+        if not may_have_disks():
+            self.skipTest("only root may have a disk of its own")
+        disk = self.place / "disk"
+        disk.mkdir()
+        small = f'mount -t tmpfs -o size=40k none {disk}; "$@"; code=$?; ls {disk}; exit $code'
+        code, out = run(["unshare", "-m", "sh", "-c", small, "sh", TESSERA, "run", "-n", 2, "--num_threads", 1, "--trace", disk / "job.json",
+                         *self.job("--steps", 20)])
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, r"tessera run: there is no timeline \S+/job\.json: ranks 0, 1 could not write: .*(No space left on device|no room on the disk)")
 
     def test_a_file_that_cannot_be_written_is_refused_before_the_first_step(self):
         self.file = self.place
