@@ -8,6 +8,7 @@
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/train/core/job_lines.h"
+#include "tessera/train/core/lasting_job_id.h"
 #include "tessera/train/core/same_training.h"
 #include "tessera/train/core/spilled_values.h"
 #include "tessera/train/modes/mode_options.h"
@@ -106,6 +107,7 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   if (mode->is_shared()) {
     if (mode->may_be_resized()) require_same_as_job(context, settings_of(cells, options));
     const bool is_jobs = context.recovery() != nullptr && context.rank() == 0;
+    if (is_jobs) lasting_job_id(*context.recovery());  // before the ranks meet: each may ask for it then
     options.seed =
         agreed_seed(context, options.seed, is_jobs ? seed_of_job(*context.recovery(), options.seed) : options.seed);
   }

@@ -284,6 +284,20 @@ TEST_F(ValueRecords, OfStepsThatAreNoneAreRefused) {
               ThrowsMessage<InvalidArgument>(HasSubstr("on_difference must be")));
 }
 
+TEST_F(ValueRecords, OfAnotherJobInTheFolderAreRefused) {
+  const auto training = [&] { train({.options = {.record_values = path("a")}}); };
+  {
+    const checkpoint::DirectoryUse use{.file_name = ".tessera-lock.records.rank-0", .does = "records its values"};
+    const checkpoint::DirectoryLock other(FileSystem::local(), path("a"), "job-b", 0, use);
+    EXPECT_THAT(training, ThrowsMessage<InvalidArgument>(
+                              AllOf(HasSubstr(path("a") + ": job \"job-b\" (process "),
+                                    HasSubstr("records its values here; this one cannot: give each job a directory"))));
+  }
+  training();
+  EXPECT_EQ(session::recorded_steps(FileSystem::local(), path("a")).size(), static_cast<size_t>(kSteps));
+  EXPECT_FALSE(std::filesystem::exists(path("a") + "/.tessera-lock.records.rank-0")) << "it ends with its training";
+}
+
 TEST(RecordedSteps, AreListsRangesAndMultiples) {
   const auto of = [](const std::string& text) {
     const RecordedSteps steps(text);
