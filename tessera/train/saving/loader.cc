@@ -134,6 +134,7 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
 
 Loader::Opened Loader::open_checkpoint(const std::string& path, const Loading& loading) {
   auto& files = core_.context.file_system();
+  checkpoint::check_encryption(loading.decryption);
   auto plain = loading.decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, loading.decryption) : nullptr;
   auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, loading.job_name);
   return {std::move(plain), std::move(opened)};
