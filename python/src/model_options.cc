@@ -319,7 +319,7 @@ nb::object keywords_module() { return nb::module_::import_("tessera._keywords");
 }  // namespace
 
 train::ModelOptions model_options(const nb::dict& given) {
-  train::ModelOptions options{.seed = global_seed()};
+  train::ModelOptions options{.seed = global_seed(), .are_of_python = true};
   std::vector<std::string> known = {"network", "loss", "optimizer", "metrics", "sliced_parameters", "states"};
   train::for_each_option(options, [&]<typename T>(const OptionInfo& info, T& member) {
     known.emplace_back(info.name);

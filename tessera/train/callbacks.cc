@@ -12,6 +12,7 @@
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/train/core/job_lines.h"
 #include "tessera/train/core/lasting_job_id.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/saving/hold_directory.h"
 #include "tessera/train/saving/rank_barrier.h"
@@ -61,6 +62,15 @@ void TimeMonitor::epoch_end(RunContext& run) {
 
 EpochSummary::EpochSummary(EpochSummaryOptions options, PrintLine print)
     : options_(std::move(options)), print_(std::move(print)) {}
+
+void EpochSummary::begin(RunContext& run) {
+  const auto& metrics = run.model.options().metrics;
+  const auto has_name = [](const auto& metric) { return !metric->name().empty(); };
+  if (!options_.valid || std::ranges::any_of(metrics, has_name)) return;
+  throw InvalidArgument(
+      "EpochSummary: the model has no metrics that `valid` could be measured by: name them where it is made, as "
+      "metrics=[\"accuracy\"], or leave valid out");
+}
 
 void EpochSummary::epoch_begin(RunContext& run) {
   began_ns_ = run.model.context().clock().monotonic_ns();

@@ -63,6 +63,8 @@ struct EpochSummaryOptions {
 class EpochSummary : public Callback {
  public:
   explicit EpochSummary(EpochSummaryOptions options = {}, PrintLine print = print_line);
+  // Throws InvalidArgument where there is a `valid` and the model has no metrics, which would say something of it.
+  void begin(RunContext& run) override;
   void epoch_begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void epoch_end(RunContext& run) override;

@@ -7,6 +7,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
+#include "tessera/pipeline/search/named.h"
 #include "tessera/train/core/job_lines.h"
 #include "tessera/train/core/lasting_job_id.h"
 #include "tessera/train/core/same_training.h"
@@ -30,6 +31,7 @@ void check_options(const ModelOptions& options, int num_ranks) {
                           options.parallel_optimizer_threshold);
   }
   precision_of(options);  // refuses what does not fit
+  pipeline::require_schedule_name(options.pipeline.schedule);
   require_no_refused(options, num_ranks);
   if (const int parts = options.optimizer_weight_shard_size; parts < 0 || (parts > 0 && num_ranks % parts != 0)) {
     throw InvalidArgument("optimizer_weight_shard_size {} must divide the {} ranks", parts, num_ranks);

@@ -27,10 +27,23 @@ ValueRecordOptions chosen_records(const ModelOptions& options) {
           .stops = on_difference != "warn"};
 }
 
+// Of options that have no effect without a folder, which an option or the environment names.
+void warn_of_unused(const ModelOptions& options, const ValueRecordOptions& chosen) {
+  if (!options.record_steps.empty() && !chosen.is_on()) {
+    log_warning("record_steps has no effect without record_values, compare_values");
+  }
+  if (!options.on_difference.empty() && chosen.compare_with.empty()) {
+    log_warning("on_difference has no effect without compare_values");
+  }
+}
+
 }  // namespace
 
 ValueRecording::ValueRecording(ModelCore& core) : core_(core) {
-  if (core.cells.optimizer != nullptr) begin(chosen_records(core.options));
+  if (core.cells.optimizer == nullptr) return;
+  const auto chosen = chosen_records(core.options);
+  if (core.context.rank() == 0) warn_of_unused(core.options, chosen);
+  begin(chosen);
 }
 
 void ValueRecording::begin(const ValueRecordOptions& options) {
