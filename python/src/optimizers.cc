@@ -36,10 +36,10 @@ nn::LearningRate to_rate(nb::handle object) {
   for (const nb::handle item : nb::iter(object)) {
     if (nb::isinstance<nn::Parameter>(item)) {
       throw nb::type_error(
-          "learning_rate is a number, a list of one per step, a schedule, or a cell; got parameters. The model gives "
-          "an optimizer "
-          "its network's "
-          "parameters; those that learn otherwise, or alone, stand in groups=[{\"params\": ..., \"lr\": ...}]");
+          "an optimizer takes no parameters: the Model gives it those of its network. learning_rate is a number, a "
+          "list "
+          "of one per step, a schedule, or a cell; got parameters. Those that learn otherwise, or alone, stand in "
+          "groups=[{\"params\": ..., \"lr\": ...}]");
     }
     table.push_back(nb::cast<double>(nb::float_(item)));
   }

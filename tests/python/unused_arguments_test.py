@@ -156,3 +156,25 @@ model.train(1, tessera.data.tensors({"x": x, "y": x[:, :1]}).batch(4), [Waits()]
         holder.communicate("\n", timeout=60)
     trained(Net(), record_values=folder)
     assert sorted(name for name in os.listdir(folder) if name.endswith(".jsonl")) == ["step-1.rank-0.jsonl"]
+
+
+def test_parameters_that_are_given_to_an_optimizer_are_refused():
+    for call in (lambda: nn.AdamW(Net().trainable_parameters(), learning_rate=0.1), lambda: nn.SGD(Net(), learning_rate=0.1),
+                 lambda: nn.Adam(Net().parameters(), 0.1)):
+        with pytest.raises(TypeError, match="an optimizer takes no parameters: the Model gives it those of its network"):
+            call()
+    with pytest.raises(TypeError, match=r"SGD\(\) got learning_rate twice: 0.1 of type float, by its place, and 0.2 of type float, by its name"):
+        nn.SGD(0.1, learning_rate=0.2)
+
+
+def test_what_is_wrong_is_named_by_its_name():
+    with pytest.raises(tessera.InvalidArgument, match=r"Model\(\): servers must be from 0 to 2147483647, got -1"):
+        model(servers=-1)
+    with pytest.raises(TypeError, match=r"Model\(\): servers must be an int, got 2.5 of type float"):
+        model(servers=2.5)
+    with pytest.raises(TypeError, match=r"TensorBoard\(\): hyper_parameters\['a'\] must be a bool or float or str, got \[1\] of type list"):
+        tessera.TensorBoard("runs", hyper_parameters={"a": [1]})
+    with pytest.raises(KeyError, match="'head' has the setting 'learning_rat'; did you mean 'lr'"):
+        nn.group_parameters(Net(), {"head": {"learning_rat": 0.1}})
+    with pytest.raises(KeyError, match="'head' has the setting 'decay'"):
+        nn.group_parameters(Net(), {"head": {"decay": 0.1}})
