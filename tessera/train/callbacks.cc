@@ -11,7 +11,6 @@
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/train/core/job_lines.h"
-#include "tessera/train/core/lasting_job_id.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/saving/hold_directory.h"
