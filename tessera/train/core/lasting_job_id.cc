@@ -6,20 +6,19 @@
 namespace tessera::train {
 namespace {
 
-constexpr const char* kState = "checkpoints";  // of the job: beside this line, one for each training that saves
-constexpr const char* kKey = "job\t";
+constexpr const char* kKey = "job\t";  // of a line beside those of the trainings
 
 }  // namespace
 
 std::string find_lasting_job_id(cluster::Recovery& recovery) {
-  return find_line(recovery.find_state(kState).value_or(""), kKey).value_or("");
+  return find_line(recovery.find_state(kSavedTrainings).value_or(""), kKey).value_or("");
 }
 
 std::string lasting_job_id(cluster::Recovery& recovery) {
-  const std::string record = recovery.find_state(kState).value_or("");
+  const std::string record = recovery.find_state(kSavedTrainings).value_or("");
   if (const auto known = find_line(record, kKey)) return *known;
   const std::string drawn = random_id();
-  recovery.set_state(kState, with_line(record, kKey, drawn));
+  recovery.set_state(kSavedTrainings, with_line(record, kKey, drawn));
   return drawn;
 }
 
