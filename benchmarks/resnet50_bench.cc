@@ -86,11 +86,12 @@ int run(int argc, char** argv) {
   nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
   nn::Momentum optimizer({.learning_rate = 0.01, .momentum = 0.9});
   const int64_t limit = memory_limit.empty() ? 0 : parse_bytes(memory_limit, "--memory_limit");
-  train::ModelOptions model_options{.precision = parse_dtype(precision),
-                                    .session = {.num_threads = threads,
-                                                .kernel_choice = session::parse_kernel_choice(kernels),
-                                                .kernel_cache = cluster::cache_directory_from_environment(),
-                                                .memory_limit_bytes = limit}};
+  train::ModelOptions model_options{
+      .precision = parse_dtype(precision),
+      .session = {.num_threads = threads,
+                  .kernel_choice = session::parse_kernel_choice(kernels),
+                  .kernel_cache = kernels == "measured" ? cluster::cache_directory_from_environment() : std::string(),
+                  .memory_limit_bytes = limit}};
   use_device(device, model_options.session);
   train::Model model(*context, *network, &loss, &optimizer, model_options);
   const std::vector<TensorView> batch{images.view(), labels.view()};

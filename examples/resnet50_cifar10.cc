@@ -322,23 +322,25 @@ int run(cluster::Context& context, const Options& o) {
                            std::max<int64_t>(total_steps / 10, 1));
   }
   nn::Momentum optimizer({.learning_rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay});
-  train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
-                              .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
-                              .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
-                              .automatic = {.load_file = o.plan_load_file, .save_file = o.plan_save_file},
-                              .parallel_optimizer = o.parallel_optimizer,
-                              .parameter_broadcast = o.parameter_broadcast,
-                              .batch_norm_statistics = o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal
-                                                                                : train::BatchNormStatistics::kLocal,
-                              .precision = o.precision.empty() ? std::nullopt : std::optional(parse_dtype(o.precision)),
-                              .amp_level = o.amp_level,
-                              .seed = o.seed,
-                              .session = {.device = o.device,
-                                          .debug = o.debug,
-                                          .num_threads = o.num_threads,
-                                          .kernel_choice = session::parse_kernel_choice(o.kernels),
-                                          .kernel_cache = o.kernel_cache},
-                              .metrics = {train::accuracy(), train::mean_loss()}};
+  const bool measures = o.kernels == "measured" && !o.debug;
+  train::ModelOptions options{
+      .parallel_mode = train::parse_parallel_mode(mode),
+      .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
+      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+      .automatic = {.load_file = o.plan_load_file, .save_file = o.plan_save_file},
+      .parallel_optimizer = o.parallel_optimizer,
+      .parameter_broadcast = o.parameter_broadcast,
+      .batch_norm_statistics =
+          o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal : train::BatchNormStatistics::kLocal,
+      .precision = o.precision.empty() ? std::nullopt : std::optional(parse_dtype(o.precision)),
+      .amp_level = o.amp_level,
+      .seed = o.seed,
+      .session = {.device = o.device,
+                  .debug = o.debug,
+                  .num_threads = o.num_threads,
+                  .kernel_choice = measures ? session::KernelChoice::kMeasured : session::KernelChoice::kFixed,
+                  .kernel_cache = measures ? o.kernel_cache : std::string()},
+      .metrics = {train::accuracy(), train::mean_loss()}};
   if (o.loss_scale > 0) options.loss_scale = nn::fixed_loss_scale(o.loss_scale);
   if (!o.memory_limit.empty()) options.session.memory_limit_bytes = parse_bytes(o.memory_limit, "--memory_limit");
   train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, options);

@@ -474,17 +474,19 @@ int run(cluster::Context& context, const Options& o) {
   const bool evaluating = !o.evaluate.empty();
   const auto net = network(text, o, mode, context.size());
   const auto steps = optimizer(o, o.epochs * steps_per_epoch);
-  train::ModelOptions options{.parallel_mode = train::parse_parallel_mode(mode),
-                              .full_batch = mode == "semi_auto_parallel",
-                              .strategy_ckpt_save_file = strategy_file(o, context),
-                              .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
-                              .pipeline = pipeline_options(o),
-                              .parallel_optimizer = o.parallel_optimizer,
-                              .seed = o.seed,
-                              .session = {.device = o.device,
-                                          .num_threads = o.num_threads,
-                                          .kernel_choice = session::parse_kernel_choice(o.kernels),
-                                          .kernel_cache = cluster::cache_directory_from_environment()}};
+  train::ModelOptions options{
+      .parallel_mode = train::parse_parallel_mode(mode),
+      .full_batch = mode == "semi_auto_parallel",
+      .strategy_ckpt_save_file = strategy_file(o, context),
+      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+      .pipeline = pipeline_options(o),
+      .parallel_optimizer = o.parallel_optimizer,
+      .seed = o.seed,
+      .session = {
+          .device = o.device,
+          .num_threads = o.num_threads,
+          .kernel_choice = session::parse_kernel_choice(o.kernels),
+          .kernel_cache = o.kernels == "measured" ? cluster::cache_directory_from_environment() : std::string()}};
   if (o.parallel_optimizer) options.parallel_optimizer_threshold = 0;  // all of them: this network is small
   train::Model model(context, *net, nullptr, evaluating ? nullptr : steps.get(), options);
   say(fmt::format("{} pairs, {} and {} words; {} pairs a step, {} steps an epoch; {} rank{} ({}), {}",

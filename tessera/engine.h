@@ -79,4 +79,5 @@
 #include "tessera/session/session.h"
 #include "tessera/session/trace.h"
 #include "tessera/train/logs/csv_row.h"
+#include "tessera/train/options/recorded_steps.h"
 #include "tessera/train/translation/beam_search.h"

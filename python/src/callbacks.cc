@@ -201,15 +201,18 @@ evaluation. row_name: what a row of the data is, in the plural.)")
   nb::class_<train::ModelCheckpoint, train::Callback>(m, "ModelCheckpoint",
                                                       R"(Saves checkpoints as DIRECTORY/PREFIX-EPOCH_STEP.ckpt.
 
-Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
+save_checkpoint_steps: after so many steps; save_checkpoint_seconds: after so many seconds, where no steps are given; neither: after
+each step. keep_checkpoint_max: so many stay; keep_checkpoint_per_n_minutes: one of each so many minutes stays, and the newest, where
+no number is given; neither: 5. Ranks that name one directory write one checkpoint together. integrated_save=False: each rank writes the slices that it
 holds. async_save: a thread writes a copy of the values while training goes on. append_info: "epoch_num", "step_num".
 append_values: further tensors and texts by name. enc_key: 16, 24 or 32 bytes, encrypts as
 checkpoint.save does.)")
       .def(
           "__init__",
-          [](train::ModelCheckpoint* self, const Path& prefix, const Path& directory, int64_t steps, int64_t seconds,
-             int64_t keep, int64_t minutes, bool integrated, bool async, const std::vector<std::string>& append_info,
-             const nb::dict& append_values, const std::optional<nb::bytes>& key, const std::string& mode) {
+          [](train::ModelCheckpoint* self, const Path& prefix, const Path& directory, std::optional<int64_t> steps,
+             int64_t seconds, std::optional<int64_t> keep, int64_t minutes, bool integrated, bool async,
+             const std::vector<std::string>& append_info, const nb::dict& append_values,
+             const std::optional<nb::bytes>& key, const std::string& mode) {
             const auto encryption = to_encryption(key, mode);
             new (self) train::ModelCheckpoint(prefix.bytes, directory.bytes,
                                               {.save_checkpoint_steps = steps,
@@ -223,10 +226,10 @@ checkpoint.save does.)")
                                                .enc_key = encryption.key,
                                                .enc_mode = encryption.mode});
           },
-          "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = 1, "save_checkpoint_seconds"_a = 0,
-          "keep_checkpoint_max"_a = 5, "keep_checkpoint_per_n_minutes"_a = 0, "integrated_save"_a = true,
-          "async_save"_a = false, "append_info"_a = nb::make_tuple(), "append_values"_a = nb::dict(),
-          "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM")
+          "prefix"_a = "CKP", "directory"_a = ".", "save_checkpoint_steps"_a = nb::none(),
+          "save_checkpoint_seconds"_a = 0, "keep_checkpoint_max"_a = nb::none(), "keep_checkpoint_per_n_minutes"_a = 0,
+          "integrated_save"_a = true, "async_save"_a = false, "append_info"_a = nb::make_tuple(),
+          "append_values"_a = nb::dict(), "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM")
       .def_prop_ro("latest", [](const train::ModelCheckpoint& self) { return Path{self.latest()}; });
   bind_monitors(m);
 }

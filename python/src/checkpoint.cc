@@ -21,9 +21,9 @@ std::vector<checkpoint::Entry> to_entries(const nb::dict& values) {
 }
 
 checkpoint::Encryption to_encryption(const std::optional<nb::bytes>& key, const std::string& mode) {
-  if (!key) return {};
-  checkpoint::Encryption encryption{.key = std::string(key->c_str(), key->size()), .mode = mode};
-  if (encryption.key.empty()) throw InvalidArgument("a key of encryption must have 16, 24 or 32 bytes, got none");
+  checkpoint::Encryption encryption{.key = key ? std::string(key->c_str(), key->size()) : "", .mode = mode};
+  if (key && encryption.key.empty())
+    throw InvalidArgument("a key of encryption must have 16, 24 or 32 bytes, got none");
   check_encryption(encryption);
   return encryption;
 }

@@ -31,19 +31,19 @@ std::optional<nn::Init> to_optional_init(nb::handle object) {
 void bind_linear(nb::module_& m) {
   nb::class_<nn::Dense, nn::Cell>(m, "Dense", R"(x [..., in_channels] -> x W^T + b [..., out_channels].
 
-Parameters: weight [out_channels, in_channels], and bias [out_channels] if has_bias.)")
+Parameters: weight [out_channels, in_channels], and bias [out_channels] if has_bias. bias_init: None: zeros.)")
       .def(
           "__init__",
           [](nn::Dense* self, int64_t in, int64_t out, nb::handle weight, nb::handle bias, bool has_bias,
              const std::optional<std::string>& activation) {
             new (self) nn::Dense(in, out,
                                  {.weight_init = to_init(weight),
-                                  .bias_init = to_init(bias),
+                                  .bias_init = to_optional_init(bias),
                                   .has_bias = has_bias,
                                   .activation = activation.value_or("")});
           },
-          "in_channels"_a, "out_channels"_a, "weight_init"_a = "normal", "bias_init"_a = "zeros", "has_bias"_a = true,
-          "activation"_a = nb::none());
+          "in_channels"_a, "out_channels"_a, "weight_init"_a = "normal", "bias_init"_a = nb::none(),
+          "has_bias"_a = true, "activation"_a = nb::none());
   nb::class_<nn::Embedding, nn::Cell>(m, "Embedding",
                                       R"(ids i32 or i64 [...] -> rows of the table [..., embedding_size].
 
@@ -124,7 +124,8 @@ void bind_images(nb::module_& m) {
   nb::class_<nn::Conv2d, nn::Cell>(m, "Conv2d", R"(x f32[n, in_channels, h, w] -> f32[n, out_channels, h', w'].
 
 Sizes: one number or (height, width). pad_mode: same (ceil(size / stride)), valid, or pad with `padding`, one number or
-(top, bottom, left, right). Parameters: weight [out_channels, in_channels / group, kh, kw], and bias if has_bias.)")
+(top, bottom, left, right). Parameters: weight [out_channels, in_channels / group, kh, kw], and bias if has_bias. bias_init: None:
+zeros.)")
       .def(
           "__init__",
           [](nn::Conv2d* self, int64_t in, int64_t out, nb::handle kernel, nb::handle stride, const std::string& mode,
@@ -139,10 +140,11 @@ Sizes: one number or (height, width). pad_mode: same (ceil(size / stride)), vali
                                    .group = group,
                                    .has_bias = has_bias,
                                    .weight_init = to_init(weight),
-                                   .bias_init = to_init(bias)});
+                                   .bias_init = to_optional_init(bias)});
           },
           "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "pad_mode"_a = "same", "padding"_a = 0,
-          "dilation"_a = 1, "group"_a = 1, "has_bias"_a = false, "weight_init"_a = "normal", "bias_init"_a = "zeros");
+          "dilation"_a = 1, "group"_a = 1, "has_bias"_a = false, "weight_init"_a = "normal",
+          "bias_init"_a = nb::none());
   nb::class_<nn::MaxPool2d, nn::Cell>(m, "MaxPool2d", "x [n,c,h,w] -> [n,c,h',w']: the largest element of each window.")
       .def(
           "__init__",
@@ -255,16 +257,17 @@ logits f32[n,c]; label i32[n] if sparse, else f32[n,c]. Returns f32[].)")
           "sparse"_a = false, "eps"_a = 1e-24);
   nb::class_<nn::CrossEntropy, nn::Cell>(m, "CrossEntropy", R"(The cross entropy of logits f32[n,c,...].
 
-label: class numbers i32[n,...], of which ignore_index does not count, or distributions f32[n,c,...]. weight: of each class, or
-nothing. label_smoothing: the part of a label that is spread over all classes. reduction: none, mean or sum.)")
+label: class numbers i32[n,...], of which ignore_index, None: -100, does not count, or distributions f32[n,c,...], which have none.
+weight: of each class, or nothing. label_smoothing: the part of a label that is spread over all classes. reduction: none, mean or
+sum. is_strict=False: an ignore_index beside distributions is taken, as MindSpore takes it.)")
       .def(
           "__init__",
-          [](nn::CrossEntropy* self, const std::vector<double>& weight, int64_t ignore, const std::string& reduction,
-             double smoothing) {
-            new (self) nn::CrossEntropy({weight, ignore, reduction, smoothing});
+          [](nn::CrossEntropy* self, const std::vector<double>& weight, std::optional<int64_t> ignore,
+             const std::string& reduction, double smoothing, bool is_strict) {
+            new (self) nn::CrossEntropy({weight, ignore, reduction, smoothing, is_strict});
           },
-          "weight"_a = std::vector<double>(), "ignore_index"_a = -100, "reduction"_a = "mean",
-          "label_smoothing"_a = 0.0);
+          "weight"_a = std::vector<double>(), "ignore_index"_a = nb::none(), "reduction"_a = "mean",
+          "label_smoothing"_a = 0.0, "is_strict"_a = true);
   nb::class_<nn::MSELoss, nn::Cell>(m, "MSELoss", "(logits - label)^2; reduction none, mean or sum.")
       .def(
           "__init__",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -319,7 +320,7 @@ nb::object keywords_module() { return nb::module_::import_("tessera._keywords");
 }  // namespace
 
 train::ModelOptions model_options(const nb::dict& given) {
-  train::ModelOptions options{.seed = global_seed()};
+  train::ModelOptions options{.seed = global_seed(), .are_of_python = true};
   std::vector<std::string> known = {"network", "loss", "optimizer", "metrics", "sliced_parameters", "states"};
   train::for_each_option(options, [&]<typename T>(const OptionInfo& info, T& member) {
     known.emplace_back(info.name);
@@ -328,6 +329,14 @@ train::ModelOptions model_options(const nb::dict& given) {
     if (Form<T>::read(value, info, false, member)) {
       if constexpr (std::is_same_v<T, train::ParallelMode>) refuse_servers_beside(info.name, member);
       return;
+    }
+    if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>) {
+      // The type may be right, and the number out of range.
+      if (!is_bool(value) && PyIndex_Check(value.ptr())) {
+        const int64_t least = std::max<int64_t>(info.least, std::numeric_limits<T>::min());
+        const int64_t most = std::min<int64_t>(info.most, std::numeric_limits<T>::max());
+        throw InvalidArgument("Model(): {} must be from {} to {}, got {}", info.name, least, most, text_of(value));
+      }
     }
     if constexpr (std::is_same_v<T, train::ServerStaleness>) {
       // The type may be right, and the word or the number no such one.

@@ -36,10 +36,10 @@ nn::LearningRate to_rate(nb::handle object) {
   for (const nb::handle item : nb::iter(object)) {
     if (nb::isinstance<nn::Parameter>(item)) {
       throw nb::type_error(
-          "learning_rate is a number, a list of one per step, a schedule, or a cell; got parameters. The model gives "
-          "an optimizer "
-          "its network's "
-          "parameters; those that learn otherwise, or alone, stand in groups=[{\"params\": ..., \"lr\": ...}]");
+          "an optimizer takes no parameters: the Model gives it those of its network. learning_rate is a number, a "
+          "list "
+          "of one per step, a schedule, or a cell; got parameters. Those that learn otherwise, or alone, stand in "
+          "groups=[{\"params\": ..., \"lr\": ...}]");
     }
     table.push_back(nb::cast<double>(nb::float_(item)));
   }
@@ -246,25 +246,29 @@ parameters take their averages' values. Model.averages() evaluates with them.)")
   bind_loss_scale(m);
   nb::class_<nn::Momentum, nn::Optimizer>(m, "Momentum", R"(v = momentum * v + g; p -= lr * v. Sutskever et al., 2013.
 
-learning_rate: a number, one per step, or a cell that makes it of the step, i32[]. groups: dicts with params, lr, weight_decay.)")
+learning_rate: a number, one per step, or a cell that makes it of the step, i32[]. groups: dicts with params, lr, weight_decay.
+is_strict=False: a momentum above 1, and use_nesterov without momentum, are taken, as MindSpore takes them.)")
       .def(
           "__init__",
           [](nn::Momentum* self, nb::handle rate, double momentum, double decay, double scale, bool nesterov,
-             nb::handle groups) {
-            new (self) nn::Momentum({to_rate(rate), momentum, decay, scale, nesterov, to_groups(groups)});
+             nb::handle groups, bool is_strict) {
+            new (self) nn::Momentum({to_rate(rate), momentum, decay, scale, nesterov, to_groups(groups), is_strict});
           },
           "learning_rate"_a, "momentum"_a = 0.9, "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "use_nesterov"_a = false,
-          "groups"_a = nb::none());
+          "groups"_a = nb::none(), "is_strict"_a = true);
   nb::class_<nn::SGD, nn::Optimizer>(m, "SGD",
-                                     "Stochastic gradient descent with momentum and dampening, in PyTorch's form.")
+                                     R"(Stochastic gradient descent with momentum and dampening, in PyTorch's form.
+
+is_strict=False: a momentum above 1, and dampening without momentum, are taken, as MindSpore takes them.)")
       .def(
           "__init__",
           [](nn::SGD* self, nb::handle rate, double momentum, double dampening, double decay, double scale,
-             bool nesterov, nb::handle groups) {
-            new (self) nn::SGD({to_rate(rate), momentum, dampening, decay, scale, nesterov, to_groups(groups)});
+             bool nesterov, nb::handle groups, bool is_strict) {
+            new (self)
+                nn::SGD({to_rate(rate), momentum, dampening, decay, scale, nesterov, to_groups(groups), is_strict});
           },
           "learning_rate"_a = 0.1, "momentum"_a = 0.0, "dampening"_a = 0.0, "weight_decay"_a = 0.0,
-          "loss_scale"_a = 1.0, "nesterov"_a = false, "groups"_a = nb::none());
+          "loss_scale"_a = 1.0, "nesterov"_a = false, "groups"_a = nb::none(), "is_strict"_a = true);
   nb::class_<nn::Adam, nn::Optimizer>(m, "Adam", "Kingma and Ba, ICLR 2015.")
       .def(
           "__init__",
@@ -335,16 +339,18 @@ moments, stay. is_lazy: a function of a parameter's full name, True for tables t
           "learning_rate"_a = 1e-3, "accum"_a = 0.1, "update_slots"_a = true, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::RMSProp, nn::Optimizer>(
-      m, "RMSProp", "Gradients divided by the root of their mean square: Tieleman and Hinton, 2012.")
+      m, "RMSProp", R"(Gradients divided by the root of their mean square: Tieleman and Hinton, 2012.
+
+is_strict=False: a decay or momentum above 1 is taken, as MindSpore takes it.)")
       .def(
           "__init__",
           [](nn::RMSProp* self, nb::handle rate, double decay_rate, double momentum, double epsilon, bool centered,
-             double decay, double scale, nb::handle groups) {
-            new (self)
-                nn::RMSProp({to_rate(rate), decay_rate, momentum, epsilon, centered, decay, scale, to_groups(groups)});
+             double decay, double scale, nb::handle groups, bool is_strict) {
+            new (self) nn::RMSProp(
+                {to_rate(rate), decay_rate, momentum, epsilon, centered, decay, scale, to_groups(groups), is_strict});
           },
           "learning_rate"_a = 0.1, "decay"_a = 0.9, "momentum"_a = 0.0, "epsilon"_a = 1e-10, "centered"_a = false,
-          "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none());
+          "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none(), "is_strict"_a = true);
   nb::class_<nn::FTRL, nn::Optimizer>(m, "FTRL", R"(Follow the regularised leader: McMahan et al., KDD 2013.
 
 is_lazy: a function of a parameter's full name, True for tables of which rows that a step has not looked up stay; without it the first

@@ -96,6 +96,14 @@ Rename to_rename(nb::handle given) {
   };
 }
 
+// What a dict names.
+std::vector<std::string> renamed_by(nb::handle given) {
+  std::vector<std::string> names;
+  if (!nb::isinstance<nb::dict>(given)) return names;
+  for (const auto& [name, other] : nb::borrow<nb::dict>(given)) names.push_back(nb::cast<std::string>(name));
+  return names;
+}
+
 void bind_loaded(nb::module_& m) {
   nb::class_<train::LoadedParameters>(m, "LoadedParameters", "What Model.load_parameters() has done; lists of names.")
       .def_ro("loaded", &train::LoadedParameters::loaded, "Of the network.")
@@ -386,7 +394,8 @@ own, so that a training can be made longer.)");
           const train::LoadParametersOptions options{.decryption = to_encryption(key, mode),
                                                      .strict = strict,
                                                      .only = to_patterns(only),
-                                                     .rename = to_rename(rename)};
+                                                     .rename = to_rename(rename),
+                                                     .renamed = renamed_by(rename)};
           const WithoutGil computing;
           loaded = self.model().load_parameters(path.bytes, options);
         }
@@ -404,7 +413,8 @@ own, so that a training can be made longer.)");
 
 strict=False: parameters that the checkpoint lacks keep their values. only: a pattern, or several, of the parameters that are
 loaded (see Cell.freeze). rename: what the network calls the checkpoint's values, a function of the name, or a dict of names
-or of the cells above them, {"model.body": "backbone", "model": ""}, of which the longest holds; None leaves a value out.)");
+or of the cells above them, {"model.body": "backbone", "model": ""}, of which the longest holds, and of which
+the checkpoint must have a value each; None leaves a value out.)");
   model.def_prop_ro(
       "was_skipped", [](PythonModel& self) { return self.as_it_is().was_skipped(); },
       "Whether the latest step was skipped because a gradient or the loss was not finite.");

@@ -61,7 +61,15 @@ def _fault(who, signature, args, keywords):
     if len(args) > len(by_position):
         own = sum(name == "self" for name, _, _ in parameters)
         return f"{who} takes at most {len(by_position) - own} arguments, got {len(args) - own}"
-    given = dict(zip((name for name, _, _ in parameters), args)) | keywords
+    by_place = dict(zip((name for name, _, _ in parameters), args))
+    twice = next((name for name in by_place if name in keywords), None)
+    if twice is not None:
+        value = by_place[twice]
+        if twice == "learning_rate" and _are_parameters(value):
+            return (f"{who}: an optimizer takes no parameters: the Model gives it those of its network; those that learn otherwise, or alone, "
+                    "stand in groups=[{\"params\": ..., \"lr\": ...}]")
+        return f"{who} got {twice} twice: {_shown(value)}, by its place, and {_shown(keywords[twice])}, by its name"
+    given = by_place | keywords
     for name, kind, has_default in parameters:
         if name not in given and not has_default:
             return f"{who} needs {name}, {_article(kind)}" if kind != "object" else f"{who} needs {name}"
@@ -70,8 +78,19 @@ def _fault(who, signature, args, keywords):
     return None
 
 
+def _are_parameters(value):
+    """Whether it is what other libraries' optimizers take first: a network, or a list of its parameters."""
+    module = sys.modules["tessera"]
+    return isinstance(value, module.nn.Cell) or isinstance(value, (list, tuple)) and len(value) > 0 and isinstance(value[0], module.Parameter)
+
+
 def misfit(who, name, kind, value):
     """The text of an error for an argument of another type."""
+    inner = re.fullmatch(r"collections\.abc\.Mapping\[(\w+), (.+)\]", kind)
+    if inner is not None and isinstance(value, dict):
+        for key, item in value.items():
+            if _fits(key, inner[1]) and not _fits(item, inner[2]):
+                return misfit(who, f"{name}[{key!r}]", inner[2], item)
     is_function = inspect.isfunction(value) or inspect.isbuiltin(value)
     wants_cell = re.match(r"tessera\.(_tessera\.)?nn\.Cell\b", kind)
     way_out = "; a function becomes one in the construct() of a Cell of your own" if is_function and wants_cell else ""
@@ -94,6 +113,9 @@ def _is_one(value, kind):
     if outer in ("collections.abc.Sequence", "list") and inner:
         items = value.tolist() if isinstance(value, np.ndarray) and outer != "list" else value
         return isinstance(items, collections.abc.Sequence) and not isinstance(items, (str, bytes)) and all(_fits(item, inner[:-1]) for item in items)
+    if outer == "collections.abc.Mapping" and inner:
+        of_key, _, of_item = inner[:-1].partition(", ")
+        return isinstance(value, collections.abc.Mapping) and all(_fits(key, of_key) and _fits(item, of_item) for key, item in value.items())
     if kind in _NUMBERS:
         is_number = kind in ("int", "float")
         if is_number and isinstance(value, (bool, np.bool_)):

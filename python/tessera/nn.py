@@ -1,5 +1,6 @@
 """What networks are made of: Cell, the layers, losses and optimizers that come with Tessera."""
 import collections.abc as _abc
+import difflib as _difflib
 import sys
 import typing as _typing
 
@@ -71,6 +72,13 @@ def group_parameters(network: Cell, settings: _abc.Mapping[str, _abc.Mapping[str
 
     The first pattern that matches a parameter decides; one that none matches has the optimizer's settings. A pattern that is left without
     trainable parameters raises InvalidArgument."""
+    for pattern, of in settings.items():
+        for word in of:
+            if word not in ("lr", "weight_decay"):
+                near = {"learning_rate": ["lr"]}.get(word) or _difflib.get_close_matches(word, ["lr", "learning_rate", "weight_decay"], 1, 0.6)
+                near = ["lr" if name == "learning_rate" else name for name in near]
+                raise KeyError(f"group_parameters(): {pattern!r} has the setting {word!r}; " +
+                               (f"did you mean {near[0]!r}?" if near else "there are 'lr' and 'weight_decay'"))
     divided = _divide_parameters(network, list(settings))
     return [{"params": parameters, **of} for parameters, of in zip(divided, settings.values())]
 

@@ -55,7 +55,7 @@ Value CrossEntropy::weights(Value logits) {
 
 Value CrossEntropy::of_classes(Value logits, Value label) {
   const double smoothing = options_.label_smoothing;
-  const Value counts = ops::not_equal(label, static_cast<double>(options_.ignore_index));
+  const Value counts = ops::not_equal(label, static_cast<double>(options_.ignore_index.value_or(-100)));
   // A class that exists takes the place of those that do not count, whose losses are left out below.
   const Value classes = ops::select(counts, label, 0);
   Value weight = ops::cast(counts, logits.dtype());
@@ -84,10 +84,19 @@ Value CrossEntropy::construct(Value logits, Value label) {
   if (logits.ndim() < 1) throw InvalidArgument("{}: logits must be [c] or [n,c,...], got {}", kWho, logits.type());
   const Shape rows = row_shape(logits);
   const bool is_classes = is_integer(label.dtype());
+  if (!is_classes && label.shape() == rows && !(rows == logits.shape())) {
+    throw InvalidArgument("{}: class numbers are i32{} or i64{} for logits {}, got {}: convert them to integers", kWho,
+                          rows, rows, logits.type(), label.type());
+  }
   const Shape wanted = is_classes ? rows : logits.shape();
   if (!(label.shape() == wanted)) {
     throw InvalidArgument("{}: label must be {}{} for logits {}, got {}", kWho, wanted,
                           is_classes ? ", class numbers," : ", a distribution,", logits.type(), label.type());
+  }
+  if (!is_classes && options_.is_strict && options_.ignore_index) {
+    throw InvalidArgument(
+        "{}: ignore_index = {} has no effect on labels that are distributions, {}: leave it out, or give class numbers",
+        kWho, *options_.ignore_index, label.type());
   }
   const Value wide = ops::cast(as_rows(logits), at_least_f32(logits.dtype()));
   Value loss;

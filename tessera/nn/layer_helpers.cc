@@ -18,4 +18,9 @@ ir::Value reduce_loss(ir::Value x, const std::string& reduction) {
   return reduction == "mean" ? ops::reduce_mean(x) : ops::reduce_sum(x);
 }
 
+void check_bias_init(const std::string& who, bool has_bias, bool has_init) {
+  if (has_bias || !has_init) return;
+  throw InvalidArgument("{}: bias_init has no effect without a bias: set has_bias, or leave bias_init out", who);
+}
+
 }  // namespace tessera::nn

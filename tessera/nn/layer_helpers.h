@@ -11,6 +11,8 @@ namespace tessera::nn {
 void check_images(const std::string& op, ir::Value x);
 // Statistics and losses are kept in f32 where the data is of a half type.
 DType at_least_f32(DType dtype);
+// Throws InvalidArgument where initial values are given for a bias that there is not.
+void check_bias_init(const std::string& who, bool has_bias, bool has_init);
 // The mean or sum of all elements, or x itself for "none".
 ir::Value reduce_loss(ir::Value x, const std::string& reduction);
 

@@ -143,9 +143,26 @@ TEST(CrossEntropy, WhatDoesNotFitIsRefused) {
         trace_loss(loss, {kF32, {8, 2}}, {DType::kI32, {4}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("label must be [8], class numbers, for logits f32[8,2]")));
-  EXPECT_THROW(trace_loss(loss, {kF32, {8, 2}}, {kF32, {8}}), InvalidArgument);
+  EXPECT_THAT(
+      [&] {
+        trace_loss(loss, {kF32, {8, 2}}, {kF32, {8}});
+      },
+      ThrowsMessage<InvalidArgument>(
+          HasSubstr("class numbers are i32[8] or i64[8] for logits f32[8,2], got f32[8]: convert them to integers")));
   EXPECT_THROW(CrossEntropy({.reduction = "average"}), InvalidArgument);
   EXPECT_THROW(CrossEntropy({.label_smoothing = 1.5}), InvalidArgument);
+}
+
+TEST(CrossEntropy, OfDistributionsHasNoIndexToIgnore) {
+  CrossEntropy loss({.ignore_index = 0});
+  EXPECT_THAT(
+      [&] {
+        trace_loss(loss, {kF32, {8, 2}}, {kF32, {8, 2}});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("ignore_index = 0 has no effect on labels that are distributions")));
+  EXPECT_NO_THROW(trace_loss(loss, {kF32, {8, 2}}, {DType::kI32, {8}}));
+  CrossEntropy as_in_mindspore({.ignore_index = 0, .is_strict = false});
+  EXPECT_NO_THROW(trace_loss(as_in_mindspore, {kF32, {8, 2}}, {kF32, {8, 2}}));
 }
 
 TEST(ElementwiseLosses, AverageOverAllElements) {

@@ -129,7 +129,9 @@ void add_run(CLI::App& app, int& exit_code) {
                   "shm, tls, gloo or mpi; default: shared memory on one host, tls between hosts")
       ->check(CLI::IsMember({"shm", "tls", "gloo", "mpi", "threads"}));
   run->add_option("--interface", options.interface, "the network interface that tls and gloo use, as eth0");
-  run->add_option("--timeout", timeout_s, "seconds that a rank waits for another before the job fails (30)")
+  run->add_option("--timeout", timeout_s,
+                  "seconds that a rank waits for another before the job fails (30); how long --join waits until "
+                  "all\nranks are there, TESSERA_JOIN_TIMEOUT_MS says (600000)")
       ->check(tools::positive_seconds(kMaxTimeoutS));
   run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
       ->check(tools::count_from(1));
@@ -154,6 +156,14 @@ void add_run(CLI::App& app, int& exit_code) {
       if (!records[i].empty()) setenv(kRecordVariables[i], records[i].c_str(), 1);
     }
     refuse_no_folder("--record_values", records[0]);
+    if (!records[1].empty()) from_user([] { return train::RecordedSteps(records[1]); });
+    if (!records[0].empty()) {
+      FileSystem::local().create_directories(records[0]);
+      tools::require_writable("--record_values", join_path(records[0], "step"));
+    }
+    if (!records[2].empty() && session::recorded_steps(FileSystem::local(), records[2]).empty()) {
+      throw InvalidArgument("--compare_values {}: it has no recorded steps; --record_values records them", records[2]);
+    }
     refuse_no_folder("--log_dir", options.log_directory);
     refuse_no_folder("--report_dir", options.report_directory);
     if (options.report_directory.empty()) {
@@ -259,13 +269,14 @@ void add_simulate(CLI::App& app) {
     tools::require_effects(*simulate,
                            tools::uses_of_step_options(options.step, /*is_compiled=*/true, /*has_strategies=*/true));
     const bool cuts = options.stages.is_pipeline();
-    std::vector<tools::OptionEffect> effects = {{"--micro_batches", cuts, "--stages"},
-                                                {"--schedule", cuts, "--stages"}};
+    std::vector<tools::OptionEffect> effects = {
+        {"--micro_batches", cuts, "--stages"}, {"--schedule", cuts, "--stages"}, {"--segments", cuts, "--stages"}};
     for (const char* name : {"--mesh", "--input", "--semi_auto", "--propagate", "--optimizer_shards", "--recompute",
                              "--trace", "--live_kernels"}) {
       effects.push_back({name, !cuts, "a step of one stage: without --stages"});
     }
     tools::require_effects(*simulate, effects);
+    tools::require_writable("--trace", options.trace);
     options.step.fake_kernels = !live_kernels;
     std::fputs(tools::simulate_text(options).c_str(), stdout);
   });
@@ -344,6 +355,7 @@ void add_calibrate(CLI::App& app) {
   calibrate->add_flag("--quiet", quiet, "print no progress on standard error");
   calibrate->callback([] {
     options.progress = !quiet;
+    tools::require_writable("--out", options.out);
     std::fputs(tools::calibrate_text(options).c_str(), stdout);
   });
 }

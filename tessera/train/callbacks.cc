@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/train/core/job_lines.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/saving/hold_directory.h"
 #include "tessera/train/saving/rank_barrier.h"
@@ -61,6 +62,15 @@ void TimeMonitor::epoch_end(RunContext& run) {
 EpochSummary::EpochSummary(EpochSummaryOptions options, PrintLine print)
     : options_(std::move(options)), print_(std::move(print)) {}
 
+void EpochSummary::begin(RunContext& run) {
+  const auto& metrics = run.model.options().metrics;
+  const auto has_name = [](const auto& metric) { return !metric->name().empty(); };
+  if (!options_.valid || std::ranges::any_of(metrics, has_name)) return;
+  throw InvalidArgument(
+      "EpochSummary: the model has no metrics that `valid` could be measured by: name them where it is made, as "
+      "metrics=[\"accuracy\"], or leave valid out");
+}
+
 void EpochSummary::epoch_begin(RunContext& run) {
   began_ns_ = run.model.context().clock().monotonic_ns();
   loss_sum_ = 0;
@@ -100,7 +110,8 @@ ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, cons
     : given_prefix_(std::move(prefix)),
       prefix_(given_prefix_),
       directory_(std::move(directory)),
-      config_(checkpoint::validated(config)) {
+      config_(checkpoint::validated(config)),
+      disabled_fields_(checkpoint::disabled_fields(config)) {
   checkpoint::checkpoint_name(prefix_, 1, 1);  // refuses a prefix that cannot be one
   if (directory_.empty()) directory_ = ".";
 }
@@ -108,6 +119,9 @@ ModelCheckpoint::ModelCheckpoint(std::string prefix, std::string directory, cons
 void ModelCheckpoint::begin(RunContext& run) {
   auto& context = run.model.context();
   FileSystem& files = context.file_system();
+  if (context.rank() == 0 || !run.model.is_shared()) {
+    for (const auto& line : std::exchange(disabled_fields_, {})) log_warning("ModelCheckpoint: {}", line);
+  }
   lock_directory(run);
   prefix_ = recorded_prefix(run);
   if (prefix_.empty()) {
@@ -120,8 +134,8 @@ void ModelCheckpoint::begin(RunContext& run) {
   }
   // Another process of the job may have begun this training: then saves are due when that one's would have been.
   const int64_t since = run.step - run.first_step;
-  const int64_t beyond =
-      config_.save_checkpoint_steps > 0 && run.number > 0 ? since % config_.save_checkpoint_steps : 0;
+  const int64_t interval = config_.save_checkpoint_steps.value_or(0);
+  const int64_t beyond = interval > 0 && run.number > 0 ? since % interval : 0;
   trigger_.emplace(config_, context.clock(), run.step - beyond);
   const checkpoint::RetainedTraining training{
       .base_prefix = given_prefix_, .job_name = run.model.options().job_name, .training_id = run.model.training_id()};

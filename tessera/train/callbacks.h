@@ -63,6 +63,8 @@ struct EpochSummaryOptions {
 class EpochSummary : public Callback {
  public:
   explicit EpochSummary(EpochSummaryOptions options = {}, PrintLine print = print_line);
+  // Throws InvalidArgument where there is a `valid` and the model has no metrics, which would say something of it.
+  void begin(RunContext& run) override;
   void epoch_begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void epoch_end(RunContext& run) override;
@@ -81,7 +83,8 @@ class EpochSummary : public Callback {
 // Where async_save is set, a copy of the values is made beside the next step, in memory that is taken when training
 // begins, and written while training goes on: the next save waits for it and throws its error, and so does the end of
 // training. While it trains, no other job can write checkpoints into the directory. In automatic parallel the plan
-// stands beside the checkpoints, as PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit.
+// stands beside the checkpoints, as PREFIX-plan.json. Throws InvalidArgument for a config or prefix that does not fit;
+// a field that another one disables is warned of when training begins.
 class ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(std::string prefix = "CKP", std::string directory = ".",
@@ -110,6 +113,7 @@ class ModelCheckpoint : public Callback {
   std::string prefix_;
   std::string directory_;
   checkpoint::CheckpointConfig config_;
+  std::vector<std::string> disabled_fields_;  // what a user is to be warned of, once
   std::optional<checkpoint::SaveTrigger> trigger_;
   std::shared_ptr<checkpoint::Retention> retention_;  // shared with a save that a thread writes
   std::shared_ptr<checkpoint::DirectoryLock> lock_;   // while it trains

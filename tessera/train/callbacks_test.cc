@@ -60,6 +60,31 @@ TEST(EpochSummary, HasTheMetricsOfADataSetAndTheNameOfItsRows) {
                           MatchesRegex("epoch 2/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s")));
 }
 
+TEST(EpochSummary, OfADataSetThatNoMetricMeasuresIsRefused) {
+  const auto context = cluster::single_context(1);
+  nn::Dense network(1, 1);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.01});
+  Model model(*context, network, &loss, &optimizer);
+  EXPECT_THAT([&] { model.train(1, doubles(), {EpochSummary({.valid = doubles()})}); },
+              testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("EpochSummary: the model has no metrics")));
+}
+
+TEST(Model, RefusesASinkSizeThatIsNoneOrHasNoEffect) {
+  const auto context = cluster::single_context(1);
+  nn::Dense network(1, 1);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.01});
+  Model model(*context, network, &loss, &optimizer);
+  const auto refuses = [&](const TrainOptions& options, const char* words) {
+    EXPECT_THAT([&] { model.train(1, doubles(), {}, options); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(words)));
+  };
+  refuses({.sink_size = 3}, "sink_size = 3 has no effect without dataset_sink_mode");
+  refuses({.dataset_sink_mode = true, .sink_size = 0}, "sink_size must be a number of steps above 0, or -1");
+  refuses({.dataset_sink_mode = true, .sink_size = -7}, "got -7");
+}
+
 // A step that takes half a second.
 class Sleeper : public Callback {
  public:

@@ -293,6 +293,48 @@ TEST_F(ModeOptions, AnOptionThatNeedsAnotherSaysSo) {
   EXPECT_EQ(observed.text, observe({.parallel_mode = ParallelMode::kDataParallel}, {.set = nullptr}).text);
 }
 
+TEST(UnusedOptions, SayWhatTheyNeedAndWhatTheyCannotStandBeside) {
+  const auto lines = [](const ModelOptions& options, int num_ranks = 4) { return unused_options(options, num_ranks); };
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  EXPECT_THAT(lines({.session = {.kernel_cache = "cache"}}),
+              ElementsAre("session.kernel_cache has no effect without session.kernel_choice"));
+  const auto measured = session::KernelChoice::kMeasured;
+  EXPECT_THAT(lines({.session = {.kernel_choice = measured, .kernel_cache = "cache"}}), IsEmpty());
+  EXPECT_THAT(lines({.session = {.reference_kernels = true, .kernel_choice = measured}}),
+              ElementsAre("session.kernel_choice has no effect beside session.reference_kernels"));
+  EXPECT_THAT(lines({.session = {.reference_kernels = true, .kernel_choice = measured}, .are_of_python = true}),
+              ElementsAre("kernels has no effect beside reference_kernels"));
+  const ModelOptions servers{.parallel_mode = ParallelMode::kDataParallel, .servers = 2};
+  EXPECT_THAT(lines(servers, 1), ElementsAre("servers has no effect on one rank: `tessera run -n` starts more"));
+  EXPECT_THAT(lines(servers), IsEmpty());
+  EXPECT_THAT(lines({.parallel_mode = ParallelMode::kPipeline, .pipeline = {.schedule = "gpipe"}}),
+              ElementsAre("pipeline has no effect without pipeline.stages, pipeline.ranks, servers"));
+}
+
+TEST(UnusedOptions, AreCalledAsTheirUserCallsThem) {
+  ModelOptions options{.parallel_mode = ParallelMode::kDataParallel, .are_of_python = true};
+  options.automatic.save_file = "a.plan";
+  options.pipeline.stages = 2;
+  EXPECT_THAT(
+      unused_options(options, 4),
+      testing::ElementsAre("search[\"save\"] has no effect in data_parallel: only in auto_parallel",
+                           "pipeline has no effect in data_parallel: only in auto_parallel, pipeline_parallel"));
+  options.are_of_python = false;
+  EXPECT_THAT(unused_options(options, 4).front(), testing::StartsWith("automatic.save_file has no effect"));
+}
+
+TEST(RefusedOptions, NameTheWayOut) {
+  const auto refusal = [](const ModelOptions& options) { require_no_refused(options, 4); };
+  EXPECT_THAT([&] { refusal({.parallel_mode = ParallelMode::kAutomatic, .servers = 2}); },
+              testing::ThrowsMessage<InvalidArgument>(
+                  "servers is not available in auto_parallel: the ranks beside servers train in data_parallel: say "
+                  "that, or leave servers out"));
+  EXPECT_THAT([&] { refusal({.parallel_mode = ParallelMode::kHybrid, .parallel_optimizer = true}); },
+              testing::ThrowsMessage<InvalidArgument>(
+                  HasSubstr("leave it out, or train in one of data_parallel, semi_auto_parallel, pipeline_parallel")));
+}
+
 TEST_F(ModeOptions, StrategiesSplitOrAWordSaysThatTheyDoNot) {
   for (const ParallelMode mode : kModes) {
     SCOPED_TRACE(to_string(mode));

@@ -58,6 +58,17 @@ void refresh_copies(ModelCore& core, Snapshot& snapshot) {
   core.mode->refresh_copies(core.session());
 }
 
+void check_sink(const TrainOptions& options) {
+  if (options.sink_size == 0 || options.sink_size < -1) {
+    throw InvalidArgument("train: sink_size must be a number of steps above 0, or -1, a whole epoch, got {}",
+                          options.sink_size);
+  }
+  if (options.sink_size != -1 && !options.dataset_sink_mode) {
+    throw InvalidArgument("train: sink_size = {} has no effect without dataset_sink_mode: set that, too",
+                          options.sink_size);
+  }
+}
+
 }  // namespace
 
 Model::Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
@@ -69,6 +80,7 @@ Model::~Model() = default;
 void Model::train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks,
                   const TrainOptions& options) {
   parts_->averages.require_not_in_place("train");
+  check_sink(options);
   struct Trained {
     explicit Trained(bool& is_trained) : is_trained(is_trained) { is_trained = true; }
     ~Trained() { is_trained = false; }

@@ -8,7 +8,7 @@ FOLDER = "tessera/train/options"
 HEADERS = {"ModelOptions": f"{FOLDER}/model_options.h", "AutomaticPlanOptions": f"{FOLDER}/automatic_options.h",
            "PipelineOptions": f"{FOLDER}/pipeline_options.h"}
 # Members that scripts reach in another way: objects, functions, and structs whose members are named one by one.
-WITHOUT_A_NAME = {"ModelOptions": {"initial_states", "metrics", "session"}, "AutomaticPlanOptions": {"search", "planner"}, "PipelineOptions": set()}
+WITHOUT_A_NAME = {"ModelOptions": {"are_of_python", "initial_states", "metrics", "session"}, "AutomaticPlanOptions": {"search", "planner"}, "PipelineOptions": set()}
 # What makes something of the list, and so has no names of its own. Elsewhere a name may stand in an error, or be another function's.
 READERS = ("tessera/train/options", "tessera/train/modes/mode_options.cc", "python/src/model_options.cc", "python/src/train.cc", "python/tessera")
 # Words that are texts for other reasons, too.

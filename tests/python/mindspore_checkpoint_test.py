@@ -388,3 +388,13 @@ def test_layouts_are_those_of_split_networks():
     assert net.parameter_layout_dict["weight"] == ([1], [-1, -1], [2, 6], 0, True, "", [2, 6])
     with pytest.raises(TypeError, match="must be Tensor"):
         model.infer_predict_layout(whole())
+
+
+def test_a_mode_of_encryption_without_a_key_is_said_to_encrypt_nothing(tmp_path, capfd):
+    path = str(tmp_path / "plain.ckpt")
+    for _ in range(2):
+        ms.save_checkpoint([{"name": "w", "data": Tensor(whole())}], path, enc_mode="AES-GCM/reference")
+    np.testing.assert_array_equal(ms.load_checkpoint(path, dec_mode="AES-CBC")["w"].asnumpy(), whole())
+    heard = capfd.readouterr().err
+    assert heard.count("For 'save_checkpoint', the argument 'enc_mode' 'AES-GCM/reference' has no effect without enc_key: what is saved is not encrypted") == 1
+    assert heard.count("For 'load_checkpoint', the argument 'dec_mode' 'AES-CBC' has no effect without dec_key: nothing is decrypted") == 1

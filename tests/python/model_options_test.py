@@ -47,8 +47,8 @@ OPTIONS = {
     "dataset_strategy": ({"dataset_strategy": ((1, 2), (2, 1))}, (STAND, DATA, HYBRID)),
     "strategy_ckpt_save_file": ({"strategy_ckpt_save_file": "a.ckpt"}, (STAND, DATA, HYBRID)),
     "group_ckpt_save_file": ({"group_ckpt_save_file": "g.pb"}, (STAND, DATA, HYBRID)),
-    "automatic": ({"search": {"max_axes": 1}}, (STAND, DATA, HYBRID, SEMI)),
-    "automatic.save_file": ({"search": {"save": "a.plan"}}, (STAND, DATA, HYBRID, SEMI)),
+    "search": ({"search": {"max_axes": 1}}, (STAND, DATA, HYBRID, SEMI)),
+    'search["save"]': ({"search": {"save": "a.plan"}}, (STAND, DATA, HYBRID, SEMI)),
     "parallel_optimizer": ({"parallel_optimizer": True}, (STAND, AUTO)),
     "parallel_optimizer_threshold": ({"parallel_optimizer_threshold": 0}, (STAND, HYBRID, AUTO)),
     "optimizer_weight_shard_size": ({"optimizer_weight_shard_size": 1}, (STAND, HYBRID, AUTO)),
@@ -90,7 +90,7 @@ def test_an_option_that_needs_another_says_so(tmp_path):
 
 
 def test_a_single_rank_writes_no_files_and_says_so(tmp_path):
-    heard = said(tmp_path, AUTO, 1, {name: OPTIONS[name][0] for name in ("strategy_ckpt_save_file", "group_ckpt_save_file", "automatic.save_file")})
+    heard = said(tmp_path, AUTO, 1, {name: OPTIONS[name][0] for name in ("strategy_ckpt_save_file", "group_ckpt_save_file", 'search["save"]')})
     for name, text in heard.items():
         assert f"{name} has no effect on one rank, which splits nothing" in text
     assert {path.name for path in tmp_path.iterdir()} == {"script.py"}

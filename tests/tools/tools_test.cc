@@ -518,7 +518,9 @@ TEST(ExitCodes, AreTwoForWhatTheCommandLineSaysWrongly) {
       "simulate mlp --ranks 4 --stages 3", "simulate mlp --ranks 4 --stages 2 --micro_batches 7",
       "plan mlp --ranks 4 --stages 3", "cluster make-certificates x", "cluster make-certificates x --revoke y",
       // what has no effect beside the rest
-      "plan mlp --memory --out x", "graph --batch_size 2 " + damaged.string()};
+      "simulate mlp --ranks 8 --segments 2", "plan mlp --devices 8 --segments 2", "plan mlp --devices 4 --ranks 8",
+      "run --record_values x --record_steps 5..8 true", "plan mlp --memory --out x",
+      "graph --batch_size 2 " + damaged.string()};
   for (const auto& arguments : cases) {
     // Where it is not refused, a scheduler is not waited for.
     const Refusal refusal = refused_with_code("TESSERA_JOIN_TIMEOUT_MS=300 " + kCommand + arguments);
@@ -838,6 +840,29 @@ TEST_F(OptionLaw, HoldsForTheOtherCommands) {
   EXPECT_EQ(refusal_of("graph --batch_size 2 " + in("file.graph")),
             "error: --batch_size has no effect here: it goes with a built-in network; a file has a batch, dtypes and "
             "classes of its own\n");
+}
+
+TEST(Usage, AnOptionThatIsGivenTwiceIsNamedWithItsOtherName) {
+  EXPECT_THAT(refusal_of("plan mlp --devices 4 --ranks 8"),
+              testing::HasSubstr("is given 2 times: --ranks and --devices are one option"));
+  EXPECT_THAT(refusal_of("calibrate --num_threads 2 --num_threads 3"),
+              testing::HasSubstr("--num_threads is given 2 times: give it once"));
+}
+
+TEST(ExitCodes, AreOneBeforeTheWorkWhereItsResultCannotBeWritten) {
+  for (const char* arguments : {"calibrate --out /proc/x", "plan mlp --devices 4 --out /proc/x",
+                                "plan mlp --devices 4 --html /proc/x", "simulate mlp --ranks 4 --trace /proc/x",
+                                "plan mlp --devices 4 --write_budget /", "report nowhere -o /proc/x"}) {
+    const Refusal refusal = refused_with_code(kCommand + arguments);
+    EXPECT_EQ(refusal.code, 1) << arguments;
+    EXPECT_THAT(refusal.text, testing::AnyOf(testing::HasSubstr("/proc/x: no file can be written there: "),
+                                             testing::HasSubstr("it is a directory; name a file")))
+        << arguments;
+  }
+  EXPECT_EQ(refused_with_code(kCommand + "run --record_values /proc/rv true").code, 1);
+  const Refusal refusal = refused_with_code(kCommand + "run --compare_values /nowhere/at_all true");
+  EXPECT_EQ(refusal.code, 1);
+  EXPECT_THAT(refusal.text, testing::HasSubstr("there is no folder of that name"));
 }
 
 TEST(ExitCodes, OfTheExampleAreThoseOfTheCommand) {

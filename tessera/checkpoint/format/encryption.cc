@@ -271,15 +271,20 @@ void warn_of_reference_form(const std::string& path, const std::string& mode) {
 }  // namespace
 
 void check_encryption(const Encryption& encryption) {
-  if (!encryption.is_on()) return;
-  const auto size = encryption.key.size();
-  if (size != 16 && size != 24 && size != 32) {
-    throw InvalidArgument("the key of an encrypted checkpoint must have 16, 24 or 32 bytes, it has {}", size);
-  }
   if (encryption.mode != kAesGcm && encryption.mode != kReferenceAesGcm && encryption.mode != kAesCbc) {
     throw InvalidArgument(
         "the mode of an encrypted checkpoint must be \"AES-GCM\", \"AES-GCM/reference\" or \"AES-CBC\", got \"{}\"",
         encryption.mode);
+  }
+  if (!encryption.is_on()) {
+    if (encryption.mode == kAesGcm) return;
+    throw InvalidArgument(
+        "the mode \"{}\" without a key encrypts nothing: give the key, 16, 24 or 32 bytes, or leave the mode out",
+        encryption.mode);
+  }
+  const auto size = encryption.key.size();
+  if (size != 16 && size != 24 && size != 32) {
+    throw InvalidArgument("the key of an encrypted checkpoint must have 16, 24 or 32 bytes, it has {}", size);
   }
 }
 

@@ -35,7 +35,8 @@ struct Encryption {
   bool is_on() const { return !key.empty(); }
 };
 
-// Throws InvalidArgument for a key of another length or an unknown mode. Without a key nothing is looked at.
+// Throws InvalidArgument for a key of another length, an unknown mode, or a mode other than the usual one without a
+// key: whoever names one expects an encrypted file.
 void check_encryption(const Encryption& encryption);
 // The same of what a file is to be written with: AES-CBC is refused.
 void check_encryption_to_write(const Encryption& encryption);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/random_id.h"
@@ -41,9 +42,10 @@ std::string named_process(const LockHolder& holder) {
   return fmt::format("{} (process {} on {})", named(holder.job_id), holder.pid, holder.host);
 }
 
-[[noreturn]] void refuse(const std::string& directory, const std::optional<LockHolder>& holder) {
-  throw InvalidArgument("{}: {} writes checkpoints here; this one cannot: give each job a directory of its own",
-                        directory, holder ? named_process(*holder) : "another job, whose lock does not say which,");
+[[noreturn]] void refuse(const std::string& directory, const DirectoryUse& use,
+                         const std::optional<LockHolder>& holder) {
+  throw InvalidArgument("{}: {} {} here; this one cannot: give each job a directory of its own", directory,
+                        holder ? named_process(*holder) : "another job, whose lock does not say which,", use.does);
 }
 
 std::string to_text(const LockHolder& holder) {
@@ -82,13 +84,14 @@ void write_holder(FileSystem& files, const std::string& path, const LockHolder& 
 
 }  // namespace
 
-std::string directory_lock_path(const std::string& directory) { return join_path(directory, ".tessera-lock"); }
+std::string directory_lock_path(const std::string& directory) { return join_path(directory, DirectoryUse().file_name); }
 
 DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id,
-                             int64_t job_generation)
+                             int64_t job_generation, DirectoryUse use)
     : files_(files),
       directory_(directory),
-      path_(directory_lock_path(directory)),
+      use_(std::move(use)),
+      path_(join_path(directory, use_.file_name)),
       self_{.job_id = job_id,
             .host = this_host(),
             .pid = ::getpid(),
@@ -111,7 +114,7 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
       if (name.ends_with(kSavingSuffix)) files_.remove(join_path(directory, name));
     }
   }
-  if (lock_ == nullptr) refuse(directory, read_holder(files_, path_));
+  if (lock_ == nullptr) refuse(directory, use_, read_holder(files_, path_));
   if (holder) {
     self_.generation = holder->generation + 1;
     taken_over_from_ = holder;
@@ -132,7 +135,7 @@ void DirectoryLock::keep() {
     const auto other = read_holder(files_, path_);
     // Where another lock of this process holds the file, that one finds out whose it is.
     if (lock_ == nullptr && (!other || is_this_job(*other, self_))) return;
-    refuse(directory_, other);
+    refuse(directory_, use_, other);
   }
   // Where another lock of this process had the file, that one may have let go of it.
   if (lock_ != nullptr)

@@ -1,5 +1,5 @@
-// DirectoryLock: one job at a time writes checkpoints into a directory. Two would take each other's files for their own
-// when they name, resume and remove them.
+// DirectoryLock: one job at a time writes checkpoints into a directory, or whatever else it is locked for. Two would
+// take each other's files for their own when they name, resume and remove them.
 //
 // The lock is the system's (flock) on the file .tessera-lock, so it ends with its holder, also by kill -9 or a power
 // failure: a lock without a holder cannot be left behind. All processes of a kernel see it, in whatever container, and
@@ -30,12 +30,19 @@ struct LockHolder {
   int64_t job_generation = 0;
 };
 
+// What a directory is locked for: locks for different uses have files of different names, and do not meet.
+struct DirectoryUse {
+  std::string file_name = ".tessera-lock";
+  std::string does = "writes checkpoints";  // what its holder does there, for messages
+};
+
 class DirectoryLock {
  public:
   // Makes the directory. Throws InvalidArgument naming the job, process and host that hold it; IoError when the file
   // cannot be written. Several locks of one job in one process share the directory. `job_generation` is that of a job
   // that goes on when it loses a process, and has one `job_id` in all of them.
-  DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id, int64_t job_generation = 0);
+  DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id, int64_t job_generation = 0,
+                DirectoryUse use = {});
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
@@ -52,6 +59,7 @@ class DirectoryLock {
  private:
   FileSystem& files_;
   std::string directory_;
+  DirectoryUse use_;
   std::string path_;
   LockHolder self_;
   std::unique_ptr<FileLock> lock_;  // null: another lock of this job and process holds it

@@ -15,19 +15,16 @@ void require_not_negative(int64_t value, std::string_view field) {
 }  // namespace
 
 CheckpointConfig validated(CheckpointConfig config) {
-  require_not_negative(config.save_checkpoint_steps, "save_checkpoint_steps");
+  const int64_t steps = config.save_checkpoint_steps.value_or(config.save_checkpoint_seconds > 0 ? 0 : 1);
+  const int64_t max = config.keep_checkpoint_max.value_or(config.keep_checkpoint_per_n_minutes > 0 ? 0 : 5);
+  require_not_negative(steps, "save_checkpoint_steps");
   require_not_negative(config.save_checkpoint_seconds, "save_checkpoint_seconds");
-  require_not_negative(config.keep_checkpoint_max, "keep_checkpoint_max");
+  require_not_negative(max, "keep_checkpoint_max");
   require_not_negative(config.keep_checkpoint_per_n_minutes, "keep_checkpoint_per_n_minutes");
-  if (config.save_checkpoint_steps == 0 && config.save_checkpoint_seconds == 0 && config.keep_checkpoint_max == 0 &&
-      config.keep_checkpoint_per_n_minutes == 0) {
+  if (steps == 0 && config.save_checkpoint_seconds == 0 && max == 0 && config.keep_checkpoint_per_n_minutes == 0) {
     throw InvalidArgument(
         "CheckpointConfig: save_checkpoint_steps, save_checkpoint_seconds, keep_checkpoint_max and "
         "keep_checkpoint_per_n_minutes are all 0; at least one must be positive");
-  }
-  if (config.enc_mode != kAesGcm && config.enc_mode != kReferenceAesGcm && config.enc_mode != kAesCbc) {
-    throw InvalidArgument("CheckpointConfig: enc_mode must be \"{}\" or \"{}\", got \"{}\"", kAesGcm, kReferenceAesGcm,
-                          config.enc_mode);
   }
   check_encryption_to_write({config.enc_key, config.enc_mode});
   for (const auto& name : config.append_info) {
@@ -35,10 +32,26 @@ CheckpointConfig validated(CheckpointConfig config) {
       throw InvalidArgument("CheckpointConfig: append_info takes \"epoch_num\" and \"step_num\", got \"{}\"", name);
     }
   }
-  if (config.save_checkpoint_steps > 0) config.save_checkpoint_seconds = 0;
-  if (config.keep_checkpoint_max > 0) config.keep_checkpoint_per_n_minutes = 0;
-  if (config.keep_checkpoint_max == 0 && config.keep_checkpoint_per_n_minutes == 0) config.keep_checkpoint_max = 1;
+  if (steps > 0) config.save_checkpoint_seconds = 0;
+  if (max > 0) config.keep_checkpoint_per_n_minutes = 0;
+  config.save_checkpoint_steps = steps;
+  config.keep_checkpoint_max = max == 0 && config.keep_checkpoint_per_n_minutes == 0 ? 1 : max;
   return config;
+}
+
+std::vector<std::string> disabled_fields(const CheckpointConfig& config) {
+  std::vector<std::string> lines;
+  const auto compare = [&](std::string_view name, int64_t time, std::string_view by_number,
+                           std::optional<int64_t> number) {
+    if (time <= 0 || number.value_or(0) <= 0) return;
+    lines.push_back(fmt::format("{} = {} has no effect beside {} = {}: leave one of them out", name, time, by_number,
+                                number.value_or(0)));
+  };
+  compare("save_checkpoint_seconds", config.save_checkpoint_seconds, "save_checkpoint_steps",
+          config.save_checkpoint_steps);
+  compare("keep_checkpoint_per_n_minutes", config.keep_checkpoint_per_n_minutes, "keep_checkpoint_max",
+          config.keep_checkpoint_max);
+  return lines;
 }
 
 std::vector<Entry> appended_entries(const CheckpointConfig& config, const CheckpointInfo& info) {

@@ -17,7 +17,7 @@ Retention::Retention(FileSystem& files, std::string directory, std::string prefi
       directory_(std::move(directory)),
       prefix_(std::move(prefix)),
       training_(std::move(training)),
-      keep_max_(config.keep_checkpoint_max),
+      keep_max_(config.keep_checkpoint_max.value_or(0)),
       window_ms_(config.keep_checkpoint_per_n_minutes * 60'000) {}
 
 // Reading a checkpoint back costs as much as it is long, so each is verified once; its sizes are looked at every time.

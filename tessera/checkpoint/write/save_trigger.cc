@@ -3,7 +3,7 @@
 namespace tessera::checkpoint {
 
 SaveTrigger::SaveTrigger(const CheckpointConfig& config, const Clock& clock, int64_t resumed_step)
-    : steps_(config.save_checkpoint_steps),
+    : steps_(config.save_checkpoint_steps.value_or(0)),
       seconds_(config.save_checkpoint_seconds),
       clock_(clock),
       last_step_(resumed_step),

@@ -25,13 +25,38 @@ TEST(CheckpointConfig, HasTheReferencesRules) {
   EXPECT_EQ(validated({.keep_checkpoint_max = 0, .keep_checkpoint_per_n_minutes = 9}).keep_checkpoint_max, 0);
 }
 
+TEST(CheckpointConfig, GoesByATimeThatIsGivenAlone) {
+  const auto by_time = validated({.save_checkpoint_seconds = 600, .keep_checkpoint_per_n_minutes = 30});
+  EXPECT_EQ(by_time.save_checkpoint_steps, 0);
+  EXPECT_EQ(by_time.save_checkpoint_seconds, 600);
+  EXPECT_EQ(by_time.keep_checkpoint_max, 0);
+  EXPECT_EQ(by_time.keep_checkpoint_per_n_minutes, 30);
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  EXPECT_THAT(disabled_fields({.save_checkpoint_seconds = 600, .keep_checkpoint_per_n_minutes = 30}), IsEmpty());
+  EXPECT_THAT(disabled_fields({.save_checkpoint_steps = 0, .save_checkpoint_seconds = 600}), IsEmpty());
+  EXPECT_THAT(
+      disabled_fields({.save_checkpoint_steps = 100,
+                       .save_checkpoint_seconds = 600,
+                       .keep_checkpoint_max = 3,
+                       .keep_checkpoint_per_n_minutes = 30}),
+      ElementsAre("save_checkpoint_seconds = 600 has no effect beside save_checkpoint_steps = 100: leave one of "
+                  "them out",
+                  "keep_checkpoint_per_n_minutes = 30 has no effect beside keep_checkpoint_max = 3: leave one "
+                  "of them out"));
+}
+
 TEST(CheckpointConfig, RefusalsNameTheField) {
   EXPECT_THAT(config_refusal({.save_checkpoint_steps = 0, .keep_checkpoint_max = 0}), HasSubstr("are all 0"));
   EXPECT_THAT(config_refusal({.save_checkpoint_steps = -1}),
               HasSubstr("save_checkpoint_steps must not be negative, got -1"));
   EXPECT_EQ(config_refusal({.enc_key = "0123456789abcdef"}), "no error");
   EXPECT_THAT(config_refusal({.enc_key = "0123"}), HasSubstr("must have 16, 24 or 32 bytes, it has 4"));
-  EXPECT_THAT(config_refusal({.enc_mode = "ROT13"}), HasSubstr("enc_mode must be"));
+  EXPECT_THAT(
+      config_refusal({.enc_mode = "ROT13"}),
+      HasSubstr("the mode of an encrypted checkpoint must be \"AES-GCM\", \"AES-GCM/reference\" or \"AES-CBC\""));
+  EXPECT_THAT(config_refusal({.enc_mode = "AES-GCM/reference"}),
+              HasSubstr("the mode \"AES-GCM/reference\" without a key encrypts nothing: give the key"));
   EXPECT_THAT(config_refusal({.enc_key = "0123456789abcdef", .enc_mode = "AES-CBC"}),
               HasSubstr("AES-CBC is only read: a file in that form does not notice when it is changed; save with"));
   EXPECT_THAT(config_refusal({.append_info = {"epoch"}}),

@@ -117,6 +117,7 @@ struct RendezvousClient::Impl {
       log_warning("the certificate of before is used again: {}", e.what());
       return;
     }
+    num_revoked = 0;
     connector.use(tls);
     for (const std::string& warning : tls->warnings()) log_warning("{}", warning);
   }
@@ -127,7 +128,8 @@ struct RendezvousClient::Impl {
       is_connecting = false;
       if (!made) {
         pause(reason);
-        return note_proof(/*is_refused=*/false);
+        note_proof(/*is_refused=*/false);
+        return note_revocation(/*is_told=*/false);
       }
       connection = std::move(made);
       connected_ms = monotonic_ms();
@@ -137,9 +139,11 @@ struct RendezvousClient::Impl {
                          .end =
                              [this](const std::string& why) {
                                const bool is_proof_refused = connection && connection->session().is_secret_unknown();
+                               const bool is_revoked = connection && connection->session().is_own_certificate_revoked();
                                connection = nullptr;
                                pause(why);
                                note_proof(is_proof_refused);
+                               note_revocation(is_revoked);
                              }});
     });
     is_connecting = true;
@@ -172,6 +176,20 @@ struct RendezvousClient::Impl {
                         "one's is {}; give both the same",
                         num_refused, options.secret_origin.empty() ? "one that it was given" : options.secret_origin)};
     tell_end(refused);
+  }
+
+  // Who is on a list of revoked certificates comes back by another certificate only, which connect() looks for. Once
+  // the scheduler has said so, a connection that nobody takes counts, too: with its last member it ends.
+  void note_revocation(bool is_told) {
+    if (!is_told && num_revoked == 0) return;
+    const int64_t now = monotonic_ms();
+    if (num_revoked++ == 0) revoked_since_ms = now;
+    if (num_revoked < kLeastProofs || now - revoked_since_ms < options.refusal_ms) return;
+    tell_end(
+        {.kind = RendezvousEnd::Kind::kRefused,
+         .reason = fmt::format("the certificate of this process is on the scheduler's list of revoked ones, and no "
+                               "other one has taken its place within {} tries: make one, and start again",
+                               num_revoked)});
   }
 
   // `ended` hears first: whoever meets `end` below finds that its owner has heard.
@@ -259,6 +277,7 @@ struct RendezvousClient::Impl {
       wants_figures.store(welcome->wants_figures);
       if (!fixed_by.empty()) unsaid.emplace_back(FixRanks{fixed_by});
       is_welcome = was_welcome = is_registered = true;
+      num_revoked = 0;
       pause_ms = 0;
       next_heartbeat_ms = 0;
       say_leaves();
@@ -396,6 +415,8 @@ struct RendezvousClient::Impl {
   bool was_welcome = false;
   int num_refused = 0;  // in a row, for this side's secret
   int64_t refused_since_ms = 0;
+  int num_revoked = 0;  // tries since the scheduler has said that this side's certificate is revoked
+  int64_t revoked_since_ms = 0;
   int64_t word_ms = monotonic_ms() + options.quiet_ms;  // when it is said that the scheduler is not reached
   int64_t pause_ms = 0;
   std::mt19937_64 draws{std::random_device()()};

@@ -272,8 +272,10 @@ struct RendezvousServer::Impl {
     show_status(now);
     if (!scheduler.is_over()) return;
     if (goodbye_ms == 0) goodbye_ms = now + kGoodbyeMs;
-    const bool all_told =
-        std::ranges::none_of(entries, [&](const auto& entry) { return scheduler.is_member(entry.first); });
+    // Who was distrusted has lost its connection, and hears why when it comes again.
+    const bool all_told = !has_distrusted && std::ranges::none_of(entries, [&](const auto& entry) {
+      return scheduler.is_member(entry.first);
+    });
     if (all_told || now >= goodbye_ms) finish();
   }
 
@@ -305,6 +307,7 @@ struct RendezvousServer::Impl {
       const std::string reason = entry.connection->session().why_untrusted(*tls, now_s());
       if (entry.connection->is_open() && !reason.empty()) lost.emplace_back(id, reason);
     }
+    has_distrusted = has_distrusted || !lost.empty();
     for (const auto& [id, reason] : lost) {
       say_turned_away(id, reason);
       end(id, reason);
@@ -340,6 +343,7 @@ struct RendezvousServer::Impl {
   PeerId last_id = 0;
   bool is_waiting_for_peers = false;
   bool is_done = false;
+  bool has_distrusted = false;  // members, whose certificates are not good any more
   bool must_save = false;
   bool is_to_tell = false;
   std::chrono::steady_clock::time_point save_again{};  // after the latest save, as long as it took

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -93,6 +94,29 @@ TEST_F(MadeCertificates, AMemberShowsItsRenewedCertificateWhenItsOldOneIsRevoked
   std::this_thread::sleep_for(milliseconds(1200));  // the server reads them again every 500 ms
   EXPECT_EQ(client.set_state("seed", "7", 20000), "7");
   std::filesystem::remove_all(other);
+}
+
+TEST_F(MadeCertificates, AMemberWhoseCertificateWasRevokedIsToldSoAndEnds) {
+  auto server = std::make_unique<RunningServer>(
+      ServerOptions{.tls = certificates_of(folder, "server"), .scheduler = {.num_workers = 1}}, FileSystem::local(),
+      Clock::system());
+  std::promise<RendezvousEnd> told;
+  std::atomic<bool> is_told = false;
+  RendezvousClient client({.scheduler = {"127.0.0.1", server->port()},
+                           .tls = certificates_of(folder, "client"),
+                           .host = "here",
+                           .node_ids = {"a"},
+                           .refusal_ms = 200},
+                          [&](const RendezvousEnd& end) {
+                            if (!is_told.exchange(true)) told.set_value(end);
+                          });
+  EXPECT_EQ(client.wait_for_generation().number, 1U);
+  revoke_certificate(folder, "client", Password("pass"), std::time(nullptr));
+  auto end = told.get_future();
+  ASSERT_EQ(end.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  const RendezvousEnd heard = end.get();
+  EXPECT_EQ(heard.kind, RendezvousEnd::Kind::kRefused);
+  EXPECT_THAT(heard.reason, testing::HasSubstr("is on the scheduler's list of revoked ones"));
 }
 
 // Every file that is begun fails.

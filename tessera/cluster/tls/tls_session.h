@@ -42,6 +42,8 @@ class TlsSession {
   const std::string& error() const { return error_; }
   // Whether what has failed is that the two sides have not shown each other one secret.
   bool is_secret_unknown() const { return is_secret_unknown_; }
+  // Whether the other side has said that this one's certificate is on its list of revoked ones.
+  bool is_own_certificate_revoked() const { return is_own_certificate_revoked_; }
   // Who the other side is, once kOpen.
   const PeerIdentity& identity() const { return identity_; }
   // 32 bytes that both ends of this connection have and nobody else does, once kOpen: what is proven of them is proven
@@ -66,6 +68,7 @@ class TlsSession {
   State state_ = State::kHandshake;
   std::string error_;
   bool is_secret_unknown_ = false;
+  bool is_own_certificate_revoked_ = false;
   PeerIdentity identity_;
   size_t handshake_bytes_ = 0;
 };

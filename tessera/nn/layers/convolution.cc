@@ -37,9 +37,10 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
       group_(options.group) {
   check_window(window_, "Conv2d");
   check_channels("Conv2d", in_channels, out_channels, group_);
+  check_bias_init("Conv2d", options.has_bias, options.bias_init.has_value());
   const Shape shape{out_channels, in_channels / group_, window_.kernel.height, window_.kernel.width};
   weight_ = &parameter("weight", {DType::kF32, shape}, options.weight_init);
-  if (options.has_bias) bias_ = &parameter("bias", {DType::kF32, {out_channels}}, options.bias_init);
+  if (options.has_bias) bias_ = &parameter("bias", {DType::kF32, {out_channels}}, options.bias_init.value_or("zeros"));
 }
 
 Value Conv2d::construct(Value x) {
@@ -59,6 +60,7 @@ Conv2dTranspose::Conv2dTranspose(int64_t in_channels, int64_t out_channels, cons
       group_(options.group) {
   check_window(window_, "Conv2dTranspose");
   check_channels("Conv2dTranspose", in_channels, out_channels, group_);
+  check_bias_init("Conv2dTranspose", options.has_bias, options.bias_init.has_value());
   const auto fits = [&](int64_t more, int64_t stride, int64_t dilation) {
     return more == 0 || (more > 0 && more < std::max(stride, dilation) && window_.pad_mode == "pad");
   };
@@ -92,17 +94,20 @@ Value Conv2dTranspose::construct(Value x) {
 Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, const Conv1dOptions& options)
     : conv_([&]() -> Conv2d& {
         check_channels("Conv1d", in_channels, out_channels, options.group);
+        check_bias_init("Conv1d", options.has_bias, options.bias_init.has_value());
         const Shape shape{out_channels, in_channels / options.group, 1, options.kernel};
-        auto conv = std::make_shared<Conv2d>(in_channels, out_channels,
-                                             Conv2dOptions{.kernel = {1, options.kernel},
-                                                           .stride = {1, options.stride},
-                                                           .pad_mode = options.pad_mode,
-                                                           .padding = along_row(options.padding),
-                                                           .dilation = {1, options.dilation},
-                                                           .group = options.group,
-                                                           .has_bias = options.has_bias,
-                                                           .weight_init = init_or_even(options.weight_init, shape),
-                                                           .bias_init = init_or_even(options.bias_init, shape)});
+        auto conv = std::make_shared<Conv2d>(
+            in_channels, out_channels,
+            Conv2dOptions{
+                .kernel = {1, options.kernel},
+                .stride = {1, options.stride},
+                .pad_mode = options.pad_mode,
+                .padding = along_row(options.padding),
+                .dilation = {1, options.dilation},
+                .group = options.group,
+                .has_bias = options.has_bias,
+                .weight_init = init_or_even(options.weight_init, shape),
+                .bias_init = options.has_bias ? std::optional(init_or_even(options.bias_init, shape)) : std::nullopt});
         adopt("conv2d", conv, /*is_in_path=*/false);
         return *conv;
       }()) {}
@@ -111,6 +116,7 @@ Value Conv1d::construct(Value x) { return ops::squeeze(conv_(as_image("Conv1d", 
 
 Conv1dTranspose::Conv1dTranspose(int64_t in_channels, int64_t out_channels, const Conv1dOptions& options)
     : conv_([&]() -> Conv2dTranspose& {
+        check_bias_init("Conv1dTranspose", options.has_bias, options.bias_init.has_value());
         auto conv = std::make_shared<Conv2dTranspose>(in_channels, out_channels,
                                                       Conv2dTransposeOptions{.kernel = {1, options.kernel},
                                                                              .stride = {1, options.stride},

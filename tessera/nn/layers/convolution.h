@@ -18,7 +18,7 @@ struct Conv2dOptions {
   int64_t group = 1;
   bool has_bias = false;
   Init weight_init = "normal";
-  Init bias_init = "zeros";
+  std::optional<Init> bias_init = std::nullopt;  // absent: zeros; refused where there is no bias
 };
 
 // x f32[n, in_channels, h, w] -> f32[n, out_channels, h', w'].
@@ -26,7 +26,7 @@ struct Conv2dOptions {
 class Conv2d : public Cell {
  public:
   using Options = Conv2dOptions;
-  // Throws InvalidArgument for sizes below 1 and channels that `group` does not divide.
+  // Throws InvalidArgument for sizes below 1 and channels that `group` does not divide, and a bias_init without a bias.
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options);
   using Cell::construct;
   Value construct(Value x) override;
@@ -56,7 +56,7 @@ struct Conv1dOptions {
 class Conv1d : public Cell {
  public:
   using Options = Conv1dOptions;
-  // Throws InvalidArgument for sizes below 1 and channels that `group` does not divide.
+  // Throws InvalidArgument for sizes below 1 and channels that `group` does not divide, and a bias_init without a bias.
   Conv1d(int64_t in_channels, int64_t out_channels, const Conv1dOptions& options);
   using Cell::construct;
   Value construct(Value x) override;
@@ -86,8 +86,8 @@ struct Conv2dTransposeOptions {
 class Conv2dTranspose : public Cell {
  public:
   using Options = Conv2dTransposeOptions;
-  // Throws InvalidArgument for sizes below 1, channels that `group` does not divide, and an output_padding that is too
-  // large or not with "pad".
+  // Throws InvalidArgument for sizes below 1, channels that `group` does not divide, an output_padding that is too
+  // large or not with "pad", and a bias_init without a bias.
   Conv2dTranspose(int64_t in_channels, int64_t out_channels, const Conv2dTransposeOptions& options);
   using Cell::construct;
   Value construct(Value x) override;

@@ -145,6 +145,21 @@ TEST(Conv2d, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(Conv2d(3, 8, {.kernel = 3, .pad_mode = "pad", .padding = -1}), InvalidArgument);
 }
 
+TEST(Layers, InitialValuesOfABiasThatThereIsNotAreRefused) {
+  const auto refuses = [](const auto& make, const char* who) {
+    EXPECT_THAT(
+        make, ThrowsMessage<InvalidArgument>(
+                  std::string(who) + ": bias_init has no effect without a bias: set has_bias, or leave bias_init out"));
+  };
+  refuses([] { Dense(3, 2, {.bias_init = "ones", .has_bias = false}); }, "Dense");
+  refuses([] { Conv2d(3, 8, {.kernel = 3, .bias_init = "ones"}); }, "Conv2d");
+  refuses([] { Conv2dTranspose(3, 8, {.kernel = 3, .bias_init = "ones"}); }, "Conv2dTranspose");
+  refuses([] { Conv1d(3, 8, {.kernel = 3, .bias_init = "ones"}); }, "Conv1d");
+  refuses([] { Conv1dTranspose(3, 8, {.kernel = 3, .bias_init = "ones"}); }, "Conv1dTranspose");
+  EXPECT_NO_THROW(Conv1d(3, 8, {.kernel = 3}));
+  EXPECT_NO_THROW(Conv1d(3, 8, {.kernel = 3, .has_bias = true, .bias_init = "ones"}));
+}
+
 TEST(Dense, MultipliesTheLastDim) {
   Dense dense(4, 3);
   EXPECT_EQ(result_of(dense, {kF32, {5, 4}}).shape, (Shape{5, 3}));

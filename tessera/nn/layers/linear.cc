@@ -1,6 +1,7 @@
 #include "tessera/nn/layers/linear.h"
 
 #include "tessera/base/error.h"
+#include "tessera/nn/layer_helpers.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -16,8 +17,9 @@ Dense::Dense(int64_t in_channels, int64_t out_channels, const DenseOptions& opti
     : in_channels_(in_channels), out_channels_(out_channels), activation_(options.activation) {
   check_sizes("Dense", in_channels, out_channels);
   check_activation("Dense", activation_);
+  check_bias_init("Dense", options.has_bias, options.bias_init.has_value());
   weight_ = &parameter("weight", {DType::kF32, {out_channels, in_channels}}, options.weight_init);
-  if (options.has_bias) bias_ = &parameter("bias", {DType::kF32, {out_channels}}, options.bias_init);
+  if (options.has_bias) bias_ = &parameter("bias", {DType::kF32, {out_channels}}, options.bias_init.value_or("zeros"));
 }
 
 Value Dense::construct(Value x) {

@@ -1,6 +1,8 @@
 // Dense: a matrix product with learned weights. Embedding: rows of a learned table.
 #pragma once
 
+#include <optional>
+
 #include "tessera/nn/cell.h"
 #include "tessera/nn/initializers.h"
 #include "tessera/nn/layers/activation.h"
@@ -9,7 +11,7 @@ namespace tessera::nn {
 
 struct DenseOptions {
   Init weight_init = "normal";
-  Init bias_init = "zeros";
+  std::optional<Init> bias_init = std::nullopt;  // absent: zeros; refused where there is no bias
   bool has_bias = true;
   std::string activation = "";  // none, or a name that activate() knows
 };
@@ -19,6 +21,7 @@ struct DenseOptions {
 class Dense : public Cell {
  public:
   using Options = DenseOptions;
+  // Throws InvalidArgument for sizes below 1, an unknown activation, and a bias_init without a bias.
   Dense(int64_t in_channels, int64_t out_channels, const DenseOptions& options = {});
   using Cell::construct;
   Value construct(Value x) override;

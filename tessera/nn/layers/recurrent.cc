@@ -186,6 +186,12 @@ RecurrentLayer::RecurrentLayer(int64_t input_size, int64_t hidden_size, const Re
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw InvalidArgument("RecurrentLayer: dropout must be in [0,1), got {}", options.dropout);
   }
+  if (options.dropout > 0 && options.num_layers == 1) {
+    throw InvalidArgument(
+        "RecurrentLayer: dropout = {} has no effect on one layer: it is of the results of all layers but the last; use "
+        "more layers, or a Dropout behind this one",
+        options.dropout);
+  }
   const int64_t directions = options.bidirectional ? 2 : 1;
   const int64_t gates = num_gates(options.recurrence) * hidden_size;
   const Init even = uniform(1 / std::sqrt(static_cast<double>(hidden_size)));

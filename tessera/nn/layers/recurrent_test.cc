@@ -68,6 +68,8 @@ TEST(RecurrentLayer, RefusesWhatDoesNotFit) {
               ThrowsMessage<InvalidArgument>(HasSubstr("input_size and hidden_size must be at least 1, got 0 and 4")));
   EXPECT_THAT([] { RecurrentLayer layer(3, 4, {.dropout = 1}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("dropout must be in [0,1), got 1")));
+  EXPECT_THAT([] { RecurrentLayer layer(3, 4, {.dropout = 0.5}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("dropout = 0.5 has no effect on one layer")));
   RecurrentLayer layer(3, 4);
   EXPECT_THAT(
       [&] {

@@ -1,5 +1,6 @@
 #include "tessera/nn/optimizers/momentum.h"
 
+#include "tessera/base/error.h"
 #include "tessera/nn/number_checks.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -10,6 +11,11 @@ Momentum::Momentum(const MomentumOptions& options)
       momentum_(options.momentum),
       use_nesterov_(options.use_nesterov) {
   require_not_negative("Momentum", "momentum", momentum_);
+  if (!options.is_strict) return;
+  require_in("Momentum", "momentum", momentum_, 0, 1);
+  if (use_nesterov_ && momentum_ == 0) {
+    throw InvalidArgument("Momentum: use_nesterov has no effect without momentum, which is 0: set that, too");
+  }
 }
 
 std::vector<Parameter> Momentum::shared_states(DType scalar) const {

@@ -13,12 +13,13 @@ struct MomentumOptions {
   double loss_scale = 1;
   bool use_nesterov = false;
   std::vector<ParameterGroup> groups = {};
+  bool is_strict = true;  // refuses what has no effect or diverges; off: takes it, as MindSpore does
 };
 
 // States: momentum f32[], moments.<parameter>.
 class Momentum : public BaseOptimizer {
  public:
-  // Throws InvalidArgument for a negative momentum.
+  // Throws InvalidArgument for a negative momentum; strictly, for one above 1 and for use_nesterov without any, too.
   explicit Momentum(const MomentumOptions& options);
 
  private:

@@ -427,6 +427,23 @@ TEST(Optimizers, NumbersThatAreNoneOrWithoutEndAreRefusedByNameAndRange) {
   EXPECT_THROW(Rprop({.least_step = -1}), InvalidArgument);
 }
 
+TEST(Optimizers, SettingsWithoutEffectOrThatDivergeAreRefusedUnlessMindSporesAreTaken) {
+  const auto refuses = [](const auto& make, const char* message) {
+    EXPECT_THAT(make, ThrowsMessage<InvalidArgument>(HasSubstr(message)));
+  };
+  refuses([] { SGD({.dampening = 0.5}); }, "SGD: dampening = 0.5 has no effect without momentum");
+  refuses([] { SGD({.momentum = 2}); }, "SGD: momentum must be in [0,1], got 2");
+  refuses([] { Momentum({.learning_rate = 0.1, .momentum = 0, .use_nesterov = true}); },
+          "Momentum: use_nesterov has no effect without momentum");
+  refuses([] { Momentum({.learning_rate = 0.1, .momentum = 2}); }, "Momentum: momentum must be in [0,1], got 2");
+  refuses([] { RMSProp({.decay = 3}); }, "RMSProp: decay must be in [0,1], got 3");
+  refuses([] { RMSProp({.momentum = 1.5}); }, "RMSProp: momentum must be in [0,1], got 1.5");
+  EXPECT_NO_THROW(SGD({.dampening = 0.5, .is_strict = false}));
+  EXPECT_NO_THROW(Momentum({.learning_rate = 0.1, .momentum = 2, .is_strict = false}));
+  EXPECT_NO_THROW(Momentum({.learning_rate = 0.1, .momentum = 0, .use_nesterov = true, .is_strict = false}));
+  EXPECT_NO_THROW(RMSProp({.decay = 3, .momentum = 2, .is_strict = false}));
+}
+
 TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THAT([] { Momentum({.learning_rate = 0.1, .momentum = -1}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("momentum must be finite and not negative, got -1")));

@@ -14,6 +14,9 @@ RMSProp::RMSProp(const RMSPropOptions& options)
   require_not_negative("RMSProp", "decay", decay_);
   require_not_negative("RMSProp", "momentum", momentum_);
   require_positive("RMSProp", "epsilon", epsilon_);
+  if (!options.is_strict) return;
+  require_in("RMSProp", "decay", decay_, 0, 1);
+  require_in("RMSProp", "momentum", momentum_, 0, 1);
 }
 
 std::vector<std::string> RMSProp::slots() const {

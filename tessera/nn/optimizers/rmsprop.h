@@ -17,12 +17,14 @@ struct RMSPropOptions {
   double weight_decay = 0;
   double loss_scale = 1;
   std::vector<ParameterGroup> groups = {};
+  bool is_strict = true;  // refuses what diverges; off: takes it, as MindSpore does
 };
 
 // States: mean_grad.<parameter> if centered, mean_square.<parameter>, which starts with 1, and moment.<parameter>.
 class RMSProp : public BaseOptimizer {
  public:
-  // Throws InvalidArgument for a negative decay or momentum, and for an epsilon that is not positive.
+  // Throws InvalidArgument for a negative decay or momentum, and for an epsilon that is not positive; strictly, for a
+  // decay or momentum above 1, too.
   explicit RMSProp(const RMSPropOptions& options = {});
 
  private:

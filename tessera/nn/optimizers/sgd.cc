@@ -13,6 +13,10 @@ SGD::SGD(const SGDOptions& options)
       nesterov_(options.nesterov) {
   require_not_negative("SGD", "momentum", momentum_);
   require_not_negative("SGD", "dampening", dampening_);
+  if (options.is_strict) require_in("SGD", "momentum", momentum_, 0, 1);
+  if (options.is_strict && dampening_ != 0 && momentum_ == 0) {
+    throw InvalidArgument("SGD: dampening = {} has no effect without momentum: set that, too", dampening_);
+  }
   if (nesterov_ && (momentum_ == 0 || dampening_ != 0)) {
     throw InvalidArgument("SGD: nesterov needs a momentum above 0 and no dampening, got {} and {}", momentum_,
                           dampening_);

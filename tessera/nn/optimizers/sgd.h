@@ -15,12 +15,14 @@ struct SGDOptions {
   double loss_scale = 1;
   bool nesterov = false;
   std::vector<ParameterGroup> groups = {};
+  bool is_strict = true;  // refuses what has no effect or diverges; off: takes it, as MindSpore does
 };
 
 // States: momentum f32[], accum.<parameter>.
 class SGD : public BaseOptimizer {
  public:
-  // Throws InvalidArgument for a negative momentum or dampening, and for nesterov without momentum or with dampening.
+  // Throws InvalidArgument for a negative momentum or dampening, and for nesterov without momentum or with dampening;
+  // strictly, for a momentum above 1 and for dampening without momentum, too.
   explicit SGD(const SGDOptions& options = {});
 
  private:

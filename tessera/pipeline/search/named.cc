@@ -146,6 +146,10 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
+void require_schedule_name(std::string_view name) {
+  if (name != "auto") row_of(name);
+}
+
 std::vector<int64_t> keys_by_kind(const SeriesTable& table, const std::vector<PhaseKind>& kinds) {
   std::vector<int64_t> keys(as_index(table.num_phases()));
   const int64_t chunks = table.num_chunks;

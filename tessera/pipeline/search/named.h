@@ -25,6 +25,9 @@ namespace tessera::pipeline {
 // Lists them in the order above.
 std::vector<std::string> schedule_names();
 
+// Throws InvalidArgument, with the nearest name, where it is neither one of these nor "auto".
+void require_schedule_name(std::string_view name);
+
 // Why the named schedule is none for this problem: its placement, its number of micro-batches, a backward that is not
 // split; "" where it is one. Memory is looked at by named_schedule. Throws InvalidArgument for a name that is unknown.
 std::string misfit(const PipelineProblem& problem, std::string_view name);

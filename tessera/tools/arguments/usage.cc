@@ -1,6 +1,8 @@
 #include "tessera/tools/arguments/usage.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -99,6 +101,22 @@ std::string unknown_word(const Command& command, const std::vector<std::string>&
   return fmt::format("{} takes no argument \"{}\" here", command.name, words.front());
 }
 
+// Of an option that takes one value and was given more: "--ranks is given twice; --ranks and --devices are one option",
+// or "" where there is none.
+std::string given_twice(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() != 1 || option->count() < 2) continue;
+    std::vector<std::string> names;
+    for (const auto& name : option->get_snames()) names.push_back("-" + name);
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+    if (names.empty()) continue;
+    const std::string alike =
+        names.size() < 2 ? "give it once" : fmt::format("{} are one option", fmt::join(names, " and "));
+    return fmt::format("{} is given {} times: {}", names.back(), option->count(), alike);
+  }
+  return "";
+}
+
 int refuse(const Command& command, const std::string& message) {
   fmt::print(stderr, "error: {}\n{}\n{} --help lists {}\n", message, usage_of(command), command.name,
              command_names(*command.app).empty() ? "the options" : "the commands");
@@ -192,6 +210,19 @@ CLI::Validator node_ids() {
   });
 }
 
+void require_writable(const char* option, const std::string& file) {
+  if (file.empty()) return;
+  FileSystem& files = FileSystem::local();
+  if (files.is_directory(file)) throw IoError("{} {}: it is a directory; name a file", option, file);
+  const std::string probe = fmt::format("{}.tmp.{}", file, ::getpid());  // as it will be written
+  try {
+    files.create(probe, 0600)->close();
+    files.remove(probe);
+  } catch (const IoError& error) {
+    throw IoError("{} {}: no file can be written there: {}", option, file, error.what());
+  }
+}
+
 int64_t milliseconds_of(double seconds) {
   // A decimal fraction may be a little more in binary.
   return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(seconds * 1000 - 1e-6)), 1, cluster::kMaxTimeoutMs);
@@ -230,6 +261,10 @@ int exit_for(const CLI::App& app, const CLI::ParseError& error) {
   // What is not known is told before what is missing: it may be the same thing.
   const bool is_unknown = lacks_command || error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
                           (is_missing && std::any_of(words.begin(), words.end(), is_option));
+  const std::string twice = given_twice(*command.app);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch) && !twice.empty()) {
+    return refuse(command, twice);
+  }
   return refuse(command, is_unknown && !words.empty() ? unknown_word(command, words) : std::string(error.what()));
 }
 

@@ -27,6 +27,10 @@ CLI::Validator dashboard_place();
 CLI::Validator scheduler_address();
 CLI::Validator node_ids();
 
+// Throws IoError naming the option where no file can be written there, before the work whose result it is to have. ""
+// is none.
+void require_writable(const char* option, const std::string& file);
+
 // Whole milliseconds of a time that positive_seconds() has let through: rounded up, so that no time becomes none, and
 // at most those of the longest wait.
 int64_t milliseconds_of(double seconds);

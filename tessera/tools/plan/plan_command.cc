@@ -52,7 +52,7 @@ constexpr const char* kFooter =
     "  tessera plan resnet50 --devices 8 --stages 4 --why 0                  what other places for its first cut cost\n"
     "  tessera plan resnet50 --devices 8 --stages auto --why ranks           what other numbers of ranks cost\n"
     "  tessera plan resnet50 --memory --batch_size 32 --num_classes 1000\n"
-    "  tessera plan resnet50 --memory --recompute auto --memory_limit 1.5GiB     what would be computed twice\n"
+    "  tessera plan resnet50 --memory --recompute auto --memory_limit 2GiB       what would be computed twice\n"
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
 
 void add_search_options(CLI::App& plan, PlanCommand& command) {
@@ -120,6 +120,7 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--stage_ranks", plans, kPlan},
       {"--micro_batches", cuts, "--stages"},
       {"--schedule", cuts, "--stages"},
+      {"--segments", cuts, "--stages"},
       {"--out", plans_whole, kWhole},
       {"--load", plans_whole, kWhole},
       {"--check", !cuts, kWhole},
@@ -256,6 +257,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
                  "with --memory: leave out the scratch memory of this machine's kernels");
   plan->callback([plan, &exit_code] {
     require_effects(*plan, uses_of(arguments));
+    require_writable("--out", arguments.plan.out);
+    require_writable("--html", arguments.html);
+    require_writable("--write_budget", arguments.write_budget);
     exit_code = run(arguments);
   });
 }

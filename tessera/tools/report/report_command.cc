@@ -7,6 +7,7 @@
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
 #include "tessera/tools/arguments/option_use.h"
+#include "tessera/tools/arguments/usage.h"
 #include "tessera/tools/report/compare_runs.h"
 #include "tessera/tools/report/report_page.h"
 #include "tessera/tools/report/report_text.h"
@@ -44,6 +45,7 @@ void add_report_command(CLI::App& app) {
     require_effects(*report, {{"--checkpoints", is_one, "one run"}, {"--report_dir", is_one, "one run"}});
     auto& files = FileSystem::local();
     std::string text;
+    require_writable("--out", page);
     std::string page_text;
     if (is_one) {
       sources.path = runs[0];

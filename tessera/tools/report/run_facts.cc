@@ -82,6 +82,13 @@ std::optional<RunFacts> parse_run_facts(std::string_view line) {
                                               : value.dump(-1, ' ', false, FactsJson::error_handler_t::replace));
     }
   }
+  if (const auto variables = json.find("variables"); variables != json.end() && variables->is_object()) {
+    for (const auto& [name, value] : variables->items()) {
+      if (!value.is_string()) continue;
+      facts.variables.emplace_back(name, value.get<std::string>());
+      add(name, facts.variables.back().second);
+    }
+  }
   return facts;
 }
 
@@ -100,8 +107,12 @@ std::string repeat_command(const RunFacts& facts) {
   } else if (facts.num_ranks > 1) {
     launcher = fmt::format("tessera run -n {}{} ", num_trained, servers);
   }
+  std::string variables;
+  for (const auto& [name, value] : facts.variables) {
+    if (name.starts_with("TESSERA_") && shell_word(name) == name) variables += name + "=" + shell_word(value) + " ";
+  }
   const std::string directory = facts.directory.empty() ? "" : fmt::format("cd {}\n", shell_word(facts.directory));
-  return directory + launcher + command_line(facts.command);
+  return directory + variables + launcher + command_line(facts.command);
 }
 
 }  // namespace tessera::tools

@@ -18,6 +18,7 @@ struct RunFacts {
   int64_t ranks_of_host = 0;
   int64_t num_servers = 0;
   std::vector<std::string> command;
+  std::vector<std::pair<std::string, std::string>> variables;  // of the environment, that the run read
   std::string directory;
   std::string transport;
   std::string job;

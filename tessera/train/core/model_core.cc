@@ -7,7 +7,9 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
+#include "tessera/pipeline/search/named.h"
 #include "tessera/train/core/job_lines.h"
+#include "tessera/train/core/lasting_job_id.h"
 #include "tessera/train/core/same_training.h"
 #include "tessera/train/core/spilled_values.h"
 #include "tessera/train/modes/mode_options.h"
@@ -29,6 +31,7 @@ void check_options(const ModelOptions& options, int num_ranks) {
                           options.parallel_optimizer_threshold);
   }
   precision_of(options);  // refuses what does not fit
+  pipeline::require_schedule_name(options.pipeline.schedule);
   require_no_refused(options, num_ranks);
   if (const int parts = options.optimizer_weight_shard_size; parts < 0 || (parts > 0 && num_ranks % parts != 0)) {
     throw InvalidArgument("optimizer_weight_shard_size {} must divide the {} ranks", parts, num_ranks);
@@ -106,6 +109,7 @@ ModelCore::ModelCore(cluster::Context& the_context, const TrainedCells& the_cell
   if (mode->is_shared()) {
     if (mode->may_be_resized()) require_same_as_job(context, settings_of(cells, options));
     const bool is_jobs = context.recovery() != nullptr && context.rank() == 0;
+    if (is_jobs) lasting_job_id(*context.recovery());  // before the ranks meet: each may ask for it then
     options.seed =
         agreed_seed(context, options.seed, is_jobs ? seed_of_job(*context.recovery(), options.seed) : options.seed);
   }

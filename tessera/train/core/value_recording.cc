@@ -7,6 +7,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/session/agree/gather_texts.h"
+#include "tessera/train/core/lasting_job_id.h"
 #include "tessera/train/options/precision.h"
 
 namespace tessera::train {
@@ -26,10 +27,23 @@ ValueRecordOptions chosen_records(const ModelOptions& options) {
           .stops = on_difference != "warn"};
 }
 
+// Of options that have no effect without a folder, which an option or the environment names.
+void warn_of_unused(const ModelOptions& options, const ValueRecordOptions& chosen) {
+  if (!options.record_steps.empty() && !chosen.is_on()) {
+    log_warning("record_steps has no effect without record_values, compare_values");
+  }
+  if (!options.on_difference.empty() && chosen.compare_with.empty()) {
+    log_warning("on_difference has no effect without compare_values");
+  }
+}
+
 }  // namespace
 
 ValueRecording::ValueRecording(ModelCore& core) : core_(core) {
-  if (core.cells.optimizer != nullptr) begin(chosen_records(core.options));
+  if (core.cells.optimizer == nullptr) return;
+  const auto chosen = chosen_records(core.options);
+  if (core.context.rank() == 0) warn_of_unused(core.options, chosen);
+  begin(chosen);
 }
 
 void ValueRecording::begin(const ValueRecordOptions& options) {
@@ -51,6 +65,22 @@ void ValueRecording::begin(const ValueRecordOptions& options) {
   steps_ = steps;
   reference_steps_ = std::move(reference_steps);
   is_cleared_ = has_differed_ = false;
+  lock_.reset();
+}
+
+// Each rank keeps others out of what it writes itself: its folder may be one of its host's own.
+void ValueRecording::lock_directory() {
+  cluster::Context& context = core_.context;
+  std::string job = context.job_id();
+  int64_t generation = 0;
+  if (cluster::Recovery* const recovery = context.recovery(); recovery != nullptr) {
+    generation = static_cast<int64_t>(recovery->generation());
+    if (const auto lasting = find_lasting_job_id(*recovery); !lasting.empty()) job = lasting;
+  }
+  const checkpoint::DirectoryUse use{.file_name = fmt::format(".tessera-lock.records.rank-{}", context.rank()),
+                                     .does = "records its values"};
+  lock_.reset();
+  lock_ = std::make_unique<checkpoint::DirectoryLock>(context.file_system(), options_.directory, job, generation, use);
 }
 
 session::RecordHeader ValueRecording::header(int64_t step) const {
@@ -66,7 +96,7 @@ session::RecordHeader ValueRecording::header(int64_t step) const {
 void ValueRecording::begin_run(int64_t step) {
   if (!options_.directory.empty() && !std::exchange(is_cleared_, true)) {
     FileSystem& files = core_.context.file_system();
-    files.create_directories(options_.directory);
+    lock_directory();
     session::remove_later_records(files, options_.directory, step - 1, core_.context.rank(), core_.context.size());
   }
   if (!is_recorded(step)) return;
@@ -124,6 +154,7 @@ void ValueRecording::fail_step(int64_t step) noexcept {
 void ValueRecording::write(int64_t step) {
   if (options_.directory.empty()) return;
   const int rank = core_.context.rank();
+  if (lock_ != nullptr) lock_->keep();
   const auto text = session::print_record(header(step), core_.session().value_watch().entries);
   core_.context.file_system().write_atomically(join_path(options_.directory, session::record_file_name(step, rank)),
                                                text);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/session/records/compare_values.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/options/recorded_steps.h"
@@ -24,7 +26,8 @@ class ValueRecording {
   // whose ranks do not make their steps together, and where there are no records to compare with.
   void begin(const ValueRecordOptions& options);
 
-  // Around each run of what will be that step: one, or one for each micro-batch.
+  // Around each run of what will be that step: one, or one for each micro-batch. The first one takes the folder's lock:
+  // throws InvalidArgument where another training records into it.
   void begin_run(int64_t step);
   void end_run();
   // When the step is done. Collective where it is compared and the ranks train together: throws ValuesDiffer on all.
@@ -38,11 +41,13 @@ class ValueRecording {
   void write(int64_t step);
   void compare(int64_t step);
   session::RecordHeader header(int64_t step) const;
+  void lock_directory();
 
   ModelCore& core_;
   ValueRecordOptions options_;
   RecordedSteps steps_{""};
-  bool is_cleared_ = false;               // of later steps, of an earlier training
+  bool is_cleared_ = false;  // of later steps, of an earlier training
+  std::unique_ptr<checkpoint::DirectoryLock> lock_;
   std::vector<int64_t> reference_steps_;  // of the run that is compared with
   int64_t step_ = 0;                      // that is being recorded; 0: none
   bool has_differed_ = false;             // which was said

@@ -284,6 +284,42 @@ TEST_F(ValueRecords, OfStepsThatAreNoneAreRefused) {
               ThrowsMessage<InvalidArgument>(HasSubstr("on_difference must be")));
 }
 
+TEST_F(ValueRecords, OptionsWithoutAFolderAreSaidToHaveNoEffect) {
+  const auto heard = [](const ModelOptions& options) {
+    testing::internal::CaptureStderr();
+    train({.num_ranks = 2, .options = options});
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string both = heard({.record_steps = "2", .on_difference = "warn"});
+  for (const char* words : {"record_steps has no effect without record_values, compare_values",
+                            "on_difference has no effect without compare_values"}) {
+    EXPECT_THAT(both, HasSubstr(words));
+    EXPECT_EQ(both.find(words), both.rfind(words)) << "rank 0 says it";
+  }
+  EXPECT_THAT(heard({.record_values = path("a"), .record_steps = "2"}), testing::Not(HasSubstr("has no effect")));
+}
+
+TEST(RecordValues, WithoutAFolderIsRefused) {
+  EXPECT_THAT([] { RecordValues(ValueRecordOptions{.steps = "5"}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("RecordValues: it needs a directory to record into")));
+  EXPECT_THAT([] { RecordValues(ValueRecordOptions{.directory = "a", .stops = false}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("stops = false has no effect without compare_with")));
+}
+
+TEST_F(ValueRecords, OfAnotherJobInTheFolderAreRefused) {
+  const auto training = [&] { train({.options = {.record_values = path("a")}}); };
+  {
+    const checkpoint::DirectoryUse use{.file_name = ".tessera-lock.records.rank-0", .does = "records its values"};
+    const checkpoint::DirectoryLock other(FileSystem::local(), path("a"), "job-b", 0, use);
+    EXPECT_THAT(training, ThrowsMessage<InvalidArgument>(
+                              AllOf(HasSubstr(path("a") + ": job \"job-b\" (process "),
+                                    HasSubstr("records its values here; this one cannot: give each job a directory"))));
+  }
+  training();
+  EXPECT_EQ(session::recorded_steps(FileSystem::local(), path("a")).size(), static_cast<size_t>(kSteps));
+  EXPECT_FALSE(std::filesystem::exists(path("a") + "/.tessera-lock.records.rank-0")) << "it ends with its training";
+}
+
 TEST(RecordedSteps, AreListsRangesAndMultiples) {
   const auto of = [](const std::string& text) {
     const RecordedSteps steps(text);

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "tessera/base/strings.h"
+#include "tessera/cluster/launch.h"
 #include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/mesh/strategy.h"
@@ -88,6 +89,16 @@ std::map<std::string, std::string> changed_options(const ModelOptions& options) 
   return texts;
 }
 
+std::map<std::string, std::string> record_variables() {
+  const auto records = cluster::value_records_from_environment();
+  std::map<std::string, std::string> variables = {{"TESSERA_RECORD_VALUES", records.directory},
+                                                  {"TESSERA_RECORD_STEPS", records.steps},
+                                                  {"TESSERA_COMPARE_VALUES", records.compare_with},
+                                                  {"TESSERA_ON_DIFFERENCE", records.on_difference}};
+  std::erase_if(variables, [](const auto& variable) { return variable.second.empty(); });
+  return variables;
+}
+
 std::vector<std::string> command_of_process() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -135,7 +146,8 @@ RunRecord run_record_of(const RunContext& run) {
           .num_cores = cores_of_process(),
           .mode = std::string(to_string(options.parallel_mode)),
           .seed = options.seed,
-          .options = changed_options(options)};
+          .options = changed_options(options),
+          .variables = record_variables()};
 }
 
 std::string json_line(const RunRecord& record) {
@@ -160,7 +172,8 @@ std::string json_line(const RunRecord& record) {
                                        {"cores", record.num_cores},
                                        {"mode", record.mode},
                                        {"seed", record.seed},
-                                       {"options", record.options}};
+                                       {"options", record.options},
+                                       {"variables", record.variables}};
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

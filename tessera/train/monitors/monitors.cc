@@ -335,12 +335,21 @@ void ReduceLROnPlateau::begin(RunContext& run) {
   const bool is_made = rates_.empty();
   const bool is_table =
       std::ranges::any_of(rates_, [&](const auto& name) { return session.global_type(name).shape.ndim() != 0; });
-  if (!is_made && !is_table) return;
+  if (!is_made && !is_table) return require_reducible(run);
   throw InvalidArgument(
       "ReduceLROnPlateau: the optimizer's learning rate is {}, which the script gives anew when a training goes on; "
       "give "
       "the optimizer and its groups one number each",
       is_made ? "made of the step by operators" : "a table with one for each step");
+}
+
+// A rate that has been reduced to min_rate before is as it should be.
+void ReduceLROnPlateau::require_reducible(RunContext& run) const {
+  double highest = 0;
+  for (const auto& name : rates_) highest = std::max(highest, run.model.value(name).item());
+  if (static_cast<float>(reduction_.min_rate) <= static_cast<float>(highest)) return;
+  throw InvalidArgument("ReduceLROnPlateau: min_rate = {} is above the learning rate, {}, which is never reduced then",
+                        reduction_.min_rate, shortest(static_cast<float>(highest)));
 }
 
 void ReduceLROnPlateau::epoch_begin(RunContext&) { monitor_.epoch_begin(); }

@@ -116,7 +116,7 @@ struct ReduceOnPlateauOptions {
 // Multiplies the optimizer's learning rates by `factor` when the number has not been better for `patience` epochs;
 // those of groups, too. A rate is a state of the optimizer: nothing is compiled again, and a checkpoint has it as it
 // is. Rank 0 prints a line. begin() throws InvalidArgument where a rate is a table or made by operators, because a
-// training that goes on from a checkpoint would have that from the beginning.
+// training that goes on from a checkpoint would have that from the beginning, and where min_rate is above all of them.
 class ReduceLROnPlateau : public Callback {
  public:
   // Throws InvalidArgument for a factor outside (0,1), a patience below 1, and numbers below 0.
@@ -128,6 +128,8 @@ class ReduceLROnPlateau : public Callback {
   void epoch_end(RunContext& run) override;
 
  private:
+  void require_reducible(RunContext& run) const;
+
   EpochMonitor monitor_;
   ReduceOnPlateauOptions reduction_;
   PrintLine print_;

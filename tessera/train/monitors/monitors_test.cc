@@ -446,5 +446,19 @@ TEST(ReduceLROnPlateau, ATableOfRatesIsRefused) {
   EXPECT_THROW(ReduceLROnPlateau({}, {.patience = 0}), InvalidArgument);
 }
 
+TEST(ReduceLROnPlateau, ALeastRateAboveTheRateIsRefused) {
+  const auto context = cluster::single_context(1);
+  nn::Dense network(1, 1);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.125});
+  Model model(*context, network, &loss, &optimizer);
+  const auto train = [&](double least) {
+    model.train(1, doubles(), {ReduceLROnPlateau({.monitor = "train_loss"}, {.min_rate = least})});
+  };
+  EXPECT_THAT([&] { train(0.5); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("min_rate = 0.5 is above the learning rate, 0.125, which")));
+  EXPECT_NO_THROW(train(0.125)) << "it may have been reduced before";
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -1,8 +1,6 @@
 // RecordValues: a callback that has a training record the values of its steps, from its begin to its end.
 #pragma once
 
-#include <utility>
-
 #include "tessera/train/callback.h"
 #include "tessera/train/options/value_record_options.h"
 
@@ -11,7 +9,9 @@ namespace tessera::train {
 // Does what Model::record_values() does, for one call of train(); behind it nothing is recorded any more.
 class RecordValues : public Callback {
  public:
-  explicit RecordValues(ValueRecordOptions options) : options_(std::move(options)) {}
+  // Throws InvalidArgument where there is nothing to record into and nothing to compare with, and where a difference is
+  // not to stop the training and there is nothing to compare with.
+  explicit RecordValues(ValueRecordOptions options);
   // Throws as Model::record_values().
   void begin(RunContext& run) override;
   void end(RunContext& run) override;

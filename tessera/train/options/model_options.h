@@ -71,6 +71,8 @@ struct ModelOptions {
   std::map<std::string, Tensor> initial_states = {};
   session::SessionOptions session = {};
   std::vector<std::shared_ptr<Metric>> metrics = {};
+  // Whose words what is said of options uses: Python's keywords, or the names of these members.
+  bool are_of_python = false;
 
   bool accumulates() const { return gradient_accumulation_steps > 1; }
 };
@@ -137,12 +139,14 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .doc = "Stages, micro-batches and the schedule of pipeline_parallel and auto_parallel; "
                           "docs/pipelines.md.",
                    .uses = OptionUses{kUnused, kUnused, kUnused, kUnused, kRead, kRead},
-                   .needs = {"pipeline.stages", "pipeline.ranks"}},
+                   .needs = {"pipeline.stages", "pipeline.ranks", "servers"}},
         options.pipeline);
   visit(OptionInfo{.name = "servers",
                    .doc = "So many ranks, the first of the job, keep the parameters that are set_on_servers() and "
                           "update them; the others train, data parallel; docs/servers.md.",
                    .uses = OptionUses{kUnused, kRead, kRefused, kRefused, kRefused, kRead},
+                   .way_out = "the ranks beside servers train in data_parallel: say that, or leave servers out",
+                   .needs_ranks = true,
                    .least = 0,
                    .most = std::numeric_limits<int>::max()},
         options.servers);
@@ -152,6 +156,7 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                           "bits. None: all workers' gradients are one update; docs/servers.md.",
                    .uses = OptionUses{kUnused, kRead, kRefused, kRefused, kRefused, kRead},
                    .needs = {"servers"},
+                   .way_out = "it is of servers, beside which ranks train in data_parallel: say that, or leave it out",
                    .least = 0,
                    .most = std::numeric_limits<int>::max() - 1},
         options.server_staleness);
@@ -230,11 +235,13 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
       options.session.device);
   visit(OptionInfo{.name = "kernels",
                    .doc = "fixed, the usual ones, or measured, the fastest.",
-                   .member = "session.kernel_choice"},
+                   .member = "session.kernel_choice",
+                   .unless = {"session.reference_kernels", "session.debug"}},
         options.session.kernel_choice);
   visit(OptionInfo{.name = "kernel_cache",
                    .doc = "The directory in which measured kernels are remembered.",
-                   .member = "session.kernel_cache"},
+                   .member = "session.kernel_cache",
+                   .needs = {"session.kernel_choice"}},
         options.session.kernel_cache);
   visit(OptionInfo{.name = "fuse", .doc = "False: every operator is a kernel of its own.", .member = "session.fusions"},
         options.session.fusions);

@@ -101,7 +101,9 @@ void for_each_option(PipelineOptions& options, const Visit& visit) {
 
 // Whether a model is told of a pipeline.
 inline bool is_set(const PipelineOptions& options) {
-  return options.stages != StageCount() || !options.ranks.empty() || options.micro_batches != 0;
+  return options.stages != StageCount() || !options.ranks.empty() || options.micro_batches != 0 || options.sum_losses ||
+         options.schedule != "auto" || options.segments != 0 || options.receive_ahead != 1 ||
+         options.profile.has_value();
 }
 
 // 0: none is given, or a search finds it.

@@ -15,7 +15,7 @@ namespace tessera::train {
 struct TrainOptions {
   // Callbacks run once per `sink_size` steps instead of every step.
   bool dataset_sink_mode = false;
-  int64_t sink_size = -1;  // -1: the whole epoch
+  int64_t sink_size = -1;  // -1: the whole epoch; another number needs dataset_sink_mode
   int num_workers = 1;     // threads that make batches ahead
   // Called before each batch, whatever callbacks there are: what it throws ends the call.
   std::function<void()> before_batch = {};
@@ -65,6 +65,8 @@ struct LoadParametersOptions {
   std::vector<std::string> only = {};
   // What the network calls a value of that name in the checkpoint; "": it has none of that name. Empty: the same.
   std::function<std::string(const std::string& name)> rename = {};
+  // The names that `rename` is told of, or those of cells above them, of which the checkpoint must have a value each.
+  std::vector<std::string> renamed = {};
 };
 
 // What Model::load_parameters has done.

@@ -2,27 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "tessera/base/files/random_id.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/write/save_slices.h"
-#include "tessera/train/core/job_lines.h"
+#include "tessera/train/core/lasting_job_id.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
-namespace {
-
-// What a job that goes on when it loses a rank calls itself, the same in all its generations. One rank asks.
-std::string lasting_job_id(cluster::Recovery& recovery) {
-  static constexpr const char* kKey = "job\t";  // of a line beside those of the trainings
-  const std::string record = recovery.find_state(kSavedTrainings).value_or("");
-  if (const auto known = find_line(record, kKey)) return *known;
-  const std::string drawn = random_id();
-  recovery.set_state(kSavedTrainings, with_line(record, kKey, drawn));
-  return drawn;
-}
-
-}  // namespace
-
 std::shared_ptr<checkpoint::DirectoryLock> hold_directory(cluster::Context& context, bool is_shared, bool recovers,
                                                           const std::string& directory) {
   FileSystem& files = context.file_system();

@@ -6,11 +6,9 @@
 
 #include "tessera/checkpoint/lock/directory_lock.h"
 #include "tessera/cluster/ranks/context.h"
+#include "tessera/train/core/lasting_job_id.h"
 
 namespace tessera::train {
-
-// The job's state of that name has a line for each training that saves, and one of the job itself.
-inline constexpr const char* kSavedTrainings = "checkpoints";
 
 // Takes the lock of the directory, which is made where it is missing, on the first of the ranks that see it; nullptr on
 // the others. Callbacks of one training share it. `is_shared`: the ranks train together; then every rank calls it.

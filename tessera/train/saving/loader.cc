@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/decrypt_checkpoint.h"
@@ -134,14 +135,39 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
 
 Loader::Opened Loader::open_checkpoint(const std::string& path, const Loading& loading) {
   auto& files = core_.context.file_system();
+  checkpoint::check_encryption(loading.decryption);
   auto plain = loading.decryption.is_on() ? checkpoint::decrypt_checkpoint(files, path, loading.decryption) : nullptr;
   auto opened = checkpoint::GlobalCheckpoint::open(plain ? *plain : files, path, loading.job_name);
   return {std::move(plain), std::move(opened)};
 }
 
+namespace {
+
+// Throws InvalidArgument for a name, of a value or of a cell above it, of which the checkpoint has none.
+void require_renamed(const std::vector<std::string>& names, const std::string& path,
+                     const std::vector<checkpoint::StoredEntry>& entries) {
+  std::set<std::string> known;  // values and the cells above them
+  for (const auto& entry : entries) {
+    if (entry.appended || entry.is_text) continue;
+    known.insert("");
+    for (size_t end = entry.name.find('.'); end != std::string::npos; end = entry.name.find('.', end + 1)) {
+      known.insert(entry.name.substr(0, end));
+    }
+    known.insert(entry.name);
+  }
+  for (const auto& name : names) {
+    if (known.contains(name)) continue;
+    throw InvalidArgument("{}: rename names \"{}\", of which the checkpoint has no value{}; nothing was loaded", path,
+                          name, closest(name, {known.begin(), known.end()}));
+  }
+}
+
+}  // namespace
+
 void Loader::rename_entries(const Loading& loading, const std::string& path,
                             std::vector<checkpoint::StoredEntry>& entries, Destinations& destinations) {
   if (!loading.rename) return;
+  require_renamed(loading.renamed, path, entries);
   std::erase_if(entries, [&](auto& entry) {
     if (entry.appended || entry.is_text) return false;
     const std::string name = loading.rename(entry.name);
@@ -331,7 +357,8 @@ LoadedParameters Loader::load_parameters(const std::string& path, const LoadPara
               .job_name = {},
               .names = std::move(names),
               .allows_missing = !options.strict,
-              .rename = options.rename});
+              .rename = options.rename,
+              .renamed = options.renamed});
   core_.values->compare_again();
   return loaded_;
 }

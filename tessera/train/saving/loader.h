@@ -44,6 +44,7 @@ class Loader {
     bool accepts_other_trainings = false;
     bool allows_missing = false;                                      // what the checkpoint lacks keeps its value
     std::function<std::string(const std::string& name)> rename = {};  // as in LoadParametersOptions
+    std::vector<std::string> renamed = {};
   };
   // Where the values of an opened checkpoint go.
   struct Destinations {

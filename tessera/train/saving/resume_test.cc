@@ -1125,6 +1125,13 @@ TEST_F(PartialLoads, ThatWouldLoadNothingOrOneValueTwiceAreRefused) {
     EXPECT_THAT(
         [&] { model.load_parameters(in("x.ckpt"), {.rename = [](const std::string&) { return "head.weight"; }}); },
         testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("are both renamed \"head.weight\"")));
+    const auto same = [](const std::string& name) { return name; };
+    EXPECT_THAT(
+        [&] {
+          model.load_parameters(in("x.ckpt"), {.rename = same, .renamed = {"body", "haed"}});
+        },
+        testing::ThrowsMessage<InvalidArgument>(
+            testing::HasSubstr("rename names \"haed\", of which the checkpoint has no value, did you mean head?")));
     EXPECT_EQ(model.value("head.weight").to_doubles(), before);
   });
 }

@@ -20,6 +20,9 @@ Trace::Trace(std::string file, const TraceOptions& options) {
         "Trace: first_step must be at least 1 and last_step not below it, or 0 for all to the end; got {} and {}",
         options.first_step, options.last_step);
   }
+  if (options.num_spans < 1) {
+    throw InvalidArgument("Trace: num_spans must be at least 1, got {}", options.num_spans);
+  }
   options_.file = std::move(file);
   options_.steps.first = options.first_step;
   if (options.last_step > 0) options_.steps.last = options.last_step;

@@ -67,7 +67,8 @@ class _Layer(_Native):
                              f"but got {dropout}.")
         if dropout > 0 and num_layers == 1:
             context.warn_once(f"{who}: dropout={dropout} is between layers, and num_layers is 1: nothing is dropped")
-        super().__init__(tessera.nn.RecurrentLayer(input_size, hidden_size, recurrence, num_layers, has_bias, batch_first, dropout, bidirectional,
+        super().__init__(tessera.nn.RecurrentLayer(input_size, hidden_size, recurrence, num_layers, has_bias, batch_first,
+                                                   dropout if num_layers > 1 else 0.0, bidirectional,
                                                    _float_dtype(who, dtype)))
         self.hidden_size, self.num_layers, self.has_bias, self.batch_first = hidden_size, num_layers, has_bias, batch_first
         self.dropout, self.bidirectional, self.is_lstm = dropout, bidirectional, recurrence == "lstm"

@@ -266,8 +266,8 @@ class Model:
                 first, last = self._evaluations(evaluations, callbacks, params)
                 first = [*([CountsOn(initial_epoch)] if initial_epoch else []), *whereabouts, *first]
                 with self._one_graph():
-                    native.train(epoch - initial_epoch, dataset, [*first, *_callbacks(callbacks, params, initial_epoch), *last], sinks, sink_size,
-                                 num_workers)
+                    native.train(epoch - initial_epoch, dataset, [*first, *_callbacks(callbacks, params, initial_epoch), *last], sinks,
+                                 sink_size if sinks else -1, num_workers)
             except Exception:
                 for callback in leave_breakpoints if native.step > 0 else []:
                     callback.save_breakpoint(native, *whereabouts[0].at(native.step))

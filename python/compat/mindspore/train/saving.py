@@ -11,6 +11,9 @@ def check_key(who, key, mode, kind="enc", format="ckpt"):
     if not isinstance(mode, str):
         raise ValueError(f"For '{who}', the mode of encryption must be str, but got {type(mode).__name__}.")
     if key is None:
+        if mode != "AES-GCM":
+            context.warn_once(f"For '{who}', the argument '{kind}_mode' {mode!r} has no effect without {kind}_key: " +
+                              ("what is saved is not encrypted" if kind == "enc" else "nothing is decrypted"))
         return {}
     if format != "ckpt":
         raise ValueError(f"For '{who}', a file of the format {format} cannot be encrypted")
