@@ -201,7 +201,7 @@ def test_checkpoints_of_networks(tmp_path):
     ms.save_checkpoint(net, path)
     loaded = ms.load_checkpoint(path)
     assert set(loaded) == {"weight", "bias"} and isinstance(loaded["weight"], Parameter)
-    assert ms.load_param_into_net(other, loaded) == []
+    assert ms.load_param_into_net(other, loaded) == ([], [])
     np.testing.assert_array_equal(other.weight.asnumpy(), net.weight.asnumpy())
     with pytest.raises(RuntimeError, match="should have the same shape"):
         ms.load_param_into_net(nn.Dense(4, 3), loaded)

@@ -13,6 +13,7 @@ import function_cases  # noqa: F401
 import layer_cases  # noqa: F401
 import lookup_cases  # noqa: F401
 import naming_cases  # noqa: F401
+import refusal_cases  # noqa: F401
 
 
 def array_of(item):

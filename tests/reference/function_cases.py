@@ -523,3 +523,4 @@ for reduction in ("mean", "sum", "none"):
     operator(f"ops.ctc_loss {reduction}", lambda reduction=reduction: aligned(lambda *given: ops.ctc_loss(*given, reduction=reduction)[0]), floats(6, 3, 4),
              dtypes=SINGLE)
     operator(f"nn.CTCLoss {reduction}", lambda reduction=reduction: aligned(nn.CTCLoss(reduction=reduction)), floats(6, 3, 4), dtypes=SINGLE)
+

@@ -5,6 +5,7 @@ import numpy as _np
 import tessera as _tessera
 from tessera import ops as _ops
 
+from mindspore import context as _context
 from mindspore.ops import arithmetic as _arithmetic
 from mindspore.ops import array as _array
 
@@ -104,18 +105,40 @@ def _reduced(x, reduction):
     return x if reduction == "none" else _ops.reduce_mean(x) if reduction == "mean" else _ops.reduce_sum(x)
 
 
+def _warn_of_broadcast(who, x, y):
+    """Warns once where two tensors that a loss compares have different shapes: (4, 1) and (4,) give (4, 4), which few scripts mean."""
+    if getattr(x, "shape", None) != getattr(y, "shape", None) and hasattr(y, "shape"):
+        _context.warn_once(f"{who}: a prediction {tuple(x.shape)} and a target {tuple(y.shape)} have different shapes and are broadcast: give them one shape, by "
+                          "squeeze() or reshape(), where each prediction has one target")
+
+
 def mse_loss(input, target, reduction="mean"):
     """(x - y)^2."""
+    _warn_of_broadcast("mse_loss", input, target)
     return _reduced(_ops.square(input - target), reduction)
 
 
 def l1_loss(input, target, reduction="mean"):
     """|x - y|."""
+    _warn_of_broadcast("l1_loss", input, target)
     return _reduced(_ops.abs(input - target), reduction)
 
 
+def _check_alike(who, prediction, target):
+    """TypeError unless both are tensors of floats, ValueError unless they have one shape."""
+    for name, value in (("prediction", prediction), ("target", target)):
+        if not hasattr(value, "dtype"):  # a tensor, or a value of a traced graph
+            raise TypeError(f"For '{who}', the '{name}' must be a Tensor, but got {type(value).__name__}.")
+        if value.dtype not in (_tessera.float16, _tessera.float32, _tessera.float64, _tessera.bfloat16):
+            raise TypeError(f"For '{who}', the '{name}' must be a tensor of floats, but got {value.dtype}; convert it by astype(mindspore.float32).")
+    if prediction.shape != target.shape:
+        shapes = ["[" + "".join(f"{size}," for size in value.shape) + "]" for value in (prediction, target)]
+        raise ValueError(f"For primitive[{who}], the prediction_shape: {shapes[0]} must be equal to {shapes[1]}")
+
+
 def smooth_l1_loss(input, target, beta=1.0, reduction="none"):
-    """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2."""
+    """(x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta / 2, of two tensors of floats of one shape."""
+    _check_alike("SmoothL1Loss", input, target)
     apart = _ops.abs(input - target)
     near = _ops.minimum(apart, beta)
     return _reduced(near * near / (2.0 * beta) + (apart - near), reduction)

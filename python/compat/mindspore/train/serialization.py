@@ -221,8 +221,8 @@ def _load(parameter, value, strict_load):
     tessera.Parameter.set_data(parameter, tensor)
 
 
-def _load_without_prefix(parameters, parameter_dict, strict_load):
-    """Loads what the dict has under one more prefix; what is left."""
+def _load_without_prefix(parameters, parameter_dict, strict_load, taken):
+    """Loads what the dict has under one more prefix, whose names it adds to `taken`; what is left."""
     for parameter in parameters:
         prefix = next((name[:-len(parameter.name)] for name in parameter_dict if name.endswith(parameter.name) and name != parameter.name), None)
         if prefix is None:
@@ -231,13 +231,15 @@ def _load_without_prefix(parameters, parameter_dict, strict_load):
         found = [parameter for parameter in parameters if isinstance(parameter_dict.get(prefix + parameter.name), Parameter)]
         for other in found:
             _load(other, parameter_dict[prefix + other.name], strict_load)
+            taken.add(prefix + other.name)
         left = [parameter for parameter in parameters if all(parameter is not other for other in found)]
-        return _load_without_prefix(left, parameter_dict, strict_load) if found else left
+        return _load_without_prefix(left, parameter_dict, strict_load, taken) if found else left
     return parameters
 
 
 def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundancy=False):
-    """Gives a network's parameters the values of those of the same names. Returns the names that found none.
+    """Gives a network's parameters the values of those of the same names. Returns (the names of the network that found none, the names of the dict
+    that fit nowhere).
 
     Unless strict_load, floats and integers of other sizes are converted, and where names of the network are not found those that
     have one more prefix are taken. After Model.build and Model.infer_predict_layout a parameter that is split over ranks takes this
@@ -254,21 +256,23 @@ def load_param_into_net(net, parameter_dict, strict_load=False, remove_redundanc
         if not isinstance(name, str) or not isinstance(value, (Parameter, str)):
             raise TypeError("For 'load_param_into_net', the element in the argument 'parameter_dict' should be a 'str' and "
                             f"'Parameter' type, but got {type(name).__name__} and {type(value).__name__}.")
-    not_loaded = []
+    not_loaded, taken = [], set()
     for parameter in tessera.nn.Cell.parameters(net):
         value = _stored(parameter, parameter_dict)
         if value is not None:
             _load(parameter, value, strict_load)
+            taken.add(parameter.name)
         elif not parameter.name.startswith("accu_grads"):
             not_loaded.append(parameter)
     if not_loaded and not strict_load:
-        not_loaded = _load_without_prefix(not_loaded, parameter_dict, strict_load)
+        not_loaded = _load_without_prefix(not_loaded, parameter_dict, strict_load, taken)
     for optimizer in _with_added_states(net):
         optimizer.take_added_states(parameter_dict)
+        taken.update(optimizer.added_states())
     names = [parameter.name for parameter in not_loaded]
     if names:
         context.warn_once(f"parameters in the network that are not loaded, {len(names)}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
-    return names
+    return names, [name for name in parameter_dict if name not in taken]
 
 
 def _check_predict_strategy(predict_strategy):

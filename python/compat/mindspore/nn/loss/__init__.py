@@ -6,6 +6,7 @@ from mindspore import _check
 from mindspore._missing import missing
 from mindspore.nn.cell import Cell
 from mindspore.ops import functional as _functional
+from mindspore.ops import neural as _neural
 
 
 class LossBase(Cell):
@@ -50,31 +51,43 @@ class SoftmaxCrossEntropyWithLogits(_Native):
         self.sparse = sparse
 
 
-class MSELoss(_Native):
+class _Broadcasting(_Native):
+    """A loss of each element: of operands of different shapes, which are broadcast, what the function gives."""
+
+    def construct(self, logits, labels):
+        for name, value in (("logits", logits), ("labels", labels)):
+            if not hasattr(value, "dtype"):  # a tensor, or a value of a traced graph
+                raise TypeError(f"For '{self.cls_name}', the '{name}' must be a Tensor, but got {type(value).__name__}.")
+        if logits.shape == labels.shape:
+            return self.native(logits, labels)
+        return self.function(logits, labels, self.reduction)
+
+
+class MSELoss(_Broadcasting):
     """(logits - labels)^2."""
+    function = staticmethod(_neural.mse_loss)
 
     def __init__(self, reduction="mean"):
         super().__init__(reduction, tessera.nn.MSELoss)
 
 
-class L1Loss(_Native):
+class L1Loss(_Broadcasting):
     """|logits - labels|."""
+    function = staticmethod(_neural.l1_loss)
 
     def __init__(self, reduction="mean"):
         super().__init__(reduction, tessera.nn.L1Loss)
 
 
 class SmoothL1Loss(LossBase):
-    """(logits - labels)^2 / (2 beta) where |logits - labels| < beta, else |logits - labels| - beta / 2."""
+    """(logits - labels)^2 / (2 beta) where |logits - labels| < beta, else |logits - labels| - beta / 2, of two tensors of floats of one shape."""
 
     def __init__(self, beta=1.0, reduction="none"):
         super().__init__(reduction)
         self.beta = _check.positive("SmoothL1Loss", "beta", beta)
 
     def construct(self, logits, labels):
-        apart = _ops.abs(logits - labels)
-        near = _ops.minimum(apart, self.beta)
-        return self.get_loss(near * near / (2.0 * self.beta) + (apart - near))
+        return _neural.smooth_l1_loss(logits, labels, self.beta, self.reduction)
 
 
 class MAELoss(LossBase):

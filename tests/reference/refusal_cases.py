@@ -1,0 +1,41 @@
+"""More cases: what scripts meet at the edges: operands of different shapes, keys that are wrong, what functions return beside tensors."""
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from function_cases import function
+from kinds import cell, floats, value
+
+
+def refusal(call):
+    """The class of what a call raises, as a text; "none" where it does not raise."""
+    try:
+        result = call()
+        if isinstance(result, Tensor):
+            result.asnumpy()
+    except Exception as error:  # noqa: BLE001: which one is the question
+        return np.array(next(kind.__name__ for kind in (TypeError, ValueError, KeyError, RuntimeError, Exception) if isinstance(error, kind)))
+    return np.array("none")
+
+
+# --- losses of operands of different shapes
+for reduction in ("mean", "sum", "none"):
+    for name in "mse_loss l1_loss huber_loss".split():
+        function(f"ops.{name} {reduction} broadcast", lambda f, x, y, r=reduction: f(x, y, reduction=r), floats(4, 1), floats(4))
+    cell(f"nn.MSELoss {reduction} broadcast", lambda r=reduction: nn.MSELoss(r), floats(4, 1), floats(4))
+    cell(f"nn.L1Loss {reduction} broadcast", lambda r=reduction: nn.L1Loss(r), floats(4, 1), floats(4))
+for label, (target, dtype) in {"shape": (np.zeros(4), ms.float32), "int": (np.zeros((4, 1)), ms.int32)}.items():
+    given = Tensor(np.ones((4, 1)), ms.float32), Tensor(target, dtype)
+    value(f"nn.SmoothL1Loss refused {label}", lambda given=given: refusal(lambda: nn.SmoothL1Loss()(*given)))
+    value(f"ops.smooth_l1_loss refused {label}", lambda given=given: refusal(lambda: ops.smooth_l1_loss(*given)))
+
+# --- what is not loaded, of the network and of the checkpoint
+def not_loaded(names):
+    """What load_param_into_net gives for a network of a weight and a bias and parameters of these names, as texts."""
+    network = nn.Dense(2, 3)
+    given = {name: ms.Parameter(Tensor(np.zeros((3, 2) if name.endswith("weight") else (3, )), ms.float32), name=name) for name in names.split()}
+    return tuple(np.array(" ".join(sorted(part))) for part in ms.load_param_into_net(network, given))
+
+
+for label, names in {"all": "weight bias", "more": "weight bias other", "less": "weight", "others": "other one"}.items():
+    value(f"load_param_into_net {label}", lambda names=names: not_loaded(names))
