@@ -185,6 +185,27 @@ def test_a_scheduler_servers_and_workers_train_lenet(lenet, servers, workers, mo
             expect_same(out, straight)
 
 
+# A script that says nothing but what servers keep, or not even that.
+@pytest.mark.parametrize("said", ["context.set_ps_context(enable_ps=True)", "pass"])
+def test_roles_are_taken_where_the_script_has_not_joined_the_job(lenet, tmp_path, said):
+    script = LENET.replace("    init()\n", "").replace("    context.set_ps_context(enable_ps=True)", "    " + said)
+    script = re.sub(r"\n    assert context[^\n]*\n[^\n]*", "", script).replace("    network.set_param_ps()", f"    {said if said == 'pass' else 'network.set_param_ps()'}")
+    (tmp_path / "train.py").write_text(script.replace("    assert network.fc1.weight.on_servers\n", ""))
+    common = {"MS_SERVER_NUM": 1, "MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port()}
+    roles = ["MS_SCHED", "MS_PSERVER", "MS_WORKER", "MS_WORKER"] if said != "pass" else ["MS_PSERVER", "MS_WORKER"]
+    processes = [subprocess.Popen([sys.executable, "train.py", "servers"], cwd=tmp_path, env=environment(MS_ROLE=role, **common), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for role in roles]
+    outs = [process.communicate(timeout=240) for process in processes]
+    if said == "pass":
+        assert processes[0].returncode == 1 and "MS_ROLE MS_PSERVER: there are no servers unless the script calls set_ps_context(enable_ps=True)" in outs[0][1]
+        assert "this process trains apart from the others" in outs[1][0] + outs[1][1]
+        return
+    assert [process.returncode for process in processes] == len(roles) * [0], outs
+    assert "loss is" not in outs[0][0] and "init() is called here" in outs[0][0] + outs[0][1]
+    for out, _ in outs[1:]:
+        expect_same(out, lenet[1])
+
+
 # As the tutorial on GPU clusters asks for an encrypted job.
 def test_a_script_names_the_certificates_of_its_job(tmp_path):
     (tmp_path / "password").touch(0o600)

@@ -5,6 +5,8 @@ import tessera
 
 _DEFAULTS = {"enable_ps": False, "enable_ssl": False, "config_file_path": "", "scheduler_manage_port": 11202, "client_password": None,
              "server_password": None}
+# Of a process that keeps parameters, in MS_ROLE.
+SERVER_ROLES = ("MS_PSERVER", "MS_SERVER")
 _said = dict(_DEFAULTS)
 
 _STEPS = ("1) call set_ps_context(enable_ps=True) before init(); 2) start the script with a scheduler, servers and workers, by MS_ROLE, MS_SERVER_NUM "

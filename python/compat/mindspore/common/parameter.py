@@ -2,6 +2,7 @@
 import tessera
 
 from mindspore import _check, _parameter_server, context
+from mindspore._join import join_by_role
 from mindspore.common.initializer import PendingTensor
 from mindspore.common.tensor import in_memory
 
@@ -94,6 +95,7 @@ class _Parameter(tessera.Parameter):
         if not isinstance(init_in_server, bool):
             raise TypeError(f"For 'Parameter.set_param_ps', the 'init_in_server' must be bool, but got {type(init_in_server).__name__}.")
         _parameter_server.require_servers(f"Parameter {self.name}: set_param_ps")
+        join_by_role(f"Parameter {self.name}: set_param_ps")
         self.on_servers = True
 
 

@@ -7,7 +7,7 @@ import tessera
 
 from mindspore import _parameter_server
 
-_SCHEDULER, _WORKER, _SERVER = "MS_SCHED", "MS_WORKER", ("MS_PSERVER", "MS_SERVER")
+_SCHEDULER, _WORKER, _SERVER = "MS_SCHED", "MS_WORKER", _parameter_server.SERVER_ROLES
 
 
 def is_launched_by_scheduler():

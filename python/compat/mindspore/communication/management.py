@@ -9,7 +9,7 @@ import os
 import tessera
 
 from mindspore import _parameter_server, context
-from mindspore._join import join_job
+from mindspore._join import call_to_join, join_job
 from mindspore._missing import missing
 from mindspore.communication._place import place_of_this_process
 from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, refuse_workers_without_role, tell_place
@@ -81,6 +81,9 @@ def init(backend_name=None):
     GlobalComm.BACKEND = backend_name
     GlobalComm.WORLD_COMM_GROUP = _BACKENDS[backend_name]
     GlobalComm.INITED = True
+
+
+call_to_join(init)
 
 
 def release():

@@ -6,6 +6,7 @@ that a part gets once it is an attribute has no path in front of its name until 
 import tessera
 
 from mindspore import _check, _modes, _parameter_server, context
+from mindspore._join import join_by_role
 from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
 from mindspore.common.scripts import JitConfig
@@ -364,6 +365,7 @@ class Cell(tessera.nn.Cell):
             if not isinstance(value, bool):
                 raise TypeError(f"For 'Cell.set_param_ps', the '{name}' must be bool, but got {type(value).__name__}.")
         _parameter_server.require_servers("Cell.set_param_ps")
+        join_by_role("Cell.set_param_ps")
         for parameter in self.trainable_params(recurse):
             parameter.on_servers = True
 

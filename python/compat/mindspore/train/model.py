@@ -6,6 +6,7 @@ import tessera
 from tessera._keywords import unexpected
 
 from mindspore import _check, context
+from mindspore._join import join_by_role, warn_of_training_apart
 from mindspore._missing import missing
 from mindspore._parallel_options import agree_on_values, parallel_options, session_options
 from mindspore.context import ParallelMode  # noqa: F401
@@ -231,6 +232,8 @@ class Model:
         if initial_epoch >= epoch:
             raise ValueError("For 'Model.train', the parameter 'epoch' must bigger than parameter 'initial_epoch', but got the parameter 'epoch' is "
                              f"{epoch}, 'initial_epoch' is {initial_epoch}.")
+        join_by_role("Model.train")
+        warn_of_training_apart("Model.train")
         dataset, num_workers = native_dataset(train_dataset, self._rows, self._num_stages)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))

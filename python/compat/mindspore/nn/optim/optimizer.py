@@ -7,6 +7,7 @@ import tessera
 from tessera import ops as _ops
 
 from mindspore import _check, context
+from mindspore._join import join_by_role
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter, ParameterTuple
 from mindspore.nn.cell import Cell
@@ -74,6 +75,7 @@ class Optimizer(Cell):
     def __init__(self, learning_rate, parameters, weight_decay=0.0, loss_scale=1.0):
         super().__init__(auto_prefix=False)
         who = type(self).__name__
+        join_by_role(who)
         self.loss_scale = _check.positive(who, "loss_scale", loss_scale)
         groups, own, centralized = _taken(parameters)
         default_decay = _check.non_negative(who, "weight_decay", weight_decay)
