@@ -48,3 +48,24 @@ def test_what_a_checkpoint_has_and_the_network_lacks_is_told():
     not_in_checkpoint, not_in_network = ms.load_param_into_net(net, given)
     assert not_in_checkpoint == ["bias"] and not_in_network == ["other", "one", "text"]
     assert (net.weight.asnumpy() == 1).all()
+
+
+@pytest.mark.parametrize("metrics", [{"loss"}, {"loss": nn.Loss()}])
+def test_the_metric_of_losses_is_their_mean_over_the_batches(metrics):
+    net = nn.Dense(2, 2, weight_init="ones", bias_init="zeros")
+    rows = ds.NumpySlicesDataset((np.arange(10, dtype=np.float32).reshape(5, 2), np.zeros((5, 2), np.float32)), ["x", "y"], shuffle=False)
+    model = ms.Model(net, nn.MSELoss(), metrics=metrics)
+    # 1 and 25, 81 and 169, 289.
+    assert model.eval(rows.batch(2), dataset_sink_mode=False)["loss"] == pytest.approx((13 + 125 + 289) / 3)
+
+
+def test_an_encrypted_file_says_which_form_it_has(tmp_path, capfd):
+    key, net = b"0123456789abcdef", nn.Dense(2, 3)
+    theirs, own = str(tmp_path / "theirs.ckpt"), str(tmp_path / "own.ckpt")
+    ms.save_checkpoint(net, theirs, enc_key=key, enc_mode="AES-GCM/reference")
+    ms.save_checkpoint(net, own, enc_key=key, enc_mode="AES-GCM")
+    with pytest.raises(ValueError, match="is encrypted with AES-GCM/reference, not with AES-CBC"):
+        ms.load_checkpoint(theirs, dec_key=key, dec_mode="AES-CBC")
+    assert set(ms.load_checkpoint(own, dec_key=key, dec_mode="AES-CBC")) == {"weight", "bias"}
+    out = capfd.readouterr()
+    assert "own.ckpt has Tessera's form of AES-GCM" in out.out + out.err

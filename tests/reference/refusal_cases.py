@@ -1,5 +1,6 @@
 """More cases: what scripts meet at the edges: operands of different shapes, keys that are wrong, what functions return beside tensors."""
 import mindspore as ms
+import mindspore.dataset as ds
 import numpy as np
 from mindspore import Tensor, nn, ops
 
@@ -39,3 +40,23 @@ def not_loaded(names):
 
 for label, names in {"all": "weight bias", "more": "weight bias other", "less": "weight", "others": "other one"}.items():
     value(f"load_param_into_net {label}", lambda names=names: not_loaded(names))
+
+# --- gradients that are not centralized: the reference's CPU kernels lack the others
+for shape in ((3, 6), (2, 1, 3, 3), (3, 12, 16), (4, )):
+    def centralized(shape=shape):
+        parameter = ms.Parameter(Tensor(np.zeros(shape), ms.float32), name="w")
+        nn.SGD([{"params": [parameter], "grad_centralization": True}], 1.0)((Tensor(np.arange(np.prod(shape)).reshape(shape), ms.float32), ))
+        return Tensor(parameter.asnumpy())
+
+    value(f"nn.SGD grad_centralization of {shape}", centralized)
+
+
+# --- the metric of losses, where the last batch is smaller
+def losses_of(metrics):
+    network = nn.Dense(2, 2, weight_init="ones", bias_init="zeros")
+    rows = ds.NumpySlicesDataset((np.arange(10, dtype=np.float32).reshape(5, 2), np.zeros((5, 2), np.float32)), ["x", "y"], shuffle=False)
+    return Tensor(float(ms.Model(network, nn.MSELoss(), metrics=metrics).eval(rows.batch(2), dataset_sink_mode=False)["loss"]), ms.float32)
+
+
+value("Model.eval of nn.Loss", lambda: losses_of({"loss": nn.Loss()}))
+value("Model.eval of loss by name", lambda: losses_of({"loss"}))

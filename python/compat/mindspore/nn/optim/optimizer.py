@@ -66,8 +66,8 @@ class Optimizer(Cell):
     """Updates parameters from their gradients: optimizer(gradients), in construct() or outside. To be derived: construct(gradients)
     assigns to `parameters` and to states, which are parameters of the cell.
 
-    parameters: parameters, or dicts with params, lr, weight_decay, grad_centralization (of matrices and filters the gradient less its
-    mean over all dims but the first; before weight decay), order_params. learning_rate: a number, one per step, or a schedule."""
+    parameters: parameters, or dicts with params, lr, weight_decay, grad_centralization (of matrices and filters, whose second dim is a
+    multiple of 16 as in the reference, the gradient less its mean over all dims but the first; before weight decay), order_params. learning_rate: a number, one per step, or a schedule."""
 
     _is_always_traced = True
     _keeps_names = _names_by_path = True
@@ -155,8 +155,8 @@ class Optimizer(Cell):
         return tuple(g + p * _ops.cast(decay, g.dtype) if flag else g for p, decay, flag, g in zip(self.parameters, decays, self.decay_flags, gradients))
 
     def gradients_centralization(self, gradients):
-        """The gradients, those of centralized groups less their mean over all dims but the first."""
-        return tuple(g - _ops.reduce_mean(g, tuple(range(1, g.ndim)), True) if id(p) in self._centralized and g.ndim > 1 else g
+        """The gradients, those of centralized groups whose second dim is a multiple of 16 less their mean over all dims but the first."""
+        return tuple(g - _ops.reduce_mean(g, tuple(range(1, g.ndim)), True) if id(p) in self._centralized and _is_centralized(g) else g
                      for p, g in zip(self.parameters, gradients))
 
     def scale_grad(self, gradients):
@@ -263,6 +263,7 @@ class NativeOptimizer(Optimizer):
         if groups is not None or not self._spares_by_name:
             spared = []
         native = make([{"params": spared, "weight_decay": 0.0}] if spared else groups)
+        centralized = [p for p in centralized if _is_centralized(p)]
         self._native = tessera.nn.CentralizedGradients(native, centralized) if centralized else native
         states = self._native.state_parameters(own)
         early = [state for state in states if state.name == "global_step" or (state.name.startswith("learning_rate") and state.ndim == 0)]
@@ -360,6 +361,18 @@ def _check_parallel(num_parameters):
                            f"{devices} when the parallel optimizer is on.")
 
 
+def _is_centralized(gradient):
+    """Whether grad_centralization changes a gradient of this shape, as in the reference."""
+    return len(gradient.shape) > 1 and gradient.shape[1] % 16 == 0
+
+
+def _warn_of_uncentralized(parameters):
+    left = [p.name for p in parameters if len(p.shape) > 1 and not _is_centralized(p)]
+    if left:
+        context.warn_once(f"grad_centralization leaves gradients as they are whose second dim is no multiple of 16, as in the reference: {', '.join(left[:3])}"
+                          f"{', ...' if len(left) > 3 else ''}")
+
+
 def _read_groups(dicts):
     """The groups as tessera takes them, all their parameters, and those whose gradients are to be centralized."""
     groups, params, centralized, order = [], [], [], None
@@ -377,6 +390,7 @@ def _read_groups(dicts):
         own = list(group["params"])
         if _check.boolean("Optimizer", "grad_centralization", group.get("grad_centralization", False)):
             centralized += own
+            _warn_of_uncentralized(own)
         params += own
         made = {"params": own}
         if "lr" in group:
