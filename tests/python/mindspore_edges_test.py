@@ -69,3 +69,57 @@ def test_an_encrypted_file_says_which_form_it_has(tmp_path, capfd):
     assert set(ms.load_checkpoint(own, dec_key=key, dec_mode="AES-CBC")) == {"weight", "bias"}
     out = capfd.readouterr()
     assert "own.ckpt has Tessera's form of AES-GCM" in out.out + out.err
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+def test_one_hot_has_the_dtype_of_the_class(dtype):
+    made = ds.transforms.OneHot(4)(np.array(2, dtype))
+    assert made.dtype == dtype and made.tolist() == [0, 0, 1, 0]
+    smooth = ds.transforms.OneHot(4, 0.1)(np.array(2, dtype))
+    assert smooth.dtype == np.float64 and smooth.tolist() == pytest.approx([0.025, 0.025, 0.925, 0.025])
+    with pytest.raises(RuntimeError, match="the class must be an integer"):
+        ds.transforms.OneHot(4)(np.array(2.0))
+
+
+def test_types_of_columns_are_dtypes():
+    rows = ds.NumpySlicesDataset({"x": np.zeros((4, 2), np.float32), "y": np.zeros(4, np.int32)}, shuffle=False)
+    assert rows.batch(2).output_types() == [np.dtype("float32"), np.dtype("int32")] and isinstance(rows.output_types()[0], np.dtype)
+
+
+def test_the_sum_of_bools_as_an_operator_is_a_bool():
+    for values, expected in (([True, True], True), ([False, False], False)):
+        made = ops.ReduceSum()(Tensor(values))
+        assert made.dtype == ms.bool_ and bool(made.asnumpy()) is expected
+    assert ops.sum(Tensor([True, True])).asnumpy() == 2
+
+
+def test_parameters_of_callbacks_that_are_not_there_are_key_errors():
+    seen = []
+
+    class Asks(ms.Callback):
+        def on_train_step_end(self, run_context):
+            params = run_context.original_args()
+            assert params.last_save_ckpt_step is None and params.batch_num == 2 and params.get("nonsense") is None
+            for name, match in (("nonsense", "have no entry 'nonsense'"), ("train_dataset_element", "train_dataset_element is not available: .* Train by a cell")):
+                assert not hasattr(params, name)
+                with pytest.raises(KeyError, match=match):
+                    getattr(params, name)
+            seen.append(params.cur_step_num)
+
+    net = nn.Dense(2, 2)
+    rows = ds.NumpySlicesDataset((np.ones((4, 2), np.float32), np.ones((4, 2), np.float32)), ["a", "b"]).batch(2)
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params())).train(1, rows, callbacks=[Asks()], dataset_sink_mode=False)
+    assert seen == [1, 2]
+
+
+def test_curves_of_several_classes_are_those_of_each_column():
+    scores = np.array([[.2, .7, .1], [.5, .3, .2], [.1, .1, .8], [.6, .2, .2], [.3, .4, .3]], np.float32)
+    labels = np.array([1, 0, 2, 1, 2], np.int32)
+    every = ms.train.ROC(class_num=3)
+    every.update(Tensor(scores), Tensor(labels))
+    false_rates, true_rates, thresholds = every.eval()
+    for c in range(3):
+        one = ms.train.ROC(pos_label=1)
+        one.update(Tensor(scores[:, c]), Tensor((labels == c).astype(np.int32)))
+        for part, of_class in zip(one.eval(), (false_rates[c], true_rates[c], thresholds[c])):
+            np.testing.assert_allclose(of_class, part)

@@ -60,3 +60,11 @@ def losses_of(metrics):
 
 value("Model.eval of nn.Loss", lambda: losses_of({"loss": nn.Loss()}))
 value("Model.eval of loss by name", lambda: losses_of({"loss"}))
+
+# --- dtypes of what is made of data
+for dtype in (np.int8, np.int32, np.int64):
+    for smoothing in (0.0, 0.1):
+        value(f"transforms.OneHot {np.dtype(dtype).name} {smoothing}", lambda dtype=dtype, smoothing=smoothing: np.asarray(ds.transforms.OneHot(4, smoothing)(np.array(2, dtype))))
+value("Dataset.output_types", lambda: np.array(str(ds.NumpySlicesDataset({"x": np.zeros((4, 2), np.float32)}).output_types())))
+for label, given in {"True": [True, True], "False": [False, False], "both": [True, False]}.items():
+    value(f"ops.ReduceSum of bools {label}", lambda given=given: ops.ReduceSum()(Tensor(given)))

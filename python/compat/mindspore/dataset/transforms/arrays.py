@@ -33,7 +33,7 @@ class Compose(_Transform):
 
 
 class OneHot(_Transform):
-    """A class number, or several, as [..., num_classes] of 1 and 0; smoothing_rate: that part is spread over all classes."""
+    """A class number, or several, as [..., num_classes] of 1 and 0 in its dtype; smoothing_rate: that part is spread over all classes, in float64."""
 
     def __init__(self, num_classes, smoothing_rate=0.0):
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
@@ -42,12 +42,14 @@ class OneHot(_Transform):
 
     def __call__(self, x):
         x = np.asarray(x)
+        if x.dtype.kind not in "iu":
+            raise RuntimeError(f"OneHot: the class must be an integer, but its dtype is {x.dtype}; TypeCast(mindspore.int32) makes it one")
         if x.size and not 0 <= x.min() <= x.max() < self.num_classes:
             raise RuntimeError(f"OneHot: the class {x.max()} is not below num_classes {self.num_classes}")
-        made = np.eye(self.num_classes, dtype=np.int32)[x.astype(np.int64)]
+        made = np.eye(self.num_classes, dtype=x.dtype)[x.astype(np.int64)]
         if self.smoothing_rate == 0:
             return made
-        return (made * (1 - self.smoothing_rate) + self.smoothing_rate / self.num_classes).astype(np.float32)
+        return (made * (1 - self.smoothing_rate) + self.smoothing_rate / self.num_classes).astype(np.float64)
 
 
 class Fill(_Transform):
