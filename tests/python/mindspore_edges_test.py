@@ -123,3 +123,32 @@ def test_curves_of_several_classes_are_those_of_each_column():
         one.update(Tensor(scores[:, c]), Tensor((labels == c).astype(np.int32)))
         for part, of_class in zip(one.eval(), (false_rates[c], true_rates[c], thresholds[c])):
             np.testing.assert_allclose(of_class, part)
+
+
+def test_methods_take_an_axis_as_dim():
+    x = Tensor(np.array([[3, 1, 2], [4, 6, 5]], np.float32))
+    for name, expected in {"argmin": [1, 0], "median": [2, 5], "argsort": [[1, 2, 0], [0, 2, 1]], "cumsum": [[3, 4, 6], [4, 10, 15]], "std": 2 * [0.81649658]}.items():
+        made = getattr(x, name)(dim=1)
+        np.testing.assert_allclose((made[0] if isinstance(made, tuple) else made).asnumpy(), expected)
+    assert x.argmin(dim=1, keepdim=True).shape == x.std(dim=1, keepdim=True).shape == (x > 2).all(dim=1, keepdim=True).shape == (2, 1)
+    assert (x > 2).any(dim=1).asnumpy().tolist() == [True, True] and [part.shape for part in x.split(split_size=2, dim=1)] == [(2, 2), (2, 1)]
+    assert x.index_select(dim=1, index=Tensor([2])).asnumpy().tolist() == [[2], [5]]
+    assert x.astype(dtype=ms.float16).dtype == ms.float16 and Parameter(x, name="p").astype(dtype=ms.int32).dtype == ms.int32
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dims'"):
+        x.argmin(dims=1)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_functions_of_pythons_library_run_as_they_are(mode):
+    import inspect
+    ms.set_context(mode=mode)
+
+    class Counts(nn.Cell):
+        def construct(self, x):
+            return x * len(inspect.signature(self.of_two).parameters)
+
+        def of_two(self, a, b):
+            return a
+
+    cell, x = Counts(), Tensor(np.ones((2, 2), np.float32))
+    assert (cell(x).asnumpy() == 2).all() and (ms.grad(lambda y: cell(y).sum())(x).asnumpy() == 2).all()
