@@ -152,3 +152,26 @@ def test_functions_of_pythons_library_run_as_they_are(mode):
 
     cell, x = Counts(), Tensor(np.ones((2, 2), np.float32))
     assert (cell(x).asnumpy() == 2).all() and (ms.grad(lambda y: cell(y).sum())(x).asnumpy() == 2).all()
+
+
+def test_attributes_that_subclasses_read_are_there():
+    net = nn.Dense(4, 3)
+    assert net.shape_op(Tensor(np.ones((2, 5), np.float32))) == (2, 5) and net.reshape(Tensor(np.ones((2, 3), np.float32)), (3, 2)).shape == (3, 2)
+    assert nn.Conv2d(1, 2, 3).data_format == "NCHW" and nn.LayerNorm([4]).normalized_shape == [4] and nn.GroupNorm(2, 4).affine is True
+    pool, loss = nn.MaxPool2d(2, 3), nn.CrossEntropyLoss(ignore_index=7, label_smoothing=0.1)
+    assert (pool.kernel_size, pool.stride, pool.pad_mode) == (2, 3, "VALID") and (loss.ignore_index, loss.label_smoothing, loss.average) == (7, 0.1, True)
+    momentum = nn.Momentum(net.trainable_params(), 0.1, 0.9, loss_scale=4.0, use_nesterov=True)
+    assert [momentum.loss_scale, momentum.use_nesterov, momentum.is_group, momentum.dynamic_lr] == [4.0, True, False, False]
+    assert [p.name for p in momentum.params] == ["weight", "bias"] and float(momentum.reciprocal_scale.asnumpy()) == 0.25
+    grouped = nn.Adam([{"params": [net.weight], "lr": nn.ExponentialDecayLR(0.1, 0.9, 2)}, {"params": [net.bias]}], beta1=0.8)
+    assert grouped.is_group and grouped.is_group_lr and grouped.dynamic_lr and grouped.beta1.asnumpy() == np.float32(0.8)
+    for name, value in (("use_nesterov", False), ("loss_scale", 2.0)):
+        with pytest.raises(AttributeError, match=f"an attribute '{name}' would change nothing"):
+            setattr(momentum, name, value)
+
+    class Derived(nn.Adam):
+        def __init__(self, params):
+            super().__init__(params, eps=1e-3)
+            self.half = self.eps * 0.5
+
+    assert Derived(net.trainable_params()).half.asnumpy() == np.float32(5e-4)
