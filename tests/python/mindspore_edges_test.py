@@ -175,3 +175,112 @@ def test_attributes_that_subclasses_read_are_there():
             self.half = self.eps * 0.5
 
     assert Derived(net.trainable_params()).half.asnumpy() == np.float32(5e-4)
+
+
+class WithBuffer(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Dense(2, 3, weight_init="ones", bias_init="zeros")
+        self.register_buffer("scale", Tensor(np.ones(3, np.float32)))
+        self.register_buffer("passing", Tensor([2.0]), persistent=False)
+
+    def construct(self, x):
+        return self.fc(x) + self.scale * self.passing
+
+
+PAIR = Tensor(np.ones((1, 2), np.float32))
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_hooks_stand_around_a_call(mode):
+    ms.set_context(mode=mode)
+    net, seen = WithBuffer(), []
+    assert net(PAIR).asnumpy().tolist() == [[4, 4, 4]]
+
+    def after(cell, inputs, output):
+        seen.append((type(cell).__name__, inputs[0].shape, output.shape))
+        return output + 1
+
+    handle = net.fc.register_forward_hook(after)
+    before = net.fc.register_forward_pre_hook(lambda cell, inputs: (inputs[0] * 2, ))
+    outer = []
+    words = net.register_forward_pre_hook(lambda cell, inputs, kwargs: outer.append(cell) or (inputs, kwargs), with_kwargs=True)
+    assert net(PAIR).asnumpy().tolist() == [[7, 7, 7]] and seen == [("Dense", (1, 2), (1, 3))]
+    gradients = ms.grad(lambda x: net(x).sum())(PAIR)
+    assert gradients.asnumpy().tolist() == [[6, 6]]
+    assert outer[0] is net
+    handle.remove()
+    words.remove()
+    assert net(PAIR).asnumpy().tolist() == [[6, 6, 6]]
+    before.remove()
+    assert net(PAIR).asnumpy().tolist() == [[4, 4, 4]]
+    with pytest.raises(TypeError, match="Expected a callable hook function, but got int"):
+        net.register_forward_hook(3)
+    with pytest.raises(NotImplementedError, match="register_backward_hook is not available: .* by ops.grad, or give the cell a bprop"):
+        net.register_backward_hook(after)
+
+
+def test_a_model_trains_a_network_with_its_hooks():
+    net = nn.Dense(2, 1, weight_init="zeros", bias_init="zeros")
+    net.register_forward_hook(lambda cell, inputs, output: output - 1)
+    rows = ds.NumpySlicesDataset((np.ones((2, 2), np.float32), np.zeros((2, 1), np.float32)), ["x", "y"], shuffle=False).batch(2)
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.5)).train(1, rows, dataset_sink_mode=False)
+    assert net.bias.asnumpy().tolist() == [1.0]  # the gradient is 2 * (0 - 1)
+    assert [p.name for p in net.trainable_params()] == ["weight", "bias"]
+
+
+def test_a_cells_state_is_its_parameters_and_buffers():
+    net = WithBuffer()
+    assert sorted(net.state_dict(prefix="p.")) == ["p.fc.bias", "p.fc.weight", "p.scale"]
+    assert [name for name, _ in net.named_buffers()] == ["scale", "passing"] and [b.shape for b in net.buffers()] == [(3, ), (1, )]
+    assert [p.name for p in net.get_parameters()] == ["fc.weight", "fc.bias"] and net.get_buffer("scale").shape == (3, )
+    found = net.load_state_dict({"scale": Tensor([5.0, 5.0, 5.0]), "fc.weight": Tensor(np.zeros((3, 2), np.float32)), "other": Tensor([1.0])}, strict=False)
+    assert found.missing_keys == ["fc.bias"] and found.unexpected_keys == ["other"]
+    assert net(PAIR).asnumpy().tolist() == [[10, 10, 10]]
+    for given, match in (({"other": Tensor([1.0])}, r'Missing key\(s\) in state_dict: .*"fc.weight"'), ({"fc.weight": Tensor([1.0])}, "size mismatch for fc.weight")):
+        with pytest.raises(RuntimeError, match=match):
+            net.load_state_dict(given)
+    other = WithBuffer()
+    assert other.load_state_dict(net.state_dict()) == ([], []) and other(PAIR).asnumpy().tolist() == [[10, 10, 10]]
+    kinds = []
+    assert net.apply(lambda cell: kinds.append(type(cell).__name__)) is net and kinds == ["Dense", "WithBuffer"]
+    for name, value, error in (("fc", Tensor([1.0]), KeyError), ("number", 3, TypeError), ("a.b", None, KeyError)):
+        with pytest.raises(error):
+            net.register_buffer(name, value)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_gradients_of_integers_and_bools_are_zeros(mode):
+    ms.set_context(mode=mode)
+    assert ms.grad(lambda x: x > 0)(PAIR).asnumpy().tolist() == [[0, 0]]
+    value, gradients = ms.value_and_grad(lambda x, y: ops.argmax(x * y), (0, 1))(PAIR, PAIR)
+    assert value.asnumpy() == 0 and [g.asnumpy().tolist() for g in gradients] == [[[0, 0]], [[0, 0]]]
+    net = nn.Dense(2, 2)
+    made = ms.grad(lambda x: ops.argmax(net(x)), None, net.trainable_params())(PAIR)
+    assert [g.shape for g in made] == [(2, 2), (2, )] and not any(g.asnumpy().any() for g in made)
+
+
+def test_a_model_takes_the_level_o1():
+    net = nn.Dense(2, 2, weight_init="ones")
+    rows = ds.NumpySlicesDataset((np.full((2, 2), 1.0001, np.float32), np.zeros((2, 2), np.float32)), ["x", "y"]).batch(2)
+    model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params()), amp_level="O1")
+    model.train(1, rows, dataset_sink_mode=False)
+    assert net.weight.dtype == ms.float32
+    with pytest.raises(ValueError, match="the amp_level must be one of"):
+        ms.Model(net, amp_level="O4")
+
+
+def test_names_inside_of_the_reference_are_there_or_say_what_to_use():
+    from mindspore.common.api import _cell_graph_executor
+    from mindspore.common.seed import _get_graph_seed
+    from mindspore.ops.operations._rl_inner_ops import CudnnGRU
+    from mindspore.parallel._ps_context import _is_role_pserver, _is_role_sched, _is_role_worker
+    from mindspore.train.amp import _config_level
+    assert not (_is_role_pserver() or _is_role_sched() or _is_role_worker())
+    assert set(_config_level) == {"O0", "O1", "O2", "O3", "auto"}
+    ms.set_seed(3)
+    assert _get_graph_seed(5, "normal") == (3, 5) and _get_graph_seed(5, "normal") != (3, 5)
+    for use, match in ((lambda: _cell_graph_executor.compile(nn.ReLU()), "Model.build"), (lambda: ms.Symbol(max=3), "a network is compiled for each shape"),
+                       (lambda: CudnnGRU(1, 2, 3), "use nn.LSTM, nn.GRU")):
+        with pytest.raises((NotImplementedError, AttributeError), match=match):
+            use()
