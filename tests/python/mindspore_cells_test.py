@@ -2,6 +2,8 @@
 import copy
 import re
 
+import gc
+
 import numpy as np
 import pytest
 import mindspore as ms
@@ -317,6 +319,7 @@ def test_a_network_that_a_step_calls_twice_draws_and_counts_once():
 
 
 def test_functions_and_methods_may_be_compiled_as_a_whole():
+    gc.collect()  # cells of other tests, whose end between two calls would have the function traced again
     traces = []
 
     @ms.ms_function

@@ -79,35 +79,22 @@ def _floats(results):
             yield result
 
 
-class _NoFloats(Exception):
-    """Of a function whose results are integers and bools."""
-
-
-def _with_floats(function, only_first):
-    """The function, which raises _NoFloats where no result, or not the first one, has a gradient."""
-
-    def call(*inputs):
-        results = function(*inputs)
-        first = results[0] if only_first and isinstance(results, (tuple, list)) and results else results
-        tensors = [item for item in (first if isinstance(first, (tuple, list)) else (first, )) if hasattr(item, "dtype")]
-        if tensors and not any(True for _ in _floats(first)):
-            raise _NoFloats
-        return results
-
-    return call
-
-
 def _value_and_grad(function, inputs, weights, numbers, sens, only_first=False):
     """(the function's value, gradients by weights and the inputs of these numbers): of all results together, which begin with `sens`, a number or as
     many tensors as there are results, or, where that is one tensor or only_first says so, of the first one."""
     starts_each = isinstance(sens, (tuple, list))
     inputs = list(inputs)
     try:
-        value, made = tessera.nn.value_and_grad(_with_floats(function, only_first), inputs, weights, numbers, 1.0 if starts_each else sens)
-    except _NoFloats:  # no gradient flows to any of them
-        return function(*inputs), tuple(tessera.ops.zeros_like(item) for item in (*weights, *(inputs[i] for i in numbers)))
-    found = list(_floats(value))
-    if only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float)):
+        value, made = tessera.nn.value_and_grad(function, inputs, weights, numbers, 1.0 if starts_each else sens)
+        found, is_made = list(_floats(value)), True
+    except ValueError as error:
+        if "gradients: the value must be floating" not in str(error):
+            raise
+        value, made = function(*inputs), tuple(tessera.ops.zeros_like(item) for item in (*weights, *(inputs[i] for i in numbers)))
+        found, is_made = list(_floats(value)), False
+        if only_first or not found:  # no gradient flows to an integer or a bool
+            return value, made
+    if is_made and (only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float))):
         return value, made
     if starts_each and len(sens) != len(found):
         raise ValueError(f"For 'grad', there must be a gradient to start with for each of the {len(found)} results, but got {len(sens)}.")
