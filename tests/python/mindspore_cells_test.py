@@ -1,8 +1,7 @@
 """Training steps written as cells, and Model: loss scales, precision, callbacks; phases, flags, PyNative mode."""
 import copy
-import re
-
 import gc
+import re
 
 import numpy as np
 import pytest
