@@ -284,3 +284,21 @@ def test_names_inside_of_the_reference_are_there_or_say_what_to_use():
                        (lambda: CudnnGRU(1, 2, 3), "use nn.LSTM, nn.GRU")):
         with pytest.raises((NotImplementedError, AttributeError), match=match):
             use()
+
+
+def test_transforms_choose_compare_and_count():
+    transforms, rows = ds.transforms, np.arange(12).reshape(3, 4)
+    for entries, expected in (((slice(0, 2), slice(1, 3)), [[1, 2], [5, 6]]), ((..., slice(0, 1)), [[0], [4], [8]]), (([0, 2], -1), [[3], [11]]), ((1, ), [[4, 5, 6, 7]]),
+                              ((None, [0]), [[0], [4], [8]])):
+        assert transforms.Slice(*entries)(rows).tolist() == expected
+    with pytest.raises(RuntimeError, match="9 is out of range for dim 0 of size 3"):
+        transforms.Slice(9)(rows)
+    with pytest.raises(TypeError, match="Argument slice with value 1.5"):
+        transforms.Slice(1.5)
+    assert transforms.Mask(transforms.Relational.GE, 2)(np.arange(4)).tolist() == [False, False, True, True]
+    assert transforms.Mask(transforms.Relational.LT, 2, ms.int32)(np.arange(4)).dtype == np.int32
+    with pytest.raises(TypeError, match="Argument operator"):
+        transforms.Mask(3, 2)
+    assert [part.tolist() for part in transforms.Unique()(np.array([[1, 2], [2, 5]]))] == [[1, 2, 5], [0, 1, 1, 2], [1, 2, 1]]
+    mapped = ds.NumpySlicesDataset({"x": rows}, shuffle=False).map(transforms.Slice(slice(1, 3)), "x")
+    assert [row["x"].tolist() for row in mapped.create_dict_iterator(output_numpy=True)] == [[1, 2], [5, 6], [9, 10]]

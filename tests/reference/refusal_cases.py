@@ -68,3 +68,9 @@ for dtype in (np.int8, np.int32, np.int64):
 value("Dataset.output_types", lambda: np.array(str(ds.NumpySlicesDataset({"x": np.zeros((4, 2), np.float32)}).output_types())))
 for label, given in {"True": [True, True], "False": [False, False], "both": [True, False]}.items():
     value(f"ops.ReduceSum of bools {label}", lambda given=given: ops.ReduceSum()(Tensor(given)))
+
+for label, entries in {"slices": (slice(0, 2), slice(1, 3)), "ellipsis": (..., slice(0, 1)), "list": ([0, 2], ), "number": (-1, )}.items():
+    value(f"transforms.Slice {label}", lambda entries=entries: np.asarray(ds.transforms.Slice(*entries)(np.arange(12).reshape(3, 4))))
+for name in ("EQ", "NE", "LT", "LE", "GT", "GE"):
+    value(f"transforms.Mask {name}", lambda name=name: np.asarray(ds.transforms.Mask(getattr(ds.transforms.Relational, name), 2)(np.arange(6))))
+value("transforms.Unique", lambda: tuple(np.asarray(part) for part in ds.transforms.Unique()(np.array([[1, 2], [2, 5]]))))

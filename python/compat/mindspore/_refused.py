@@ -379,7 +379,7 @@ REFUSED = {
     },
     "mindspore.dataset.transforms": {
         "give map() a function of NumPy arrays":
-            "CompoundOperation PyTensorOperation TensorOperation Mask Plugin RandomApply RandomChoice RandomOrder Relational Slice Unique",
+            "CompoundOperation PyTensorOperation TensorOperation Plugin RandomApply RandomChoice RandomOrder",
     },
     "mindspore.dataset.vision": {
         "give map() a function of NumPy arrays":
