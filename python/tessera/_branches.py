@@ -27,12 +27,18 @@ import copy
 import functools
 import inspect
 import operator
+import os
+import sysconfig
 import textwrap
 import types
 import weakref
 
 import numpy as np
 from tessera import _indexing, _tessera, _truths
+
+# Of Python's own library, and of what is installed inside of it.
+_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
+_PACKAGES = tuple({os.path.join(_LIBRARY, name, "") for name in ("site-packages", "dist-packages")})
 
 _CHOOSE, _UNSET, _SET_ITEM, _CALLED = "__tessera_choose", "__tessera_unset", "__tessera_set_item", "__tessera_called"
 _CHANGED = "__tessera_changed"
@@ -79,8 +85,14 @@ def traced(function):
     if not isinstance(function, types.FunctionType):
         return function
     if function not in _rewritten:
-        _rewritten[function] = _rewrite(function)
+        _rewritten[function] = None if _is_of_python(function) else _rewrite(function)
     return _rewritten[function] or function
+
+
+def _is_of_python(function):
+    """Whether it is a function of Python's own library, which does not compute with values and may use what no rewriting knows."""
+    file = function.__code__.co_filename
+    return file.startswith((_LIBRARY, "<frozen ")) and not file.startswith(_PACKAGES)
 
 
 def called(function):

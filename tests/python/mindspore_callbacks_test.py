@@ -69,7 +69,7 @@ def test_fit_evaluates_and_callbacks_see_the_results():
     net, data, _, model = make(metrics={"mse": nn.MSE()})
     history = train.History()
     results = []
-    note = train.LambdaCallback(on_train_epoch_end=lambda run: results.append(run.original_args().eval_results))
+    note = train.LambdaCallback(on_train_epoch_end=lambda run: results.append(run.original_args().get("eval_results")))
     model.fit(3, data, data, valid_frequency=2, callbacks=[history, note])
     assert history.epoch == {"epoch": [1, 2, 3]}
     assert len(history.history["net_output"]) == 3 and len(history.history["mse"]) == 1

@@ -48,3 +48,257 @@ def test_what_a_checkpoint_has_and_the_network_lacks_is_told():
     not_in_checkpoint, not_in_network = ms.load_param_into_net(net, given)
     assert not_in_checkpoint == ["bias"] and not_in_network == ["other", "one", "text"]
     assert (net.weight.asnumpy() == 1).all()
+
+
+@pytest.mark.parametrize("metrics", [{"loss"}, {"loss": nn.Loss()}])
+def test_the_metric_of_losses_is_their_mean_over_the_batches(metrics):
+    net = nn.Dense(2, 2, weight_init="ones", bias_init="zeros")
+    rows = ds.NumpySlicesDataset((np.arange(10, dtype=np.float32).reshape(5, 2), np.zeros((5, 2), np.float32)), ["x", "y"], shuffle=False)
+    model = ms.Model(net, nn.MSELoss(), metrics=metrics)
+    # 1 and 25, 81 and 169, 289.
+    assert model.eval(rows.batch(2), dataset_sink_mode=False)["loss"] == pytest.approx((13 + 125 + 289) / 3)
+
+
+def test_an_encrypted_file_says_which_form_it_has(tmp_path, capfd):
+    key, net = b"0123456789abcdef", nn.Dense(2, 3)
+    theirs, own = str(tmp_path / "theirs.ckpt"), str(tmp_path / "own.ckpt")
+    ms.save_checkpoint(net, theirs, enc_key=key, enc_mode="AES-GCM/reference")
+    ms.save_checkpoint(net, own, enc_key=key, enc_mode="AES-GCM")
+    with pytest.raises(ValueError, match="is encrypted with AES-GCM/reference, not with AES-CBC"):
+        ms.load_checkpoint(theirs, dec_key=key, dec_mode="AES-CBC")
+    assert set(ms.load_checkpoint(own, dec_key=key, dec_mode="AES-CBC")) == {"weight", "bias"}
+    out = capfd.readouterr()
+    assert "own.ckpt has Tessera's form of AES-GCM" in out.out + out.err
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+def test_one_hot_has_the_dtype_of_the_class(dtype):
+    made = ds.transforms.OneHot(4)(np.array(2, dtype))
+    assert made.dtype == dtype and made.tolist() == [0, 0, 1, 0]
+    smooth = ds.transforms.OneHot(4, 0.1)(np.array(2, dtype))
+    assert smooth.dtype == np.float64 and smooth.tolist() == pytest.approx([0.025, 0.025, 0.925, 0.025])
+    with pytest.raises(RuntimeError, match="the class must be an integer"):
+        ds.transforms.OneHot(4)(np.array(2.0))
+
+
+def test_types_of_columns_are_dtypes():
+    rows = ds.NumpySlicesDataset({"x": np.zeros((4, 2), np.float32), "y": np.zeros(4, np.int32)}, shuffle=False)
+    assert rows.batch(2).output_types() == [np.dtype("float32"), np.dtype("int32")] and isinstance(rows.output_types()[0], np.dtype)
+
+
+def test_the_sum_of_bools_as_an_operator_is_a_bool():
+    for values, expected in (([True, True], True), ([False, False], False)):
+        made = ops.ReduceSum()(Tensor(values))
+        assert made.dtype == ms.bool_ and bool(made.asnumpy()) is expected
+    assert ops.sum(Tensor([True, True])).asnumpy() == 2
+
+
+def test_parameters_of_callbacks_that_are_not_there_are_key_errors():
+    seen = []
+
+    class Asks(ms.Callback):
+        def on_train_step_end(self, run_context):
+            params = run_context.original_args()
+            assert params.last_save_ckpt_step is None and params.batch_num == 2 and params.get("nonsense") is None
+            for name, match in (("nonsense", "have no entry 'nonsense'"), ("train_dataset_element", "train_dataset_element is not available: .* Train by a cell")):
+                assert not hasattr(params, name)
+                with pytest.raises(KeyError, match=match):
+                    getattr(params, name)
+            seen.append(params.cur_step_num)
+
+    net = nn.Dense(2, 2)
+    rows = ds.NumpySlicesDataset((np.ones((4, 2), np.float32), np.ones((4, 2), np.float32)), ["a", "b"]).batch(2)
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params())).train(1, rows, callbacks=[Asks()], dataset_sink_mode=False)
+    assert seen == [1, 2]
+
+
+def test_curves_of_several_classes_are_those_of_each_column():
+    scores = np.array([[.2, .7, .1], [.5, .3, .2], [.1, .1, .8], [.6, .2, .2], [.3, .4, .3]], np.float32)
+    labels = np.array([1, 0, 2, 1, 2], np.int32)
+    every = ms.train.ROC(class_num=3)
+    every.update(Tensor(scores), Tensor(labels))
+    false_rates, true_rates, thresholds = every.eval()
+    for c in range(3):
+        one = ms.train.ROC(pos_label=1)
+        one.update(Tensor(scores[:, c]), Tensor((labels == c).astype(np.int32)))
+        for part, of_class in zip(one.eval(), (false_rates[c], true_rates[c], thresholds[c])):
+            np.testing.assert_allclose(of_class, part)
+
+
+def test_methods_take_an_axis_as_dim():
+    x = Tensor(np.array([[3, 1, 2], [4, 6, 5]], np.float32))
+    for name, expected in {"argmin": [1, 0], "median": [2, 5], "argsort": [[1, 2, 0], [0, 2, 1]], "cumsum": [[3, 4, 6], [4, 10, 15]], "std": 2 * [0.81649658]}.items():
+        made = getattr(x, name)(dim=1)
+        np.testing.assert_allclose((made[0] if isinstance(made, tuple) else made).asnumpy(), expected)
+    assert x.argmin(dim=1, keepdim=True).shape == x.std(dim=1, keepdim=True).shape == (x > 2).all(dim=1, keepdim=True).shape == (2, 1)
+    assert (x > 2).any(dim=1).asnumpy().tolist() == [True, True] and [part.shape for part in x.split(split_size=2, dim=1)] == [(2, 2), (2, 1)]
+    assert x.index_select(dim=1, index=Tensor([2])).asnumpy().tolist() == [[2], [5]]
+    assert x.astype(dtype=ms.float16).dtype == ms.float16 and Parameter(x, name="p").astype(dtype=ms.int32).dtype == ms.int32
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dims'"):
+        x.argmin(dims=1)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_functions_of_pythons_library_run_as_they_are(mode):
+    import inspect
+    ms.set_context(mode=mode)
+
+    class Counts(nn.Cell):
+        def construct(self, x):
+            return x * len(inspect.signature(self.of_two).parameters)
+
+        def of_two(self, a, b):
+            return a
+
+    cell, x = Counts(), Tensor(np.ones((2, 2), np.float32))
+    assert (cell(x).asnumpy() == 2).all() and (ms.grad(lambda y: cell(y).sum())(x).asnumpy() == 2).all()
+
+
+def test_attributes_that_subclasses_read_are_there():
+    net = nn.Dense(4, 3)
+    assert net.shape_op(Tensor(np.ones((2, 5), np.float32))) == (2, 5) and net.reshape(Tensor(np.ones((2, 3), np.float32)), (3, 2)).shape == (3, 2)
+    assert nn.Conv2d(1, 2, 3).data_format == "NCHW" and nn.LayerNorm([4]).normalized_shape == [4] and nn.GroupNorm(2, 4).affine is True
+    pool, loss = nn.MaxPool2d(2, 3), nn.CrossEntropyLoss(ignore_index=7, label_smoothing=0.1)
+    assert (pool.kernel_size, pool.stride, pool.pad_mode) == (2, 3, "VALID") and (loss.ignore_index, loss.label_smoothing, loss.average) == (7, 0.1, True)
+    momentum = nn.Momentum(net.trainable_params(), 0.1, 0.9, loss_scale=4.0, use_nesterov=True)
+    assert [momentum.loss_scale, momentum.use_nesterov, momentum.is_group, momentum.dynamic_lr] == [4.0, True, False, False]
+    assert [p.name for p in momentum.params] == ["weight", "bias"] and float(momentum.reciprocal_scale.asnumpy()) == 0.25
+    grouped = nn.Adam([{"params": [net.weight], "lr": nn.ExponentialDecayLR(0.1, 0.9, 2)}, {"params": [net.bias]}], beta1=0.8)
+    assert grouped.is_group and grouped.is_group_lr and grouped.dynamic_lr and grouped.beta1.asnumpy() == np.float32(0.8)
+    for name, value in (("use_nesterov", False), ("loss_scale", 2.0)):
+        with pytest.raises(AttributeError, match=f"an attribute '{name}' would change nothing"):
+            setattr(momentum, name, value)
+
+    class Derived(nn.Adam):
+        def __init__(self, params):
+            super().__init__(params, eps=1e-3)
+            self.half = self.eps * 0.5
+
+    assert Derived(net.trainable_params()).half.asnumpy() == np.float32(5e-4)
+
+
+class WithBuffer(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Dense(2, 3, weight_init="ones", bias_init="zeros")
+        self.register_buffer("scale", Tensor(np.ones(3, np.float32)))
+        self.register_buffer("passing", Tensor([2.0]), persistent=False)
+
+    def construct(self, x):
+        return self.fc(x) + self.scale * self.passing
+
+
+PAIR = Tensor(np.ones((1, 2), np.float32))
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_hooks_stand_around_a_call(mode):
+    ms.set_context(mode=mode)
+    net, seen = WithBuffer(), []
+    assert net(PAIR).asnumpy().tolist() == [[4, 4, 4]]
+
+    def after(cell, inputs, output):
+        seen.append((type(cell).__name__, inputs[0].shape, output.shape))
+        return output + 1
+
+    handle = net.fc.register_forward_hook(after)
+    before = net.fc.register_forward_pre_hook(lambda cell, inputs: (inputs[0] * 2, ))
+    outer = []
+    words = net.register_forward_pre_hook(lambda cell, inputs, kwargs: outer.append(cell) or (inputs, kwargs), with_kwargs=True)
+    assert net(PAIR).asnumpy().tolist() == [[7, 7, 7]] and seen == [("Dense", (1, 2), (1, 3))]
+    gradients = ms.grad(lambda x: net(x).sum())(PAIR)
+    assert gradients.asnumpy().tolist() == [[6, 6]]
+    assert outer[0] is net
+    handle.remove()
+    words.remove()
+    assert net(PAIR).asnumpy().tolist() == [[6, 6, 6]]
+    before.remove()
+    assert net(PAIR).asnumpy().tolist() == [[4, 4, 4]]
+    with pytest.raises(TypeError, match="Expected a callable hook function, but got int"):
+        net.register_forward_hook(3)
+    with pytest.raises(NotImplementedError, match="register_backward_hook is not available: .* by ops.grad, or give the cell a bprop"):
+        net.register_backward_hook(after)
+
+
+def test_a_model_trains_a_network_with_its_hooks():
+    net = nn.Dense(2, 1, weight_init="zeros", bias_init="zeros")
+    net.register_forward_hook(lambda cell, inputs, output: output - 1)
+    rows = ds.NumpySlicesDataset((np.ones((2, 2), np.float32), np.zeros((2, 1), np.float32)), ["x", "y"], shuffle=False).batch(2)
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.5)).train(1, rows, dataset_sink_mode=False)
+    assert net.bias.asnumpy().tolist() == [1.0]  # the gradient is 2 * (0 - 1)
+    assert [p.name for p in net.trainable_params()] == ["weight", "bias"]
+
+
+def test_a_cells_state_is_its_parameters_and_buffers():
+    net = WithBuffer()
+    assert sorted(net.state_dict(prefix="p.")) == ["p.fc.bias", "p.fc.weight", "p.scale"]
+    assert [name for name, _ in net.named_buffers()] == ["scale", "passing"] and [b.shape for b in net.buffers()] == [(3, ), (1, )]
+    assert [p.name for p in net.get_parameters()] == ["fc.weight", "fc.bias"] and net.get_buffer("scale").shape == (3, )
+    found = net.load_state_dict({"scale": Tensor([5.0, 5.0, 5.0]), "fc.weight": Tensor(np.zeros((3, 2), np.float32)), "other": Tensor([1.0])}, strict=False)
+    assert found.missing_keys == ["fc.bias"] and found.unexpected_keys == ["other"]
+    assert net(PAIR).asnumpy().tolist() == [[10, 10, 10]]
+    for given, match in (({"other": Tensor([1.0])}, r'Missing key\(s\) in state_dict: .*"fc.weight"'), ({"fc.weight": Tensor([1.0])}, "size mismatch for fc.weight")):
+        with pytest.raises(RuntimeError, match=match):
+            net.load_state_dict(given)
+    other = WithBuffer()
+    assert other.load_state_dict(net.state_dict()) == ([], []) and other(PAIR).asnumpy().tolist() == [[10, 10, 10]]
+    kinds = []
+    assert net.apply(lambda cell: kinds.append(type(cell).__name__)) is net and kinds == ["Dense", "WithBuffer"]
+    for name, value, error in (("fc", Tensor([1.0]), KeyError), ("number", 3, TypeError), ("a.b", None, KeyError)):
+        with pytest.raises(error):
+            net.register_buffer(name, value)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_gradients_of_integers_and_bools_are_zeros(mode):
+    ms.set_context(mode=mode)
+    assert ms.grad(lambda x: x > 0)(PAIR).asnumpy().tolist() == [[0, 0]]
+    value, gradients = ms.value_and_grad(lambda x, y: ops.argmax(x * y), (0, 1))(PAIR, PAIR)
+    assert value.asnumpy() == 0 and [g.asnumpy().tolist() for g in gradients] == [[[0, 0]], [[0, 0]]]
+    net = nn.Dense(2, 2)
+    made = ms.grad(lambda x: ops.argmax(net(x)), None, net.trainable_params())(PAIR)
+    assert [g.shape for g in made] == [(2, 2), (2, )] and not any(g.asnumpy().any() for g in made)
+
+
+def test_a_model_takes_the_level_o1():
+    net = nn.Dense(2, 2, weight_init="ones")
+    rows = ds.NumpySlicesDataset((np.full((2, 2), 1.0001, np.float32), np.zeros((2, 2), np.float32)), ["x", "y"]).batch(2)
+    model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params()), amp_level="O1")
+    model.train(1, rows, dataset_sink_mode=False)
+    assert net.weight.dtype == ms.float32
+    with pytest.raises(ValueError, match="the amp_level must be one of"):
+        ms.Model(net, amp_level="O4")
+
+
+def test_names_inside_of_the_reference_are_there_or_say_what_to_use():
+    from mindspore.common.api import _cell_graph_executor
+    from mindspore.common.seed import _get_graph_seed
+    from mindspore.ops.operations._rl_inner_ops import CudnnGRU
+    from mindspore.parallel._ps_context import _is_role_pserver, _is_role_sched, _is_role_worker
+    from mindspore.train.amp import _config_level
+    assert not (_is_role_pserver() or _is_role_sched() or _is_role_worker())
+    assert set(_config_level) == {"O0", "O1", "O2", "O3", "auto"}
+    ms.set_seed(3)
+    assert _get_graph_seed(5, "normal") == (3, 5) and _get_graph_seed(5, "normal") != (3, 5)
+    for use, match in ((lambda: _cell_graph_executor.compile(nn.ReLU()), "Model.build"), (lambda: ms.Symbol(max=3), "a network is compiled for each shape"),
+                       (lambda: CudnnGRU(1, 2, 3), "use nn.LSTM, nn.GRU")):
+        with pytest.raises((NotImplementedError, AttributeError), match=match):
+            use()
+
+
+def test_transforms_choose_compare_and_count():
+    transforms, rows = ds.transforms, np.arange(12).reshape(3, 4)
+    for entries, expected in (((slice(0, 2), slice(1, 3)), [[1, 2], [5, 6]]), ((..., slice(0, 1)), [[0], [4], [8]]), (([0, 2], -1), [[3], [11]]), ((1, ), [[4, 5, 6, 7]]),
+                              ((None, [0]), [[0], [4], [8]])):
+        assert transforms.Slice(*entries)(rows).tolist() == expected
+    with pytest.raises(RuntimeError, match="9 is out of range for dim 0 of size 3"):
+        transforms.Slice(9)(rows)
+    with pytest.raises(TypeError, match="Argument slice with value 1.5"):
+        transforms.Slice(1.5)
+    assert transforms.Mask(transforms.Relational.GE, 2)(np.arange(4)).tolist() == [False, False, True, True]
+    assert transforms.Mask(transforms.Relational.LT, 2, ms.int32)(np.arange(4)).dtype == np.int32
+    with pytest.raises(TypeError, match="Argument operator"):
+        transforms.Mask(3, 2)
+    assert [part.tolist() for part in transforms.Unique()(np.array([[1, 2], [2, 5]]))] == [[1, 2, 5], [0, 1, 1, 2], [1, 2, 1]]
+    mapped = ds.NumpySlicesDataset({"x": rows}, shuffle=False).map(transforms.Slice(slice(1, 3)), "x")
+    assert [row["x"].tolist() for row in mapped.create_dict_iterator(output_numpy=True)] == [[1, 2], [5, 6], [9, 10]]

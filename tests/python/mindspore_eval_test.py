@@ -111,7 +111,7 @@ class Told(ms.Callback):
         self.told.append(("to", params.cur_step_num, len(outputs) if isinstance(outputs, tuple) else "loss"))
 
     def end(self, run_context):
-        self.told.append(("end", run_context.original_args().metrics))
+        self.told.append(("end", run_context.original_args().get("metrics")))
 
 
 def test_callbacks_stand_around_the_steps_of_an_evaluation():

@@ -269,12 +269,21 @@ def test_a_schedule_of_ones_own_is_a_learning_rate():
 
 
 def test_groups_may_have_their_gradients_centralized():
-    net = nn.Dense(2, 2, weight_init="ones", bias_init="zeros")
-    x = Tensor(np.array([[1.0, 3.0]], np.float32))
+    net = nn.Dense(16, 2, weight_init="ones", bias_init="zeros")
+    x = Tensor(np.array([8 * [1.0] + 8 * [3.0]], np.float32))
     step = nn.TrainOneStepCell(net, nn.SGD([{"params": [net.weight], "grad_centralization": True}, {"params": [net.bias]}], 1.0))
     step(x)
-    np.testing.assert_allclose(net.weight.asnumpy(), [[2, 0], [2, 0]], rtol=1e-6)  # the gradient is [1, 3] less its mean
+    np.testing.assert_allclose(net.weight.asnumpy(), [8 * [2.0] + 8 * [0.0]] * 2, rtol=1e-6)  # the gradient is x less its mean
     np.testing.assert_allclose(net.bias.asnumpy(), [-1, -1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (2, 1, 3, 3), (3, 12, 16), (4, )])
+def test_gradients_are_centralized_where_the_second_dim_is_a_multiple_of_16(shape, capfd):
+    weight = ms.Parameter(Tensor(np.zeros(shape, np.float32)), name="w")
+    optimizer = nn.SGD([{"params": [weight], "grad_centralization": True}], 1.0)
+    gradient = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    optimizer((Tensor(gradient), ))
+    np.testing.assert_array_equal(weight.asnumpy(), -gradient)
 
 
 def shards_of(primitive, *extra, strategy, reads=lambda y, _: y, size=(4, 4), dtype=np.float32):

@@ -61,7 +61,7 @@ PLACES = {
         mindspore.ops.function.sparse_func mindspore.ops.function.sparse_unary_func mindspore.ops.function.spectral_func
         mindspore.ops.function.vmap_func mindspore.ops.functional mindspore.ops.op_info_register mindspore.ops.operations
         mindspore.ops.operations._grad_ops mindspore.ops.operations._infer_ops mindspore.ops.operations._inner_ops
-        mindspore.ops.operations._quant_ops mindspore.ops.operations._sequence_ops mindspore.ops.operations._thor_ops
+        mindspore.ops.operations._quant_ops mindspore.ops.operations._rl_inner_ops mindspore.ops.operations._sequence_ops mindspore.ops.operations._thor_ops
         mindspore.ops.operations.array_ops mindspore.ops.operations.comm_ops mindspore.ops.operations.control_ops
         mindspore.ops.operations.custom_ops mindspore.ops.operations.debug_ops mindspore.ops.operations.image_ops
         mindspore.ops.operations.inner_ops mindspore.ops.operations.linalg_ops mindspore.ops.operations.manually_defined

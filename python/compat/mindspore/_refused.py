@@ -2,6 +2,11 @@
 from mindspore import _places as places
 
 REFUSED = {
+    "mindspore.common.api": {
+        "Model.build(dataset) compiles a training step and Model.infer_predict_layout(*inputs) a network; the network then has its parameter_layout_dict, and "
+        "set_auto_parallel_context(strategy_ckpt_save_file=...) writes the strategies":
+            "_CellGraphExecutor _cell_graph_executor",
+    },
     "mindspore": {
         "Model.train and nn.TrainOneStepCell train; dataset_sink_mode is accepted by Model.train":
             "data_sink",
@@ -13,10 +18,12 @@ REFUSED = {
             "reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_device_limit swap_tensors",
         "all ranks have the values of rank 0 when training begins":
             "parameter_broadcast sync_pipeline_shared_parameters",
+        "a size is a number: a network is compiled for each shape that its inputs have, as they come, and set_inputs() needs no sizes":
+            "Symbol",
         "call recompute() of a cell":
             "recompute",
         "change the network's Python code, or replace its cells by setattr":
-            "Node ScopedValue Symbol SymbolTree clear_op_infer clear_op_wrapper register_custom_backend register_custom_pass "
+            "Node ScopedValue SymbolTree clear_op_infer clear_op_wrapper register_custom_backend register_custom_pass "
             "register_op_infer register_op_wrapper",
         "complex numbers are not available: keep the real and the imaginary part in two tensors, or transform with numpy.fft "
         "before the network":
@@ -372,7 +379,7 @@ REFUSED = {
     },
     "mindspore.dataset.transforms": {
         "give map() a function of NumPy arrays":
-            "CompoundOperation PyTensorOperation TensorOperation Mask Plugin RandomApply RandomChoice RandomOrder Relational Slice Unique",
+            "CompoundOperation PyTensorOperation TensorOperation Plugin RandomApply RandomChoice RandomOrder",
     },
     "mindspore.dataset.vision": {
         "give map() a function of NumPy arrays":
@@ -418,6 +425,8 @@ REFUSED_MODULES = {
         "mindspore.ops._grad_experimental.grad_comm_ops mindspore.ops._utils mindspore.ops._utils.utils "
         "mindspore.ops.composite.multitype_ops mindspore.ops.operations._sequence_ops mindspore.ops.operations.manually_defined "
         "mindspore.ops.signature mindspore.ops.vm_impl_registry mindspore.ops.op_info_register",
+    "use nn.LSTM, nn.GRU, nn.LSTMCell or nn.GRUCell":
+        "mindspore.ops.operations._rl_inner_ops",
     "compose it of the functions that mindspore.ops has (docs/compatibility.md), or compute it with NumPy outside of the network":
         "mindspore.ops.auto_generate mindspore.ops.auto_generate.gen_extend_func mindspore.ops.auto_generate.gen_ops_def "
         "mindspore.ops.auto_generate.gen_ops_prim mindspore.ops.auto_generate.pyboost_inner_prim mindspore.ops.operations._grad_ops "

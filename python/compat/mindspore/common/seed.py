@@ -27,6 +27,15 @@ def get_seed():
     return _seed
 
 
+def _get_graph_seed(op_seed, kernel_name):
+    """(the seed that was set, the operator's own), what operators of the reference are given as seed and seed2; (0, 0) where neither is set. An operator of
+    one seed that is asked for again has another one."""
+    seed, own = 87654321 if _seed == 0 else _seed or 0, op_seed or 0
+    if seed == own == 0:
+        return 0, 0
+    return seed % 2**32, (own + draws_before(("_get_graph_seed", own, kernel_name))) % 2**32
+
+
 def draws_before(purpose):
     """How often this was asked before for that purpose, a hashable object, since the seed was set: what is drawn differs by it. Ranks that
     run one program count alike."""

@@ -1,5 +1,7 @@
 """What tensors have as methods, under the names and with the arguments of the API: set on tessera's classes when the package is
 imported."""
+import functools
+import inspect
 import math
 
 import numpy as np
@@ -158,8 +160,37 @@ def _adjoint(self):
     return array.swapaxes(self, 0, 1)
 
 
+_WORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "split_size": "split_size_or_sections"}
+
+
+def _with_dim(function):
+    """The function, which may be given an axis as dim, too, and keepdims as keepdim, in a method whose name is the same."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(self, *args, **kwargs):
+        for word, other in _WORDS.items():
+            other = "keep_dims" if other == "keepdims" and other not in parameters else other
+            if word in kwargs and word not in parameters and other in parameters and other not in kwargs:
+                kwargs[other] = kwargs.pop(word)
+        return function(self, *args, **kwargs)
+
+    return call
+
+
+_WITH_DIM = {arithmetic: "argmin all any", array: "argsort median sort index_select split"}
+
+
+def _astype(convert):
+    def astype(self, dtype, copy=True):
+        """In another dtype. copy has no effect: a tensor never changes."""
+        return convert(self, dtype)
+
+    return astype
+
+
 _OWN = {
-    "argmax": _argmax, "cumsum": _cumsum, "flatten": _flatten, "permute": _permute, "repeat": _repeat, "where": _where, "std": _std, "var": _var,
+    "argmax": _argmax, "cumsum": _with_dim(_cumsum), "flatten": _flatten, "permute": _permute, "repeat": _repeat, "where": _where, "std": _with_dim(_std), "var": _with_dim(_var),
     "stride": _stride, "storage_offset": lambda self: 0, "is_signed": _is_signed, "type": _type, "get_bytes": lambda self: self.asnumpy().tobytes(),
     "roll": _roll, "gather": _gather, "ptp": _ptp, "tolist": _tolist, "to": _to, "new_zeros": _new(0), "new_ones": _new(1),
     "sum": _reduction(arithmetic.sum), "mean": _reduction(arithmetic.mean), "prod": _reduction(arithmetic.prod),
@@ -188,11 +219,13 @@ _PROPERTIES = {
 def install():
     """Gives tensors these methods."""
     methods = {name: getattr(module, name) for module, names in _SAME.items() for name in names.split()} | _OWN
+    methods |= {name: _with_dim(getattr(module, name)) for module, names in _WITH_DIM.items() for name in names.split()}
     for cls in _CLASSES:
         for name, method in methods.items():
             if isinstance(method, type(np.sin)) or not hasattr(method, "__get__"):
                 method = (lambda function: lambda self, *args, **kwargs: function(self, *args, **kwargs))(method)
             setattr(cls, name, explained(method))
+        cls.astype = explained(_astype(cls.astype))
         for name, value in _PROPERTIES.items():
             # A parameter's own come first.
             if not hasattr(cls, name):

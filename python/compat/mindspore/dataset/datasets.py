@@ -413,8 +413,8 @@ class Dataset:
         return self.native.column_names()
 
     def output_types(self):
-        """NumPy's types of the columns."""
-        return [np.dtype(dtype.name.rstrip("_")).type for dtype in self.native.output_types()]
+        """NumPy's dtypes of the columns."""
+        return [np.dtype(dtype.name.rstrip("_")) for dtype in self.native.output_types()]
 
     def output_shapes(self, estimate=False):
         """The sizes of a row's columns, which all rows share, so that estimate has no effect."""

@@ -10,6 +10,7 @@ from mindspore._join import join_by_role
 from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
 from mindspore.common.scripts import JitConfig
+from mindspore.nn.hooks import Hooks
 
 
 def _optimizers_in(cell):
@@ -55,7 +56,7 @@ def _name_states_apart(cell):
         taken.update(state.name for state in optimizer.state_parameters())
 
 
-class Cell(tessera.nn.Cell):
+class Cell(Hooks, tessera.nn.Cell):
     """A piece of a network: parameters, child cells and construct(), which is traced once for each signature.
 
     In PYNATIVE_MODE a cell called with tensors runs construct() as it stands, operator by operator."""
@@ -77,6 +78,11 @@ class Cell(tessera.nn.Cell):
             self.add_flags(**flags)
 
     def __call__(self, *inputs, **kwargs):
+        if self._has_hooks():
+            return self._call_with_hooks(self._call, inputs, kwargs)
+        return self._call(*inputs, **kwargs)
+
+    def _call(self, *inputs, **kwargs):
         if context.get_context("mode") == context.PYNATIVE_MODE and not self._is_always_traced and not tessera.nn.is_tracing():
             self._refresh_names()
             return self._run_construct(*inputs, **kwargs)
@@ -266,7 +272,7 @@ class Cell(tessera.nn.Cell):
 
     def get_flags(self):
         """What add_flags() has set."""
-        return {name: value for name, value in self.__dict__.get("_flags", {}).items() if name != _modes.FLAG}
+        return {name: value for name, value in self.__dict__.get("_flags", {}).items() if name not in (_modes.FLAG, "_hooks")}
 
     def set_train(self, mode=True):
         """Whether the cell and all below run as in training: dropout, statistics of the batch. Returns itself."""

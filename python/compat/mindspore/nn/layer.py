@@ -54,7 +54,8 @@ class Dense(Cell):
             self.bias_add = P.Add()
         else:
             self.bias = None
-        self.matmul = P.MatMul(transpose_b=True)
+        # Of shape_op and reshape classes that derive from this one make use.
+        self.matmul, self.shape_op, self.reshape = P.MatMul(transpose_b=True), P.Shape(), P.Reshape()
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
         self.activation_flag = self.activation is not None
 
@@ -90,9 +91,9 @@ class Conv2d(Cell):
         _nchw("Conv2d", data_format)
         pairs = [(sizes, sizes) if isinstance(sizes, int) else sizes for sizes in (kernel_size, stride, dilation)]
         self.kernel_size, self.stride, self.dilation = pairs
-        self.padding, self.pad_mode, self.group = padding, pad_mode, group
+        self.padding, self.pad_mode, self.group, self.data_format = padding, pad_mode, group, data_format
         kernel = pairs[0]
-        weight_init, bias_init = _even(weight_init, bias_init, in_channels // group * prod(kernel))
+        weight_init, bias_init = self.weight_init, self.bias_init = _even(weight_init, bias_init, in_channels // group * prod(kernel))
         self.weight = Parameter(_initial("Conv2d", "weight", weight_init, [out_channels, in_channels // group, *kernel], dtype), name="weight")
         self.has_bias = _check.boolean("Conv2d", "has_bias", has_bias)
         if has_bias:
@@ -150,7 +151,7 @@ class LayerNorm(Cell):
         if not isinstance(normalized_shape, (tuple, list)):
             raise TypeError(f"For 'LayerNorm', the 'normalized_shape' must be tuple[int] or list[int], but got {type(normalized_shape).__name__}.")
         self.begin_norm_axis, self.epsilon = begin_norm_axis, _check.non_negative("LayerNorm", "epsilon", epsilon)
-        self.begin_params_axis = begin_params_axis
+        self.begin_params_axis, self.normalized_shape = begin_params_axis, normalized_shape
         self.layer_norm = P.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)  # for classes that derive from this one
         self.gamma = Parameter(initializer(gamma_init, normalized_shape, dtype), name="gamma")
         self.beta = Parameter(initializer(beta_init, normalized_shape, dtype), name="beta")
@@ -180,7 +181,7 @@ class Embedding(Cell):
                 raise ValueError(f"For 'Embedding', the 'padding_idx' must be in range [0, {vocab_size}), but got {padding_idx}.")
             table = table.init_data(f"embedding_table.{next(_tables)}") if isinstance(table, PendingTensor) else tessera.Tensor(table)
             table[padding_idx] = 0.0
-        self.padding_idx = padding_idx
+        self.padding_idx, self.dtype = padding_idx, dtype
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.array_mul = P.Gather(), P.MatMul()
 
@@ -261,6 +262,7 @@ class _Pool(Cell):
             raise ValueError(f"For '{who}', the 'padding' must be zero when 'pad_mode' is '{pad_mode}', but got {padding}.")
         self.sides = (rows, rows, columns, columns)
         self.window = (kernel_size, stride)
+        self.kernel_size, self.stride, self.pad_mode, self.format = kernel_size, stride, pad_mode.upper(), data_format
 
 
 class MaxPool2d(_Pool):

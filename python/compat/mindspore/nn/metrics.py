@@ -183,7 +183,7 @@ class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
 
 
 # "accuracy" refuses a single column, of which the reference computes what top-1 accuracy is.
-_NATIVE = {Accuracy: "top_1_accuracy", Loss: "loss", Top1CategoricalAccuracy: "top_1_accuracy", Top5CategoricalAccuracy: "top_5_accuracy"}
+_NATIVE = {Accuracy: "top_1_accuracy", Top1CategoricalAccuracy: "top_1_accuracy", Top5CategoricalAccuracy: "top_5_accuracy"}
 
 
 def native_name(metric):

@@ -42,7 +42,7 @@ class GroupNorm(Cell):
         self.num_channels = _check.integer("GroupNorm", "num_channels", num_channels, 1)
         if num_channels % num_groups:
             raise ValueError(f"For 'GroupNorm', the 'num_channels' {num_channels} must be divisible by the 'num_groups' {num_groups}.")
-        self.eps = _check.non_negative("GroupNorm", "eps", eps)
+        self.eps, self.affine = _check.non_negative("GroupNorm", "eps", eps), affine
         self.gamma = Parameter(initializer(gamma_init, [num_channels], dtype), name="gamma", requires_grad=affine)
         self.beta = Parameter(initializer(beta_init, [num_channels], dtype), name="beta", requires_grad=affine)
 

@@ -84,9 +84,17 @@ def _value_and_grad(function, inputs, weights, numbers, sens, only_first=False):
     many tensors as there are results, or, where that is one tensor or only_first says so, of the first one."""
     starts_each = isinstance(sens, (tuple, list))
     inputs = list(inputs)
-    value, made = tessera.nn.value_and_grad(function, inputs, weights, numbers, 1.0 if starts_each else sens)
-    found = list(_floats(value))
-    if only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float)):
+    try:
+        value, made = tessera.nn.value_and_grad(function, inputs, weights, numbers, 1.0 if starts_each else sens)
+        found, is_made = list(_floats(value)), True
+    except ValueError as error:
+        if "gradients: the value must be floating" not in str(error):
+            raise
+        value, made = function(*inputs), tuple(tessera.ops.zeros_like(item) for item in (*weights, *(inputs[i] for i in numbers)))
+        found, is_made = list(_floats(value)), False
+        if only_first or not found:  # no gradient flows to an integer or a bool
+            return value, made
+    if is_made and (only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float))):
         return value, made
     if starts_each and len(sens) != len(found):
         raise ValueError(f"For 'grad', there must be a gradient to start with for each of the {len(found)} results, but got {len(sens)}.")

@@ -7,7 +7,16 @@ from mindspore.nn.wrap import TrainOneStepCell, TrainOneStepWithLossScaleCell, W
 from mindspore.ops.primitive import Primitive
 from mindspore.train.loss_scale_manager import DynamicLossScaleManager
 
-LEVELS = ("O0", "O2", "O3", "auto")
+LEVELS = ("O0", "O1", "O2", "O3", "auto")
+
+# What a level sets where a call says nothing else.
+_config_level = {
+    "O0": {"keep_batchnorm_fp32": False, "cast_model_type": tessera.float32, "loss_scale_manager": None},
+    "O1": {"keep_batchnorm_fp32": False, "cast_model_type": tessera.float32, "loss_scale_manager": None},
+    "O2": {"keep_batchnorm_fp32": True, "cast_model_type": tessera.float16, "loss_scale_manager": DynamicLossScaleManager()},
+    "O3": {"keep_batchnorm_fp32": False, "cast_model_type": tessera.float16, "loss_scale_manager": None},
+    "auto": {"keep_batchnorm_fp32": False, "cast_model_type": tessera.float32, "loss_scale_manager": None},
+}
 
 
 def check_level(who, level):
@@ -34,6 +43,8 @@ def _lowered(network, level, keep_batchnorm_fp32, cast_model_type=None):
     """The network in cast_model_type, else in what the level says."""
     if cast_model_type not in (None, tessera.float16, tessera.float32):
         raise TypeError(f"The argument 'cast_model_type' must be mindspore.float16 or mindspore.float32, but got {cast_model_type}.")
+    if level == "O1" and cast_model_type is None:
+        return auto_mixed_precision(network, level)
     if (cast_model_type or (tessera.float16 if level in ("O2", "O3") else tessera.float32)) == tessera.float32:
         return network
     network.to_float(tessera.float16)
@@ -51,7 +62,7 @@ def auto_mixed_precision(network, amp_level="O0", dtype=tessera.float16):
     """The network, set to compute in `dtype`: O0 nothing of it, O1 and auto layers that are made of products, O2 all but norms, O3 all."""
     if not isinstance(network, tessera.nn.Cell):
         raise TypeError("The network type should be Cell.")
-    if amp_level not in (*LEVELS, "O1"):
+    if amp_level not in LEVELS:
         raise ValueError(f"The amp level {amp_level} is not supported")
     if dtype not in (tessera.float16, tessera.bfloat16):
         raise ValueError(f"The argument 'dtype' must be float16 or bfloat16, but got {dtype}.")

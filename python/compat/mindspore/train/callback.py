@@ -67,11 +67,31 @@ for _what in ("train", "eval"):
 has_only_known_hooks(Callback, (*_MOMENTS, *(f"on_{_what}_{_moment}" for _what in ("train", "eval") for _moment in _MOMENTS)))
 
 
+class _NoEntry(KeyError, AttributeError):
+    """Of a name that is no entry: KeyError as in the reference, and what hasattr() and getattr() with a default expect."""
+
+    def __str__(self):
+        return str(self.args[0])
+
+
+# Entries that the reference has and that stay empty.
+_EMPTY = ("last_save_ckpt_step", "latest_ckpt_file", "loss_scale_mananger", "initial_step")
+_NO_BATCH = ("the callback's parameter train_dataset_element is not available: tessera reads the batches itself. Train by a cell, Model(TrainOneStepCell(...)), which "
+             "has it, or iterate over the data set by create_tuple_iterator()")
+
+
 class _InternalCallbackParam(dict):
     """Where training stands; entries are attributes."""
 
+    def __init__(self, *entries, **named):
+        super().__init__(dict.fromkeys(_EMPTY), **dict(*entries, **named)) if entries or named else super().__init__()
+
     def __getattr__(self, name):
-        return self.get(name)
+        if name in self:
+            return self[name]
+        if name == "train_dataset_element" and self.get("mode") == "train":
+            raise _NoEntry(_NO_BATCH)
+        raise _NoEntry(f"the callback's parameters have no entry {name!r}; they have {', '.join(self)}")
 
     def __setattr__(self, name, value):
         self[name] = value

@@ -57,7 +57,7 @@ class _Monitor(Callback):
 
     def _value(self, params):
         """The number; None, with a warning, where there is none."""
-        results = params.eval_results or {}
+        results = params.get("eval_results") or {}
         value = _loss(params.net_outputs) if self.monitor == "loss" else results.get(self.monitor)
         if value is None:
             context.warn_once(f"{type(self).__name__} watches {self.monitor}, which is not there; there are {sorted(['loss', *results])}. "
@@ -196,7 +196,7 @@ class History(Callback):
     def epoch_end(self, run_context):
         params = run_context.original_args()
         self.epoch["epoch"].append(params.get("cur_epoch_num", 1))
-        for name, value in {"net_output": _loss(params.net_outputs), **(params.metrics or {})}.items():
+        for name, value in {"net_output": _loss(params.net_outputs), **(params.get("metrics") or {})}.items():
             self.history.setdefault(name, []).append(value)
 
 

@@ -14,7 +14,7 @@ from mindspore.dataset.datasets import RowsOfRanks, native_dataset, rows_of_rank
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
-from mindspore.train.amp import check_boost_level, check_level
+from mindspore.train.amp import auto_mixed_precision, check_boost_level, check_level
 from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam, entered
 from mindspore.train.cell_training import train_by_cell
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
@@ -32,6 +32,21 @@ class _LossFunction(Cell):
 
     def construct(self, logits, labels):
         return self._function(logits, labels)
+
+
+class _Called(Cell):
+    """A cell that is called, so that its hooks are, too."""
+
+    def __init__(self, cell):
+        super().__init__(auto_prefix=False)
+        self.cell = cell
+
+    def construct(self, *inputs):
+        return self.cell(*inputs)
+
+
+def _with_hooks(cell):
+    return _Called(cell) if isinstance(cell, Cell) and cell._has_hooks() else cell
 
 
 class _TracedAsMade(tessera.Model):
@@ -95,6 +110,8 @@ class Model:
             raise ValueError("For 'Model', the argument 'loss_fn' must be None beside nn.PipelineCell, which sums the losses of its pieces: use "
                              "nn.PipelineCell(nn.WithLossCell(network, loss_fn), micro_size)")
         check_level("Model", amp_level)
+        if amp_level == "O1":  # of the network's layers, not of the step
+            network, amp_level = auto_mixed_precision(network, amp_level), "O0"
         self._precision = {"amp_level": amp_level} | _precision_options(**kwargs)
         self._loss_scale_manager = kwargs.get("loss_scale_manager")
         self._network, self._optimizer = network, optimizer
@@ -133,7 +150,7 @@ class Model:
 
     def _make(self, optimizer, options):
         with context.traced_in(self._parallel_mode):
-            model = _TracedAsMade(self._traced, self._loss_fn, optimizer, metrics=self._metrics.native,
+            model = _TracedAsMade(_with_hooks(self._traced), _with_hooks(self._loss_fn), optimizer, metrics=self._metrics.native,
                                   **options, **self._precision, **session_options())
         model.traced_for = self._parallel_mode
         return model

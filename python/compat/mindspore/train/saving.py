@@ -26,6 +26,12 @@ def check_key(who, key, mode, kind="enc", format="ckpt"):
     return {f"{kind}_key": key, f"{kind}_mode": mode}
 
 
+def has_own_form(path):
+    """Whether the file is encrypted as Tessera writes it, and not as the reference does."""
+    with open(path, "rb") as file:
+        return file.read(8) == b"\x89TSRAES1"
+
+
 def is_async(who, value):
     """async_save: a bool, or how the reference would do it; here a thread writes."""
     if not isinstance(value, (bool, str)):

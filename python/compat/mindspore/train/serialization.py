@@ -16,7 +16,7 @@ from mindspore.train.conversion import (Layout, axes_of, build_searched_strategy
                                         transform_checkpoints)
 from mindspore.train.exporting import export  # noqa: F401
 from mindspore.train.layouts import product
-from mindspore.train.saving import appended_values, check_key, is_async, tensor_of
+from mindspore.train.saving import appended_values, check_key, has_own_form, is_async, tensor_of
 
 _FLOATS = (tessera.float16, tessera.float32, tessera.float64, tessera.bfloat16)
 _INTS = (tessera.int8, tessera.int16, tessera.int32, tessera.int64)
@@ -156,6 +156,9 @@ def load_checkpoint(ckpt_file_name, net=None, strict_load=False, filter_prefix=N
     if not os.path.exists(ckpt_file_name):
         raise ValueError(f"For 'load_checkpoint', the checkpoint file: {ckpt_file_name} does not exist, please check whether the "
                          "'ckpt_file_name' is correct.")
+    if decryption.get("dec_mode") == "AES-CBC" and has_own_form(ckpt_file_name):
+        context.warn_once(f"For 'load_checkpoint', {ckpt_file_name} has Tessera's form of AES-GCM, in which what is saved with 'AES-CBC' is written, too: dec_mode "
+                          "'AES-CBC' reads it as 'AES-GCM' does")
     file = tessera.checkpoint.load_safetensors(ckpt_file_name) if format == "safetensors" else tessera.checkpoint.open(ckpt_file_name, **decryption)
     parameters = {}
     names = file.keys()

@@ -219,7 +219,7 @@ class SummaryCollector(Callback):
             return
         if self._collects_metric and self._writer is not None:
             self._add("loss/auto", _loss_of(params), step)
-            self._add("learning_rate/auto", _rate_of(params.optimizer, step), step)
+            self._add("learning_rate/auto", _rate_of(params.get("optimizer"), step), step)
         for parameter in self._parameters(params.train_network):
             value = parameter.asnumpy()  # on every rank: where it is split, all make it whole
             if self._writer is not None and np.issubdtype(value.dtype, np.number):
@@ -228,7 +228,7 @@ class SummaryCollector(Callback):
     def epoch_end(self, run_context):
         params = run_context.original_args()
         if self._collects_metric and self._writer is not None:
-            for name, value in (params.metrics or {}).items():
+            for name, value in (params.get("metrics") or {}).items():
                 if np.ndim(value) == 0:
                     self._add(f"evaluation/{name}", float(value), params.cur_step_num)
 

@@ -1,6 +1,6 @@
 """Transforms of any column."""
 from mindspore.dataset.transforms import c_transforms, vision
-from mindspore.dataset.transforms.arrays import Compose, Concatenate, Duplicate, Fill, OneHot, PadEnd
+from mindspore.dataset.transforms.arrays import Compose, Concatenate, Duplicate, Fill, Mask, OneHot, PadEnd, Relational, Slice, Unique
 from mindspore.dataset.transforms.c_transforms import TypeCast
 from mindspore._missing import missing
 

@@ -1,5 +1,8 @@
 """Transforms of any column, made of NumPy's functions."""
+import enum
+
 import numpy as np
+import tessera
 
 
 class _Transform:
@@ -33,7 +36,7 @@ class Compose(_Transform):
 
 
 class OneHot(_Transform):
-    """A class number, or several, as [..., num_classes] of 1 and 0; smoothing_rate: that part is spread over all classes."""
+    """A class number, or several, as [..., num_classes] of 1 and 0 in its dtype; smoothing_rate: that part is spread over all classes, in float64."""
 
     def __init__(self, num_classes, smoothing_rate=0.0):
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
@@ -42,12 +45,14 @@ class OneHot(_Transform):
 
     def __call__(self, x):
         x = np.asarray(x)
+        if x.dtype.kind not in "iu":
+            raise RuntimeError(f"OneHot: the class must be an integer, but its dtype is {x.dtype}; TypeCast(mindspore.int32) makes it one")
         if x.size and not 0 <= x.min() <= x.max() < self.num_classes:
             raise RuntimeError(f"OneHot: the class {x.max()} is not below num_classes {self.num_classes}")
-        made = np.eye(self.num_classes, dtype=np.int32)[x.astype(np.int64)]
+        made = np.eye(self.num_classes, dtype=x.dtype)[x.astype(np.int64)]
         if self.smoothing_rate == 0:
             return made
-        return (made * (1 - self.smoothing_rate) + self.smoothing_rate / self.num_classes).astype(np.float32)
+        return (made * (1 - self.smoothing_rate) + self.smoothing_rate / self.num_classes).astype(np.float64)
 
 
 class Fill(_Transform):
@@ -90,3 +95,65 @@ class PadEnd(_Transform):
         made[part] = x[part]
         return made
 
+
+class Relational(enum.IntEnum):
+    """How Mask compares an element with its number."""
+    EQ, NE, GT, GE, LT, LE = range(6)
+
+
+_COMPARE = {Relational.EQ: np.equal, Relational.NE: np.not_equal, Relational.GT: np.greater, Relational.GE: np.greater_equal,
+            Relational.LT: np.less, Relational.LE: np.less_equal}
+
+
+class Mask(_Transform):
+    """Whether each element stands in that relation to the number, as bools or in another dtype."""
+
+    def __init__(self, operator, constant, dtype=tessera.bool_):
+        if not isinstance(operator, Relational):
+            raise TypeError(f"Argument operator with value {operator} is not of type [<enum 'Relational'>], but got {type(operator)}.")
+        if not isinstance(constant, (str, float, bool, int)):
+            raise TypeError(f"Argument constant with value {constant} is not of type (str, float, bool, int), but got {type(constant)}.")
+        self.operator, self.constant, self.dtype = operator, constant, np.dtype(dtype.name.rstrip("_"))
+
+    def __call__(self, x):
+        return _COMPARE[self.operator](np.asarray(x), self.constant).astype(self.dtype)
+
+
+class Slice(_Transform):
+    """Of each dim what its entry says: an int, a list of ints, a slice, None for all; an Ellipsis stands for the dims that have no entry. Dims stay."""
+
+    def __init__(self, *slices):
+        for entry in slices:
+            if not isinstance(entry, (int, list, slice, type(None), type(...))):
+                raise TypeError(f"Argument slice with value {entry} is not of type [<class 'int'>, <class 'list'>, <class 'slice'>, None, Ellipsis], but got "
+                                f"{type(entry)}.")
+        if slices.count(...) > 1:
+            raise ValueError("Slice: more than one Ellipsis")
+        self.slices = slices
+
+    def __call__(self, x):
+        x, entries = np.asarray(x), list(self.slices)
+        if ... in entries:
+            place = entries.index(...)
+            entries[place:place + 1] = [None] * (x.ndim - len(entries) + 1)
+        if len(entries) > x.ndim:
+            raise RuntimeError(f"Slice: {len(entries)} entries for a tensor of {x.ndim} dims")
+        for dim, entry in enumerate(entries):
+            if entry is None or entry is True:
+                continue
+            if isinstance(entry, slice):
+                x = x[(slice(None), ) * dim + (entry, )]
+                continue
+            places = entry if isinstance(entry, list) else [entry]
+            if any(not -x.shape[dim] <= place < x.shape[dim] for place in places):
+                raise RuntimeError(f"Slice: {entry} is out of range for dim {dim} of size {x.shape[dim]}")
+            x = x.take(places, dim)
+        return x
+
+
+class Unique(_Transform):
+    """(the different elements in order, the place of each element among them, how often each is there); one column becomes three."""
+
+    def __call__(self, x):
+        values, places, counts = np.unique(np.asarray(x), return_inverse=True, return_counts=True)
+        return values, places.reshape(-1).astype(np.int32), counts.astype(np.int32)

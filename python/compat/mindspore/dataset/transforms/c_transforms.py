@@ -2,7 +2,7 @@
 from tessera import data as _data
 
 from mindspore._missing import missing
-from mindspore.dataset.transforms.arrays import Compose, Concatenate, Duplicate, Fill, OneHot, PadEnd  # noqa: F401
+from mindspore.dataset.transforms.arrays import Compose, Concatenate, Duplicate, Fill, Mask, OneHot, PadEnd, Relational, Slice, Unique  # noqa: F401
 
 
 def TypeCast(data_type):

@@ -19,6 +19,12 @@ class LossBase(Cell):
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"For '{type(self).__name__}', the 'reduction' must be in ['mean', 'sum', 'none'], but got {reduction}.")
         self.reduction = reduction
+        # As classes that derive from this one read them.
+        self.reduce, self.average = reduction != "none", reduction == "mean"
+
+    def get_axis(self, x):
+        """All axes of x."""
+        return tuple(range(len(x.shape)))
 
     def get_loss(self, x, weights=1.0):
         """The reduction of x * weights."""

@@ -66,8 +66,8 @@ class Optimizer(Cell):
     """Updates parameters from their gradients: optimizer(gradients), in construct() or outside. To be derived: construct(gradients)
     assigns to `parameters` and to states, which are parameters of the cell.
 
-    parameters: parameters, or dicts with params, lr, weight_decay, grad_centralization (of matrices and filters the gradient less its
-    mean over all dims but the first; before weight decay), order_params. learning_rate: a number, one per step, or a schedule."""
+    parameters: parameters, or dicts with params, lr, weight_decay, grad_centralization (of matrices and filters, whose second dim is a
+    multiple of 16 as in the reference, the gradient less its mean over all dims but the first; before weight decay), order_params. learning_rate: a number, one per step, or a schedule."""
 
     _is_always_traced = True
     _keeps_names = _names_by_path = True
@@ -155,8 +155,8 @@ class Optimizer(Cell):
         return tuple(g + p * _ops.cast(decay, g.dtype) if flag else g for p, decay, flag, g in zip(self.parameters, decays, self.decay_flags, gradients))
 
     def gradients_centralization(self, gradients):
-        """The gradients, those of centralized groups less their mean over all dims but the first."""
-        return tuple(g - _ops.reduce_mean(g, tuple(range(1, g.ndim)), True) if id(p) in self._centralized and g.ndim > 1 else g
+        """The gradients, those of centralized groups whose second dim is a multiple of 16 less their mean over all dims but the first."""
+        return tuple(g - _ops.reduce_mean(g, tuple(range(1, g.ndim)), True) if id(p) in self._centralized and _is_centralized(g) else g
                      for p, g in zip(self.parameters, gradients))
 
     def scale_grad(self, gradients):
@@ -255,6 +255,11 @@ class NativeOptimizer(Optimizer):
     # Whether parameters with beta or gamma anywhere in their names do not decay, where there are no groups.
     _spares_by_name = True
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls) and cls.__module__.startswith("mindspore."):
+            cls.__init__ = _noted(cls.__init__)
+
     def __init__(self, params, make):
         Cell.__init__(self, auto_prefix=False)
         groups, own, centralized = _taken(params)
@@ -263,6 +268,8 @@ class NativeOptimizer(Optimizer):
         if groups is not None or not self._spares_by_name:
             spared = []
         native = make([{"params": spared, "weight_decay": 0.0}] if spared else groups)
+        flagged, centralized = {id(p) for p in centralized}, [p for p in centralized if _is_centralized(p)]
+        rates = [self.__dict__.get("_rate_given"), *(group["lr"] for group in groups or () if "lr" in group)]
         self._native = tessera.nn.CentralizedGradients(native, centralized) if centralized else native
         states = self._native.state_parameters(own)
         early = [state for state in states if state.name == "global_step" or (state.name.startswith("learning_rate") and state.ndim == 0)]
@@ -274,7 +281,8 @@ class NativeOptimizer(Optimizer):
         self._slots = ParameterTuple(slots)
         self._tables = ParameterTuple(tables)
         self.__dict__.update(_slot_words=[state.name.split(".")[0] if "." in state.name else None for state in slots], _holds_optimizers=True,
-                             _is_grouped=groups is not None)
+                             _is_grouped=groups is not None, _groups=groups, _centralizes=[id(p) in flagged for p in own],
+                             _has_schedule=any(isinstance(r, LearningRateSchedule) for r in rates))
 
     def construct(self, gradients):
         self._native.update(list(self.parameters), list(gradients))
@@ -293,11 +301,21 @@ class NativeOptimizer(Optimizer):
         return self._native.state_parameters(list(self.parameters))
 
     def __setattr__(self, name, value):
-        if "_is_grouped" in self.__dict__ and name in _options_of(type(self)) and not hasattr(self, name):
+        if "_is_grouped" in self.__dict__ and name in _options_of(type(self)) and not self._holds(name):
             who = type(self).__name__
             raise AttributeError(f"{who}: an attribute '{name}' would change nothing, {name} was read when the optimizer was made: give it there, "
                                  f"{who}(params, {name}=...)")
         super().__setattr__(name, value)
+
+    def _holds(self, name):
+        """Whether the attribute is a state or one that a script has set, and not what the optimizer was given."""
+        if name in self.__dict__ or any(word == name for word in self.__dict__["_slot_words"]):
+            return True
+        try:
+            Optimizer.__getattr__(self, name)
+        except AttributeError:
+            return hasattr(type(self), name)
+        return True
 
     def prefix_states(self, prefix):
         """Names the states by the prefix and what they are called alone."""
@@ -311,10 +329,57 @@ class NativeOptimizer(Optimizer):
             return super().__getattr__(name)
         except AttributeError:
             own = self.__dict__
+            if name in _READ:
+                return _READ[name](self)
             slots = [state for state, word in zip(own.get("_slots", ()), own.get("_slot_words", ())) if word == name]
-            if not slots:
+            if slots:
+                return ParameterTuple(slots)
+            if name not in own.get("_given", ()):
                 raise
-            return ParameterTuple(slots)
+            value = own["_given"][name]
+            return tessera.Tensor(value, tessera.float32) if name in ("beta1", "beta2", "eps") and isinstance(value, (int, float)) else value
+
+
+def _noted(init):
+    """The __init__ of one of ours, which notes what it is given: classes that derive from ours read it."""
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def note(self, *args, **kwargs):
+        if "_given" not in self.__dict__:
+            try:
+                bound = signature.bind(self, *args, **kwargs)
+            except TypeError:
+                return init(self, *args, **kwargs)  # which says what is wrong
+            bound.apply_defaults()
+            self.__dict__["_rate_given"] = bound.arguments.get("learning_rate")
+            self.__dict__["_given"] = {name: value for name, value in bound.arguments.items() if name not in ("self", "params", "learning_rate")}
+        return init(self, *args, **kwargs)
+
+    return note
+
+
+def _decays(optimizer):
+    """The weight decay of each parameter, times the loss scale."""
+    default = optimizer.__dict__["_given"].get("weight_decay", 0.0)
+    own = {id(p): group.get("weight_decay", default) for group in optimizer.__dict__["_groups"] or () for p in group["params"]}
+    return [own.get(id(p), default) for p in optimizer.parameters]
+
+
+# What optimizers of ours have under the words of the reference's, for classes that derive from them.
+_READ = {
+    "params": lambda optimizer: optimizer.parameters,
+    "param_length": lambda optimizer: len(optimizer.parameters),
+    "is_group": lambda optimizer: optimizer.__dict__["_is_grouped"],
+    "is_group_lr": lambda optimizer: any("lr" in group for group in optimizer.__dict__["_groups"] or ()),
+    "dynamic_lr": lambda optimizer: bool(optimizer._tables) or optimizer.__dict__["_has_schedule"],
+    "loss_scale": lambda optimizer: float(optimizer.__dict__["_given"].get("loss_scale", 1.0)),
+    "need_scale": lambda optimizer: optimizer.loss_scale != 1.0,
+    "reciprocal_scale": lambda optimizer: tessera.Tensor(1.0 / optimizer.loss_scale, tessera.float32),
+    "exec_weight_decay": lambda optimizer: any(not isinstance(decay, (int, float)) or decay > 0 for decay in _decays(optimizer)),
+    "grad_centralization": lambda optimizer: any(optimizer.grad_centralization_flags),
+    "grad_centralization_flags": lambda optimizer: tuple(optimizer.__dict__["_centralizes"]),
+}
 
 
 @functools.cache
@@ -360,6 +425,18 @@ def _check_parallel(num_parameters):
                            f"{devices} when the parallel optimizer is on.")
 
 
+def _is_centralized(gradient):
+    """Whether grad_centralization changes a gradient of this shape, as in the reference."""
+    return len(gradient.shape) > 1 and gradient.shape[1] % 16 == 0
+
+
+def _warn_of_uncentralized(parameters):
+    left = [p.name for p in parameters if len(p.shape) > 1 and not _is_centralized(p)]
+    if left:
+        context.warn_once(f"grad_centralization leaves gradients as they are whose second dim is no multiple of 16, as in the reference: {', '.join(left[:3])}"
+                          f"{', ...' if len(left) > 3 else ''}")
+
+
 def _read_groups(dicts):
     """The groups as tessera takes them, all their parameters, and those whose gradients are to be centralized."""
     groups, params, centralized, order = [], [], [], None
@@ -377,6 +454,7 @@ def _read_groups(dicts):
         own = list(group["params"])
         if _check.boolean("Optimizer", "grad_centralization", group.get("grad_centralization", False)):
             centralized += own
+            _warn_of_uncentralized(own)
         params += own
         made = {"params": own}
         if "lr" in group:

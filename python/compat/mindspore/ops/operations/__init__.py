@@ -146,8 +146,10 @@ def _reduction(name, function):
             self.skip_mode = _check.boolean(name, "skip_mode", skip_mode)
 
         def run(self, x, axis=()):
-            """An axis of () sums over all axes; with skip_mode it leaves x as it is."""
-            return x if self.skip_mode and isinstance(axis, (tuple, list)) and not axis else super().run(x, axis)
+            """An axis of () sums over all axes; with skip_mode it leaves x as it is. The sum of bools is a bool, as in the reference: whether one is True."""
+            if self.skip_mode and isinstance(axis, (tuple, list)) and not axis:
+                return x
+            return _ops.reduce_any(x, axis, self.keep_dims) if x.dtype == tessera.bool_ else super().run(x, axis)
 
     Reduction = Skipping if name == "ReduceSum" else Plain
     Reduction.__name__ = Reduction.__qualname__ = name
