@@ -71,7 +71,7 @@ std::string proof_text(const PlannedStep& planned) {
   auto text = fmt::format("  search    {}; each operator moving what it takes by itself {}, the least that was found",
                           format_seconds(planned.searched->seconds()), format_seconds(search.cost));
   if (std::isinf(search.bound)) return text + "; nothing is proven\n";
-  return text + fmt::format("; so no plan on these grids{} adds up to less than {}: gap {:.3f} %\n",
+  return text + fmt::format("; so counted no plan on these grids{} adds up to less than {}: gap {:.3f} %\n",
                             search.is_folded ? " that splits like layers alike" : "", format_seconds(search.bound),
                             100 * search.gap());
 }
@@ -131,6 +131,7 @@ std::string rows_text(const std::vector<PlanRow>& all, int num_rows) {
                      format_bytes(rest.received_bytes), format_bytes(rest.result_bytes));
 }
 
+// Infinity is no number of JSON.
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 Json json_of(const PlanCost& cost) {
@@ -149,7 +150,6 @@ Json json_of(const compiler::SimulatedPlan& simulated) {
           {"peak_memory_bytes", simulated.peak_memory_bytes}};
 }
 
-// Infinity is no number of JSON.
 }  // namespace
 
 std::string plan_summary(const PlannedStep& planned, const std::string& model) {
