@@ -32,8 +32,8 @@ struct ChosenPlan {
   int64_t peak_memory_bytes = 0;            // the size of a rank's arena
   std::string warning;                      // uneven_warning() of the plan
   std::vector<std::string> left_out;        // because time was up: "simulating the search's plan"
-  // The search by sums of seconds. Its bound is one on such sums, of all plans, whatever memory they take. Where time
-  // was up before it had a plan, its cost is infinite, and it has no grids.
+  // The search by sums of seconds. Its bound is one on such sums (PlanCost::searched_seconds), of all plans, whatever
+  // memory they take. Where time was up before it had a plan, its cost is infinite, and it has no grids.
   SearchResult search;
   // What the last search was told to keep within, by its own count; 0: no limit.
   int64_t search_limit_bytes = 0;

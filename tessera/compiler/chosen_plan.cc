@@ -86,7 +86,8 @@ std::string ChosenPlan::summary(const ir::Graph& graph) const {
   }
   text += fmt::format("; searched {} grid{}", search.meshes.size(), search.meshes.size() == 1 ? "" : "s");
   if (std::isfinite(search.bound)) {
-    text += fmt::format(", where no plan's operators add up to less than {}", format_seconds(search.bound));
+    text += fmt::format(", where no plan's operators, each moving what it takes by itself, add up to less than {}",
+                        format_seconds(search.bound));
   }
   if (!coarse_text().empty()) text += "; " + coarse_text();
   if (!left_out.empty()) text += "; " + left_out_text();

@@ -8,12 +8,14 @@
 #include <numeric>
 #include <vector>
 
+#include "tessera/base/strings.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/schedule/make_schedule.h"
 #include "tessera/compiler/search/plan_cost.h"
 #include "tessera/compiler/search/search.h"
 #include "tessera/compiler/verify/verify_plan.h"
 #include "tessera/ops/registry/collective_def.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/tensor/alignment.h"
 #include "tests/laws/random_graph.h"
 #include "tests/laws/random_plan.h"
@@ -94,22 +96,31 @@ TEST_P(PlanCosts, AreNoLessThanTheBytesThatARankReceives) {
   }
 }
 
-// The search pays for what its plan costs: for some of it twice, never for less.
-TEST_P(PlanCosts, AreNoMoreThanTheSearchAddsUp) {
-  const auto graph = random_graph(GetParam(), {.rows = 6, .with_reshapes = false});
+// What the problem counts of a solution is what its plan is said to cost a search: its bound, one on solutions, is then
+// one on these sums of plans. The plan itself costs no more.
+void expect_that_a_search_adds_up_the_plan(const ir::Graph& graph, uint64_t seed) {
   for (const auto& mesh : compiler::candidate_meshes(first_ranks(4), 2)) {
     compiler::CostModel costs(mesh, compiler::example_profile());
-    for (const int64_t limit : {int64_t{0}, std::numeric_limits<int64_t>::max() / 2}) {
-      const compiler::SearchProblem search(graph, costs, {.whole_results = true, .memory_limit_bytes = limit});
-      const auto solution = random_solution(search, GetParam());
-      const auto plan = compiler::plan_of(graph, search.choices_of(solution), /*whole_results=*/true);
-      const auto added = solver::evaluate(search.problem(), solution);
-      ASSERT_TRUE(added.feasible);
-      EXPECT_LE(compiler::cost_of_plan(graph, plan, compiler::example_profile()).seconds(), added.cost * (1 + 1e-9))
-          << mesh.to_string() << ", limit " << limit << "\n"
-          << compiler::print(graph, plan);
+    for (const bool whole_results : {false, true}) {
+      for (const int64_t limit : {int64_t{0}, std::numeric_limits<int64_t>::max() / 2}) {
+        const compiler::SearchProblemOptions options{.whole_results = whole_results, .memory_limit_bytes = limit};
+        const compiler::SearchProblem search(graph, costs, options);
+        const auto solution = random_solution(search, seed);
+        const auto plan = compiler::plan_of(graph, search.choices_of(solution), whole_results);
+        const auto added = solver::evaluate(search.problem(), solution);
+        ASSERT_TRUE(added.feasible);
+        const auto cost = compiler::cost_of_plan(graph, plan, compiler::example_profile());
+        EXPECT_GE(cost.repeated_seconds, 0);
+        EXPECT_NEAR(cost.searched_seconds(), added.cost, 1e-9 * added.cost)
+            << mesh.to_string() << ", limit " << limit << "\n"
+            << compiler::print(graph, plan);
+      }
     }
   }
+}
+
+TEST_P(PlanCosts, AreWhatTheSearchAddsUpWhereEachReaderMovesWhatItTakes) {
+  expect_that_a_search_adds_up_the_plan(random_graph(GetParam(), {.rows = 6, .with_reshapes = false}), GetParam());
 }
 
 // Kernels that need memory of their own for what they make, as the cost of a plan has it.
@@ -134,6 +145,56 @@ TEST_P(PlanCosts, HoldNoLessThanLivesInTheMemoryPlanOfOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, PlanCosts, testing::Range(uint64_t{1}, kSeeds + 1));
+
+TEST(TrainStepCost, IsWhatTheSearchAddsUpWhereEachReaderMovesWhatItTakes) {
+  for (const char* network : {"mlp", "lenet5", "gpt"}) {
+    const auto graph = compiler::simplify(train_step(network, 4));
+    for (const uint64_t seed : {uint64_t{1}, uint64_t{2}}) {
+      SCOPED_TRACE(fmt::format("{}, seed {}", network, seed));
+      expect_that_a_search_adds_up_the_plan(graph, seed);
+    }
+  }
+}
+
+TEST(TrainStepCost, OfWhatASearchFindsIsNoLessThanTheBoundAsTheSearchCounts) {
+  for (const char* network : {"mlp", "lenet5", "gpt"}) {
+    const auto graph = compiler::simplify(train_step(network, 4));
+    const auto found = compiler::search(graph, first_ranks(4), compiler::example_profile(), {.rounds = 5});
+    const auto cost =
+        compiler::cost_of_plan(graph, compiler::plan_of(graph, found.choices), compiler::example_profile());
+    EXPECT_NEAR(cost.searched_seconds(), found.cost, 1e-9 * found.cost) << network;
+    EXPECT_LE(cost.seconds(), found.cost * (1 + 1e-9)) << network;
+    // Of other plans, too.
+    const auto by_rows = plan_by_rows(graph, 4);
+    const auto other = compiler::cost_of_plan(graph, by_rows, compiler::example_profile());
+    EXPECT_GE(other.searched_seconds(), found.bound * (1 - 1e-9)) << network;
+  }
+}
+
+// x is moved once for the two operators that take its rows, and is taken where it is by the third, whatever the copy.
+TEST(TrainStepCost, CountsAMoveOnceAndASearchEachReaders) {
+  ir::Graph graph("readers");
+  const auto x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {64, 64}});
+  graph.add_output("a", ops::apply1("tanh", {x}));
+  graph.add_output("b", ops::apply1("relu", {x}));
+  graph.add_output("c", ops::apply1("neg", {x}));
+  const mesh::Mesh two({{"x", 2}});
+  compiler::PlanChoices choices{.mesh = two};
+  choices.inputs["x"] = mesh::Sharding{{{0}, {}}, {}};
+  for (ir::NodeId n = 0; n < 2; ++n) choices.nodes[n].factors = {{"d1", {0}}};
+  choices.nodes[2].factors = {{"d0", {0}}};
+  const auto cost_of = [&] {
+    return compiler::cost_of_plan(graph, compiler::plan_of(graph, choices), compiler::example_profile());
+  };
+  const auto apart = cost_of();
+  EXPECT_GT(apart.communication_seconds, 0);
+  EXPECT_NEAR(apart.repeated_seconds, apart.communication_seconds, 1e-9 * apart.communication_seconds);
+  // From a copy along the columns the one that takes rows would move it back.
+  choices.copies[x.id()] = mesh::Sharding{{{}, {0}}, {}};
+  const auto copied = cost_of();
+  EXPECT_EQ(copied.seconds(), apart.seconds());
+  EXPECT_NEAR(copied.repeated_seconds, copied.communication_seconds, 1e-9 * copied.communication_seconds);
+}
 
 TEST(TrainStepCost, CountsTheBytesThatEachOfTwoRanksReceives) {
   for (const char* network : {"mlp", "lenet5"}) {

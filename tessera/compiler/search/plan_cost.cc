@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "tessera/base/strings.h"
 #include "tessera/compiler/cost/collective_time.h"
@@ -33,6 +35,7 @@ class PlanCounter {
       cost_.persistent_bytes += bytes_of(input.value, plan_.layout(input.value));
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) count_node(n);
     count_outputs();
+    count_unused_copies();
     count_lives();
     for (const NodeCost& node : cost_.nodes) {
       cost_.compute_seconds += node.compute_seconds;
@@ -50,6 +53,7 @@ class PlanCounter {
     mesh::Layout layout;
     NodeId first;
     NodeId last;
+    double repeated_seconds;  // another reader's own way to it; 0 for what all of them take
   };
 
   int64_t bytes_of(ValueId v, const mesh::Layout& layout) const {
@@ -79,11 +83,13 @@ class PlanCounter {
     const auto produced = plan_.layout(v);
     if (produced == wanted) {
       last_reader_[v] = reader;
+      repeat_way_back(v, wanted);
       return;
     }
     for (Copy& copy : copies_[v]) {
       if (!(copy.layout == wanted)) continue;
       copy.last = reader;
+      cost_.repeated_seconds += copy.repeated_seconds;
       return;
     }
     const auto source = plan_.source_layout(v);
@@ -93,11 +99,33 @@ class PlanCounter {
     } else {
       last_reader_[v] = reader;
     }
-    copies_[v].push_back({wanted, reader, reader});
-    const auto price =
-        price_of_way(graph_.type(v), from_copy ? source : produced, wanted, profile_, options_.redistribution);
+    const auto price = price_of(v, from_copy ? source : produced, wanted);
+    copies_[v].push_back({wanted, reader, reader, source == wanted ? 0 : price.seconds});
     cost.way_seconds += price.seconds;
     cost.received_bytes += price.received_bytes;
+  }
+
+  WayPrice price_of(ValueId v, const mesh::Layout& from, const mesh::Layout& to) const {
+    return price_of_way(graph_.type(v), from, to, profile_, options_.redistribution);
+  }
+
+  // A search lets a reader that wants the value as it is made take it from the copy nevertheless.
+  void repeat_way_back(ValueId v, const mesh::Layout& produced) {
+    const auto source = plan_.source_layout(v);
+    if (!(source == produced)) cost_.repeated_seconds += price_of(v, source, produced).seconds;
+  }
+
+  // And pays for a copy that nobody takes.
+  void count_unused_copies() {
+    for (const auto& [v, sharding] : plan_.copies) {
+      const auto produced = plan_.layout(v);
+      const auto source = plan_.source_layout(v);
+      if (source == produced) continue;
+      const auto& copies = copies_[v];
+      const bool is_used =
+          std::any_of(copies.begin(), copies.end(), [&](const Copy& copy) { return copy.layout == source; });
+      if (!is_used) cost_.repeated_seconds += price_of(v, produced, source).seconds;
+    }
   }
 
   void count_own_communication(NodeId n, NodeCost& cost) {
@@ -144,11 +172,22 @@ class PlanCounter {
   // there.
   void count_outputs() {
     NodeCost cost;
+    std::vector<std::pair<ValueId, mesh::Layout>> results;
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const ir::Output& output = graph_.outputs()[i];
       const auto wanted = plan_.output_layout(graph_, i);
-      const bool is_new_value = graph_.find_input(output.name) != nullptr;
-      if (is_new_value && plan_.layout(output.value) == wanted) continue;
+      const ir::Input* replaced = graph_.find_input(output.name);
+      if (replaced != nullptr && plan_.layout(output.value) == wanted) {
+        // An input that is returned as it is stays where it lies, in a search as well.
+        if (replaced->value != output.value) repeat_way_back(output.value, wanted);
+        continue;
+      }
+      if (replaced == nullptr) {
+        // One result by several names is returned once.
+        const std::pair<ValueId, mesh::Layout> result(output.value, wanted);
+        if (std::find(results.begin(), results.end(), result) != results.end()) continue;
+        results.push_back(result);
+      }
       read(output.value, wanted, graph_.num_nodes(), cost);
     }
     cost_.output_seconds = cost.way_seconds;

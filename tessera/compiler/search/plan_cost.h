@@ -34,6 +34,8 @@ struct PlanCost {
   // Sums, and the most that lives at a time.
   double compute_seconds = 0;
   double communication_seconds = 0;
+  // What a search counts beside these: moves of values to where they are already (searched_seconds).
+  double repeated_seconds = 0;
   int64_t received_bytes = 0;
   // The part of these that are rows that change ranks, where a dim that is split unevenly is merged or cut.
   int64_t reshape_bytes = 0;
@@ -42,6 +44,11 @@ struct PlanCost {
   int64_t peak_bytes = 0;
 
   double seconds() const { return compute_seconds + communication_seconds; }
+  // What a search adds up for this plan, and what its bound is one on: as if each reader moved a value itself from
+  // where all of them take it (Plan::source_layout), also to where another one has moved it, or where it was made.
+  // Never below seconds(). Infinite for plans that no search finds: a reader takes parts of sums as they are made,
+  // others a copy that is complete.
+  double searched_seconds() const { return seconds() + repeated_seconds; }
 };
 
 PlanCost cost_of_plan(const ir::Graph& graph, const Plan& plan, const MachineProfile& profile,

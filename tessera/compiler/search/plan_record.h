@@ -19,11 +19,11 @@
 //   }
 //
 // "predicted" has a step's seconds by simulation, the sum of its operators' and ways' seconds, nothing beside anything
-// else, and what no plan's sum is below. "copies" has values that are moved once for several readers, as the graph's
-// text names them, and where to. "split" has the factors of the operator's rule and the axes that split them, outer
-// first; "partial" the axes whose partial sums pass through, with the operands that hold them; "blocks", where they
-// matter, how many elements of a factor's dims stay together ({"m": 64}: the rows of a sample). What is not listed is
-// not split.
+// else, and what no plan's sum is below where each reader's way counts (PlanCost::searched_seconds). "copies" has
+// values that are moved once for several readers, as the graph's text names them, and where to. "split" has the factors
+// of the operator's rule and the axes that split them, outer first; "partial" the axes whose partial sums pass through,
+// with the operands that hold them; "blocks", where they matter, how many elements of a factor's dims stay together
+// ({"m": 64}: the rows of a sample). What is not listed is not split.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct PlanRecord {
   std::string graph_hash;  // the hash of the graph that it was made for
   mesh::Mesh mesh;
   double seconds = 0;                  // what a step takes in a simulation; 0: not known
-  double added_seconds = 0;            // the sum that a search minimises; 0: none
-  double bound = -solver::kForbidden;  // no plan's sum is below; minus infinity: none is proven
+  double added_seconds = 0;            // PlanCost::seconds() of the plan; 0: none
+  double bound = -solver::kForbidden;  // PlanCost::searched_seconds() of no plan is below; minus infinity: not proven
   std::map<std::string, mesh::Sharding> inputs;
   std::map<std::string, mesh::Sharding> copies;
   std::map<OperatorName, NodeChoice> operators;

@@ -1,6 +1,6 @@
 // The search for the best way to split a graph over ranks: every operator, parameter and state at once, on every grid
 // of the ranks, within a memory limit. It says how good what it found is: on the grids that it looked at, no plan costs
-// less than the bound. Costs are those of cost_model.h; docs/planning.md.
+// less than the bound. A plan's cost is here PlanCost::searched_seconds(); docs/planning.md.
 #pragma once
 
 #include <atomic>
@@ -89,7 +89,9 @@ struct MeshOutcome {
 
 struct SearchResult {
   PlanChoices choices;
-  double cost = 0;         // seconds of a step: what the solver added up
+  // Seconds of a step, as the solver added them up: PlanCost::searched_seconds() of the plan where prices are 1. What
+  // the plan itself adds up to, PlanCost::seconds(), may be less.
+  double cost = 0;
   double bound = 0;        // no plan on any of the meshes costs less; minus infinity where the algorithm proves nothing
   int64_t live_bytes = 0;  // the most that live on a rank, as the search counts them (search_problem.h)
   bool is_folded = false;  // layers that are alike are split alike, and the bound is one on such plans

@@ -1,9 +1,10 @@
 // How a graph is to be split on one mesh, as a problem for the solver: a node for each operator, whose choices are all
 // that can be decided of it; a node for each parameter, state and data input, whose choices are how it may lie; a node
 // for each value with several readers: how it lies for them, so that what is moved once is paid once. Edges are what
-// moving values costs. What the graph returns is read behind the last operator, and is one reader more. Where memory
-// has a limit each value that is read has such a node, and in use at a time are the bytes of the values that live then:
-// a value as it is made until its first reader, from there on what the readers take.
+// moving values costs, each reader's own: PlanCost::searched_seconds() of the plan. What the graph returns is read
+// behind the last operator, and is one reader more. Where memory has a limit each value that is read has such a node,
+// and in use at a time are the bytes of the values that live then: a value as it is made until its first reader, from
+// there on what the readers take.
 #pragma once
 
 #include <cstdint>

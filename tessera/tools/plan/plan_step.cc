@@ -176,6 +176,9 @@ PlannedStep plan_step(PlanCommand command) {
   }
   planned.plan = plan_for(planned, planned.choices);
   planned.cost = compiler::cost_of_plan(planned.graph, planned.plan, planned.profile);
+  if (planned.chosen && !planned.chosen->search.meshes.empty()) {
+    planned.searched = count(planned, planned.chosen->search.choices);
+  }
   const auto batch_choices = compiler::data_parallel_choices(planned.graph, ranks, {}, kWholeResults);
   const auto by_batch = plan_for(planned, batch_choices);
   planned.data_parallel = compiler::cost_of_plan(planned.graph, by_batch, planned.profile);

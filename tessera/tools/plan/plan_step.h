@@ -39,6 +39,8 @@ struct PlannedStep {
   compiler::PlanCost cost;
   std::vector<compiler::OperatorName> names;   // by NodeId
   std::optional<compiler::ChosenPlan> chosen;  // absent: the plan is a file's
+  // What the plan of the search by sums costs; absent where there is none.
+  std::optional<compiler::PlanCost> searched;
   compiler::PlanCost data_parallel;
   // Absent where there was no time for it, or nothing shows it.
   std::optional<compiler::SimulatedPlan> simulated;

@@ -67,13 +67,13 @@ std::string candidates_text(const PlannedStep& planned) {
 std::string proof_text(const PlannedStep& planned) {
   if (!planned.chosen) return "  search    none: the plan is a file's\n";
   const auto& search = planned.chosen->search;
-  if (search.meshes.empty()) return "  search    found nothing in time; nothing is proven\n";
-  if (std::isinf(search.bound))
-    return fmt::format("  search    {}, the least that was found; nothing is proven\n", format_seconds(search.cost));
-  return fmt::format(
-      "  search    {}, the least that was found; no plan on these grids{} adds up to less than {}: gap {:.3f} %\n",
-      format_seconds(search.cost), search.is_folded ? " that splits like layers alike" : "",
-      format_seconds(search.bound), 100 * search.gap());
+  if (!planned.searched) return "  search    found nothing in time; nothing is proven\n";
+  auto text = fmt::format("  search    {}; each operator moving what it takes by itself {}, the least that was found",
+                          format_seconds(planned.searched->seconds()), format_seconds(search.cost));
+  if (std::isinf(search.bound)) return text + "; nothing is proven\n";
+  return text + fmt::format("; so counted no plan on these grids{} adds up to less than {}: gap {:.3f} %\n",
+                            search.is_folded ? " that splits like layers alike" : "", format_seconds(search.bound),
+                            100 * search.gap());
 }
 
 std::string grids_text(const std::vector<MeshOutcome>& meshes) {
@@ -131,8 +131,12 @@ std::string rows_text(const std::vector<PlanRow>& all, int num_rows) {
                      format_bytes(rest.received_bytes), format_bytes(rest.result_bytes));
 }
 
+// Infinity is no number of JSON.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
 Json json_of(const PlanCost& cost) {
   return {{"seconds", cost.seconds()},
+          {"searched_seconds", finite(cost.searched_seconds())},
           {"compute_seconds", cost.compute_seconds},
           {"communication_seconds", cost.communication_seconds},
           {"received_bytes", cost.received_bytes},
@@ -145,9 +149,6 @@ Json json_of(const compiler::SimulatedPlan& simulated) {
           {"received_bytes_by_all", simulated.simulation.received_bytes},
           {"peak_memory_bytes", simulated.peak_memory_bytes}};
 }
-
-// Infinity is no number of JSON.
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 }  // namespace
 
@@ -207,7 +208,8 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
     }
     if (!chosen.left_out.empty()) json["left_out"] = chosen.left_out;
     const auto& search = chosen.search;
-    json["search"] = {{"cost_seconds", finite(search.cost)},
+    json["search"] = {{"seconds", planned.searched ? Json(planned.searched->seconds()) : Json()},
+                      {"cost_seconds", finite(search.cost)},
                       {"bound_seconds", finite(search.bound)},
                       {"gap", finite(search.gap())},
                       {"layers_alike", search.is_folded},
