@@ -22,7 +22,7 @@ LEFT_OUT = {
     "run": "its ranks print, and it passes that on: process_test has its full disks",
     "scheduler": "it speaks on standard error",
     "cluster resize": "it needs an elastic job that runs",
-    "cluster make-certificates": "it prints only that a certificate is revoked already: tls_files_test has it",
+    "cluster make-certificates": "it prints only that a certificate is revoked already: make_certificates_test.cc has it",
     "job": "it is a program in Python",
     "calibrate": "it measures for most of a minute",
     "trace merge": "it prints only what is missing",
