@@ -25,6 +25,7 @@ LEFT_OUT = {
     "cluster make-certificates": "it prints only that a certificate is revoked already: make_certificates_test.cc has it",
     "job": "it is a program in Python",
     "calibrate": "it measures for most of a minute",
+    "ckpt merge-strategies": "it needs the strategy files of a pipeline's stages",
     "trace merge": "it prints only what is missing",
 }
 
@@ -47,7 +48,6 @@ class StandardOutput(unittest.TestCase):
         problem = {"name": "two", "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 2], [1, 5]], "usages": [[3, 4], [3, 1]]},
                    "edges": {"nodes": [[0, 1]], "costs": [[9, 0, 0, 0]]}, "usage_limit": 10}
         (folder / "problem.json").write_text(json.dumps({"problem": problem}))
-        (folder / "stages").mkdir()
         cls.scheduler = subprocess.Popen([TESSERA, "scheduler", "--workers", "1", "--port", "0"], env=cls.environment(), stdout=subprocess.DEVNULL,
                                          stderr=subprocess.PIPE, text=True)
         address = re.search(r"listening at (\S+) for", cls.scheduler.stderr.readline())[1]
@@ -66,9 +66,8 @@ class StandardOutput(unittest.TestCase):
             "ckpt newest": [saved],
             "ckpt diff": [ckpt, ckpt],
             "ckpt transform": [saved, cls.new("whole"), "--json"],
-            "ckpt export": [ckpt, cls.new("net"), "--json"],
-            "ckpt import": [net, cls.new("net"), "--json"],
-            "ckpt merge-strategies": [folder / "stages", cls.new("strategy"), "--json"],
+            "ckpt export": [ckpt, cls.new("net.safetensors"), "--json"],
+            "ckpt import": [net, cls.new("net.ckpt"), "--json"],
             "graph": ["mlp"],
             "simulate": ["mlp", "--ranks", 2, "--json"],
             "plan": ["mlp", "--ranks", 2, "--json"],
@@ -94,11 +93,9 @@ class StandardOutput(unittest.TestCase):
     @classmethod
     def new(cls, name):
         """A path at which nothing is yet, another one each time that the command is run."""
-        suffix = {"net": ".ckpt", "strategy": ".json"}.get(name, "")
-
         def path():
             cls.count += 1
-            return cls.folder / f"{name}-{cls.count}{suffix}"
+            return cls.folder / f"{cls.count}-{name}"
         return path
 
     @classmethod
