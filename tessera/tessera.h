@@ -8,8 +8,8 @@
 
 // What is thrown, the log, and texts of numbers.
 #include "tessera/base/error.h"
+#include "tessera/base/files/standard_output.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/standard_output.h"
 #include "tessera/base/strings.h"
 
 // Ranks: a program is run on each of them, and a Context says which one it is.

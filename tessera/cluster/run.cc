@@ -9,9 +9,9 @@
 #include <exception>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/standard_output.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
-#include "tessera/base/standard_output.h"
 #include "tessera/base/thread.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/launch.h"

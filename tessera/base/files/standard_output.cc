@@ -1,4 +1,4 @@
-#include "tessera/base/standard_output.h"
+#include "tessera/base/files/standard_output.h"
 
 #include <fcntl.h>
 #include <poll.h>
