@@ -413,7 +413,7 @@ int main(int argc, char** argv) {
       throw CLI::RequiredError("--data_path (a folder with CIFAR-10's binary files; --make_data writes a small one)");
     }
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return code_after_output(app.exit(error));  // --help
     return cluster::usage_error(argv[0], error.what());
   }
   set_log_level(LogLevel::kInfo);

@@ -549,7 +549,7 @@ int main(int argc, char** argv) {
     refuse_without("--weight_decay", options.optimizer == "adam_weight_decay", "--optimizer adam_weight_decay");
     refuse_without("--cut_long", options.form == "whole", "--form whole");
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return code_after_output(app.exit(error));  // --help
     return cluster::usage_error(argv[0], error.what());
   }
   set_log_level(LogLevel::kInfo);

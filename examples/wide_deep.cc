@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return code_after_output(app.exit(error));  // --help
     return cluster::usage_error(argv[0], error.what());
   }
   return cluster::run(argc, argv, [&](cluster::Context& context) { return run(context, options); });

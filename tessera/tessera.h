@@ -8,6 +8,7 @@
 
 // What is thrown, the log, and texts of numbers.
 #include "tessera/base/error.h"
+#include "tessera/base/files/standard_output.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 

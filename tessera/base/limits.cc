@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -75,6 +76,21 @@ void make_file_size_limit_an_error() {
     struct sigaction action {};
     if (sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);
   });
+}
+
+std::string why_no_proc() {
+  std::array<char, 32> shown{};
+  const ssize_t length = readlink("/proc/self", shown.data(), shown.size());
+  if (length < 0) {
+    return "/proc does not show this process: mount it (`mount -t proc proc /proc`; after `unshare --pid`, "
+           "`unshare --pid --fork --mount-proc`)";
+  }
+  const std::string number(shown.data(), static_cast<size_t>(length));
+  if (number == std::to_string(getpid())) return "";
+  return fmt::format(
+      "/proc is that of another PID namespace: this process is {}, and {} there; mount this one's (`unshare --pid "
+      "--fork --mount-proc`, or `mount -t proc proc /proc` within it)",
+      getpid(), number);
 }
 
 std::string limits_text() {

@@ -30,6 +30,11 @@ int64_t file_size_limit();
 // handler of its own. Left alone, the system ends the process by SIGXFSZ instead, without a word.
 void make_file_size_limit_an_error();
 
+// Why /proc does not show this process by its number, with the way out: it is not mounted, or is that of another PID
+// namespace, as after `unshare --pid --fork`. "" where it does. Ranks reach each other's memory by it, and a launcher
+// finds there what it has to end.
+std::string why_no_proc();
+
 // Called before the threads of OpenMP are used, which live as long as the process and are not there in a child of
 // fork(). Throws Error where this process is one whose parent had used them: GNU's OpenMP would wait for them forever.
 void require_threads_of_this_process();

@@ -1163,6 +1163,7 @@ int launch(const LaunchOptions& options) {
     const std::string why = directory.empty() ? "" : why_no_folder(directory);
     if (!why.empty()) throw UsageError("tessera run: the folder \"{}\" cannot be: {}", directory, why);
   }
+  if (const std::string why = why_no_proc(); !why.empty()) throw IoError("tessera run: {}", why);
   open_standard_descriptors();
   LaunchOptions launched = options;
   std::string& file = launched.timeline.file;

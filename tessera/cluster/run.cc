@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/standard_output.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
@@ -174,6 +175,7 @@ void say_and_end(int number) {
 
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f) {
   const Arguments arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  occupy_closed_outputs();
   int code = kExitFailure;
   const auto run_all = [&] {
     try {
@@ -188,7 +190,7 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
   } catch (const std::exception& e) {
     write_text(fmt::format("error: {}\n", printable(e.what())));
   }
-  return code;
+  return code_after_output(code);
 }
 
 std::string why_dropped(Context& context) {

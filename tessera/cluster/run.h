@@ -24,7 +24,8 @@ using Arguments = std::vector<std::string>;  // without the program's name
 // or a code other than 0, ends the other ranks' waits at once, so that they end with kExitFailure. Where ranks are
 // threads, equal errors are printed once. There the process ends if a rank still goes on some seconds after another has
 // failed, or the job's timeout after where that is shorter; that rank is named with what it waits in. A program that is
-// a job by itself says which signal ends it (say_end_signals). Never throws.
+// a job by itself says which signal ends it (say_end_signals). Where standard output could not be written, that is said
+// and the code is not 0. Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
 
 // Ends this rank's part of its job as its process ends with `code`: another code than 0 is a failure, of which the

@@ -227,8 +227,8 @@ std::string resize_job_from_environment(const std::string& address, int num_rank
   return resize_text(before.status, after.status, num_ranks, address) + status_text(after.status, after.generation);
 }
 
-void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
-                                        int days, const std::string& revoke) {
+std::string make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
+                                               int days, const std::string& revoke) {
   const auto password = tls_password_from_environment();
   if (!password || password->text().empty()) {
     throw UsageError(
@@ -236,8 +236,12 @@ void make_certificates_from_environment(const std::string& directory, const std:
         "TESSERA_TLS_PASSWORD_FILE, or set TESSERA_TLS_PASSWORD");
   }
   const int64_t now_s = std::time(nullptr);
-  if (!revoke.empty()) return revoke_certificate(directory, revoke, *password, now_s);
+  if (!revoke.empty()) {
+    const bool is_news = revoke_certificate(directory, revoke, *password, now_s);
+    return is_news ? "" : fmt::format("{} is revoked already\n", revoke);
+  }
   make_certificates({.directory = directory, .password = *password, .node_ids = node_ids, .days = days}, now_s);
+  return "";
 }
 
 }  // namespace tessera::cluster

@@ -65,8 +65,9 @@ std::string resize_job_from_environment(const std::string& address, int num_rank
 
 // Makes an authority for tests, and certificates of roles, in a folder (tls/make_certificates.h lists the files), for
 // these nodes, too. With `revoke`, a name of one of them, makes none but revokes it. The password is that of
-// TESSERA_TLS_PASSWORD_FILE or TESSERA_TLS_PASSWORD. Throws InvalidArgument without one.
-void make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
-                                        int days, const std::string& revoke);
+// TESSERA_TLS_PASSWORD_FILE or TESSERA_TLS_PASSWORD. Returns what there is to say: that the certificate is revoked
+// already, else "". Throws InvalidArgument without a password, and as making and revoking do.
+std::string make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
+                                               int days, const std::string& revoke);
 
 }  // namespace tessera::cluster

@@ -175,6 +175,7 @@ void add_make_certificates(CLI::App& parent) {
       "cluster\n"
       "status`), config.json (for TESSERA_TLS_CONFIG) and NODE.p12 for each --nodes. The files' password is the first\n"
       "line of the file TESSERA_TLS_PASSWORD_FILE, or TESSERA_TLS_PASSWORD; it is no option, as everybody sees those.\n"
+      "All files are there, or none. Those who make or revoke in one folder at once take turns.\n"
       "Examples:\n"
       "  TESSERA_TLS_PASSWORD_FILE=password tessera cluster make-certificates tls --nodes worker_0 worker_1\n"
       "  TESSERA_TLS_PASSWORD_FILE=password tessera cluster make-certificates tls --revoke worker_1");
@@ -185,7 +186,8 @@ void add_make_certificates(CLI::App& parent) {
   make->add_option("--revoke", revoke, "instead: put the certificate of this name on the list crl.pem")
       ->excludes(named)
       ->excludes(hold);
-  make->callback([] { cluster::make_certificates_from_environment(directory, nodes, days, revoke); });
+  make->callback(
+      [] { std::fputs(cluster::make_certificates_from_environment(directory, nodes, days, revoke).c_str(), stdout); });
 }
 
 // A process that a launcher has started as a rank asks the other ranks; by itself it tells of this host.

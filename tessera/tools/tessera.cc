@@ -434,12 +434,13 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   // A launcher needs little, and its ranks keep the limit of stacks that they were given.
-  if (argc > 1 && std::string(argv[1]) == "run") return run_command(argc, argv);
+  if (argc > 1 && std::string(argv[1]) == "run") return code_after_output(run_command(argc, argv));
+  occupy_closed_outputs();
   int exit_code = cluster::kExitFailure;
   try {
     with_room_on_stack([&] { exit_code = run_command(argc, argv); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
   }
-  return exit_code;
+  return code_after_output(exit_code);
 }

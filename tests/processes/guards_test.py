@@ -52,6 +52,10 @@ def may_make_networks():
     return os.getuid() == 0 and subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode == 0
 
 
+def may_make_process_spaces():
+    return os.getuid() == 0 and subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode == 0
+
+
 class Guards(recovery_test.Recovery):
     def waits_for(self, file, before=""):
         """A program that begins with `before` and then runs as long as there is the file."""
@@ -156,6 +160,17 @@ class Meeting(recovery_test.Recovery):
         self.assertEqual(code, 1, out)
         self.assertRegex(out, r"the loopback interface of this host is down \(127.0.0.1: Network is unreachable\); bring it up: ip link set lo up")
         self.assertLess(time.monotonic() - begin, 5)
+
+    @unittest.skipUnless(may_make_process_spaces(), "only root may make a PID namespace")
+    def test_a_proc_of_another_namespace_is_said_before_anything_starts(self):
+        for ranks in (("-n", 2), ("--threads", 2)):
+            code, out = run(["unshare", "--pid", "--fork", TESSERA, "run", *ranks, "sh", "-c", "echo started"])
+            self.assertEqual(code, 1, out)
+            self.assertRegex(out, r"error: tessera run: /proc is that of another PID namespace: this process is \d+, and \d+ there; mount this one's")
+            self.assertIn("unshare --pid --fork --mount-proc", out)
+            self.assertNotIn("started", out)
+        code, out = run(["unshare", "--pid", "--fork", "--mount-proc", TESSERA, "run", "-n", 2, "sh", "-c", "echo started"])
+        self.assertEqual((code, sorted(out.splitlines())), (0, ["[0] started", "[1] started"]))
 
     def test_transports_that_differ_are_named(self):
         store = f"unix:tessera-guards-{secrets.token_hex(8)}"

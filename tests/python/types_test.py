@@ -36,7 +36,7 @@ rows = tessera.data.tensors({"x": np.zeros((4, 8), np.float32), "y": np.zeros(4,
 model = tessera.Model(network, nn.CrossEntropy(), nn.Adam(learning_rate=0.1, groups=groups), metrics=["accuracy"])
 best = tessera.BestCheckpoint("best", "accuracy", rows, save_top_k=2)
 model.train(1, rows, [tessera.EpochSummary(), tessera.ModelCheckpoint("a", "b"), best, Stop()])
-print(model.eval(rows)["accuracy"] + 1, model.predict(np.zeros((1, 8), np.float32)).numpy()[:, 0], best.paths[0].upper())
+print(model.eval(rows)["accuracy"] + 1, model.predict(np.zeros((1, 8), np.float32)).numpy()[:, 0], str(best.paths[0]).upper())
 tessera.export_onnx(network, x, path="a.onnx")
 tessera.checkpoint.save("x.ckpt", {"a": x})
 """

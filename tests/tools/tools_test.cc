@@ -336,7 +336,7 @@ TEST(Plan, ABudgetThatIsCheckedIsNotReplaced) {
   const auto text = refusal_of(kPlanMlp + ("--check " + file + " --write_budget " + file));
   EXPECT_NE(text.find("--write_budget would replace " + file + ", which --check reads"), std::string::npos) << text;
   EXPECT_EQ(FileSystem::local().read_text(file), before);
-  run_tool(kPlanMlp + ("--check " + file + " --write_budget " + scratch("other budget").string()));
+  run_tool(kPlanMlp + ("--check " + file + " --write_budget " + scratch("other_budget").string()));
 }
 
 TEST(Plan, ABudgetOfAnotherStepIsRefused) {

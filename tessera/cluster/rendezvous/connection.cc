@@ -19,16 +19,11 @@ constexpr size_t kMaxUnsent = size_t{16} << 20;
 constexpr int64_t kHalfFrameMs = 30000;
 constexpr int64_t kLastWordsMs = 2000;
 
-std::string address_of(const asio::ip::tcp::socket& socket) {
-  asio::error_code error;
-  const auto endpoint = socket.remote_endpoint(error);
-  return error ? "" : endpoint.address().to_string();
-}
-
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<const TlsContext> tls, Sender from)
-    : socket_(std::move(socket)), address_(address_of(socket_)), session_(std::move(tls)), decoder_(from) {
+Connection::Connection(asio::ip::tcp::socket socket, std::string address, std::shared_ptr<const TlsContext> tls,
+                       Sender from)
+    : socket_(std::move(socket)), address_(std::move(address)), session_(std::move(tls)), decoder_(from) {
   asio::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.non_blocking(true, ignored);

@@ -23,8 +23,9 @@ struct ConnectionEvents {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `from`: who the other side is.
-  Connection(asio::ip::tcp::socket socket, std::shared_ptr<const TlsContext> tls, Sender from);
+  // `from`: who the other side is. `address`: its own, without the port, as accept or connect has told it: the socket
+  // of one that has hung up meanwhile tells none.
+  Connection(asio::ip::tcp::socket socket, std::string address, std::shared_ptr<const TlsContext> tls, Sender from);
 
   // Begins; to be called once. The events are dropped when it has ended.
   void start(ConnectionEvents events);

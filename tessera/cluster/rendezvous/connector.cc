@@ -73,7 +73,10 @@ void Connector::finish(const std::shared_ptr<Attempt>& attempt, const asio::erro
     attempt->cancel();
     return done(nullptr, fmt::format("{} {}: {}", address_.text(), what, failure.message()));
   }
-  done(std::make_shared<Connection>(std::move(attempt->socket), tls_, Sender::kScheduler), "");
+  asio::error_code has_hung_up;
+  const auto reached = attempt->socket.remote_endpoint(has_hung_up);
+  const std::string address = has_hung_up ? address_.host : reached.address().to_string();
+  done(std::make_shared<Connection>(std::move(attempt->socket), address, tls_, Sender::kScheduler), "");
 }
 
 void Connector::cancel() {

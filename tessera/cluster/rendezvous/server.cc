@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/connection.h"
@@ -57,6 +58,19 @@ std::string what_to_do(const asio::error_code& error, const HostPort& address) {
   return "--host is a name or an address of this machine, and --port a port that is free there";
 }
 
+// Two schedulers of one state would each write down what the other one does not know. The lock is a file beside it, as
+// the state itself is replaced with each change; the system lets go of it however the process ends.
+std::unique_ptr<FileLock> lock_state(FileSystem& files, const std::string& path) {
+  if (path.empty()) return nullptr;
+  const std::string lock_path = path + ".lock";
+  auto lock = files.try_lock(lock_path);
+  if (lock != nullptr) return lock;
+  const int64_t holder = files.lock_holder(lock_path);
+  throw InvalidArgument(
+      "the scheduler's state {} belongs to a scheduler that lives{}: end that one, or name another file", path,
+      holder > 0 ? fmt::format(", process {}", holder) : "");
+}
+
 }  // namespace
 
 struct RendezvousServer::Impl {
@@ -73,6 +87,7 @@ struct RendezvousServer::Impl {
         clock(passed_clock),
         tls(make_tls_context(options.tls, TlsSide::kServer, now_s())),
         stamp(stamp_of_files(options.tls)),
+        state_lock(lock_state(files, options.state_path)),
         scheduler(options.scheduler, clock,
                   options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
         acceptor(loop.context()),
@@ -124,7 +139,8 @@ struct RendezvousServer::Impl {
     constexpr int kMostAtOnce = 16;  // then those that are there are heard again
     for (int i = 0; i < kMostAtOnce && strangers.has_room(now_ms()); ++i) {
       asio::error_code error;
-      asio::ip::tcp::socket socket = acceptor.accept(error);
+      asio::ip::tcp::endpoint peer;
+      asio::ip::tcp::socket socket = acceptor.accept(peer, error);
       if (error == asio::error::would_block || error == asio::error::try_again) break;
       if (error == asio::error::connection_aborted || error == asio::error::interrupted) continue;
       if (error) {  // no descriptor for it
@@ -132,7 +148,7 @@ struct RendezvousServer::Impl {
         return;
       }
       try {
-        add(std::move(socket));
+        add(std::move(socket), peer.address().to_string());
       } catch (const std::exception&) {  // no memory for it
         accept_again_ms = now_ms() + kNoRoomMs;
         return;
@@ -141,10 +157,10 @@ struct RendezvousServer::Impl {
     if (strangers.has_room(now_ms())) wait_for_peers();  // else the tick does
   }
 
-  void add(asio::ip::tcp::socket socket) {
+  void add(asio::ip::tcp::socket socket, const std::string& from) {
     if (tls == nullptr) return say_turned_away(PeerId{0}, kNoFiles);
     const PeerId id = ++last_id;
-    auto connection = std::make_shared<Connection>(std::move(socket), tls, Sender::kPeer);
+    auto connection = std::make_shared<Connection>(std::move(socket), from, tls, Sender::kPeer);
     const auto crowded_out = strangers.add(id, connection->address(), now_ms());
     entries[id] = {connection, tls, now_ms()};
     if (crowded_out) end(*crowded_out, "others wait");
@@ -333,6 +349,7 @@ struct RendezvousServer::Impl {
   Clock& clock;
   std::shared_ptr<const TlsContext> tls;  // none while the files cannot be used
   std::string stamp;
+  std::unique_ptr<FileLock> state_lock;  // none without a state
   JobScheduler scheduler;
   TickingLoop loop;
   asio::ip::tcp::acceptor acceptor;

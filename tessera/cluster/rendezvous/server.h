@@ -35,8 +35,8 @@ struct ServerOptions {
 class RendezvousServer {
  public:
   // Listens. Throws IoError where the address is taken or cannot be had, InvalidArgument for one that stands for every
-  // interface, for a job without secret and certificates, and for a state of another job. What is passed in must live
-  // longer.
+  // interface, for a job without secret and certificates, and for a state of another job or of a scheduler that lives.
+  // What is passed in must live longer.
   RendezvousServer(const ServerOptions& options, FileSystem& files, Clock& clock);
   ~RendezvousServer();
 

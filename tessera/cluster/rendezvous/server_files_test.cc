@@ -1,6 +1,7 @@
 // Claims about what a scheduler reads and writes while it runs: certificates that change, and a disk that is full.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -167,6 +168,48 @@ TEST(SchedulersState, AFullDiskIsTriedEverySecondAndWarnedOfEveryMinute) {
   EXPECT_LE(warnings, 4);
   EXPECT_GE(files.tries, 3);
   EXPECT_LE(files.tries, 170);
+}
+
+TEST(SchedulersState, BelongsToOneSchedulerWhileThatLives) {
+  const std::string folder = testing::TempDir() + "state_of_one_scheduler";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const ServerOptions options{
+      .tls = {.secret = comm::Secret(std::string(32, 's'), "the test"), .certificates = std::nullopt},
+      .scheduler = {.num_workers = 1},
+      .state_path = folder + "/job.state"};
+  {
+    const RendezvousServer first(options, FileSystem::local(), Clock::system());
+    EXPECT_THAT([&] { RendezvousServer(options, FileSystem::local(), Clock::system()); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(
+                    fmt::format("job.state belongs to a scheduler that lives, process {}: end that one", getpid()))));
+  }
+  const RendezvousServer next(options, FileSystem::local(), Clock::system());  // nothing of the first is in its way
+  std::filesystem::remove_all(folder);
+}
+
+TEST(TurnedAway, IsNamedByItsAddressAlsoWhenItHasHungUpBefore) {
+  const ServerOptions options{
+      .tls = {.secret = comm::Secret(std::string(32, 's'), "the test"), .certificates = std::nullopt},
+      .scheduler = {.num_workers = 1}};
+  testing::internal::CaptureStderr();
+  {
+    RendezvousServer server(options, FileSystem::local(), Clock::system());
+    {
+      const TestPeer hasty(server.address().port);
+      hasty.say_plain("GET / HTTP/1.1\r\n\r\n");
+      hasty.reset_when_closed();
+    }
+    const TestPeer patient(server.address().port);
+    patient.say_plain("GET / HTTP/1.1\r\n\r\n");
+    std::thread thread([&] { server.run(); });
+    patient.hear_plain();  // until it is turned away, as the hasty one was before
+    server.stop();
+    thread.join();
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, testing::HasSubstr("has turned away a connection from 127.0.0.1: "));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("a connection from : ")));
 }
 
 // Each file takes a while.

@@ -38,6 +38,11 @@ class TestPeer {
   void say_plain(std::string_view bytes) const {
     [[maybe_unused]] const ssize_t sent = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
+  // Its end will be a reset, in place of the usual last words.
+  void reset_when_closed() const {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    setsockopt(socket_.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  }
   // All bytes until the other side hangs up, or 10 s. `hung_up` tells which.
   std::string hear_plain(bool* hung_up = nullptr) const {
     std::string heard;

@@ -9,12 +9,12 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/files/file_system.h"
 #include "tessera/base/usage_error.h"
 
 namespace tessera::cluster {
@@ -144,16 +144,122 @@ std::string file_name_of(std::string node_id) {
   return node_id + ".p12";
 }
 
+struct NewFile {
+  std::string name;
+  unsigned mode;
+  std::string bytes;
+};
+
+// Throws InvalidArgument where a file of the set, or another set, is in the directory.
+void require_no_certificates(FileSystem& files, const std::string& directory, const std::vector<NewFile>& set) {
+  constexpr std::array kOfEverySet = {"ca.crt",     "ca.key",       "crl.pem",    "server.p12",
+                                      "client.p12", "observer.p12", "config.json"};
+  std::vector<std::string> there;
+  for (const NewFile& file : set) {
+    if (files.exists(join_path(directory, file.name))) there.push_back(file.name);
+  }
+  if (there.empty()) return;
+  std::vector<std::string> missing;
+  for (const char* name : kOfEverySet) {
+    if (std::ranges::find(there, name) == there.end()) missing.emplace_back(name);
+  }
+  if (missing.empty()) {
+    throw InvalidArgument("\"{}\" is there already: give another folder", join_path(directory, there.front()));
+  }
+  throw InvalidArgument(
+      "the set of certificates in \"{}\" is incomplete: {} {} there, {} {} not; remove what is there, or give another "
+      "folder",
+      directory, fmt::join(there, ", "), there.size() == 1 ? "is" : "are", fmt::join(missing, ", "),
+      missing.size() == 1 ? "is" : "are");
+}
+
+// Writes all files into a folder beside them, then puts them into place: where one cannot be written, none is there.
+void write_set(FileSystem& files, const std::string& directory, const std::vector<NewFile>& set) {
+  const std::string beside = join_path(directory, ".new");
+  std::vector<std::string> placed;
+  try {
+    if (files.exists(beside)) files.remove_directory_tree(beside);  // of a process that was killed
+    files.create_directories(beside);
+    for (const NewFile& file : set) files.write_atomically(join_path(beside, file.name), file.bytes, file.mode);
+    for (const NewFile& file : set) {
+      const std::string path = join_path(directory, file.name);
+      files.rename(join_path(beside, file.name), path);
+      placed.push_back(path);
+    }
+    files.sync_directory(directory);
+    files.remove_directory_tree(beside);
+  } catch (const std::exception&) {
+    for (const std::string& path : placed) files.remove(path);
+    files.remove_directory_tree(beside);
+    throw;
+  }
+}
+
+// The lock's file does not stay alone in a folder that was made for nothing.
+void remove_empty_folder(FileSystem& files, const std::string& directory, const std::string& lock) {
+  if (files.list(directory) != std::vector{base_name(lock)}) return;
+  files.remove(lock);
+  std::error_code ignored;
+  std::filesystem::remove(directory, ignored);
+}
+
+std::string lock_path(const std::string& directory) { return join_path(directory, ".lock"); }
+
+// What is in the files of an authority: each is read, and fits the others.
+struct AuthorityFiles {
+  Authority authority;
+  CrlPointer list;
+};
+
+AuthorityFiles read_authority_files(FileSystem& files, const std::string& directory) {
+  const auto path = [&](const char* name) { return join_path(directory, name); };
+  const auto read = [&](const char* name, auto parse) {
+    const std::string bytes = files.read_text(path(name));
+    const BioOfBytes bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
+    auto* const found = parse(bio.get(), nullptr, nullptr, nullptr);
+    if (found == nullptr) throw InvalidArgument("\"{}\" cannot be read: {}", path(name), take_openssl_error());
+    return found;
+  };
+  AuthorityFiles found;
+  found.authority.certificate.reset(read("ca.crt", PEM_read_bio_X509));
+  found.authority.key.reset(read("ca.key", PEM_read_bio_PrivateKey));
+  found.list.reset(read("crl.pem", PEM_read_bio_X509_CRL));
+  X509* const certificate = found.authority.certificate.get();
+  if (X509_check_private_key(certificate, found.authority.key.get()) != 1) {
+    ERR_clear_error();
+    throw InvalidArgument(
+        "\"{}\" is not the key of \"{}\": what it signs nobody believes; put the key of that authority there",
+        path("ca.key"), path("ca.crt"));
+  }
+  if (X509_NAME_cmp(X509_CRL_get_issuer(found.list.get()), X509_get_subject_name(certificate)) != 0 ||
+      X509_CRL_verify(found.list.get(), X509_get0_pubkey(certificate)) != 1) {
+    ERR_clear_error();
+    throw InvalidArgument("\"{}\" is a list of another authority than \"{}\": put that one's list there",
+                          path("crl.pem"), path("ca.crt"));
+  }
+  return found;
+}
+
 }  // namespace
+
+std::unique_ptr<FileLock> lock_certificates(FileSystem& files, const std::string& directory, Clock& clock) {
+  constexpr int64_t kMostNs = int64_t{10} * 1'000'000'000;
+  constexpr int64_t kLookMs = 20;
+  const std::string path = lock_path(directory);
+  const int64_t begin_ns = clock.monotonic_ns();
+  while (true) {
+    if (auto lock = files.try_lock(path)) return lock;
+    if (clock.monotonic_ns() - begin_ns >= kMostNs) break;
+    clock.sleep_ms(kLookMs);
+  }
+  const int64_t holder = files.lock_holder(path);
+  throw IoError("{} has worked on the certificates in \"{}\" for more than 10 s; try again when it has ended",
+                holder > 0 ? fmt::format("process {}", holder) : "another process", directory);
+}
 
 void make_certificates(const NewCertificates& wanted, int64_t now_s) {
   if (wanted.days < 1) throw UsageError("certificates hold for 1 day at least, got {}", wanted.days);
   const Authority authority = make_authority(now_s, wanted.days);
-  struct NewFile {
-    std::string name;
-    unsigned mode;
-    std::string bytes;
-  };
   const auto identity = [&](CertificateRole role, const std::string& node_id) {
     return make_identity(authority, role, node_id, wanted.password, now_s, wanted.days);
   };
@@ -183,40 +289,40 @@ void make_certificates(const NewCertificates& wanted, int64_t now_s) {
     made.push_back({name, 0600, identity(CertificateRole::kWorker, node_id)});
   }
   FileSystem& files = FileSystem::local();
+  const bool is_new = !files.exists(wanted.directory);
   files.create_directories(wanted.directory);
-  for (const NewFile& file : made) {
-    const std::string path = join_path(wanted.directory, file.name);
-    if (files.exists(path)) throw InvalidArgument("\"{}\" is there already: give another folder", path);
+  const auto lock = lock_certificates(files, wanted.directory, Clock::system());
+  require_no_certificates(files, wanted.directory, made);
+  try {
+    write_set(files, wanted.directory, made);
+  } catch (const std::exception&) {
+    if (is_new) remove_empty_folder(files, wanted.directory, lock_path(wanted.directory));
+    throw;
   }
-  for (const NewFile& file : made)
-    files.write_atomically(join_path(wanted.directory, file.name), file.bytes, file.mode);
 }
 
-void revoke_certificate(const std::string& directory, const std::string& name, const Password& password,
+bool revoke_certificate(const std::string& directory, const std::string& name, const Password& password,
                         int64_t now_s) {
   FileSystem& files = FileSystem::local();
-  const auto read = [&](const char* file, auto parse) {
-    const std::string bytes = files.read_text(join_path(directory, file));
-    const BioOfBytes bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
-    return parse(bio.get(), nullptr, nullptr, nullptr);
-  };
-  const Authority authority{X509Pointer(read("ca.crt", PEM_read_bio_X509)),
-                            KeyPointer(read("ca.key", PEM_read_bio_PrivateKey))};
-  const CrlPointer list(read("crl.pem", PEM_read_bio_X509_CRL));
-  require(authority.certificate != nullptr && authority.key != nullptr && list != nullptr, "a new list");
+  read_authority_files(files, directory);  // a folder without them gets no lock
+  const auto lock = lock_certificates(files, directory, Clock::system());
+  const AuthorityFiles read = read_authority_files(files, directory);
   const Certificates revoked = read_certificates({.identity_path = join_path(directory, name + ".p12"),
                                                   .password = password,
                                                   .authority_path = join_path(directory, "ca.crt"),
                                                   .revocation_path = "",
                                                   .ciphers = ""},
                                                  now_s);
+  X509_REVOKED* known = nullptr;
+  if (X509_CRL_get0_by_cert(read.list.get(), &known, revoked.own.get()) == 1) return false;
   std::unique_ptr<X509_REVOKED, OpensslFree<X509_REVOKED_free>> entry(X509_REVOKED_new());
   ASN1_TIME* now = ASN1_TIME_set(nullptr, now_s);
   X509_REVOKED_set_revocationDate(entry.get(), now);
   ASN1_TIME_free(now);
   X509_REVOKED_set_serialNumber(entry.get(), X509_get_serialNumber(revoked.own.get()));
-  require(X509_CRL_add0_revoked(list.get(), entry.release()) == 1, "a new list");
-  files.write_atomically(join_path(directory, "crl.pem"), print_list(list.get(), authority, now_s));
+  require(X509_CRL_add0_revoked(read.list.get(), entry.release()) == 1, "a new list");
+  files.write_atomically(join_path(directory, "crl.pem"), print_list(read.list.get(), read.authority, now_s));
+  return true;
 }
 
 }  // namespace tessera::cluster

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "tessera/base/clock.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/cluster/tls/certificates.h"
 
 namespace tessera::cluster {
@@ -25,10 +28,17 @@ struct NewCertificates {
 //   observer.p12        one that may ask for the status
 //   NODE_ID.p12         a worker's that may be this node only; a / of the id is a _ in the name
 //   config.json         where these are, as TESSERA_TLS_CONFIG takes it
-// Throws InvalidArgument where one of them is there already, IoError where they cannot be written.
+// All of them or none; those who make or revoke in one directory at once take turns, by a lock in it (.lock).
+// Throws InvalidArgument where one of them is there already, IoError where they cannot be written or the lock is held.
 void make_certificates(const NewCertificates& wanted, int64_t now_s);
 
-// Puts the certificate of a file `NAME.p12` of the directory on its list of revoked ones. Throws as reading them does.
-void revoke_certificate(const std::string& directory, const std::string& name, const Password& password, int64_t now_s);
+// Puts the certificate of a file `NAME.p12` of the directory on its list of revoked ones. Returns whether it was not
+// there before. Throws as reading them does, InvalidArgument where key, list and certificate are of several
+// authorities, IoError where the lock is held.
+bool revoke_certificate(const std::string& directory, const std::string& name, const Password& password, int64_t now_s);
+
+// Waits until nobody else makes or revokes certificates in the directory, up to 10 s of the clock, and keeps the others
+// waiting while the result lives. Throws IoError that names the process which holds it.
+std::unique_ptr<FileLock> lock_certificates(FileSystem& files, const std::string& directory, Clock& clock);
 
 }  // namespace tessera::cluster

@@ -34,6 +34,17 @@ std::string suites_of_ranks() {
   return has_aes ? fmt::format("{}:{}", kAes, kChaCha) : fmt::format("{}:{}", kChaCha, kAes);
 }
 
+// What the other side would refuse at each handshake is refused here, before the first.
+void require_purpose(const Certificates& read, const std::string& path) {
+  const bool is_server = read.identity.role == CertificateRole::kScheduler;
+  if (X509_check_purpose(read.own.get(), is_server ? X509_PURPOSE_SSL_SERVER : X509_PURPOSE_SSL_CLIENT, 0) == 1) return;
+  ERR_clear_error();
+  throw InvalidArgument(
+      "the certificate in \"{}\" is of role {} and not made for it: its key usage needs digitalSignature and its "
+      "extended key usage {}, where it has them; make it anew",
+      path, name_of(read.identity.role), is_server ? "serverAuth" : "clientAuth");
+}
+
 }  // namespace
 
 TlsContext::TlsContext(TlsSide side, TlsUse use)
@@ -98,6 +109,7 @@ std::shared_ptr<const TlsContext> TlsContext::with_certificates(const Certificat
                           is_scheduler ? "with which nobody joins a job: a worker has one of its own"
                                        : "with which nobody is a scheduler");
   }
+  require_purpose(read, files.identity_path);
   const CipherList ciphers = parse_cipher_list(files.ciphers);
   made->warnings_ = read.warnings;
   made->warnings_.insert(made->warnings_.end(), ciphers.notes.begin(), ciphers.notes.end());

@@ -98,7 +98,11 @@ int open_memory(const std::string& path, int owner) {
   };
   if (!is_descriptor_path(path)) throw refuse("that is no descriptor of a process");
   const Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (place.get() < 0) throw refuse(std::strerror(errno));
+  if (place.get() < 0) {
+    const std::string reason = std::strerror(errno);
+    const std::string why = why_no_proc();
+    throw refuse(why.empty() ? reason : fmt::format("{}; {}", reason, why));
+  }
   const std::string own_path = fmt::format("/proc/self/fd/{}", place.get());
   struct stat status {};
   if (target_of(own_path) != "/memfd:tessera (deleted)" || fstat(place.get(), &status) != 0 ||

@@ -132,7 +132,6 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--choices", !a.why.empty(), "--why"},
       {"--html", plans, kPlan},
       {"--write_budget", plans_whole, kWhole},
-      {"--quiet", plans, kPlan},
       {"--json", prints_plan || a.shows_memory, "a plan or --memory: without --why, --check and --diff"},
       {"--rank", a.shows_memory, "--memory"},
       {"--values", a.shows_memory && !a.json, "the table of --memory: without --json"},
