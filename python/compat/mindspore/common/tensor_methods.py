@@ -183,9 +183,10 @@ _WITH_DIM = {arithmetic: "argmin all any", array: "argsort median sort index_sel
 
 def _astype(convert):
     def astype(self, dtype, copy=True):
-        """In another dtype. copy has no effect: a tensor never changes."""
-        return convert(self, dtype)
+        """In another dtype. copy=False: the tensor itself where it has that dtype."""
+        return self if not copy and self.dtype == dtype else convert(self, dtype)
 
+    astype.__qualname__ = "Tensor.astype"
     return astype
 
 

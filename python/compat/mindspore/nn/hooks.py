@@ -3,6 +3,8 @@ import collections
 
 import tessera
 
+from mindspore import _check
+
 # What load_state_dict() gives.
 _IncompatibleKeys = collections.namedtuple("_IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
@@ -137,7 +139,8 @@ class Hooks:
                     yield before + name, cell, name, getattr(cell, name)
 
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
-        """An OrderedDict of parameters and persistent buffers by their path of attributes. The parameters are the cell's own, whatever keep_vars says."""
+        """An OrderedDict of parameters and persistent buffers by their path of attributes, which are the cell's own."""
+        _check.only("Cell.state_dict", "keep_vars", keep_vars, (False, ), "copy what is to stay as it is by its copy()")
         if args:
             destination, prefix = args[0], args[1] if len(args) > 1 else prefix
         destination = collections.OrderedDict() if destination is None else destination

@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import tessera
 from tessera import ops as _ops
+from tessera._keywords import explained
 
 from mindspore import _check, context
 from mindspore._join import join_by_role
@@ -350,7 +351,7 @@ def _noted(init):
             try:
                 bound = signature.bind(self, *args, **kwargs)
             except TypeError:
-                return init(self, *args, **kwargs)  # which says what is wrong
+                return explained(init)(self, *args, **kwargs)  # which says what is wrong
             bound.apply_defaults()
             self.__dict__["_rate_given"] = bound.arguments.get("learning_rate")
             self.__dict__["_given"] = {name: value for name, value in bound.arguments.items() if name not in ("self", "params", "learning_rate")}
