@@ -157,8 +157,9 @@ void require_renamed(const std::vector<std::string>& names, const std::string& p
   }
   for (const auto& name : names) {
     if (known.contains(name)) continue;
+    const std::string near = closest(name, {known.begin(), known.end()});
     throw InvalidArgument("{}: rename names \"{}\", of which the checkpoint has no value{}; nothing was loaded", path,
-                          name, closest(name, {known.begin(), known.end()}));
+                          name, near.empty() ? "" : fmt::format(", did you mean {}?", near));
   }
 }
 
