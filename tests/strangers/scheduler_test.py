@@ -409,7 +409,7 @@ class WithCertificates(AtTheSchedulersPort):
         subprocess.run([TESSERA, "cluster", "make-certificates", self.folder / "own", "--revoke", "client"], check=True,
                        env={**os.environ, **job.environment})
         eventually(lambda: [node["state"] for node in job.status()["nodes"]] != ["present"], "it is hung up on", limit_s=10)
-        self.assertRegex(rank.communicate(timeout=60)[0], "has not reached it .*revoked")
+        self.assertIn("the certificate of this process is on the scheduler's list of revoked ones", rank.communicate(timeout=60)[0])
 
     def test_F61_the_password_is_seen_nowhere(self):
         job = self.job(TESSERA_TLS_PASSWORD_FILE="", TESSERA_TLS_PASSWORD="the password of the certificates")
