@@ -60,16 +60,35 @@ std::string what_to_do(const asio::error_code& error, const HostPort& address) {
 
 // Two schedulers of one state would each write down what the other one does not know. The lock is a file beside it, as
 // the state itself is replaced with each change; the system lets go of it however the process ends.
-std::unique_ptr<FileLock> lock_state(FileSystem& files, const std::string& path) {
-  if (path.empty()) return nullptr;
-  const std::string lock_path = path + ".lock";
-  auto lock = files.try_lock(lock_path);
-  if (lock != nullptr) return lock;
-  const int64_t holder = files.lock_holder(lock_path);
-  throw InvalidArgument(
-      "the scheduler's state {} belongs to a scheduler that lives{}: end that one, or name another file", path,
-      holder > 0 ? fmt::format(", process {}", holder) : "");
-}
+class StateLock {
+ public:
+  // `path`: the state's; empty: there is none, and nothing is locked.
+  StateLock(FileSystem& files, const std::string& path) : files_(files) {
+    if (path.empty()) return;
+    path_ = path + ".lock";
+    lock_ = files_.try_lock(path_);
+    if (lock_ != nullptr) return;
+    const int64_t holder = files_.lock_holder(path_);
+    throw InvalidArgument(
+        "the scheduler's state {} belongs to a scheduler that lives{}: end that one, or name another file", path,
+        holder > 0 ? fmt::format(", process {}", holder) : "");
+  }
+  StateLock(const StateLock&) = delete;
+  StateLock& operator=(const StateLock&) = delete;
+  // Removes the file before it lets go of it: whoever has opened it meanwhile finds that it is no more.
+  ~StateLock() {
+    try {
+      if (lock_ != nullptr && lock_->is_at(path_)) files_.remove(path_);
+    } catch (const Error& error) {
+      log_warning("{}", error.what());
+    }
+  }
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  std::unique_ptr<FileLock> lock_;
+};
 
 }  // namespace
 
@@ -87,7 +106,7 @@ struct RendezvousServer::Impl {
         clock(passed_clock),
         tls(make_tls_context(options.tls, TlsSide::kServer, now_s())),
         stamp(stamp_of_files(options.tls)),
-        state_lock(lock_state(files, options.state_path)),
+        state_lock(files, options.state_path),
         scheduler(options.scheduler, clock,
                   options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
         acceptor(loop.context()),
@@ -349,7 +368,7 @@ struct RendezvousServer::Impl {
   Clock& clock;
   std::shared_ptr<const TlsContext> tls;  // none while the files cannot be used
   std::string stamp;
-  std::unique_ptr<FileLock> state_lock;  // none without a state
+  StateLock state_lock;
   JobScheduler scheduler;
   TickingLoop loop;
   asio::ip::tcp::acceptor acceptor;

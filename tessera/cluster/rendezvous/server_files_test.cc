@@ -184,7 +184,8 @@ TEST(SchedulersState, BelongsToOneSchedulerWhileThatLives) {
                 testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(
                     fmt::format("job.state belongs to a scheduler that lives, process {}: end that one", getpid()))));
   }
-  const RendezvousServer next(options, FileSystem::local(), Clock::system());  // nothing of the first is in its way
+  EXPECT_TRUE(std::filesystem::is_empty(folder)) << "nothing of the first is left";
+  const RendezvousServer next(options, FileSystem::local(), Clock::system());
   std::filesystem::remove_all(folder);
 }
 
