@@ -76,7 +76,8 @@ void TlsSession::fail(int result) {
       reason == SSL_R_PACKET_LENGTH_TOO_LONG || reason == SSL_R_UNEXPECTED_MESSAGE) {
     error_ = "it speaks no TLS: a plain connection, or another program";
   } else if (reason == SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED) {
-    is_own_certificate_revoked_ = true;
+    // Before the handshake anybody at that address can say so.
+    is_own_certificate_revoked_ = !was_handshake;
     error_ = "it says that the certificate of this process is revoked";
   } else if (context_->has_certificates() && verified != X509_V_OK) {
     error_ = std::string("its certificate is not to be trusted: ") + X509_verify_cert_error_string(verified);

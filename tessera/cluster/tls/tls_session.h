@@ -42,7 +42,8 @@ class TlsSession {
   const std::string& error() const { return error_; }
   // Whether what has failed is that the two sides have not shown each other one secret.
   bool is_secret_unknown() const { return is_secret_unknown_; }
-  // Whether the other side has said that this one's certificate is on its list of revoked ones.
+  // Whether the other side, which has shown who it is, has said that this one's certificate is on its list of revoked
+  // ones.
   bool is_own_certificate_revoked() const { return is_own_certificate_revoked_; }
   // Who the other side is, once kOpen.
   const PeerIdentity& identity() const { return identity_; }

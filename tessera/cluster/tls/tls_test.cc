@@ -134,9 +134,21 @@ TEST_F(Certified, F57_ExpiredAndNotYetValidOnesAreNamed) {
   EXPECT_THAT(late.warnings[0], HasSubstr("the certificate will expire in 6"));
 }
 
+TEST_F(Certified, F58_WhoHasNotShownWhoItIsCannotSayThatOneIsRevoked) {
+  TlsSession session(client(files("a/worker_1")));
+  std::string said;
+  session.receive({}, said);
+  // A fatal alert of that reason, as anybody at the port can send it.
+  session.receive(std::string_view("\x15\x03\x03\x00\x02\x02\x2c", 7), said);
+  EXPECT_EQ(session.state(), TlsSession::State::kFailed);
+  EXPECT_THAT(session.error(), HasSubstr("is revoked"));
+  EXPECT_FALSE(session.is_own_certificate_revoked());
+}
+
 TEST_F(Certified, F58_ARevokedOneIsNotBelievedAlsoByWhoHasItAlready) {
   const auto before = server(files("a/server"));
-  Talk talk(before, client(files("a/client")));
+  const auto of_client = client(files("a/client"));
+  Talk talk(before, of_client);
   ASSERT_TRUE(talk.is_open());
   const CertificateFiles revoked = files("a/client");
   revoke_certificate(folder() + "/a", "client", Password("pass"), now_s());
@@ -144,6 +156,7 @@ TEST_F(Certified, F58_ARevokedOneIsNotBelievedAlsoByWhoHasItAlready) {
   EXPECT_THAT(talk.server.why_untrusted(*after, now_s()), HasSubstr("revoked"));
   EXPECT_EQ(talk.server.why_untrusted(*before, now_s()), "");
   EXPECT_THAT(refusal(revoked), HasSubstr("certificate revoked"));
+  EXPECT_TRUE(Talk(after, of_client).client.is_own_certificate_revoked());
   Talk other(after, client(files("a/worker_1")));
   EXPECT_TRUE(other.is_open()) << other.server.error();
 }
