@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/usage_error.h"
 
 namespace tessera::cluster {
@@ -189,8 +190,12 @@ void write_set(FileSystem& files, const std::string& directory, const std::vecto
     files.sync_directory(directory);
     files.remove_directory_tree(beside);
   } catch (const std::exception&) {
-    for (const std::string& path : placed) files.remove(path);
-    files.remove_directory_tree(beside);
+    try {
+      for (const std::string& path : placed) files.remove(path);
+      files.remove_directory_tree(beside);
+    } catch (const Error& error) {  // what was wrong first is what is told
+      log_warning("{}", error.what());
+    }
     throw;
   }
 }
