@@ -186,7 +186,7 @@ def _weights(weight):
 
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """The cross entropy of logits [n, c, ...] and class numbers [n, ...] or distributions; see nn.CrossEntropyLoss."""
-    return _tessera.nn.CrossEntropy(_weights(weight), ignore_index, reduction, label_smoothing, False)(input, target)
+    return _tessera.nn.CrossEntropy(_weights(weight), ignore_index, reduction, label_smoothing, is_strict=False)(input, target)
 
 
 def nll_loss(inputs, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):

@@ -25,7 +25,7 @@ class CrossEntropyLoss(LossBase):
     def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
         super().__init__(reduction)
         self.weight, self.ignore_index, self.label_smoothing = weight, ignore_index, label_smoothing
-        self.native = tessera.nn.CrossEntropy(weights_of("CrossEntropyLoss", weight), ignore_index, self.reduction, label_smoothing, False)
+        self.native = tessera.nn.CrossEntropy(weights_of("CrossEntropyLoss", weight), ignore_index, self.reduction, label_smoothing, is_strict=False)
 
     def construct(self, logits, labels):
         return self.native(logits, labels)

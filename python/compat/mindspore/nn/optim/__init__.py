@@ -13,7 +13,7 @@ class Momentum(NativeOptimizer):
         who = "Momentum"
         settings = (_check.non_negative(who, "momentum", momentum), _check.non_negative(who, "weight_decay", weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
-        super().__init__(params, lambda groups: tessera.nn.Momentum(rate(learning_rate), *settings, groups, False))
+        super().__init__(params, lambda groups: tessera.nn.Momentum(rate(learning_rate), *settings, groups, is_strict=False))
 
 
 class SGD(NativeOptimizer):
@@ -24,7 +24,7 @@ class SGD(NativeOptimizer):
         settings = (_check.non_negative(who, "momentum", momentum), _check.non_negative(who, "dampening", dampening),
                     _check.non_negative(who, "weight_decay", weight_decay), _check.positive(who, "loss_scale", loss_scale),
                     _check.boolean(who, "nesterov", nesterov))
-        super().__init__(params, lambda groups: tessera.nn.SGD(rate(learning_rate), *settings, groups, False))
+        super().__init__(params, lambda groups: tessera.nn.SGD(rate(learning_rate), *settings, groups, is_strict=False))
 
     def added_states(self):
         """{name: value} of stat.<parameter>, which the reference keeps: ones before the first step, zeros after it."""

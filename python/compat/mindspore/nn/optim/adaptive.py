@@ -50,7 +50,7 @@ class RMSProp(NativeOptimizer):
         settings = (_check.non_negative(who, "decay", decay), _check.non_negative(who, "momentum", momentum), _check.positive(who, "epsilon", epsilon),
                     _check.boolean(who, "centered", centered), _check.non_negative(who, "weight_decay", weight_decay),
                     _check.positive(who, "loss_scale", loss_scale))
-        super().__init__(params, lambda groups: tessera.nn.RMSProp(rate(learning_rate), *settings, groups, False))
+        super().__init__(params, lambda groups: tessera.nn.RMSProp(rate(learning_rate), *settings, groups, is_strict=False))
 
 
 class FTRL(NativeOptimizer):
