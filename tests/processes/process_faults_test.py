@@ -79,13 +79,15 @@ class OfALauncher(recovery_test.Recovery):
     def test_F15_a_rank_that_the_system_ends_for_want_of_memory_is_started_again_and_the_log_says_so(self):
         arguments = ("--steps", 10, "--epochs", 20)
         straight = self.undisturbed(2, *arguments)
-        group = MemoryGroup(400)
+        group = MemoryGroup(200)
         self.addCleanup(group.end)
         joins = (f"if [ $RANK_ID = 1 ] && mkdir {self.once()} 2> {os.devnull}; then echo $$ > {group.members}; "
                  "echo 1000 > /proc/$$/oom_score_adj; fi; exec \"$@\"")
         launcher = recovery_test.start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.around(joins, *arguments, *PACED)])
         self.addCleanup(launcher.kill)
         lines = [launcher.stdout.readline() for _ in range(20)]
+        # The job must not be over before the memory is, however slowly a machine gives it.
+        os.kill(ranks_of(launcher)[1], signal.SIGSTOP)
         # It takes what the group has left, and no more once the system has ended one of the two: the rank.
         takes = f"""
 import os
