@@ -7,10 +7,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/checkpoint/convert/safetensors.h"
 #include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/format/encryption.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/safetensors_header.h"
 #include "tessera/checkpoint/strategy/group_file.h"

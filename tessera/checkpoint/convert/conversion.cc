@@ -4,9 +4,9 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/convert/tilings.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/strategy/needed_ranks.h"
 
 namespace tessera::checkpoint {

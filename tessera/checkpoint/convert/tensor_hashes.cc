@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/checkpoint/convert/tilings.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 

@@ -9,8 +9,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/checkpoint/format/element_hash.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/utf8.h"
 #include "tessera/checkpoint/format/crc32.h"
 #include "tessera/checkpoint/format/encryption.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/threads/copy_views.h"
 
 namespace tessera::checkpoint {

@@ -3,8 +3,8 @@
 #include <cstddef>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/utf8.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

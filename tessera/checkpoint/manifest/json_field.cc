@@ -3,8 +3,8 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/printable.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 

@@ -1,6 +1,6 @@
 #include "tessera/checkpoint/read/cut_value.h"
 
-#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/base/files/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/ckpt_record.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/manifest/verified_entries.h"
 #include "tessera/checkpoint/read/rank_folders.h"

@@ -6,8 +6,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/logging.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/read/rank_folders.h"

@@ -10,11 +10,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/mapped_guard.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
 #include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"

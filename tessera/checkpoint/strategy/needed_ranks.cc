@@ -3,7 +3,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/base/files/protobuf_wire.h"
 
 namespace tessera::checkpoint {
 

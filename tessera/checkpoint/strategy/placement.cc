@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/mesh/mesh.h"
 
 namespace tessera::checkpoint {

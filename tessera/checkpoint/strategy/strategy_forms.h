@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/base/files/protobuf_wire.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 
 namespace tessera::checkpoint {

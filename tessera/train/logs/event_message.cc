@@ -5,36 +5,12 @@
 #include <span>
 
 #include "tessera/base/files/crc32c.h"
-#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/base/files/protobuf_wire.h"
 
 namespace tessera::train {
 namespace {
 
-using checkpoint::append_bytes_field;
-using checkpoint::append_number_field;
-using checkpoint::append_varint;
-
 constexpr int64_t kDataOfTensors = 2;
-
-// The least byte first.
-template <typename Number>
-void append_fixed(std::string& to, Number value) {
-  for (size_t i = 0; i < sizeof(Number); ++i) to += static_cast<char>(value >> (8 * i) & 0xff);
-}
-
-void append_key(std::string& to, int field, checkpoint::WireType type) {
-  append_varint(to, static_cast<uint64_t>(field) << 3 | type);
-}
-
-void append_double_field(std::string& to, int field, double value) {
-  append_key(to, field, checkpoint::kFixed64);
-  append_fixed(to, std::bit_cast<uint64_t>(value));
-}
-
-void append_float_field(std::string& to, int field, float value) {
-  append_key(to, field, checkpoint::kFixed32);
-  append_fixed(to, std::bit_cast<uint32_t>(value));
-}
 
 std::string packed(const std::vector<double>& values) {
   std::string bytes;

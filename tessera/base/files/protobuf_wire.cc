@@ -1,9 +1,9 @@
-#include "tessera/checkpoint/format/protobuf_wire.h"
+#include "tessera/base/files/protobuf_wire.h"
 
 #include <algorithm>
 #include <bit>
 
-namespace tessera::checkpoint {
+namespace tessera {
 
 uint64_t WireCursor::varint(std::string_view what) {
   const size_t start = offset();
@@ -79,4 +79,18 @@ void append_bytes_field(std::string& to, int field, std::string_view content) {
   to += content;
 }
 
-}  // namespace tessera::checkpoint
+void append_fixed64_field(std::string& to, int field, uint64_t value) {
+  append_varint(to, static_cast<uint64_t>(field) << 3 | kFixed64);
+  append_fixed(to, value);
+}
+
+void append_double_field(std::string& to, int field, double value) {
+  append_fixed64_field(to, field, std::bit_cast<uint64_t>(value));
+}
+
+void append_float_field(std::string& to, int field, float value) {
+  append_varint(to, static_cast<uint64_t>(field) << 3 | kFixed32);
+  append_fixed(to, std::bit_cast<uint32_t>(value));
+}
+
+}  // namespace tessera

@@ -1,5 +1,6 @@
-// The wire form of Protocol Buffers, as far as checkpoint, strategy and group files use it: keys, varints and
-// length-delimited fields. docs/checkpoint_format.md gives every byte.
+// The wire form of Protocol Buffers (https://protobuf.dev/programming-guides/encoding/): keys, varints, fixed and
+// length-delimited fields. Checkpoint, strategy and group files (docs/checkpoint_format.md gives every byte), event
+// files and Perfetto's traces have it.
 //
 // Reading is bounded by the bytes given, whatever they claim, and every fault names the file and the byte.
 #pragma once
@@ -12,7 +13,7 @@
 
 #include "tessera/base/error.h"
 
-namespace tessera::checkpoint {
+namespace tessera {
 
 enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
@@ -65,5 +66,14 @@ size_t varint_bytes(uint64_t value);
 void append_number_field(std::string& to, int field, int64_t value);
 // Appends key, length and content.
 void append_bytes_field(std::string& to, int field, std::string_view content);
+// Append key and value, the least byte first: eight bytes of value, and four of a float.
+void append_fixed64_field(std::string& to, int field, uint64_t value);
+void append_double_field(std::string& to, int field, double value);
+void append_float_field(std::string& to, int field, float value);
+// Appends the bytes of a number of `Number`'s size, the least first.
+template <typename Number>
+void append_fixed(std::string& to, Number value) {
+  for (size_t i = 0; i < sizeof(Number); ++i) to += static_cast<char>(value >> (8 * i) & 0xff);
+}
 
-}  // namespace tessera::checkpoint
+}  // namespace tessera
