@@ -52,4 +52,14 @@ int64_t JobTimeline::num_dropped() const {
   return sum;
 }
 
+int64_t JobTimeline::origin_ns() const {
+  std::optional<int64_t> origin;
+  for (const RankTimeline& rank : ranks) {
+    for (const RecordedLane& lane : rank.lanes) {
+      for (const TimedSpan& span : lane.spans) origin = std::min(origin.value_or(span.begin_ns), span.begin_ns);
+    }
+  }
+  return origin.value_or(0);
+}
+
 }  // namespace tessera::timeline

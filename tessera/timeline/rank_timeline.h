@@ -80,6 +80,8 @@ struct JobTimeline {
   // Of the job, of which there is no part, or one without spans.
   std::vector<int> missing_ranks() const;
   int64_t num_dropped() const;
+  // When its first span begins; 0 where it has none.
+  int64_t origin_ns() const;
 };
 
 }  // namespace tessera::timeline

@@ -152,11 +152,9 @@ void tell_waits_apart(const JobTimeline& job, const MeetingEnds& ends, RankStep&
 
 const char* to_string(TimeUse use) { return kUseNames[static_cast<size_t>(use)]; }
 
-int64_t JobStep::duration_ns() const {
-  const int64_t begin = std::ranges::min(ranks, {}, &RankStep::begin_ns).begin_ns;
-  const int64_t end = std::ranges::max(ranks, {}, &RankStep::end_ns).end_ns;
-  return end - begin;
-}
+int64_t JobStep::begin_ns() const { return std::ranges::min(ranks, {}, &RankStep::begin_ns).begin_ns; }
+
+int64_t JobStep::duration_ns() const { return std::ranges::max(ranks, {}, &RankStep::end_ns).end_ns - begin_ns(); }
 
 JobSteps find_steps(const JobTimeline& job) {
   JobSteps found;

@@ -65,6 +65,7 @@ struct JobStep {
   std::vector<RankStep> ranks;
   std::vector<PathPiece> path;  // in order, without gaps; it ends where the last rank's step does
 
+  int64_t begin_ns() const;     // the first rank's
   int64_t duration_ns() const;  // from the first rank's begin to the last one's end
 };
 

@@ -72,6 +72,11 @@ JobTimeline read_timeline(FileSystem& files, const std::string& path) {
   return parse_timeline(read_text_file(files, path, kTimelineKind), path);
 }
 
+JobTimeline read_job(FileSystem& files, const std::string& path) {
+  JobTimeline job = read_timeline(files, path);
+  return job.clocks.empty() ? align(std::move(job.ranks)) : job;
+}
+
 JobTimeline join_parts(FileSystem& files, const std::vector<std::string>& parts, const std::string& predicted) {
   JobTimeline job = align(read_parts(files, parts));
   if (!predicted.empty()) {

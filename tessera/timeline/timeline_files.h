@@ -12,6 +12,8 @@ namespace tessera::timeline {
 // Reads a timeline or a part. Throws InvalidArgument for what is neither and for files that are too large, IoError
 // where the file cannot be read.
 JobTimeline read_timeline(FileSystem& files, const std::string& path);
+// Reads a job's timeline; of a part, that of a job whose other ranks are missing. Throws as read_timeline() does.
+JobTimeline read_job(FileSystem& files, const std::string& path);
 
 // Reads the parts of one job's ranks, and joins them on one clock. `predicted`: a simulation that is shown beside; "":
 // none. Throws as read_timeline() and align() do.

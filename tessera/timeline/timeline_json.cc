@@ -19,8 +19,6 @@ using TimelineJson = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr int64_t kMostRanks = 1'000'000;
 constexpr int64_t kMostNumber = int64_t{1} << 62;
-// Shorter waits have no arrow: there are thousands.
-constexpr int64_t kShownWaitNs = 50'000;
 
 // As JSON has it, between quotes; what is no UTF-8 is replaced.
 std::string quoted(const std::string& text) {
@@ -211,8 +209,7 @@ void write_predicted(EventWriterOfTimeline& events, const JobTimeline& job, cons
   const int pid = job.size() + 1;
   events.process(pid, "predicted", pid);
   // Beside the last whole step, which is likely the one that is most like the others.
-  int64_t begin_ns = origin_ns;
-  if (!steps.steps.empty()) begin_ns = std::ranges::min(steps.steps.back().ranks, {}, &RankStep::begin_ns).begin_ns;
+  const int64_t begin_ns = steps.steps.empty() ? origin_ns : steps.steps.back().begin_ns();
   std::map<std::pair<int, int>, size_t> rows;
   for (const PredictedSpan& span : job.predicted) rows.try_emplace({span.process, span.lane}, 0);
   size_t next = 0;
@@ -226,16 +223,6 @@ void write_predicted(EventWriterOfTimeline& events, const JobTimeline& job, cons
                 fmt::format(R"("source":{},"process":{},"lane":{},"at_ns":{})", quoted(span.source), span.process,
                             span.lane, span.begin_ns));
   }
-}
-
-int64_t origin_of(const std::vector<RankTimeline>& ranks) {
-  int64_t origin = kMostNumber;
-  for (const RankTimeline& rank : ranks) {
-    for (const RecordedLane& lane : rank.lanes) {
-      for (const TimedSpan& span : lane.spans) origin = std::min(origin, span.begin_ns);
-    }
-  }
-  return origin == kMostNumber ? 0 : origin;
 }
 
 std::string file_text(const char* form, const JobTimeline& job, const std::string& more_data, int64_t origin_ns,
@@ -373,14 +360,14 @@ TimelineJson parse_json(std::string_view text, const std::string& file) {
 
 std::string part_json(const RankTimeline& part) {
   const JobTimeline job{.ranks = {part}, .clocks = {}, .predicted = {}};
-  const int64_t origin_ns = origin_of(job.ranks);
+  const int64_t origin_ns = job.origin_ns();
   EventWriterOfTimeline events(origin_ns);
   write_rank(events, part, 0, {});
   return file_text("part", job, "", origin_ns, events.take());
 }
 
 std::string job_json(const JobTimeline& job, const JobSteps& steps) {
-  const int64_t origin_ns = origin_of(job.ranks);
+  const int64_t origin_ns = job.origin_ns();
   EventWriterOfTimeline events(origin_ns);
   const MoreArguments more = arguments_of_meetings(job, steps);
   for (size_t i = 0; i < job.ranks.size(); ++i) write_rank(events, job.ranks[i], i, more);

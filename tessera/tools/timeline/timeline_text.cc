@@ -248,8 +248,7 @@ TimelineSummary summary_of(FileSystem& files, const std::string& path, const std
   if (!profile.empty()) {
     limit = limit_of(compiler::parse_profile(read_settings(files, profile, "machine profile"), profile));
   }
-  timeline::JobTimeline job = timeline::read_timeline(files, path);
-  if (job.clocks.empty()) job = timeline::align(std::move(job.ranks));
+  const timeline::JobTimeline job = timeline::read_job(files, path);
   return timeline::summarise(job, timeline::find_steps(job), limit);
 }
 
