@@ -29,6 +29,7 @@ ROOMS = {
     "base": (".", "files", "workers"),
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
+    "timeline": (".", "perfetto"),
     "mesh": (".", "redistribution"),
     "kernels/cpu": ("registry", "rows", "elementwise", "matmul", "images", "normalization", "attention"),
     "kernels/cuda": ("device_code", "core", "elementwise", "shapes", "creation", "indexing", "reduce", "optimizers", "matmul", "images",

@@ -65,6 +65,7 @@
 
 // Timelines of jobs: joining what the ranks have recorded, and what it says.
 #include "tessera/timeline/align_clocks.h"
+#include "tessera/timeline/perfetto/perfetto_trace.h"
 #include "tessera/timeline/timeline_files.h"
 #include "tessera/timeline/timeline_summary.h"
 

@@ -68,14 +68,35 @@ void add_summary(CLI::App& trace) {
   });
 }
 
+void add_export(CLI::App& trace) {
+  static std::string path;
+  static std::string out;
+  auto* exported = trace.add_subcommand("export", "write a timeline in Perfetto's own form");
+  exported->footer(
+      "FILE is a timeline, or one rank's part. ui.perfetto.dev shows both forms; its own one, in Protocol Buffers, is\n"
+      "smaller and opens faster, and Perfetto's trace processor and Python package read it for queries. Spans that\n"
+      "overlap, as collectives do, are drawn beside each other there. Tessera itself reads FILE, which stays.\n"
+      "Examples:\n"
+      "  tessera trace export job.json -o job.pftrace\n"
+      "  trace_processor_shell -q queries.sql job.pftrace     Perfetto's program, which is not part of Tessera");
+  exported->add_option("file", path, "a timeline")->required();
+  exported->add_option("-o,--out", out, "write the trace to this file")->required();
+  exported->callback([] {
+    auto& files = FileSystem::local();
+    const auto job = timeline::read_job(files, path);
+    files.write_atomically(out, timeline::perfetto_trace(job, timeline::find_steps(job)), 0600);
+  });
+}
+
 }  // namespace
 
 void add_trace_command(CLI::App& app) {
-  auto* trace =
-      app.add_subcommand("trace", "join and sum up the timelines that jobs have recorded (tessera run --trace)");
+  auto* trace = app.add_subcommand(
+      "trace", "join, sum up and export the timelines that jobs have recorded (tessera run --trace)");
   trace->require_subcommand(1);
   add_merge(*trace);
   add_summary(*trace);
+  add_export(*trace);
 }
 
 }  // namespace tessera::tools

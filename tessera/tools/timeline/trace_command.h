@@ -1,4 +1,4 @@
-// `tessera trace`: joins what the ranks of a job have recorded, and says what a timeline tells.
+// `tessera trace`: joins what the ranks of a job have recorded, says what a timeline tells, and writes it for Perfetto.
 #pragma once
 
 #include <CLI/CLI.hpp>
