@@ -256,16 +256,6 @@ class Timeline(unittest.TestCase):
         self.assertTrue(ways)
         self.assertTrue(all(ranks == {0, 1} for ranks in ways.values()), ways)
 
-    def test_perfetto_reads_the_file(self):
-        try:
-            from perfetto.trace_processor import TraceProcessor
-        except ImportError:
-            self.skipTest("the package perfetto is not installed")
-        self.recorded(["-n", 2], "--steps", 4)
-        with TraceProcessor(trace=str(self.file)) as processor:
-            rows = list(processor.query("select count(*) as count from slice where category = 'step'"))
-        self.assertEqual(rows[0].count, 8)
-
 
 if __name__ == "__main__":
     main()
