@@ -90,9 +90,7 @@ def test_shells_complete_commands_options_and_values(root, tmp_path):
 
 
 def test_a_program_is_built_with_them(root, tmp_path):
-    text = (package.ROOT / "docs" / "program.md").read_text(encoding="utf-8")
-    (tmp_path / "CMakeLists.txt").write_text(re.search(r"```cmake\n(.*?)```", text, re.DOTALL)[1])
-    (tmp_path / "line.cc").write_text(re.search(r"```cpp\n(.*?)```", text, re.DOTALL)[1])
+    package.write_program(tmp_path)
     package.run("cmake", "-G", "Ninja", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={root}", cwd=tmp_path)
     package.run("cmake", "--build", "build", cwd=tmp_path)
     assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "-n", "2", "build/line", cwd=tmp_path)

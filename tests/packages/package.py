@@ -30,14 +30,30 @@ def needed(file):
     return set(re.findall(r"\(NEEDED\).*\[(.*)\]", printed)), re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", printed)
 
 
-def check_training(tessera, python, folder, **variables):
-    """The readme's model learns on four ranks."""
+def training_script():
+    """The readme's model, which says at its end how many ranks there are."""
     model = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    (folder / "model.py").write_text(f"{model}print('ranks:', tessera.cluster.size())\n")
-    printed = run(tessera, "run", "-n", "4", python, "model.py", cwd=folder, **variables)
+    return f"{model}print('ranks:', tessera.cluster.size())\n"
+
+
+def check_trained(printed):
+    """What four ranks of training_script() have printed says that they have learned."""
     losses = [float(loss) for loss in re.findall(r"epoch \d+/5: loss ([0-9.]+)", printed)]
     assert len(losses) == 5 and losses[-1] < losses[0] / 2, printed
     assert printed.count("ranks: 4") == 4, printed
+
+
+def check_training(tessera, python, folder, **variables):
+    """The readme's model learns on four ranks."""
+    (folder / "model.py").write_text(training_script())
+    check_trained(run(tessera, "run", "-n", "4", python, "model.py", cwd=folder, **variables))
+
+
+def write_program(folder):
+    """The program of docs/program.md with its CMakeLists.txt; as `line` it prints "f(3) = 7.0"."""
+    text = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
+    (folder / "CMakeLists.txt").write_text(re.search(r"```cmake\n(.*?)```", text, re.DOTALL)[1])
+    (folder / "line.cc").write_text(re.search(r"```cpp\n(.*?)```", text, re.DOTALL)[1])
 
 
 def is_elf(path):
