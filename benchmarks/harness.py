@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "release" / "bin"
 BENCHMARKS = ("resnet50", "gpu", "memory", "transformer", "step_overhead", "python_overhead", "data", "startup", "compile", "collectives",
               "ranks", "threads", "checkpoint", "reshard", "iopddl", "planning", "plan_quality", "pipelines", "servers",
-              "recovery", "observing", "build")
+              "recovery", "observing", "build", "first_minutes")
 READY_TIMEOUT_S = 1200  # torch.compile of a whole network takes minutes
 ROUND_TIMEOUT_S = 600
 
