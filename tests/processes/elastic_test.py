@@ -1,6 +1,7 @@
 """An elastic job goes on with the ranks that are there: its losses are, to 1e-10 in float64, those of a job with all its ranks. Ranks are
 killed, launchers are killed and told to end, others join, and the job is resized by hand."""
 
+import json
 import os
 import random
 import re
@@ -12,7 +13,7 @@ import time
 
 import recovery_test
 from own_tests import OwnTests, main
-from recovery_test import LIMIT_S, TESSERA, environment, eventually, free_port, ranks_of, run
+from recovery_test import ENDLESS, LIMIT_S, TESSERA, environment, eventually, free_port, ranks_of, run
 
 
 def losses_of(out):
@@ -29,6 +30,9 @@ class Elastic(recovery_test.Recovery):
 
     def result_of(self, out):
         return {step: losses[0] for step, losses in losses_of(out).items()}
+
+    def assert_undisturbed(self, out, ranks, *arguments):
+        self.assert_equal_losses(out, self.undisturbed(ranks, *arguments, "--stop_after", max(losses_of(out))))
 
     def assert_equal_losses(self, out, straight):
         found = losses_of(out)
@@ -144,33 +148,36 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         except subprocess.TimeoutExpired:
             self.fail(f"{name} hangs: {self.said()}")
 
+    def end_well(self, *names):
+        """An endless job makes some more steps, and these end with it."""
+        self.goes_on()
+        self.over.touch()
+        for name in names:
+            self.ends(name, 0)
+
     def goes_from_four_to_three_to_two_to_four(self, seed, *options):
         draws = random.Random(seed)
         first, second = draws.sample(["middle", "right"], 2)
         steps = sorted(draws.sample(range(8, 40), 2))
         with self.subTest(seed=seed, first=first, steps=steps):
-            training = ("--steps", 10, "--epochs", 12, *options)
-            straight = self.undisturbed(4, *training)
-            self.begin(4, *training, "--checkpoint_dir", self.once(), "--save_steps", 7, "--slow_rank", 0, "--slow_ms", 50,
-                       options=("--min_ranks", 2, "--max_ranks", 4))
+            self.begin(4, *self.endless(*options, "--checkpoint_dir", self.once(), "--save_steps", 7), options=("--min_ranks", 2, "--max_ranks", 4))
             for name, ranks in (("left", 2), ("middle", 1), ("right", 1)):
                 self.launch(name, ranks)
             self.after_step(steps[0])
             os.kill(next(iter(ranks_of(self.processes[first]).values())), signal.SIGKILL)  # a rank
             resize_s = self.generation(2, 3)
             self.ends(first, 1)
-            self.after_step(max(steps[1], steps[0] + 3))
+            self.goes_on(max(3, steps[1] - self.last_step()))
             self.processes[second].kill()  # a launcher, and its rank with it
             self.processes[second].wait()
             self.generation(3, 2)
-            self.after_step(45)
+            self.goes_on()
             self.launch("later", 2)
             self.generation(4, 4)
-            for name in ("left", "later", "scheduler"):
-                self.ends(name, 0)
+            self.end_well("left", "later", "scheduler")
             out = self.said()
             self.assertRegex(out, r"after step \d+ 2 more ranks are taken in")
-            self.assert_equal_losses(out, straight)
+            self.assert_undisturbed(out, 4, *ENDLESS, *options)
             print(f"seed {seed}, {' '.join(options) or 'data parallel'}: from 4 to 3 ranks in {resize_s:.2f} s", file=sys.stderr)
 
     def test_data_parallel_goes_from_four_to_three_to_two_to_four(self):
@@ -183,26 +190,21 @@ class Scheduled(Elastic, recovery_test.Scheduled):
     def test_a_launcher_that_is_told_to_end_leaves_after_its_step_and_the_others_go_on(self):
         for saves in ((), ("--checkpoint_dir", self.once(), "--save_steps", 100000)):
             with self.subTest(saves=saves):
-                training = ("--steps", 10, "--epochs", 8)
-                straight = self.undisturbed(3, *training)
-                self.begin(3, *training, *saves, "--slow_rank", 0, "--slow_ms", 30, options=("--min_ranks", 2, "--max_restarts", 9))
+                self.begin(3, *self.endless(*saves), options=("--min_ranks", 2, "--max_restarts", 9))
                 self.launch("left", 2)
                 self.launch("right", 1)
                 self.after_step(10)
                 self.processes["right"].terminate()
                 self.ends("right", 128 + signal.SIGTERM)
                 self.generation(2, 2)
-                for name in ("left", "scheduler"):
-                    self.ends(name, 0)
+                self.end_well("left", "scheduler")
                 out = self.said()
                 self.assertRegex(out, r"a rank ends by SIGTERM after epoch \d+, step \d+(, which is saved as \S+\.ckpt)?; the training goes on without it")
                 self.assertIn("the job goes on without", out)
-                self.assert_equal_losses(out, straight)
+                self.assert_undisturbed(out, 3, *ENDLESS)
 
     def test_by_hand_ranks_leave_and_others_are_taken_in_at_once(self):
-        training = ("--steps", 10, "--epochs", 12)
-        straight = self.undisturbed(4, *training)
-        self.begin(4, *training, "--slow_rank", 0, "--slow_ms", 50, options=("--min_ranks", 2, "--max_ranks", 4))
+        self.begin(4, *self.endless(), options=("--min_ranks", 2, "--max_ranks", 4))
         self.launch("left", 2)
         self.launch("right", 2)
         self.after_step(10)
@@ -214,19 +216,17 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         self.assertEqual(code, 0, out)
         self.generation(2, 2)
         self.ends("right", 1)
-        self.after_step(30)
+        self.goes_on()
         self.launch("later", 1)
-        eventually(lambda: "it takes these ranks in when it saves next" in self.said(), "it waits")
+        self.after_words("it takes these ranks in when it saves next")
         code, out = run([*resize, 3])
         self.assertEqual(code, 0, out)
         self.generation(3, 3)
-        for name in ("left", "later", "scheduler"):
-            self.ends(name, 0)
-        self.assert_equal_losses(self.said(), straight)
+        self.end_well("left", "later", "scheduler")
+        self.assert_undisturbed(self.said(), 4, *ENDLESS)
 
     def test_a_planned_change_is_said_once_and_nothing_reads_like_a_failure(self):
-        training = ("--steps", 10, "--epochs", 6)
-        self.begin(4, *training, "--slow_rank", 0, "--slow_ms", 30, options=("--min_ranks", 2, "--max_ranks", 4))
+        self.begin(4, *self.endless(), options=("--min_ranks", 2, "--max_ranks", 4))
         self.launch("left", 2)
         self.launch("right", 2)
         self.after_step(5)
@@ -234,10 +234,11 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         self.assertEqual(code, 0, out)
         self.assertRegex(out, r"^asked for 2 ranks in place of 4: right/0, right/1 leave now, and the other ranks leave the step that they are in")
         self.ends("right", 1)
-        self.after_step(15)
+        self.generation(2, 2)
+        self.goes_on()
         self.launch("later", 1)
-        for name in ("left", "later", "scheduler"):
-            self.ends(name, 0)
+        self.generation(3, 3)
+        self.end_well("left", "later", "scheduler")
         out = self.said()
         self.assertEqual(out.count("tessera run: the job goes on without ranks 2, 3: the job is resized from 4 to 2 ranks\n"), 1, out)
         self.assertEqual(len(re.findall(r"ends, and all ranks begin anew for the next one: the job is resized from 4 to 2 ranks", out)), 1, out)
@@ -248,40 +249,36 @@ class Scheduled(Elastic, recovery_test.Scheduled):
     def test_a_spare_takes_the_place_of_a_lost_rank_at_once(self):
         for options in ((), ("--shards",), ("--stages", 2, "--network", "small_in_stages")):
             with self.subTest(options=options):
-                training = ("--steps", 10, "--epochs", 6, *options)
-                straight = self.undisturbed(4, *training)
-                self.begin(4, *training, "--slow_rank", 0, "--slow_ms", 30, options=("--spares", 1))
+                self.begin(4, *self.endless(*options), options=("--spares", 1))
                 self.launch("left", 2)
                 self.launch("right", 2)
                 self.after_step(3)
                 self.launch("spare", 1)
-                eventually(lambda: "these wait, and take the place of one that is lost" in self.said(), "it waits")
-                self.after_step(15)
+                self.after_words("these wait, and take the place of one that is lost")
+                self.goes_on()
                 os.kill(ranks_of(self.processes["right"])[3], signal.SIGKILL)
                 self.generation(2, 4)
-                for name in ("left", "spare", "right", "scheduler"):
-                    self.ends(name, 0)
+                self.end_well("left", "spare", "right", "scheduler")
                 out = self.said()
                 self.assertNotIn("starting it again", out)
                 self.assertIn("the job goes on without it", out)
                 self.assertEqual(len(losses_of(out)[1]), 1, "it has begun from the start")
-                self.assertEqual({step: losses[0] for step, losses in losses_of(out).items()}, straight)
+                found = {step: losses[0] for step, losses in losses_of(out).items()}
+                self.assertEqual(found, self.undisturbed(4, *ENDLESS, *options, "--stop_after", max(found)))
                 self.end_all()
 
     def test_a_spare_that_is_not_needed_ends_with_its_job(self):
-        self.begin(2, "--steps", 10, "--epochs", 2, "--slow_rank", 0, "--slow_ms", 100, options=("--spares", 1))
+        self.begin(2, *self.endless(), options=("--spares", 1))
         self.launch("left", 2)
         self.after_step(3)
         self.launch("spare", 1)
-        for name in ("left", "spare", "scheduler"):
-            self.ends(name, 0)
+        self.after_words("these wait, and take the place of one that is lost")
+        self.end_well("left", "spare", "scheduler")
         self.assertIn("tessera run: the job has ended, and has not needed these ranks", self.said())
 
     def joins_with(self, *other):
         """A launcher with other arguments joins a job that trains in f64; what it and the job say when both have ended."""
-        training = ("--steps", 10, "--epochs", 6)
-        straight = self.undisturbed(2, *training)
-        self.begin(2, *training, "--slow_rank", 0, "--slow_ms", 30, options=("--min_ranks", 1, "--max_ranks", 4, "--max_restarts", 9))
+        self.begin(2, *self.endless(), options=("--min_ranks", 1, "--max_ranks", 4, "--max_restarts", 9))
         self.launch("middle", 2)
         self.after_step(5)
         # Its node is before those of the job, and so it would be rank 0.
@@ -289,20 +286,18 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         self.begin_process("aside", [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "aside", "-n", 1, "--log_dir", self.logs[-1],
                                      *self.job(*other)])
         self.ends("aside", 1)
-        for name in ("middle", "scheduler"):
-            self.ends(name, 0)
+        self.end_well("middle", "scheduler")
         out = self.said()
-        self.assert_equal_losses(out, straight)
+        self.assert_undisturbed(out, 2, *ENDLESS)
         self.assertEqual(out.count("the job goes on without"), 2, out)  # the scheduler says it, and the launcher of the newcomer
         # Others may meet for the generation that ends by this: they begin anew by themselves.
         self.assertNotIn("starting it again", out)
         return out
 
     def test_a_newcomer_with_other_arguments_is_the_one_that_leaves(self):
-        training = ("--steps", 10, "--epochs", 6)
-        for other, words in ((("--steps", 10, "--epochs", 2), r"epochs: 2 here, 6 in the job"),
-                             ((*training, "--batch_size", 8), r"batch_size: 8 here, 16 in the job"),
-                             ((*training, "--network", "wide"), r"the network: one of 4 parameters with \d+ elements \(\w+\) here, one of \d+ parameters")):
+        for other, words in ((("--steps", 10, "--epochs", 2), r"epochs: 2 here, 1000000 in the job"),
+                             ((*ENDLESS, "--batch_size", 8), r"batch_size: 8 here, 16 in the job"),
+                             ((*ENDLESS, "--network", "wide"), r"the network: one of 4 parameters with \d+ elements \(\w+\) here, one of \d+ parameters")):
             with self.subTest(other=other):
                 self.assertRegex(self.joins_with(*other), r"the job goes on without rank 0: train: this rank does not fit its job: " + words)
 
@@ -310,47 +305,54 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         self.assertRegex(self.joins_with("--no_such_option"), r"the job goes on without rank 0: exit code \d+")
 
     def test_a_scheduler_that_is_started_again_while_a_newcomer_waits_ends_nothing(self):
-        training = ("--steps", 10, "--epochs", 8)
-        straight = self.undisturbed(2, *training)
         options = ("--min_ranks", 1, "--max_ranks", 4, "--state", self.once())
-        self.begin(2, *training, "--slow_rank", 0, "--slow_ms", 100, options=options)
+        # An epoch takes 10 seconds: at its end ranks take others in.
+        self.begin(2, *self.endless(pace=("--slow_rank", 0, "--slow_ms", 1000)), options=options)
         self.launch("left", 2)
-        self.after_step(12)
+        self.after_step(1)
         self.launch("later", 1)
-        eventually(lambda: "it takes these ranks in when it saves next" in self.said(), "it waits")
+        self.after_words("it takes these ranks in when it saves next")
         # The ranks know of it. They come to the end of the epoch while there is no scheduler, and are back before the newcomer is.
         self.processes["later"].send_signal(signal.SIGSTOP)
-        self.processes["scheduler"].kill()
-        self.processes["scheduler"].wait()
-        eventually(lambda: "1 more rank is taken in" in self.said(), "the ranks begin anew")
+        self.kill("scheduler")
+        self.after_words("1 more rank is taken in")
         self.begin_process("scheduler", [TESSERA, "scheduler", "--workers", 2, "--port", self.port, *options])
         self.generation(2, 2)
         self.processes["later"].send_signal(signal.SIGCONT)
         self.generation(3, 3)
-        for name in ("left", "later", "scheduler"):
-            self.ends(name, 0)
-        self.assert_equal_losses(self.said(), straight)
+        self.end_well("left", "later", "scheduler")
+        self.assert_undisturbed(self.said(), 2, *ENDLESS)
 
     def test_a_rank_that_hangs_in_a_callback_is_ended_when_the_others_give_it_up_and_the_status_names_it(self):
         straight = self.undisturbed(3, "--steps", 12)
-        self.begin(3, "--steps", 12, "--kill_rank", 1, "--kill_step", 5, "--hangs", "--kill_once", self.once(),
-                   options=("--min_ranks", 2, "--node_timeout", 4))
+        hangs = self.once()
+        self.begin(3, "--steps", 12, "--kill_rank", 1, "--kill_step", 5, "--hangs", "--kill_once", hangs, options=("--min_ranks", 2, "--node_timeout", 60))
         self.logs.append(self.folder / f"left.{secrets.token_hex(4)}.log")
-        self.begin_process("left", [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "left", "-n", 3, "--timeout", 2,
+        self.begin_process("left", [TESSERA, "run", "--join", f"127.0.0.1:{self.port}", "--node_id", "left", "-n", 3, "--timeout", 10,
                                     "--log_dir", self.logs[-1], *self.job(*self.arguments)])
 
-        def behind():
-            code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}"])
-            return code == 0 and "it is at the callbacks" in out and "waiting" in out and out
+        def status(*options):
+            code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}", *options])
+            return out if code == 0 else ""
 
-        out = eventually(behind, "the status says who is waited for")
+        eventually(hangs.exists, "rank 1 hangs")
+        def has_told():
+            node = next((node for node in json.loads(status("--json") or '{"nodes": []}')["nodes"] if node["rank"] == 1), None)
+            return node and node["step"] == 4 and node["doing"] == "the callbacks"
+
+        eventually(has_told, "rank 1 has told what it does")
+        # It does not notice before the others have given it up and this has been seen.
+        rank = ranks_of(self.processes["left"])[1]
+        os.kill(rank, signal.SIGSTOP)
+        out = eventually(lambda: "it is at" in (out := status()) and "waiting" in out and out, "the status says who is waited for")
+        os.kill(rank, signal.SIGCONT)
         self.assertIn("rank 1 has not left the generation that has ended; it is at the callbacks", out)
         self.assertRegex(out, r"waited for: (left/\d, )*left/1\b")
         self.assertNotIn("slowest", out)
         begin = time.monotonic()
         for name in ("left", "scheduler"):
             self.ends(name, 0)
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 30)
         out = self.said()
         self.assertRegex(out, r"tessera run: the job goes on without rank 1: it hangs: it has come no further for \d+ ms: step 5, the callbacks")
         self.assert_equal_losses(out, straight)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import recovery_test
 from own_tests import OwnTests, main
-from recovery_test import JOB, LIMIT_S, PACED, TESSERA, children_of, environment, eventually, ranks_of, rest_of, result, run, start
+from recovery_test import ENDLESS, LIMIT_S, PACED, TESSERA, children_of, environment, eventually, lines_of, ranks_of, rest_of, run, start, steps_of
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
@@ -78,17 +78,19 @@ class Guards(recovery_test.Recovery):
         self.assertRegex(out, r"tessera run: rank 1 has ended, and the guard of rank 1, process \d+ has been stopped; letting the guard go on")
 
     def test_a_rank_that_is_lost_with_its_guard_stopped_is_started_again(self):
-        straight = self.undisturbed(2, "--steps", 10, "--epochs", 8)
-        launcher = start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.job("--steps", 10, "--epochs", 8, *PACED)])
+        launcher = start([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.job(*self.endless())])
         self.addCleanup(launcher.kill)
-        first = [launcher.stdout.readline() for _ in range(10)]
+        out = lines_of(launcher, lambda said: 10 in steps_of(said), "step 10")
         ranks = eventually(lambda: len(found := self.of_scheduler(launcher)) == 2 and found, "the ranks run")
         stop(parent_of(ranks[0]))
         os.kill(ranks[0], signal.SIGKILL)
-        out = "".join(first) + rest_of(launcher)
+        out += lines_of(launcher, lambda said: "starting it again" in said, "it is started again")
+        out += lines_of(launcher, lambda said: len(steps_of(said)) > 10, "the training goes on")
+        self.over.touch()
+        out += rest_of(launcher)
         self.assertEqual(launcher.returncode, 0, out)
         self.assertRegex(out, r"rank \d: killed by signal SIGKILL; the job goes on, starting it again")
-        self.assertEqual(result(out), straight, out)
+        self.assert_undisturbed(out, 2, *ENDLESS)
 
     @staticmethod
     def of_scheduler(launcher):
@@ -144,9 +146,7 @@ class OrphansOfMpirun(recovery_test.Recovery):
                 self.assertEqual(len(ranks), 2)
                 self.addCleanup(end_all, [*ranks, *scripts])
                 mpirun.kill()
-                killed = time.monotonic()
-                eventually(lambda: all(map(has_ended, ranks)), "the ranks end", limit_s=10)
-                self.assertLess(time.monotonic() - killed, 5)
+                eventually(lambda: all(map(has_ended, ranks)), "the ranks end", limit_s=20)  # of the 30 after which they would give each other up
                 mpirun.wait()
                 mpirun.stdout.close()
                 self.assertRegex(words.read_text(), r"rank \d\] mpirun has ended: rank \d, which it has started, ends with it and saves nothing more")
@@ -156,10 +156,10 @@ class Meeting(recovery_test.Recovery):
     @unittest.skipUnless(may_make_networks(), "only root may make a network")
     def test_a_loopback_that_is_down_is_said_at_once(self):
         begin = time.monotonic()
-        code, out = run(["unshare", "-n", TESSERA, "run", "-n", 2, "--max_restarts", 1, "--timeout", 5, "true"])
+        code, out = run(["unshare", "-n", TESSERA, "run", "-n", 2, "--max_restarts", 1, "--timeout", 60, "true"])
         self.assertEqual(code, 1, out)
         self.assertRegex(out, r"the loopback interface of this host is down \(127.0.0.1: Network is unreachable\); bring it up: ip link set lo up")
-        self.assertLess(time.monotonic() - begin, 5)
+        self.assertLess(time.monotonic() - begin, 20)
 
     @unittest.skipUnless(may_make_process_spaces(), "only root may make a PID namespace")
     def test_a_proc_of_another_namespace_is_said_before_anything_starts(self):

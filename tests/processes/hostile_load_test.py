@@ -9,13 +9,13 @@ from pathlib import Path
 
 import recovery_test
 from own_tests import OwnTests, main
+from recovery_test import ENDLESS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
 import hostile_load
 from simulated_workers import Certificates
 
 SECONDS = 600 if os.environ.get("TESSERA_TEST_FULL") == "1" else 10
-ENDLESS = ("--steps", 10, "--epochs", 1_000_000)
 
 
 class UnderLoad(recovery_test.Scheduled):

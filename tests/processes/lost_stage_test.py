@@ -1,9 +1,10 @@
 """A rank of a pipeline whose process is killed in the middle of training: every other rank, of its stage and of the others, ends within two
-seconds with its name."""
+seconds with its name, unless the machine keeps it waiting, and never as late as by a time-out."""
 
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 BIN = Path(sys.argv.pop(1))
 RANKS = 4
 EQUAL, UNEQUAL = (2, 2), (3, 1)
-LIMIT_S = 2
+USUAL_S, LIMIT_S, TIMEOUT_S = 2, 20, 120
 
 
 class Ranks:
@@ -33,7 +34,8 @@ class Ranks:
         self.ended_at = [None] * RANKS
         self.processes = []
         for rank in range(RANKS):
-            environment = inherited | {"TESSERA_RANK": str(rank), "TESSERA_SIZE": str(RANKS), "TESSERA_STORE": store, "TESSERA_TRANSPORT": transport}
+            environment = inherited | {"TESSERA_RANK": str(rank), "TESSERA_SIZE": str(RANKS), "TESSERA_STORE": store, "TESSERA_TRANSPORT": transport,
+                                         "TESSERA_TIMEOUT_MS": str(1000 * TIMEOUT_S)}
             self.processes.append(subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         self.threads = [threading.Thread(target=self.read, args=(rank,)) for rank in range(RANKS)]
         self.threads.append(threading.Thread(target=self.count_steps))
@@ -77,6 +79,9 @@ class LostStage(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
+    def setUp(self):
+        self.times = []
+
     def lose(self, lost, transport, stage_ranks):
         ranks = Ranks(self.folder, transport, stage_ranks)
         try:
@@ -94,6 +99,7 @@ class LostStage(unittest.TestCase):
                 self.assertEqual(ranks.processes[rank].returncode, 1, said)
                 self.assertLess(ranks.ended_at[rank] - killed_at, LIMIT_S, said)
             slowest = max(at for rank, at in enumerate(ranks.ended_at) if rank != lost) - killed_at
+            self.times.append(slowest)
             print(f"{transport}: rank {lost} of stage {int(lost >= stage_ranks[0])} killed, the last of the others ended after {slowest:.2f} s")
         finally:
             ranks.end()
@@ -104,11 +110,13 @@ class LostStage(unittest.TestCase):
             for lost in range(RANKS):
                 with self.subTest(transport=transport, lost=lost):
                     self.lose(lost, transport, EQUAL)
+        self.assertLess(statistics.median(self.times), USUAL_S, self.times)
 
     def test_of_unequal_stages_too(self):
         for lost in (0, 2, 3):
             with self.subTest(lost=lost):
                 self.lose(lost, "shm", UNEQUAL)
+        self.assertLess(statistics.median(self.times), USUAL_S, self.times)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ import time
 import recovery_test
 from hosts import NETWORK, Hosts, needs_hosts
 from own_tests import OwnTests, main
-from recovery_test import eventually, losses_of, ranks_of
+from recovery_test import ENDLESS, eventually, losses_of, ranks_of
 
 SILENCE_S = 3
-# Until the test says that the job is to end.
-ENDLESS = ("--steps", 10, "--epochs", 1_000_000)
+TIMEOUT_S = 60
 
 
 @needs_hosts
@@ -40,7 +39,7 @@ class BetweenHosts(recovery_test.Scheduled):
         return self.known[arguments]
 
     def start_endless(self, *arguments, **variables):
-        self.start_job(*ENDLESS, "--stop_file", self.over, *arguments, **{"TESSERA_TIMEOUT_MS": 60_000, **variables})
+        self.start_job(*ENDLESS, "--stop_file", self.over, *arguments, **{"TESSERA_TIMEOUT_MS": 1000 * TIMEOUT_S, **variables})
         self.after_step(5)
 
     def last_step(self):
@@ -74,7 +73,7 @@ class BetweenHosts(recovery_test.Scheduled):
         saved = self.folder / "saved_by_the_few"
         self.start_endless("--checkpoint_dir", saved, "--save_steps", 2)
         self.hosts.cut("left")  # where rank 0 prints and saves
-        eventually(lambda: self.num_lost() > 0, "the scheduler misses it", 4 * SILENCE_S)
+        eventually(lambda: self.num_lost() > 0, "the scheduler misses it")
         before, files = self.last_step(), sorted(saved.glob("job*"))  # the last step's may be begun, and is in no file of that name
         time.sleep(10)
         self.assertEqual((self.last_step(), sorted(saved.glob("job*"))), (before, files))
@@ -84,16 +83,18 @@ class BetweenHosts(recovery_test.Scheduled):
     def test_F21_a_way_that_swallows_what_is_sent_is_noticed_by_the_silence(self):
         self.start_endless()
         self.hosts.lose("right", "middle")
-        eventually(lambda: self.num_lost() > 0, "the scheduler misses it", 2 * SILENCE_S)
+        eventually(lambda: self.num_lost() > 0, "the scheduler misses it", TIMEOUT_S / 2)  # before ranks give each other up
         self.hosts.find("right", "middle")
         self.ends_undisturbed()
-        self.assertRegex(self.said(), r"node right/\d \(rank [23] at right\) is lost: it has said nothing for 3\d\d\d ms")
+        silences = re.findall(r"node right/\d \(rank [23] at right\) is lost: it has said nothing for (\d+) ms", self.said())
+        self.assertTrue(silences, self.said())
+        self.assertGreaterEqual(int(silences[0]), 1000 * SILENCE_S)
 
     def test_F22_hosts_that_do_not_reach_each_other_are_named_and_meet_when_they_do(self):
         self.start_endless(TESSERA_TIMEOUT_MS=3000)
         for one, other in (("left", "right"), ("right", "left")):
             self.hosts.lose(one, other)
-        eventually(lambda: re.search(r"rank [01] .*rank [23]|rank [23] .*rank [01]", self.said()), "the pair is named", 20)
+        eventually(lambda: re.search(r"rank [01] .*rank [23]|rank [23] .*rank [01]", self.said()), "the pair is named")
         self.hosts.find("left", "right")
         self.hosts.find("right", "left")
         self.ends_undisturbed()
@@ -102,7 +103,7 @@ class BetweenHosts(recovery_test.Scheduled):
         self.hosts.lose("left", "right")
         self.hosts.lose("right", "left")
         self.start_job("--steps", 10, restarts=2, TESSERA_TIMEOUT_MS=3000)
-        codes = {name: process.wait(timeout=60) for name, process in self.processes.items()}
+        codes = {name: process.wait(timeout=recovery_test.LIMIT_S) for name, process in self.processes.items()}
         self.assertEqual(set(codes.values()), {1}, self.said())
 
     def test_F23_a_third_of_the_packets_may_be_lost(self):
@@ -110,14 +111,14 @@ class BetweenHosts(recovery_test.Scheduled):
         for host in ("left", "right", "middle"):
             self.hosts.drop_some(host)
         straight = self.undisturbed(4, "--steps", 3)
-        self.start_job("--steps", 3)
+        self.start_job("--steps", 3, TESSERA_TIMEOUT_MS=1000 * TIMEOUT_S)
         self.ends_well(straight)
         self.assertEqual(self.num_lost(), 0, self.said())
 
-    def slow_line(self):
-        """A megabit a second: each step's gradients take seconds."""
+    def slow_line(self, rate="1mbit"):
+        """Each step's gradients take seconds: at a megabit a second one or two."""
         for host in ("left", "right"):
-            self.hosts.slow_down(host, "1mbit")
+            self.hosts.slow_down(host, rate)
         step = self.last_step()
         self.after_step(step + 1)
         return step + 1
@@ -131,8 +132,10 @@ class BetweenHosts(recovery_test.Scheduled):
 
     def test_F02_who_is_killed_amid_an_all_reduce_leaves_no_half_of_it(self):
         """Half of a step's bytes have left its host when the rank is killed."""
+        # So slow that the other half takes longer than a busy host keeps this process waiting, and heartbeats, too.
+        self.options["scheduler"][-1] = TIMEOUT_S
         self.start_endless()
-        step = self.slow_line()
+        step = self.slow_line("250kbit")
         first = self.hosts.sent_bytes("right")
         self.after_step(step + 1)
         second = self.hosts.sent_bytes("right")

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import recovery_test
 from own_tests import OwnTests, main
-from recovery_test import eventually, losses_of, ranks_of
+from recovery_test import ENDLESS, eventually, losses_of, ranks_of
 
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
 NUM_FAULTS = int(os.environ.get("TESSERA_STORM_SIGNALS", "1000" if FULL else "20"))
 SEED = int(os.environ.get("TESSERA_STORM_SEED", "1"))
-# Until the storm is over.
-ENDLESS = ("--steps", 10, "--epochs", 1_000_000)
 SILENCE_S = 3
 NO_PROGRESS_S = 90
 
@@ -99,6 +97,7 @@ class Storm(recovery_test.Scheduled):
         if path := os.environ.get("TESSERA_STORM_LOG"):
             with open(f"{path}.{self.id().rpartition('.')[2]}", "w", encoding="utf-8") as file:
                 file.write("\n".join([*self.log, self.said()]))
+        self.wait_for_the_last_words()
         try:
             self.assert_undisturbed(self.said(), 4, *ENDLESS, *arguments)
         except AssertionError:
@@ -106,6 +105,16 @@ class Storm(recovery_test.Scheduled):
             raise
         eventually(lambda: not self.left_over(), "nothing that was started runs any more")
         self.assertEqual(len(list((self.folder / self.id()).glob("*.ckpt"))), 1)
+
+    def wait_for_the_last_words(self):
+        """When the scheduler has ended, launchers may still have to write what the last ranks have said, and may be stopped."""
+        for pid, _ in self.stopped:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        for name in ("left", "right"):
+            self.processes[name].wait(timeout=recovery_test.LIMIT_S)
 
     def left_over(self):
         """Ranks that still run."""

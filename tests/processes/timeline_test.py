@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from own_tests import main
-from recovery_test import JOB, PACED, RESNET, TESSERA, eventually, losses_of, may_have_disks, rest_of, result, run, start
+from recovery_test import ENDLESS, JOB, PACED, RESNET, TESSERA, eventually, lines_of, losses_of, may_have_disks, rest_of, result, run, start, steps_of
 
 
 def spans_of(timeline, *categories):
@@ -123,13 +123,14 @@ class Timeline(unittest.TestCase):
             self.assertIn(words, out)
 
     def test_a_slow_rank_is_named(self):
-        self.recorded(["-n", 3], "--steps", 5, "--slow_rank", 2, "--slow_ms", 40)
+        # So slow that no pause of the machine makes another one the slowest.
+        self.recorded(["-n", 3], "--steps", 10, "--slow_rank", 2, "--slow_ms", 400)
         code, out = run([TESSERA, "trace", "summary", self.file, "--json"])
         self.assertEqual(code, 0, out)
         summary = json.loads(out)
         latest = max(summary["rank_times"], key=lambda rank: rank["waited_for_seconds"])
         self.assertEqual(latest["rank"], 2, summary["rank_times"])
-        self.assertGreater(latest["waited_for_seconds"], 0.04)
+        self.assertGreater(latest["waited_for_seconds"], 0.4)
         self.assertTrue(any("why rank 2" in advice["text"] for advice in summary["advice"]), summary["advice"])
 
     def test_only_the_steps_of_the_window_are_recorded(self):
@@ -140,18 +141,16 @@ class Timeline(unittest.TestCase):
 
     def test_steps_are_recorded_when_the_launcher_gets_a_signal(self):
         process = start([TESSERA, "run", "-n", 2, "--num_threads", 1, "--trace", self.file, "--trace_steps", "request:3",
-                         *self.job("--steps", 20, "--epochs", 20, *PACED, "--stop_file", self.place / "stop")])
+                         *self.job(*ENDLESS, *PACED, "--stop_file", self.place / "stop")])
+        out = ""
         try:
-            lines = []
-            while not any(line.startswith("[0] loss 3 ") for line in lines):
-                lines.append(process.stdout.readline())
-                self.assertTrue(lines[-1], lines)
+            out += lines_of(process, lambda said: 3 in steps_of(said), "step 3")
             os.kill(process.pid, signal.SIGUSR2)
             parts = [Path(f"{self.file}.rank.{rank}") for rank in range(2)]
             eventually(lambda: all('"is_written":true' in part.read_text() for part in parts), "the ranks write what was asked for")
             (self.place / "stop").touch()
         finally:
-            out = "".join(lines) + rest_of(process)
+            out += rest_of(process)
         self.assertEqual(process.returncode, 0, out)
         self.assertIn("SIGUSR2: the ranks record their next 3 steps", out)
         timeline, _ = self.read()
@@ -162,16 +161,20 @@ class Timeline(unittest.TestCase):
         self.assertEqual({path.name for path in self.place.iterdir()}, {"job.json", "stop"})
 
     def test_a_signal_without_a_request_ends_nothing(self):
-        process = start([TESSERA, "run", "-n", 2, "--num_threads", 1, *self.job("--steps", 20, *PACED)])
-        first = process.stdout.readline()
+        over = self.folder / f"{self.id()}.over"
+        process = start([TESSERA, "run", "-n", 2, "--num_threads", 1, *self.job(*ENDLESS, *PACED, "--stop_file", over)])
+        self.addCleanup(process.kill)
+        out = lines_of(process, lambda said: 1 in steps_of(said), "step 1")
         os.kill(process.pid, signal.SIGUSR2)
-        out = first + rest_of(process)
+        out += lines_of(process, lambda said: "which needs" in said, "what the signal would do")
+        over.touch()
+        out += rest_of(process)
         self.assertEqual(process.returncode, 0, out)
         self.assertIn("which needs --trace FILE --trace_steps request", out)
         self.assertEqual(list(self.place.iterdir()), [])
 
     def test_a_killed_rank_leaves_the_timeline_of_the_others(self):
-        out = self.recorded(["-n", 3, "--timeout", 5], "--kill_rank", 1, "--kill_step", 4, expected=1)
+        out = self.recorded(["-n", 3, "--timeout", 20], "--kill_rank", 1, "--kill_step", 4, expected=1)
         self.assertIn("without rank 1, which wrote nothing", out)
         timeline, data = self.read()
         self.assertEqual(data["missing_ranks"], [1])

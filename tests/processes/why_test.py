@@ -14,7 +14,7 @@ from pathlib import Path
 from recovery_test import BIN, JOB, RESNET, TESSERA, environment, eventually, free_port, ranks_of, rest_of, run, start
 
 PROGRAM = BIN / "rank_program"
-TIMEOUT_S = 3
+TIMEOUT_S = 10
 
 
 class Why(unittest.TestCase):
@@ -237,15 +237,16 @@ class Why(unittest.TestCase):
                 verdict = self.why()["verdict"]
                 self.assertIn(verdict["kind"], ("waits", "stands still"), verdict)
                 self.assertEqual(verdict["ranks"], [1])
-                return verdict["kind"] == "stands still"
-            eventually(is_known, "what the rank does", limit_s=4)
+                return verdict["kind"] == "stands still" and verdict["text"]
+            text = eventually(is_known, "what the rank does", limit_s=40)
+            self.assertLess(int(re.search(r"stands still for (\d+) s", text)[1]), 10, text)  # then it would have said so by itself
         finally:
             job.kill()
             job.wait()
             reader.join()
 
     def test_a_job_that_stands_still_can_be_asked_while_it_runs(self):
-        job = start([TESSERA, "run", "-n", 2, "--report_dir", self.reports, "--timeout", 30, JOB, "--data_path", self.data, "--kill_rank", 1,
+        job = start([TESSERA, "run", "-n", 2, "--report_dir", self.reports, "--timeout", 120, JOB, "--data_path", self.data, "--kill_rank", 1,
                      "--kill_step", 3, "--hangs"])
         said = []
         reader = threading.Thread(target=lambda: said.extend(job.stdout))

@@ -116,7 +116,7 @@ class Tasks(unittest.TestCase):
     def test_nodes_without_a_common_home_need_the_jobs_secret(self):
         def home(_, node):
             return self.folder / node
-        tasks = self.variables([1, 1], TESSERA_PORT=free_port(), XDG_CACHE_HOME=home, TESSERA_TIMEOUT_MS=3000)
+        tasks = self.variables([1, 1], TESSERA_PORT=free_port(), XDG_CACHE_HOME=home, TESSERA_TIMEOUT_MS=10000)
         for code, out in self.run_tasks(tasks, RANK, "script"):
             self.assertEqual(code, 1, out)
             self.assertIn("meeting_key, which must be the same on all of them", out)

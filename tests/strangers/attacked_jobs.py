@@ -42,6 +42,22 @@ def eventually(holds, what, limit_s=60):
     return value
 
 
+def read(path):
+    try:
+        return Path(path).read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def family(pid):
+    """The process and all that it has started, as far as they live."""
+    found = [int(pid)]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += [int(child) for child in read(task).split()]
+    return found
+
+
 def _address(text):
     """As /proc/net/tcp and tcp6 write it: words of four bytes in the host's order."""
     words = bytes.fromhex(text)

@@ -60,7 +60,7 @@ class BetweenRanks(Strangers):
 
     def held(self, size, address=None, **environment):
         """(job, relay, the addresses at which rank 0 listens by port)."""
-        job = self.job(size, TESSERA_TRANSPORT=self.transport, TESSERA_TIMEOUT_MS="20000", **environment)
+        job = self.job(size, TESSERA_TRANSPORT=self.transport, TESSERA_TIMEOUT_MS="60000", **environment)
         job.address = address or job.address
         job.start(0)
         relay = wire.Relay("tcp:127.0.0.1:0", job.address)
@@ -101,7 +101,7 @@ class BetweenRanks(Strangers):
     def test_ranks_of_several_hosts_listen_where_rank_0_is_reached(self):
         """Hosts that share no memory are several to them."""
         name, own = interface_beside_loopback()
-        job = self.job(2, TESSERA_TRANSPORT=self.transport, TESSERA_TIMEOUT_MS="20000")
+        job = self.job(2, TESSERA_TRANSPORT=self.transport, TESSERA_TIMEOUT_MS="60000")
         job.address = f"tcp:{own}:{free_port()}"
         relay = wire.Relay(f"tcp:{own}:0", job.address)
         self.addCleanup(relay.close)

@@ -1,5 +1,6 @@
 """What goes between two hosts, as somebody on the way sees it: two network namespaces at a switch."""
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ PORT = 7100
 TAP = """
 import socket, sys
 tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+tap.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE: what it has not come to yet is not dropped
 with open(sys.argv[1], "wb", buffering=0) as file:
     print("ready", flush=True)
     while True:
@@ -42,9 +44,11 @@ class BetweenHosts(Strangers):
         codes, outputs = job.end()
         self.assertEqual(set(codes.values()), {0}, outputs)
         self.assertEqual(job.weights(), self.undisturbed[2])
-        # Packets lie in the tap's queue when the job is over.
-        sizes = []
-        eventually(lambda: sizes.append(seen.stat().st_size) or len(sizes) > 100 and sizes[-1] == sizes[-100], "the cable is silent")
+        # Packets lie in the tap's queue when the job is over, and this one behind them.
+        last = os.urandom(32)
+        says = f"import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes.fromhex('{last.hex()}'), ('{self.hosts.addresses['left']}', 9))"
+        self.hosts.do("right", sys.executable, "-c", says)
+        eventually(lambda: last in seen.read_bytes(), "the tap has written all packets")
         return seen.read_bytes(), outputs[0], job
 
     @staticmethod

@@ -207,7 +207,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.attacked(NOBODY)
 
     def test_strangers_in_the_middle_of_a_job_learn_and_change_nothing(self):
-        job = self.job()
+        job = self.job(TESSERA_TIMEOUT_MS="120000")
         job.start_scheduler()
         gate = job.folder / "gate"
         os.mkfifo(gate)
@@ -250,12 +250,14 @@ class AtTheSchedulersPort(unittest.TestCase):
             self.tells_nothing(job, flood.end())
 
     def test_a_wrong_secret_is_named_on_both_sides(self):
-        job, other = self.job(), self.job(TESSERA_JOIN_TIMEOUT_MS="1000")
+        job, other = self.job(), self.job(TESSERA_JOIN_TIMEOUT_MS="300000")
         job.start_scheduler()
         rank = other.start_rank(0, port=job.port)
         out = rank.communicate(timeout=60)[0]
         self.assertEqual(rank.returncode, 1)
-        self.assertRegex(out, "has not reached it .it does not know the job's secret, or is no scheduler")
+        # It is shown some times, and does not wait for the end of the time to join.
+        self.assertIn("it does not know the job's secret, or is no scheduler", out)
+        self.assertIn("it has another secret than this process, or is no scheduler", out)
         self.ends_undisturbed(job, job.start_ranks())
         self.assertRegex(job.scheduler.stdout.read(), r"turned away a connection from 127\.0\.0\.1: it does not know the job's secret")
 
@@ -301,7 +303,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         heard = b""
         for answer in (b"", os.urandom(500), client_hello()):
             line = false_one.accept()[0]
-            line.settimeout(5)
+            line.settimeout(60)
             heard += line.recv(65536)
             line.sendall(answer)
             line.close()
@@ -313,7 +315,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.assertEqual(job.scheduler.wait(timeout=30), 0)
 
     def test_F03_a_scheduler_that_is_killed_and_started_again_is_not_missed(self):
-        job = self.job()
+        job = self.job(TESSERA_TIMEOUT_MS="120000")
         state = job.folder / "state"
         job.start_scheduler("--state", state)
         gate = job.folder / "gate"
@@ -331,7 +333,7 @@ class AtTheSchedulersPort(unittest.TestCase):
         self.ends_undisturbed(job, ranks)
 
     def test_a_rank_that_is_killed_ends_the_job_with_its_name(self):
-        job = self.job(size=3)
+        job = self.job(size=3, TESSERA_TIMEOUT_MS="120000")
         job.start_scheduler()
         gate = job.folder / "gate"
         os.mkfifo(gate)
@@ -381,7 +383,7 @@ class WithCertificates(AtTheSchedulersPort):
         job = self.job()
         job.start_scheduler()
         subprocess.run([TESSERA, "cluster", "make-certificates", job.folder / "other"], check=True, env={**os.environ, **self.variables})
-        out = job.start_rank(0, TESSERA_TLS_CONFIG=str(job.folder / "other" / "config.json"), TESSERA_JOIN_TIMEOUT_MS="1000").communicate(timeout=60)[0]
+        out = job.start_rank(0, TESSERA_TLS_CONFIG=str(job.folder / "other" / "config.json"), TESSERA_JOIN_TIMEOUT_MS="6000").communicate(timeout=60)[0]
         self.assertRegex(out, "has not reached it .its certificate is not to be trusted")
         self.ends_undisturbed(job, job.start_ranks())
 
@@ -401,14 +403,14 @@ class WithCertificates(AtTheSchedulersPort):
         job = self.job(TESSERA_TLS_CONFIG=str(self.folder / "own" / "config.json"))
         subprocess.run([TESSERA, "cluster", "make-certificates", self.folder / "own"], check=True, env={**os.environ, **job.environment})
         job.start_scheduler()
-        rank = job.start_rank(0, TESSERA_JOIN_TIMEOUT_MS="10000")
+        rank = job.start_rank(0, TESSERA_JOIN_TIMEOUT_MS="300000")
         observer = {"TESSERA_TLS_CONFIG": str(self.folder / "own" / "observer.json")}
         Path(observer["TESSERA_TLS_CONFIG"]).write_text((self.folder / "own" / "config.json").read_text().replace("client.p12", "observer.p12"))
         job.environment |= observer
         eventually(lambda: [node["state"] for node in job.status()["nodes"]] == ["present"], "the rank is there")
         subprocess.run([TESSERA, "cluster", "make-certificates", self.folder / "own", "--revoke", "client"], check=True,
                        env={**os.environ, **job.environment})
-        eventually(lambda: [node["state"] for node in job.status()["nodes"]] != ["present"], "it is hung up on", limit_s=10)
+        eventually(lambda: [node["state"] for node in job.status()["nodes"]] != ["present"], "it is hung up on")
         self.assertIn("the certificate of this process is on the scheduler's list of revoked ones", rank.communicate(timeout=60)[0])
 
     def test_F61_the_password_is_seen_nowhere(self):

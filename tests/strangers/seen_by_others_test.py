@@ -10,27 +10,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from attacked_jobs import BIN, JOB, STEPS, eventually, main
+from attacked_jobs import BIN, JOB, STEPS, eventually, family, main, read
 
 TESSERA = BIN / "tessera"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 SECRET = bytes(range(128, 160))
-
-
-def read(path):
-    try:
-        return Path(path).read_bytes()
-    except OSError:  # it has ended
-        return b""
-
-
-def family(pid):
-    """The process and all that it has started, as far as they live."""
-    found = [int(pid)]
-    for parent in found:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += [int(child) for child in read(task).split()]
-    return found
 
 
 def own_secret(pid):

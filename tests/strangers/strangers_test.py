@@ -45,7 +45,7 @@ class AtTheDoor(Strangers):
         self.attacked("unix", NOBODY)
 
     def test_strangers_in_the_middle_of_a_job_learn_and_change_nothing(self):
-        job = self.job(3)
+        job = self.job(3, TESSERA_TIMEOUT_MS="120000")
         gate = job.folder / "gate"
         os.mkfifo(gate)
         job.program = (*job.program, gate)
@@ -102,7 +102,7 @@ class AtTheDoor(Strangers):
     def test_a_flood_of_connections_keeps_no_rank_out(self):
         for kind in ("tcp", "unix"):
             with self.subTest(kind=kind):
-                job = self.job(2, kind, TESSERA_TIMEOUT_MS="10000")
+                job = self.job(2, kind, TESSERA_TIMEOUT_MS="60000")
                 job.start(0)
                 floods = [Attack(lambda stranger: stranger.flood(), job.address) for _ in range(3)]
                 job.start(1)
@@ -139,13 +139,13 @@ class WithoutTheSecret(Strangers):
         self.tells_nothing(second, attack.end())
 
     def test_a_rank_whose_words_come_late_is_hung_up_on_and_joins_again(self):
-        job = self.job(2)
+        job = self.job(2, TESSERA_TIMEOUT_MS="60000")
         job.start(0)
         relay = wire.Relay("tcp:127.0.0.1:0", job.address)
         self.addCleanup(relay.close)
         relay.hold(1)  # the proof has passed
         job.start(1, relay.address)
-        eventually(lambda: relay.num_connections == 2, "rank 1 has not come again")
+        eventually(lambda: relay.num_connections >= 2, "rank 1 has not come again")
         relay.go_on()
         self.ends_undisturbed(job)
 
@@ -200,12 +200,12 @@ class WithoutTheSecret(Strangers):
         self.tells_nothing(job, line.heard)
 
     def test_a_wrong_secret_is_named_on_both_sides(self):
-        job = self.job(2, TESSERA_TIMEOUT_MS="1500")
+        job = self.job(2, TESSERA_TIMEOUT_MS="12000")
         job.start(0)
-        other = self.job(2, TESSERA_TIMEOUT_MS="1000")
+        other = self.job(2, TESSERA_TIMEOUT_MS="5000")
         other.start(1, job.address)
         self.refused(other, 1, "rank 1 cannot join the job: what answers at .* refuses this rank's secret")
-        self.tells_nothing(job, self.refused(job, 0, r"rank 1 did not join the job within 1500 ms; \d+ connections? did not prove").encode())
+        self.tells_nothing(job, self.refused(job, 0, r"rank 1 did not join the job within 12000 ms; \d+ connections? did not prove").encode())
 
     def test_tcp_without_a_secret_is_refused(self):
         job = self.job(2)

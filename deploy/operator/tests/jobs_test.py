@@ -291,8 +291,9 @@ def test_a_job_of_the_same_name_again_is_another_job(cluster):
 
 
 def test_a_job_is_deleted_after_its_time(cluster):
-    cluster.apply(job("short", port=free_port(), run_policy={"ttlSecondsAfterFinished": 1}))
+    cluster.run("short", run_policy={"ttlSecondsAfterFinished": 1})
     cluster.wait_until("short", "Running")
+    cluster.finish("short")
     wait_for("the job is gone", lambda: not cluster.find("msjobs", "short"))
 
 

@@ -26,7 +26,7 @@ class Life:
                     self.view.set_pod(pod["metadata"]["name"], "Running")
             return len(pods) == count and self.view.is_true("w", "Running", "tesserajobs")
         try:
-            wait_for("all pods run", all_run, 20)
+            wait_for("all pods run", all_run)
         except AssertionError as late:
             raise AssertionError(f"{late}: {self.view.status('w', 'tesserajobs')} {self.view.pods('w')}") from late
 

@@ -29,7 +29,7 @@ class DashboardServer {
   // a loopback address.
   std::string warning() const;
   // The job has ended, and the board says so. Where somebody has read it lately, returns once they have had time to
-  // read that, too: after `limit_ms` at most.
+  // read that, too: after `limit_ms` at most, without what the machine keeps this process waiting for.
   void say_end(int64_t limit_ms);
 
  private:
