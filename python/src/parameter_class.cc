@@ -114,6 +114,18 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
         }
       },
       "value"_a, "Makes this the parameter's value from here on; inside construct(), in every step.");
+  parameter.def(
+      "rebind",
+      [](const nn::Parameter& self, const ir::Value& value, const std::optional<ir::Value>& instead_of) {
+        if (current_graph() == nullptr) throw InvalidArgument("rebind: no graph is being traced");
+        const ir::Value now = self.in(*current_graph());
+        if (instead_of && now.id() != instead_of->id()) return;
+        current_graph()->rebind(self.full_name(), value);
+      },
+      "value"_a, "instead_of"_a = nb::none(),
+      "Inside construct(): reads give this value from here on, and nothing is assigned. instead_of: only where they "
+      "would "
+      "give that value, which undoes an earlier rebind() unless something was assigned since.");
   parameter.def("__repr__", [](const nn::Parameter& self) {
     return fmt::format("Parameter({}, {}, requires_grad={})", self.full_name(), self.type,
                        self.requires_grad ? "True" : "False");

@@ -68,13 +68,13 @@ class Unset:
 
 
 def construct_of(cell):
-    """The cell's construct(), with its branches on values traced."""
+    """The cell's construct(), with its branches on values traced; what the cell has as _around_construct is called around it, with both."""
     method = cell.construct
     function = getattr(method, "__func__", None)
-    if not isinstance(function, types.FunctionType):
-        return method
-    made = traced(function)
-    return method if made is function else types.MethodType(made, cell)
+    if isinstance(function, types.FunctionType) and (made := traced(function)) is not function:
+        method = types.MethodType(made, cell)
+    around = cell.__dict__.get("_around_construct")
+    return method if around is None else functools.partial(around, cell, method)
 
 
 def traced(function):

@@ -52,6 +52,7 @@ bool keeps_strategies(const ir::Graph& graph, const PlanChoices& choices) {
         for (const int axis : factor->second) parts *= choices.mesh.axis(axis).size;
       }
       if (parts != split.parts) return false;
+      if (parts > 1 && !node.grid.empty()) return false;  // its ranks may be others
     }
   }
   return true;

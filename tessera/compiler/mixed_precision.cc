@@ -100,10 +100,13 @@ class PrecisionRewrite {
     reader_ = &node;
     Attributes attributes = node.attributes;
     const auto inputs = operands(node, def, attributes);
+    // A cast to its own dtype only says where the value lies.
+    if (node.op == "cast" && type(node.inputs[0]) == type(node.outputs[0])) attributes.set("dtype", inputs[0].dtype());
     const auto results = ops::apply(rewriter_.graph(), node.op, inputs, attributes);
     rewriter_.stands_for(n, rewriter_.graph().num_nodes() - 1);
     Node& made = rewriter_.graph().mutable_node(rewriter_.new_node(n));
     made.strategy = node.strategy;
+    made.grid = node.grid;
     made.recompute = node.recompute;
     for (size_t i = 0; i < results.size(); ++i) rewriter_.set(node.outputs[i], results[i]);
   }

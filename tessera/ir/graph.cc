@@ -169,6 +169,11 @@ void Graph::assign(const std::string& name, Value value) {
   data_.assignments[name] = value.id();
 }
 
+void Graph::rebind(const std::string& name, Value value) {
+  assign(name, value);
+  if (find_input(name)->value == value.id()) data_.assignments.erase(name);
+}
+
 void Graph::finish_assignments() {
   for (const auto& input : data_.inputs) {
     if (const auto it = data_.assignments.find(input.name); it != data_.assignments.end()) {

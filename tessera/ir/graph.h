@@ -83,6 +83,8 @@ struct Node {
   NodeId forward = kNone;
   // How the user wants it split; a hint that holds for every plan. Empty: the plan decides.
   mesh::Strategy strategy = {};
+  // On which grid of the ranks the strategy's parts lie; empty: in the order of its counts.
+  mesh::StrategyGrid grid = {};
   RecomputeMark recompute = {};
   // Computes for gradients what the node `forward` has computed before.
   bool again = false;
@@ -142,6 +144,9 @@ class Graph {
   // Makes `value` what later reads of `name` see. finish_assignments() turns what was assigned into outputs, in the
   // order of the inputs.
   void assign(const std::string& name, Value value);
+  // Makes `value` what later reads of `name` see until it is rebound, and no output: whoever does so puts back what it
+  // was. The input itself: nothing is assigned. Throws as assign() does.
+  void rebind(const std::string& name, Value value);
   void finish_assignments();
   const std::map<std::string, ValueId>& assignments() const { return data_.assignments; }
 

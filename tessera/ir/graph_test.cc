@@ -38,6 +38,20 @@ TEST(Graph, ParserRefusesASecondDefinition) {
   EXPECT_THROW(parse("graph g\n  input %1 f32[]\n  %2 = relu %1 : f32[]\n  return\n"), InvalidArgument);
 }
 
+TEST(Graph, WhatIsReboundIsReadAndBecomesNoOutput) {
+  Graph graph("step");
+  const Type type{DType::kF32, {4}};
+  const Value weight = graph.add_input(InputKind::kParameter, "weight", type);
+  const Value other = graph.add_node("relu", std::vector{weight}, {}, std::vector{type})[0];
+  graph.rebind("weight", other);
+  EXPECT_EQ(graph.find_binding("weight")->id(), other.id());
+  graph.rebind("weight", weight);
+  EXPECT_EQ(graph.find_binding("weight")->id(), weight.id());
+  graph.finish_assignments();
+  EXPECT_TRUE(graph.outputs().empty());
+  EXPECT_THROW(graph.rebind("other", weight), InvalidArgument);
+}
+
 TEST(Graph, AssignmentIsWhatLaterReadsSeeAndBecomesAnOutput) {
   Graph graph;
   const auto mean = graph.add_input(InputKind::kParameter, "mean", {DType::kF32, {4}});

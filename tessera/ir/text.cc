@@ -81,16 +81,15 @@ class Line {
     return naming_line([&] { return parse_dtype(text); });
   }
   mesh::Strategy strategy() {
-    skip_space();
-    int depth = 0;
-    for (size_t i = 0; i < rest_.size(); ++i) {
-      depth += rest_[i] == '(' ? 1 : rest_[i] == ')' ? -1 : 0;
-      if (depth > 0) continue;
-      auto result = naming_line([&] { return mesh::parse_strategy(rest_.substr(0, i + 1)); });
-      rest_.remove_prefix(i + 1);
-      return result;
-    }
-    fail("a closing )");
+    const auto text = parenthesized();
+    return naming_line([&] { return mesh::parse_strategy(text); });
+  }
+  mesh::StrategyGrid strategy_grid() {
+    std::string text(parenthesized());
+    expect(":");
+    text += ":";
+    text += parenthesized();
+    return naming_line([&] { return mesh::parse_strategy_grid(text); });
   }
   bool next_is(char c) {
     skip_space();
@@ -98,6 +97,19 @@ class Line {
   }
 
  private:
+  // What stands between the next ( and its ), with them.
+  std::string_view parenthesized() {
+    skip_space();
+    int depth = 0;
+    for (size_t i = 0; i < rest_.size(); ++i) {
+      depth += rest_[i] == '(' ? 1 : rest_[i] == ')' ? -1 : 0;
+      if (depth > 0) continue;
+      const auto text = rest_.substr(0, i + 1);
+      rest_.remove_prefix(i + 1);
+      return text;
+    }
+    fail("a closing )");
+  }
   std::string_view rest_;
   int number_;
 };
@@ -176,6 +188,8 @@ class Parser {
     if (line.take("in")) compute_dtype = line.dtype();
     mesh::Strategy strategy;
     if (line.take("shard")) strategy = line.strategy();
+    mesh::StrategyGrid grid;
+    if (!strategy.empty() && line.take("on ")) grid = line.strategy_grid();
     RecomputeMark mark;
     if (line.take("recompute ")) mark = recompute_mark(line);
     int stage = kNone;
@@ -194,6 +208,7 @@ class Parser {
     graph_.set_origin({});
     Node& made = graph_.mutable_node(graph_.num_nodes() - 1);
     made.strategy = std::move(strategy);
+    made.grid = std::move(grid);
     made.recompute = mark;
     made.stage = stage;
     made.segment = segment;
@@ -260,6 +275,7 @@ std::string print(const Graph& graph) {
     }
     if (node.compute_dtype) text += fmt::format(" in {}", *node.compute_dtype);
     if (!node.strategy.empty()) text += " shard " + mesh::to_string(node.strategy);
+    if (!node.strategy.empty() && !node.grid.empty()) text += " on " + mesh::to_string(node.grid);
     if (node.recompute.block > 0) {
       text += fmt::format(" recompute {}{}{}", node.recompute.block,
                           node.recompute.repeats_collectives ? "" : " keep_collectives",

@@ -52,6 +52,49 @@ std::string to_string(const Strategy& strategy) {
   return text + (strategy.size() == 1 ? ",)" : ")");
 }
 
+std::string to_string(const StrategyGrid& grid) {
+  if (grid.empty()) return "";
+  std::string text = fmt::format("({}):(", fmt::join(grid.sizes, ","));
+  for (size_t i = 0; i < grid.axes.size(); ++i) {
+    text += i > 0 ? ",(" : "(";
+    for (size_t dim = 0; dim < grid.axes[i].size(); ++dim) {
+      const auto& axes = grid.axes[i][dim];
+      text += fmt::format("{}{}", dim > 0 ? "," : "", axes.empty() ? "_" : fmt::format("{}", fmt::join(axes, ".")));
+    }
+    text += ")";
+  }
+  return text + ")";
+}
+
+StrategyGrid parse_strategy_grid(std::string_view text) {
+  TextReader reader(text, "grid of a strategy");
+  StrategyGrid grid;
+  reader.expect('(');
+  do {
+    grid.sizes.push_back(reader.integer());
+    if (grid.sizes.back() < 1) reader.fail(fmt::format("sizes must be at least 1, found {}", grid.sizes.back()));
+  } while (reader.accept(','));
+  reader.expect(')');
+  reader.expect(':');
+  reader.expect('(');
+  while (!reader.accept(')')) {
+    if (!grid.axes.empty()) reader.expect(',');
+    reader.expect('(');
+    auto& dims = grid.axes.emplace_back();
+    while (!reader.accept(')')) {
+      if (!dims.empty()) reader.expect(',');
+      auto& axes = dims.emplace_back();
+      if (reader.accept('_')) continue;
+      do {
+        axes.push_back(reader.integer());
+        if (axes.back() < 0) reader.fail(fmt::format("axes must be at least 0, found {}", axes.back()));
+      } while (reader.accept('.'));
+    }
+  }
+  reader.end();
+  return grid;
+}
+
 std::optional<std::vector<int64_t>> common_refinement(std::span<const std::vector<int64_t>> device_matrices,
                                                       int64_t num_ranks) {
   if (num_ranks < 1) throw InvalidArgument("common refinement: needs at least 1 rank, got {}", num_ranks);

@@ -40,6 +40,25 @@ TEST(Strategy, RefusalsNameTheTextAndThePlace) {
               ThrowsMessage<InvalidArgument>(HasSubstr("expected \",\" at character 8")));
 }
 
+TEST(StrategyGrid, TextParsesBack) {
+  const StrategyGrid grid{.sizes = {2, 3, 2}, .axes = {{{0}, {}}, {{}, {2, 1}}, {}}};
+  EXPECT_EQ(to_string(grid), "(2,3,2):((0,_),(_,2.1),())");
+  EXPECT_EQ(parse_strategy_grid(to_string(grid)), grid);
+  EXPECT_EQ(parse_strategy_grid(" ( 4 ) : ( ( 0 ) ) "), (StrategyGrid{.sizes = {4}, .axes = {{{0}}}}));
+  EXPECT_EQ(to_string(StrategyGrid()), "");
+}
+
+TEST(StrategyGrid, RefusalsNameTheTextAndThePlace) {
+  for (const char* text : {"", "()", "(2)", "(2):", "(2):(", "(2):((0)", "(2):(0)", "(2):((0 _))", "(2):((a))",
+                           "(2):((0.))", "(2):((0)) x", "(2):((0)(0))", "2:((0))"}) {
+    EXPECT_THROW(parse_strategy_grid(text), InvalidArgument) << text;
+  }
+  EXPECT_THAT([] { parse_strategy_grid("(2,0):()"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("sizes must be at least 1, found 0")));
+  EXPECT_THAT([] { parse_strategy_grid("(2):((-1))"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("axes must be at least 0, found -1")));
+}
+
 TEST(Strategy, CountsAreFromOneToTheNumberOfRanks) {
   EXPECT_EQ(fault_of_counts({{4, 1}, {}, {2}}, 4), "");
   EXPECT_EQ(fault_of_counts({{1}, {1, 0}}, 4),

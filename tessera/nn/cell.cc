@@ -94,9 +94,12 @@ void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
     ir::Node& node = graph.mutable_node(n);
     if (node.source != source) continue;
     added.insert(node.op);
-    if (const auto it = optional_strategies_.find(node.op); it != optional_strategies_.end())
+    for (const auto* strategies : {&optional_strategies_, &strategies_}) {
+      const auto it = strategies->find(node.op);
+      if (it == strategies->end()) continue;
       node.strategy = it->second;
-    if (const auto it = strategies_.find(node.op); it != strategies_.end()) node.strategy = it->second;
+      node.grid = {};
+    }
   }
   for (const auto& [op, strategy] : strategies_) {
     if (!added.contains(op)) {

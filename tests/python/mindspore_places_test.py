@@ -73,7 +73,7 @@ mindspore.ops.auto_generate FlashAttentionScore|kernel of one device
 mindspore.ops.operations._grad_ops ReluGrad|compose it of the functions
 mindspore.parallel.auto_parallel AutoParallel|set_auto_parallel_context
 mindspore.parallel.nn PipelineGradReducer|a Model of nn.PipelineCell reduces gradients itself
-mindspore.parallel.shard Layout|tuple of counts per input
+mindspore.parallel.strategy set_op_strategy_config|say how an operator, a cell or a function is split
 mindspore.profiler Profiler|--profile
 mindspore.rewrite SymbolTree|Python code
 mindspore.runtime Stream|there are no streams
@@ -109,7 +109,7 @@ def test_a_refused_operator_is_made_where_a_script_is_imported_and_refused_where
 
 
 # Functions of the reference beside the places of their names.
-REFUSED_FUNCTIONS = {"data_sink", "enable_dynamic", "fft", "op_info_register", "parameter_broadcast", "recompute", "shard", "thor"}
+REFUSED_FUNCTIONS = {"data_sink", "enable_dynamic", "fft", "op_info_register", "parameter_broadcast", "recompute", "thor"}
 
 
 @pytest.mark.parametrize("path", sorted({*_places.HOMES, *_refused.MODULES}))

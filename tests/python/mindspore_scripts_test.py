@@ -628,11 +628,6 @@ def test_cells_called_with_tuples_look_at_the_values():
     assert net([X, Y], scale={"by": Tensor(3.0)}).asnumpy().tolist() == [10.0, 14.0]
 
 
-def test_cell_shard_is_refused_by_name():
-    with pytest.raises(NotImplementedError, match="Cell.shard is not available: give the operators"):
-        nn.Dense(2, 2).shard(in_strategy=((2, 1),), parameter_plan={"weight": (1, 2)})
-
-
 INTERRUPTED = """
 import os, signal, sys, threading
 import numpy as np

@@ -15,6 +15,8 @@ from mindspore.common.api import jit, ms_function
 from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto_parallel_context, get_context, get_ps_context,
                                reset_auto_parallel_context, reset_ps_context, set_auto_parallel_context, set_context,
                                set_ps_context)
+from mindspore._layout import Layout
+from mindspore._shard import reshard, shard
 from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, parallel, boost
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,

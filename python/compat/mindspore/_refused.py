@@ -10,8 +10,8 @@ REFUSED = {
     "mindspore": {
         "Model.train and nn.TrainOneStepCell train; dataset_sink_mode is accepted by Model.train":
             "data_sink",
-        "Primitive.shard takes a tuple of counts per input":
-            "Layout set_op_strategy_config shard",
+        "Primitive.shard and shard() say how an operator, a cell or a function is split":
+            "set_op_strategy_config",
         "all memory is the host's: context.set_context(max_device_memory=...) limits it, docs/memory.md says what takes it":
             "MemPool PluggableAllocator UntypedStorage empty_cache get_device_limit max_memory_allocated max_memory_reserved "
             "memory_allocated memory_replay memory_reserved memory_stats memory_summary ms_memory_recycle "
@@ -130,7 +130,7 @@ REFUSED = {
             "all_reduce all_to_all all_to_all_single all_to_all_v_c barrier batch_isend_irecv broadcast broadcast_object_list "
             "destroy_process_group distribute gather_into_tensor gather_object get_backend get_global_rank get_group_rank "
             "get_process_group_ranks get_rank get_world_size init_process_group irecv is_available is_initialized isend new_group "
-            "recv recv_object_list reduce reshard send send_object_list set_comm_ops_inplace",
+            "recv recv_object_list reduce send send_object_list set_comm_ops_inplace",
         "complex numbers are not available: keep the real and the imaginary part in two tensors, or transform with numpy.fft "
         "before the network":
             "Angle Complex ComplexAbs Conj ConjugateTranspose FFTWithSize Imag Polar Real STFT angle conj fft fft2 fftfreq fftn "
@@ -302,9 +302,9 @@ REFUSED = {
     },
     "mindspore.parallel": {
         "set_auto_parallel_context(parallel_mode=...) says how a network is split, for every Model made after it":
-            "AutoParallel DistributedDataParallel reshard",
-        "Primitive.shard takes a tuple of counts per input":
-            "Layout set_op_strategy_config shard",
+            "AutoParallel DistributedDataParallel",
+        "Primitive.shard and shard() say how an operator, a cell or a function is split":
+            "set_op_strategy_config",
         "all ranks have the values of rank 0 when training begins":
             "parameter_broadcast sync_pipeline_shared_parameters",
         "use save_checkpoint and load_checkpoint, load_distributed_checkpoint and transform_checkpoints":

@@ -54,6 +54,7 @@ void Rewriter::copy(NodeId node) {
 
 void copy_marks(const ir::Node& from, ir::Node& to) {
   to.strategy = from.strategy;
+  to.grid = from.grid;
   to.recompute = from.recompute;
   to.stage = from.stage;
   to.segment = from.segment;

@@ -62,7 +62,8 @@ Graph merge_common_subexpressions(const Graph& graph) {
       rewriter.copy(n);
       continue;
     }
-    std::string key = node.op + node.attributes.to_string() + mesh::to_string(node.strategy);
+    std::string key =
+        node.op + node.attributes.to_string() + mesh::to_string(node.strategy) + mesh::to_string(node.grid);
     // One for each block that is recomputed, else the first would have to be kept for the second; and what is computed
     // again is not to be kept.
     key += fmt::format(" {}{}", node.recompute.block, node.again ? " again" : "");
@@ -131,7 +132,8 @@ Graph fold_constants(const Graph& graph) {
       for (size_t i = 0; i < node.outputs.size(); ++i) rewriter.set(node.outputs[i], rewriter.at(node.inputs[i]));
       continue;
     }
-    if ((node.op == "cast" || node.op == "reshape" || node.op == "broadcast_to") && same_as_input(0)) {
+    const bool says_where = node.op == "cast" && !node.strategy.empty();  // ops::lay_out()
+    if ((node.op == "cast" || node.op == "reshape" || node.op == "broadcast_to") && same_as_input(0) && !says_where) {
       keep_input(0);
       continue;
     }

@@ -57,6 +57,7 @@ Graph keep_results_wide(const Graph& graph) {
     rewriter.stands_for(n, rewriter.graph().num_nodes() - 1);
     Node& made = rewriter.graph().mutable_node(rewriter.new_node(n));
     made.strategy = node.strategy;
+    made.grid = node.grid;
     made.recompute = node.recompute;
     made.again = node.again;
   }

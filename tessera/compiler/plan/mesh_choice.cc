@@ -42,6 +42,58 @@ bool is_of_operand(const ops::IndexRule& rule, const std::string& factor) {
                      [&](const auto& dims) { return std::find(dims.begin(), dims.end(), factor) != dims.end(); });
 }
 
+// The factors that the counts of operand `index` are of. What only the result has (the depth of a one_hot) may stand at
+// the end of the first tuple.
+ops::IndexRule::Dims counted_dims(const ops::IndexRule& rule, size_t index, size_t num_counts) {
+  ops::IndexRule::Dims dims = rule.inputs[index];
+  if (index > 0 || num_counts <= dims.size()) return dims;
+  for (const auto& factor : rule.outputs[0]) {
+    if (!factor.empty() && !is_of_operand(rule, factor)) dims.push_back(factor);
+  }
+  return dims;
+}
+
+// The axes of more than one rank among these of a strategy's grid.
+std::vector<size_t> splitting_axes(const mesh::StrategyGrid& grid, const std::vector<int64_t>& axes) {
+  std::vector<size_t> splitting;
+  for (const int64_t axis : axes) {
+    if (grid.sizes[static_cast<size_t>(axis)] > 1) splitting.push_back(static_cast<size_t>(axis));
+  }
+  return splitting;
+}
+
+// What is wrong with a grid by itself and beside its strategy, to follow its text; "" where nothing is.
+std::string fault_of_grid(const mesh::StrategyGrid& grid, const mesh::Strategy& strategy, int num_ranks) {
+  int64_t ranks = 1;
+  for (const int64_t size : grid.sizes) {
+    if (size < 1) return fmt::format("has an axis of {} ranks", size);
+    if (ranks <= num_ranks) ranks *= std::min<int64_t>(size, int64_t{num_ranks} + 1);
+  }
+  if (ranks != num_ranks) return fmt::format("must be of {} ranks, as many as there are", num_ranks);
+  if (grid.axes.size() != strategy.size()) {
+    return fmt::format("has axes for {} operands, the strategy has {} tuples", grid.axes.size(), strategy.size());
+  }
+  for (size_t i = 0; i < strategy.size(); ++i) {
+    if (grid.axes[i].size() != strategy[i].size()) {
+      return fmt::format("has axes for {} dims of operand {}, the strategy has {} counts", grid.axes[i].size(), i,
+                         strategy[i].size());
+    }
+    for (size_t dim = 0; dim < strategy[i].size(); ++dim) {
+      int64_t parts = 1;
+      for (const int64_t axis : grid.axes[i][dim]) {
+        if (axis < 0 || axis >= static_cast<int64_t>(grid.sizes.size())) {
+          return fmt::format("has {} axes, dim {} of operand {} names axis {}", grid.sizes.size(), dim, i, axis);
+        }
+        if (parts <= num_ranks) parts *= grid.sizes[static_cast<size_t>(axis)];
+      }
+      if (parts != strategy[i][dim]) {
+        return fmt::format("splits dim {} of operand {} in {}, the strategy in {}", dim, i, parts, strategy[i][dim]);
+      }
+    }
+  }
+  return "";
+}
+
 // A further grid of the ranks of `base`: the second of a choice has the axes "b0", "b1", ...
 Mesh additional(const Mesh& base, const std::vector<int64_t>& sizes, int number) {
   std::vector<mesh::Axis> axes;
@@ -74,13 +126,7 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
   };
   for (size_t i = 0; i < strategy.size(); ++i) {
     const auto& dims = rule.inputs[i];
-    // What only the result has (the depth of a one_hot) may stand at the end of the first tuple.
-    ops::IndexRule::Dims all = dims;
-    if (i == 0 && strategy[i].size() > dims.size()) {
-      for (const auto& factor : rule.outputs[0]) {
-        if (!factor.empty() && !is_of_operand(rule, factor)) all.push_back(factor);
-      }
-    }
+    const ops::IndexRule::Dims all = counted_dims(rule, i, strategy[i].size());
     if (strategy[i].size() != dims.size() && strategy[i].size() != all.size()) {
       fail(fmt::format("has {} counts for operand {}, {}, which has {} dims", strategy[i].size(), i, inputs[i],
                        dims.size()));
@@ -105,6 +151,51 @@ std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::
   return splits;
 }
 
+StrategyPlacement strategy_placement(const Graph& graph, NodeId id, int num_ranks) {
+  const Node& node = graph.node(id);
+  const auto rule = ops::rule_of(graph, id);
+  std::vector<Type> inputs;
+  for (const auto v : node.inputs) inputs.push_back(graph.type(v));
+  const auto splits = factor_splits(graph.node_name(id), rule, inputs, node.strategy, num_ranks);
+  StrategyPlacement placement;
+  if (node.grid.empty()) {
+    for (size_t i = 0; i < splits.size(); ++i) {
+      placement.matrix.push_back(splits[i].parts);
+      if (splits[i].parts > 1) placement.factors.push_back({splits[i].factor, {i}});
+    }
+    return placement;
+  }
+  const auto fail = [&](const std::string& why) {
+    throw mesh::StrategyError("{}: strategy {}: the grid {} {}", graph.node_name(id), mesh::to_string(node.strategy),
+                              mesh::to_string(node.grid), why);
+  };
+  if (const auto fault = fault_of_grid(node.grid, node.strategy, num_ranks); !fault.empty()) fail(fault);
+  placement.matrix = node.grid.sizes;
+  std::vector<std::string> taken(node.grid.sizes.size());  // by axis: the factor that it splits
+  for (size_t i = 0; i < node.strategy.size(); ++i) {
+    const auto dims = counted_dims(rule, i, node.strategy[i].size());
+    for (size_t dim = 0; dim < node.strategy[i].size(); ++dim) {
+      const auto axes = splitting_axes(node.grid, node.grid.axes[i][dim]);
+      const auto known = std::find_if(placement.factors.begin(), placement.factors.end(),
+                                      [&](const auto& factor) { return factor.first == dims[dim]; });
+      if (known != placement.factors.end()) {
+        if (known->second == axes) continue;
+        fail(fmt::format("splits dim {} of operand {} {} along other axes than the same index of another operand", dim,
+                         i, inputs[i]));
+      }
+      for (const size_t axis : axes) {
+        if (!taken[axis].empty()) {
+          fail(fmt::format("splits dim {} of operand {} {} along axis {}, which splits another index already", dim, i,
+                           inputs[i], axis));
+        }
+        taken[axis] = dims[dim];
+      }
+      if (!axes.empty()) placement.factors.push_back({dims[dim], axes});
+    }
+  }
+  return placement;
+}
+
 MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<const mesh::Layout> present) {
   // Each entry: the device matrices of one mesh.
   std::vector<std::vector<std::vector<int64_t>>> families = {{sizes_of(base)}};
@@ -124,17 +215,7 @@ MeshChoice::MeshChoice(const Mesh& base, const Graph* strategies, std::span<cons
     add(sizes_of(layout.mesh));
   }
   for (NodeId n = 0; strategies != nullptr && n < strategies->num_nodes(); ++n) {
-    const Graph& graph = *strategies;
-    const Node& node = graph.node(n);
-    if (node.strategy.empty()) continue;
-    std::vector<Type> inputs;
-    for (const auto v : node.inputs) inputs.push_back(graph.type(v));
-    std::vector<int64_t> matrix;
-    const auto rule = ops::rule_of(graph, n);
-    for (const auto& split : factor_splits(graph.node_name(n), rule, inputs, node.strategy, base.size())) {
-      matrix.push_back(split.parts);
-    }
-    add(matrix);
+    if (!strategies->node(n).strategy.empty()) add(strategy_placement(*strategies, n, base.size()).matrix);
   }
   for (const auto& family : families) {
     const auto fine = mesh::common_refinement(family, base.size());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/ir/graph.h"
@@ -24,6 +25,18 @@ struct FactorSplit {
 // ranks or a number of parts that does not divide them.
 std::vector<FactorSplit> factor_splits(const std::string& node_name, const ops::IndexRule& rule,
                                        std::span<const Type> inputs, const mesh::Strategy& strategy, int num_ranks);
+
+// On which device matrix a node's strategy lies, and which entries of it split each of the rule's factors, outer first;
+// factors that are not split are not there. As the strategy's grid says, else the entries are the factors' counts in
+// order.
+struct StrategyPlacement {
+  std::vector<int64_t> matrix;
+  std::vector<std::pair<std::string, std::vector<size_t>>> factors;
+};
+// Throws as factor_splits() does, and naming the node and its grid where that does not fit: a number of ranks that is
+// not theirs, other tuples or dims than the strategy's, axes that it has not or that give another count, an index that
+// two operands split along different axes, and an axis that splits two indices.
+StrategyPlacement strategy_placement(const ir::Graph& graph, ir::NodeId node, int num_ranks);
 
 // A Placed is a sharding on one of the meshes of a choice.
 struct Placed {

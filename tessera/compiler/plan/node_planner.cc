@@ -448,16 +448,14 @@ void add_partial_sums(const std::map<int, std::vector<int>>& through, std::vecto
 }
 
 StrategyFactors factors_of_strategy(const Graph& graph, NodeId id, const MeshChoice& mesh_choice) {
-  const Node& node = graph.node(id);
-  const auto rule = ops::rule_of(graph, id);
-  std::vector<Type> inputs;
-  for (const auto v : node.inputs) inputs.push_back(graph.type(v));
-  const auto splits = factor_splits(graph.node_name(id), rule, inputs, node.strategy, mesh_choice.mesh(0).size());
-  std::vector<int64_t> matrix;
-  for (const auto& split : splits) matrix.push_back(split.parts);
-  StrategyFactors result{mesh_choice.mesh_for(matrix), {}};
-  for (size_t i = 0; i < splits.size(); ++i) {
-    if (splits[i].parts > 1) result.factors[splits[i].factor] = mesh_choice.axes_of(result.mesh, matrix, i);
+  const auto placement = strategy_placement(graph, id, mesh_choice.mesh(0).size());
+  StrategyFactors result{mesh_choice.mesh_for(placement.matrix), {}};
+  for (const auto& [factor, entries] : placement.factors) {
+    auto& axes = result.factors[factor];
+    for (const size_t entry : entries) {
+      const auto own = mesh_choice.axes_of(result.mesh, placement.matrix, entry);
+      axes.insert(axes.end(), own.begin(), own.end());
+    }
   }
   return result;
 }

@@ -134,13 +134,16 @@ class StrategyPropagation {
     return n.strategy.empty() && n.op != "cast" && ops::OpRegistry::instance().get(n.op).elementwise;
   }
 
+  bool is_cast(NodeId node) const { return graph_.node(node).op == "cast"; }
+
   // Of an operator that took over its split: what it reads and makes lies as its neighbours have it.
   void check_agreement(NodeId node) const {
     if (!could_follow_anyone(node)) return;
     const Split& own = splits_.at(node);
     for (const Edge& edge : edges_of_[static_cast<size_t>(node)]) {
       const auto it = splits_.find(other_end(edge, node));
-      if (it == splits_.end() || it->second.origin == own.origin || graph_.node(it->first).op == "cast") continue;
+      if (it == splits_.end() || it->second.origin == own.origin || is_cast(it->first)) continue;
+      if (is_cast(own.origin) || is_cast(it->second.origin)) continue;
       const auto here = layout_at(edge, node, own.factors);
       const auto there = layout_at(edge, it->first, it->second.factors);
       const Type& type = graph_.type(value_of(edge));

@@ -15,7 +15,8 @@ namespace tessera::compiler {
 //
 // An elementwise operator could follow each of its neighbours at no cost; where two of them want different splits
 // nothing says which is meant. Throws InvalidArgument naming it, the operators with the strategies that both splits
-// come from, and the splits. A cast may stand between two splits.
+// come from, and the splits. A cast may stand between two splits; and what comes from the strategy of a cast, which
+// only says how a value lies (ops::lay_out()), gives way to any other.
 std::map<ir::NodeId, StrategyFactors> propagate_strategies(const ir::Graph& graph, const MeshChoice& mesh_choice);
 
 }  // namespace tessera::compiler

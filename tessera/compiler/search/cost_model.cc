@@ -24,7 +24,7 @@ std::string signature_of(const ir::Graph& graph, const ir::Node& node) {
   for (const auto v : node.inputs) text += " " + graph.type(v).to_string();
   text += " ->";
   for (const auto v : node.outputs) text += " " + graph.type(v).to_string();
-  if (!node.strategy.empty()) text += mesh::to_string(node.strategy);
+  if (!node.strategy.empty()) text += mesh::to_string(node.strategy) + mesh::to_string(node.grid);
   return text;
 }
 

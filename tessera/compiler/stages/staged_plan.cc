@@ -173,7 +173,9 @@ Graph with_strategies_of(const StagedPlan& plan, int kind) {
   Graph result = plan.micro;
   for (NodeId n = 0; n < result.num_nodes(); ++n) {
     const int stage = plan.placement.stage_of(n);
-    if (stage >= 0 && plan.kind_of(stage) != kind) result.mutable_node(n).strategy.clear();
+    if (stage < 0 || plan.kind_of(stage) == kind) continue;
+    result.mutable_node(n).strategy.clear();
+    result.mutable_node(n).grid = {};
   }
   return result;
 }

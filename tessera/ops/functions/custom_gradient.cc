@@ -48,7 +48,7 @@ std::vector<Value> inline_backward(const GradientContext& c) {
     std::vector<Value> inputs;
     for (const auto v : node.inputs) inputs.push_back(values[static_cast<size_t>(v)]);
     const auto results = apply(c.graph, node.op, inputs, node.attributes);
-    if (!node.strategy.empty() && !results.empty()) shard(results[0], node.strategy);
+    if (!node.strategy.empty() && !results.empty()) shard(results[0], node.strategy, node.grid);
     for (size_t i = 0; i < results.size(); ++i) values[static_cast<size_t>(node.outputs[i])] = results[i];
   }
   const auto [num_outputs, num_inputs] = operands_of(c.attributes);

@@ -45,7 +45,7 @@ void OpRegistry::add(OpDef def) {
   if (!defs_.emplace(name, std::move(def)).second) throw InvalidArgument("operator {} is defined twice", name);
 }
 
-Value shard(Value value, const mesh::Strategy& strategy) {
+Value shard(Value value, const mesh::Strategy& strategy, mesh::StrategyGrid grid) {
   ir::Graph& graph = value.graph();
   const ir::NodeId node = graph.info(value.id()).node;
   if (node == ir::kNone) {
@@ -53,7 +53,12 @@ Value shard(Value value, const mesh::Strategy& strategy) {
                           graph.value_name(value.id()));
   }
   graph.mutable_node(node).strategy = strategy;
+  graph.mutable_node(node).grid = std::move(grid);
   return value;
+}
+
+Value lay_out(Value value, const std::vector<int64_t>& counts, mesh::StrategyGrid grid) {
+  return shard(apply1("cast", {value}, {{"dtype", value.dtype()}}), {counts}, std::move(grid));
 }
 
 Attributes complete_attributes(const OpDef& def, Attributes attributes) {

@@ -225,8 +225,13 @@ Value apply1(const std::string& op, std::initializer_list<Value> inputs, Attribu
 // Fixes how the operator that makes this value is split: one tuple of counts per operand, one count per dim:
 //   shard(matmul(x, w), {{2, 1}, {1, 4}})
 // Returns the value. What does not fit the operator or the mesh is refused when the graph is planned, by name. Throws
-// InvalidArgument for a value that no operator makes.
-Value shard(Value value, const mesh::Strategy& strategy);
+// InvalidArgument for a value that no operator makes. grid: where the parts lie; empty: in the order of the counts.
+Value shard(Value value, const mesh::Strategy& strategy, mesh::StrategyGrid grid = {});
+
+// The same elements, split into so many parts per dim, on this grid, whatever makes and reads the value: a cast to its
+// own dtype with a strategy. So neighbours of either side are split each as it says itself; see
+// plan/strategy_propagation.h.
+Value lay_out(Value value, const std::vector<int64_t>& counts, mesh::StrategyGrid grid = {});
 
 // The attributes with defaults filled in. Throws as apply does.
 Attributes complete_attributes(const OpDef& def, Attributes attributes);

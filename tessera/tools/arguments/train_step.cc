@@ -62,6 +62,7 @@ void add_strategies(ir::Graph& graph, const std::vector<std::string>& strategies
       ir::Node& node = graph.mutable_node(n);
       if (node.op != op || node.source != source || node.forward != ir::kNone) continue;
       node.strategy = from_user([&] { return mesh::parse_strategy(strategy); });
+      node.grid = {};
       ++found;
     }
     if (found == 0) throw UsageError("--strategy {}: the graph has no {} of cell \"{}\"", text, op, source);

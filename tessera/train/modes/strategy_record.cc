@@ -222,7 +222,11 @@ void apply_known_strategies(Graph& graph, const StrategyFile& file) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const auto name = strategy_node_name(graph, n);
     const NodeStrategy* strategy = name.empty() ? nullptr : find(file, name);
-    if (strategy != nullptr) graph.mutable_node(n).strategy = strategy->inputs;
+    if (strategy == nullptr) continue;
+    auto& node = graph.mutable_node(n);
+    // A file holds counts alone: where they are those of the network, its grid holds, too.
+    if (node.strategy != strategy->inputs) node.grid = {};
+    node.strategy = strategy->inputs;
   }
 }
 

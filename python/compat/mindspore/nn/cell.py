@@ -7,6 +7,7 @@ import tessera
 
 from mindspore import _check, _modes, _parameter_server, context
 from mindspore._join import join_by_role
+from mindspore._shard import shard
 from mindspore.common.initializer import PendingTensor
 from mindspore.common.parameter import Parameter
 from mindspore.common.scripts import JitConfig
@@ -328,10 +329,10 @@ class Cell(Hooks, tessera.nn.Cell):
         slice_shape, field, uniform_split, opt_shard_group, full_shape)}."""
         return dict(self.__dict__.get("_parameter_layouts", {}))
 
-    def shard(self, in_strategy=None, out_strategy=None, parameter_plan=None, device="Ascend", level=0):
-        """Refused: operators are split one by one."""
-        raise NotImplementedError(f"For '{type(self).__name__}', Cell.shard is not available: give the operators inside of it their strategies, "
-                                  "cell.matmul.shard(...), or let the search of auto_parallel decide")
+    def shard(self, in_strategy, out_strategy=None, parameter_plan=None, device="Ascend", level=0):
+        """From here on the cell's inputs are split as in_strategy says in semi-automatic and automatic parallel, its results as out_strategy says and
+        parameters as parameter_plan says; operators inside that have no strategy follow their neighbours. Returns a function that calls the cell."""
+        return shard(self, in_strategy, out_strategy, parameter_plan, device, level)
 
     def infer_param_pipeline_stage(self):
         """The trainable parameters of this rank's stage, of all stages where there is one rank; one that cells of several stages have is of all

@@ -16,6 +16,7 @@ from mindspore.ops.volumes import *
 from mindspore.ops.operations.from_functions import *
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.primitive import Primitive, prim_attr_register
+from mindspore._shard import reshard
 from mindspore._missing import missing
 
 P = functional.P = operations

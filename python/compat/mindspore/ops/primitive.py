@@ -5,29 +5,11 @@ import math
 
 import tessera
 
-from mindspore import _check, context
-
+from mindspore import _check, _layout, context
+from mindspore._layout import check_strategy
 
 _TENSORS = (tessera.Tensor, tessera.Value, tessera.Parameter)
 _FLOATS = (tessera.float16, tessera.bfloat16, tessera.float32, tessera.float64)
-# Where a strategy counts; elsewhere the network sees what is its rank's own.
-_SPLITTING = (context.ParallelMode.SEMI_AUTO_PARALLEL, context.ParallelMode.AUTO_PARALLEL)
-
-
-def check_strategy(name, strategy):
-    """TypeError unless it is a tuple of tuples of ints."""
-    if not isinstance(strategy, tuple):
-        raise TypeError(f"For '{name}', the in_strategy must be a tuple, but got type: {type(strategy).__name__}.")
-    for item in strategy:
-        if not isinstance(item, tuple) or any(isinstance(n, bool) or not isinstance(n, int) for n in item):
-            raise TypeError(f"For '{name}', the in_strategy must be a tuple of tuples of ints, but got {strategy}.")
-
-
-def _num_devices():
-    """Ranks that a strategy may use; None where that is not known yet."""
-    if context.get_auto_parallel_context("device_num") > 1:
-        return context.get_auto_parallel_context("device_num") // context.get_auto_parallel_context("pipeline_stages")
-    return tessera.cluster.size() if tessera.cluster.is_initialized() else None
 
 
 def _flat(args):
@@ -53,6 +35,13 @@ def _with_operands(args, operands):
             else replaced(arg) for arg in args]
 
 
+def _follows(counts, given, axes):
+    """Whether counts of a result split it as these do, which follow from the inputs, or further."""
+    if any(isinstance(count, int) and not hasattr(count, "axes") for count in counts) or not axes:
+        return all(count % part == 0 for count, part in zip(counts, given))
+    return all(list(count.axes[:len(own)]) == list(own) for count, own in zip(counts, axes))
+
+
 class Primitive:
     """Called with tensors it computes; inside construct() it becomes a node of the graph, split as shard() says. compute_dtype: of floats, computed in
     that dtype, and given in float32; None: in their own."""
@@ -61,17 +50,21 @@ class Primitive:
     def __init__(self, name=None):
         self.name = name or type(self).__name__
         self.attrs, self.init_attrs = {}, {}
-        self.in_strategy = None
+        self.in_strategy = self.out_strategy = None
 
     def shard(self, in_strategy=None, out_strategy=None):
-        """Fixes how the operator is split: a tuple of counts per input. Returns itself."""
+        """Fixes how the operator is split: a tuple of counts, or a Layout, per input. out_strategy: likewise the results, each split as follows from
+        the inputs or further. Returns itself."""
         if in_strategy is not None:
             check_strategy(self.name, in_strategy)
         elif out_strategy is not None:
             raise ValueError(f"For '{self.name}', the in_strategy None is not valid beside an out_strategy.")
         if out_strategy is not None:
-            raise NotImplementedError(f"For '{self.name}', out_strategy is not available: the output's follows from the inputs'")
-        self.in_strategy = in_strategy
+            check_strategy(self.name, out_strategy, "out_strategy")
+            if in_strategy and out_strategy and bool(_layout.layouts_in(in_strategy)) != bool(_layout.layouts_in(out_strategy)):
+                raise ValueError(f"For '{self.name}', the in_strategy and the out_strategy must both be of tuples or both of Layouts.")
+            _layout.check_one_grid(self.name, _layout.layouts_in(in_strategy, out_strategy))
+        self.in_strategy, self.out_strategy = in_strategy, out_strategy
         return self
 
     set_strategy = shard
@@ -126,24 +119,45 @@ class Primitive:
     def _split_and_run(self, *args, **kwargs):
         mode = context.parallel_mode_of_trace()
         has_strategy = self.in_strategy is not None and tessera.nn.is_tracing()
-        is_split = has_strategy and mode in _SPLITTING
+        is_split = has_strategy and mode in _layout.SPLITTING
         if has_strategy and not is_split:
-            context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_SPLITTING)}")
+            context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_layout.SPLITTING)}")
         if not is_split:
             return self.run(*args, **kwargs)
         strategy = self.strategy_for(args)
         call = tessera.ops.ShardedCall([x for x in _flat(args) if isinstance(x, _TENSORS)])
         operands = iter(call.operands)
         result = self.run(*_with_operands(args, operands), **kwargs)
-        if strategy and not call.shard([list(item) for item in strategy]):
+        if strategy and not call.shard([list(map(int, item)) for item in strategy], *self._grid(strategy)):
             raise RuntimeError(f"For '{self.name}', the strategy {self.in_strategy} splits nothing: this call gives back what it was given and "
                                "computes nothing; give the strategy to the operator that reads the result.")
-        return result
+        return result if self.out_strategy is None else self._laid_out(result, call)
+
+    def _grid(self, strategy):
+        """Of layouts: the sizes of the grid's axes, and for each operand and dim the axes that split it."""
+        layouts = _layout.layouts_in(self.in_strategy)
+        return (list(layouts[0].grid()), [_layout.axes_of(counts) for counts in strategy]) if layouts else ()
+
+    def _laid_out(self, result, call):
+        """The results, split as the out_strategy says. RuntimeError where it contradicts what follows from the inputs."""
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if len(self.out_strategy) != len(results):
+            raise RuntimeError(f"For '{self.name}', the out_strategy {self.out_strategy} has {len(self.out_strategy)} tuples, but there are {len(results)} "
+                               "results.")
+        for i, item in enumerate(self.out_strategy):
+            counts, split = _layout.counts_of(self.name, item), call.split_of(results[i])
+            _layout.check_counts(self.name, counts, tuple(results[i].shape), "out_strategy")
+            if split is not None and not _follows(counts, *split):
+                raise RuntimeError(f"For '{self.name}', the out_strategy {item} contradicts the in_strategy {self.in_strategy}, by which the result is split "
+                                   f"into {tuple(split[0])} parts: it may only split it further.")
+            results[i] = _layout.lay_out(self.name, results[i], item, "out_strategy")
+        return type(result)(results) if isinstance(result, (tuple, list)) else results[0]
 
     def strategy_for(self, args):
         """The strategy of this call's tensors, checked: one tuple for each; where a script counts numbers, too, their tuples are ()."""
         counted = [x for x in _flat(args) if isinstance(x, (*_TENSORS, int, float))]
-        strategy = self.in_strategy
+        _layout.check_devices(self.name, _layout.layouts_in(self.in_strategy, self.out_strategy))
+        strategy = tuple(_layout.counts_of(self.name, item) for item in self.in_strategy)
         tensors = [x for x in counted if isinstance(x, _TENSORS)]
         if len(strategy) == len(counted) and all(not item for item, x in zip(strategy, counted) if not isinstance(x, _TENSORS)):
             strategy = tuple(item for item, x in zip(strategy, counted) if isinstance(x, _TENSORS))
@@ -171,7 +185,7 @@ class Primitive:
 
     def check_parts(self, strategy, counts):
         """RuntimeError where the product of the counts is more than the ranks, as far as they are known."""
-        parts, devices = math.prod(counts), _num_devices()
+        parts, devices = math.prod(counts), _layout.num_devices()
         if devices is not None and parts > devices:
             raise RuntimeError(f"For '{self.name}', the strategy {strategy} needs {parts} devices, but there are {devices}.")
 

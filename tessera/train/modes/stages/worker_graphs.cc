@@ -82,6 +82,7 @@ class Cutter {
     compiler::copy_marks(old, made);
     made.stage = ir::kNone;
     made.strategy = {};
+    made.grid = {};
     for (size_t i = 0; i < results.size(); ++i) values_[old.outputs[i]] = results[i];
     to_.set_origin({});
   }

@@ -1,0 +1,322 @@
+"""Layouts: grids of ranks with named axes as strategies of operators; cells and functions whose inputs, results and parameters are split."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Layout, Tensor, context, nn, ops
+from mindspore.parallel.shard import Layout as SameLayout
+
+F32 = np.float32
+
+
+@pytest.fixture(autouse=True)
+def fresh_context():
+    yield
+    context.reset_auto_parallel_context()
+
+
+def test_a_layout_says_how_a_tensor_lies():
+    assert Layout is ms.parallel.Layout is SameLayout
+    layout = Layout((2, 4, 8), ("dp", "sp", "mp"))
+    assert layout("dp", "mp").to_dict() == {"device_matrix": (2, 4, 8), "tensor_map": (2, 0), "interleaved_parallel": False,
+                                            "alias_name": ("dp", "sp", "mp"), "rank_list": list(range(64))}
+    assert layout(("mp", "dp"), "None", ("sp", "None")).to_dict()["tensor_map"] == ((0, 2), -1, (1, -1))
+    assert layout("dp", "mp") == layout("dp", "mp") != layout("mp", "dp") and len({layout("dp"), layout("dp")}) == 1
+    assert repr(layout(("mp", "dp"), "None")) == "Layout((2, 4, 8), ('dp', 'sp', 'mp'))(('mp', 'dp'), 'None')"
+    assert layout("dp").to_dict()["tensor_map"] == (2,)  # a call leaves the layout as it is
+    with pytest.raises(ValueError, match="call it with a name for each dim"):
+        layout.to_dict()
+    assert Layout((2, 2), ("x", "y"), [4, 5, 6, 7])("x").to_dict()["tensor_map"] == (1,)  # of a stage
+
+
+@pytest.mark.parametrize("make, error, words", [
+    (lambda: Layout([2, 2], ("a", "b")), TypeError, "'device_matrix' must be a tuple"),
+    (lambda: Layout((2, 2), ["a", "b"]), TypeError, "'alias_name' must be a tuple"),
+    (lambda: Layout((2, 2), ("a",)), ValueError, "equal length"),
+    (lambda: Layout((2, 2.0), ("a", "b")), TypeError, "must be ints"),
+    (lambda: Layout((2, 0), ("a", "b")), ValueError, "at least 1"),
+    (lambda: Layout((2, 2), ("a", 1)), TypeError, "must be strs"),
+    (lambda: Layout((2, 2), ("a", "")), ValueError, "cannot be called ''"),
+    (lambda: Layout((2, 2), ("a", "None")), ValueError, "cannot be called 'None'"),
+    (lambda: Layout((2, 2), ("a", "a")), ValueError, "must differ"),
+    (lambda: Layout((2, 2), ("a", "interleaved_parallel")), NotImplementedError, "'interleaved_parallel' is not available"),
+    (lambda: Layout((2, 2), ("a", "b"), (0, 1, 2, 3)), TypeError, "'rank_list' must be a list"),
+    (lambda: Layout((2, 2), ("a", "b"), [0, 1, 2, "3"]), TypeError, "must be ints"),
+    (lambda: Layout((2, 2), ("a", "b"), [0, 1]), ValueError, "must have 4 ranks"),
+    (lambda: Layout((2, 2), ("a", "b"), [0, 2, 1, 3]), NotImplementedError, "ranks lie in their order"),
+    (lambda: Layout((2, 2), ("a", "b"))("a", "a"), ValueError, "'a' cannot split twice"),
+    (lambda: Layout((2, 2), ("a", "b"))(("a", "b"), "b"), ValueError, "'b' cannot split twice"),
+    (lambda: Layout((2, 2), ("a", "b"))("c"), ValueError, r"no axis 'c'; the axes are \('a', 'b'\)"),
+])
+def test_a_wrong_layout_is_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+GRID = Layout((2, 2), ("a", "b"))
+OTHER = Layout((2, 2), ("a", "c"))
+
+
+@pytest.mark.parametrize("given, error, words", [
+    ((GRID, GRID("a", "b")), ValueError, "call it with a name for each dim"),
+    ((GRID("a", "b"), (2, 1)), TypeError, "a tuple of tuples of ints, or a tuple of Layouts"),
+    ((GRID("a", "b"), OTHER("a", "c")), ValueError, "one device_matrix and alias_name"),
+])
+def test_strategies_that_mix_are_refused(given, error, words):
+    with pytest.raises(error, match=words):
+        ops.MatMul().shard(given)
+    with pytest.raises(error, match=words):
+        nn.ReLU().shard(given)
+
+
+def test_the_results_strategy_is_of_the_inputs_kind_and_grid():
+    with pytest.raises(ValueError, match="both be of tuples or both of Layouts"):
+        ops.ReLU().shard((GRID("a", "b"),), ((2, 2),))
+    with pytest.raises(ValueError, match="one device_matrix and alias_name"):
+        ops.ReLU().shard((GRID("a", "b"),), (OTHER("a", "c"),))
+    with pytest.raises(ValueError, match="in_strategy None is not valid"):
+        ops.ReLU().shard(None, (GRID("a", "b"),))
+
+
+def traced(function, *shapes, devices=4):
+    """The result of function(tensors of these shapes) inside construct(), in semi-automatic parallel on so many devices."""
+    class Net(nn.Cell):
+        def construct(self, *inputs):
+            return function(*inputs)
+
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=devices)
+    return Net()(*[Tensor(np.ones(shape, F32)) for shape in shapes])
+
+
+@pytest.mark.parametrize("function, shapes, words", [
+    (ops.ReLU().shard((GRID("a", "b", "None"),)), [(4, 4)], "has 3 values, but the input's shape .* has 2 dims"),
+    (ops.ReLU().shard((GRID("a"), GRID("b"))), [(4,)], "has 2 tuples, but there are 1 tensor inputs"),
+    (ops.ReLU().shard((GRID(("a", "b"), "None"),)), [(2, 4)], "more parts than it has elements"),
+    (ops.ReLU().shard((GRID("a", "b"),)), [(4, 4)], "is of 4 devices, but there are 8"),
+    (ops.MatMul().shard((GRID("None", "a"), GRID("None", "b"))), [(4, 4), (4, 4)], "must split the dim that is summed over alike"),
+    (ops.ReLU().shard((GRID("a", "None"),), (GRID("None", "a"),)), [(4, 4)], "contradicts the in_strategy"),
+    (ops.ReLU().shard((GRID("a", "None"),), (GRID("b", "a"),)), [(4, 4)], "contradicts the in_strategy"),
+    (ops.ReLU().shard(((2, 1),), ((1, 2),)), [(4, 4)], "contradicts the in_strategy"),
+    (ops.ReLU().shard(((2, 1),), ((2, 1), (2, 1))), [(4, 4)], "has 2 tuples, but there are 1 results"),
+    (ops.ReLU().shard(((2, 1),), ((2,),)), [(4, 4)], "out_strategy .* has 1 values, but the shape .* has 2 dims"),
+    (nn.ReLU().shard(((2, 1), (2, 1))), [(4, 4)], "is of 2 inputs, but there are 1 tensors"),
+    (nn.ReLU().shard(((2, 1),), ((2, 1), (2, 1))), [(4, 4)], "is of 2 results, but there are 1 tensors"),
+    (nn.ReLU().shard(((8, 1),)), [(4, 4)], "more parts than it has elements"),
+    (nn.ReLU().shard(((3, 1),)), [(4, 4)], "4 devices cannot share equally"),
+    (nn.ReLU().shard((GRID("a"),)), [(4, 4)], "has 1 values, but the shape .* has 2 dims"),
+    (nn.ReLU().shard((None,)), [(3, 4)], "splits the batch into 4 parts, but the shape .* has 3 rows"),
+    (lambda x: ms.reshard(x, GRID("a")), [(4, 4)], "has 1 values, but the shape .* has 2 dims"),
+])
+def test_a_strategy_that_does_not_fit_its_call_is_refused(function, shapes, words):
+    with pytest.raises(RuntimeError, match=words):
+        traced(function, *shapes, devices=8 if "there are 8" in words else 4)
+
+
+@pytest.mark.parametrize("function", [
+    ops.ReLU().shard((GRID("a", "None"),), (GRID(("a", "b"), "None"),)), ops.ReLU().shard(((2, 1),), ((2, 2),)),
+    nn.ReLU().shard((GRID("b", "a"),), (GRID("None", ("a", "b")),)), nn.ReLU().shard((None,)), lambda x: ops.reshard(x, GRID("b", "a")),
+    ms.shard(ops.relu, ((4, 1),))])
+def test_a_strategy_that_fits_leaves_the_result_as_it_is(function):
+    assert traced(function, (4, 4)).asnumpy().tolist() == np.ones((4, 4)).tolist()
+
+
+@pytest.mark.parametrize("call, error, words", [
+    (lambda: ms.shard(3, ((1,),)), TypeError, "must be a Cell or a function"),
+    (lambda: ms.shard(ops.relu, [(2, 1)]), TypeError, "in_strategy must be a tuple"),
+    (lambda: ms.shard(ops.relu, (2, 1)), TypeError, "tuple of tuples of ints"),
+    (lambda: ms.shard(ops.relu, ((2, 1),), 3), TypeError, "out_strategy must be a tuple"),
+    (lambda: ms.shard(ops.relu, ((2, 1),), parameter_plan={"w": (2, 1)}), TypeError, "of the parameters of a Cell"),
+    (lambda: nn.Dense(4, 4).shard(((2, 1),), parameter_plan=[("weight", (2, 1))]), TypeError, "must be a dict or None"),
+    (lambda: nn.Dense(4, 4).shard(((2, 1),), parameter_plan={"weight": [2, 1]}), TypeError, "tuples of ints or Layouts as values"),
+    (lambda: nn.Dense(4, 4).shard(((2, 1),), parameter_plan={1: (2, 1)}), TypeError, "strs as keys"),
+    (lambda: nn.Dense(4, 4).shard(((2, 1),), parameter_plan={"weight": (2,)}), RuntimeError, "has 1 values, but the shape .* has 2 dims"),
+    (lambda: nn.Dense(4, 4).shard((GRID("a", "b"),), parameter_plan={"weight": OTHER("a", "c")}), ValueError, "one device_matrix"),
+    (lambda: nn.Dense(4, 4).shard(((2, 1),), device=1), TypeError, "'device' must be a str"),
+    (lambda: nn.Dense(4, 4).shard(((2, 1),), level="0"), TypeError, "'level' must be an int"),
+    (lambda: ms.reshard(3, GRID("a")), TypeError, "'tensor' must be a Tensor"),
+    (lambda: ms.reshard(Tensor([1.0]), (2,)), TypeError, "'layout' must be a Layout"),
+    (lambda: ms.reshard(Tensor([1.0]), GRID), ValueError, "call it with a name for each dim"),
+])
+def test_a_wrong_call_of_shard_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_parameter_that_is_not_there_is_named(capfd):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Dense(4, 4)
+
+    Net().block.shard(((2, 1),), parameter_plan={"self.block.wieght": (2, 1)})
+    assert "names 'self.block.wieght', which is no parameter of the cell: it has no effect; did you mean block.weight?" in capfd.readouterr().err
+
+
+def test_shard_lets_operators_follow_their_neighbours():
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+    nn.ReLU().shard(((1, 1),))
+    assert context.get_auto_parallel_context("sharding_propagation")
+    context.reset_auto_parallel_context()
+    nn.ReLU().shard(((1, 1),))
+    assert not context.get_auto_parallel_context("sharding_propagation")
+
+
+def test_elsewhere_a_sharded_cell_is_as_any_other(capfd):
+    context.set_auto_parallel_context(parallel_mode="data_parallel")
+    net = nn.ReLU()
+    sharded = net.shard(((8, 1, 1),))  # of a tensor that it never gets
+    assert sharded(Tensor([-1.0, 1.0])).asnumpy().tolist() == net(Tensor([-1.0, 1.0])).asnumpy().tolist() == [0.0, 1.0]
+    assert "strategies (shard, set_strategy) have no effect in data_parallel" in capfd.readouterr().err
+    context.set_context(mode=context.PYNATIVE_MODE)
+    try:
+        assert sharded(Tensor([-1.0, 1.0])).asnumpy().tolist() == [0.0, 1.0]
+    finally:
+        context.set_context(mode=context.GRAPH_MODE)
+
+
+TRAININGS = """
+import json
+import numpy as np
+import mindspore as ms
+from mindspore import Layout, Parameter, Tensor, context, nn, ops
+from mindspore.communication import get_group_size, get_rank, init
+
+init()
+size, rank = get_group_size(), get_rank()
+grid = Layout({1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (2, 2, 2)}[size], ("a", "b", "c"))
+rng = np.random.RandomState(1)
+X, Y = rng.rand(16, 16).astype(np.float32), rng.rand(16, 8).astype(np.float32)
+W, V, U = [np.random.RandomState(seed).rand(*shape).astype(np.float32) / 8 for seed, shape in enumerate([(16, 24), (16, 24), (8, 16)])]
+
+
+class Net(nn.Cell):
+    def __init__(self, strategy=None, out=None):
+        super().__init__()
+        self.w = Parameter(Tensor(W), name="w")
+        self.matmul = ops.MatMul()
+        if strategy is not None:
+            self.matmul.shard(strategy, out)
+        self.block = nn.SequentialCell(nn.Dense(24, 16, weight_init=Tensor(V), bias_init="ones"), nn.ReLU(),
+                                       nn.Dense(16, 8, weight_init=Tensor(U), bias_init="ones"))
+        self.between = lambda h: h
+
+    def construct(self, x):
+        return self.block(self.between(self.matmul(x, self.w)))
+
+
+def of_block(out=None, plan=None, inputs=None):
+    net = Net()
+    net.block.shard((inputs or grid("a", "b"),), out, plan)
+    return net
+
+
+def between(function):
+    net = Net()
+    net.between = function
+    return net
+
+
+def twice(h):
+    return ops.relu(h) * 2 - h
+
+
+NETS = {
+    "rows and columns": lambda: Net((grid("a", "None"), grid("None", "b"))),
+    "the axes the other way round": lambda: Net((grid("b", "None"), grid("None", "a"))),
+    "a sum over two axes": lambda: Net((grid("None", ("b", "a")), grid(("b", "a"), "c"))),
+    "a sum that is scattered": lambda: Net((grid("None", ("b", "a")), grid(("b", "a"), "c")), (grid(("b", "a"), "c"),)),
+    "rows by two axes": lambda: Net((grid(("c", "a"), "b"), grid("b", "None"))),
+    "counts with a result": lambda: Net(((size, 1), (1, 1)), ((size, 1),)),
+    "a cell": of_block,
+    "a cell, its results and parameters": lambda: of_block((grid("b", "None"),), {"self.block.0.weight": grid("b", "a"), "block.2.weight": grid("None", "c")}),
+    "a cell by counts": lambda: of_block(((1, size),), {"block.0.weight": (1, size)}, (size, 1)),
+    "two cells": lambda: two_cells(),
+    "a function": lambda: between(ms.shard(twice, (grid("b", "a"),), (grid("a", "c"),))),
+    "a tensor": lambda: between(lambda h: ops.reshard(h, grid(("c", "b"), "a"))),
+}
+
+
+def two_cells():
+    net = of_block()
+    net.block[0].shard((grid("b", "a"),))
+    net.block[2].shard((grid("None", ("a", "b")),))
+    return net
+
+
+answers = {}
+for name, make in NETS.items():
+    context.reset_auto_parallel_context()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True)
+    net = make()
+    data = ms.dataset.NumpySlicesDataset({"x": X, "y": Y}, shuffle=False).batch(8)
+    losses = []
+
+    class Note(ms.train.callback.Callback):
+        def step_end(self, run_context):
+            losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+    model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.01, 0.9))
+    model.build(data, epoch=2)
+    slices = {p.name: [float(e) for e in p.asnumpy().ravel()] for p in net.trainable_params()}
+    shapes = {key: (value[2], value[0], value[1]) for key, value in net.parameter_layout_dict.items()}
+    model.train(2, data, [Note()], dataset_sink_mode=False)
+    answers[name] = dict(losses=losses, slices=slices, shapes=shapes)
+with open(f"answers{rank}.json", "w") as file:
+    json.dump(answers, file)
+"""
+
+GRIDS = {2: (2, 1, 1), 4: (2, 2, 1), 8: (2, 2, 2)}
+# By training and parameter: the axes of the grid that split its dims.
+EXPECTED = {
+    "rows and columns": {"w": ((), (1,))},
+    "the axes the other way round": {"w": ((), (0,))},
+    "a sum over two axes": {"w": ((1, 0), (2,))},
+    "a sum that is scattered": {"w": ((1, 0), (2,))},
+    "rows by two axes": {"w": ((1,), ())},
+    "a cell, its results and parameters": {"block.0.weight": ((1,), (0,)), "block.2.weight": ((), (2,))},
+}
+VALUES = {name: (np.random.RandomState(seed).rand(*shape).astype(F32) / 8).astype(F32)
+          for name, seed, shape in (("w", 0, (16, 24)), ("block.0.weight", 1, (16, 24)), ("block.2.weight", 2, (8, 16)))}
+
+
+def answers_of(tmp_path, ranks):
+    (tmp_path / "trainings.py").write_text(TRAININGS)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run([*command, sys.executable, "trainings.py"], capture_output=True, text=True, timeout=600, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {rank: json.loads((tmp_path / f"answers{rank}.json").read_text()) for rank in range(ranks)}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return answers_of(tmp_path_factory.mktemp("alone"), 1)[0]
+
+
+def own_piece(whole, dims, grid, rank):
+    """Of a rank: its place in the grid, whose last axis varies fastest, says which part it has, axis by axis, outer first."""
+    place = np.unravel_index(rank, grid)
+    for dim, axes in enumerate(dims):
+        for axis in axes:
+            whole = np.split(whole, grid[axis], dim)[place[axis]]
+    return whole
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_trainings_have_the_losses_of_one_device_and_the_layouts_slices(tmp_path, alone, ranks):
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is absent")
+    for rank, answers in answers_of(tmp_path, ranks).items():
+        assert answers.keys() == alone.keys() and EXPECTED.keys() < alone.keys()
+        for name, answer in answers.items():
+            assert len(answer["losses"]) == 4
+            assert answer["losses"] == pytest.approx(alone[name]["losses"], rel=1e-5), (name, rank)
+            for parameter, dims in EXPECTED.get(name, {}).items():
+                piece = own_piece(VALUES[parameter], dims, GRIDS[ranks], rank)
+                assert answer["shapes"][parameter][0] == list(piece.shape), (name, rank, parameter, answer["shapes"][parameter])
+                assert answer["slices"][parameter] == pytest.approx(piece.ravel().tolist()), (name, rank, parameter)
