@@ -1,8 +1,22 @@
 """Which samples of a data set are read, and in which order."""
+import enum
+import numbers
+
 import numpy as np
 from tessera import data as _data
 
 from mindspore.dataset import config
+from mindspore.dataset.ragged import RaggedRows
+
+
+class Shuffle(str, enum.Enum):
+    """What a data set of files shuffles."""
+    FALSE = "false"
+    ADAPTIVE = "adaptive"
+    GLOBAL = "global"
+    PARTIAL = "partial"
+    FILES = "files"
+    INFILE = "infile"
 
 
 def _count(who, name, value, low=0):
@@ -31,7 +45,121 @@ class Sampler:
         for place in chosen:
             if not 0 <= place < self.dataset_size:
                 raise ValueError(f"{type(self).__name__}: there is no sample {place} among {self.dataset_size}")
-        return _data.generator(_Chosen(in_order, chosen), in_order.column_names(), 0, False, 1, 0, config.get_seed() or 0)
+        if not chosen:
+            raise RuntimeError(f"{type(self).__name__}: it chooses no sample")
+        rows = _Chosen(in_order, chosen)
+        if isinstance(in_order, RaggedRows):
+            return RaggedRows.listed(rows, in_order.column_names(), _data.tensors({"place": np.arange(len(chosen))}), in_order.num_shards())
+        return _data.generator(rows, in_order.column_names(), 0, False, 1, 0, config.get_seed() or 0)
+
+
+class _DrawnSampler(Sampler):
+    """Draws the numbers of samples anew in each epoch, by the seed."""
+
+    shuffles = False
+
+    def _drawn(self, rng, in_order):
+        """The numbers of an epoch."""
+        raise NotImplementedError
+
+    def _count(self, in_order):
+        """How many an epoch has."""
+        return min(self.num_samples or self.dataset_size, self.dataset_size)
+
+    def __iter__(self):
+        raise RuntimeError(f"{type(self).__name__}: a data set draws by it; it has no numbers of its own")
+
+    def apply(self, native, in_order):
+        """tessera's data set of what it draws of that one, whose rows in order are the other's."""
+        self.dataset_size = in_order.get_dataset_size()
+        count, seed = self._count(in_order), config.get_seed() or 0
+        rows = _Chosen(in_order, range(self.dataset_size))
+
+        def opened(epoch):
+            return (rows[int(place)] for place in self._drawn(np.random.default_rng((seed, epoch)), in_order)[:count])
+
+        if isinstance(in_order, RaggedRows):
+            return RaggedRows.streamed(opened, in_order.column_names(), count, in_order.num_shards(), seed)
+        return _data.stream(opened, in_order.column_names(), count, 0, seed, by_epoch=True)
+
+
+class WeightedRandomSampler(_DrawnSampler):
+    """num_samples samples, each drawn with a probability in proportion to its weight; those behind the weights never. replacement=False: each once, those of
+    weight 0 behind all others."""
+
+    def __init__(self, weights, num_samples=None, replacement=True):
+        super().__init__(num_samples)
+        weights = weights if isinstance(weights, list) else [weights]
+        for place, weight in enumerate(weights):
+            if not isinstance(weight, numbers.Number):
+                raise TypeError(f"type of weights element must be number, but got w[{place}]: {weight}, type: {type(weight)}.")
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement must be a boolean value but was: {replacement}.")
+        self.weights, self.replacement = weights, replacement
+
+    def _count(self, in_order):
+        count = super()._count(in_order)
+        weights = np.array(self.weights, np.float64)
+        if weights.size == 0:
+            raise RuntimeError("WeightedRandomSampler: weights vector must not be empty")
+        if not np.isfinite(weights).all() or (weights < 0).any():
+            place = int(np.flatnonzero(~(weights >= 0) | np.isinf(weights))[0])
+            raise RuntimeError(f"WeightedRandomSampler: weights vector must not contain negative numbers, infinities or NaN, got: weights[{place}] = {weights[place]}")
+        if not weights.any():
+            raise RuntimeError("WeightedRandomSampler: elements of weights vector must not be all zero")
+        if weights.size > self.dataset_size:
+            raise RuntimeError(f"WeightedRandomSampler: size of sample weights must be less than or equal to num of data, got weight size: {weights.size}, num of "
+                               f"data: {self.dataset_size}")
+        if not self.replacement and count > weights.size:
+            raise RuntimeError(f"WeightedRandomSampler: without replacement, num_samples must be at most the number of weights, {weights.size}, but it is {count}")
+        return count
+
+    def _drawn(self, rng, in_order):
+        weights = np.array(self.weights, np.float64)
+        count = self._count(in_order)
+        if self.replacement:
+            return rng.choice(weights.size, count, p=weights / weights.sum())
+        # Of exponential times at these rates the earliest: Efraimidis and Spirakis, 2006.
+        with np.errstate(divide="ignore"):
+            times = rng.standard_exponential(weights.size) / weights
+        return np.argsort(times, kind="stable")
+
+
+class PKSampler(_DrawnSampler):
+    """num_val samples of each class, drawn of the class's; class after class, shuffle: from the last one on. class_column: the column of the classes' numbers."""
+
+    def __init__(self, num_val, num_class=None, shuffle=False, class_column="label", num_samples=None):
+        super().__init__(num_samples)
+        if isinstance(num_val, bool) or not isinstance(num_val, int):
+            raise TypeError(f"num_val must be integer but was: {num_val}.")
+        if num_class is not None:
+            raise NotImplementedError("Not supported to specify num_class for PKSampler.")
+        if not isinstance(shuffle, bool):
+            raise TypeError(f"shuffle must be a boolean value but was: {shuffle}.")
+        if shuffle:
+            raise NotImplementedError("PKSampler: shuffle=True is not available: classes come in the order of their numbers, call shuffle() of the data set")
+        if not isinstance(class_column, str):
+            raise TypeError(f"class_column must be a str value but was: {class_column}.")
+        if num_val < 1:
+            raise RuntimeError(f"PKSampler: num_val must be greater than 0, but got: {num_val}")
+        self.num_val, self.class_column = num_val, class_column
+        self._of_class = None
+
+    def _classes(self, in_order):
+        """The numbers of the samples of each class."""
+        if self._of_class is None:
+            if self.class_column not in in_order.column_names():
+                raise RuntimeError(f"PKSampler: there is no column \"{self.class_column}\"; there are {in_order.column_names()}")
+            labels = np.array([int(row[0].numpy()) for row in in_order.project([self.class_column]).batches(1, 0, 0)])
+            self._of_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        return self._of_class
+
+    def _count(self, in_order):
+        every = len(self._classes(in_order)) * self.num_val
+        return min(self.num_samples or every, every)
+
+    def _drawn(self, rng, in_order):
+        return np.concatenate([rng.choice(places, self.num_val) for places in self._classes(in_order)])
 
 
 class _Chosen:
@@ -62,8 +190,8 @@ class SequentialSampler(Sampler):
         return made.take(self.num_samples) if self.num_samples else made
 
 
-class RandomSampler(Sampler):
-    """A new order in each epoch; the first num_samples of it."""
+class RandomSampler(_DrawnSampler):
+    """A new order in each epoch; the first num_samples of it. replacement: each sample is drawn of all."""
 
     shuffles = True
 
@@ -71,10 +199,16 @@ class RandomSampler(Sampler):
         super().__init__(num_samples)
         if shuffle is not None and getattr(shuffle, "value", shuffle) != "global":
             raise NotImplementedError(f"RandomSampler: shuffle={shuffle} is not available: all rows are shuffled, Shuffle.GLOBAL")
-        if replacement:
-            raise NotImplementedError("RandomSampler: replacement=True is not available: each sample is read once in an epoch")
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement must be a boolean value but was: {replacement}.")
+        self.replacement = replacement
+
+    def _drawn(self, rng, in_order):
+        return rng.integers(0, self.dataset_size, self._count(in_order))
 
     def apply(self, native, in_order):
+        if self.replacement:
+            return super().apply(native, in_order)
         return native.take(self.num_samples) if self.num_samples else native
 
 
