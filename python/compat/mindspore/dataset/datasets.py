@@ -243,7 +243,7 @@ class Dataset:
     def _sampled(self, sampler):
         """Only what a sampler chooses."""
         if sampler is not None:
-            self.native = samplers.of(sampler).apply(self.native, self._in_order)
+            self.native = samplers.of(sampler).choose(self.native, self._in_order)
             self._in_order, self.ragged = None, self.native if isinstance(self.native, RaggedRows) else None
 
     def _with(self, native, num_workers=None, in_order=None):

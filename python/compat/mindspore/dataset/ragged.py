@@ -90,6 +90,11 @@ class Padding:
         """Whether each column that is padded has a size of its own."""
         return not self._pads_all and all(shape is not None and None not in shape for shape, _ in self._info.values())
 
+    @property
+    def has_open_sizes(self):
+        """Whether a column's size that is not given could become a boundary."""
+        return any(shape is None or None in shape for shape, _ in self._info.values())
+
     def _padded(self, name, rows, boundary):
         shape, value = self._info.get(name, (None, None))
         ndim = rows[0].ndim
@@ -140,15 +145,13 @@ class Buckets:
 
     def _batch(self, rows, bucket):
         columns = list(zip(*rows))
-        if self._padding is not None:
-            boundary = None
-            if self._pads_to_boundary:
-                if bucket == len(self._boundaries):
-                    raise RuntimeError(f"bucket_batch_by_length: pad_to_bucket_boundary needs a boundary above every row, but one has the length "
-                                       f"{self._length_of(rows[0])} and the last boundary is {self._boundaries[-1]}")
-                boundary = self._boundaries[bucket] - 1
-            columns = self._padding.of(columns, boundary)
-        return _stacked(columns, self._names, "bucket_batch_by_length")
+        boundary = None
+        if self._pads_to_boundary and self._padding.has_open_sizes:
+            if bucket == len(self._boundaries):
+                raise RuntimeError(f"bucket_batch_by_length: pad_to_bucket_boundary needs a boundary above every row, but one has the length "
+                                   f"{self._length_of(rows[0])} and the last boundary is {self._boundaries[-1]}")
+            boundary = self._boundaries[bucket] - 1
+        return _stacked(self._padding.of(columns, boundary), self._names, "bucket_batch_by_length")
 
     def __call__(self, rows):
         """The batches of the rows: each when its bucket is full, then what is left in the buckets, in their order."""
@@ -295,8 +298,10 @@ class RaggedRows:
 
         def batched(native):
             if native.get_batch_size() > 1 or self._unbatched is not None:
-                shape = lambda epoch: ((column[0].numpy(), ) for column in native.batches(1, 0, epoch))
-                native = _data.stream(shape, ["place"], native.get_dataset_size(), 0, None, by_epoch=True)
+                def numbers(epoch):
+                    return ((column[0].numpy(), ) for column in native.batches(1, 0, epoch))
+
+                return _data.stream(numbers, ["place"], native.get_dataset_size(), 0, None, by_epoch=True).batch(size, drop_remainder)
             return native.batch(size, drop_remainder)
 
         return self._with(make=make, steps=(*self._steps, batched), unbatched=unbatched)

@@ -31,6 +31,26 @@ class Sampler:
     """To be derived: iterating over it gives the numbers of samples. dataset_size is the data set's; num_samples: the first so many."""
 
     shuffles, shards = False, (None, None)
+    child_sampler = None
+
+    def add_child(self, sampler):
+        """Chooses of what another sampler has chosen."""
+        if self.child_sampler is not None:
+            raise RuntimeError(f"{type(self).__name__}: it has a child already; a child may have one of its own")
+        made = of(sampler)
+        if made.shuffles or made.shards != (None, None):
+            raise NotImplementedError(f"{type(self).__name__}: {type(made).__name__} is not available as a child: what it chooses has no order of its own")
+        self.child_sampler = made
+
+    def get_child(self):
+        """The sampler of whose choice this one chooses, or None."""
+        return self.child_sampler
+
+    def choose(self, native, in_order):
+        """tessera's data set of what this sampler chooses, of what its child has chosen, of that one, whose rows in order are the other's."""
+        if self.child_sampler is not None:
+            native = in_order = self.child_sampler.choose(in_order, in_order)
+        return self.apply(native, in_order)
 
     def __init__(self, num_samples=None):
         self.num_samples, self.dataset_size = _count(type(self).__name__, "num_samples", num_samples), 0
@@ -126,7 +146,7 @@ class WeightedRandomSampler(_DrawnSampler):
 
 
 class PKSampler(_DrawnSampler):
-    """num_val samples of each class, drawn of the class's; class after class, shuffle: from the last one on. class_column: the column of the classes' numbers."""
+    """num_val samples of each class, drawn of the class's, class after class; shuffle: in a new order of classes. class_column: the column of the classes' numbers."""
 
     def __init__(self, num_val, num_class=None, shuffle=False, class_column="label", num_samples=None):
         super().__init__(num_samples)
@@ -136,13 +156,11 @@ class PKSampler(_DrawnSampler):
             raise NotImplementedError("Not supported to specify num_class for PKSampler.")
         if not isinstance(shuffle, bool):
             raise TypeError(f"shuffle must be a boolean value but was: {shuffle}.")
-        if shuffle:
-            raise NotImplementedError("PKSampler: shuffle=True is not available: classes come in the order of their numbers, call shuffle() of the data set")
         if not isinstance(class_column, str):
             raise TypeError(f"class_column must be a str value but was: {class_column}.")
         if num_val < 1:
             raise RuntimeError(f"PKSampler: num_val must be greater than 0, but got: {num_val}")
-        self.num_val, self.class_column = num_val, class_column
+        self.num_val, self.shuffle, self.class_column = num_val, shuffle, class_column
         self._of_class = None
 
     def _classes(self, in_order):
@@ -159,7 +177,9 @@ class PKSampler(_DrawnSampler):
         return min(self.num_samples or every, every)
 
     def _drawn(self, rng, in_order):
-        return np.concatenate([rng.choice(places, self.num_val) for places in self._classes(in_order)])
+        classes = self._classes(in_order)
+        order = rng.permutation(len(classes)) if self.shuffle else range(len(classes))
+        return np.concatenate([rng.choice(classes[i], self.num_val) for i in order])
 
 
 class _Chosen:

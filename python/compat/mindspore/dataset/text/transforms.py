@@ -68,7 +68,7 @@ def _numpy_type(data_type):
     name = str(data_type).rpartition(".")[2].lower().rstrip("_")
     try:
         made = np.dtype(name)
-    except TypeError:
+    except (TypeError, ValueError):
         made = None
     if made is None or made.kind not in "iuf":
         raise TypeError(f"data_type: {data_type} is not numeric data type.")
