@@ -700,6 +700,28 @@ class KMnistDataset(MnistDataset):
     """KMNIST's files, which are as MNIST's: Clanuwat et al., 2018."""
 
 
+class _ImageFiles:
+    """Images in folders, whose sizes differ, by their numbers."""
+
+    def __init__(self, directory, classes, extensions, decode):
+        self._decode, self._paths, self.labels = _data.decode() if decode else None, [], []
+        for name, label in sorted(classes.items()):
+            folder = os.path.join(directory, name)
+            found = [os.path.join(folder, file) for file in sorted(os.listdir(folder)) if not extensions or os.path.splitext(file)[1] in extensions]
+            found = [path for path in found if not os.path.isdir(path)]
+            self._paths += found
+            self.labels += [label] * len(found)
+        if not self._paths:
+            raise RuntimeError(f"ImageFolderDataset: the folders of {directory} have no files{f' whose names end with {extensions}' if extensions else ''}")
+
+    def __len__(self):
+        return len(self._paths)
+
+    def __getitem__(self, i):
+        image = np.fromfile(self._paths[i], np.uint8)
+        return image if self._decode is None else self._decode(image).numpy(), np.int32(self.labels[i])
+
+
 class ImageFolderDataset(Dataset):
     """Images in the folders of a folder, one for each class: columns image, the bytes of a file or with decode=True uint8 [h,w,3], and
     label int32. extensions: of the files that count, as they are written; class_indexing: {folder: label}, others are left out. JPEG, PNG
@@ -719,6 +741,15 @@ class ImageFolderDataset(Dataset):
             raise ValueError(f"The folder {dataset_dir} does not exist or is not a directory or permission denied!")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
         shards, shard = check_shard(num_shards, shard_id)
+        self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
+        if sampler is not None and samplers.of(sampler).chooses_by_number:
+            files = _ImageFiles(dataset_dir, self._classes, extensions, decode)
+            rows = RaggedRows.listed(files, ["image", "label"], _data.tensors({"place": np.arange(len(files))}))
+            rows.labels = files.labels
+            super().__init__(rows, num_parallel_workers, rows)
+            self._sampled(sampler)
+            self.native = self.ragged = self.native.take(num_samples) if num_samples else self.native
+            return
 
         def source(shuffles):
             native = _data.image_folder(dataset_dir, extensions or [], class_indexing or {}, shuffles, num_samples or 0, shards, shard, config.get_seed())
@@ -726,7 +757,6 @@ class ImageFolderDataset(Dataset):
 
         super().__init__(*_orders(source, shuffle, num_parallel_workers))
         self._sampled(sampler)
-        self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
 
     def get_class_indexing(self):
         """{folder: label}."""

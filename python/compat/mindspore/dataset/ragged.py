@@ -210,6 +210,8 @@ class RaggedRows:
     def __init__(self, source, make, names, num_shards=1, steps=(), unbatched=None):
         # unbatched: (the rows, batch_size, drop_remainder, the steps after it) of what can be batches of tessera's, a text where it cannot.
         self._source, self._make, self._names, self._num_shards, self._steps, self._unbatched = source, make, list(names), num_shards, tuple(steps), unbatched
+        # Of images in folders the classes' numbers, which are known without reading them.
+        self.labels = None
 
     @staticmethod
     def listed(source, names, numbers, num_shards=1):
@@ -236,6 +238,13 @@ class RaggedRows:
         for step in self._steps:
             native = step(native)
         return native, fetch
+
+    def by_number(self):
+        """What gives the row of a number, of a list all of whose rows are read in order; else None."""
+        if self._steps or not isinstance(self._source, _Listed):
+            return None
+        _, fetch = self._source.opened()
+        return lambda place: self._make(fetch, place)
 
     def rows(self, epoch):
         """The rows of an epoch: tuples of arrays."""

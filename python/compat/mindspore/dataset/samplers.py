@@ -32,6 +32,8 @@ class Sampler:
 
     shuffles, shards = False, (None, None)
     child_sampler = None
+    # Whether it chooses rows by their numbers, in an order of its own.
+    by_number = True
 
     def add_child(self, sampler):
         """Chooses of what another sampler has chosen."""
@@ -45,6 +47,11 @@ class Sampler:
     def get_child(self):
         """The sampler of whose choice this one chooses, or None."""
         return self.child_sampler
+
+    @property
+    def chooses_by_number(self):
+        """Whether it, or its child, chooses rows by their numbers."""
+        return self.by_number or self.child_sampler is not None and self.child_sampler.chooses_by_number
 
     def choose(self, native, in_order):
         """tessera's data set of what this sampler chooses, of what its child has chosen, of that one, whose rows in order are the other's."""
@@ -168,7 +175,9 @@ class PKSampler(_DrawnSampler):
         if self._of_class is None:
             if self.class_column not in in_order.column_names():
                 raise RuntimeError(f"PKSampler: there is no column \"{self.class_column}\"; there are {in_order.column_names()}")
-            labels = np.array([int(row[0].numpy()) for row in in_order.project([self.class_column]).batches(1, 0, 0)])
+            labels = getattr(in_order, "labels", None)
+            if labels is None:
+                labels = [int(row[0].numpy()) for row in in_order.project([self.class_column]).batches(1, 0, 0)]
             self._of_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         return self._of_class
 
@@ -183,15 +192,18 @@ class PKSampler(_DrawnSampler):
 
 
 class _Chosen:
-    """Rows of a data set by their numbers, all read once."""
+    """Rows of a data set by their numbers, all read once where the data set is no list."""
 
     def __init__(self, native, places):
         self._native, self._places, self._rows = native, places, None
+        self._row_of = native.by_number() if isinstance(native, RaggedRows) else None
 
     def __len__(self):
         return len(self._places)
 
     def __getitem__(self, i):
+        if self._row_of is not None:
+            return self._row_of(self._places[i])
         if self._rows is None:
             wanted = set(self._places)
             self._rows = {place: tuple(column.numpy() for column in row) for place, row in enumerate(self._native.batches(1, 0, 0)) if place in wanted}
@@ -200,6 +212,8 @@ class _Chosen:
 
 class SequentialSampler(Sampler):
     """In order, from start_index on."""
+
+    by_number = False
 
     def __init__(self, start_index=None, num_samples=None):
         super().__init__(num_samples)
@@ -221,7 +235,7 @@ class RandomSampler(_DrawnSampler):
             raise NotImplementedError(f"RandomSampler: shuffle={shuffle} is not available: all rows are shuffled, Shuffle.GLOBAL")
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement must be a boolean value but was: {replacement}.")
-        self.replacement = replacement
+        self.replacement = self.by_number = replacement
 
     def _drawn(self, rng, in_order):
         return rng.integers(0, self.dataset_size, self._count(in_order))

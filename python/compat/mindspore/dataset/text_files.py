@@ -155,9 +155,10 @@ class _Table:
             raise RuntimeError(f"CSVDataset: {file}, line {line} has {len(record)} values for the columns {self._names}")
         if self._defaults is None:
             return tuple(record)
-        if len(self._defaults) != len(record):
+        if len(self._defaults) > len(record):
             raise RuntimeError(f"CSVDataset: {file}, line {line} has {len(record)} values, column_defaults {len(self._defaults)}")
-        return tuple(self._value(file, line, text, default) for text, default in zip(record, self._defaults))
+        defaults = [*self._defaults, *[""] * (len(record) - len(self._defaults))]
+        return tuple(self._value(file, line, text, default) for text, default in zip(record, defaults))
 
     @staticmethod
     def _value(file, line, text, default):
@@ -172,7 +173,7 @@ class _Table:
 
 class CSVDataset(_FileDataset):
     """Files of comma-separated values. column_names: of the columns, else the first line of each file names them. column_defaults: of each column a value of
-    its type, an int of int32, a float of float32, a text of strings; without them all are strings."""
+    its type, an int of int32, a float of float32, a text of strings; those without one are strings."""
 
     def __init__(self, dataset_files, field_delim=",", column_defaults=None, column_names=None, num_samples=None, num_parallel_workers=None,
                  shuffle=Shuffle.GLOBAL, num_shards=None, shard_id=None, cache=None):
@@ -258,7 +259,7 @@ class Multi30kDataset(_FileDataset):
         if not isinstance(pair, (list, tuple)) or sorted(pair) != ["de", "en"]:
             raise ValueError(f"language_pair can only be ['en', 'de'] or ['de', 'en'], but got {language_pair}.")
         stems = [os.path.join(dataset_dir, *self._FILES[part]) for part in (self._FILES if usage == "all" else [usage])]
-        super().__init__(["text", "translation"], lambda stem: self._pairs(stem, pair), stems, num_samples, num_parallel_workers,
+        super().__init__(["text", "translation"], lambda stem: self._pairs(stem, pair), sorted(stems), num_samples, num_parallel_workers,
                          Shuffle.GLOBAL if shuffle is None else shuffle, num_shards, shard_id, cache)
 
     @staticmethod
