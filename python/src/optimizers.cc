@@ -374,6 +374,16 @@ step moves all rows.)")
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::AMSGrad, nn::Optimizer>(
+      m, "AMSGrad", "Adam that divides by the largest second moment that there was. Reddi et al., ICLR 2018.")
+      .def(
+          "__init__",
+          [](nn::AMSGrad* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::AMSGrad({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::Adadelta, nn::Optimizer>(
       m, "Adadelta", "Steps as long as earlier ones were, over the gradients' mean square. Zeiler, 2012.")
       .def(

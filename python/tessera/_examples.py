@@ -12,6 +12,7 @@ Raises InvalidArgument for {refused}, and for a learning rate that is negative o
     model = tessera.Model(nn.Dense(8, 3), nn.CrossEntropy(), optimizer)
     nn.{name}({wrong})  # raises InvalidArgument"""
 _OPTIMIZERS = {  # by name: what is refused, a right and a wrong way to make one
+    "AMSGrad": ("a beta outside (0,1)", "learning_rate=0.001", "beta2=1.0"),
     "ASGD": ("settings below 0", "learning_rate=0.1", "learning_rate=-0.1"),
     "AdaMax": ("a beta outside (0,1)", "learning_rate=0.001", "beta1=1.0"),
     "Adadelta": ("a rho outside [0,1]", "learning_rate=1.0", "rho=2.0"),

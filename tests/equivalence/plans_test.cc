@@ -66,6 +66,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const std::string& name) {
     return std::make_unique<nn::LazyAdam>(nn::LazyAdamOptions{.learning_rate = 0.01, .weight_decay = 1e-4});
   }
   if (name == "adamax") return std::make_unique<nn::AdaMax>(nn::AdaMaxOptions{.learning_rate = 0.01});
+  if (name == "amsgrad") return std::make_unique<nn::AMSGrad>(nn::AMSGradOptions{.learning_rate = 0.01});
   if (name == "adadelta") return std::make_unique<nn::Adadelta>(nn::AdadeltaOptions{.epsilon = 1e-2});
   if (name == "asgd") return std::make_unique<nn::ASGD>(nn::ASGDOptions{.learning_rate = 0.05, .t0 = 1});
   check_equal(name, "momentum", "optimizer of a plan");
@@ -284,7 +285,7 @@ std::vector<Plan> plans() {
                     .strategies = tensor_parallel(2, 2),
                     .rows = 7});
   }
-  for (const char* optimizer : {"adagrad", "rmsprop", "ftrl", "adamax", "adadelta", "asgd"}) {
+  for (const char* optimizer : {"adagrad", "rmsprop", "ftrl", "adamax", "amsgrad", "adadelta", "asgd"}) {
     rows.push_back({.name = fmt::format("mlp_{}_data", optimizer),
                     .network = "mlp",
                     .ranks = 3,

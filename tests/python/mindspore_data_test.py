@@ -123,8 +123,8 @@ def test_a_number_of_samples_is_that_of_a_shard_of_shuffled_rows():
 
 def test_what_data_sets_lack_refuses_to_be_called():
     data = numbers(4)
-    with pytest.raises(NotImplementedError, match="NumpySlicesDataset.bucket_batch_by_length is not available: pad rows in map"):
-        data.bucket_batch_by_length(["x"], [2], [1, 1])
+    with pytest.raises(NotImplementedError, match="NumpySlicesDataset.flat_map is not available: make one data set of the rows"):
+        data.flat_map(lambda x: x)
     with pytest.raises(NotImplementedError, match="pad_info is not available"):
         data.batch(2, pad_info={"x": ([2], 0)})
     with pytest.raises(TypeError, match=r"batch\(\) got an unexpected keyword argument 'drop_remainders'; did you mean 'drop_remainder'\?"):

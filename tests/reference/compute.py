@@ -8,7 +8,8 @@ import numpy as np
 from mindspore import nn, ops
 
 import cases
-import derived  # noqa: F401: adds to the cases, as do
+import data_cases  # noqa: F401: adds to the cases, as do
+import derived  # noqa: F401
 import function_cases  # noqa: F401
 import layer_cases  # noqa: F401
 import lookup_cases  # noqa: F401

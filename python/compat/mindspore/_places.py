@@ -23,6 +23,7 @@ PLACES = {
         mindspore.dataset.engine.iterators mindspore.dataset.engine.samplers mindspore.dataset.engine.serializer_deserializer
         mindspore.dataset.samplers""",
     "mindspore.dataset.config": "mindspore.dataset.config mindspore.dataset.core mindspore.dataset.core.config",
+    "mindspore.dataset.text": "mindspore.dataset.text.transforms mindspore.dataset.text.utils",
     "mindspore.dataset.transforms": """
         mindspore.dataset.transforms.c_transforms mindspore.dataset.transforms.py_transforms mindspore.dataset.transforms.transforms""",
     "mindspore.dataset.vision": """

@@ -3,7 +3,7 @@ import sys
 import types
 
 MODULES = ("mindspore", "mindspore.amp", "mindspore.common", "mindspore.common.dtype", "mindspore.common.initializer", "mindspore.communication",
-           "mindspore.communication.management", "mindspore.dataset", "mindspore.dataset.transforms", "mindspore.dataset.transforms.c_transforms",
+           "mindspore.communication.management", "mindspore.dataset", "mindspore.dataset.text", "mindspore.dataset.transforms", "mindspore.dataset.transforms.c_transforms",
            "mindspore.dataset.vision", "mindspore.dataset.vision.c_transforms", "mindspore.nn", "mindspore.nn.layer", "mindspore.nn.loss",
            "mindspore.nn.metrics", "mindspore.nn.optim",
            "mindspore.nn.transformer", "mindspore.nn.wrap", "mindspore.numpy", "mindspore.ops", "mindspore.ops.composite",

@@ -1,6 +1,6 @@
-// Adam and AdaMax (Kingma and Ba, ICLR 2015); LazyAdam, which spares rows of tables that nobody has looked up; AdamW,
-// whose decay does not pass through the moments (Loshchilov and Hutter, ICLR 2019); and AdamWeightDecay, that without
-// bias correction.
+// Adam and AdaMax (Kingma and Ba, ICLR 2015); AMSGrad (Reddi et al., ICLR 2018); LazyAdam, which spares rows of tables
+// that nobody has looked up; AdamW, whose decay does not pass through the moments (Loshchilov and Hutter, ICLR 2019);
+// and AdamWeightDecay, that without bias correction.
 #pragma once
 
 #include <functional>
@@ -99,6 +99,33 @@ class AdaMax : public MomentOptimizer {
   std::vector<std::string> slots() const override { return {"moment1", "moment2"}; }
   std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
     return advance(graph, shared_states(scalar));
+  }
+  void add_update(const Update& update) const override;
+};
+
+struct AMSGradOptions {
+  LearningRate learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double loss_scale = 1;
+  std::vector<ParameterGroup> groups = {};
+};
+
+// AMSGrad divides by the root of the largest second moment that there was, where Adam takes the last one:
+//   m, v as above;  vhat = max(vhat, v);  p -= lr sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(vhat) + eps)
+// States: those of Adam and vhat.<parameter>.
+class AMSGrad : public MomentOptimizer {
+ public:
+  // Throws as Adam does.
+  explicit AMSGrad(const AMSGradOptions& options = {}) : MomentOptimizer("AMSGrad", options) {}
+
+ private:
+  std::vector<Parameter> shared_states(DType scalar) const override { return powers(scalar); }
+  std::vector<std::string> slots() const override { return {"moment1", "moment2", "vhat"}; }
+  std::vector<ir::Value> begin_step(ir::Graph& graph, DType scalar) const override {
+    return advance(graph, powers(scalar));
   }
   void add_update(const Update& update) const override;
 };

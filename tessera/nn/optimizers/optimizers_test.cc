@@ -361,12 +361,13 @@ TEST(Optimizers, StatesListsWhatUpdateReads) {
   RMSProp centered({.centered = true});
   FTRL ftrl({.weight_decay = 0.1});
   AdaMax adamax;
+  AMSGrad amsgrad;
   Adadelta adadelta;
   Rprop rprop;
   ASGD asgd;
-  for (Optimizer* optimizer :
-       std::initializer_list<Optimizer*>{&momentum, &sgd, &adam, &lazy_adam, &adamw, &adam_weight_decay, &lamb,
-                                         &adagrad, &rmsprop, &centered, &ftrl, &adamax, &adadelta, &rprop, &asgd}) {
+  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{
+           &momentum, &sgd, &adam, &lazy_adam, &adamw, &adam_weight_decay, &lamb, &adagrad, &rmsprop, &centered, &ftrl,
+           &adamax, &amsgrad, &adadelta, &rprop, &asgd}) {
     std::map<std::string, Type> listed;
     for (const auto& state : optimizer->states(parameters)) listed[state.full_name()] = state.type;
     std::map<std::string, Type> read;
@@ -463,6 +464,7 @@ TEST(Optimizers, SettingsThatCannotWorkAreRefused) {
   EXPECT_THROW(FTRL({.lr_power = 0.5}), InvalidArgument);
   EXPECT_THROW(FTRL({.l1 = -1}), InvalidArgument);
   EXPECT_THROW(AdaMax({.beta1 = 1}), InvalidArgument);
+  EXPECT_THROW(AMSGrad({.beta2 = 1}), InvalidArgument);
   EXPECT_THROW(Adadelta({.rho = 1.5}), InvalidArgument);
   EXPECT_THROW(Adadelta({.epsilon = -1}), InvalidArgument);
   EXPECT_THROW(Rprop({.smaller = 1}), InvalidArgument);

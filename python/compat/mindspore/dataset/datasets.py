@@ -13,10 +13,12 @@ from tessera._keywords import unexpected
 
 from mindspore import context
 from mindspore.dataset import config, samplers
+from mindspore.dataset.ragged import Buckets, Padding, RaggedRows, column_of, names_behind, row_of
 from mindspore.dataset.transforms.arrays import PadEnd
 
 
-def _shard(num_shards, shard_id):
+def check_shard(num_shards, shard_id):
+    """(num_shards, shard_id), (1, 0) where none are given."""
     if (num_shards is None) != (shard_id is None):
         raise RuntimeError("num_shards is specified and currently requires shard_id as well." if shard_id is None else
                            "shard_id is specified but num_shards is not.")
@@ -42,7 +44,7 @@ def _in_turn(operations):
             else:
                 result = operation(*columns)
                 columns = result if isinstance(result, (tuple, list)) else (result,)
-        return tuple(np.asarray(column) for column in columns)
+        return tuple(column_of(column) for column in columns)
 
     return call
 
@@ -109,9 +111,21 @@ def _check_settings(who, given, harmless, refused, others):
             raise TypeError(unexpected(f"{who}()", name, [*others, *harmless, *refused]))
 
 
+def _rows_of(native, epoch):
+    """The rows of an epoch, as tuples of arrays."""
+    return native.rows(epoch) if isinstance(native, RaggedRows) else (tuple(column.numpy() for column in row) for row in native.batches(1, 0, epoch))
+
+
 def _passes(natives, rows):
     """Opens an epoch of data sets' rows. rows(iterators) gives the rows from the sets' own."""
-    return lambda epoch: rows([([column.numpy() for column in row] for row in native.batches(1, 0, epoch)) for native in natives])
+    return lambda epoch: rows([_rows_of(native, epoch) for native in natives])
+
+
+def _ragged(native):
+    """The rows of tessera's data set as those that Python makes."""
+    if isinstance(native, RaggedRows):
+        return native
+    return RaggedRows.streamed(lambda epoch: _rows_of(native, epoch), native.column_names(), native.get_dataset_size(), native.num_shards(), config.get_seed())
 
 
 def _stream(open_epoch, names, size, num_shards=1):
@@ -140,7 +154,26 @@ def _of_sets(who, datasets, names, size, rows):
     shards = {dataset.native.num_shards() for dataset in datasets}
     if len(shards) > 1:
         raise RuntimeError(f"{who}: the data sets have {sorted(shards)} shards; they must have as many")
-    return Dataset(_stream(_passes([dataset.native for dataset in datasets], rows), names, size, shards.pop()), datasets[0].num_workers)
+    shards = shards.pop()
+    natives = [dataset.native for dataset in datasets]
+    ragged = None
+    if any(dataset.ragged is not None for dataset in datasets):
+        # `or` would count rows.
+        ragged = _ragged_stream(_passes([dataset.native if dataset.ragged is None else dataset.ragged for dataset in datasets], rows), names, size, shards)
+    is_ragged = any(isinstance(native, RaggedRows) for native in natives)
+    made = Dataset(ragged if is_ragged else _stream(_passes(natives, rows), names, size, shards), datasets[0].num_workers)
+    made.ragged = ragged
+    return made
+
+
+def _ragged_stream(open_epoch, names, size, num_shards):
+    """Rows of Python's that open_epoch(epoch) gives; size -1: counted."""
+    return RaggedRows.streamed(open_epoch, names, None if size < 0 else size, num_shards, config.get_seed())
+
+
+def _rows_of_column(made):
+    """The rows that a function has made of a column: an array, or a list of arrays."""
+    return made if isinstance(made, np.ndarray) else [column_of(row) for row in made] if isinstance(made, (list, tuple)) else np.asarray(made)
 
 
 class BatchInfo:
@@ -161,20 +194,29 @@ class BatchInfo:
 class _RowsByBatch:
     """The rows of batches that a function has made."""
 
-    def __init__(self, native, function, inputs, outputs):
-        self._native, self._function = native, function
+    def __init__(self, native, batch, function, inputs, outputs):
+        self._native, self._batch, self._function = native, batch, function
         self._inputs, self._outputs = inputs, outputs
 
+    def _batches(self, epoch):
+        """Of each batch the rows of the columns by name."""
+        names, (size, drops) = self._native.column_names(), self._batch
+        if not isinstance(self._native, RaggedRows):
+            for batch in self._native.batch(size, drops).batches(1, 0, epoch):
+                yield {name: column.numpy() for name, column in zip(names, batch)}
+            return
+        rows = self._native.rows(epoch)
+        while len(batch := list(itertools.islice(rows, size))) == size or batch and not drops:
+            yield {name: list(column) for name, column in zip(names, zip(*batch))}
+
     def __call__(self, epoch):
-        names = self._native.column_names()
-        for number, batch in enumerate(self._native.batches(1, 0, epoch)):
-            columns = {name: column.numpy() for name, column in zip(names, batch)}
+        for number, columns in enumerate(self._batches(epoch)):
             size = len(next(iter(columns.values())))
             made = self._function(*[list(columns.pop(name)) for name in self._inputs], BatchInfo(epoch, number))
             made = made if isinstance(made, tuple) else (made,)
             if len(made) != len(self._outputs):
                 raise RuntimeError(f"batch: per_batch_map gives {len(made)} columns; output_columns must name as many, they are {self._outputs}")
-            columns = dict(zip(self._outputs, map(np.asarray, made))) | columns
+            columns = dict(zip(self._outputs, map(_rows_of_column, made))) | columns
             if any(len(column) != size for column in columns.values()):
                 raise NotImplementedError(f"batch: per_batch_map makes {[len(column) for column in columns.values()]} rows of {size}; another number "
                                           "is not available: choose rows in the source")
@@ -189,6 +231,8 @@ class Dataset:
     _num_begun = 0
     # Of a source of Python's the source itself and how it is read, as long as only functions have changed its rows.
     _rows_of = None
+    # Of a source of Python's its rows as Python makes them, whose sizes may differ: `native` itself where they do.
+    ragged = None
 
     def __init__(self, native, num_workers=None, in_order=None):
         self.native = native
@@ -199,8 +243,8 @@ class Dataset:
     def _sampled(self, sampler):
         """Only what a sampler chooses."""
         if sampler is not None:
-            self.native = samplers.of(sampler).apply(self.native, self._in_order)
-            self._in_order = None
+            self.native = samplers.of(sampler).choose(self.native, self._in_order)
+            self._in_order, self.ragged = None, self.native if isinstance(self.native, RaggedRows) else None
 
     def _with(self, native, num_workers=None, in_order=None):
         made = Dataset(native, num_workers or self.num_workers, in_order)
@@ -209,7 +253,21 @@ class Dataset:
 
     def _step(self, step, num_workers=None):
         """What a step makes of the rows, each by itself or by its place."""
-        return self._with(step(self.native), num_workers, None if self._in_order is None else step(self._in_order))
+        return self._then(step, num_workers, None if self._in_order is None else step(self._in_order))
+
+    def _then(self, step, num_workers=None, in_order=None):
+        """What a step makes of the rows."""
+        native = step(self.native)
+        made = self._with(native, num_workers, in_order)
+        if self.ragged is not None:
+            made.ragged = native if isinstance(native, RaggedRows) else step(self.ragged)
+        return made
+
+    def _of_ragged(self, ragged, num_workers=None):
+        """A data set of rows that Python makes."""
+        made = self._with(ragged, num_workers)
+        made.ragged = ragged
+        return made
 
     def map(self, operations, input_columns=None, output_columns=None, column_order=None, num_parallel_workers=None, **kwargs):
         """Replaces columns by what the operations make of them, one after the other: transforms, or functions of as many
@@ -227,12 +285,15 @@ class Dataset:
         for operation in operations:
             if not callable(operation):
                 raise TypeError(f"map: an operation must be callable, but got {type(operation).__name__}.")
-        if self._rows_of is not None and operations and not any(isinstance(operation, _data.Transform) for operation in operations):
+        if self._rows_of is not None and operations and not isinstance(self.native, RaggedRows) and not any(isinstance(operation, _data.Transform) for operation in operations):
             return self._mapped_source(operations, columns, outputs, column_order, num_parallel_workers)
         return self._step(lambda native: self._mapped(native, operations, columns, outputs, column_order), num_parallel_workers)
 
     @staticmethod
     def _mapped(native, operations, columns, outputs, column_order):
+        if isinstance(native, RaggedRows):
+            native = native.map_columns(columns, outputs, _in_turn(operations)) if operations else native
+            return native if column_order is None else native.project(list(column_order))
         # What works on one column is tessera's to do, which gives each sample random numbers of its own.
         of_one = len(operations) if columns == outputs else next((i for i, op in enumerate(operations) if not isinstance(op, _data.Transform)), 0)
         if len(columns) == 1 and of_one:
@@ -319,8 +380,11 @@ class Dataset:
         def chosen(iterators):
             return (row for place, row in enumerate(iterators[0]) if place in places)
 
-        native = _stream(_passes([ordered], chosen), ordered.column_names(), len(places), ordered.num_shards())
-        return Dataset(native.shuffle(len(places)) if randomize and len(places) > 1 else native, self.num_workers, native)
+        stream = _ragged_stream if isinstance(ordered, RaggedRows) else _stream
+        native = stream(_passes([ordered], chosen), ordered.column_names(), len(places), ordered.num_shards())
+        made = Dataset(native.shuffle(len(places)) if randomize and len(places) > 1 else native, self.num_workers, native)
+        made.ragged = made.native if isinstance(made.native, RaggedRows) else None
+        return made
 
     def __getattr__(self, name):
         if name in _ABSENT:
@@ -333,27 +397,70 @@ class Dataset:
             raise TypeError(f"Argument buffer_size with value {buffer_size} is not of type [<class 'int'>].")
         if buffer_size < 2:
             raise ValueError(f"Input buffer_size is not within the required interval of [2, 2147483647], but got {buffer_size}.")
-        return self._with(self.native.shuffle(buffer_size))
+        return self._then(lambda native: native.shuffle(buffer_size))
 
     def batch(self, batch_size, drop_remainder=False, num_parallel_workers=None, **kwargs):
         """Rows of batch_size samples. per_batch_map(columns, as lists of rows, and a BatchInfo) makes the columns output_columns, or those it was
         given, of as many rows."""
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"Argument batch_size with value {batch_size} is not of type [<class 'int'>].")
-        if batch_size < 1:
-            raise ValueError(f"Input batch_size is not within the required interval of [1, 2147483647], but got {batch_size}.")
-        made = self._with(self._batch_source(batch_size, drop_remainder, **kwargs).batch(batch_size, drop_remainder), num_parallel_workers)
+        _check_batch_size(batch_size)
+        source = self._batch_source(batch_size, drop_remainder, **kwargs)
+        made = self._with(source.batch(batch_size, drop_remainder), num_parallel_workers)
+        if isinstance(source, RaggedRows):
+            made.ragged = made.native
         made.is_batched = True
         return made
 
     def padded_batch(self, batch_size, drop_remainder=False, num_parallel_workers=None, pad_info=None):
-        """batch() of rows that pad_info brings to one size: {column: (shape, value)}; a shape None is refused."""
-        made = self
-        for name, (shape, value) in (pad_info or {}).items():
-            if shape is None or any(size in (None, -1) for size in shape):
-                raise NotImplementedError(f"padded_batch: the size of \"{name}\" must be given: batches of different sizes are compiled one by one")
-            made = made.map(PadEnd(list(shape), value), name)
-        return made.batch(batch_size, drop_remainder, num_parallel_workers)
+        """batch() of rows that pad_info brings to one size: {column: (shape, value)}, where a size None, or a shape, is the largest of the batch; {}: all
+        columns, to the largest."""
+        if pad_info is None:
+            return self.batch(batch_size, drop_remainder, num_parallel_workers)
+        padding = Padding("padded_batch", pad_info, self.get_col_names())
+        if not isinstance(self.native, RaggedRows) and not self.is_batched and (padding.is_fixed or self.ragged is None):
+            made = self
+            for name, (shape, value) in pad_info.items():
+                if shape is not None and any(size is not None for size in shape):
+                    self._check_dims(name, shape)
+                    made = made.map(PadEnd(list(shape), value), name)
+            return made.batch(batch_size, drop_remainder, num_parallel_workers)
+        _check_batch_size(batch_size)
+        made = self._of_ragged(self._ragged_rows("padded_batch").batch(batch_size, drop_remainder, padding), num_parallel_workers)
+        made.is_batched = True
+        return made
+
+    def _check_dims(self, name, shape):
+        dims = len(self.native.output_shapes()[self.native.column_names().index(name)])
+        if len(shape) != dims:
+            raise RuntimeError(f"padded_batch: pad_info has {len(shape)} dims for column \"{name}\", whose rows have {dims}")
+
+    def _ragged_rows(self, who):
+        if self.is_batched:
+            raise NotImplementedError(f"{who}: a data set after batch() is not available: call {who} first")
+        return _ragged(self.native) if self.ragged is None else self.ragged
+
+    def bucket_batch_by_length(self, column_names, bucket_boundaries, bucket_batch_sizes, element_length_function=None, pad_info=None,
+                               pad_to_bucket_boundary=False, drop_remainder=False):
+        """Batches of rows of about one length: bucket i is of lengths from boundary i - 1 up to boundary i, excluded, and gives batches of
+        bucket_batch_sizes[i] rows. The length is that of the column, or what element_length_function makes of the columns. pad_info: as in
+        padded_batch(); None: rows stay as they are. pad_to_bucket_boundary: sizes None become the boundary less 1."""
+        _check_buckets(column_names, bucket_boundaries, bucket_batch_sizes, element_length_function)
+        names = self.get_col_names()
+        for name in column_names:
+            if name not in names:
+                raise RuntimeError(f"bucket_batch_by_length: there is no column \"{name}\"; there are {names}")
+        padding = Padding("bucket_batch_by_length", {} if pad_info is None else pad_info, names)
+        rows = self._ragged_rows("bucket_batch_by_length")
+        buckets = Buckets(names, list(column_names), list(bucket_boundaries), list(bucket_batch_sizes), element_length_function, padding,
+                          pad_to_bucket_boundary, drop_remainder)
+        made = self._of_ragged(RaggedRows.streamed(lambda epoch: buckets(rows.rows(epoch)), names, None, rows.num_shards(), config.get_seed(),
+                                                   "bucket_batch_by_length"))
+        made.is_batched = True
+        return made
+
+    def build_vocab(self, columns, freq_range, top_k, special_tokens, special_first):
+        """text.Vocab.from_dataset() of this data set."""
+        from mindspore.dataset.text import Vocab
+        return Vocab.from_dataset(self, columns, freq_range, top_k, special_tokens, special_first)
 
     def _batch_source(self, batch_size, drop_remainder, per_batch_map=None, input_columns=None, output_columns=None, column_order=None, **others):
         """The rows that become batches; per_batch_map is called with the rows of each."""
@@ -363,7 +470,7 @@ class Dataset:
         if per_batch_map is None:
             if input_columns or output_columns or column_order:
                 raise ValueError("batch: input_columns, output_columns and column_order are those of per_batch_map, which is not given")
-            return _stacked_batches(self.native) if self.is_batched else self.native
+            return _stacked_batches(self.native) if self.is_batched and not isinstance(self.native, RaggedRows) else self.native
         if self.is_batched:
             raise NotImplementedError("batch: per_batch_map of a data set after batch() is not available: call it in the first batch()")
         names = self.native.column_names()
@@ -374,8 +481,12 @@ class Dataset:
                 raise RuntimeError(f"batch: there is no column \"{name}\"; there are {names}")
         kept = [name for name in names if name not in inputs]
         size = len(self) // batch_size * batch_size if drop_remainder else len(self)
-        rows = _RowsByBatch(self.native.batch(batch_size, drop_remainder), per_batch_map, inputs, outputs)
-        native = _stream(rows, outputs + kept, size, self.native.num_shards())
+        source = self.native if self.ragged is None else self.ragged
+        rows = _RowsByBatch(source, (batch_size, drop_remainder), per_batch_map, inputs, outputs)
+        if isinstance(source, RaggedRows):
+            native = _ragged_stream(rows, outputs + kept, size, self.native.num_shards())
+        else:
+            native = _stream(rows, outputs + kept, size, self.native.num_shards())
         order = column_order or (names if outputs == inputs else None)
         return native if order is None else native.project(list(order))
 
@@ -386,15 +497,15 @@ class Dataset:
             raise TypeError(f"Argument count with value {count} is not of type [<class 'int'>].")
         if count < -1 or count == 0:
             raise ValueError(f"count should be either -1 or positive integer, but got {count}.")
-        return self if count == 1 else self._with(self.native.repeat(count))
+        return self if count == 1 else self._then(lambda native: native.repeat(count))
 
     def take(self, count=-1):
         """The first count rows."""
-        return self if count == -1 else self._with(self.native.take(count))
+        return self if count == -1 else self._then(lambda native: native.take(count))
 
     def skip(self, count):
         """All but the first count rows."""
-        return self._with(self.native.skip(count))
+        return self._then(lambda native: native.skip(count))
 
     def get_dataset_size(self):
         """Rows of an epoch: batches once batched."""
@@ -414,6 +525,8 @@ class Dataset:
 
     def output_types(self):
         """NumPy's dtypes of the columns."""
+        if isinstance(self.native, RaggedRows):
+            return self.native.output_dtypes()
         return [np.dtype(dtype.name.rstrip("_")) for dtype in self.native.output_types()]
 
     def output_shapes(self, estimate=False):
@@ -456,18 +569,50 @@ def _orders(make, shuffle, num_workers):
     return native, num_workers, make(False) if shuffles else native
 
 
+def _check_batch_size(batch_size):
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+        raise TypeError(f"Argument batch_size with value {batch_size} is not of type [<class 'int'>].")
+    if batch_size < 1:
+        raise ValueError(f"Input batch_size is not within the required interval of [1, 2147483647], but got {batch_size}.")
+
+
+def _check_buckets(column_names, boundaries, sizes, length):
+    """TypeError or ValueError for what bucket_batch_by_length cannot do."""
+    for name, value in (("column_names", column_names), ("bucket_boundaries", boundaries), ("bucket_batch_sizes", sizes)):
+        if not isinstance(value, list):
+            raise TypeError(f"Argument {name} with value {value} is not of type [{list}], but got {type(value)}.")
+    if not column_names:
+        raise ValueError("column_names should not be empty.")
+    if length is None and len(column_names) != 1:
+        raise ValueError("If element_length_function is not specified, exactly one column name should be passed.")
+    if length is not None and not callable(length):
+        raise TypeError("element_length_function object is not callable.")
+    if not boundaries:
+        raise ValueError("bucket_boundaries cannot be empty.")
+    for name, values in (("bucket_boundaries", boundaries), ("bucket_batch_sizes", sizes)):
+        if any(isinstance(value, bool) or not isinstance(value, int) for value in values):
+            raise TypeError(f"{name} should be a list of int.")
+    if min(boundaries) <= 0:
+        raise ValueError("bucket_boundaries must only contain positive numbers.")
+    if any(a >= b for a, b in zip(boundaries, boundaries[1:])):
+        raise ValueError("bucket_boundaries should be strictly increasing.")
+    if len(sizes) != len(boundaries) + 1:
+        raise ValueError("bucket_batch_sizes must contain one element more than bucket_boundaries.")
+    if min(sizes) < 1:
+        raise ValueError("bucket_batch_sizes should be a list of positive numbers.")
+
+
 # What data sets of the reference have, too, and what to use instead.
 _ABSENT = {
-    "bucket_batch_by_length": "pad rows in map(), transforms.PadEnd does it, then batch()",
     "flat_map": "make one data set of the rows by a GeneratorDataset",
     "save": "read its rows and write them by NumPy", "sync_wait": "callbacks of Model.train see every step",
     "sync_update": "callbacks of Model.train see every step", "to_json": "print it",
-    "build_vocab": "build it in Python", "build_sentencepiece_vocab": "build it in Python",
+    "build_sentencepiece_vocab": "build it in Python",
     "add_sampler": "choose samples by the source of a GeneratorDataset", "use_sampler": "choose samples by the source of a GeneratorDataset",
 }
 
 
-def _check_cache(who, cache):
+def check_cache(who, cache):
     """NotImplementedError for a DatasetCache."""
     if cache is not None:
         raise NotImplementedError(f"{who}: cache is not available: the system keeps the files that were read, and rows are made anew in each epoch")
@@ -518,11 +663,11 @@ class Cifar10Dataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
-        _check_cache("Cifar10Dataset", cache)
+        check_cache("Cifar10Dataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
-        shards, shard = _shard(num_shards, shard_id)
+        shards, shard = check_shard(num_shards, shard_id)
         super().__init__(*_orders(lambda shuffles: _data.cifar10(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
                                                                  config.get_seed()), shuffle, num_parallel_workers))
         self._sampled(sampler)
@@ -533,11 +678,11 @@ class MnistDataset(Dataset):
 
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
-        _check_cache("MnistDataset", cache)
+        check_cache("MnistDataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
-        shards, shard = _shard(num_shards, shard_id)
+        shards, shard = check_shard(num_shards, shard_id)
         if usage is None:  # what is there
             there = [part for part, file in (("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte"))
                      if os.path.exists(os.path.join(dataset_dir, file))]
@@ -555,6 +700,28 @@ class KMnistDataset(MnistDataset):
     """KMNIST's files, which are as MNIST's: Clanuwat et al., 2018."""
 
 
+class _ImageFiles:
+    """Images in folders, whose sizes differ, by their numbers."""
+
+    def __init__(self, directory, classes, extensions, decode):
+        self._decode, self._paths, self.labels = _data.decode() if decode else None, [], []
+        for name, label in sorted(classes.items()):
+            folder = os.path.join(directory, name)
+            found = [os.path.join(folder, file) for file in sorted(os.listdir(folder)) if not extensions or os.path.splitext(file)[1] in extensions]
+            found = [path for path in found if not os.path.isdir(path)]
+            self._paths += found
+            self.labels += [label] * len(found)
+        if not self._paths:
+            raise RuntimeError(f"ImageFolderDataset: the folders of {directory} have no files{f' whose names end with {extensions}' if extensions else ''}")
+
+    def __len__(self):
+        return len(self._paths)
+
+    def __getitem__(self, i):
+        image = np.fromfile(self._paths[i], np.uint8)
+        return image if self._decode is None else self._decode(image).numpy(), np.int32(self.labels[i])
+
+
 class ImageFolderDataset(Dataset):
     """Images in the folders of a folder, one for each class: columns image, the bytes of a file or with decode=True uint8 [h,w,3], and
     label int32. extensions: of the files that count, as they are written; class_indexing: {folder: label}, others are left out. JPEG, PNG
@@ -562,7 +729,7 @@ class ImageFolderDataset(Dataset):
 
     def __init__(self, dataset_dir, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None, extensions=None,
                  class_indexing=None, decode=False, num_shards=None, shard_id=None, cache=None, decrypt=None):
-        _check_cache("ImageFolderDataset", cache)
+        check_cache("ImageFolderDataset", cache)
         if not isinstance(decode, bool):
             raise TypeError(f"Argument decode with value {decode} is not of type [<class 'bool'>], but got {type(decode)}.")
         if decrypt is not None:
@@ -573,7 +740,16 @@ class ImageFolderDataset(Dataset):
         if not os.path.isdir(dataset_dir):
             raise ValueError(f"The folder {dataset_dir} does not exist or is not a directory or permission denied!")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
-        shards, shard = _shard(num_shards, shard_id)
+        shards, shard = check_shard(num_shards, shard_id)
+        self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
+        if sampler is not None and samplers.of(sampler).chooses_by_number:
+            files = _ImageFiles(dataset_dir, self._classes, extensions, decode)
+            rows = RaggedRows.listed(files, ["image", "label"], _data.tensors({"place": np.arange(len(files))}))
+            rows.labels = files.labels
+            super().__init__(rows, num_parallel_workers, rows)
+            self._sampled(sampler)
+            self.native = self.ragged = self.native.take(num_samples) if num_samples else self.native
+            return
 
         def source(shuffles):
             native = _data.image_folder(dataset_dir, extensions or [], class_indexing or {}, shuffles, num_samples or 0, shards, shard, config.get_seed())
@@ -581,7 +757,6 @@ class ImageFolderDataset(Dataset):
 
         super().__init__(*_orders(source, shuffle, num_parallel_workers))
         self._sampled(sampler)
-        self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
 
     def get_class_indexing(self):
         """{folder: label}."""
@@ -621,15 +796,19 @@ class GeneratorDataset(Dataset):
         elif collate_fn is not None:
             raise ValueError("GeneratorDataset: collate_fn makes the batches of batch_sampler, which is not given.")
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
-        shards, shard = _shard(num_shards, shard_id)
+        shards, shard = check_shard(num_shards, shard_id)
         is_list = hasattr(source, "__getitem__") and hasattr(source, "__len__")
         # Counted here: rows may have one size only after a map.
         size = None if is_list or shuffle else len(batch_sampler) if hasattr(batch_sampler, "__len__") else (
             sum(1 for _ in itertools.islice(_opener(source)(), num_samples or None)))
         self._rows_of = (source, dict(num_samples=num_samples or 0, shuffle=shuffle, shards=shards, shard=shard, size=size))
         super().__init__(*self._made(source, names, num_parallel_workers, **self._rows_of[1]))
+        if batch_sampler is None:
+            self.ragged = self.native if isinstance(self.native, RaggedRows) else _ragged_source(source, names, **self._rows_of[1])
         for name, dtype in zip(names, column_types or ()):
-            self.native, self._in_order = (native.map(name, [_data.type_cast(dtype)]) for native in (self.native, self._in_order))
+            cast = _data.type_cast(dtype)
+            self.native, self._in_order = (self._mapped(native, [cast], [name], [name], None) for native in (self.native, self._in_order))
+            self.ragged = None if self.ragged is None else self._mapped(self.ragged, [cast], [name], [name], None)
         self._sampled(sampler)
         if column_types or sampler is not None:
             self._rows_of = None
@@ -637,6 +816,10 @@ class GeneratorDataset(Dataset):
     @staticmethod
     def _made(source, names, num_workers, num_samples, shuffle, shards, shard, size):
         """What Dataset's __init__ takes. size: of a source that is no list."""
+        if _has_ragged_rows(source, names):
+            settings = dict(num_samples=num_samples, shards=shards, shard=shard, size=size)
+            native = _ragged_source(source, names, shuffle=shuffle, **settings)
+            return native, num_workers, _ragged_source(source, names, shuffle=False, **settings)
         if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
             return _orders(lambda shuffles: _data.generator(source, names, num_samples, shuffles, shards, shard, config.get_seed()), shuffle, num_workers)
         if shards > 1 or shuffle:
@@ -652,7 +835,35 @@ class GeneratorDataset(Dataset):
         made = GeneratorDataset.__new__(GeneratorDataset)
         made._rows_of = (rows if is_list else rows.opened, settings)
         Dataset.__init__(made, *self._made(*made._rows_of[:1], rows.names, num_workers or self.num_workers, **settings))
+        made.ragged = made.native if isinstance(made.native, RaggedRows) else _ragged_source(made._rows_of[0], rows.names, **settings)
         return made
+
+
+def _is_list(source):
+    return hasattr(source, "__getitem__") and hasattr(source, "__len__")
+
+
+def _has_ragged_rows(source, names):
+    """Whether the first row has strings, or the last one other sizes than it."""
+    if not _is_list(source):
+        first = next(iter(_opener(source)()), None)
+        rows = [] if first is None else [first]
+    else:
+        rows = [source[i] for i in dict.fromkeys((0, len(source) - 1))] if len(source) > 0 else []
+    values = [[row[name] for name in names] if isinstance(row, dict) else row if isinstance(row, (tuple, list)) else (row, ) for row in rows]
+    is_text = any(isinstance(value, (str, bytes)) or not hasattr(value, "asnumpy") and np.asarray(value).dtype.kind in "US" for row in values for value in row)
+    return is_text or len({tuple(np.shape(value) for value in row) for row in values}) > 1
+
+
+def _ragged_source(source, names, num_samples, shuffle, shards, shard, size):
+    """The rows of a source as Python makes them, in the order in which tessera would read them."""
+    if _is_list(source):
+        numbers = _data.tensors({"place": np.arange(len(source))}, True if shuffle is None else shuffle, shards, shard, config.get_seed(), num_samples)
+        return RaggedRows.listed(source, names, numbers, shards)
+    if shards > 1 or shuffle:
+        raise RuntimeError("num_shards and shuffle need a source with __getitem__ and __len__")
+    made = RaggedRows.streamed(lambda epoch: _opener(source)(), names, size, 1, config.get_seed())
+    return made.take(num_samples) if num_samples else made
 
 
 class _SampledBatches:
@@ -685,16 +896,10 @@ class _MappedRows:
 
     def __init__(self, source, names, columns, outputs, column_order, function):
         self._source, self._old, self._columns, self._outputs, self._function = source, names, columns, outputs, function
-        kept = [name for name in names if name not in columns]
-        at = min((names.index(name) for name in columns), default=0)
-        before = [name for name in kept if names.index(name) < at]
-        self.names = list(column_order) if column_order else [*before, *outputs, *[name for name in kept if name not in before]]
+        self.names = names_behind(names, columns, outputs, column_order)
 
     def _row(self, row):
-        values = [row[name] for name in self._old] if isinstance(row, dict) else row if isinstance(row, (tuple, list)) else (row, )
-        if len(values) != len(self._old):
-            raise ValueError(f"a sample has {len(values)} values, the data set {len(self._old)} columns")
-        found = {name: np.asarray(value) for name, value in zip(self._old, values)}
+        found = dict(zip(self._old, row_of(row, self._old)))
         made = self._function(*[found[name] for name in self._columns])
         if len(made) != len(self._outputs):
             raise RuntimeError(f"map: the operations give {len(made)} columns, and output_columns names {len(self._outputs)}")
@@ -718,7 +923,7 @@ class NumpySlicesDataset(Dataset):
     def __init__(self, data, column_names=None, num_samples=None, num_parallel_workers=1, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None):
         shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
-        shards, shard = _shard(num_shards, shard_id)
+        shards, shard = check_shard(num_shards, shard_id)
         if isinstance(data, dict):
             columns = data
         else:
@@ -728,9 +933,16 @@ class NumpySlicesDataset(Dataset):
                 raise ValueError(f"For 'NumpySlicesDataset', the data has {len(arrays)} column{'s' if len(arrays) > 1 else ''}, but 'column_names' has "
                                  f"{len(names)}: {names}.")
             columns = dict(zip(names, arrays))
-        columns = {name: np.asarray(array) for name, array in columns.items()}
-        super().__init__(*_orders(lambda shuffles: _data.tensors(columns, shuffles, shards, shard, config.get_seed(), num_samples or 0), shuffle,
-                                  num_parallel_workers))
+        columns = {name: column_of(array) for name, array in columns.items()}
+
+        def source(shuffles):
+            if not any(array.dtype.kind in "US" for array in columns.values()):
+                return _data.tensors(columns, shuffles, shards, shard, config.get_seed(), num_samples or 0)
+            rows = list(zip(*columns.values()))
+            return _ragged_source(rows, list(columns), num_samples or 0, shuffles, shards, shard, None)
+
+        super().__init__(*_orders(source, shuffle, num_parallel_workers))
+        self.ragged = self.native if isinstance(self.native, RaggedRows) else None
         self._sampled(sampler)
 
 
@@ -756,6 +968,7 @@ def native_dataset(dataset, rows=RowsOfRanks.OWN, num_stages=1):
     so many stages share."""
     if isinstance(dataset, Dataset):
         native, num_workers = dataset.native, dataset.num_workers or config.get_num_parallel_workers()
+        native = native.uniform() if isinstance(native, RaggedRows) else native
         if not dataset.is_batched:
             native = _of_batches(native)
     else:

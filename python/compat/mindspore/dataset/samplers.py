@@ -1,8 +1,22 @@
 """Which samples of a data set are read, and in which order."""
+import enum
+import numbers
+
 import numpy as np
 from tessera import data as _data
 
 from mindspore.dataset import config
+from mindspore.dataset.ragged import RaggedRows
+
+
+class Shuffle(str, enum.Enum):
+    """What a data set of files shuffles."""
+    FALSE = "false"
+    ADAPTIVE = "adaptive"
+    GLOBAL = "global"
+    PARTIAL = "partial"
+    FILES = "files"
+    INFILE = "infile"
 
 
 def _count(who, name, value, low=0):
@@ -17,6 +31,33 @@ class Sampler:
     """To be derived: iterating over it gives the numbers of samples. dataset_size is the data set's; num_samples: the first so many."""
 
     shuffles, shards = False, (None, None)
+    child_sampler = None
+    # Whether it chooses rows by their numbers, in an order of its own.
+    by_number = True
+
+    def add_child(self, sampler):
+        """Chooses of what another sampler has chosen."""
+        if self.child_sampler is not None:
+            raise RuntimeError(f"{type(self).__name__}: it has a child already; a child may have one of its own")
+        made = of(sampler)
+        if made.shuffles or made.shards != (None, None):
+            raise NotImplementedError(f"{type(self).__name__}: {type(made).__name__} is not available as a child: what it chooses has no order of its own")
+        self.child_sampler = made
+
+    def get_child(self):
+        """The sampler of whose choice this one chooses, or None."""
+        return self.child_sampler
+
+    @property
+    def chooses_by_number(self):
+        """Whether it, or its child, chooses rows by their numbers."""
+        return self.by_number or self.child_sampler is not None and self.child_sampler.chooses_by_number
+
+    def choose(self, native, in_order):
+        """tessera's data set of what this sampler chooses, of what its child has chosen, of that one, whose rows in order are the other's."""
+        if self.child_sampler is not None:
+            native = in_order = self.child_sampler.choose(in_order, in_order)
+        return self.apply(native, in_order)
 
     def __init__(self, num_samples=None):
         self.num_samples, self.dataset_size = _count(type(self).__name__, "num_samples", num_samples), 0
@@ -31,19 +72,138 @@ class Sampler:
         for place in chosen:
             if not 0 <= place < self.dataset_size:
                 raise ValueError(f"{type(self).__name__}: there is no sample {place} among {self.dataset_size}")
-        return _data.generator(_Chosen(in_order, chosen), in_order.column_names(), 0, False, 1, 0, config.get_seed() or 0)
+        if not chosen:
+            raise RuntimeError(f"{type(self).__name__}: it chooses no sample")
+        rows = _Chosen(in_order, chosen)
+        if isinstance(in_order, RaggedRows):
+            return RaggedRows.listed(rows, in_order.column_names(), _data.tensors({"place": np.arange(len(chosen))}), in_order.num_shards())
+        return _data.generator(rows, in_order.column_names(), 0, False, 1, 0, config.get_seed() or 0)
+
+
+class _DrawnSampler(Sampler):
+    """Draws the numbers of samples anew in each epoch, by the seed."""
+
+    shuffles = False
+
+    def _drawn(self, rng, in_order):
+        """The numbers of an epoch."""
+        raise NotImplementedError
+
+    def _count(self, in_order):
+        """How many an epoch has."""
+        return min(self.num_samples or self.dataset_size, self.dataset_size)
+
+    def __iter__(self):
+        raise RuntimeError(f"{type(self).__name__}: a data set draws by it; it has no numbers of its own")
+
+    def apply(self, native, in_order):
+        """tessera's data set of what it draws of that one, whose rows in order are the other's."""
+        self.dataset_size = in_order.get_dataset_size()
+        count, seed = self._count(in_order), config.get_seed() or 0
+        rows = _Chosen(in_order, range(self.dataset_size))
+
+        def opened(epoch):
+            return (rows[int(place)] for place in self._drawn(np.random.default_rng((seed, epoch)), in_order)[:count])
+
+        if isinstance(in_order, RaggedRows):
+            return RaggedRows.streamed(opened, in_order.column_names(), count, in_order.num_shards(), seed)
+        return _data.stream(opened, in_order.column_names(), count, 0, seed, by_epoch=True)
+
+
+class WeightedRandomSampler(_DrawnSampler):
+    """num_samples samples, each drawn with a probability in proportion to its weight; those behind the weights never. replacement=False: each once, those of
+    weight 0 behind all others."""
+
+    def __init__(self, weights, num_samples=None, replacement=True):
+        super().__init__(num_samples)
+        weights = weights if isinstance(weights, list) else [weights]
+        for place, weight in enumerate(weights):
+            if not isinstance(weight, numbers.Number):
+                raise TypeError(f"type of weights element must be number, but got w[{place}]: {weight}, type: {type(weight)}.")
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement must be a boolean value but was: {replacement}.")
+        self.weights, self.replacement = weights, replacement
+
+    def _count(self, in_order):
+        count = super()._count(in_order)
+        weights = np.array(self.weights, np.float64)
+        if weights.size == 0:
+            raise RuntimeError("WeightedRandomSampler: weights vector must not be empty")
+        if not np.isfinite(weights).all() or (weights < 0).any():
+            place = int(np.flatnonzero(~(weights >= 0) | np.isinf(weights))[0])
+            raise RuntimeError(f"WeightedRandomSampler: weights vector must not contain negative numbers, infinities or NaN, got: weights[{place}] = {weights[place]}")
+        if not weights.any():
+            raise RuntimeError("WeightedRandomSampler: elements of weights vector must not be all zero")
+        if weights.size > self.dataset_size:
+            raise RuntimeError(f"WeightedRandomSampler: size of sample weights must be less than or equal to num of data, got weight size: {weights.size}, num of "
+                               f"data: {self.dataset_size}")
+        if not self.replacement and count > weights.size:
+            raise RuntimeError(f"WeightedRandomSampler: without replacement, num_samples must be at most the number of weights, {weights.size}, but it is {count}")
+        return count
+
+    def _drawn(self, rng, in_order):
+        weights = np.array(self.weights, np.float64)
+        count = self._count(in_order)
+        if self.replacement:
+            return rng.choice(weights.size, count, p=weights / weights.sum())
+        # Of exponential times at these rates the earliest: Efraimidis and Spirakis, 2006.
+        with np.errstate(divide="ignore"):
+            times = rng.standard_exponential(weights.size) / weights
+        return np.argsort(times, kind="stable")
+
+
+class PKSampler(_DrawnSampler):
+    """num_val samples of each class, drawn of the class's, class after class; shuffle: in a new order of classes. class_column: the column of the classes' numbers."""
+
+    def __init__(self, num_val, num_class=None, shuffle=False, class_column="label", num_samples=None):
+        super().__init__(num_samples)
+        if isinstance(num_val, bool) or not isinstance(num_val, int):
+            raise TypeError(f"num_val must be integer but was: {num_val}.")
+        if num_class is not None:
+            raise NotImplementedError("Not supported to specify num_class for PKSampler.")
+        if not isinstance(shuffle, bool):
+            raise TypeError(f"shuffle must be a boolean value but was: {shuffle}.")
+        if not isinstance(class_column, str):
+            raise TypeError(f"class_column must be a str value but was: {class_column}.")
+        if num_val < 1:
+            raise RuntimeError(f"PKSampler: num_val must be greater than 0, but got: {num_val}")
+        self.num_val, self.shuffle, self.class_column = num_val, shuffle, class_column
+        self._of_class = None
+
+    def _classes(self, in_order):
+        """The numbers of the samples of each class."""
+        if self._of_class is None:
+            if self.class_column not in in_order.column_names():
+                raise RuntimeError(f"PKSampler: there is no column \"{self.class_column}\"; there are {in_order.column_names()}")
+            labels = getattr(in_order, "labels", None)
+            if labels is None:
+                labels = [int(row[0].numpy()) for row in in_order.project([self.class_column]).batches(1, 0, 0)]
+            self._of_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        return self._of_class
+
+    def _count(self, in_order):
+        every = len(self._classes(in_order)) * self.num_val
+        return min(self.num_samples or every, every)
+
+    def _drawn(self, rng, in_order):
+        classes = self._classes(in_order)
+        order = rng.permutation(len(classes)) if self.shuffle else range(len(classes))
+        return np.concatenate([rng.choice(classes[i], self.num_val) for i in order])
 
 
 class _Chosen:
-    """Rows of a data set by their numbers, all read once."""
+    """Rows of a data set by their numbers, all read once where the data set is no list."""
 
     def __init__(self, native, places):
         self._native, self._places, self._rows = native, places, None
+        self._row_of = native.by_number() if isinstance(native, RaggedRows) else None
 
     def __len__(self):
         return len(self._places)
 
     def __getitem__(self, i):
+        if self._row_of is not None:
+            return self._row_of(self._places[i])
         if self._rows is None:
             wanted = set(self._places)
             self._rows = {place: tuple(column.numpy() for column in row) for place, row in enumerate(self._native.batches(1, 0, 0)) if place in wanted}
@@ -52,6 +212,8 @@ class _Chosen:
 
 class SequentialSampler(Sampler):
     """In order, from start_index on."""
+
+    by_number = False
 
     def __init__(self, start_index=None, num_samples=None):
         super().__init__(num_samples)
@@ -62,8 +224,8 @@ class SequentialSampler(Sampler):
         return made.take(self.num_samples) if self.num_samples else made
 
 
-class RandomSampler(Sampler):
-    """A new order in each epoch; the first num_samples of it."""
+class RandomSampler(_DrawnSampler):
+    """A new order in each epoch; the first num_samples of it. replacement: each sample is drawn of all."""
 
     shuffles = True
 
@@ -71,10 +233,16 @@ class RandomSampler(Sampler):
         super().__init__(num_samples)
         if shuffle is not None and getattr(shuffle, "value", shuffle) != "global":
             raise NotImplementedError(f"RandomSampler: shuffle={shuffle} is not available: all rows are shuffled, Shuffle.GLOBAL")
-        if replacement:
-            raise NotImplementedError("RandomSampler: replacement=True is not available: each sample is read once in an epoch")
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement must be a boolean value but was: {replacement}.")
+        self.replacement = self.by_number = replacement
+
+    def _drawn(self, rng, in_order):
+        return rng.integers(0, self.dataset_size, self._count(in_order))
 
     def apply(self, native, in_order):
+        if self.replacement:
+            return super().apply(native, in_order)
         return native.take(self.num_samples) if self.num_samples else native
 
 

@@ -23,9 +23,11 @@ from mindspore.nn.basic import (ChannelShuffle, ClipByNorm, ConstantPad1d, Const
                                 OneHot, Pad, PixelShuffle, PixelUnshuffle, Range, ReduceLogSumExp, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d,
                                 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Roll, Tril, Triu, Unflatten, ZeroPad2d)
 from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Perplexity, Precision, Recall, auc, get_metric_fn,
-                                        names)
+                                        get_metrics, names)
 from mindspore.nn.loss.functions import (CosineEmbeddingLoss, CrossEntropyLoss, CTCLoss, DiceLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss,
                                          MarginRankingLoss, NLLLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss)
+from mindspore.nn.more_metrics import (BleuScore, ConfusionMatrixMetric, HausdorffDistance, MeanSurfaceDistance, OcclusionSensitivity,
+                                       RootMeanSquareDistance)
 from mindspore.nn.normalization import BatchNorm1d, BatchNorm3d, GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, SyncBatchNorm
 from mindspore.nn.optim.adaptive import ASGD, FTRL, Adadelta, Adagrad, AdaMax, RMSProp, Rprop
 from mindspore.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, MaxPool1d

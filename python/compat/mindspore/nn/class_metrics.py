@@ -6,6 +6,7 @@ import numpy as np
 
 from mindspore import _check
 from mindspore.nn import metrics as _metrics
+from mindspore.nn import more_metrics as _more
 from mindspore.nn.metrics import Metric, _array, rearrange_inputs
 
 _EPS = sys.float_info.min
@@ -296,12 +297,15 @@ def auc(x, y, reorder=False):
 _BY_NAME = {"accuracy": _metrics.Accuracy, "acc": _metrics.Accuracy, "precision": Precision, "recall": Recall, "F1": F1, "dice": Dice, "roc": ROC, "auc": auc,
             "topk": _metrics.TopKCategoricalAccuracy, "top_1_accuracy": _metrics.Top1CategoricalAccuracy,
             "top_5_accuracy": _metrics.Top5CategoricalAccuracy, "loss": _metrics.Loss, "mae": _metrics.MAE, "mse": _metrics.MSE,
-            "cosine_similarity": CosineSimilarity, "confusion_matrix": ConfusionMatrix}
+            "cosine_similarity": CosineSimilarity, "confusion_matrix": ConfusionMatrix, "perplexity": Perplexity, "bleu_score": _more.BleuScore,
+            "confusion_matrix_metric": _more.ConfusionMatrixMetric, "hausdorff_distance": _more.HausdorffDistance,
+            "mean_surface_distance": _more.MeanSurfaceDistance, "root_mean_square_distance": _more.RootMeanSquareDistance,
+            "occlusion_sensitivity": _more.OcclusionSensitivity}
 
 
 def names():
     """The names that get_metric_fn() knows."""
-    return list(_BY_NAME)
+    return sorted(_BY_NAME)
 
 
 def get_metric_fn(name, *args, **kwargs):
@@ -309,3 +313,18 @@ def get_metric_fn(name, *args, **kwargs):
     if name not in _BY_NAME:
         raise KeyError(f"Unsupported metric {name}; there are {names()}.")
     return _BY_NAME[name](*args, **kwargs)
+
+
+def get_metrics(metrics):
+    """{name: metric} of a set of names, or of such a dict; None of None."""
+    if metrics is None:
+        return None
+    if isinstance(metrics, dict):
+        for name, metric in metrics.items():
+            if not isinstance(name, str) or not isinstance(metric, Metric):
+                raise TypeError(f"For 'get_metrics', if 'metrics' is dict, the key in 'metrics' must be string and value in 'metrics' must be Metric, but got "
+                                f"key:{type(name)}, value:{type(metric)}.")
+        return metrics
+    if isinstance(metrics, set):
+        return {name: get_metric_fn(name) for name in metrics}
+    raise TypeError(f"For 'get_metrics', the argument 'metrics' must be None, dict or set, but got {metrics}")

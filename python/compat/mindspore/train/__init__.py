@@ -13,9 +13,11 @@ from mindspore.train.serialization import export, load_checkpoint, load_param_in
 from mindspore.train.serialization import (build_searched_strategy, load_distributed_checkpoint, merge_sliced_parameter,
                                            restore_group_info_list)
 from mindspore.nn.class_metrics import (F1, ROC, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Perplexity, Precision, Recall, auc, get_metric_fn,
-                                        names)
+                                        get_metrics, names)
 from mindspore.nn.metrics import (MAE, MSE, Accuracy, Loss, Metric, Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy,
                                   rearrange_inputs)
+from mindspore.nn.more_metrics import (BleuScore, ConfusionMatrixMetric, HausdorffDistance, MeanSurfaceDistance, OcclusionSensitivity,
+                                       RootMeanSquareDistance)
 from mindspore._missing import missing
 
 __getattr__ = missing(__name__)

@@ -62,7 +62,10 @@ class Fill(_Transform):
         self.fill_value = fill_value
 
     def __call__(self, x):
-        return np.full_like(x, self.fill_value)
+        x = np.asarray(x)
+        if (x.dtype.kind in "US") != isinstance(self.fill_value, (str, bytes)):
+            raise RuntimeError(f"Fill: {self.fill_value!r} does not fill what is {x.dtype}")
+        return np.full(x.shape, self.fill_value) if x.dtype.kind in "US" else np.full_like(x, self.fill_value)
 
 
 class Concatenate(_Transform):
@@ -72,25 +75,31 @@ class Concatenate(_Transform):
         self.axis, self.prepend, self.append = axis, prepend, append
 
     def __call__(self, *x):
-        return np.concatenate([item for item in (self.prepend, *x, self.append) if item is not None], self.axis)
+        return np.concatenate([np.asarray(item) for item in (self.prepend, *x, self.append) if item is not None], self.axis)
 
 
 class Duplicate(_Transform):
     """The column twice."""
 
     def __call__(self, x):
+        x = np.asarray(x)
         return x, x
 
 
 class PadEnd(_Transform):
     """Brought to a shape: cut, or filled behind with a value. None keeps a size."""
 
-    def __init__(self, pad_shape, pad_value=0):
+    def __init__(self, pad_shape, pad_value=None):
         self.pad_shape, self.pad_value = pad_shape, pad_value
 
     def __call__(self, x):
+        x = np.asarray(x)
         shape = [size if wanted is None else wanted for size, wanted in zip(x.shape, self.pad_shape)]
-        made = np.full(shape, 0 if self.pad_value is None else self.pad_value, x.dtype)
+        is_text = x.dtype.kind in "US"
+        value = self.pad_value if self.pad_value is not None else "" if is_text else 0
+        if isinstance(value, (str, bytes)) != is_text:
+            raise RuntimeError(f"PadEnd: {value!r} does not fill what is {x.dtype}")
+        made = np.full(shape, value, np.result_type(x.dtype, np.asarray(value).dtype) if is_text else x.dtype)
         part = tuple(slice(0, min(a, b)) for a, b in zip(x.shape, shape))
         made[part] = x[part]
         return made

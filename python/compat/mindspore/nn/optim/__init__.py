@@ -41,7 +41,8 @@ class SGD(NativeOptimizer):
 
 
 class Adam(NativeOptimizer):
-    """Kingma and Ba, ICLR 2015. use_lazy: as LazyAdam. use_locking and use_offload have no effect: nobody else updates, and all is in the host's
+    """Kingma and Ba, ICLR 2015. use_amsgrad: of the second moments the largest, Reddi et al., ICLR 2018; use_nesterov has no effect beside it, as in
+    the reference. use_lazy: as LazyAdam. use_locking and use_offload have no effect: nobody else updates, and all is in the host's
     memory."""
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, use_locking=False, use_nesterov=False,
@@ -51,8 +52,8 @@ class Adam(NativeOptimizer):
             _check.boolean(who, name, value)
         if use_lazy and use_offload:
             raise ValueError("For 'Adam', 'use_lazy' and 'use_offload' can not both be True.")
-        _check.only(who, "use_amsgrad", _check.boolean(who, "use_amsgrad", use_amsgrad), (False, ), "derive from nn.Optimizer, whose construct() "
-                    "keeps the largest second moments: ops.assign(v_max, ops.maximum(v_max, v))")
+        if _check.boolean(who, "use_amsgrad", use_amsgrad) and (use_lazy or use_offload):
+            raise ValueError(f"For lazy Adam and Adam with offload, there is no parameter named 'use_amsgrad'. but got 'use_amsgrad'={use_amsgrad}.")
         settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
         own = []
@@ -60,6 +61,8 @@ class Adam(NativeOptimizer):
         def native(groups):
             if use_lazy:
                 return tessera.nn.LazyAdam(rate(learning_rate), *settings, groups, looks_up_sparsely(own))
+            if use_amsgrad:  # whose operator in the reference knows no Nesterov
+                return tessera.nn.AMSGrad(rate(learning_rate), *settings[:-1], groups)
             return tessera.nn.Adam(rate(learning_rate), *settings, groups)
 
         super().__init__(params, native)
