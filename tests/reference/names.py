@@ -12,7 +12,7 @@ from pathlib import Path
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.md"
 BEGIN, END = "<!-- counts: written by tests/reference/names.py check FILE --update -->\n", "<!-- end of counts -->\n"
 MODULES = ("mindspore", "mindspore.nn", "mindspore.ops", "mindspore.numpy", "mindspore.train", "mindspore.parallel", "mindspore.communication",
-           "mindspore.common.initializer", "mindspore.dataset", "mindspore.dataset.transforms", "mindspore.dataset.vision")
+           "mindspore.common.initializer", "mindspore.dataset", "mindspore.dataset.text", "mindspore.dataset.transforms", "mindspore.dataset.vision")
 
 
 def public_names(module):

@@ -21,8 +21,9 @@ from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, 
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
                              connect_network_with_dataset, export, load_checkpoint, load_param_into_net, save_checkpoint)
-from mindspore.train import (F1, MAE, MSE, ROC, Accuracy, ConfusionMatrix, CosineSimilarity, Dice, Fbeta, Loss, Metric, Perplexity, Precision, Recall,
-                             Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy, auc, get_metric_fn, names, rearrange_inputs)
+from mindspore.train import (F1, MAE, MSE, ROC, Accuracy, BleuScore, ConfusionMatrix, ConfusionMatrixMetric, CosineSimilarity, Dice, Fbeta,
+                             HausdorffDistance, Loss, MeanSurfaceDistance, Metric, OcclusionSensitivity, Perplexity, Precision, Recall,
+                             RootMeanSquareDistance, Top1CategoricalAccuracy, Top5CategoricalAccuracy, TopKCategoricalAccuracy, auc, get_metric_fn, names, rearrange_inputs)
 from mindspore.train import BackupAndRestore, EarlyStopping, History, LambdaCallback, LearningRateScheduler, ReduceLROnPlateau, SummaryCollector, SummaryRecord
 from mindspore.ops import constexpr, get_grad, grad, jacfwd, jacrev, value_and_grad, vmap
 from mindspore.ops.array import is_tensor
