@@ -13,7 +13,7 @@ using Numbers = std::vector<int64_t>;
 // The text is bounded, so is the length of its lists.
 constexpr size_t kAnyLength = kMaxStrategyBytes;
 
-Numbers read_numbers(const JsonField& field, int64_t min, int64_t max) {
+Numbers read_json_numbers(const JsonField& field, int64_t min, int64_t max) {
   Numbers numbers;
   for (const auto& item : field.items(kAnyLength)) numbers.push_back(item.integer(min, max));
   return numbers;
@@ -22,14 +22,14 @@ Numbers read_numbers(const JsonField& field, int64_t min, int64_t max) {
 NodeStrategy read_strategy(const std::string& name, const JsonField& field) {
   NodeStrategy strategy{.node = name, .stage = field["stage"].count(kMaxInt32)};
   for (const auto& splits : field["parallel_strategy"].items(kAnyLength)) {
-    strategy.inputs.push_back(read_numbers(splits, 1, kMaxInt32));
+    strategy.inputs.push_back(read_json_numbers(splits, 1, kMaxInt32));
   }
   return strategy;
 }
 
 // A dim is an axis or -1; where several axes split it, the list of them.
 Numbers read_axes(const JsonField& dim) {
-  auto axes = dim.is_array() ? read_numbers(dim, -1, kMaxInt32) : Numbers{dim.integer(-1, kMaxInt32)};
+  auto axes = dim.is_array() ? read_json_numbers(dim, -1, kMaxInt32) : Numbers{dim.integer(-1, kMaxInt32)};
   return axes == Numbers{-1} ? Numbers{} : axes;
 }
 
@@ -40,16 +40,16 @@ SortedJson axes_json(const Numbers& axes) {
 
 ParameterLayout read_layout(const std::string& name, const JsonField& field) {
   ParameterLayout layout{.name = name};
-  layout.device_matrix = read_numbers(field["dev_matrix"], 1, kMaxInt32);
+  layout.device_matrix = read_json_numbers(field["dev_matrix"], 1, kMaxInt32);
   for (const auto& dim : field["tensor_map"].items(kAnyLength)) layout.tensor_map.push_back(read_axes(dim));
-  layout.tensor_shape = read_numbers(field["tensor_shape"], 0, INT64_MAX);
+  layout.tensor_shape = read_json_numbers(field["tensor_shape"], 0, INT64_MAX);
   if (!layout.tensor_shape.empty() && layout.tensor_shape.size() != layout.tensor_map.size()) {
     field["tensor_shape"].fail(fmt::format("must have {} dims, as tensor_map has", layout.tensor_map.size()));
   }
   if (field.has("param_split_shape")) {
-    layout.param_split_shape = read_numbers(field["param_split_shape"], 0, INT64_MAX);
+    layout.param_split_shape = read_json_numbers(field["param_split_shape"], 0, INT64_MAX);
   }
-  if (field.has("indices_offset")) layout.indices_offset = read_numbers(field["indices_offset"], 0, INT64_MAX);
+  if (field.has("indices_offset")) layout.indices_offset = read_json_numbers(field["indices_offset"], 0, INT64_MAX);
   layout.field = field["field"].count(kMaxInt32);
   layout.opt_weight_shard_step = field["opt_weight_shard_step"].count(kMaxInt32);
   layout.opt_weight_shard_size = field["opt_weight_shard_size"].integer(-1, kMaxInt32);
