@@ -31,8 +31,8 @@ class Tell(tessera.Callback):
     def step_end(self, run):
         if run.step == 5:
             print("pid", os.getpid(), flush=True)
-        if run.step < 395:
-            time.sleep(0.005)
+        if run.step < 395 and "quick" not in sys.argv:
+            time.sleep(0.05)
 callbacks = [Tell()]
 if saves:
     callbacks.append(tessera.ModelCheckpoint("CKP", directory, save_checkpoint_steps=1000))
@@ -86,12 +86,12 @@ def test_the_step_is_saved_and_the_training_goes_on_from_it(tmp_path, mode, rank
     assert code == (128 + signal.SIGTERM if told == "launcher" or ranks == 0 else 1), out
     assert "failed" not in out or told == "rank", out
     assert len(list(tmp_path.glob("*.ckpt"))) == 1
-    code, out = rest(start(mode, tmp_path, ranks, "saves", "resume"))
+    code, out = rest(start(mode, tmp_path, ranks, "saves", "resume", "quick"))
     assert code == 0, out
     resumed = np.load(tmp_path / "end.npy")
     undisturbed = tmp_path / "undisturbed"
     undisturbed.mkdir()
-    code, out = rest(start(mode, undisturbed, ranks, "not"))
+    code, out = rest(start(mode, undisturbed, ranks, "not", "quick"))
     assert code == 0, out
     np.testing.assert_array_equal(resumed, np.load(undisturbed / "end.npy"))
 
@@ -104,7 +104,7 @@ def test_without_a_checkpoint_the_signal_ends_the_process_at_once(tmp_path):
 
 
 def test_a_second_signal_does_not_wait(tmp_path):
-    slow = PROGRAM.replace("time.sleep(0.005)", "time.sleep(0.005 if run.step < 5 else 60)")
+    slow = PROGRAM.replace("time.sleep(0.05)", "time.sleep(0.05 if run.step < 5 else 60)")
     job = subprocess.Popen([sys.executable, "-c", slow, "stand_alone", str(tmp_path), "saves"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True, env=CLEAN)
     pid = pid_in(job)
@@ -117,7 +117,8 @@ def test_a_second_signal_does_not_wait(tmp_path):
 
 
 def test_a_program_that_handles_the_signal_itself_goes_on_to_do_so(tmp_path):
-    own = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('mine', flush=True))\n" + PROGRAM
+    own = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('mine', flush=True))\n" + \
+        PROGRAM.replace("time.sleep(0.05)", "time.sleep(0.05 if run.step < 100 else 0)")
     job = subprocess.Popen([sys.executable, "-c", own, "stand_alone", str(tmp_path), "saves"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True, env=CLEAN)
     os.kill(pid_in(job), signal.SIGTERM)
@@ -126,7 +127,8 @@ def test_a_program_that_handles_the_signal_itself_goes_on_to_do_so(tmp_path):
 
 
 def test_a_signal_that_comes_with_the_last_step_ends_the_process_after_it(tmp_path):
-    late = PROGRAM.replace("if run.step < 395:", "if run.step == 396:\n            import signal; os.kill(os.getpid(), signal.SIGTERM)\n        if False:")
+    late = PROGRAM.replace('if run.step < 395 and "quick" not in sys.argv:',
+                           "if run.step == 396:\n            import signal; os.kill(os.getpid(), signal.SIGTERM)\n        if False:")
     job = subprocess.Popen([sys.executable, "-c", late, "stand_alone", str(tmp_path), "saves"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True, env=CLEAN)
     code, out = rest(job)
