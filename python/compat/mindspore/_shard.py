@@ -19,7 +19,7 @@ class _Sharding:
         self.who, self.in_strategy, self.out_strategy = who, in_strategy, out_strategy
         self.plan = plan  # [(parameter, tuple of counts or layout)]
 
-    def __call__(self, cell, construct, *args, **kwargs):
+    def __call__(self, _, construct, *args, **kwargs):
         return self.run(construct, args, kwargs)
 
     def run(self, function, args, kwargs):
