@@ -21,7 +21,8 @@ CALLED_WITH = re.compile("self|cls|run_context|error|_.*")
 CALLED = {"TensorType": "Tensor", "init_data": "Tensor.init_data", "Cells.set_grad": "CellList.set_grad"}
 # Interfaces within the package, of which some classes need less than others.
 INTERNAL = {
-    "MissingModules.find_spec target", "Sampler.apply native", "SequentialSampler.apply native", "RandomSampler.apply in_order",
+    "MissingModules.find_spec target", "Sampler.apply native", "SequentialSampler.apply native",
+    "DrawnSampler.apply native", "DrawnSampler.count in_order", "RaggedRows.batches num_workers", "ragged_source epoch",
     "InOrder.is_numbered key", "Fixed.construct global_step", "Transformer.configure layers",
     "Primitive.of_operands shapes", "appended_values argument", "weights_of who", "Losses.update output", "Losses.update label", "ForgetsResults.epoch_end run", "Receive.run x",
 }
