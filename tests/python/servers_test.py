@@ -223,7 +223,7 @@ print(ops.AllGather()(Tensor(np.array([get_rank()], np.float32))).asnumpy().toli
 """)
 
     def outs_of(password):
-        common = {"MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port(), "MS_TOPO_TIMEOUT": 20}
+        common = {"MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port(), "MS_TOPO_TIMEOUT": 120}
         roles = ["MS_SCHED", "MS_WORKER", "MS_WORKER"]
         processes = [subprocess.Popen([sys.executable, "gather.py", password], cwd=tmp_path, env=environment(MS_ROLE=role, MS_NODE_ID=f"worker_{i}", **common),
                                       text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i, role in enumerate(roles)]
