@@ -62,18 +62,23 @@ TEST_P(Sockets, AnErrorReachesThePeersWithItsMessage) {
                     HasSubstr("because rank 0 failed\n"), HasSubstr("tessera run: rank 0 failed: exit code 1")));
 }
 
+// The deadline of jobs one of whose ranks comes too late. Within it all processes start and meet, also where the
+// machine keeps one of them waiting.
+constexpr int64_t kLateMs = 6000;
+
 TEST_P(Sockets, ALateRankIsNamedAtTheDeadline) {
   const Outcome outcome =
-      run_job({"late", "1"}, {.num_processes = 2, .transport = GetParam(), .timeout_ms = 700, .grace_ms = 200});
+      run_job({"late", "1"}, {.num_processes = 2, .transport = GetParam(), .timeout_ms = kLateMs, .grace_ms = 200});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_LT(outcome.seconds, 15);
-  EXPECT_THAT(outcome.err, HasSubstr("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 heard nothing "
-                                     "from rank 1 for 700 ms\n"));
+  EXPECT_LT(outcome.seconds, 60);
+  EXPECT_THAT(outcome.err, HasSubstr(fmt::format("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 "
+                                                 "heard nothing from rank 1 for {} ms\n",
+                                                 kLateMs)));
 }
 
 TEST_P(Sockets, ALateRankIsSpokenOfWhileTheOthersWait) {
   const Outcome outcome =
-      run_job({"late", "1"}, {.num_processes = 3, .transport = GetParam(), .timeout_ms = 3000, .grace_ms = 200});
+      run_job({"late", "1"}, {.num_processes = 3, .transport = GetParam(), .timeout_ms = kLateMs, .grace_ms = 200});
   EXPECT_THAT(outcome.err, testing::ContainsRegex("barrier \"too late\" #2 of group \"world\": ranks? .* ha.* waited "
                                                   "[0-9]+ ms for .*rank 1: it waits"));
 }
@@ -125,8 +130,8 @@ TEST(Hosts, WhatDoesNotEncryptIsRefusedWhereThereAreCertificates) {
 }
 
 TEST(Hosts, ALateRankIsSpokenOfOnAllOfThem) {
-  const Outcome outcome =
-      run_job({"late", "3"}, {.command = on_hosts_of_two(), .num_processes = 4, .timeout_ms = 3000, .grace_ms = 200});
+  const Outcome outcome = run_job(
+      {"late", "3"}, {.command = on_hosts_of_two(), .num_processes = 4, .timeout_ms = kLateMs, .grace_ms = 200});
   EXPECT_THAT(outcome.err, testing::ContainsRegex("waited [0-9]+ ms for .*rank 3: it waits in the system call "
                                                   "clock_nanosleep"));
 }
@@ -207,7 +212,7 @@ TEST(Mpirun, AFailureEndsTheJob) {
 }
 
 TEST(Mpirun, ALateRankIsSpokenOfWhileTheOthersWait) {
-  const Outcome outcome = run_command(mpirun("TESSERA_TIMEOUT_MS=3000 TESSERA_TRANSPORT=mpi", "late 1"));
+  const Outcome outcome = run_command(mpirun("TESSERA_TIMEOUT_MS=6000 TESSERA_TRANSPORT=mpi", "late 1"));
   EXPECT_NE(outcome.code, 0);
   EXPECT_THAT(outcome.out, testing::ContainsRegex("barrier \"too late\" #2 of group \"world\": ranks? .* ha.* waited "
                                                   "[0-9]+ ms for .*rank 1: it waits"));

@@ -28,6 +28,9 @@ void use_stack() {
   for (size_t at = 0; at < sizeof(block); at += 1024) block[at] = 1;
 }
 
+// Who comes late comes after everybody's deadline, also on a machine that keeps processes waiting.
+constexpr std::chrono::seconds kLate{120};
+
 int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
   const std::string mode = arguments.empty() ? "script" : arguments[0];
   const bool is_chosen = arguments.size() > 1 && context.rank() == parse_int(arguments[1], "RANK");
@@ -80,20 +83,20 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
   }
   if (mode == "late") {
     context.world().barrier("start");
-    if (is_chosen) std::this_thread::sleep_for(std::chrono::seconds(20));
+    if (is_chosen) std::this_thread::sleep_for(kLate);
     context.world().barrier("too late");
     return 0;
   }
   if (mode == "late amid others") {
     comm::Communicator* two = context.create_group("two", {1, 2});
     if (context.rank() == 1) two->barrier("of two");
-    if (context.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(20));
+    if (context.rank() == 2) std::this_thread::sleep_for(kLate);
     context.world().barrier("of all");
     return 0;
   }
   if (mode == "late group") {
     context.world().barrier("start");
-    if (is_chosen) std::this_thread::sleep_for(std::chrono::seconds(20));
+    if (is_chosen) std::this_thread::sleep_for(kLate);
     context.create_group("pair", {0, 1});
     return 0;
   }
@@ -117,7 +120,7 @@ int run_rank(cluster::Context& context, const cluster::Arguments& arguments) {
   if (mode == "late letter") {
     float x = 0;
     if (context.rank() == 0) context.world().receive(&x, 1, DType::kF32, 1, "letter");
-    if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+    if (context.rank() == 1) std::this_thread::sleep_for(kLate);
     context.world().barrier("afterwards");
     return 0;
   }

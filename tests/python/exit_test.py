@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,10 @@ import tessera
 BUILD = Path(os.environ["TESSERA_BUILD"])
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 TESSERA_RUN = [str(BUILD / "bin" / "tessera"), "run"]
-CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+# Whoever is waited for in vain, though it has ended, is waited for longer than a job may take here.
+LIMIT_S = 240
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))} | {
+    "TESSERA_TIMEOUT_MS": str(2 * LIMIT_S * 1000)}
 
 TESSERA = """
 import os, sys
@@ -84,9 +86,7 @@ def run(command, transport="", **environment):
         pytest.skip("the MPI plugin is not built")
     if transport:
         environment |= {"TESSERA_TRANSPORT": transport, "TESSERA_PLUGIN_DIR": str(BUILD / "lib")}
-    start = time.monotonic()
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60, env=CLEAN | environment)
-    assert time.monotonic() - start < 25, done.stderr
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=LIMIT_S, env=CLEAN | environment)
     assert not re.search("Segmentation|Process received signal|terminate called|Aborted", done.stderr), done.stderr
     return done
 
@@ -139,16 +139,14 @@ def run_by_table(script, folder, size=3):
                                  "status": "completed"}))
     ranks = [subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=CLEAN | {"RANK_TABLE_FILE": str(table), "RANK_ID": str(i), "RANK_SIZE": str(size)}) for i in range(size)]
-    return [(rank.communicate(timeout=60)[1], rank.returncode) for rank in ranks]
+    return [(rank.communicate(timeout=LIMIT_S)[1], rank.returncode) for rank in ranks]
 
 
 @pytest.mark.parametrize("name, way", [*[("mindspore", way) for way in WAYS], ("training", "sys.exit")])
 def test_a_code_fails_the_job_of_a_rank_table(tmp_path, name, way):
     path = write(tmp_path, name, way)
-    start = time.monotonic()
     (first, first_code), (second, second_code), (third, third_code) = run_by_table(path, tmp_path)
     assert (first_code, second_code, third_code) == (1, 3, 1), first + second + third
-    assert time.monotonic() - start < 25
     for words in (first, third):
         assert re.search(words_of_peers(way), words), words
 
@@ -267,7 +265,7 @@ def test_a_child_by_fork_is_no_rank_and_leaves_its_parents_job_alone(tmp_path, j
 
 
 # What comes before tessera's own end of the process, and takes its time.
-LINGERS = {"a function at exit": "atexit.register(time.sleep, 100)", "a thread": "threading.Thread(target=time.sleep, args=(100, )).start()"}
+LINGERS = {"a function at exit": "atexit.register(time.sleep, 1000)", "a thread": "threading.Thread(target=time.sleep, args=(1000, )).start()"}
 
 
 @pytest.mark.parametrize("how", LINGERS)

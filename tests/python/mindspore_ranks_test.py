@@ -182,7 +182,7 @@ if get_rank() == 1:
     raise KeyError("on purpose")
 ops.AllReduce()(Tensor([1.0]))
 """)
-    done = subprocess.run([*MPIRUN, "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*MPIRUN, "-n", "2", sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and "on purpose" in done.stderr
 
 
@@ -195,7 +195,7 @@ from mindspore.communication import get_rank, init
 init()
 assert place == [str(get_rank()), str(get_rank()), "3"], place
 """)
-    done = subprocess.run([*TESSERA_RUN, "-n", "3", sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*TESSERA_RUN, "-n", "3", sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -208,7 +208,7 @@ ms.set_context(device_target="Ascend")  # a warning before init()
 init()
 ms.context.warn_once("and one after it")
 """)
-    done = subprocess.run([*TESSERA_RUN, "-n", "3", sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*TESSERA_RUN, "-n", "3", sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for words in ('device_target "Ascend" is not available', "and one after it"):
         assert [line.split()[0] for line in done.stderr.splitlines() if words in line] == ["[0]"], done.stderr

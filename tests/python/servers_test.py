@@ -223,14 +223,14 @@ print(ops.AllGather()(Tensor(np.array([get_rank()], np.float32))).asnumpy().toli
 """)
 
     def outs_of(password):
-        common = {"MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port(), "MS_TOPO_TIMEOUT": 20}
+        common = {"MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port(), "MS_TOPO_TIMEOUT": 120}
         roles = ["MS_SCHED", "MS_WORKER", "MS_WORKER"]
         processes = [subprocess.Popen([sys.executable, "gather.py", password], cwd=tmp_path, env=environment(MS_ROLE=role, MS_NODE_ID=f"worker_{i}", **common),
                                       text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i, role in enumerate(roles)]
         if password != "123456":
-            processes[1].wait(timeout=60)
+            processes[1].wait(timeout=240)
             processes[0].kill()
-        return [(process.communicate(timeout=60), process.returncode) for process in processes]
+        return [(process.communicate(timeout=240), process.returncode) for process in processes]
 
     outs = outs_of("123456")
     assert [code for _, code in outs] == [0, 0, 0], outs
@@ -311,14 +311,14 @@ def test_one_worker_that_does_not_wait_trains_as_one_that_does(tmp_path):
 @pytest.mark.parametrize("staleness", ["'lazy'", "-1", "1.5"])
 def test_another_staleness_is_refused(tmp_path, staleness):
     (tmp_path / "rows.py").write_text(STALE.replace("STALENESS", "server_staleness=" + staleness))
-    done = subprocess.run([sys.executable, "rows.py"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment())
+    done = subprocess.run([sys.executable, "rows.py"], capture_output=True, text=True, timeout=240, cwd=tmp_path, env=environment())
     assert done.returncode == 1 and 'server_staleness' in done.stderr and 'a whole number, "asynchronous" or None' in done.stderr, done.stderr
 
 
 def test_a_data_set_that_is_one_rank_s_part_is_refused_in_the_words_of_servers(tmp_path):
     rows = "tessera.data.tensors({'ids': np.zeros(8, np.int32), 'label': np.zeros(8, np.int32)}, num_shards=2, shard_id=0).batch(2)"
     (tmp_path / "rows.py").write_text(NATIVE.partition("for step")[0] + f"model.train(1, {rows})\n")
-    done = subprocess.run([TESSERA, "run", "-n", "2", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([TESSERA, "run", "-n", "2", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=240,
                           cwd=tmp_path, env=environment())
     assert done.returncode == 1 and "pipeline" not in done.stderr
     assert "parameter servers: every rank must read the whole batch" in done.stderr and "make it without num_shards and shard_id" in done.stderr
@@ -326,13 +326,13 @@ def test_a_data_set_that_is_one_rank_s_part_is_refused_in_the_words_of_servers(t
 
 def test_the_launcher_says_how_many_train_where_it_is_not_told(tmp_path):
     command = [sys.executable, "-c", "import tessera; tessera.cluster.init()"]
-    done = subprocess.run([TESSERA, "run", "--servers", "1", *command], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment())
+    done = subprocess.run([TESSERA, "run", "--servers", "1", *command], capture_output=True, text=True, timeout=240, cwd=tmp_path, env=environment())
     assert "tessera run: one rank trains beside 1 that keeps parameters; -n N starts N that train" in done.stderr
 
 
 def test_who_marks_nothing_is_told_so(tmp_path):
     (tmp_path / "rows.py").write_text(NATIVE.replace("network.table.set_on_servers()", ""))
-    done = subprocess.run([TESSERA, "run", "-n", "1", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([TESSERA, "run", "-n", "1", "--servers", "1", sys.executable, "rows.py"], capture_output=True, text=True, timeout=240,
                           cwd=tmp_path, env=environment())
     assert done.returncode == 1
     assert "1 rank is to keep parameters, but no parameter is set_on_servers()" in done.stderr

@@ -33,8 +33,11 @@ class Slow(tessera.Callback):
 def test_a_time_that_is_given_alone_says_when_a_checkpoint_is_saved(tmp_path, capfd):
     model().train(1, rows(), [tessera.ModelCheckpoint("late", str(tmp_path), save_checkpoint_seconds=600)])
     assert saved(tmp_path) == ["late-1_6.ckpt"]
+    begin = time.monotonic()
     model().train(1, rows(), [Slow(), tessera.ModelCheckpoint("often", str(tmp_path), save_checkpoint_seconds=1)])
-    assert 2 <= len([name for name in saved(tmp_path) if name.startswith("often")]) <= 4
+    passed_s = time.monotonic() - begin
+    # One a second, and that of the end.
+    assert 2 <= len([name for name in saved(tmp_path) if name.startswith("often")]) <= passed_s + 1
     assert "has no effect" not in capfd.readouterr().err
 
 

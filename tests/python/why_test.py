@@ -111,7 +111,7 @@ def test_a_script_that_is_told_to_end_ends_by_the_signal(tmp_path):
     child = subprocess.Popen([sys.executable, str(script)], env=CLEAN | {"TESSERA_REPORT_DIR": str(reports)}, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGTERM)
-    assert child.wait(20) == -signal.SIGTERM
+    assert child.wait(60) == -signal.SIGTERM
     child.stdout.close()
     assert json.loads((reports / "rank.0.json").read_text())["event"] == "told to end"
 
@@ -235,7 +235,7 @@ def test_an_end_of_every_day_is_told_as_what_it_is(tmp_path, how):
     kind, ranks, pattern = TABLE[how]
     script, reports = tmp_path / "script.py", tmp_path / "reports"
     script.write_text(ENDS)
-    done = subprocess.run([TESSERA, "run", "-n", "3", "--num_threads", "1", "--timeout", "6", "--report_dir", str(reports), sys.executable, str(script), how],
+    done = subprocess.run([TESSERA, "run", "-n", "3", "--num_threads", "1", "--timeout", "15", "--report_dir", str(reports), sys.executable, str(script), how],
                           env=CLEAN, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     why = subprocess.run([TESSERA, "cluster", "why", str(reports), "--json"], env=CLEAN, capture_output=True, text=True, timeout=60)

@@ -28,7 +28,7 @@ struct Overheard {
   std::vector<std::string> errors;
 
   void run(const std::function<void(TestRank&)>& f, const std::function<void(Relay&)>& prepare = {}) {
-    errors = run_test_ranks(2, f, {.timeout_ms = 5000, .told = [&](const std::string& name, std::string value) {
+    errors = run_test_ranks(2, f, {.timeout_ms = 20000, .told = [&](const std::string& name, std::string value) {
                                      if (name != "tls/address/0") return value;
                                      relay = std::make_unique<Relay>(value);
                                      if (prepare) prepare(*relay);
@@ -70,7 +70,7 @@ TEST(OnTheWay, F25_AFlippedBitEndsTheJobAndAltersNoValue) {
       overheard.run(
           [&](TestRank& rank) {
             const int peer = 1 - rank.rank;
-            const auto transport = comm::make_wire_transport(rank.wire, *rank.job, {.timeout_ms = 5000});
+            const auto transport = comm::make_wire_transport(rank.wire, *rank.job, {.timeout_ms = 20000});
             const auto world = transport->create_communicator({.name = "world", .rank = rank.rank, .ranks = {0, 1}});
             for (uint32_t i = 0; i < 4; ++i) {
               const auto sent = test_bytes(kBytes, 10 * i + static_cast<uint32_t>(rank.rank));
@@ -110,7 +110,7 @@ TEST(OnTheWay, F24_ACutIsHeardAtOnce) {
     message.receive(1000, 1 - rank.rank, 2);
     const auto start = std::chrono::steady_clock::now();
     if (message.end() == Wire::End::kLost) ++num_lost;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
     EXPECT_THAT(message.reason(), HasSubstr("the connection has ended"));
   });
   EXPECT_EQ(num_lost, 2);
@@ -249,7 +249,8 @@ TEST(AtTheDoor, WhoKnowsTheSecretOfAnotherUseIsRefused) {
   });
 }
 
-// Nobody else is to come but the stranger: a rank that has the secret and does not say who it is.
+// Nobody else is to come but the stranger: a rank that has the secret and does not say who it is. For that it has a
+// quarter of the time to meet.
 TEST(AtTheDoor, HalfAGreetingEndsAtTheDeadline) {
   double seconds = 0;
   MemoryStore store([&](const std::string&, std::string value) { return value; });
@@ -262,7 +263,7 @@ TEST(AtTheDoor, HalfAGreetingEndsAtTheDeadline) {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   });
   comm::JobState job(2);
-  const MeetingOptions meeting = test_meeting(0, 2, 2000);
+  const MeetingOptions meeting = test_meeting(0, 2, 8000);
   try {
     make_tls_wire(meeting, false, store, job);
     ADD_FAILURE() << "the stranger is taken for rank 1";
@@ -271,7 +272,7 @@ TEST(AtTheDoor, HalfAGreetingEndsAtTheDeadline) {
                                 HasSubstr("127.0.0.1: it has not shown in time who it is")));
   }
   stranger.join();
-  EXPECT_LT(seconds, 1.5);
+  EXPECT_LT(seconds, 6);
 }
 
 TEST(AtTheDoor, WhoStandsInRankZerosPlaceHearsNoGreeting) {
@@ -292,7 +293,7 @@ TEST(AtTheDoor, WhoStandsInRankZerosPlaceHearsNoGreeting) {
     close(caller);
   });
   const auto errors =
-      run_test_ranks(2, [](TestRank&) {}, {.timeout_ms = 1000, .told = [&](const std::string& name, std::string value) {
+      run_test_ranks(2, [](TestRank&) {}, {.timeout_ms = 4000, .told = [&](const std::string& name, std::string value) {
                                              return name == "tls/address/0" ? fmt::format("127.0.0.1:{}", port) : value;
                                            }});
   thief.join();

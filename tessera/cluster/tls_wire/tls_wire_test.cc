@@ -233,7 +233,7 @@ TEST(Ends, WhoHasLeftIsNotWaitedFor) {
     TestMessage message(rank);
     message.receive(100, 1, 1);
     const double seconds = seconds_of([&] { EXPECT_EQ(message.end(), Wire::End::kLeft); });
-    EXPECT_LT(seconds, 3);
+    EXPECT_LT(seconds, 10);
   }));
 }
 
@@ -263,7 +263,7 @@ TEST(Ends, AFailureInTheJobEndsAWaitAtOnce) {
     message.receive(100, 2, 1);
     // Rank 2 has left, which counts less than that it has failed.
     const double seconds = seconds_of([&] { EXPECT_EQ(message.end(), Wire::End::kFailed); });
-    EXPECT_LT(seconds, 1);
+    EXPECT_LT(seconds, 10);
     fails.join();
   }));
 }
@@ -288,7 +288,7 @@ TEST(Ends, AThreadThatSleepsHearsOfTheEnd) {
     const double seconds = seconds_of([&] {
       for (std::thread& thread : threads) thread.join();
     });
-    EXPECT_LT(seconds, 2);
+    EXPECT_LT(seconds, 10);
   }));
 }
 
@@ -297,16 +297,19 @@ TEST(Ends, OtherBytesThanExpectedEndTheJobAndGoNowhere) {
     run_test_ranks(2, [&](TestRank& rank) {
       TestMessage message(rank);
       if (rank.rank == 0) {
-        message.send(test_bytes(bytes, 1), 1, 1).end(3000);  // done where it was on its way before the other one looked
+        message.send(test_bytes(bytes, 1), 1, 1).end();  // done where it was on its way before the other one looked
         return;
       }
       message.receive(bytes + 1, 0, 1);
-      EXPECT_EQ(message.end(3000), Wire::End::kLost);
+      EXPECT_EQ(message.end(), Wire::End::kLost);
       EXPECT_EQ(message.reason(),
                 fmt::format("it says what no rank says: {} bytes where {} are expected", bytes, bytes + 1));
     });
   }
 }
+
+// For so long ranks that refuse each other try: time enough to hear why.
+constexpr int64_t kRefusedMs = 4000;
 
 class CertifiedRanks : public testing::Test {
  protected:
@@ -325,9 +328,9 @@ class CertifiedRanks : public testing::Test {
             .ciphers = ""};
   }
   // Rank 0 is node left/0, rank 1 right/0; they show these certificates.
-  static std::vector<std::string> meet(const std::string& first, const std::string& second) {
+  static std::vector<std::string> meet(const std::string& first, const std::string& second, int64_t timeout_ms) {
     return run_test_ranks(2, [](TestRank& rank) { exchange(rank, 100'000, 1, 1); },
-                          {.timeout_ms = 1500, .change = [&](int rank, MeetingOptions& meeting) {
+                          {.timeout_ms = timeout_ms, .change = [&](int rank, MeetingOptions& meeting) {
                              meeting.tls.certificates = files(rank == 0 ? first : second);
                              meeting.node_ids = {"left/0", "right/0"};
                            }});
@@ -335,25 +338,25 @@ class CertifiedRanks : public testing::Test {
 };
 
 TEST_F(CertifiedRanks, MeetAsTheNodesThatTheirCertificatesName) {
-  expect_well(meet("left_0", "right_0"));
-  expect_well(meet("client", "client"));  // of all nodes
+  expect_well(meet("left_0", "right_0", 20000));
+  expect_well(meet("client", "client", 20000));  // of all nodes
 }
 
 TEST_F(CertifiedRanks, ACertificateOfAnotherNodeIsRefused) {
-  EXPECT_THAT(meet("left_0", "left_0")[0],
+  EXPECT_THAT(meet("left_0", "left_0", kRefusedMs)[0],
               HasSubstr("it has a certificate for node left/0, but is rank 1, of node right/0"));
-  EXPECT_THAT(meet("right_0", "right_0")[1],
+  EXPECT_THAT(meet("right_0", "right_0", kRefusedMs)[1],
               HasSubstr("it has a certificate for node right/0, but is rank 0, of node left/0"));
 }
 
 TEST_F(CertifiedRanks, NobodyIsARankByTheCertificateOfAnotherRole) {
-  EXPECT_THAT(meet("server", "right_0")[0], HasSubstr("is of role scheduler, with which nobody is a rank"));
-  EXPECT_THAT(meet("left_0", "observer")[1], HasSubstr("is of role observer, with which nobody is a rank"));
+  EXPECT_THAT(meet("server", "right_0", kRefusedMs)[0], HasSubstr("is of role scheduler, with which nobody is a rank"));
+  EXPECT_THAT(meet("left_0", "observer", kRefusedMs)[1], HasSubstr("is of role observer, with which nobody is a rank"));
 }
 
 TEST_F(CertifiedRanks, TheSecretAloneIsNotEnough) {
   const auto errors =
-      run_test_ranks(2, [](TestRank&) {}, {.timeout_ms = 1000, .change = [&](int rank, MeetingOptions& meeting) {
+      run_test_ranks(2, [](TestRank&) {}, {.timeout_ms = kRefusedMs, .change = [&](int rank, MeetingOptions& meeting) {
                                              if (rank == 0) meeting.tls.certificates = files("left_0");
                                            }});
   EXPECT_THAT(errors, Each(HasSubstr("cannot connect to its peers by TLS")));
@@ -362,10 +365,10 @@ TEST_F(CertifiedRanks, TheSecretAloneIsNotEnough) {
 TEST(Meeting, RanksOfAnotherSecretGenerationJobOrSizeDoNotMeet) {
   const auto meet = [](const std::function<void(MeetingOptions&)>& change) {
     const auto errors = run_test_ranks(2, [](TestRank&) { ADD_FAILURE() << "they have met"; },
-                                       {.timeout_ms = 1000, .change = [&](int rank, MeetingOptions& meeting) {
+                                       {.timeout_ms = kRefusedMs, .change = [&](int rank, MeetingOptions& meeting) {
                                           if (rank == 1) change(meeting);
                                         }});
-    EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1 cannot connect to its peers by TLS from 127.0.0.1 within 1000 ms"),
+    EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1 cannot connect to its peers by TLS from 127.0.0.1 within 4000 ms"),
                                  HasSubstr("rank 0 at 127.0.0.1:")));
     return errors[0];
   };

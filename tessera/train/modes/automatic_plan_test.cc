@@ -63,8 +63,9 @@ TEST(AutomaticPlan, ARankThatIsLostEndsTheSearch) {
   options.search.on_simulation = [&](const compiler::SimulationProgress&) {
     if (++num_simulated > 1) return;
     searches.count_down();
-    // Time for rank 0 to hear of the loss, five times as long as it is from one look to the next.
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    // Time for rank 1 to end and for rank 0 to hear of the loss, fifteen times as long as it is from one look to the
+    // next.
+    std::this_thread::sleep_for(std::chrono::seconds(3));
   };
   const auto job = [&](cluster::Context& context) {
     if (context.rank() == 1) {

@@ -142,10 +142,10 @@ TEST(RankBarrier, WorkThatAwaitsATurnEndsWhereATurnFails) {
 // Takes longer for one file than ranks wait for each other.
 class SlowDisk : public MemoryFileSystem {
  public:
-  static constexpr int64_t kDeadlineMs = 1000;
+  static constexpr int64_t kDeadlineMs = 3000;
   explicit SlowDisk(std::string slow) : slow_(std::move(slow)) {}
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
-    if (path == slow_) std::this_thread::sleep_for(std::chrono::milliseconds(2 * kDeadlineMs));
+    if (path == slow_) std::this_thread::sleep_for(std::chrono::milliseconds(3 * kDeadlineMs / 2));
     return MemoryFileSystem::create(path, mode);
   }
 
