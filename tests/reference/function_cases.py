@@ -439,7 +439,7 @@ for label, settings in {"": {}, "rho": dict(rho=0.5, epsilon=1e-2), "decay and s
     optimizer(f"nn.Adadelta {label}".strip(), lambda net, s=settings: nn.Adadelta(net.trainable_params(), **s))
 for label, settings in {"": {}, "betas": dict(beta1=0.5, beta2=0.7), "decay and scale": dict(weight_decay=0.1, loss_scale=8.0), "eps": dict(eps=1e-2),
                         "nesterov": dict(use_nesterov=True)}.items():
-    optimizer(f"nn.Adam amsgrad {label}".strip(), lambda net, s=settings: nn.Adam(net.trainable_params(), learning_rate=0.1, use_amsgrad=True, **s))
+    optimizer(f"nn.Adam amsgrad {label}".strip(), lambda net, s=settings: nn.Adam(net.trainable_params(), learning_rate=0.01, use_amsgrad=True, **s))
 optimizer("nn.AdaMax groups", lambda net: nn.AdaMax(grouped(net), learning_rate=0.1))
 for label, settings in {"": {}, "etas": dict(etas=(0.3, 2.0), step_sizes=(1e-3, 0.2)), "decay": dict(weight_decay=0.1)}.items():
     optimizer(f"nn.Rprop {label}".strip(), lambda net, s=settings: nn.Rprop(net.trainable_params(), learning_rate=0.05, **s))
