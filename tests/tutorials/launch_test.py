@@ -3,12 +3,12 @@ import json
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
 
 import pytest
 from mindspore.communication import _place, _rank_table
+from ports import free_port
 
 import job
 import pages
@@ -127,12 +127,6 @@ def test_the_third_pages_loop_takes_ranks_from_devices(tmp_path):
     found = logs(tmp_path, "device*/train.log*", 8)
     assert all("met 8" in log and "PASSED" in log for log in found.values()), found
     assert sum("trailing commas and // comments" in log for log in found.values()) == 1
-
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 @pytest.mark.parametrize("has_secret", [False, True])
