@@ -742,11 +742,12 @@ TEST(Launch, RefusesWhatItCannotStart) {
               ThrowsMessage<InvalidArgument>("tessera run: a timeout must be from 1 to 2147483647 ms, got 3000000000"));
   EXPECT_THAT([] { cluster::launch({.command = {"no-such-program-here"}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("program \"no-such-program-here\" is not in PATH")));
-  const std::string script = testing::TempDir() + "a.py";
+  const std::string script = testing::TempDir() + fmt::format("tessera_script_{}.py", getpid());
   FileSystem::local().write_atomically(script, "print()");
   EXPECT_THAT([&] { cluster::launch({.command = {script}}); },
               ThrowsMessage<InvalidArgument>(
                   fmt::format("\"{}\" is a script of Python; start it as: python {}", script, script)));
+  FileSystem::local().remove(script);
   EXPECT_THAT([] { cluster::launch({.command = {"/no/such/program"}}); },
               ThrowsMessage<InvalidArgument>("program \"/no/such/program\" does not exist"));
   EXPECT_THAT([] { cluster::launch({.command = {"/etc/passwd"}}); },
@@ -1181,19 +1182,20 @@ TEST(Launch, RanksWhoseDescriptorsAProgramBetweenHasClosedJoinAllTheSame) {
   EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(2)));
 }
 
-// A shell that opens a file of its own under the number in the variable, and then becomes the rank.
-std::vector<std::string> rank_behind_own_file(const std::string& variable, const std::string& redirection,
-                                              const std::string& arguments) {
+// A shell that opens a file of its own under the number in the variable, and becomes the rank once that file is empty.
+std::vector<std::string> rank_behind_own_file(const std::string& variable, const std::string& path,
+                                              const std::string& redirection, const std::string& arguments) {
   return {"bash", "-c",
-          fmt::format("eval \"exec ${}{}\"; exec {} {}", variable, redirection, rank_program(), arguments)};
+          fmt::format("eval \"exec ${}{}\"; while test -s {}; do sleep 0.01; done; exec {} {}", variable, redirection,
+                      path, rank_program(), arguments)};
 }
 
 TEST(Launch, AFailingRankWritesNothingIntoAFileThatAProgramBetweenHasOpened) {
   const std::string path = testing::TempDir() + "tessera_own_" + std::to_string(getpid());
   for (const std::string& redirection : {">" + path, "> >(cat >" + path + ")"}) {
     FileSystem::local().write_atomically(path, "before");
-    const Outcome outcome =
-        run_job({}, {.command = rank_behind_own_file("TESSERA_STATUS_FD", redirection, "throw 1"), .num_processes = 2});
+    const Outcome outcome = run_job(
+        {}, {.command = rank_behind_own_file("TESSERA_STATUS_FD", path, redirection, "throw 1"), .num_processes = 2});
     EXPECT_EQ(outcome.code, 1);
     EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1\n"));
     EXPECT_EQ(FileSystem::local().read_text(path), "") << redirection;
