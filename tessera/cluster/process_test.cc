@@ -108,9 +108,9 @@ class WaitingJob {
     send(number);
     return wait();
   }
-  // The kernel ends them after the launcher; false when one still runs after ten seconds.
+  // The kernel ends them after the launcher; false when one still runs after a minute.
   bool all_ranks_end() const {
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       if (std::none_of(ranks_.begin(), ranks_.end(), is_running)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -571,22 +571,22 @@ class WritingJob {
   WritingJob(const WritingJob&) = delete;
   WritingJob& operator=(const WritingJob&) = delete;
 
-  // False when it has not happened after ten seconds.
+  // False when it has not happened after a minute.
   bool fills_the_pipe() const {
     const int capacity = fcntl(out_[0], F_GETPIPE_SZ);
-    return within_ten_seconds([&] {
+    return within_a_minute([&] {
       int unread = 0;
       return ioctl(out_[0], FIONREAD, &unread) == 0 && unread + PIPE_BUF > capacity;
     });
   }
   bool ends() {
-    return within_ten_seconds([&] { return has_ended_ = waitpid(pid_, &status_, WNOHANG) == pid_; });
+    return within_a_minute([&] { return has_ended_ = waitpid(pid_, &status_, WNOHANG) == pid_; });
   }
   void send(int number) const { kill(pid_, number); }
   // Until a rank writes to standard error.
   void wait_for_a_word() const {
     pollfd word{err_[0], POLLIN, 0};
-    EXPECT_EQ(poll(&word, 1, 10'000), 1);
+    EXPECT_EQ(poll(&word, 1, 60'000), 1);
   }
   int out() const { return out_[0]; }
   void stop_reading() {
@@ -606,8 +606,8 @@ class WritingJob {
   }
 
  private:
-  static bool within_ten_seconds(const std::function<bool()>& happens) {
-    for (int i = 0; i < 1000; ++i) {
+  static bool within_a_minute(const std::function<bool()>& happens) {
+    for (int i = 0; i < 6000; ++i) {
       if (happens()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -1259,7 +1259,7 @@ TEST(RankActivity, TellsAProcessThatDoesNothingFromOneThatWorksItselfOrByAChild)
   reports[1].rank_pid = pid;
   EXPECT_TRUE(activity.find_idle().empty()) << "it is seen for the first time";
   const auto becomes_idle = [&] {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (activity.find_idle() != std::vector<uint32_t>{1}) {
       if (std::chrono::steady_clock::now() > end) return false;
       std::this_thread::yield();
