@@ -115,7 +115,7 @@ def test_a_failing_rank_is_a_failed_training(tmp_path):
     (tmp_path / SCRIPT).write_text(GATHERS.replace('print(f"met', 'assert get_rank() != 0; print(f"met'))
     (tmp_path / "resnet.py").write_text("")
     (tmp_path / "run.sh").write_text(block("000", "bash", "run.sh DATA_PATH RANK_SIZE"))
-    done = subprocess.run(["bash", "run.sh", "/data", "2"], cwd=tmp_path, env=job.environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "run.sh", "/data", "2"], cwd=tmp_path, env=job.environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 2 and "training failed" in done.stdout
 
 
@@ -143,7 +143,7 @@ def test_two_servers_of_the_cluster_script(tmp_path, has_secret):
     variables = job.environment(TESSERA_PORT=free_port())
     servers = [subprocess.Popen(["bash", "-c", f". ./run_cluster.sh /data {tmp_path}/rank_table.json 16 {first}; wait"], cwd=tmp_path,
                                 env=variables, stdout=subprocess.DEVNULL) for first in (0, 8)]
-    assert [server.wait(timeout=180) for server in servers] == [0, 0]
+    assert [server.wait(timeout=600) for server in servers] == [0, 0]
     found = logs(tmp_path, "device_*/train*.log", 16)
     assert all("met 16" in log for log in found.values()), found
 
@@ -159,7 +159,7 @@ def test_the_tasks_of_srun_are_ranks(tmp_path, has_table):
         **step, SLURM_PROCID=rank, SLURM_LOCALID=rank, XDG_CACHE_HOME=tmp_path,
         **({"RANK_TABLE_FILE": "table.json", "RANK_ID": size - 1 - rank, "DEVICE_ID": size - 1 - rank} if has_table else {}))) for rank in range(size)]
     for rank in ranks:
-        out, _ = rank.communicate(timeout=120)
+        out, _ = rank.communicate(timeout=600)
         assert rank.returncode == 0 and f"met {size}" in out, out
 
 
@@ -210,7 +210,7 @@ def test_the_gpu_pages_cluster_scripts_of_two_hosts(tmp_path):
     variables = job.environment(XDG_CACHE_HOME=tmp_path / "cache")
     started = [subprocess.Popen(["bash", "-c", f"set -- /data; {script}\nwait"], cwd=folder, env=variables, stdout=subprocess.DEVNULL)
                for folder, script in zip(reversed(folders), (second, first))]
-    assert [process.wait(timeout=180) for process in started] == [0, 0]
+    assert [process.wait(timeout=600) for process in started] == [0, 0]
     met_at_the_scheduler(folders)
 
 

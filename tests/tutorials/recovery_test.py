@@ -127,7 +127,7 @@ class Cluster:
 
     def end(self):
         for shell in self.shells:
-            shell.wait(timeout=240)
+            shell.wait(timeout=600)
         for worker in range(WORKERS):
             assert "trained" in (self.folder / "device" / f"worker_{worker}.log").read_text(), self.logs()
 
