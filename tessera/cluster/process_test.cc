@@ -108,9 +108,9 @@ class WaitingJob {
     send(number);
     return wait();
   }
-  // The kernel ends them after the launcher; false when one still runs after ten seconds.
+  // The kernel ends them after the launcher; false when one still runs after a minute.
   bool all_ranks_end() const {
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       if (std::none_of(ranks_.begin(), ranks_.end(), is_running)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -571,22 +571,22 @@ class WritingJob {
   WritingJob(const WritingJob&) = delete;
   WritingJob& operator=(const WritingJob&) = delete;
 
-  // False when it has not happened after ten seconds.
+  // False when it has not happened after a minute.
   bool fills_the_pipe() const {
     const int capacity = fcntl(out_[0], F_GETPIPE_SZ);
-    return within_ten_seconds([&] {
+    return within_a_minute([&] {
       int unread = 0;
       return ioctl(out_[0], FIONREAD, &unread) == 0 && unread + PIPE_BUF > capacity;
     });
   }
   bool ends() {
-    return within_ten_seconds([&] { return has_ended_ = waitpid(pid_, &status_, WNOHANG) == pid_; });
+    return within_a_minute([&] { return has_ended_ = waitpid(pid_, &status_, WNOHANG) == pid_; });
   }
   void send(int number) const { kill(pid_, number); }
   // Until a rank writes to standard error.
   void wait_for_a_word() const {
     pollfd word{err_[0], POLLIN, 0};
-    EXPECT_EQ(poll(&word, 1, 10'000), 1);
+    EXPECT_EQ(poll(&word, 1, 60'000), 1);
   }
   int out() const { return out_[0]; }
   void stop_reading() {
@@ -606,8 +606,8 @@ class WritingJob {
   }
 
  private:
-  static bool within_ten_seconds(const std::function<bool()>& happens) {
-    for (int i = 0; i < 1000; ++i) {
+  static bool within_a_minute(const std::function<bool()>& happens) {
+    for (int i = 0; i < 6000; ++i) {
       if (happens()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -742,11 +742,12 @@ TEST(Launch, RefusesWhatItCannotStart) {
               ThrowsMessage<InvalidArgument>("tessera run: a timeout must be from 1 to 2147483647 ms, got 3000000000"));
   EXPECT_THAT([] { cluster::launch({.command = {"no-such-program-here"}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("program \"no-such-program-here\" is not in PATH")));
-  const std::string script = testing::TempDir() + "a.py";
+  const std::string script = testing::TempDir() + fmt::format("tessera_script_{}.py", getpid());
   FileSystem::local().write_atomically(script, "print()");
   EXPECT_THAT([&] { cluster::launch({.command = {script}}); },
               ThrowsMessage<InvalidArgument>(
                   fmt::format("\"{}\" is a script of Python; start it as: python {}", script, script)));
+  FileSystem::local().remove(script);
   EXPECT_THAT([] { cluster::launch({.command = {"/no/such/program"}}); },
               ThrowsMessage<InvalidArgument>("program \"/no/such/program\" does not exist"));
   EXPECT_THAT([] { cluster::launch({.command = {"/etc/passwd"}}); },
@@ -1181,19 +1182,20 @@ TEST(Launch, RanksWhoseDescriptorsAProgramBetweenHasClosedJoinAllTheSame) {
   EXPECT_THAT(outcome.out, HasSubstr(checksum_of_threads(2)));
 }
 
-// A shell that opens a file of its own under the number in the variable, and then becomes the rank.
-std::vector<std::string> rank_behind_own_file(const std::string& variable, const std::string& redirection,
-                                              const std::string& arguments) {
+// A shell that opens a file of its own under the number in the variable, and becomes the rank once that file is empty.
+std::vector<std::string> rank_behind_own_file(const std::string& variable, const std::string& path,
+                                              const std::string& redirection, const std::string& arguments) {
   return {"bash", "-c",
-          fmt::format("eval \"exec ${}{}\"; exec {} {}", variable, redirection, rank_program(), arguments)};
+          fmt::format("eval \"exec ${}{}\"; while test -s {}; do sleep 0.01; done; exec {} {}", variable, redirection,
+                      path, rank_program(), arguments)};
 }
 
 TEST(Launch, AFailingRankWritesNothingIntoAFileThatAProgramBetweenHasOpened) {
   const std::string path = testing::TempDir() + "tessera_own_" + std::to_string(getpid());
   for (const std::string& redirection : {">" + path, "> >(cat >" + path + ")"}) {
     FileSystem::local().write_atomically(path, "before");
-    const Outcome outcome =
-        run_job({}, {.command = rank_behind_own_file("TESSERA_STATUS_FD", redirection, "throw 1"), .num_processes = 2});
+    const Outcome outcome = run_job(
+        {}, {.command = rank_behind_own_file("TESSERA_STATUS_FD", path, redirection, "throw 1"), .num_processes = 2});
     EXPECT_EQ(outcome.code, 1);
     EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 1 failed: exit code 1\n"));
     EXPECT_EQ(FileSystem::local().read_text(path), "") << redirection;
@@ -1257,7 +1259,7 @@ TEST(RankActivity, TellsAProcessThatDoesNothingFromOneThatWorksItselfOrByAChild)
   reports[1].rank_pid = pid;
   EXPECT_TRUE(activity.find_idle().empty()) << "it is seen for the first time";
   const auto becomes_idle = [&] {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (activity.find_idle() != std::vector<uint32_t>{1}) {
       if (std::chrono::steady_clock::now() > end) return false;
       std::this_thread::yield();

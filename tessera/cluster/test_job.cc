@@ -13,6 +13,8 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kGraceMs = 30'000;
+
 // A file in memory that an output goes to.
 class Capture {
  public:
@@ -47,6 +49,8 @@ Outcome run_job(const std::vector<std::string>& arguments, cluster::LaunchOption
   const Capture err;
   if (options.command.empty()) options.command = {rank_program()};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  // Whoever hears that another rank has failed has time to say so before it is told to end.
+  if (options.grace_ms == cluster::LaunchOptions().grace_ms) options.grace_ms = kGraceMs;
   options.out_fd = out.fd();
   options.err_fd = err.fd();
   Outcome outcome;

@@ -170,6 +170,9 @@ std::string mpirun(const std::string& environment, const std::string& mode) {
          mode;
 }
 
+// Before a transport: who waits in vain for a rank that has failed waits longer than a test may take.
+const std::string kPatient = "TESSERA_TIMEOUT_MS=200000 TESSERA_TRANSPORT=";
+
 TEST(Mpirun, StartsRanksOverSharedMemoryByItself) {
   expect_checksums(run_command(mpirun("", "script")), 4, "shared memory");
 }
@@ -198,9 +201,9 @@ TEST(Mpirun, RanksCanMeetThroughMpi) {
 TEST(Mpirun, AFailureEndsTheJob) {
   for (const std::string transport : {"shm", "tls", "gloo", "mpi"}) {
     for (const std::string mode : {"throw 2", "die 2"}) {
-      const Outcome outcome = run_command(mpirun("TESSERA_TRANSPORT=" + transport, mode));
+      const Outcome outcome = run_command(mpirun(kPatient + transport, mode));
       EXPECT_NE(outcome.code, 0) << transport << " " << mode;
-      EXPECT_LT(outcome.seconds, 25) << transport << " " << mode;
+      EXPECT_LT(outcome.seconds, 100) << transport << " " << mode;
       if (mode == "throw 2") {
         EXPECT_THAT(outcome.out, HasSubstr("rank 2: error: the shape is wrong"));
       } else {
@@ -220,9 +223,9 @@ TEST(Mpirun, ALateRankIsSpokenOfWhileTheOthersWait) {
 
 TEST(Mpirun, AnExitCodeOfOneRankEndsTheJob) {
   for (const std::string transport : {"shm", "tls", "gloo", "mpi"}) {
-    const Outcome outcome = run_command(mpirun("TESSERA_TRANSPORT=" + transport, "return 2"));
+    const Outcome outcome = run_command(mpirun(kPatient + transport, "return 2"));
     EXPECT_NE(outcome.code, 0) << transport;
-    EXPECT_LT(outcome.seconds, 25) << transport;
+    EXPECT_LT(outcome.seconds, 100) << transport;
     // Whichever mpirun sees first: the rank's own end, or that of a peer, which says why.
     EXPECT_THAT(outcome.out, AnyOf(testing::ContainsRegex("Exit code: +3\n"),
                                    HasSubstr("because rank 2 failed: it has ended with exit code 3")))

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <numeric>
 #include <vector>
@@ -42,7 +43,9 @@ TEST(CommLane, ATaskThatIsWaitedForAtOnceNeedsNoWaking) {
   std::vector<std::thread::id> ran_on;
   const auto task = make_task([&] { ran_on.push_back(std::this_thread::get_id()); });
   for (int i = 0; i < 10; ++i) lane.wait(lane.start(task, false));
-  EXPECT_EQ(ran_on, std::vector(10, std::this_thread::get_id()));
+  // One may be met by the lane's thread before that sleeps for the first time.
+  EXPECT_EQ(ran_on.size(), 10U);
+  EXPECT_GE(std::ranges::count(ran_on, std::this_thread::get_id()), 9);
 }
 
 TEST(CommLane, ATaskThatWakesNobodyIsRunByTheThreadAllTheSame) {

@@ -1,6 +1,7 @@
 // Claims about kernels that are chosen by measuring: one choice on all ranks, remembered for the next session.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/functions/functions.h"
@@ -46,7 +47,7 @@ TEST(MeasuredKernels, AreRankZerosOnAllRanksAlsoForShapesOfOthers) {
 }
 
 TEST(MeasuredKernels, AreRememberedForTheNextSession) {
-  const auto directory = testing::TempDir() + "measured_kernels";
+  const auto directory = testing::TempDir() + fmt::format("tessera_measured_kernels_{}", getpid());
   FileSystem::local().create_directories(directory);
   FileSystem::local().remove_directory_tree(directory);
   std::vector<std::string> tables;

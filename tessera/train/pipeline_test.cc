@@ -661,7 +661,7 @@ TEST_F(PipelineTraining, EachRankHasTheProgramOfItsStage) {
 
 // Whether a training on so many stages, a rank each, leaves measured kernels in its cache.
 bool keeps_measured_kernels(int stages) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "pipeline_kernels";
+  const auto directory = std::filesystem::path(testing::TempDir()) / fmt::format("pipeline_kernels_{}", getpid());
   std::filesystem::remove_all(directory);
   run_ranks(stages, [&](cluster::Context& context) {
     Network network(stages);

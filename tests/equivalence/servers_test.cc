@@ -20,6 +20,7 @@
 #include "tessera/session/session.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/test_folder.h"
 #include "tessera/train/model.h"
 #include "tests/equivalence/networks.h"
 
@@ -229,11 +230,12 @@ TEST(ServersThatSpill, SaveAndLoadAsOthersDo) {
   const auto straight = train(job, 0, 6);
   Job spilling = job;
   spilling.memory_limit = 1000;
+  const TestFolder folder("servers-test");
   int number = 0;
   for (const bool integrated : {true, false}) {
     for (const bool async : {false, true}) {
       SCOPED_TRACE(fmt::format("integrated {}, async {}", integrated, async));
-      const auto path = testing::TempDir() + fmt::format("spilled_{}/table.ckpt", ++number);
+      const auto path = folder.in(fmt::format("spilled_{}/table.ckpt", ++number));
       train(spilling, 0, 3, {.save = path, .how = {.integrated = integrated, .async = async}});
       const auto other = train(job, 3, 3, {.load = path});
       EXPECT_EQ(other.losses, std::vector(straight.losses.begin() + 3, straight.losses.end()));
@@ -247,7 +249,8 @@ TEST(ServersThatSpill, SaveAndLoadAsOthersDo) {
 
 // A checkpoint is of the job: any number of servers and workers goes on from it, and so does one device.
 TEST(ServersCheckpoints, GoOnWithOthers) {
-  const std::string path = testing::TempDir() + "servers.ckpt";
+  const TestFolder folder("servers-test");
+  const std::string path = folder.in("servers.ckpt");
   Job job{.name = "", .network = "transformer", .servers = 2, .workers = 2, .kept = "embedding", .optimizer = "adam"};
   Job alone = job;
   alone.servers = 0;
@@ -268,6 +271,7 @@ TEST(ServersCheckpoints, GoOnWithOthers) {
 
 // Servers share rows of what they keep, and of the optimizer's states; workers have none of a table.
 TEST(ServersLayouts, ShareRows) {
+  const TestFolder folder("servers-test");
   std::mutex mutex;
   std::map<int, std::vector<std::string>> kept;
   run_ranks(5, [&](cluster::Context& context) {
@@ -275,7 +279,7 @@ TEST(ServersLayouts, ShareRows) {
     keep(*network, "embedding");
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
     const auto optimizer = make_optimizer("adam");
-    const std::string path = testing::TempDir() + (context.rank() < 3 ? "of_servers.ckpt" : "of_workers.ckpt");
+    const std::string path = folder.in(context.rank() < 3 ? "of_servers.ckpt" : "of_workers.ckpt");
     train::Model model(
         context, *network, &loss, optimizer.get(),
         {.parallel_mode = train::ParallelMode::kDataParallel, .strategy_ckpt_save_file = path, .servers = 3});
@@ -328,6 +332,7 @@ struct RowsOutcome {
 RowsOutcome train_rows(int servers, const std::function<void(int rank, session::Session&, const char* when)>& look,
                        int workers = 1, int64_t memory_limit = 0) {
   RowsOutcome outcome;
+  const TestFolder folder("servers-test");
   std::mutex mutex;
   run_ranks(servers + workers, [&](cluster::Context& context) {
     Rows network;
@@ -349,7 +354,7 @@ RowsOutcome train_rows(int servers, const std::function<void(int rank, session::
     for (int step = 0; step < 3; ++step)
       own.losses.push_back(model.train_step({batch.ids.view(), batch.labels.view()}, 6));
     look_now("after training");
-    const std::string path = testing::TempDir() + fmt::format("rows_{}_{}_{}", servers, workers, memory_limit);
+    const std::string path = folder.in(fmt::format("rows_{}_{}_{}", servers, workers, memory_limit));
     model.save_checkpoint(path + "/slices.ckpt", {.integrated = false});
     look_now("after a save");
     model.load_checkpoint(path + "/slices.ckpt");

@@ -23,6 +23,7 @@
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/relative_deviation.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/test_folder.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/modes/stages/stale_step.h"
@@ -256,7 +257,8 @@ TEST(StaleServers, HaveEqualCopies) {
 
 // A save is of one state of the whole job, which any job goes on from.
 TEST(StaleServers, SaveWhatAllWorkersHaveDone) {
-  const std::string path = testing::TempDir() + "stale.ckpt";
+  const TestFolder folder("stale-servers-test");
+  const std::string path = folder.in("stale.ckpt");
   std::mutex mutex;
   std::vector<double> steps;
   const auto go_on = [&](int servers, int workers, const ServerStaleness& staleness, bool loads) {

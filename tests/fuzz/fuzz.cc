@@ -2,12 +2,14 @@
 // repeated by --only N.
 //   fuzz --target ckpt --executions 100000 --seed 1
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <string>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
@@ -28,7 +30,10 @@ constexpr int64_t kSample = 100'000;
 constexpr int64_t kFull = 10'000'000;
 constexpr int64_t kMaxMemoryBytes = 16 << 20;
 constexpr double kMaxSeconds = 0.1;  // of processor time
-constexpr unsigned kHangSeconds = 60;
+// What takes longer is given the same bytes again, so often at most: the fastest time counts. A machine that fetches
+// memory for the first time or has no time for its guests makes one execution long, not all of them.
+constexpr int kMostTries = 8;
+constexpr unsigned kHangSeconds = 300;
 constexpr int kFailuresShown = 5;
 constexpr int64_t kRepeated = 100;
 
@@ -79,14 +84,20 @@ std::string input_of(const Target& target, uint64_t seed, int64_t execution) {
 // What is wrong with one execution; "" when nothing is. `parsed` counts what was a value.
 std::string execute(const Target& target, const std::string& input, int64_t& parsed) {
   reset_memory_peak();
-  const double start = processor_seconds();
   std::string problem;
-  try {
-    parsed += target.parses(input) ? 1 : 0;
-  } catch (const std::exception& error) {
-    problem = error.what();
-  }
-  const double seconds = processor_seconds() - start;
+  const auto parse = [&] {
+    const double start = processor_seconds();
+    bool is_value = false;
+    try {
+      is_value = target.parses(input);
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    return std::pair(is_value, processor_seconds() - start);
+  };
+  auto [is_value, seconds] = parse();
+  parsed += is_value ? 1 : 0;
+  for (int i = 1; i < kMostTries && seconds > kMaxSeconds; ++i) seconds = std::min(seconds, parse().second);
   const auto memory = memory_peak_bytes();
   if (problem.empty() && seconds > kMaxSeconds) problem = fmt::format("took {:.3f} s", seconds);
   if (problem.empty() && memory > kMaxMemoryBytes) problem = fmt::format("took {} bytes of memory", memory);

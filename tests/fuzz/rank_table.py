@@ -16,6 +16,7 @@ from pathlib import Path
 
 SAMPLE, FULL = 100_000, 10_000_000
 MAX_MEMORY_KIB, MAX_SECONDS = 16 << 10, 0.1
+MOST_TRIES = 8  # of what takes longer: the fastest time counts
 FAILURES_SHOWN = 5
 READER = Path(__file__).resolve().parents[2] / "python/compat/mindspore/communication/_rank_table.py"
 
@@ -130,6 +131,15 @@ def printed(table):
 
 def execute(read_table, content):
     """Whether it was a table, and what is wrong, "" where nothing is."""
+    good, problem, seconds = execute_once(read_table, content)
+    for _ in range(1, MOST_TRIES):
+        if seconds <= MAX_SECONDS:
+            break
+        seconds = min(seconds, execute_once(read_table, content)[2])
+    return good, problem or (f"took {seconds:.3f} s" if seconds > MAX_SECONDS else "")
+
+
+def execute_once(read_table, content):
     start = time.thread_time()
     good, problem = False, ""
     try:
@@ -145,8 +155,7 @@ def execute(read_table, content):
             problem = f"{type(error).__name__}: {error}"
     except Exception as error:  # pylint: disable=broad-except
         problem = f"{type(error).__name__}: {error}"
-    seconds = time.thread_time() - start
-    return good, problem or (f"took {seconds:.3f} s" if seconds > MAX_SECONDS else "")
+    return good, problem, time.thread_time() - start
 
 
 def input_of(seed, execution):

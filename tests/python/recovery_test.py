@@ -132,7 +132,7 @@ class Paces(tessera.Callback):
 
 
 tessera.set_seed(1)
-data = tessera.data.tensors({"x": np.ones((640, 6), np.float32), "label": np.zeros(640, np.int32)}).batch(8)
+data = tessera.data.tensors({"x": np.ones((6400, 6), np.float32), "label": np.zeros(6400, np.int32)}).batch(8)
 tessera.Model(nn.Dense(6, 2), nn.CrossEntropyLoss(), nn.Momentum(0.1, 0.9), parallel_mode="data_parallel").train(2, data, [Paces()])
 """
 

@@ -1,12 +1,12 @@
 """Parameter servers: scripts with MS_ROLE and set_param_ps(), and programs of tessera, train as one process does."""
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 TESSERA = str(Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera")
 
@@ -158,12 +158,6 @@ def expect_same(out, straight):
     assert losses_of(out) == pytest.approx(losses_of(straight), rel=1e-4)
     assert len(losses_of(straight)) == 12
     assert re.search(r"accuracy (\S+)", out)[1] == re.search(r"accuracy (\S+)", straight)[1]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # As the tutorial on parameter servers starts them: a process each, told by variables who it is.

@@ -3,12 +3,12 @@ ends; workers that are slower than the others."""
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "processes"))
 from hosts import Hosts, may_have_hosts  # noqa: E402
@@ -132,12 +132,6 @@ def test_the_words_of_the_rank_that_fails_are_those_that_all_hear(script, who):
     assert done.returncode == 1
     assert f"because rank {who} failed: ValueError: its own words" in done.stderr
     assert f"tessera run: rank {who} failed" in done.stderr
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def train_at_scheduler(script, tmp_path, staleness, at, address, port):

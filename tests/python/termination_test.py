@@ -117,8 +117,8 @@ def test_a_second_signal_does_not_wait(tmp_path):
 
 
 def test_a_program_that_handles_the_signal_itself_goes_on_to_do_so(tmp_path):
-    own = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('mine', flush=True))\n" + \
-        PROGRAM.replace("time.sleep(0.05)", "time.sleep(0.05 if run.step < 100 else 0)")
+    own = "import signal\nheard = []\nsignal.signal(signal.SIGTERM, lambda *_: heard.append(print('mine', flush=True)))\n" + \
+        PROGRAM.replace("time.sleep(0.05)", "while run.step == 6 and not heard: time.sleep(0.05)")
     job = subprocess.Popen([sys.executable, "-c", own, "stand_alone", str(tmp_path), "saves"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True, env=CLEAN)
     os.kill(pid_in(job), signal.SIGTERM)

@@ -12,6 +12,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/strings.h"
 #include "tessera/pipeline/search/named.h"
+#include "tessera/testing/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +43,8 @@ Json planned(const std::string& arguments) {
 }
 
 std::string scratch(const std::string& name) {
-  return (std::filesystem::path(testing::TempDir()) / ("tessera_stages_" + name)).string();
+  static const TestFolder folder("stages-test");
+  return folder.in(name);
 }
 
 // Links so slow that what is sent counts for much.

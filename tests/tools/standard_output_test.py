@@ -57,7 +57,7 @@ class StandardOutput(unittest.TestCase):
         cls.done([TESSERA, "ckpt", "export", ckpt, net])
         cls.count = 0
         cls.commands = {
-            "cluster status": [address, "--json"],
+            "cluster status": [address, "--json", "--timeout", 60],
             "cluster check": ["--mib", 1],
             "cluster why": [folder / "report", "--json"],
             "info": ["--json"],

@@ -17,6 +17,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/compiler/choose_plan.h"
 #include "tessera/testing/golden.h"
+#include "tessera/testing/test_folder.h"
 
 namespace tessera::testing_support {
 namespace {
@@ -27,7 +28,8 @@ const std::string kCommand = std::string(TESSERA_BINARY_DIR) + "/bin/tessera ";
 std::string path_of(const std::string& name) { return (kFolder / (name + ".golden")).string(); }
 
 std::filesystem::path scratch(const std::string& name) {
-  return std::filesystem::path(testing::TempDir()) / ("tessera_tools_" + name);
+  static const TestFolder folder("tools-test");
+  return folder.in(name);
 }
 
 // What the command prints. Throws InvalidArgument with what it prints instead when it fails.

@@ -23,6 +23,8 @@ def environment(**variables):
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     # The tutorials' scripts call `pytest` and `python`: those of this interpreter.
     inherited["PATH"] = f"{Path(sys.executable).parent}:{inherited['PATH']}"
+    # Many ranks on few cores come at different times.
+    inherited["TESSERA_TIMEOUT_MS"] = "240000"
     return inherited | {key: str(value) for key, value in variables.items()}
 
 

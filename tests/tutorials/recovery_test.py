@@ -7,8 +7,10 @@ import subprocess
 import time
 from pathlib import Path
 
+from ports import free_port
+
 import job
-from launch_test import block, free_port
+from launch_test import block
 
 # The page has eight workers; two cores are enough for fewer.
 WORKERS = 8 if job.FULL else 3
@@ -61,6 +63,14 @@ def eventually(holds, what, limit_s=120):
         time.sleep(0.02)
 
 
+def has_ended(process):
+    """Of a process by its folder in /proc, whose files go with it."""
+    try:
+        return "Z" in (process / "stat").read_text().rsplit(")", 1)[1][:3]
+    except OSError:
+        return True
+
+
 class Cluster:
     """The page's shell scripts, in a folder of their own."""
 
@@ -105,18 +115,19 @@ class Cluster:
             try:
                 variables = (process / "environ").read_bytes().split(b"\0")
                 own = Path(os.readlink(process / "cwd")) == self.folder / "device"
+                name = (process / "comm").read_text()
             except OSError:
                 continue
-            if own and f"MS_NODE_ID={node}".encode() in variables and (process / "comm").read_text() != "bash\n":
+            if own and f"MS_NODE_ID={node}".encode() in variables and name != "bash\n":
                 os.kill(int(process.name), signal.SIGKILL)
-                eventually(lambda: not process.exists() or "Z" in (process / "stat").read_text().rsplit(")", 1)[1][:3], "it is dead")
+                eventually(lambda: has_ended(process), "it is dead")
 
     def logs(self):
         return {path.name: path.read_text()[-3000:] for path in (self.folder / "device").glob("*.log")}
 
     def end(self):
         for shell in self.shells:
-            shell.wait(timeout=240)
+            shell.wait(timeout=600)
         for worker in range(WORKERS):
             assert "trained" in (self.folder / "device" / f"worker_{worker}.log").read_text(), self.logs()
 

@@ -33,13 +33,14 @@ TEST(Threads, EachItemIsTakenOnceByAThreadOfTheirNumber) {
 
 TEST(Threads, AnErrorEndsTheWork) {
   std::atomic<int> calls = 0;
-  EXPECT_THROW(for_each_in_threads(2, 1'000'000,
+  constexpr int kItems = 1'000'000'000;  // more than the other thread does until the error is thrown
+  EXPECT_THROW(for_each_in_threads(2, kItems,
                                    [&](size_t i) {
                                      ++calls;
                                      if (i == 10) throw InvalidArgument("ten");
                                    }),
                InvalidArgument);
-  EXPECT_LT(calls, 1'000'000);
+  EXPECT_LT(calls, kItems);
 }
 
 TEST(Threads, WhoLeavesOffBecauseOfAnErrorDoesNotHideIt) {
@@ -138,7 +139,7 @@ bool may_raise() {
 }
 
 // Looks until the thread no longer gives way like that; how often at most.
-constexpr int kLooks = 5'000'000;
+constexpr int kLooks = 50'000'000;
 int looks_while(GivesWay how) {
   int looks = 0;
   for (; looks < kLooks && how_gives_way() == how; ++looks) std::this_thread::yield();

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -425,7 +426,7 @@ TEST_F(TwoRanks, OneRankAtATimeNeedsOnlyItsOwnSources) {
 }
 
 TEST_F(TwoRanks, APathThatIsTooLongIsAnIoError) {
-  const std::string folder = testing::TempDir() + "transform_long_name";
+  const std::string folder = testing::TempDir() + fmt::format("transform_long_name_{}", getpid());
   FileSystem& disk = FileSystem::local();
   disk.create_directories(folder);
   save(disk, {.path = folder + "/a.ckpt"}, std::vector{Entry("w", rows(0, 4))}, {});

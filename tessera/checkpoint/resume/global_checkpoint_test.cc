@@ -156,7 +156,7 @@ class OnDisk : public MemoryFileSystem {
   int num_blocks = 0;
   int64_t num_bytes_else = 0;  // that came in no block
   int most_in_flight = 0;
-  // Until so many are read at a time, or five seconds are over.
+  // Until so many are read at a time, or a minute is over.
   int wait_for_in_flight = 1;
 
  private:
@@ -174,7 +174,7 @@ class OnDisk : public MemoryFileSystem {
       ++owner_.num_blocks;
       owner_.most_in_flight = std::max(owner_.most_in_flight, ++owner_.in_flight_);
       owner_.changed_.notify_all();
-      owner_.changed_.wait_for(lock, std::chrono::seconds(5),
+      owner_.changed_.wait_for(lock, std::chrono::seconds(60),
                                [&] { return owner_.most_in_flight >= owner_.wait_for_in_flight; });
       --owner_.in_flight_;
       return file_->read_block(offset, size, block);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -193,7 +194,7 @@ TEST(StrategyFile, FormIsChosenBySuffixOnWritingAndByContentOnReading) {
 }
 
 TEST(StrategyFile, BelongsToItsOwnerOnly) {
-  const auto directory = testing::TempDir() + "/tessera_strategy_file_test";
+  const auto directory = testing::TempDir() + fmt::format("tessera_strategy_file_test_{}", getpid());
   write_strategy_file(FileSystem::local(), directory + "/deep/s.ckpt", golden());
   struct stat status {};
   ASSERT_EQ(::stat((directory + "/deep/s.ckpt").c_str(), &status), 0);

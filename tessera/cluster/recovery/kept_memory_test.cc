@@ -96,7 +96,7 @@ TEST(KeptMemory, GrowsAndLetsGoOfWhatWasThere) {
 }
 
 TEST(KeptMemory, WhatIsNoneOfOursIsNotTakenForAVersion) {
-  const std::string path = testing::TempDir() + "not_kept";
+  const std::string path = testing::TempDir() + fmt::format("not_kept_{}", getpid());
   for (const size_t size : {size_t{0}, size_t{100}, size_t{1} << 16}) {
     FILE* file = std::fopen(path.c_str(), "w");
     for (size_t i = 0; i < size; ++i) std::fputc('?', file);

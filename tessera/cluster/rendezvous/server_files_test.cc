@@ -76,7 +76,7 @@ class MadeCertificates : public testing::Test {
     }
   }
 
-  const std::string folder = testing::TempDir() + "server_files_test";
+  const std::string folder = testing::TempDir() + fmt::format("server_files_test_{}", getpid());
 };
 
 TEST_F(MadeCertificates, WhoIsRevokedDuringTheHandshakeIsNotLetIn) {
@@ -195,7 +195,7 @@ TEST(SchedulersState, AFullDiskIsTriedEverySecondAndWarnedOfEveryMinute) {
 }
 
 TEST(SchedulersState, BelongsToOneSchedulerWhileThatLives) {
-  const std::string folder = testing::TempDir() + "state_of_one_scheduler";
+  const std::string folder = testing::TempDir() + fmt::format("state_of_one_scheduler_{}", getpid());
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const ServerOptions options{

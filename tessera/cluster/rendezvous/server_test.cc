@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
@@ -154,7 +155,7 @@ TEST(RendezvousServer, WorkersMayComeFirstAndWait) {
 }
 
 TEST(RendezvousServer, F03_MembersComeBackToASchedulerThatHasDied) {
-  const std::string folder = testing::TempDir() + "rendezvous_state";
+  const std::string folder = testing::TempDir() + fmt::format("rendezvous_state_{}", getpid());
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   ServerOptions options{.scheduler = {.num_workers = 2}, .state_path = folder + "/job"};
@@ -193,7 +194,7 @@ TEST(RendezvousServer, ASchedulerWithoutItsStateIsNotJoinedAgain) {
 }
 
 TEST(RendezvousServer, ValuesThatMembersForgetStayForgotten) {
-  const std::string folder = testing::TempDir() + "rendezvous_forgotten";
+  const std::string folder = testing::TempDir() + fmt::format("rendezvous_forgotten_{}", getpid());
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   ServerOptions options{.scheduler = {.num_workers = 2}, .state_path = folder + "/job"};

@@ -77,7 +77,7 @@ class CertificateFolder : public testing::Test {
                                std::filesystem::copy_options::overwrite_existing);
   }
 
-  const std::string scratch = testing::TempDir() + "make_certificates_test";
+  const std::string scratch = testing::TempDir() + fmt::format("make_certificates_test_{}", getpid());
   const std::string folder = scratch + "/tls";
   const std::string other = scratch + "/other";
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <openssl/pkcs12.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <ctime>
@@ -66,7 +67,7 @@ class Certified : public testing::Test {
     make_certificates({.directory = folder() + "/b", .password = Password("pass"), .node_ids = {}}, now_s());
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder()); }
-  static std::string folder() { return testing::TempDir() + "tls_test"; }
+  static std::string folder() { return testing::TempDir() + fmt::format("tls_test_{}", getpid()); }
   static CertificateFiles files(const std::string& name, const std::string& authority = "a",
                                 const std::string& password = "pass") {
     return {.identity_path = folder() + "/" + name + ".p12",

@@ -214,16 +214,18 @@ TEST(AtTheDoor, GarbageIsAnsweredByAnAlertAtMost) {
 
 TEST(AtTheDoor, WhoSaysNothingOrHalfOfItIsNotWaitedFor) {
   std::vector<std::unique_ptr<Stranger>> strangers;
-  const double seconds = seconds_with([&](const std::string& address) {
-    try {
-      for (int i = 0; i < 40; ++i) {
-        strangers.push_back(std::make_unique<Stranger>(address));
-        if (i % 2 == 1) strangers.back()->say({"\x16\x03\x01\x02\x00\x01\x00\x01", 8});
-      }
-    } catch (const IoError&) {
-    }
-  });
-  EXPECT_LT(seconds, 5);
+  const double seconds = seconds_with(
+      [&](const std::string& address) {
+        try {
+          for (int i = 0; i < 40; ++i) {
+            strangers.push_back(std::make_unique<Stranger>(address));
+            if (i % 2 == 1) strangers.back()->say({"\x16\x03\x01\x02\x00\x01\x00\x01", 8});
+          }
+        } catch (const IoError&) {
+        }
+      },
+      120'000);
+  EXPECT_LT(seconds, 20) << "each of them has 5 s, one after the other";
   for (const auto& stranger : strangers) EXPECT_EQ(stranger->hear_all().find("job"), std::string::npos);
 }
 

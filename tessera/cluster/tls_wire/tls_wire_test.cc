@@ -252,20 +252,32 @@ TEST(Ends, TheLastWordsOfWhoLeavesAreHeard) {
 }
 
 TEST(Ends, AFailureInTheJobEndsAWaitAtOnce) {
-  expect_well(run_test_ranks(3, [](TestRank& rank) {
-    exchange(rank, 10, 1, 1);
-    if (rank.rank != 0) return;
-    std::thread fails([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      rank.job->fail(2, "its disk is full");
-    });
-    TestMessage message(rank);
-    message.receive(100, 2, 1);
-    // Rank 2 has left, which counts less than that it has failed.
-    const double seconds = seconds_of([&] { EXPECT_EQ(message.end(), Wire::End::kFailed); });
-    EXPECT_LT(seconds, 10);
-    fails.join();
-  }));
+  // Rank 2 has left, which counts less than that it has failed, where the job hears of that soon enough.
+  bool has_failed_in_time = false;
+  for (int attempt = 0; attempt < 20 && !has_failed_in_time; ++attempt) {
+    expect_well(run_test_ranks(3, [&](TestRank& rank) {
+      exchange(rank, 10, 1, 1);
+      if (rank.rank != 0) return;
+      TestMessage message(rank);
+      message.receive(100, 2, 1);
+      double failed_after = 0;
+      const auto start = std::chrono::steady_clock::now();
+      std::thread fails([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        rank.job->fail(2, "its disk is full");
+        failed_after = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      });
+      const Wire::End how = message.end();
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      fails.join();
+      EXPECT_LT(seconds, 10);
+      has_failed_in_time = failed_after * 1000 < static_cast<double>(comm::kLeftGraceMs);
+      if (has_failed_in_time) {
+        EXPECT_EQ(how, Wire::End::kFailed);
+      }
+    }));
+  }
+  EXPECT_TRUE(has_failed_in_time) << "this machine has no time for the threads of this test";
 }
 
 TEST(Ends, AThreadThatSleepsHearsOfTheEnd) {

@@ -17,6 +17,7 @@
 #include "tessera/compiler/compile.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/test_folder.h"
 
 namespace tessera::train {
 namespace {
@@ -80,7 +81,8 @@ TEST(AutomaticPlan, ARankThatIsLostEndsTheSearch) {
 
 TEST(AutomaticPlan, AnErrorOfRank0IsOfItsKindOnAllRanks) {
   const ir::Graph graph = training_step(1);
-  const std::string file = testing::TempDir() + "automatic_plan_test_file";
+  const TestFolder folder("automatic-plan-test");
+  const std::string file = folder.in("file");
   std::ofstream(file) << "no plan";
   run_ranks(2, [&](cluster::Context& context) {
     AutomaticPlanOptions unwritable = with_profile();

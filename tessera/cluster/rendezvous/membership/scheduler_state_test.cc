@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -28,7 +29,7 @@ SchedulerState example_state() {
 }
 
 TEST(SchedulerStateFile, ComesBackAndOnlyItsOwnerReadsIt) {
-  const std::string folder = testing::TempDir() + "scheduler_state";
+  const std::string folder = testing::TempDir() + fmt::format("scheduler_state_{}", getpid());
   std::filesystem::create_directories(folder);
   const std::string path = folder + "/job";
   save_scheduler_state(FileSystem::local(), path, example_state());
