@@ -22,7 +22,8 @@ CALLED = {"TensorType": "Tensor", "init_data": "Tensor.init_data", "Cells.set_gr
 # Interfaces within the package, of which some classes need less than others.
 INTERNAL = {
     "MissingModules.find_spec target", "Sampler.apply native", "SequentialSampler.apply native",
-    "DrawnSampler.apply native", "DrawnSampler.count in_order", "RaggedRows.batches num_workers", "ragged_source epoch",
+    "Sampler.numbers rng", "Sampler.numbers in_order", "SequentialSampler.numbers rng", "SequentialSampler.numbers in_order", "DistributedSampler.numbers in_order",
+    "SubsetRandomSampler.apply native", "DrawnSampler.count in_order", "RaggedRows.batches num_workers", "ragged_source epoch",
     "InOrder.is_numbered key", "Fixed.construct global_step", "Transformer.configure layers",
     "Primitive.of_operands shapes", "appended_values argument", "weights_of who", "Losses.update output", "Losses.update label", "ForgetsResults.epoch_end run", "Receive.run x",
 }

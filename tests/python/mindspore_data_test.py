@@ -1,4 +1,6 @@
 """The package mindspore: what data sets are made of others, and transforms of colors and places."""
+import struct
+
 import mindspore as ms
 import mindspore.dataset as ds
 import mindspore.dataset.transforms as transforms
@@ -247,11 +249,194 @@ def test_random_samplers_have_a_new_order_in_each_epoch():
 
 
 @pytest.mark.parametrize("settings, error, message", [
-    (dict(sampler=ds.RandomSampler(), shuffle=True), RuntimeError, "sampler and shuffle"), (dict(sampler=3), TypeError, "Unsupported sampler"),
-    (dict(sampler=ds.RandomSampler(), num_shards=2, shard_id=0), RuntimeError, "sampler and sharding"), (dict(sampler=[9]), ValueError, "no sample 9 among 8")])
+    (dict(sampler=ds.RandomSampler(), shuffle=True), ValueError, "sampler and shuffle"), (dict(sampler=3), TypeError, "Unsupported sampler"),
+    (dict(sampler=ds.RandomSampler(), num_samples=3), ValueError, "sampler and num_samples"), (dict(sampler=[1], shuffle=False), ValueError, "sampler and shuffle"),
+    (dict(sampler=ds.DistributedSampler(2, 0, offset=3)), RuntimeError, "offset must be at most num_shards, 2"),
+    (dict(sampler=ds.SequentialSampler(2), num_shards=2, shard_id=0), ValueError, "sampler and sharding"), (dict(sampler=[9]), ValueError, "no sample 9 among 8")])
 def test_samplers_are_refused_beside_what_they_are_for(settings, error, message):
     with pytest.raises(error, match=message):
         ds.NumpySlicesDataset({"x": np.arange(8)}, **settings)
+
+
+def test_files_refuse_what_a_sampler_says_already(mnist):
+    for name, settings in (("shuffle", dict(shuffle=True)), ("sharding", dict(num_shards=2, shard_id=0)), ("num_samples", dict(num_samples=2))):
+        with pytest.raises(RuntimeError, match=f"sampler and {name} cannot be specified"):
+            ds.MnistDataset(mnist, sampler=ds.SequentialSampler(), **settings)
+
+
+def chain(*given):
+    """Samplers, each the parent of the next one."""
+    for parent, child in zip(given, given[1:]):
+        parent.add_child(child)
+    return given[0]
+
+
+class Twelve:
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return (np.array(i), )
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A folder of twelve files, one of each class."""
+    folder = tmp_path_factory.mktemp("images")
+    for i in range(12):
+        (folder / f"{i:02}").mkdir()
+        (folder / f"{i:02}" / "a.jpg").write_bytes(b"x")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def mnist(tmp_path_factory):
+    """The files of twelve digits whose labels are their numbers."""
+    folder = tmp_path_factory.mktemp("mnist")
+    (folder / "train-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, 12, 28, 28) + bytes(12 * 28 * 28))
+    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, 12) + bytes(range(12)))
+    return str(folder)
+
+
+S, D, U = ds.SequentialSampler, ds.DistributedSampler, ds.SubsetSampler
+
+
+@pytest.mark.parametrize("source", ["slices", "words", "list", "function", "mapped", "mnist", "images"])
+@pytest.mark.parametrize("make, wanted", [
+    (lambda: chain(D(2, 1, False), S(2, 6)), [3, 5, 7]), (lambda: chain(D(2, 1, False), S(None, 6)), [1, 3, 5]), (lambda: chain(D(3, 2, False), S(1, 5)), [3, 1]),
+    (lambda: chain(D(2, 1, False), U([9, 3, 5, 7])), [3, 7]), (lambda: chain(D(2, 0, False, 2), S(4, 6)), [4, 6]), (lambda: chain(S(1, 2), D(2, 1, False)), [3, 5]),
+    (lambda: chain(S(1, 2), U([9, 3, 5, 7])), [3, 5]), (lambda: chain(U([2, 0]), S(3, 6)), [5, 3]), (lambda: chain(D(2, 0, False), S(1, 4), S(2, 8)), [3, 5]),
+    (lambda: chain(D(2, 0, False), D(2, 1, False)), [1, 5, 9]), (lambda: chain(Backwards(), S(2, 3)), [4, 3, 2]), (lambda: chain(S(1, 2), Backwards()), [10, 9]),
+    (lambda: chain(ds.IterSampler([1, 0]), D(2, 1, False), U([8, 6, 4, 2])), [2, 6]), (lambda: chain(ds.WeightedRandomSampler([0, 0, 1], 3), S(4, 4)), [6, 6, 6]),
+    (lambda: D(2, 1, False, offset=1), [0, 2, 4, 6, 8, 10]), (lambda: D(5, 0, False, offset=2), [3, 8]), (lambda: D(5, 4, False, offset=0), [4, 9])])
+def test_a_child_chooses_first_and_its_parent_among_those(source, make, wanted, mnist, images):
+    numbers = [np.array(i) for i in range(12)]
+    datasets = {
+        "slices": lambda sampler: ds.NumpySlicesDataset(np.arange(12), ["x"], sampler=sampler),
+        "words": lambda sampler: ds.NumpySlicesDataset([str(i) for i in range(12)], ["x"], sampler=sampler),
+        "list": lambda sampler: ds.GeneratorDataset(Twelve(), ["x"], sampler=sampler),
+        "function": lambda sampler: ds.GeneratorDataset(lambda: iter(numbers), ["x"], sampler=sampler) if sampler.source_settings[1] is None else None,
+        "mapped": lambda sampler: ds.GeneratorDataset(Twelve(), ["x"], sampler=sampler).map(lambda x: x + 0, ["x"]).batch(12),
+        "mnist": lambda sampler: ds.MnistDataset(mnist, sampler=sampler).project(["label"]),
+        "images": lambda sampler: ds.ImageFolderDataset(images, sampler=sampler).project(["label"])}
+    data = datasets[source](make())
+    for _ in range(2):
+        assert [int(x) for row in rows(data) for x in np.ravel(row[0])] == wanted
+
+
+@pytest.mark.parametrize("make, among, size", [
+    (lambda: chain(D(2, 1), S(2, 6)), range(2, 8), 3), (lambda: chain(ds.RandomSampler(), S(4, 4)), range(4, 8), 4),
+    (lambda: chain(ds.SubsetRandomSampler([1, 2, 3]), S(4, 5)), (5, 6, 7), 3), (lambda: chain(D(2, 0, False), ds.RandomSampler()), range(12), 6),
+    (lambda: chain(S(1, 5), ds.RandomSampler()), range(12), 5), (lambda: chain(ds.RandomSampler(True, 5), U([11, 10])), (10, 11), 2), (lambda: D(2, 1, offset=1), range(12), 6)])
+def test_a_chain_that_draws_has_a_new_order_in_each_epoch(make, among, size):
+    for data in (ds.NumpySlicesDataset(np.arange(12), ["x"], sampler=make()), ds.NumpySlicesDataset([str(i) for i in range(12)], ["x"], sampler=make())):
+        assert len(data) == size
+        epochs = [[int(row[0]) for row in rows(data)] for _ in range(8)]
+        assert all(len(epoch) == size and set(epoch) <= set(among) for epoch in epochs) and len(set(map(tuple, epochs))) > 1
+
+
+def test_the_ranks_of_a_chain_that_shards_share_no_row():
+    parts = [ds.NumpySlicesDataset(np.arange(12), ["x"], sampler=chain(D(3, i), S(2, 9))) for i in range(3)]
+    assert [part.native.num_shards() for part in parts] == [3] * 3
+    for _ in range(3):
+        assert sorted(int(row[0]) for part in parts for row in rows(part)) == list(range(2, 11))
+
+
+def test_one_sampler_may_serve_two_data_sets():
+    sampler = ds.RandomSampler(True)
+    small, large = (ds.NumpySlicesDataset(np.arange(count), ["x"], sampler=sampler) for count in (3, 50))
+    assert len(rows(small)) == 3 and max(row[0] for row in rows(large)) > 3
+    assert max(row[0] for row in rows(small)) < 3
+
+
+@pytest.mark.parametrize("make", [lambda **how: ds.NumpySlicesDataset(np.arange(8), ["x"], **how), lambda **how: ds.GeneratorDataset(list(range(8)), ["x"], **how)])
+def test_a_data_set_takes_a_sampler_later(make):
+    def after(method, new_sampler, **how):
+        data = make(**how)
+        getattr(data, method)(new_sampler)
+        return [int(row[0]) for row in rows(data)]
+
+    assert after("use_sampler", S(2, 3)) == after("use_sampler", S(2, 3), num_shards=2, shard_id=1) == [2, 3, 4]
+    assert after("use_sampler", S(1, 2), sampler=chain(S(0, 2), U([5, 4, 3]))) == [4, 3]
+    assert after("use_sampler", S(1), num_samples=3, shuffle=False) == list(range(1, 8))
+    assert after("use_sampler", D(2, 1, False)) == [1, 3, 5, 7]
+    assert after("add_sampler", S(1, 2), sampler=[5, 4, 3]) == [4, 3] and after("add_sampler", S(1, 2), shuffle=False) == [1, 2]
+    assert after("add_sampler", S(1, 2), num_shards=2, shard_id=1, shuffle=False) == [3, 5] and after("add_sampler", U([1]), shuffle=False, num_samples=3) == [1]
+    for sampler, message in ((None, "can not be None"), ([1], "not an instance of a sampler")):
+        with pytest.raises(TypeError, match=message):
+            after("use_sampler", sampler)
+    with pytest.raises(NotImplementedError, match="its sampler=, or call them first"):
+        make().batch(2).use_sampler(S())
+
+
+def once(rows):
+    """A generator that fills one array again and again."""
+    array = np.zeros(2, np.float32)
+    for i in range(rows):
+        array[:] = i
+        yield array, np.array([i], np.float32)
+
+
+def test_rows_of_a_generator_are_read_once_and_kept():
+    data = ds.GeneratorDataset(once(4), ["x", "y"])
+    wanted = [[[i, i], [i]] for i in range(4)]
+    assert data.get_dataset_size() == 4 and rows(data) == rows(data) == wanted
+    assert rows(ds.GeneratorDataset(once(4), ["x", "y"]).map(lambda x: x * 2, ["x"])) == [[[2 * i, 2 * i], [i]] for i in range(4)]
+    batches = ds.GeneratorDataset(once(4), ["x", "y"]).batch(3).repeat(2)
+    assert [row[1] for row in rows(batches)] == [[[0], [1], [2]], [[3]]] * 2
+    assert [row[1] for row in rows(ds.GeneratorDataset(once(4), ["x", "y"], num_samples=2))] == [[0], [1]]
+    assert [row[1] for row in rows(ds.GeneratorDataset(once(4), ["x", "y"], sampler=S(1, 2)))] == [[1], [2]]
+    later = ds.GeneratorDataset(once(4), ["x", "y"])
+    later.use_sampler(S(3))
+    assert rows(later) == wanted[3:]
+    assert [row[0] for row in rows(ds.GeneratorDataset(map(np.array, [3, 1]), ["x"]))] == [3, 1]
+    words = ds.GeneratorDataset((np.array(word) for word in ["a", "bc"]), ["x"])
+    assert rows(words) == rows(words) == [["a"], ["bc"]]
+    ragged = ds.GeneratorDataset((np.arange(i + 1) for i in range(3)), ["x"])
+    assert rows(ragged) == [[[0]], [[0, 1]], [[0, 1, 2]]]
+    assert [np.shape(row[0]) for row in rows(ragged.padded_batch(2, pad_info={}))] == [(2, 2), (1, 3)]
+    with pytest.raises(RuntimeError, match="need a source with __getitem__ and __len__"):
+        ds.GeneratorDataset(once(4), ["x", "y"], num_shards=2, shard_id=0)
+
+
+def test_an_iterator_that_begins_anew_is_read_anew():
+    class Counter:
+        begun = 0
+
+        def __iter__(self):
+            Counter.begun += 1
+            self.left = 3
+            return self
+
+        def __next__(self):
+            if self.left == 0:
+                raise StopIteration
+            self.left -= 1
+            return (np.array(Counter.begun), )
+
+    data = ds.GeneratorDataset(Counter(), ["x"])
+    assert rows(data) != rows(data)
+
+
+def test_a_generator_that_fails_fails_in_every_pass():
+    def broken():
+        yield (np.array(1), )
+        raise ValueError("a broken row")
+
+    data = ds.GeneratorDataset(broken(), ["x"], num_samples=1)
+    data._rows_source.kept.clear()
+    for _ in range(2):
+        with pytest.raises(Exception, match="a broken row"):
+            rows(data)
+
+
+def test_a_model_trains_on_a_generator():
+    def trained(source):
+        net = nn.Dense(2, 1, weight_init="ones", bias_init="zeros")
+        ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01)).train(3, ds.GeneratorDataset(source, ["x", "y"]).batch(2), dataset_sink_mode=False)
+        return net.weight.asnumpy().tolist()
+
+    assert trained(once(4)) == trained(lambda: once(4))
 
 
 SHUFFLED = {

@@ -1,4 +1,6 @@
 """The package mindspore: texts and rows whose sizes differ, from files to training; samplers that draw."""
+import warnings
+
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
@@ -64,7 +66,7 @@ def test_batches_of_several_sizes_train_in_a_loop(lines):
 
 
 @pytest.mark.parametrize("make, error, message", [
-    (lambda: ragged().bucket_batch_by_length(["x"], [3, 5], [2, 2, 2]), NotImplementedError, "bucket_batch_by_length is not available: bring rows to one size"),
+    (lambda: ragged().bucket_batch_by_length(["x"], [3, 5], [2, 2, 2]), NotImplementedError, "bucket_batch_by_length whose pad_info has not a size for each"),
     (lambda: ragged().padded_batch(2, pad_info={}), NotImplementedError, "sizes that differ from batch to batch is not available"),
     (lambda: ds.NumpySlicesDataset(["a", "b"], ["x"]).batch(1), RuntimeError, "text.Lookup does it"),
     (lambda: ragged((1, 2)).batch(1), RuntimeError, "rows must have one size to be trained on")])
@@ -126,6 +128,50 @@ def test_weights_choose_how_often_rows_come():
         ds.NumpySlicesDataset({"x": np.arange(3)}, sampler=ds.WeightedRandomSampler([1, float("nan")]))
 
 
+def test_half_numbers_out_of_range_are_refused_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in ("1e6", "65519", "-65510"):
+            with pytest.raises(RuntimeError, match=f"\"{number}\" is out of the range of float16"):
+                text.ToNumber(ms.float16)(np.array([number]))
+        assert text.ToNumber(ms.float16)(np.array(["65504"])) == 65504
+
+
+def bucketed(lengths, sizes=(2, 2), shape=(4, ), **settings):
+    """Batches of rows of so many ones, whose label is their sum."""
+    source = [(np.ones(length, np.float32), np.array([length], np.float32)) for length in lengths]
+    return ds.GeneratorDataset(source, ["x", "y"], shuffle=False).bucket_batch_by_length(["x"], [3], list(sizes), pad_info={"x": (list(shape), 0)}, **settings)
+
+
+@pytest.mark.parametrize("lengths, settings, count", [
+    ((1, 4, 2, 3), {}, 2), ((1, 4, 2, 3, 1), {}, 3), ((1, 4, 2, 3, 1, 4), dict(drop_remainder=True), 2), ((4, 1, 2), {}, 2)])
+def test_a_model_takes_buckets_whose_batches_have_one_size(lengths, settings, count):
+    data = bucketed(lengths, **settings)
+    batches = rows(data)
+    assert len(batches) == data.get_dataset_size() == count
+    seen = []
+
+    class Seen(ms.Callback):
+        def on_train_step_end(self, run_context):
+            seen.append(run_context.original_args().cur_step_num)
+
+    net = nn.SequentialCell(nn.Dense(4, 1, weight_init="ones", bias_init="zeros"))
+    model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01), metrics={"mae": nn.MAE()})
+    assert model.eval(data, dataset_sink_mode=False)["mae"] == 0
+    model.train(2, data, [Seen()], dataset_sink_mode=False)
+    assert len(seen) == 2 * count
+    model.fit(1, data.repeat(2), data, dataset_sink_mode=False, valid_dataset_sink_mode=False)
+
+
+@pytest.mark.parametrize("lengths, settings, error, message", [
+    ((1, 4, 2, 3, 1, 4), {}, RuntimeError, "drop_remainder=True"), ((1, 4, 2, 3), dict(sizes=(2, 1)), NotImplementedError, r"bucket_batch_sizes that differ, \[2, 1\]"),
+    ((1, 4, 2, 3), dict(shape=(None, )), NotImplementedError, "pad_info has not a size")])
+def test_buckets_say_what_a_model_misses(lengths, settings, error, message):
+    model = ms.Model(nn.Dense(4, 1), nn.MSELoss(), metrics={"mae"})
+    with pytest.raises(error, match=message):
+        model.eval(bucketed(lengths, **settings), dataset_sink_mode=False)
+
+
 def test_a_split_of_texts_shares_no_row():
     data = ds.NumpySlicesDataset(list("abcdefghij"), ["t"], shuffle=True)
     parts = [{row[0] for row in rows(part)} for part in data.split([0.7, 0.3])]
@@ -137,7 +183,7 @@ def test_a_split_of_texts_shares_no_row():
     (lambda: text.RegexReplace("[[a]]", "")("a"), RuntimeError, "a class within a class"),
     (lambda: text.RegexReplace(r"\p{Greek}", "")("a"), RuntimeError, "general category Greek"),
     (lambda: ds.TextFileDataset(__file__, shuffle=ds.Shuffle.INFILE), NotImplementedError, "Shuffle.GLOBAL shuffles all rows"),
-    (lambda: ds.SubsetSampler([0]).add_child(ds.RandomSampler()), NotImplementedError, "is not available as a child"),
+    (lambda: ds.PKSampler(1).add_child(ds.SequentialSampler()), NotImplementedError, "Make it the child of another sampler"),
     (lambda: rows(ragged((1, 2)).batch(2)), RuntimeError, "padded_batch or bucket_batch_by_length pads them"),
     (lambda: ds.Multi30kDataset(".", language_pair=["en", "fr"]), ValueError, "language_pair can only be")])
 def test_what_texts_lack_is_refused(call, error, message):

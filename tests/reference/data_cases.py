@@ -318,7 +318,70 @@ SAMPLED = {
     "RandomSampler of some with replacement": lambda: np.array(len(chosen(ds.RandomSampler(True, 4)))),
     "DistributedSampler of every shard": lambda: np.concatenate([chosen(ds.DistributedSampler(4, i, False)) for i in range(4)]),
     "IterSampler of a list": lambda: chosen(ds.IterSampler([3, 1])),
+    "DistributedSampler offset": lambda: np.concatenate([chosen(ds.DistributedSampler(4, i, False, None, offset), 11) for i in range(4) for offset in range(5)]),
+    "DistributedSampler offset of some": lambda: np.concatenate([chosen(ds.DistributedSampler(3, i, False, 2, offset), 11) for i in range(3) for offset in (-1, 0, 2)]),
+    "DistributedSampler offset shuffled": lambda: np.sort(np.concatenate([chosen(ds.DistributedSampler(3, i, True, None, 1), 11) for i in range(3)])),
+    "RandomSampler of a sequence": lambda: np.sort(chosen(with_child(ds.RandomSampler(), ds.SequentialSampler(2, 3)))),
+    "SubsetRandomSampler of a sequence": lambda: np.sort(chosen(with_child(ds.SubsetRandomSampler([2, 0]), ds.SequentialSampler(2, 3)))),
+    "DistributedSampler of a RandomSampler": lambda: np.array(len(set(chosen(with_child(ds.DistributedSampler(2, 1, False), ds.RandomSampler()))))),
 }
+# What chooses the same rows in every epoch, as parents and as children.
+FIXED = {
+    "SequentialSampler": lambda: ds.SequentialSampler(1, 5), "SequentialSampler of some": lambda: ds.SequentialSampler(None, 4), "SubsetSampler": lambda: ds.SubsetSampler([2, 0, 1]),
+    "DistributedSampler": lambda: ds.DistributedSampler(2, 1, False), "DistributedSampler of some": lambda: ds.DistributedSampler(2, 0, False, 2),
+    "DistributedSampler with an offset": lambda: ds.DistributedSampler(2, 0, False, None, 1), "IterSampler": lambda: ds.IterSampler([1, 0]),
+}
+for upper, parent in FIXED.items():
+    for lower, child in FIXED.items():
+        kind, _, how = upper.partition(" ")
+        SAMPLED[f"{kind} chain {how} below it {lower}".replace("  ", " ")] = lambda parent=parent, child=child: chosen(with_child(parent(), child()), 12)
+        for lowest, last in {name: FIXED[name] for name in ("SequentialSampler", "SubsetSampler") if lower == "SequentialSampler of some"}.items():
+            SAMPLED[f"{kind} chain {how} below it {lower} and {lowest}".replace("  ", " ")] = (
+                lambda parent=parent, child=child, last=last: chosen(with_child(parent(), with_child(child(), last())), 24))
+
+
+def with_sampler(method, sampler, **how):
+    """The rows of a data set that is given a sampler later."""
+    data = ds.NumpySlicesDataset(list(range(8)), **how)
+    getattr(data, method)(sampler)
+    return np.array([int(row[0]) for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)])
+
+
+SAMPLED |= {
+    "NumpySlicesDataset use_sampler": lambda: with_sampler("use_sampler", ds.SequentialSampler(2, 3)),
+    "NumpySlicesDataset use_sampler of shards": lambda: with_sampler("use_sampler", ds.SequentialSampler(2, 3), num_shards=2, shard_id=0),
+    "NumpySlicesDataset use_sampler with num_samples": lambda: with_sampler("use_sampler", ds.SequentialSampler(1), num_samples=3, shuffle=False),
+    "NumpySlicesDataset use_sampler above a child": lambda: with_sampler("use_sampler", ds.SequentialSampler(1, 2),
+                                                                         sampler=with_child(ds.SequentialSampler(0, 2), ds.SubsetSampler([5, 4, 3]))),
+    "NumpySlicesDataset add_sampler": lambda: with_sampler("add_sampler", ds.SequentialSampler(1, 2), sampler=ds.SubsetSampler([5, 4, 3])),
+    "NumpySlicesDataset add_sampler of shards": lambda: with_sampler("add_sampler", ds.SequentialSampler(1, 2), num_shards=2, shard_id=1, shuffle=False),
+}
+CONFLICTS = {"shuffle": dict(shuffle=True), "shards": dict(num_shards=2, shard_id=0), "samples": dict(num_samples=2)}
+for label, how in CONFLICTS.items():
+    value(f"dataset.NumpySlicesDataset refused a sampler and {label}", lambda how=how: refusal(lambda: ds.NumpySlicesDataset([1, 2], sampler=ds.SequentialSampler(), **how)))
+    value(f"dataset.GeneratorDataset refused a sampler and {label}", lambda how=how: refusal(lambda: ds.GeneratorDataset([1, 2], ["x"], sampler=ds.SequentialSampler(), **how)))
+    value(f"dataset.ImageFolderDataset refused a sampler and {label}", lambda how=how: refusal(lambda: ds.ImageFolderDataset(".", sampler=ds.SequentialSampler(), **how)))
+for label, call in {"None": lambda: with_sampler("use_sampler", None), "a list": lambda: with_sampler("use_sampler", [1]), "an offset of text": lambda: ds.DistributedSampler(2, 0, offset="a"),
+                    "a large offset": lambda: chosen(ds.DistributedSampler(2, 0, offset=3))}.items():
+    value(f"dataset.NumpySlicesDataset refused {label}", lambda call=call: refusal(call))
+
+
+# --- generators that are read once
+
+
+def twice(step, rows_of=lambda: (np.array([i, i + 1]) for i in range(5))):
+    """Two epochs of a data set of a generator."""
+    data = step(ds.GeneratorDataset(rows_of(), ["x"]))
+    return tuple(np.concatenate([row[0].ravel() for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]) for _ in range(2))
+
+
+GENERATED = {
+    "": lambda: twice(lambda d: d), "batch": lambda: twice(lambda d: d.batch(2)), "map": lambda: twice(lambda d: d.map(lambda x: x * 2, ["x"])),
+    "padded": lambda: twice(lambda d: d.padded_batch(2, pad_info={}), lambda: (np.arange(i + 1) for i in range(4))),
+    "words": lambda: twice(lambda d: d, lambda: (np.array(word) for word in "ab")), "repeat": lambda: twice(lambda d: d.take(3).repeat(2)),
+}
+for label, call in GENERATED.items():
+    value(f"dataset.GeneratorDataset of a generator {label}".strip(), call)
 for label, call in SAMPLED.items():
     value(f"dataset.{label}", call)
 REFUSED_SAMPLERS = {

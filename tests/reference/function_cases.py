@@ -470,6 +470,8 @@ def curve(make, *arrays):
 
 value("nn.ROC", lambda: curve(lambda: nn.ROC(pos_label=1), np.array([0.3, 0.4, 0.1, 0.9], np.float32), np.array([0, 1, 0, 1])))
 value("nn.ROC classes", lambda: curve(lambda: nn.ROC(class_num=3), np.array([[0.2, 0.5, 0.3], [0.3, 0.1, 0.6], [0.9, 0.06, 0.04]], np.float32), np.array([1, 2, 0])))
+value("nn.ROC classes of more rows", lambda: curve(lambda: nn.ROC(class_num=3), np.array([[0.28, 0.55, 0.15], [0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.9, 0.05, 0.05]], np.float32),
+                                                   np.array([0, 1, 2, 0])))
 value("nn.auc", lambda: np.array(nn.auc(np.array([0.0, 0.3, 0.6, 1.0]), np.array([0.0, 0.5, 0.9, 1.0]))))
 value("nn.get_metric_fn", lambda: np.array(type(nn.get_metric_fn("precision", eval_type="classification")).__name__))
 value("nn.names", lambda: np.array("accuracy" in nn.names()))

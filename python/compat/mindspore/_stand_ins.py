@@ -10,10 +10,10 @@ _BASES = {"mindspore.nn": ("mindspore.nn.cell", "Cell"), "mindspore.ops": ("mind
 
 
 class _ClassType(type):
-    """The type of classes whose constants can be named."""
+    """The type of classes whose constants, and functions from_... that make one, can be named."""
 
     def __getattr__(cls, name):
-        if name.isupper() and not name.startswith("_"):
+        if name.isupper() and not name.startswith("_") or name.startswith("from_"):
             return _Name(cls.__module__, f"{cls.__name__}.{name}", cls._refusal)
         raise AttributeError(cls._refusal if not name.startswith("__") else name)
 

@@ -1,4 +1,5 @@
 """Data sets, each a value: map, shuffle, batch and repeat give new ones. `native` is tessera's."""
+import collections.abc
 import enum
 import functools
 import inspect
@@ -68,6 +69,20 @@ def _natives(operation):
     if hasattr(operation, "natives"):
         return operation.natives
     return [getattr(operation, "native", operation)]
+
+
+def _takes_samplers(init):
+    """An __init__ that remembers its arguments, for use_sampler and add_sampler."""
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def made(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        given = dict(signature.bind(self, *args, **kwargs).arguments)
+        given.pop(next(iter(signature.parameters)))
+        self._made_by = (made, given | ({} if self._rows_source is None else {"source": self._rows_source}))
+
+    return made
 
 
 class _Epoch(threading.local):
@@ -231,6 +246,10 @@ class Dataset:
     _num_begun = 0
     # Of a source of Python's the source itself and how it is read, as long as only functions have changed its rows.
     _rows_of = None
+    # Of a data set that a sampler can be given later, (its __init__, the arguments); whether it is read by numbers.
+    _made_by, _is_list = None, True
+    # Of a GeneratorDataset its source, which is kept where it can be read but once.
+    _rows_source = None
     # Of a source of Python's its rows as Python makes them, whose sizes may differ: `native` itself where they do.
     ragged = None
 
@@ -245,6 +264,33 @@ class Dataset:
         if sampler is not None:
             self.native = samplers.of(sampler).choose(self.native, self._in_order)
             self._in_order, self.ragged = None, self.native if isinstance(self.native, RaggedRows) else None
+
+    def use_sampler(self, new_sampler):
+        """Replaces the sampler, from the next iterator on; what that one chose of becomes the new one's child."""
+        self._choose_by(new_sampler, lambda sampler: sampler.get_child())
+
+    def add_sampler(self, new_sampler):
+        """Chooses by the new sampler of what the sampler chooses, from the next iterator on."""
+        self._choose_by(new_sampler, lambda sampler: sampler)
+
+    def _choose_by(self, new_sampler, child_of):
+        if self._made_by is None:
+            raise NotImplementedError(f"{type(self).__name__}: use_sampler and add_sampler are not available behind map(), batch() and such: give the data set that is "
+                                      "read its sampler=, or call them first")
+        if not isinstance(new_sampler, samplers.Sampler):
+            raise TypeError("Input sampler can not be None." if new_sampler is None else "Input sampler is not an instance of a sampler.")
+        init, arguments = self._made_by
+        sampler = arguments.get("sampler")
+        if sampler is None:
+            sampler = samplers.implied(**{name: arguments.get(name) for name in ("num_samples", "shuffle", "num_shards", "shard_id")}, is_list=self._is_list)
+        elif not isinstance(sampler, samplers.Sampler):
+            sampler, _ = samplers.limited(sampler, arguments.get("num_samples"))
+        if child_of(sampler) is not None:
+            new_sampler.add_child(child_of(sampler))
+        kept = {name: value for name, value in arguments.items() if name not in ("num_samples", "shuffle", "num_shards", "shard_id")}
+        made = object.__new__(type(self))
+        init(made, **(kept | {"sampler": new_sampler}))
+        self.__dict__.update({"ragged": None, "_rows_of": None} | made.__dict__)
 
     def _with(self, native, num_workers=None, in_order=None):
         made = Dataset(native, num_workers or self.num_workers, in_order)
@@ -453,7 +499,7 @@ class Dataset:
         buckets = Buckets(names, list(column_names), list(bucket_boundaries), list(bucket_batch_sizes), element_length_function, padding,
                           pad_to_bucket_boundary, drop_remainder)
         made = self._of_ragged(RaggedRows.streamed(lambda epoch: buckets(rows.rows(epoch)), names, None, rows.num_shards(), config.get_seed(),
-                                                   "bucket_batch_by_length"))
+                                                   buckets.unbatched(rows, config.get_seed())))
         made.is_batched = True
         return made
 
@@ -608,7 +654,6 @@ _ABSENT = {
     "save": "read its rows and write them by NumPy", "sync_wait": "callbacks of Model.train see every step",
     "sync_update": "callbacks of Model.train see every step", "to_json": "print it",
     "build_sentencepiece_vocab": "build it in Python",
-    "add_sampler": "choose samples by the source of a GeneratorDataset", "use_sampler": "choose samples by the source of a GeneratorDataset",
 }
 
 
@@ -661,12 +706,13 @@ def zip_datasets(datasets):
 class Cifar10Dataset(Dataset):
     """CIFAR-10's binary files: columns image uint8 [32,32,3] and label uint32. usage: train, test, all (None)."""
 
+    @_takes_samplers
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
         check_cache("Cifar10Dataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
-        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id, num_samples)
         shards, shard = check_shard(num_shards, shard_id)
         super().__init__(*_orders(lambda shuffles: _data.cifar10(dataset_dir, usage or "all", shuffles, num_samples or 0, shards, shard,
                                                                  config.get_seed()), shuffle, num_parallel_workers))
@@ -676,12 +722,13 @@ class Cifar10Dataset(Dataset):
 class MnistDataset(Dataset):
     """MNIST's IDX files: columns image uint8 [28,28,1] and label uint32. usage: train, test, all (None)."""
 
+    @_takes_samplers
     def __init__(self, dataset_dir, usage=None, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None, cache=None):
         check_cache("MnistDataset", cache)
         if usage not in (None, "train", "test", "all"):
             raise ValueError(f"Input usage is not within the valid set of ['train', 'test', 'all'], but got {usage}.")
-        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id, num_samples)
         shards, shard = check_shard(num_shards, shard_id)
         if usage is None:  # what is there
             there = [part for part, file in (("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte"))
@@ -727,6 +774,7 @@ class ImageFolderDataset(Dataset):
     label int32. extensions: of the files that count, as they are written; class_indexing: {folder: label}, others are left out. JPEG, PNG
     and BMP are decoded. Images become one size by map(), before batch()."""
 
+    @_takes_samplers
     def __init__(self, dataset_dir, num_samples=None, num_parallel_workers=None, shuffle=None, sampler=None, extensions=None,
                  class_indexing=None, decode=False, num_shards=None, shard_id=None, cache=None, decrypt=None):
         check_cache("ImageFolderDataset", cache)
@@ -739,7 +787,7 @@ class ImageFolderDataset(Dataset):
                 raise TypeError(f"Argument {name} with value {value} is not of type [{kind}], but got {type(value)}.")
         if not os.path.isdir(dataset_dir):
             raise ValueError(f"The folder {dataset_dir} does not exist or is not a directory or permission denied!")
-        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id, num_samples)
         shards, shard = check_shard(num_shards, shard_id)
         self._classes = dict(class_indexing or _data.image_classes(dataset_dir))
         if sampler is not None and samplers.of(sampler).chooses_by_number:
@@ -748,7 +796,6 @@ class ImageFolderDataset(Dataset):
             rows.labels = files.labels
             super().__init__(rows, num_parallel_workers, rows)
             self._sampled(sampler)
-            self.native = self.ragged = self.native.take(num_samples) if num_samples else self.native
             return
 
         def source(shuffles):
@@ -779,10 +826,54 @@ def _opener(source):
     return opened
 
 
+def _is_read_once(source):
+    """Whether it is an iterator that cannot begin anew, as a generator is; one of a class in Python begins anew in its __iter__."""
+    return isinstance(source, collections.abc.Iterator) and not inspect.isfunction(getattr(type(source), "__iter__", None))
+
+
+class _KeptRows:
+    """The rows of an iterator, which are read once and kept as they come."""
+
+    def __init__(self, rows):
+        self._rows, self.kept, self._error, self._lock = rows, [], None, threading.Lock()
+
+    def _has(self, place):
+        """Whether there is a row of this number, the next one at most."""
+        with self._lock:
+            if place < len(self.kept):
+                return True
+            if self._error is not None:
+                raise self._error
+            try:
+                self.kept.append(_own(next(self._rows)))
+            except StopIteration:
+                return False
+            except Exception as error:
+                self._error = error  # a generator that has raised would seem to be at its end
+                raise
+            return True
+
+    def __iter__(self):
+        place = 0
+        while self._has(place):
+            yield self.kept[place]
+            place += 1
+
+
+def _own(row):
+    """The row with arrays of its own: a generator may fill the same ones again."""
+    if isinstance(row, dict):
+        return {name: _own(value) for name, value in row.items()}
+    if isinstance(row, (tuple, list)):
+        return tuple(map(_own, row)) if type(row) is tuple else list(map(_own, row)) if type(row) is list else row
+    return row.copy() if isinstance(row, np.ndarray) else row
+
+
 class GeneratorDataset(Dataset):
     """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__. batch_sampler: rows are batches, of the samples
     whose numbers it gives for each; collate_fn makes the columns of those of its samples, a list of arrays for each, else these are stacked."""
 
+    @_takes_samplers
     def __init__(self, source, column_names=None, column_types=None, schema=None, num_samples=None, num_parallel_workers=1,
                  shuffle=None, sampler=None, num_shards=None, shard_id=None, python_multiprocessing=True, max_rowsize=6, batch_sampler=None, collate_fn=None):
         if schema is not None:
@@ -790,12 +881,15 @@ class GeneratorDataset(Dataset):
         if column_names is None:
             raise ValueError("Neither columns_names nor schema are provided.")
         names = [column_names] if isinstance(column_names, str) else list(column_names)
+        source = _KeptRows(source) if _is_read_once(source) else source
+        self._rows_source, self._is_list = source, _is_list(source)
         if batch_sampler is not None:
             others = dict(num_samples=num_samples, shuffle=shuffle, num_shards=num_shards, shard_id=shard_id, sampler=sampler)
             source = _SampledBatches(source, batch_sampler, collate_fn, [name for name, value in others.items() if value is not None]).opened
         elif collate_fn is not None:
             raise ValueError("GeneratorDataset: collate_fn makes the batches of batch_sampler, which is not given.")
-        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        sampler, num_samples = samplers.limited(sampler, num_samples)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id, num_samples, ValueError)
         shards, shard = check_shard(num_shards, shard_id)
         is_list = hasattr(source, "__getitem__") and hasattr(source, "__len__")
         # Counted here: rows may have one size only after a map.
@@ -844,8 +938,11 @@ def _is_list(source):
 
 
 def _has_ragged_rows(source, names):
-    """Whether the first row has strings, or the last one other sizes than it."""
-    if not _is_list(source):
+    """Whether the first row has strings, or the last one other sizes than it; of rows that are kept any one."""
+    if isinstance(source, _KeptRows):
+        next(iter(source), None)
+        rows = source.kept
+    elif not _is_list(source):
         first = next(iter(_opener(source)()), None)
         rows = [] if first is None else [first]
     else:
@@ -920,9 +1017,11 @@ class _MappedRows:
 class NumpySlicesDataset(Dataset):
     """Row i of each array is sample i."""
 
+    @_takes_samplers
     def __init__(self, data, column_names=None, num_samples=None, num_parallel_workers=1, shuffle=None, sampler=None,
                  num_shards=None, shard_id=None):
-        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id)
+        sampler, num_samples = samplers.limited(sampler, num_samples)
+        shuffle, num_shards, shard_id = samplers.settings(sampler, shuffle, num_shards, shard_id, num_samples, ValueError)
         shards, shard = check_shard(num_shards, shard_id)
         if isinstance(data, dict):
             columns = data

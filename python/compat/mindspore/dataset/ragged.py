@@ -153,6 +153,26 @@ class Buckets:
             boundary = self._boundaries[bucket] - 1
         return _stacked(self._padding.of(columns, boundary), self._names, "bucket_batch_by_length")
 
+    def unbatched(self, rows, seed):
+        """RaggedRows' `unbatched` of the batches: what tessera can batch where all have one size, else a text that says what they lack."""
+        who = "bucket_batch_by_length"
+        if not self._padding.is_fixed:
+            return f"{who} whose pad_info has not a size for each column's dims, {{column: ([size], value)}},"
+        if len(set(self._sizes)) > 1:
+            return f"{who} with bucket_batch_sizes that differ, {self._sizes},"
+        opened = RaggedRows.streamed(lambda epoch: self._rows_of_full(rows.rows(epoch)), self._names, None, rows.num_shards(), seed)
+        return opened, self._sizes[0], self._drops, ()
+
+    def _rows_of_full(self, rows):
+        """The rows of the batches, of which none but the last may be short."""
+        size, wanted = None, self._sizes[0]
+        for batch in self(rows):
+            if size is not None and size != wanted:
+                raise RuntimeError(f"bucket_batch_by_length: buckets keep rows for batches that are short of {wanted} rows; to train on batches of one size, leave them "
+                                   "out by drop_remainder=True; or train in a loop over create_tuple_iterator(), by TrainOneStepCell, whose batches may differ")
+            size = len(batch[0])
+            yield from zip(*batch)
+
     def __call__(self, rows):
         """The batches of the rows: each when its bucket is full, then what is left in the buckets, in their order."""
         buckets = [[] for _ in self._sizes]

@@ -373,7 +373,8 @@ class ToNumber(_TextTransform):
             self._refuse(f"\"{text}\" is no number")
         number = (int if is_whole else float)(found.group(1))
         limits = (np.iinfo if is_whole else np.finfo)(self.data_type)
-        if not limits.min <= number <= limits.max:
+        kind = type(number)
+        if not kind(limits.min) <= number <= kind(limits.max):
             self._refuse(f"\"{text}\" is out of the range of {self.data_type}")
         return number
 
