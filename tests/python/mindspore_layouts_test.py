@@ -180,6 +180,7 @@ def test_elsewhere_a_sharded_cell_is_as_any_other(capfd):
 
 
 TRAININGS = """
+import importlib
 import json
 import numpy as np
 import mindspore as ms
@@ -320,3 +321,75 @@ def test_trainings_have_the_losses_of_one_device_and_the_layouts_slices(tmp_path
                 piece = own_piece(VALUES[parameter], dims, GRIDS[ranks], rank)
                 assert answer["shapes"][parameter][0] == list(piece.shape), (name, rank, parameter, answer["shapes"][parameter])
                 assert answer["slices"][parameter] == pytest.approx(piece.ravel().tolist()), (name, rank, parameter)
+
+
+def run_on(tmp_path, ranks, script):
+    """What the script's ranks print."""
+    (tmp_path / "script.py").write_text(script)
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is absent")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run([*command, sys.executable, "script.py"], capture_output=True, text=True, timeout=600, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+BATCHES = """
+import importlib
+import json
+import numpy as np
+import mindspore as ms
+from mindspore import Layout, Parameter, Tensor, context, nn, ops
+from mindspore.communication import get_group_size, get_rank, init
+
+init()
+grid = Layout((2, 2), ("a", "b")) if get_group_size() == 4 else Layout((1, 1), ("a", "b"))
+X = np.random.RandomState(0).rand(4, 2, 3, 8).astype(np.float32)
+W = np.random.RandomState(1).rand(8, 8).astype(np.float32)
+KINDS = {  # the product's operands are x and w; or w and x; or x and w of one row of the batch; w's columns are split, or none are
+    "counts": ((2, 1, 1, 1), (1, 1)), "columns": ((2, 1, 1, 1), (1, 2)), "layout": (grid("b", "a", "None", "None"), grid("None", "None")),
+    "layout of columns": (grid("b", "None", "None", "None"), grid("None", "a")), "left": ((1, 1), (2, 2, 1, 1)), "one row": ((2, 1, 1, 1), (1, 1, 1)),
+}
+
+
+class Net(nn.Cell):
+    def __init__(self, kind, strategy):
+        super().__init__()
+        self.w, self.kind = Parameter(Tensor(W[None] if kind == "one row" else W), name="w"), kind
+        self.product = ops.BatchMatMul(transpose_b=kind == "left").shard(strategy)
+
+    def construct(self, x):
+        return self.product(self.w, x) if self.kind == "left" else self.product(x, self.w)
+
+
+losses = {}
+for kind, strategy in KINDS.items():
+    context.reset_auto_parallel_context()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True)
+    net = Net(kind, strategy)
+    y = np.zeros((4, 2, 8, 3) if kind == "left" else X.shape, np.float32)
+    own = losses[kind] = []
+
+    class Note(ms.train.callback.Callback):
+        def step_end(self, run_context):
+            own.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+    data = ms.dataset.NumpySlicesDataset({"x": X, "y": y}, shuffle=False).batch(4)
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(3, data, [Note()], dataset_sink_mode=False)
+with open(f"losses{get_rank()}.json", "w") as file:
+    json.dump(losses, file)
+"""
+
+
+def test_an_operand_that_is_repeated_over_the_batch_is_split_there_as_the_other(tmp_path):
+    answers = []
+    for ranks in (1, 4):
+        place = tmp_path / str(ranks)
+        place.mkdir()
+        run_on(place, ranks, BATCHES)
+        answers += [json.loads((place / f"losses{rank}.json").read_text()) for rank in range(ranks)]
+    for answer in answers[1:]:
+        assert answer.keys() == answers[0].keys()
+        for kind, losses in answer.items():
+            assert len(losses) == 3 and losses == pytest.approx(answers[0][kind], rel=1e-5), kind

@@ -124,7 +124,7 @@ class Primitive:
             context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_layout.SPLITTING)}")
         if not is_split:
             return self.run(*args, **kwargs)
-        strategy = self.strategy_for(args)
+        args, strategy = self.laid_beside(args, self.strategy_for(args))
         call = tessera.ops.ShardedCall([x for x in _flat(args) if isinstance(x, _TENSORS)])
         operands = iter(call.operands)
         result = self.run(*_with_operands(args, operands), **kwargs)
@@ -168,6 +168,10 @@ class Primitive:
     def of_operands(self, strategy, shapes):
         """The strategy of the tensors of these shapes, where the operator's own counts other dims."""
         return strategy
+
+    def laid_beside(self, args, strategy):
+        """The operands and their strategy, where the operator first brings operands to shapes whose dims are split alike."""
+        return args, strategy
 
     def check_strategy_fits(self, strategy, shapes):
         """RuntimeError unless it has one tuple for each of the shapes, one count per dim, and no more parts than there are

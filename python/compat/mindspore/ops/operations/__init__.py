@@ -130,6 +130,23 @@ class BatchMatMul(MatMul):
     def run(self, x, y):
         return _ops.batch_matmul(x, y, self.transpose_a, self.transpose_b)
 
+    def laid_beside(self, args, strategy):
+        """An operand that is repeated over the batch is split there as the other one."""
+        shapes = [tuple(operand.shape) for operand in args]
+        ndim = max(map(len, shapes))
+        sizes, counts = [], []
+        for dim in range(ndim, 2, -1):  # from the end; an operand may lack the outer ones
+            own = [(shape[-dim], parts[-dim]) for shape, parts in zip(shapes, strategy) if dim <= len(shape)]
+            size, count = max(own, key=lambda one: one[0])
+            sizes.append(size)
+            counts.append(count)
+        args, strategy = list(args), list(strategy)
+        for i, shape in enumerate(shapes):
+            whole = (*sizes, *shape[-2:])
+            if shape != whole:
+                args[i], strategy[i] = _ops.broadcast_to(args[i], whole), (*counts, *strategy[i][-2:])
+        return args, tuple(strategy)
+
 
 def _reduction(name, function):
     class Plain(Primitive):
