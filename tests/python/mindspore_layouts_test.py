@@ -393,3 +393,54 @@ def test_an_operand_that_is_repeated_over_the_batch_is_split_there_as_the_other(
         assert answer.keys() == answers[0].keys()
         for kind, losses in answer.items():
             assert len(losses) == 3 and losses == pytest.approx(answers[0][kind], rel=1e-5), kind
+
+
+ALONE = """
+import numpy as np
+import mindspore as ms
+from mindspore import Layout, Parameter, Tensor, context, nn, ops
+from mindspore.communication import init
+
+init()
+grid = Layout((2, 2), ("a", "b"))
+
+
+class Net(nn.Cell):
+    def __init__(self, strategy=None):
+        super().__init__()
+        self.w = Parameter(Tensor(np.ones((8, 4), np.float32)), name="w")
+        self.product = ops.MatMul()
+        if strategy is not None:
+            self.product.shard(strategy)
+
+    def construct(self, x):
+        return self.product(x, self.w)
+
+
+def sharded(**kwargs):
+    net = Net()
+    net.shard(((4, 1),), **kwargs)
+    return net
+
+
+data = ms.dataset.NumpySlicesDataset({"x": np.ones((2, 8), np.float32), "y": np.ones((2, 4), np.float32)}, shuffle=False).batch(2)
+for mode in ("semi_auto_parallel", "auto_parallel", "data_parallel", "stand_alone"):
+    context.reset_auto_parallel_context()
+    context.set_auto_parallel_context(parallel_mode=mode)
+    for net in (Net(((2, 2), (2, 1))), Net((grid("a", "b"), grid("b", "None"))), sharded(), sharded(parameter_plan={"w": (4, 1)}),
+                sharded(parameter_plan={"w": (8, 4)})):
+        assert net(Tensor(np.ones((2, 8), np.float32))).asnumpy().tolist() == [[8.0] * 4] * 2
+        ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(1, data, dataset_sink_mode=False)
+context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=2)
+try:
+    Net(((2, 2), (2, 1)))(Tensor(np.ones((2, 8), np.float32)))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_on_one_rank_strategies_have_no_effect_and_one_warning_unless_the_script_counts_devices(tmp_path):
+    done = run_on(tmp_path, 1, ALONE)
+    assert done.stderr.count("have no effect on one rank") == 1
+    assert "have no effect on one rank, 'MatMul' has one: start several by tessera run -n N" in done.stderr
+    assert "needs 4 devices, but there are 2" in done.stdout

@@ -126,6 +126,16 @@ def num_devices():
     return tessera.cluster.size() if tessera.cluster.is_initialized() else None
 
 
+def is_one_rank():
+    """Whether the job is one rank, for which the script counts no devices either: strategies then have no effect."""
+    return tessera.cluster.is_initialized() and tessera.cluster.size() == 1 and not context.was_set("device_num")
+
+
+def say_one_rank(name):
+    """Says once that a strategy, of `name`, has no effect on one rank."""
+    context.warn_once(f"strategies (shard, set_strategy) have no effect on one rank, '{name}' has one: start several by tessera run -n N", "strategies on one rank")
+
+
 def is_tuple_of_counts(item):
     """Whether it is a tuple of ints."""
     return isinstance(item, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in item)
@@ -178,7 +188,8 @@ def axes_of(counts):
 
 
 def check_counts(name, counts, shape, what):
-    """RuntimeError unless it has one count per dim of the shape, from 1 to the dim's size."""
+    """RuntimeError unless it has one count per dim of the shape, from 1 to the dim's size, and the ranks share the parts equally, as far as they
+    are known and split anything."""
     if len(counts) != len(shape):
         raise RuntimeError(f"For '{name}', the {what} {tuple(map(int, counts))} has {len(counts)} values, but the shape {shape} has {len(shape)} dims.")
     if any(count < 1 for count in counts):
@@ -186,6 +197,8 @@ def check_counts(name, counts, shape, what):
     if any(count > size for count, size in zip(counts, shape)):
         raise RuntimeError(f"For '{name}', the {what} {tuple(map(int, counts))} splits a dim of the shape {shape} into more parts than it has elements.")
     parts, devices = math.prod(counts), num_devices()
+    if is_one_rank() or context.parallel_mode_of_trace() not in SPLITTING:
+        return
     if devices is not None and (parts > devices or devices % parts):
         raise RuntimeError(f"For '{name}', the {what} {tuple(map(int, counts))} makes {parts} parts, which {devices} devices cannot share equally.")
 

@@ -26,6 +26,8 @@ class _Sharding:
         """function(*args), split where it is traced for several ranks that split operators."""
         mode = context.parallel_mode_of_trace()
         if not tessera.nn.is_tracing() or _layout.num_devices() in (1, None) or mode not in _layout.SPLITTING:
+            if tessera.nn.is_tracing() and mode in _layout.SPLITTING and _layout.is_one_rank():
+                _layout.say_one_rank(self.who)
             if tessera.nn.is_tracing() and mode not in _layout.SPLITTING:
                 context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_layout.SPLITTING)}")
             return function(*args, **kwargs)

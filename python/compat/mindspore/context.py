@@ -36,11 +36,11 @@ def _rank():
     return int(ranks[0]) if ranks and ranks[0].isdecimal() else 0
 
 
-def warn_once(text):
-    """One line on standard error, by rank 0, once per process."""
-    if text in _said:
+def warn_once(text, about=None):
+    """One line on standard error, by rank 0, once per process; of several texts about one thing the first."""
+    if (about or text) in _said:
         return
-    _said.add(text)
+    _said.add(about or text)
     if _rank() == 0:
         print(f"[WARNING] {text}", file=sys.stderr, flush=True)
 

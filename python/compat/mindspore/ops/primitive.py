@@ -122,6 +122,9 @@ class Primitive:
         is_split = has_strategy and mode in _layout.SPLITTING
         if has_strategy and not is_split:
             context.warn_once(f"strategies (shard, set_strategy) have no effect in {mode}: only in {', '.join(_layout.SPLITTING)}")
+        if is_split and _layout.is_one_rank():
+            _layout.say_one_rank(self.name)
+            is_split = False
         if not is_split:
             return self.run(*args, **kwargs)
         args, strategy = self.laid_beside(args, self.strategy_for(args))
