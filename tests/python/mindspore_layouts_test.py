@@ -444,3 +444,65 @@ def test_on_one_rank_strategies_have_no_effect_and_one_warning_unless_the_script
     assert done.stderr.count("have no effect on one rank") == 1
     assert "have no effect on one rank, 'MatMul' has one: start several by tessera run -n N" in done.stderr
     assert "needs 4 devices, but there are 2" in done.stdout
+
+
+@pytest.mark.parametrize("layout, error, words", [
+    (GRID, ValueError, "call it with a name for each dim"), (GRID("b", "None"), NotImplementedError, r"'b', 'None'\) is not available: its axes must be the outermost"),
+    (GRID(("b", "a"), "None"), NotImplementedError, "is not available"), (OTHER("a", "c"), ValueError, "one device_matrix and alias_name")])
+def test_a_dataset_strategy_of_layouts_that_counts_cannot_say_is_refused(layout, error, words):
+    with pytest.raises(error, match=words):
+        context.set_auto_parallel_context(dataset_strategy=(layout, GRID("a", "b")))
+
+
+INPUTS = """
+import numpy as np
+import mindspore as ms
+from mindspore import Layout, Tensor, context, nn
+from mindspore.communication import init
+
+init()
+X = np.random.RandomState(0).rand(8, 4).astype(np.float32)
+
+
+def loss_of(**settings):
+    context.reset_auto_parallel_context()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **settings)
+    losses = []
+
+    class Note(ms.train.callback.Callback):
+        def step_end(self, run_context):
+            losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+    net = nn.Dense(4, 4, weight_init=Tensor(X[:4]))
+    ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(
+        2, ms.dataset.NumpySlicesDataset({"x": X, "y": X}, shuffle=False).batch(8), [Note()], dataset_sink_mode=False)
+    return losses
+
+
+def layouts(sizes):
+    grid = Layout(sizes, ("dp", "mp"))
+    return (grid("dp", "None"), grid("dp", "mp"))
+
+
+expected = loss_of(dataset_strategy=((2, 1), (2, 1)))
+np.testing.assert_allclose(loss_of(dataset_strategy=layouts((2, 1))), expected, rtol=1e-6)
+try:
+    loss_of(dataset_strategy=layouts((2, 2)))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_dataset_strategy_may_be_layouts(tmp_path):
+    assert run_on(tmp_path, 2, INPUTS).stdout.count("is of 4 devices, but there are 2") == 2
+
+
+def test_the_size_of_optimizer_shards_may_be_in_the_optimizers_settings():
+    context.set_auto_parallel_context(parallel_optimizer_config={"optimizer_weight_shard_size": 2})
+    assert context.get_auto_parallel_context("optimizer_weight_shard_size") == 2
+    context.set_auto_parallel_context(parallel_optimizer_config={"optimizer_weight_shard_size": 1})
+    assert context.get_auto_parallel_context("optimizer_weight_shard_size") == -1
+    with pytest.raises(ValueError, match="'optimizer_weight_shard_size' must be at least 1, but got 0"):
+        context.set_auto_parallel_context(parallel_optimizer_config={"optimizer_weight_shard_size": 0})
+    with pytest.raises(TypeError, match="'optimizer_weight_shard_size' must be int"):
+        context.set_auto_parallel_context(parallel_optimizer_config={"optimizer_weight_shard_size": True})

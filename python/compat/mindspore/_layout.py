@@ -97,6 +97,18 @@ class Layout:
         splitting = [tuple(axis for axis in axes if self._device_matrix[axis] > 1) for axes in self._dims]
         return tuple(_Count(math.prod(self._device_matrix[axis] for axis in axes), axes) for axes in splitting)
 
+    def check_leads(self, who, what, layouts):
+        """NotImplementedError unless in each of the layouts, this one among them, the axes that split dims are the outermost ones in the order of the
+        dims, as counts alone have them; ValueError where they are of several grids."""
+        for layout in layouts:
+            layout.counts(who)
+            splitting = [axis for axis, size in enumerate(layout._device_matrix) if size > 1]
+            used = [axis for axes in layout._dims for axis in axes if axis in splitting]
+            if used != splitting[:len(used)]:
+                raise NotImplementedError(f"For '{who}', the {what} {layout!r} is not available: its axes must be the outermost ones of "
+                                          f"{layout._alias_name}, in the order of the dims; \"full_batch\" gives the network the same rows")
+        check_one_grid(who, layouts)
+
     def grid(self):
         """The sizes of the axes."""
         return self._device_matrix

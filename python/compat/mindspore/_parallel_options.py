@@ -5,7 +5,7 @@ import zlib
 
 import tessera
 
-from mindspore import context
+from mindspore import _layout, context
 from mindspore._join import join_job
 from mindspore._search_parameters import get_algo_parameters
 from mindspore.context import ParallelMode
@@ -62,11 +62,18 @@ def parallel_options():
     else:
         options |= {"parallel_mode": ParallelMode.SEMI_AUTO_PARALLEL}
     return options | {"full_batch": get("full_batch"),
-                      "dataset_strategy": [] if isinstance(strategy, str) else [list(item) for item in strategy],
+                      "dataset_strategy": [] if isinstance(strategy, str) else _dataset_counts(strategy),
                       "sharding_propagation": propagates(),
                       "strategy_ckpt_save_file": get("strategy_ckpt_save_file"),
                       "strategy_ckpt_load_file": _strategies_to_repeat(get("strategy_ckpt_load_file")),
                       "group_ckpt_save_file": get("group_ckpt_save_file") or os.environ.get("GROUP_INFO_FILE", "")}
+
+
+def _dataset_counts(strategy):
+    """Of each column the counts. RuntimeError for layouts of other devices than there are."""
+    if not _layout.is_one_rank():
+        _layout.check_devices("set_auto_parallel_context", _layout.layouts_in(strategy))
+    return [list(map(int, _layout.counts_of("set_auto_parallel_context", item))) for item in strategy]
 
 
 def _pipeline_options(get, mode):
@@ -75,7 +82,8 @@ def _pipeline_options(get, mode):
     if mode != ParallelMode.SEMI_AUTO_PARALLEL:
         raise RuntimeError(f"pipeline_stages={stages} needs parallel_mode=semi_auto_parallel, not {mode}")
     strategy = get("dataset_strategy")
-    if not get("full_batch") and not isinstance(strategy, str) and any(count != 1 for counts in strategy for count in counts):
+    if not get("full_batch") and not isinstance(strategy, str) and any(
+            count != 1 for item in strategy for count in _layout.counts_of("set_auto_parallel_context", item)):
         raise RuntimeError(f"dataset_strategy={strategy} is not available with pipeline_stages={stages}: with full_batch=True every rank reads the whole "
                            "batch, and without it each rank of a stage its own rows of it")
     for key in ("strategy_ckpt_load_file", "group_ckpt_save_file"):

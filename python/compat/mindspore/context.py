@@ -193,7 +193,7 @@ def _check_fusion_indices(key, indices):
 
 _DICT_ENTRIES = {
     "strategy_ckpt_config": {"load_file": str, "save_file": str, "only_trainable_params": bool},
-    "parallel_optimizer_config": {"gradient_accumulation_shard": bool, "parallel_optimizer_threshold": int},
+    "parallel_optimizer_config": {"gradient_accumulation_shard": bool, "parallel_optimizer_threshold": int, "optimizer_weight_shard_size": int},
     "pipeline_config": {"pipeline_interleave": bool, "pipeline_scheduler": str},
 }
 _SCHEDULERS = ("1f1b", "gpipe", "zero_bubble_v")
@@ -210,6 +210,8 @@ def _check_dict(key, config):
             raise TypeError(f"{who} '{name}' must be {entries[name].__name__}, but got {type(value).__name__}.")
     if config.get("parallel_optimizer_threshold", 0) < 0:
         raise ValueError(f"{who} 'parallel_optimizer_threshold' must be at least 0, but got {config['parallel_optimizer_threshold']}.")
+    if config.get("optimizer_weight_shard_size", 1) < 1:
+        raise ValueError(f"{who} 'optimizer_weight_shard_size' must be at least 1, but got {config['optimizer_weight_shard_size']}.")
     if config.get("pipeline_scheduler", _SCHEDULERS[0]) not in _SCHEDULERS:
         raise ValueError(f"{who} 'pipeline_scheduler' must be one of {_SCHEDULERS}, but got {config['pipeline_scheduler']}.")
 
@@ -222,9 +224,13 @@ def _check_dataset_strategy(value):
         return
     if not isinstance(value, tuple):
         raise TypeError(f"For 'set_auto_parallel_context', the argument 'dataset_strategy' must be str or tuple, but got {type(value).__name__}.")
+    layouts = [item for item in value if hasattr(item, "check_leads")]  # their class counts on the context
+    if layouts and len(layouts) == len(value):
+        layouts[0].check_leads("set_auto_parallel_context", "dataset_strategy", layouts)
+        return
     for item in value:
         if not isinstance(item, tuple):
-            raise TypeError("For 'set_auto_parallel_context', the elements of 'dataset_strategy' must be tuples.")
+            raise TypeError("For 'set_auto_parallel_context', the elements of 'dataset_strategy' must be tuples, or all of them Layouts.")
         if any(isinstance(n, bool) or not isinstance(n, int) for n in item):
             raise TypeError("For 'set_auto_parallel_context', 'dataset_strategy' must be tuples of ints.")
 
@@ -276,6 +282,9 @@ def set_auto_parallel_context(**kwargs):
         if key == "strategy_ckpt_config":
             value = _STRATEGY_CONFIG | value
             _parallel.update(strategy_ckpt_load_file=value["load_file"], strategy_ckpt_save_file=value["save_file"])
+        if key == "parallel_optimizer_config" and "optimizer_weight_shard_size" in value:
+            size = value["optimizer_weight_shard_size"]
+            _parallel["optimizer_weight_shard_size"] = size if size > 1 else _PARALLEL_DEFAULTS["optimizer_weight_shard_size"]
         if key == "dataset_strategy" and isinstance(value, str):
             _parallel["full_batch"] = value == "full_batch"
         _parallel[key] = copy.deepcopy(value)
