@@ -1,4 +1,5 @@
 """Layouts: grids of ranks with named axes as strategies of operators; cells and functions whose inputs, results and parameters are split."""
+import importlib
 import json
 import os
 import shutil
@@ -506,3 +507,9 @@ def test_the_size_of_optimizer_shards_may_be_in_the_optimizers_settings():
         context.set_auto_parallel_context(parallel_optimizer_config={"optimizer_weight_shard_size": 0})
     with pytest.raises(TypeError, match="'optimizer_weight_shard_size' must be int"):
         context.set_auto_parallel_context(parallel_optimizer_config={"optimizer_weight_shard_size": True})
+
+
+@pytest.mark.parametrize("module", ["mindspore.communication.comm_func", "mindspore.mint.distributed"])
+def test_a_barrier_says_what_waits_for_all_ranks(module):
+    with pytest.raises(NotImplementedError, match=r"barrier is not part of .*call tessera.cluster.barrier\(\)"):
+        importlib.import_module(module).barrier()

@@ -1,6 +1,7 @@
 """Names of the API that this package refuses, and what to use instead: {module: {remedy: names}}."""
 from mindspore import _places as places
 
+_BARRIER = "import tessera and call tessera.cluster.barrier(), or barrier(group), which waits until every rank is there"
 REFUSED = {
     "mindspore.common.api": {
         "Model.build(dataset) compiles a training step and Model.infer_predict_layout(*inputs) a network; the network then has its parameter_layout_dict, and "
@@ -110,6 +111,8 @@ REFUSED = {
         "volumes are not available: use the operator of two dims on slices of one dim":
             "AdaptiveAvgPool3d AdaptiveMaxPool3d AvgPool3dExt FractionalMaxPool3d MaxUnpool3d",
     },
+    "mindspore.mint.distributed": {_BARRIER: "barrier"},
+    "mindspore.mint.distributed.distributed": {_BARRIER: "barrier"},
     "mindspore.ops": {
         "Python's if and for are traced in construct(): see docs/python.md":
             "ForiLoop GeSwitch Merge Scan WhileLoop cond geswitch merge recompute_block switch switch_layer",
@@ -118,11 +121,13 @@ REFUSED = {
         "bits of integers are not available: use ops.floor_divide and ops.floor_mod by powers of 2":
             "BitwiseAnd BitwiseOr BitwiseXor CompareAndBitpack Invert LeftShift PopulationCount RightShift bitwise_and "
             "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor invert population_count",
+        _BARRIER:
+            "Barrier barrier",
         "collectives are ops.AllReduce, ops.AllGather, ops.ReduceScatter, ops.Broadcast, ops.AlltoAll, ops.NeighborExchange, "
         "ops.Send and ops.Receive; groups are made by communication.create_group":
-            "AllGatherV AlltoAllV AlltoAllVC Barrier BatchISendIRecv CollectiveGather NeighborExchangeV2 P2POp Pull Push Reduce "
+            "AllGatherV AlltoAllV AlltoAllVC BatchISendIRecv CollectiveGather NeighborExchangeV2 P2POp Pull Push Reduce "
             "Reshard TCPStore all_gather all_gather_into_tensor all_gather_into_tensor_uneven all_gather_matmul all_gather_object "
-            "all_reduce all_to_all all_to_all_single all_to_all_v_c barrier batch_isend_irecv broadcast broadcast_object_list "
+            "all_reduce all_to_all all_to_all_single all_to_all_v_c batch_isend_irecv broadcast broadcast_object_list "
             "destroy_process_group distribute gather_into_tensor gather_object get_backend get_global_rank get_group_rank "
             "get_process_group_ranks get_rank get_world_size init_process_group irecv is_available is_initialized isend new_group "
             "recv recv_object_list reduce send send_object_list set_comm_ops_inplace",
