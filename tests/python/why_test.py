@@ -158,6 +158,7 @@ class Ends(tessera.Callback):
             os.kill(os.getpid(), getattr(signal, how))
             time.sleep(10)
         if how == "other order":
+            time.sleep(3)
             tessera.cluster.barrier()
         if how == "full disk":
             raise OSError(28, "No space left on device", "/data/run/metrics.csv")
