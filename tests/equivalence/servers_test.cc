@@ -408,6 +408,43 @@ TEST(ServersMemory, IsNoMoreThanTheLimitOfValues) {
   EXPECT_EQ(found.table, expected.table);
 }
 
+// All that there is lies on servers: workers have no parameter of their own.
+struct TableAlone : nn::Cell {
+  nn::Embedding& table = child<nn::Embedding>("table", 20, 10);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override { return ops::tanh(table(ids)); }
+};
+
+TEST(ServersOfTablesAlone, TrainAsOneDeviceDoes) {
+  const auto train_table = [](int servers, int workers) {
+    std::mutex mutex;
+    std::vector<double> outcome;
+    run_ranks(servers + workers, [&](cluster::Context& context) {
+      TableAlone network;
+      if (servers > 0) network.table.set_on_servers();
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::LazyAdam optimizer({.learning_rate = 0.01});
+      train::ModelOptions options{.seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
+      options.servers = servers;
+      if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
+      train::Model model(context, network, &loss, &optimizer, options);
+      const Tensor ids = Tensor::of<int32_t>({6}, {3, 19, 7, 3, 11, 0});
+      const Tensor labels = Tensor::of<int32_t>({6}, {1, 2, 3, 4, 5, 6});
+      std::vector<double> own;
+      for (int step = 0; step < 3; ++step) own.push_back(model.train_step({ids.view(), labels.view()}, 6));
+      for (const double value : model.predict({ids}).to_doubles()) own.push_back(value);
+      const std::scoped_lock lock(mutex);
+      if (context.rank() == 0) outcome = own;
+    });
+    return outcome;
+  };
+  const auto expected = train_table(0, 1);
+  for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 1}, {2, 3}}) {
+    SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
+    EXPECT_LE(relative_deviation(train_table(servers, workers), expected), 1e-5);
+  }
+}
+
 // All ranks take rank 0's table, where the script has made one on each.
 TEST(ServersInitialValues, AreThoseOfRankZero) {
   run_ranks(3, [&](cluster::Context& context) {

@@ -40,7 +40,8 @@ class Placer {
     place_forward();
     place_values();
     place_backward();
-    if (options_.require_parameters) require_parameters();
+    // Workers may have none: all lie on servers.
+    if (options_.require_parameters && options_.served.empty()) require_parameters();
     if (options_.split_backward) split_backward();
     return std::move(result_);
   }

@@ -42,7 +42,7 @@ struct StageOptions {
   bool split_backward = false;
   // Parameters that are read as gathered_name() has them: of what lies in shards a stage makes the whole once a step.
   std::set<std::string> gathered = {};
-  // Whether a stage without parameters is refused.
+  // Whether a stage without parameters is refused, where none are `served`.
   bool require_parameters = true;
   // Parameters that stage 0 owns, whoever reads them: it keeps their optimizer's states and updates them.
   std::set<std::string> served = {};
