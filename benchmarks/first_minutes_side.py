@@ -29,8 +29,8 @@ FOLDER = ROOT / "build" / "first_minutes"
 RELEASE = "bookworm"
 PACKAGES_OF = {"wheel": ["tessera-*.whl"], "deb": ["tessera_*.deb"], "cmake": ["tessera_*.deb", "tessera-dev_*.deb"]}
 # Of this machine: where Debian's and PyPI's packages come from, and who vouches for it.
-SETTINGS = ("etc/apt/sources.list.d", "etc/apt/sources.list", "etc/apt/apt.conf.d/99artifact-registry", "etc/apt/auth.conf.d", "etc/resolv.conf",
-            "etc/hosts", "etc/pip.conf", "etc/ssl/certs", "root/.config/pip", "usr/local/share/ca-certificates")
+SETTINGS = ("etc/apt/sources.list.d", "etc/apt/sources.list", "etc/apt/auth.conf.d", "etc/resolv.conf", "etc/hosts", "etc/pip.conf", "etc/ssl/certs",
+            "root/.config/pip", "usr/local/share/ca-certificates")
 PASSED_ON = re.compile(r"(PIP_|SSL_|REQUESTS_|https?_proxy$|no_proxy$)", re.IGNORECASE)
 APT = "apt-get install -y -q --no-install-recommends"
 # Its mounts and processes are its own and end with it.
@@ -54,6 +54,12 @@ def find_packages(row):
             sys.exit(f"first_minutes: {ROOT / 'dist'} has no {pattern}: run scripts/package {'wheel' if row == 'wheel' else 'deb'}")
         found.append(made[-1])
     return found
+
+
+def settings():
+    """The files and folders of SETTINGS, and those of apt's options that say how it fetches."""
+    options = [path for path in Path("/etc/apt/apt.conf.d").glob("*") if re.search(r"^Acquire::", path.read_text(errors="replace"), re.MULTILINE)]
+    return [*SETTINGS, *(str(path.relative_to("/")) for path in options)]
 
 
 def mirror():
@@ -108,7 +114,7 @@ def bare():
         FOLDER.mkdir(parents=True, exist_ok=True)
         must(["debootstrap", "--variant=minbase", RELEASE, root, mirror()], "debootstrap")
         (root / "etc" / "apt" / "sources.list").unlink(missing_ok=True)
-        for name in SETTINGS:
+        for name in settings():
             if Path("/", name).exists():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 must(["rm", "-rf", root / name], "removing settings")
