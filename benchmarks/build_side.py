@@ -5,6 +5,8 @@ What it times, in seconds, from cmake's first word to the last target:
   tests    all that scripts/test compiles, from nothing
   wheel    pip's wheel of the package, after a build of `tests` whose objects a cache has
   change   a source of the kernels is touched: its test is compiled and linked anew
+
+The clone stays in build/clones, so that wheel and change find what tests built there.
 """
 
 import argparse
@@ -12,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -25,14 +26,18 @@ CHANGED, ITS_TEST = "tessera/kernels/cpu/rows/row_ops.cc", "cpu_rows_test"
 
 class Clone:
     def __init__(self, commit, jobs):
-        self.folder = Path(tempfile.mkdtemp(prefix="tessera-build."))
+        self.commit = subprocess.run(["git", "rev-parse", "--short=12", commit], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+        self.folder = ROOT / "build" / "clones" / f"{self.commit}-{jobs}"
         self.clone, self.jobs = self.folder / "clone", str(jobs)
+        self.stamp = self.folder / "tests-are-built"
         self.environment = os.environ | {"CCACHE_DIR": str(self.folder / "cache"), "CCACHE_BASEDIR": str(self.clone), "CCACHE_NOHASHDIR": "1",
                                          "CMAKE_BUILD_PARALLEL_LEVEL": self.jobs}
-        self.run("git", "clone", "-q", ROOT, self.clone, folder=ROOT)
-        self.run("git", "checkout", "-q", commit)
-        if (ROOT / ".deps").exists():
-            shutil.copytree(ROOT / ".deps", self.clone / ".deps", symlinks=True)
+        if not self.clone.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.run("git", "clone", "-q", ROOT, self.clone, folder=ROOT)
+            self.run("git", "checkout", "-q", self.commit)
+            if (ROOT / ".deps").exists():
+                shutil.copytree(ROOT / ".deps", self.clone / ".deps", symlinks=True)
         made = self.run(sys.executable, "scripts/python_env.py")
         self.python = made.stdout.strip().splitlines()[-1]
 
@@ -44,6 +49,7 @@ class Clone:
         return done
 
     def clear(self):
+        self.stamp.unlink(missing_ok=True)
         for folder in (self.clone / "build", self.folder / "cache"):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -51,6 +57,11 @@ class Clone:
         self.run("cmake", "--preset", "release", f"-DTESSERA_TESTS={wanted}", f"-DTESSERA_BENCHMARKS={wanted}",
                  f"-DTESSERA_PYTHON={wanted}", f"-DPython_EXECUTABLE={self.python}")
         self.run("cmake", "--build", "--preset", "release", "--target", *targets)
+
+    def build_tests(self):
+        if not self.stamp.exists():
+            self.build("ON")
+            self.stamp.touch()
 
 
 def seconds(work):
@@ -65,7 +76,7 @@ def round_of(what, clone):
         return seconds(lambda: clone.build("OFF", DEMO_TARGETS))
     if what == "tests":
         clone.clear()
-        return seconds(lambda: clone.build("ON"))
+        return seconds(clone.build_tests)
     if what == "wheel":
         wheels = clone.folder / "wheels"
         for folder in (wheels, *clone.clone.glob("build/wheel-*")):
@@ -84,15 +95,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="how many compilers run at once (default: 2)")
     arguments = parser.parse_args()
     clone = Clone(arguments.commit, arguments.jobs)
-    try:
-        if arguments.what == "wheel":
-            clone.build("ON")
-        elif arguments.what == "change":
-            clone.build("ON", [ITS_TEST])
-        commit = clone.run("git", "rev-parse", "--short=12", "HEAD").stdout.strip()
-        serve_rounds("s", f"commit {commit}, {arguments.jobs} jobs", lambda: round_of(arguments.what, clone))
-    finally:
-        shutil.rmtree(clone.folder, ignore_errors=True)
+    if arguments.what in ("wheel", "change"):
+        clone.build_tests()
+    serve_rounds("s", f"commit {clone.commit}, {arguments.jobs} jobs", lambda: round_of(arguments.what, clone))
 
 
 if __name__ == "__main__":
