@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,6 +104,8 @@ class Device {
   // An event that also knows when the device came to its place (Event::nanoseconds_since). Null: the device cannot
   // tell.
   virtual std::unique_ptr<Event> make_timed_event() { return nullptr; }
+  // How many bytes of its memory nobody uses now. nullopt: the device cannot tell.
+  virtual std::optional<int64_t> free_bytes() const { return std::nullopt; }
 };
 
 }  // namespace tessera

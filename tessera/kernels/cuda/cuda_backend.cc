@@ -50,6 +50,6 @@ std::shared_future<std::string> compile_beside(const std::string& text, const st
   static auto& compilers = *new KernelCompilers(KernelCache(cuda_settings().kernel_cache));
   return compilers.compile(text, architecture);
 }
-int64_t free_bytes(int index) { return opened(index).device.free_bytes(); }
+int64_t free_bytes(int index) { return opened(index).device.free_bytes().value_or(0); }
 
 }  // namespace tessera::cuda

@@ -368,9 +368,34 @@ KernelRegistry make_registry(const std::vector<const KernelRegistry*>& of_cpu) {
 
 }  // namespace
 
+namespace {
+
+// What of the host's memory a device has given.
+struct HostMemory {
+  std::mutex mutex;
+  int64_t allocated = 0;
+  int64_t present = 0;
+  int64_t most = 0;
+
+  void take(int64_t bytes) {
+    const std::lock_guard lock(mutex);
+    allocated += bytes;
+    present += bytes;
+    most = std::max(most, present);
+  }
+  void give_back(int64_t bytes) {
+    const std::lock_guard lock(mutex);
+    present -= bytes;
+  }
+};
+
+}  // namespace
+
 struct FakeDevice::State {
   std::shared_ptr<Mappings> mappings = std::make_shared<Mappings>();
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+  std::shared_ptr<HostMemory> on_host = std::make_shared<HostMemory>();
+  std::atomic<int64_t> free_bytes = -1;  // below 0: it does not tell
   uint64_t seed = 0;
   std::atomic<uint64_t> num_queues = 0;
 };
@@ -384,7 +409,12 @@ std::unique_ptr<Memory> FakeDevice::reserve(int64_t capacity_bytes) {
 
 std::shared_ptr<std::byte> FakeDevice::allocate_on_host(int64_t bytes) {
   const auto size = static_cast<size_t>(aligned(bytes + 1));
-  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, size)), std::free);
+  state_->on_host->take(bytes);
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, size)),
+                                    [on_host = state_->on_host, bytes](std::byte* address) {
+                                      std::free(address);
+                                      on_host->give_back(bytes);
+                                    });
   std::memset(memory.get(), 0xFF, size);
   return memory;
 }
@@ -396,6 +426,21 @@ std::unique_ptr<Queue> FakeDevice::make_queue() {
 
 std::unique_ptr<Event> FakeDevice::make_event() { return std::make_unique<FakeEvent>(/*is_timed=*/false); }
 std::unique_ptr<Event> FakeDevice::make_timed_event() { return std::make_unique<FakeEvent>(/*is_timed=*/true); }
+
+std::optional<int64_t> FakeDevice::free_bytes() const {
+  const int64_t bytes = state_->free_bytes;
+  return bytes < 0 ? std::nullopt : std::optional(bytes);
+}
+void FakeDevice::set_free_bytes(std::optional<int64_t> bytes) { state_->free_bytes = bytes.value_or(-1); }
+
+int64_t FakeDevice::allocated_on_host() const {
+  const std::lock_guard lock(state_->on_host->mutex);
+  return state_->on_host->allocated;
+}
+int64_t FakeDevice::most_on_host() const {
+  const std::lock_guard lock(state_->on_host->mutex);
+  return state_->on_host->most;
+}
 
 int64_t FakeDevice::num_kernels() const { return state_->counts->kernels; }
 int64_t FakeDevice::num_copies() const { return state_->counts->copies; }

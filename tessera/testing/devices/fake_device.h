@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "tessera/kernels/backend.h"
 #include "tessera/tensor/device.h"
@@ -29,7 +30,13 @@ class FakeDevice final : public Device {
   std::unique_ptr<Queue> make_queue() override;
   std::unique_ptr<Event> make_event() override;
   std::unique_ptr<Event> make_timed_event() override;
+  std::optional<int64_t> free_bytes() const override;
 
+  // What free_bytes() says from now on; nothing at first.
+  void set_free_bytes(std::optional<int64_t> bytes);
+  // The memory of the host that allocate_on_host() has given: of all calls so far, and the most of it at one time.
+  int64_t allocated_on_host() const;
+  int64_t most_on_host() const;
   // Pieces of work so far: kernels, copies and fills.
   int64_t num_kernels() const;
   int64_t num_copies() const;

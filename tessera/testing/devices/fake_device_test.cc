@@ -139,6 +139,22 @@ TEST(FakeDevice, TellsWhoWaitsWhatAKernelHasThrown) {
   fake.queue->synchronize();
 }
 
+TEST(FakeDevice, CountsTheMemoryOfTheHostThatItGives) {
+  FakeDevice device(1);
+  const auto kept = device.allocate_on_host(100);
+  device.allocate_on_host(50);  // comes back at once
+  device.allocate_on_host(30);
+  EXPECT_EQ(device.allocated_on_host(), 180);
+  EXPECT_EQ(device.most_on_host(), 150);
+}
+
+TEST(FakeDevice, SaysOfItsFreeMemoryWhatItIsTold) {
+  FakeDevice device(1);
+  EXPECT_EQ(device.free_bytes(), std::nullopt);
+  device.set_free_bytes(0);
+  EXPECT_EQ(device.free_bytes(), 0);
+}
+
 TEST(FakeDevice, ForgetsWhatItGivesBack) {
   Fixture fake;
   fake.memory->resize(1 << 16);

@@ -105,7 +105,7 @@ void CudaDevice::use() const {
   current = context_;
 }
 
-int64_t CudaDevice::free_bytes() const {
+std::optional<int64_t> CudaDevice::free_bytes() const {
   use();
   size_t free = 0;
   size_t total = 0;

@@ -29,6 +29,7 @@ class CudaDevice final : public Device, public Gpu {
   std::unique_ptr<Queue> make_queue() override;
   std::unique_ptr<Event> make_event() override;
   std::unique_ptr<Event> make_timed_event() override;
+  std::optional<int64_t> free_bytes() const override;
 
   std::vector<std::shared_ptr<const Function>> compile(const std::string& text,
                                                        std::span<const std::string> names) override;
@@ -38,8 +39,6 @@ class CudaDevice final : public Device, public Gpu {
 
   // Has the calling thread work on this device.
   void use() const;
-  // Bytes of its memory that nobody uses.
-  int64_t free_bytes() const;
 
  private:
   int index_;

@@ -46,7 +46,7 @@ void CudaMemory::resize(int64_t size_bytes) {
   Piece piece{mapped_bytes_, (size_bytes - mapped_bytes_ + granularity_ - 1) / granularity_ * granularity_, 0};
   require(driver().create_memory(&piece.handle, static_cast<size_t>(piece.bytes), &kind_, 0),
           fmt::format("an arena of {}, of which {} are free", format_bytes(size_bytes),
-                      format_bytes(device_.free_bytes() + mapped_bytes_)));
+                      format_bytes(device_.free_bytes().value_or(0) + mapped_bytes_)));
   const CUdeviceptr at = address_ + static_cast<CUdeviceptr>(piece.offset);
   if (const CUresult result = driver().map_memory(at, static_cast<size_t>(piece.bytes), 0, piece.handle, 0);
       result != CUDA_SUCCESS) {
