@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/element_stream.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -34,6 +35,8 @@ struct Entry {
   Tensor owner;  // what `value` looks at, where the entry owns it
   // Where the value lies in the global one, when it is only a part of that.
   std::optional<GlobalBox> part;
+  // Has the elements where `value` has no memory: then that says their type only.
+  std::optional<StreamedBox> streamed;
 
   Entry(std::string name, Tensor tensor) : name(std::move(name)), value(tensor.view()), owner(std::move(tensor)) {}
   // The memory must live until the entry was saved.

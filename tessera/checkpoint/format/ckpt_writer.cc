@@ -46,7 +46,11 @@ Written CkptWriter::add(const Entry& entry) {
   if (!entry.is_text) {
     const auto type = entry.value.type();
     const auto part = entry.part.value_or(GlobalBox{Box::whole(type.shape), type.shape});
-    return add(entry.name, type, part, [&](Sink sink) { stream_row_major(entry.value, sink); });
+    const auto& streamed = entry.streamed;
+    if (streamed) check_equal(streamed->type().size_bytes(), type.size_bytes(), "bytes of a value that is streamed");
+    return add(entry.name, type, part, [&](Sink sink) {
+      streamed ? streamed->stream->read(streamed->box, sink) : stream_row_major(entry.value, sink);
+    });
   }
   take_name(entry.name);
   if (!is_utf8(entry.text)) throw InvalidArgument("checkpoint: the text \"{}\" is not UTF-8", entry.name);

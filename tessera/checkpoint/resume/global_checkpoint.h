@@ -16,6 +16,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_reader.h"
+#include "tessera/checkpoint/format/element_target.h"
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/source_file.h"
@@ -55,6 +56,11 @@ class GlobalCheckpoint {
     TensorView to;  // has the box's shape and any strides; another dtype is converted
     // Whether this rank answers for these bytes' checksum: of the ranks that want the same box, one does.
     bool is_first = true;
+    // Takes the elements where it is given: `to` has no memory then, and says their dtype.
+    ElementTarget* target = nullptr;
+
+    // Whether the elements go anywhere.
+    bool is_taken() const { return to.data != nullptr || target != nullptr; }
   };
   struct Report {
     int64_t bytes_wanted = 0;  // bytes of the boxes, as stored

@@ -14,6 +14,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
 #include "tessera/checkpoint/convert/box_reader.h"
+#include "tessera/checkpoint/format/box_runs.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/content_reader.h"
@@ -34,37 +35,6 @@ constexpr int64_t kMinRunBytes = 512;
 constexpr int64_t kPageBytes = 4096;
 // So that a checkpoint of a thousand ranks does not run out of file descriptors.
 constexpr size_t kMaxOpenFiles = 64;
-
-// From here on the dims of a box lie one row after the other in its container.
-int first_contiguous_dim(const Box& box, const Box& container) {
-  int dim = std::max(box.ndim() - 1, 0);
-  while (dim > 0 && box.shape[dim] == container.shape[dim]) --dim;
-  return dim;
-}
-
-// Calls `f` with the parts of a box that are contiguous in a container of it, in order.
-void for_each_run(const Box& box, const Box& container, FunctionRef<void(const Box&)> f) {
-  const int inner = first_contiguous_dim(box, container);
-  Box run = box;
-  for (int dim = 0; dim < inner; ++dim) run.shape[dim] = 1;
-  while (true) {
-    f(run);
-    int dim = inner - 1;
-    while (dim >= 0 && ++run.offset[dim] == box.offset[dim] + box.shape[dim]) {
-      run.offset[dim] = box.offset[dim];
-      --dim;
-    }
-    if (dim < 0) return;
-  }
-}
-
-// In elements, row-major.
-int64_t offset_in(const Box& container, const Box& box) {
-  const auto strides = dense_strides(container.shape);
-  int64_t offset = 0;
-  for (int dim = 0; dim < box.ndim(); ++dim) offset += (box.offset[dim] - container.offset[dim]) * strides[dim];
-  return offset;
-}
 
 // What is left of a box without a part of it.
 std::vector<Box> without(Box box, const Box& part) {
@@ -309,6 +279,8 @@ class GlobalCheckpoint::Reading {
 
    private:
     CrcSum read(const Task& task);
+    // Elements of a box, of any strides, to the target that wants them.
+    void give(const TensorView& elements, const Box& box, const Wanted& wanted);
     // The same of bytes that nobody wants but for their checksum and that are in memory: they are looked at where they
     // lie, not copied.
     CrcSum look_at(const Task& task);
@@ -322,6 +294,7 @@ class GlobalCheckpoint::Reading {
     BlockReader file_;
     std::unordered_map<size_t, Mapped> mapped_;
     std::vector<std::byte> scratch_;
+    std::vector<std::byte> converted_;
     int64_t bytes_read_ = 0;
   };
 
@@ -352,7 +325,7 @@ class GlobalCheckpoint::Reading {
 
 void GlobalCheckpoint::Reading::Reader::read(const Batch& batch, std::span<const Task> tasks, std::span<CrcSum> sums,
                                              OpenFiles& files) {
-  const bool is_wanted = tasks[batch.begin].wanted->to.data != nullptr;
+  const bool is_wanted = tasks[batch.begin].wanted->is_taken();
   file_.use(files.of(tasks[batch.begin].part->source));
   if (batch.is_on_disk && batch.is_dense()) file_.hold(batch.range);
   for (size_t i = batch.begin; i < batch.end; ++i) {
@@ -370,9 +343,9 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
   for_each_run(box_to_read(box, part.box, element_bytes), part.box, [&](const Box& run) {
     for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
       const Box needed = *intersection(piece, box);
-      const bool is_wanted = wanted.to.data != nullptr;
-      const TensorView to = is_wanted ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
-      const bool in_place = is_wanted && needed == piece && to.dtype == dtype && to.is_dense();
+      const bool has_memory = wanted.to.data != nullptr;
+      const TensorView to = has_memory ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
+      const bool in_place = has_memory && needed == piece && to.dtype == dtype && to.is_dense();
       const int64_t bytes = piece.shape.num_elements() * element_bytes;
       if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
       const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
@@ -384,12 +357,25 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
         const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
         sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
       });
-      if (is_wanted && dtype == DType::kBool) make_truths(content);
-      if (in_place || !is_wanted) return;
-      copy_elements(view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece)), to);
+      if (wanted.is_taken() && dtype == DType::kBool) make_truths(content);
+      if (in_place || !wanted.is_taken()) return;
+      const TensorView elements = view_of({content.data(), Type{dtype, piece.shape}}, relative(needed, piece));
+      has_memory ? copy_elements(elements, to) : give(elements, needed, wanted);
     });
   });
   return sum;
+}
+
+void GlobalCheckpoint::Reading::Reader::give(const TensorView& elements, const Box& box, const Wanted& wanted) {
+  const Box at = relative(box, wanted.box);
+  const Type type{wanted.to.dtype, elements.shape};
+  const auto size = static_cast<size_t>(type.size_bytes());
+  if (elements.dtype == type.dtype && elements.is_dense()) {
+    return wanted.target->write(at, {static_cast<const std::byte*>(elements.data), size});
+  }
+  converted_.resize(std::max(converted_.size(), size));
+  copy_elements(elements, {converted_.data(), type});
+  wanted.target->write(at, {converted_.data(), size});
 }
 
 CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
@@ -505,7 +491,10 @@ GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, 
 GlobalCheckpoint::Report GlobalCheckpoint::verify(std::span<const Wanted> wanted, Barrier* barrier,
                                                   Unverified unverified) const {
   std::vector<Wanted> read_only(wanted.begin(), wanted.end());
-  for (auto& each : read_only) each.to = TensorView();
+  for (auto& each : read_only) {
+    each.to = TensorView();
+    each.target = nullptr;
+  }
   return read(read_only, barrier, unverified);
 }
 

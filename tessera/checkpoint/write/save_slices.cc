@@ -104,6 +104,7 @@ class SliceSave {
         for (const auto& slice : slices_) {
           if (!slice.box) continue;
           Entry entry(slice.name, record_of(slice));
+          entry.streamed = slice.streamed;
           // A row of a value that is written without its first dim has no hash: it does not say where it lies.
           if (!slice.without_first_dim) entry.part = GlobalBox{*slice.box, slice.type.shape};
           described.tensors.push_back(describe(slice, writer.add(entry)));

@@ -24,6 +24,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/element_stream.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/manifest/manifest.h"
@@ -35,9 +36,10 @@ struct Slice {
   std::string name;
   Type type;               // global
   std::optional<Box> box;  // nullopt: nothing
-  TensorView value;        // the elements of the box, any strides
+  TensorView value;        // the elements of the box, any strides; without memory where they are `streamed`
   // The box is one row, and the file holds it without its first dim, as one device's file would.
   bool without_first_dim = false;
+  std::optional<StreamedBox> streamed = std::nullopt;
 };
 
 struct SliceSaveOptions {
