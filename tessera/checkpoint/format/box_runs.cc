@@ -29,6 +29,13 @@ void for_each_run(const Box& box, const Box& container, FunctionRef<void(const B
   }
 }
 
+int64_t num_runs(const Box& box, const Box& container) {
+  const int inner = first_contiguous_dim(box, container);
+  int64_t runs = 1;
+  for (int dim = 0; dim < inner; ++dim) runs *= box.shape[dim];
+  return runs;
+}
+
 int64_t offset_in(const Box& container, const Box& box) {
   const auto strides = dense_strides(container.shape);
   int64_t offset = 0;

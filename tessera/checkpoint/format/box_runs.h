@@ -11,6 +11,9 @@ namespace tessera::checkpoint {
 // Calls `f` with the parts of a box that are contiguous in a container of it, in order. The box has elements.
 void for_each_run(const Box& box, const Box& container, FunctionRef<void(const Box&)> f);
 
+// How many these are.
+int64_t num_runs(const Box& box, const Box& container);
+
 // Where a box of the container begins there, in elements, row-major.
 int64_t offset_in(const Box& container, const Box& box);
 

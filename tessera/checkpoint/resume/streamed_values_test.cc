@@ -181,6 +181,7 @@ TEST(BoxRuns, AreTheContiguousPartsOfABoxInOrder) {
     std::vector<std::pair<int64_t, int64_t>> found;
     for_each_run(box, container,
                  [&](const Box& run) { found.emplace_back(offset_in(container, run), run.shape.num_elements()); });
+    EXPECT_EQ(num_runs(box, container), std::ssize(found));
     return found;
   };
   using Runs = std::vector<std::pair<int64_t, int64_t>>;

@@ -2,6 +2,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/session/values/device_snapshot.h"
+#include "tessera/session/values/sliced_read.h"
+#include "tessera/session/values/sliced_write.h"
+#include "tessera/session/values/transfer_slices.h"
 
 namespace tessera::session {
 
@@ -54,6 +58,32 @@ void Values::throw_unknown(const std::string& name) const {
 ValuePlace Values::place(const std::string& name) const {
   const Type& type = this->type(name);
   return {arena_, layout_.offsets.at(name), type};
+}
+
+TransferSlices& Values::slices() const {
+  if (slices_ == nullptr) slices_ = std::make_shared<TransferSlices>(*arena_.device());
+  return *slices_;
+}
+
+std::shared_ptr<const SlicedRead> Values::sliced_read(const std::string& name) const {
+  const TensorView mark = place(name).mark();
+  if (arena_.device() == nullptr) return nullptr;
+  const std::shared_ptr<Event> given = arena_.device()->make_event();
+  arena_.queue().record(*given);
+  return std::make_shared<SlicedRead>(
+      slices(), SlicedRead::Source{.there = static_cast<std::byte*>(mark.data), .type = mark.type(), .after = given});
+}
+
+std::unique_ptr<SlicedWrite> Values::sliced_write(const std::string& name) {
+  const TensorView mark = place(name).mark();
+  if (arena_.device() == nullptr) return nullptr;
+  arena_.queue().synchronize();
+  return std::make_unique<SlicedWrite>(slices(), static_cast<std::byte*>(mark.data), mark.type());
+}
+
+std::unique_ptr<DeviceSnapshot> Values::make_snapshot() const {
+  if (arena_.device() == nullptr) return nullptr;
+  return std::make_unique<DeviceSnapshot>(arena_, slices());
 }
 
 }  // namespace tessera::session

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,11 @@
 #include "tessera/session/values/value_place.h"
 
 namespace tessera::session {
+
+class DeviceSnapshot;
+class SlicedRead;
+class SlicedWrite;
+class TransferSlices;
 
 class Values {
  public:
@@ -47,13 +53,25 @@ class Values {
   void write(const std::string& name, const TensorView& elements) { place(name).write(elements); }
   void set_zero(const std::string& name) { place(name).set_zero(); }
 
+  // For values that are too large to be copied as a whole, where in_place() has nothing: their elements through pinned
+  // slices of the host's memory, as they are when the work is done that the arena's queue has been given. nullptr on
+  // the host. What is made here may be used as long as the values are where they are now.
+  std::shared_ptr<const SlicedRead> sliced_read(const std::string& name) const;
+  // Until it is finished nobody else reads or writes the value.
+  std::unique_ptr<SlicedWrite> sliced_write(const std::string& name);
+  // For copies of values within the device's memory; nullptr on the host.
+  std::unique_ptr<DeviceSnapshot> make_snapshot() const;
+
  private:
   struct PlaceInFile {
     int64_t offset = 0;
     int64_t bytes = 0;
   };
 
+  TransferSlices& slices() const;
+
   executor::Arena& arena_;
+  mutable std::shared_ptr<TransferSlices> slices_;  // once they were used
   ir::PersistentLayout layout_;
   std::map<std::string, PlaceInFile> spilled_;
 };

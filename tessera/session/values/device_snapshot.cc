@@ -1,0 +1,87 @@
+#include "tessera/session/values/device_snapshot.h"
+
+#include "tessera/base/error.h"
+#include "tessera/base/logging.h"
+#include "tessera/tensor/alignment.h"
+
+namespace tessera::session {
+namespace {
+
+// What stays free for steps that are compiled later, and for what libraries take when a kernel is first launched.
+constexpr int64_t kSpareBytes = int64_t{256} << 20;
+constexpr int64_t kGranularity = int64_t{2} << 20;
+
+const SlicedRead& value_of(const checkpoint::StreamedBox& box) { return dynamic_cast<const SlicedRead&>(*box.stream); }
+
+// Its place in the snapshot: from the first to the last element, with what lies between.
+ValueStretch stretch_of(const checkpoint::StreamedBox& box) { return stretch_of_box(box.stream->type(), box.box); }
+
+}  // namespace
+
+DeviceSnapshot::DeviceSnapshot(executor::Arena& arena, TransferSlices& slices)
+    : arena_(arena),
+      slices_(slices),
+      queue_(arena.device()->make_queue()),
+      updated_(arena.device()->make_event()),
+      copied_(arena.device()->make_event()) {}
+
+DeviceSnapshot::~DeviceSnapshot() {
+  try {
+    synchronize();
+  } catch (const std::exception& error) {
+    log_error("copies of values on a device have failed: {}", error.what());
+  }
+}
+
+bool DeviceSnapshot::reserve(std::span<const checkpoint::StreamedBox> boxes) {
+  int64_t bytes = 0;
+  for (const auto& box : boxes) bytes += aligned(stretch_of(box).bytes);
+  if (bytes <= size_bytes()) return true;
+  synchronize();
+  memory_.reset();
+  bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
+  Device& device = *arena_.device();
+  if (const auto free = device.free_bytes(); free && *free < bytes + kSpareBytes) return false;
+  try {
+    auto memory = device.reserve(bytes);
+    memory->resize(bytes);
+    memory_ = std::move(memory);
+  } catch (const IoError& error) {
+    log_info("{}: {}", device.name(), error.what());
+    return false;
+  }
+  return true;
+}
+
+std::vector<checkpoint::StreamedBox> DeviceSnapshot::begin(std::span<const checkpoint::StreamedBox> boxes) {
+  arena_.queue().record(*updated_);
+  queue_->wait(*updated_);
+  std::vector<checkpoint::StreamedBox> copies;
+  int64_t at = 0;
+  for (const auto& box : boxes) {
+    const ValueStretch stretch = stretch_of(box);
+    check(at + stretch.bytes <= size_bytes(), "a snapshot has memory for all its copies");
+    std::byte* const to = memory_->data() + at;
+    queue_->copy(to, value_of(box).address_of(stretch.first), stretch.bytes, CopyWay::kWithin);
+    copies.push_back({std::make_shared<SlicedRead>(
+                          slices_,
+                          SlicedRead::Source{
+                              .there = to, .type = box.stream->type(), .first_byte = stretch.first, .after = copied_}),
+                      box.box});
+    at += aligned(stretch.bytes);
+  }
+  queue_->record(*copied_);
+  is_under_way_ = true;
+  return copies;
+}
+
+void DeviceSnapshot::hold_changes() {
+  if (is_under_way_.exchange(false)) arena_.queue().wait(*copied_);
+}
+
+void DeviceSnapshot::synchronize() {
+  copied_->synchronize();
+  is_under_way_ = false;
+}
+
+}  // namespace tessera::session
