@@ -128,8 +128,7 @@ void Training::note_step() {
 
 bool Training::count_batch() {
   if (core_.options.accumulates()) {
-    const auto counter = core_.session().values().in_place(nn::kAccumulatedSteps);
-    if (counter) snapshot_.finish(*counter);  // what is not in place is copied when a snapshot begins
+    snapshot_.finish(core_.session().values().place(nn::kAccumulatedSteps).mark());
     const int64_t done = (core_.values->accumulated_batches() + 1) % core_.options.gradient_accumulation_steps;
     core_.values->set_accumulated_batches(done);
     if (done != 0) return false;

@@ -32,6 +32,10 @@ struct MemoryReport {
   std::string peak_name;             // as name_of_step
   std::vector<LivingValue> at_peak;  // largest first; together peak_bytes
   std::vector<int64_t> alive_bytes;  // what lives of the planned memory, by step
+
+  // The most that the copy takes which a save makes while training goes on: beside the arena, in the same memory, which
+  // is a device's where the arena is.
+  int64_t snapshot_bytes() const { return parameter_bytes + state_bytes; }
 };
 // `local` is the graph that the schedule was made of.
 MemoryReport report_memory(const ir::Graph& local, const ir::Schedule& schedule);

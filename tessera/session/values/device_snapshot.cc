@@ -71,17 +71,18 @@ std::vector<checkpoint::StreamedBox> DeviceSnapshot::begin(std::span<const check
     at += aligned(stretch.bytes);
   }
   queue_->record(*copied_);
-  is_under_way_ = true;
+  may_be_copying_ = may_be_overtaken_ = true;
   return copies;
 }
 
 void DeviceSnapshot::hold_changes() {
-  if (is_under_way_.exchange(false)) arena_.queue().wait(*copied_);
+  if (may_be_overtaken_.exchange(false)) arena_.queue().wait(*copied_);
 }
 
 void DeviceSnapshot::synchronize() {
+  if (!may_be_copying_) return;
   copied_->synchronize();
-  is_under_way_ = false;
+  may_be_copying_ = may_be_overtaken_ = false;
 }
 
 }  // namespace tessera::session

@@ -38,7 +38,7 @@ class DeviceSnapshot {
   // Returns when the copies are done. Any thread.
   void synchronize();
   // In a child of fork(), which cannot use the device: nothing is under way.
-  void forget() { is_under_way_ = false; }
+  void forget() { may_be_copying_ = may_be_overtaken_ = false; }
 
  private:
   executor::Arena& arena_;
@@ -47,7 +47,8 @@ class DeviceSnapshot {
   std::unique_ptr<Event> updated_;  // all changes before the copies are done
   std::shared_ptr<Event> copied_;
   std::unique_ptr<Memory> memory_;
-  std::atomic<bool> is_under_way_ = false;  // the arena's queue does not wait for the copies yet
+  std::atomic<bool> may_be_copying_ = false;
+  std::atomic<bool> may_be_overtaken_ = false;  // the arena's queue does not wait for the copies yet
 };
 
 }  // namespace tessera::session

@@ -36,7 +36,7 @@ std::string table(const PlanMemoryOptions& options, const mesh::Mesh& mesh, cons
                                  format_bytes(report.arena_bytes));
   text += fmt::format("  parameters {}, states {}; beside the arena a save with async_save keeps a copy of up to {}\n",
                       format_bytes(report.parameter_bytes), format_bytes(report.state_bytes),
-                      format_bytes(report.parameter_bytes + report.state_bytes));
+                      format_bytes(report.snapshot_bytes()));
   text +=
       fmt::format("  planned {}, of which {} alive at the peak: step {}, {}\n\n", format_bytes(report.planned_bytes),
                   format_bytes(report.peak_bytes), report.peak_step, report.peak_name);
@@ -115,7 +115,7 @@ std::string plan_memory_text(const PlanMemoryOptions& options) {
                {"arena_bytes", report.arena_bytes},
                {"parameter_bytes", report.parameter_bytes},
                {"state_bytes", report.state_bytes},
-               {"snapshot_bytes", report.parameter_bytes + report.state_bytes},
+               {"snapshot_bytes", report.snapshot_bytes()},
                {"planned_bytes", report.planned_bytes},
                {"peak_bytes", report.peak_bytes},
                {"peak_step", report.peak_step},

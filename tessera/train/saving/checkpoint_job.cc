@@ -16,6 +16,34 @@
 namespace tessera::train {
 namespace {
 
+// The elements of a value on the way into a file: in memory, or of a stream.
+struct Elements {
+  TensorView view;  // without memory where they are streamed
+  std::optional<checkpoint::StreamedBox> streamed = std::nullopt;
+
+  checkpoint::Entry entry(const std::string& name) const {
+    checkpoint::Entry entry(name, view);
+    entry.streamed = streamed;
+    return entry;
+  }
+  void copy_to(const TensorView& to) const { streamed ? read_to(*streamed, to) : copy_elements(view, to); }
+  Tensor copy() const {
+    const Tensor dense(view.type());
+    copy_to(dense.view());
+    return dense;
+  }
+};
+
+Elements elements_of(const CheckpointJob::Value& value) { return {value.piece, value.streamed}; }
+
+// A box of them.
+Elements part_of(const Elements& whole, const checkpoint::Box& box) {
+  if (!whole.streamed) return {checkpoint::view_of(whole.view, box)};
+  checkpoint::StreamedBox part{whole.streamed->stream, box};
+  for (int dim = 0; dim < box.ndim(); ++dim) part.box.offset[dim] += whole.streamed->box.offset[dim];
+  return {TensorView(nullptr, part.type()), part};
+}
+
 // Puts whole values together, one after the other, on the ranks that write them. Every rank takes part in each.
 class Gather {
  public:
@@ -32,7 +60,7 @@ class Gather {
 
   void next() {
     const auto& value = values_[next_++];
-    current_ = value.piece;
+    current_ = elements_of(value);
     whole_ = Tensor();
     if (!value.held.layout) return;
     const auto boxes = checkpoint::holders(value.held, ranks_);
@@ -43,14 +71,14 @@ class Gather {
       // Who has all of it needs nothing of the others.
       const bool has_all = boxes.size() == 1 && has(boxes.front().ranks);
       if (has_all) continue;
-      if (receiver == group_.rank()) current_ = (whole_ = memory_for(value)).view();
+      if (receiver == group_.rank()) current_ = {(whole_ = memory_for(value)).view()};
       for (const auto& [box, ranks] : boxes) {
         pass(value, box, has(ranks) ? receiver : ranks.front(), receiver);
       }
     }
   }
   // Of a receiver: the value whole, until the next one.
-  const TensorView& current() const { return current_; }
+  const Elements& current() const { return current_; }
 
  private:
   Tensor memory_for(const CheckpointJob::Value& value) const {
@@ -63,7 +91,7 @@ class Gather {
     const Type type{value.held.type.dtype, box.shape};
     if (group_.rank() == to) {
       const auto place = checkpoint::view_of(whole_.view(), box);
-      if (from == to) return copy_elements(value.piece, place);
+      if (from == to) return elements_of(value).copy_to(place);
       if (place.is_dense()) {
         group_.receive(place.data, type.size_bytes(), DType::kU8, from, kCheckpointCalls);
         return;
@@ -72,8 +100,9 @@ class Gather {
       group_.receive(received.bytes().data(), received.size_bytes(), DType::kU8, from, kCheckpointCalls);
       copy_elements(received.view(), place);
     } else if (group_.rank() == from) {
-      const Tensor dense = value.piece.is_dense() ? Tensor() : Tensor::copy_of(value.piece);
-      const void* data = value.piece.is_dense() ? value.piece.data : dense.bytes().data();
+      const bool is_here = !value.streamed && value.piece.is_dense();
+      const Tensor dense = is_here ? Tensor() : elements_of(value).copy();
+      const void* data = is_here ? value.piece.data : dense.bytes().data();
       group_.send(data, type.size_bytes(), DType::kU8, to, kCheckpointCalls);
     }
   }
@@ -84,7 +113,7 @@ class Gather {
   const std::optional<ScratchFile>& scratch_;
   std::vector<int> ranks_;
   Tensor whole_;
-  TensorView current_;
+  Elements current_;
   size_t next_ = 0;
 };
 
@@ -92,9 +121,23 @@ class Gather {
 std::vector<CheckpointJob::Value*> values_to_copy(std::vector<CheckpointJob::Value>& values) {
   std::vector<CheckpointJob::Value*> found;
   for (auto& value : values) {
-    if (value.box && value.copy.size_bytes() == 0) found.push_back(&value);
+    if (value.box && !value.streamed && value.copy.size_bytes() == 0) found.push_back(&value);
   }
   return found;
+}
+
+std::vector<CheckpointJob::Value*> streamed_values(std::vector<CheckpointJob::Value>& values) {
+  std::vector<CheckpointJob::Value*> found;
+  for (auto& value : values) {
+    if (value.box && value.streamed) found.push_back(&value);
+  }
+  return found;
+}
+
+std::vector<checkpoint::StreamedBox> boxes_of(const std::vector<CheckpointJob::Value*>& streamed) {
+  std::vector<checkpoint::StreamedBox> boxes;
+  for (const auto* value : streamed) boxes.push_back(*value->streamed);
+  return boxes;
 }
 
 std::vector<Type> types_of(const std::vector<CheckpointJob::Value*>& values) {
@@ -134,7 +177,11 @@ void CheckpointJob::keep_needed_pieces() {
   for (size_t i = 0; i < values.size(); ++i) {
     auto& value = values[i];
     if (form == SaveForm::kSlices) {
-      if (boxes[i]) value.piece = checkpoint::view_of(value.piece, checkpoint::relative(*boxes[i], *value.box));
+      if (boxes[i]) {
+        const Elements part = part_of(elements_of(value), checkpoint::relative(*boxes[i], *value.box));
+        value.piece = part.view;
+        value.streamed = part.streamed;
+      }
       value.box = boxes[i];
     } else if (form == SaveForm::kWhole && !is_first_in_directory()) {
       const bool sends = value.held.layout && is_first_holder(value.held, group->rank());
@@ -143,17 +190,44 @@ void CheckpointJob::keep_needed_pieces() {
     if (!value.box) {
       value.copy = Tensor();
       value.piece = value.copy.view();
+      value.streamed.reset();
     }
+  }
+}
+
+// What has no room on the device comes to the host now: the next step changes it.
+void CheckpointJob::copy_streamed_pieces(Snapshot& snapshot) {
+  const auto streamed = streamed_values(values);
+  if (streamed.empty()) return;
+  const auto boxes = boxes_of(streamed);
+  if (snapshot.reserve_on_device(boxes)) {
+    const auto copies = snapshot.begin_on_device(boxes);
+    for (size_t i = 0; i < streamed.size(); ++i) streamed[i]->streamed = copies[i];
+    return;
+  }
+  const auto tensors = snapshot.allocate(types_of(streamed));
+  for (size_t i = 0; i < streamed.size(); ++i) {
+    auto& value = *streamed[i];
+    value.copy = tensors[i];
+    elements_of(value).copy_to(value.copy.view());
+    value.piece = value.copy.view();
+    value.streamed.reset();
   }
 }
 
 void CheckpointJob::reserve_snapshot(Snapshot& snapshot) {
   keep_needed_pieces();
-  snapshot.allocate(types_of(values_to_copy(values)));
+  const auto streamed = streamed_values(values);
+  if (streamed.empty()) {
+    snapshot.allocate(types_of(values_to_copy(values)));
+  } else if (!snapshot.reserve_on_device(boxes_of(streamed))) {
+    snapshot.allocate(types_of(streamed));
+  }
 }
 
 void CheckpointJob::take_snapshot(Snapshot& snapshot, std::span<const TensorView> updated) {
   keep_needed_pieces();
+  copy_streamed_pieces(snapshot);
   const auto copied = values_to_copy(values);
   const auto tensors = snapshot.allocate(types_of(copied));
   std::vector<checkpoint::ViewCopy> copies;
@@ -203,7 +277,7 @@ std::string CheckpointJob::run() {
 std::string CheckpointJob::save_own_values() {
   return checkpoint::save(
       *files, {.path = path, .append_info = append_info, .encryption = encryption}, values.size(),
-      [&](size_t i) { return checkpoint::Entry(values[i].held.name, values[i].piece); }, info);
+      [&](size_t i) { return elements_of(values[i]).entry(values[i].held.name); }, info);
 }
 
 std::string CheckpointJob::save_whole() {
@@ -233,12 +307,12 @@ std::string CheckpointJob::save_whole() {
         [&](size_t i) {
           const auto& [value, is_of_ranks] = records[i];
           const auto& name = value.held.name;
-          if (is_of_ranks) return checkpoint::Entry(name_of_rows(name), gather.current());
+          if (is_of_ranks) return gather.current().entry(name_of_rows(name));
           await_turn();
-          if (!value.is_row_of_rank) return checkpoint::Entry(name, gather.current());
+          if (!value.is_row_of_rank) return gather.current().entry(name);
           const Type& rows = value.held.type;
           const Shape row(std::span(rows.shape.begin() + 1, rows.shape.end()));
-          mean = regroup(Tensor::copy_of(gather.current()), {rows.dtype, row});
+          mean = regroup(gather.current().copy(), {rows.dtype, row});
           return checkpoint::Entry(name, mean.view());
         },
         info);
@@ -261,7 +335,10 @@ std::string CheckpointJob::save_own_slices() {
     slice.type = values[i].held.type;
     slice.box = boxes[i];
     slice.without_first_dim = values[i].is_row_of_rank && together.size() == 1;
-    if (boxes[i]) slice.value = checkpoint::view_of(values[i].piece, checkpoint::relative(*boxes[i], *values[i].box));
+    if (!boxes[i]) continue;
+    const Elements part = part_of(elements_of(values[i]), checkpoint::relative(*boxes[i], *values[i].box));
+    slice.value = part.view;
+    slice.streamed = part.streamed;
   }
   return checkpoint::save_slices(
       *files, barrier, {.path = path, .append_info = append_info, .together = together, .encryption = encryption},

@@ -11,6 +11,7 @@
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/files/scratch_file.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/element_stream.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/write/sharing.h"
@@ -25,10 +26,11 @@ class CheckpointJob {
   struct Value {
     checkpoint::HeldValue held;
     std::optional<checkpoint::Box> box;  // what `piece` holds; nullopt: nothing
-    TensorView piece;                    // this rank's
-    Tensor copy;                         // what `piece` looks at, where that is not the model's own memory
-    bool is_row_of_rank = false;         // one row per rank: of one device, it has no first dim
-    bool is_spilled = false;             // the model's own memory of it is a file
+    TensorView piece;                    // this rank's; without memory where it is streamed
+    std::optional<checkpoint::StreamedBox> streamed = std::nullopt;
+    Tensor copy;                  // what `piece` looks at, where that is not the model's own memory
+    bool is_row_of_rank = false;  // one row per rank: of one device, it has no first dim
+    bool is_spilled = false;      // the model's own memory of it is a file
   };
 
   SaveForm form = SaveForm::kAlone;
@@ -46,7 +48,8 @@ class CheckpointJob {
 
   // Replaces the pieces that this rank will need by copies in the snapshot's memory, which it begins to make and run()
   // goes on with; those of values that will change first are made first, in the order of `updated`. What is appended is
-  // copied at once, and the other pieces are let go.
+  // copied at once, and the other pieces are let go. Pieces on a device are copied there, or to the host at once where
+  // it has no room.
   void take_snapshot(Snapshot& snapshot, std::span<const TensorView> updated);
   // Takes the memory that take_snapshot() would need.
   void reserve_snapshot(Snapshot& snapshot);
@@ -56,6 +59,7 @@ class CheckpointJob {
  private:
   // Narrows each piece to what this rank will need of it.
   void keep_needed_pieces();
+  void copy_streamed_pieces(Snapshot& snapshot);
   bool is_first_in_directory() const;
   std::vector<checkpoint::HeldValue> held_values() const;
   std::vector<std::optional<checkpoint::Box>> boxes_to_write() const;

@@ -16,6 +16,7 @@
 #include "tessera/comm/job_state.h"
 #include "tessera/nn/gradients/loss_scale.h"
 #include "tessera/nn/tuning/parameter_patterns.h"
+#include "tessera/session/values/sliced_write.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/checkpoint_values.h"
 
@@ -86,6 +87,7 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
     core_.values->set_changed();
     // Together the ranks take whole values, so that each slice has been read as a whole by now.
     report_ = opened->checkpoint.read(destinations.wanted, together, checkpoint::Unverified::kRefused);
+    for (const auto& write : destinations.there) write->finish();
     return std::string();
   };
   std::string disagreement;  // ranks with disks of their own may not see the same checkpoint
@@ -259,10 +261,15 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     if (!box) continue;
     auto to = session.values().in_place(name);
     const bool is_sum = held.layout && held.layout->sharding.is_partial();
-    if (regrouped || is_sum || !to || to->shape != box->shape) {
+    const Type& type = session.values().type(name);
+    checkpoint::ElementTarget* target = nullptr;
+    if (!to && !regrouped && !is_sum && type.shape == box->shape) {
+      target = result.there.emplace_back(session.values().sliced_write(name)).get();
+      to = TensorView(nullptr, type);
+    } else if (regrouped || is_sum || !to || to->shape != box->shape) {
       to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
     }
-    result.wanted.push_back({result.stored_name(name), *box, *to, is_first_holder(held, core_.context.rank())});
+    result.wanted.push_back({result.stored_name(name), *box, *to, is_first_holder(held, core_.context.rank()), target});
   }
   const checkpoint::MatchOptions options{.allow_missing = loading.allows_missing,
                                          .allow_unexpected = !loading.is_resumed};

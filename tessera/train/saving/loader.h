@@ -16,6 +16,10 @@
 #include "tessera/train/saving/rank_barrier.h"
 #include "tessera/train/saving/training_identity.h"
 
+namespace tessera::session {
+class SlicedWrite;
+}
+
 namespace tessera::train {
 
 class Loader {
@@ -50,8 +54,9 @@ class Loader {
   struct Destinations {
     std::vector<std::string> names;  // of all values that ranks read
     std::vector<checkpoint::GlobalCheckpoint::Wanted> wanted;
-    std::vector<std::pair<std::string, Tensor>> elsewhere;  // values that do not lie as the checkpoint has them
-    std::map<std::string, std::string> renamed;             // what the checkpoint calls them; others have one name
+    std::vector<std::pair<std::string, Tensor>> elsewhere;     // values that do not lie as the checkpoint has them
+    std::vector<std::shared_ptr<session::SlicedWrite>> there;  // of values on a device, which read what lies as they do
+    std::map<std::string, std::string> renamed;                // what the checkpoint calls them; others have one name
     LoadedParameters report;
 
     const std::string& stored_name(const std::string& name) const {

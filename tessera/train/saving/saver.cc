@@ -11,6 +11,8 @@
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
+#include "tessera/session/values/device_snapshot.h"
+#include "tessera/session/values/sliced_read.h"
 #include "tessera/train/core/averages.h"
 #include "tessera/train/saving/checkpoint_values.h"
 #include "tessera/train/saving/rank_barrier.h"
@@ -67,13 +69,18 @@ std::vector<CheckpointJob::Value> Saver::held_values(bool averages) {
       value.held.layout = layouts.front();
       value.held.copies.assign(layouts.begin() + 1, layouts.end());
     }
+    const bool is_sum = value.held.layout && value.held.layout->sharding.is_partial();
     if (const auto here = session.values().in_place(name)) {
       value.piece = *here;
+    } else if (!is_sum && session.values().type(name).dtype == value.held.type.dtype) {
+      const Type& type = session.values().type(name);
+      value.streamed = checkpoint::StreamedBox{session.values().sliced_read(name), checkpoint::Box::whole(type.shape)};
+      value.piece = TensorView(nullptr, type);
     } else {
       value.copy = session.values().read(name);
       value.piece = value.copy.view();
     }
-    if (value.held.layout && value.held.layout->sharding.is_partial()) {
+    if (is_sum) {
       auto& [mesh, sharding] = *value.held.layout;
       sharding.partial.clear();
       const auto slice = mesh::slice_of(value.held.type.shape, sharding, mesh, rank);
@@ -176,8 +183,9 @@ void Saver::reserve_snapshot(const std::string& path, const SaveCheckpointOption
   make_job(path, options).reserve_snapshot(snapshot());
 }
 
-// A copy of what lies in a file lies in a file, too.
+// A copy of what lies in a file lies in a file, too, and one of what lies on a device there.
 Snapshot& Saver::snapshot() {
+  if (!snapshot_.lies_on_device()) snapshot_.lie_on(core_.session().values().make_snapshot());
   if (const auto file = core_.session().file_beside("the copies of values that a save in the background makes")) {
     snapshot_.lie_in(*file);
   }

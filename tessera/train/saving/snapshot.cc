@@ -8,8 +8,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/stream_copy.h"
+#include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
+#include "tessera/session/values/device_snapshot.h"
 #include "tessera/tensor/alignment.h"
 
 namespace tessera::train {
@@ -49,6 +51,26 @@ std::pair<const std::byte*, const std::byte*> addresses_of(const TensorView& vie
 
 }  // namespace
 
+bool Snapshot::reserve_on_device(std::span<const checkpoint::StreamedBox> boxes) {
+  if (on_device_->reserve(boxes)) return true;
+  if (!no_room_said_) {
+    int64_t bytes = 0;
+    for (const auto& box : boxes) bytes += box.type().size_bytes();
+    log_warning(
+        "the device has no room for the copy of {} that a checkpoint needs which is saved while training goes on: the "
+        "values are read to the host's memory, and training waits for that",
+        format_bytes(bytes));
+  }
+  no_room_said_ = true;
+  return false;
+}
+
+std::vector<checkpoint::StreamedBox> Snapshot::begin_on_device(std::span<const checkpoint::StreamedBox> boxes) {
+  return on_device_->begin(boxes);
+}
+
+int64_t Snapshot::device_bytes() const { return on_device_ == nullptr ? 0 : on_device_->size_bytes(); }
+
 std::vector<Tensor> Snapshot::allocate(std::span<const Type> types) {
   check(num_left_ == 0, "a snapshot is under way");
   int64_t bytes = 0;
@@ -85,6 +107,7 @@ void Snapshot::begin(std::span<const checkpoint::ViewCopy> copies) {
 }
 
 void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
+  if (on_device_ != nullptr) on_device_->hold_changes();
   if (num_left_ == 0) return;
   const auto [begin, end] = addresses_of(changed);
   const auto first = std::partition_point(places_.begin(), places_.end(),
@@ -99,17 +122,27 @@ void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
 }
 
 void Snapshot::finish() {
+  if (on_device_ != nullptr) on_device_->synchronize();
+  finish_slices();
+}
+
+void Snapshot::finish_slices() {
   if (num_left_ == 0) return;
   for (size_t i = 0; i < num_slices_; ++i) copy(slices_[i]);
   for (size_t i = 0; i < num_slices_; ++i) slices_[i].state.wait(kTaken);
 }
 
 void Snapshot::finish_in_background() {
-  if (copies_in_background_) return finish();
+  if (copies_in_background_) return finish_slices();
   for (size_t i = 0; i < num_slices_; ++i) {
     slices_[i].state.wait(kWaiting);
     slices_[i].state.wait(kTaken);
   }
+}
+
+void Snapshot::forget() {
+  num_left_ = 0;
+  if (on_device_ != nullptr) on_device_->forget();
 }
 
 // Unless another thread does.

@@ -4,6 +4,9 @@
 // begin() says what is to be copied. From then on a thread in the background copies slice by slice, and whoever is
 // about to change a value calls finish() for it first, which copies what is left of that value. Threads share the
 // slices, so that no one waits for work that nobody does.
+//
+// Values on a device are copied within its memory, in a queue of the device's (session/values/device_snapshot.h): there
+// finish() lets the device wait, and nothing is copied by threads.
 #pragma once
 
 #include <atomic>
@@ -15,8 +18,13 @@
 
 #include "tessera/base/files/scratch_file.h"
 #include "tessera/base/parallel_for.h"
+#include "tessera/checkpoint/format/element_stream.h"
 #include "tessera/checkpoint/threads/copy_views.h"
 #include "tessera/tensor/tensor.h"
+
+namespace tessera::session {
+class DeviceSnapshot;
+}
 
 namespace tessera::train {
 
@@ -28,24 +36,36 @@ class Snapshot {
 
   // New memory lies in such a file: where the values themselves do not fit into memory.
   void lie_in(const ScratchFile& file) { file_ = file; }
+  // Where values on a device are copied.
+  void lie_on(std::shared_ptr<session::DeviceSnapshot> device) { on_device_ = std::move(device); }
+  bool lies_on_device() const { return on_device_ != nullptr; }
+  // Memory for copies of these boxes of values on the device. False where it has no room for them, which is logged
+  // once: then the caller reads them to the host before they change.
+  bool reserve_on_device(std::span<const checkpoint::StreamedBox> boxes);
+  // Begins to copy them, as they are when the work is done that the device has been given, and returns the copies. No
+  // value may change before finish() was called for it.
+  std::vector<checkpoint::StreamedBox> begin_on_device(std::span<const checkpoint::StreamedBox> boxes);
+
   // Memory for dense values of these types, one after another; that of an earlier copy where it suffices. New memory is
   // taken at once, not when it is first written to. Nobody may read the earlier copy any more.
   std::vector<Tensor> allocate(std::span<const Type> types);
-  // The memory that is kept.
+  // The memory that is kept, of the host's and of the device's.
   int64_t size_bytes() const { return size_bytes_; }
+  int64_t device_bytes() const;
 
   // The background goes by the order of the copies. The copy before must be finished. No value of `from` may change
   // before finish() was called for it.
   void begin(std::span<const checkpoint::ViewCopy> copies);
   // Returns when every slice that lies in `changed` is copied, by `threads` of the caller's and the one in the
-  // background. Any thread.
+  // background. Any thread. What a device copies is done before the work that its arena's queue is given from now on;
+  // only the thread of that queue calls it then.
   void finish(const TensorView& changed, const ParallelFor& threads = ParallelFor(1));
   // Returns when all is copied. Any thread.
   void finish();
   // Does the same for the thread in the background.
   void finish_in_background();
   // In a child of fork(), whose parent has the thread that makes it: there is none.
-  void forget() { num_left_ = 0; }
+  void forget();
   // Off: that thread copies nothing and waits, so that all is copied at the last moment. Tests use it.
   void set_copies_in_background(bool on) { copies_in_background_ = on; }
 
@@ -61,8 +81,11 @@ class Snapshot {
     const std::byte* end;
     Slice* slice;
   };
+  void finish_slices();
   void copy(Slice& slice);
 
+  std::shared_ptr<session::DeviceSnapshot> on_device_;
+  bool no_room_said_ = false;  // on the device
   std::optional<ScratchFile> file_;
   std::shared_ptr<void> memory_;
   int64_t size_bytes_ = 0;

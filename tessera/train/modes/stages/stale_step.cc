@@ -163,7 +163,7 @@ void StaleStep::run(const std::string& input_noun) {
   if (!draws_noise_) return;
   auto& values = training_.session.values();
   const int64_t next = values.read(nn::kRandomStep).values<int64_t>()[0] + 1;
-  if (const auto here = values.in_place(nn::kRandomStep); here && before_update_) before_update_(*here);
+  if (before_update_) before_update_(values.place(nn::kRandomStep).mark());
   values.write(nn::kRandomStep, {const_cast<int64_t*>(&next), {DType::kI64, {}}});  // NOLINT: it is only read
 }
 
