@@ -22,7 +22,7 @@ class ElementStream {
   virtual void read(const Box& box, Sink sink) const = 0;
 };
 
-// A box of such a value.
+// StreamedBox is a box of such a value.
 struct StreamedBox {
   std::shared_ptr<const ElementStream> stream;
   Box box;

@@ -16,7 +16,7 @@ struct ValueStretch {
   int64_t first = 0;
   int64_t bytes = 0;
 };
-// From the first to the last element of a box of a value of that type. The box has elements.
+// Reaches from the first to the last element of a box of a value of that type. The box has elements.
 ValueStretch stretch_of_box(const Type& type, const checkpoint::Box& box);
 
 class SlicedRead final : public checkpoint::ElementStream {
