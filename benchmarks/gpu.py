@@ -3,7 +3,7 @@ import os
 from harness import BIN, Case, ROOT, Side
 
 DOC = ("training steps on a GPU (cuda:0): against the ways in which PyTorch runs them there, with the torch of the Python that "
-       "TESSERA_TORCH_PYTHON names")
+       "TESSERA_TORCH_PYTHON names; and what they feel of checkpoints of 1 GiB")
 
 PEERS = ("eager", "graph", "default", "reduce-overhead", "max-autotune")
 
@@ -25,4 +25,21 @@ def cases(threads):
             ["--image_size", size, "--batch_size", batch, "--precision", "bfloat16"], ["--fed_once"])
     add("Transformer 32 x 64 tokens bfloat16", "tokens/s", "transformer_bench", "transformer",
         ["--batch_size", 32, "--tokens", 64, "--precision", "bfloat16"])
+    return found + checkpoints(threads)
+
+
+def checkpoints(threads):
+    training = [BIN / "training_save_bench", "--device", "cuda:0", "--threads", threads, "--what"]
+    raw = [BIN / "checkpoint_bench", "--raw"]
+    found = []
+    for name, what in (("longest", "longest"), ("mean", "mean")):
+        found.append(Case(f"the {name} training step while 1 GiB is saved", unit="s", sides=[
+            Side("ours", "async save", [*training, what]),
+            Side("limit", "without a save", [*training, "step"]),
+        ]))
+    for name, what, limit in (("a save that is waited for, fsync", "save", raw), ("taking up training, from the page cache", "load", [*raw, "--load"])):
+        found.append(Case(f"{name}, 1 GiB", unit="GB/s", sides=[
+            Side("ours", "tessera", [*training, what]),
+            Side("limit", "the bytes alone", limit),
+        ]))
     return found

@@ -1,5 +1,6 @@
 // What training feels of its checkpoints of 1 GiB of parameters and moments: how long a step takes while a thread saves
-// them, how fast the call is that begins such a save, and taking up training from what was saved.
+// them, how fast the call is that begins such a save, one that is waited for, and taking up training from what was
+// saved.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -44,9 +45,9 @@ double now_s() { return static_cast<double>(Clock::system().monotonic_ns()) * 1e
 
 class Training {
  public:
-  Training(cluster::Context& context, int num_layers, int num_threads)
+  Training(cluster::Context& context, int num_layers, const session::SessionOptions& options)
       : network_(num_layers),
-        model_(context, network_, &loss_, &optimizer_, {.session = {.num_threads = num_threads}}),
+        model_(context, network_, &loss_, &optimizer_, {.session = options}),
         images_(DType::kF32, {kBatch, kFeatures}),
         labels_(DType::kI32, {kBatch}) {
     const auto values = images_.values<float>();
@@ -83,7 +84,11 @@ class Training {
     model_.finish_saves();
     return save;
   }
-  void save_at_once(const std::string& path) { model_.save_checkpoint(path); }
+  double save_at_once(const std::string& path) {
+    const double begin = now_s();
+    model_.save_checkpoint(path);
+    return now_s() - begin;
+  }
   // As ModelCheckpoint does when training begins.
   void reserve(const std::string& path) { model_.reserve_snapshot(path, {.async = true}); }
   // Seconds of copying all values to where copies were before.
@@ -122,6 +127,7 @@ int run(int argc, char** argv) {
   int layers = 8;
   bool cold = false;
   std::string what = "longest";
+  std::string device;
   std::string prefix = "build/training_save";
   CLI::App app("What training feels of its checkpoints; see benchmarks/README.md");
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
@@ -129,14 +135,19 @@ int run(int argc, char** argv) {
   app.add_option(
          "--what", what,
          "s: the longest and the mean step while a save goes on, a step without one; GB/s: the call that begins "
-         "a save, copying the values, loading them")
-      ->check(CLI::IsMember({"longest", "mean", "step", "call", "copy", "load"}));
+         "a save, copying the values (on the CPU), a save that is waited for, loading them")
+      ->check(CLI::IsMember({"longest", "mean", "step", "call", "copy", "save", "load"}));
+  app.add_option("--device", device, "cpu, cuda:0, ...");
   app.add_flag("--cold", cold, "load from the disk, not from the page cache");
   app.add_option("--directory", prefix, "for the files, on the disk that is measured");
   CLI11_PARSE(app, argc, argv);
 
+  if (what == "copy" && !device.empty() && device != "cpu") {
+    throw InvalidArgument("--what copy copies on the CPU; leave out --device {}", device);
+  }
+  const session::SessionOptions options{.device = device, .num_threads = threads};
   const auto context = cluster::single_context(threads);
-  Training training(*context, layers, threads);
+  Training training(*context, layers, options);
   training.median_step();
   const benchmarks::MeasuredDirectory directory(prefix);
   const auto path = directory.path() + "/net.ckpt";
@@ -151,9 +162,14 @@ int run(int argc, char** argv) {
     if (what == "step") return training.median_step();
     if (what == "copy") return gigabytes / training.copy();
     if (what == "load") {
-      Training fresh(*context, layers, threads);  // as a job that is started again
+      Training fresh(*context, layers, options);  // as a job that is started again
       if (cold) directory.forget();
       return gigabytes / fresh.load(path);
+    }
+    if (what == "save") {
+      const double seconds = training.save_at_once(path);
+      directory.clear();
+      return gigabytes / seconds;
     }
     const auto save = training.save(path);
     directory.clear();
