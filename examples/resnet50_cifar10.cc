@@ -393,6 +393,7 @@ int run(cluster::Context& context, const Options& o) {
                     format_bytes(model.train_executable()->executor().schedule().persistent_bytes),
                     format_bytes(memory.resident_bytes), format_bytes(memory.huge_page_bytes),
                     format_bytes(peak_resident_bytes())));
+    if (memory.free_bytes) say(fmt::format("{} of the device's memory are free", format_bytes(*memory.free_bytes)));
     say(executor::profile_table(model.train_executable()->executor(), model.step()));
   }
   const auto results = model.eval(images(o, "test", false), {.num_workers = o.num_workers});

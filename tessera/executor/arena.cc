@@ -175,7 +175,7 @@ void Arena::touch(int64_t offset, int64_t bytes, const ParallelFor& parallel_for
 }
 
 ArenaMemory Arena::memory() const {
-  if (device_ != nullptr) return {.resident_bytes = size_bytes_};
+  if (device_ != nullptr) return {.resident_bytes = size_bytes_, .free_bytes = device_->free_bytes()};
   ArenaMemory memory;
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;

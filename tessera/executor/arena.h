@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "tessera/base/files/scratch_file.h"
 #include "tessera/base/parallel_for.h"
@@ -17,6 +18,8 @@ namespace tessera::executor {
 struct ArenaMemory {
   int64_t resident_bytes = 0;
   int64_t huge_page_bytes = 0;  // the part of these in huge pages; 0 where the system has none or they are switched off
+  // On a device: what of its memory nobody uses, this process or another, where the device can tell.
+  std::optional<int64_t> free_bytes = std::nullopt;
 };
 
 class Arena {

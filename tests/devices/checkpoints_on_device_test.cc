@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "tessera/base/random.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
@@ -16,6 +17,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adam.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/session.h"
 #include "tessera/session/values/transfer_slices.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
@@ -240,6 +242,20 @@ TEST_F(CheckpointsOnDevice, TakeTheMemoryOfTheCopyBeforeItIsNeeded) {
   trainee.model->finish_saves();
   EXPECT_EQ(trainee.model->snapshot().device_bytes(), reserved);
   EXPECT_EQ(trainee.model->snapshot().size_bytes(), 0);
+}
+
+TEST_F(CheckpointsOnDevice, LieBesideTheArenaWhichTellsWhatIsFree) {
+  const Form form{};
+  const auto context = cluster::single_context(1);
+  Trainee trainee(*context, form, fake_);
+  trainee.step();
+  trainee.model->save_checkpoint(in("x"), {.async = true});
+  trainee.model->finish_saves();
+  const session::Session& session = std::as_const(*trainee.model).session();
+  EXPECT_EQ(session.arena_memory().resident_bytes, session.arena_bytes());
+  EXPECT_EQ(session.arena_memory().free_bytes, std::nullopt);
+  device_.set_free_bytes(12345);
+  EXPECT_EQ(session.arena_memory().free_bytes, 12345);
 }
 
 TEST_F(CheckpointsOnDevice, GoOnOnTheCpuAndBackOnOtherNumbersOfRanks) {
