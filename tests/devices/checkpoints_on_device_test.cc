@@ -169,7 +169,7 @@ TEST_P(SavedOnDevice, HoldThemWhereTheDeviceHasNoRoomForCopies) {
   device_.set_free_bytes(0);
   testing::internal::CaptureStderr();
   save_in_both_ways("device", form, fake_);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the device has no room for the copy of "));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("fake has no room for the copy of "));
   for (int round = 0; round < 2; ++round) {
     for (int rank = 0; rank < (form.mode == ParallelMode::kHybrid ? form.ranks : 1); ++rank) {
       const auto file = form.mode == ParallelMode::kHybrid ? fmt::format("/rank_{}/x.ckpt", rank) : "/x.ckpt";

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/adam.h"
 #include "tessera/nn/optimizers/momentum.h"
@@ -100,6 +101,26 @@ TEST(CheckpointThere, GoesToTheCpuAndBack) {
   const auto of_cpu = cpu.values();
   for (const auto& [name, value] : back.values()) EXPECT_TRUE(bit_equal(value, of_cpu.at(name))) << name;
   expect_near(back.train(5, 1), {expected[2]}, 1e-3);
+  std::filesystem::remove_all(directory);
+}
+
+TEST(CheckpointThere, HoldsItsStepWhereTheNextOnesRunMeanwhile) {
+  const auto directory = std::filesystem::temp_directory_path() / fmt::format("saving_there_{}", ::getpid());
+  std::filesystem::create_directories(directory);
+  Trainee there("resnet", true);
+  there.train(0, 4);  // the steps are recorded by now
+  for (int64_t save = 0; save < 3; ++save) {
+    const auto path = (directory / fmt::format("{}.ckpt", save)).string();
+    const auto before = there.values();
+    there.model->save_checkpoint(path, {.async = true});
+    there.train(4 + 3 * save, 3);
+    there.model->finish_saves();
+    const auto saved = checkpoint::GlobalCheckpoint::open(FileSystem::local(), path);
+    for (const auto& entry : saved.entries()) {
+      EXPECT_TRUE(bit_equal(saved.read_whole(entry.name), before.at(entry.name))) << entry.name << " of save " << save;
+    }
+    EXPECT_GE(saved.entries().size() + 1, before.size());  // a state that says nothing may be left out
+  }
   std::filesystem::remove_all(directory);
 }
 

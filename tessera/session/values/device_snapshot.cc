@@ -36,9 +36,10 @@ DeviceSnapshot::~DeviceSnapshot() {
 bool DeviceSnapshot::reserve(std::span<const checkpoint::StreamedBox> boxes) {
   int64_t bytes = 0;
   for (const auto& box : boxes) bytes += aligned(stretch_of(box).bytes);
-  if (bytes <= size_bytes()) return true;
+  if (bytes <= size_bytes_) return true;
   synchronize();
   memory_.reset();
+  size_bytes_ = 0;
   bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
   Device& device = *arena_.device();
   if (const auto free = device.free_bytes(); free && *free < bytes + kSpareBytes) return false;
@@ -46,6 +47,7 @@ bool DeviceSnapshot::reserve(std::span<const checkpoint::StreamedBox> boxes) {
     auto memory = device.reserve(bytes);
     memory->resize(bytes);
     memory_ = std::move(memory);
+    size_bytes_ = bytes;
   } catch (const IoError& error) {
     log_info("{}: {}", device.name(), error.what());
     return false;
@@ -60,7 +62,7 @@ std::vector<checkpoint::StreamedBox> DeviceSnapshot::begin(std::span<const check
   int64_t at = 0;
   for (const auto& box : boxes) {
     const ValueStretch stretch = stretch_of(box);
-    check(at + stretch.bytes <= size_bytes(), "a snapshot has memory for all its copies");
+    check(at + stretch.bytes <= size_bytes_, "a snapshot has memory for all its copies");
     std::byte* const to = memory_->data() + at;
     queue_->copy(to, value_of(box).address_of(stretch.first), stretch.bytes, CopyWay::kWithin);
     copies.push_back({std::make_shared<SlicedRead>(

@@ -28,8 +28,9 @@ class DeviceSnapshot {
   // where it suffices. False where the device does not have it beside what steps may still need: then there is none.
   // Nobody may read the earlier copy any more.
   bool reserve(std::span<const checkpoint::StreamedBox> boxes);
+  const Device& device() const { return *arena_.device(); }
   // The memory that is kept.
-  int64_t size_bytes() const { return memory_ == nullptr ? 0 : memory_->capacity_bytes(); }
+  int64_t size_bytes() const { return size_bytes_; }
   // Begins to copy these boxes, as the arena's queue will have left them, and returns the copies. They were reserved
   // for.
   std::vector<checkpoint::StreamedBox> begin(std::span<const checkpoint::StreamedBox> boxes);
@@ -47,6 +48,7 @@ class DeviceSnapshot {
   std::unique_ptr<Event> updated_;  // all changes before the copies are done
   std::shared_ptr<Event> copied_;
   std::unique_ptr<Memory> memory_;
+  int64_t size_bytes_ = 0;
   std::atomic<bool> may_be_copying_ = false;
   std::atomic<bool> may_be_overtaken_ = false;  // the arena's queue does not wait for the copies yet
 };

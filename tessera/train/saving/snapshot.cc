@@ -56,10 +56,11 @@ bool Snapshot::reserve_on_device(std::span<const checkpoint::StreamedBox> boxes)
   if (!no_room_said_) {
     int64_t bytes = 0;
     for (const auto& box : boxes) bytes += box.type().size_bytes();
+    const auto free = on_device_->device().free_bytes();
     log_warning(
-        "the device has no room for the copy of {} that a checkpoint needs which is saved while training goes on: the "
-        "values are read to the host's memory, and training waits for that",
-        format_bytes(bytes));
+        "{} has no room for the copy of {} that a checkpoint needs which is saved while training goes on{}: the values "
+        "are read to the host's memory, and training waits for that",
+        on_device_->device().name(), format_bytes(bytes), free ? ", " + format_bytes(*free) + " are free" : "");
   }
   no_room_said_ = true;
   return false;
