@@ -176,7 +176,7 @@ class TracedPrograms {
     if (program != nullptr) {
       program->agree_on(parameters);
     } else {
-      program = std::make_shared<Program>(graph, parameters, spread);
+      program = std::make_shared<Program>(graph, parameters, spread, &sessions_);
       programs_.add(std::move(key), program);
     }
     return program;
@@ -186,6 +186,7 @@ class TracedPrograms {
   // A training step has few forms: full and short batches, micro-batches.
   static constexpr size_t kMaxPrograms = 16;
   Latest<Program> programs_{kMaxPrograms};
+  ProgramSessions sessions_;
 };
 
 void find_values(nb::handle object, std::vector<ir::Value>& values) {
@@ -323,11 +324,21 @@ Trace trace(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwa
   return *trace_spread(self, cell, args, kwargs, inputs, std::nullopt);
 }
 
-std::shared_ptr<CompiledCall> compile_call(Trace traced) {
+// The sessions of what the cell is compiled into. They outlive a change of its attributes, of which other ranks may
+// know nothing.
+ProgramSessions& sessions_of(nb::handle self) {
+  nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (!own.contains("_sessions"))
+    own["_sessions"] = nb::cast(std::make_unique<ProgramSessions>().release(), nb::rv_policy::take_ownership);
+  return nb::cast<ProgramSessions&>(own["_sessions"]);
+}
+
+std::shared_ptr<CompiledCall> compile_call(Trace traced, nb::handle self) {
   // Cells without parameters are often made anew for each call.
-  auto program = traced.form.parameters.empty() && !traced.spread
-                     ? program_of(traced.graph)
-                     : std::make_shared<Program>(traced.graph, traced.form.parameters, traced.spread);
+  auto program =
+      traced.form.parameters.empty() && !traced.spread
+          ? program_of(traced.graph)
+          : std::make_shared<Program>(traced.graph, traced.form.parameters, traced.spread, &sessions_of(self));
   return std::make_shared<CompiledCall>(std::move(traced.form), std::move(program));
 }
 
@@ -446,7 +457,7 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   if (call == nullptr) {
     Trace traced = trace(self, cell, args, kwargs, inputs);
     if (take_holds_for_one_call()) return run_traced(traced_programs(self, /*is_signed=*/false), traced, inputs);
-    call = compile_call(std::move(traced));
+    call = compile_call(std::move(traced), self);
     calls.add(signature, call);
   }
   return call->form.run(*call->program, inputs);
@@ -575,6 +586,7 @@ uint64_t num_changes() { return changes; }
 
 void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
   nb::class_<CompiledCalls>(m, "_CompiledCalls");
+  nb::class_<ProgramSessions>(m, "_ProgramSessions");
   nb::class_<TracedPrograms>(m, "TracedPrograms",
                              R"(What calls of cells that are traced at each call were compiled into, by their graphs.
 

@@ -115,10 +115,10 @@ class Session {
                                       const compiler::PlanOptions& plan = {});
   // Compiles a graph that this rank wrote for itself, in its own shapes, with collectives (hybrid parallel). Throws
   // InvalidArgument naming the ranks that do not agree.
-  // Collective: where this session has compiled no graph yet whose collectives are the same, of whatever shapes all else
-  // is. All ranks check that their graphs' collectives fit together. For the others a rank needs nobody, because ranks
-  // whose batches have different shapes come to them at different times; kernels that were never measured are the usual
-  // ones there.
+  // Collective: where this session has compiled no graph yet whose collectives are the same, of whatever shapes all
+  // else is. All ranks check that their graphs' collectives fit together. For the others a rank needs nobody, because
+  // ranks whose batches have different shapes come to them at different times; kernels that were never measured are the
+  // usual ones there.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph);
   // The same for a graph all of whose collectives are those of one group of the context. Kernels are the usual ones.
   // Collective: as above, for the members of that group only.
