@@ -95,7 +95,7 @@ def traced(function, *shapes, devices=4):
 
 
 @pytest.mark.parametrize("function, shapes, words", [
-    (ops.ReLU().shard((GRID("a", "b", "None"),)), [(4, 4)], "has 3 values, but the input's shape .* has 2 dims"),
+    (ops.ReLU().shard((GRID("a", "b", "None"),)), [(4, 4)], "the strategy .* has 3 values, but the shape .* has 2 dims"),
     (ops.ReLU().shard((GRID("a"), GRID("b"))), [(4,)], "has 2 tuples, but there are 1 tensor inputs"),
     (ops.ReLU().shard((GRID(("a", "b"), "None"),)), [(2, 4)], "more parts than it has elements"),
     (ops.ReLU().shard((GRID("a", "b"),)), [(4, 4)], "is of 4 devices, but there are 8"),
