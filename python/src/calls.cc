@@ -628,26 +628,29 @@ of it may have changed, and compiled where that gives a new graph.)")
   cell.def(
       "spread",
       [](nb::object self, bool strategies, bool propagation, bool full_batch, const std::optional<nb::dict>& search,
-         bool only_training) {
+         bool only_training, const mesh::Strategy& dataset_strategy) {
         Spread spread{.strategies = strategies,
                       .propagation = propagation,
-                      .full_batch = full_batch,
+                      .full_batch = full_batch || !dataset_strategy.empty(),
+                      .inputs = full_batch ? mesh::Strategy() : dataset_strategy,
                       .only_training = only_training};
         if (search) spread.search = search_options(*search);
-        spread.text = fmt::format("{} {} {} {} {}", strategies, propagation, full_batch, only_training,
-                                  search ? nb::cast<std::string>(nb::repr(*search)) : "");
+        spread.text =
+            fmt::format("{} {} {} {} {} {}", strategies, propagation, spread.full_batch, mesh::to_string(spread.inputs),
+                        only_training, search ? nb::cast<std::string>(nb::repr(*search)) : "");
         nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
         own["_spread"] = nb::cast(std::move(spread));
         own.attr("pop")("_calls", nb::none());
         return self;
       },
       "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false, "search"_a = nb::none(),
-      "only_training"_a = false,
+      "only_training"_a = false, "dataset_strategy"_a = mesh::Strategy(),
       R"(Calls of this cell are split over the ranks of the job, which all make them; results are whole on every rank.
 
 Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; search:
 a search decides, strategies hold, with the keys of Model's search; else all follows the batch. The result is that of one
-device on the whole batch. only_training: calls that ask for no gradients are each rank's own, as without spread().)");
+device on the whole batch. dataset_strategy: each rank gives all rows, which are split so, a list of counts for each input
+that has dims. only_training: calls that ask for no gradients are each rank's own, as without spread().)");
 }
 
 }  // namespace tessera::python

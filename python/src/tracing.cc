@@ -548,6 +548,27 @@ std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph
   return plan;
 }
 
+compiler::ShardingHints Program::input_hints(const ir::Graph& graph, const mesh::Mesh& ranks, const Spread& spread) {
+  compiler::ShardingHints hints;
+  if (spread.full_batch && spread.inputs.empty()) return hints;
+  std::vector<mesh::BatchColumn> columns;
+  for (const auto& input : graph.inputs()) {
+    const Type& type = graph.type(input.value);
+    if (input.kind == ir::InputKind::kInput && type.shape.ndim() > 0) columns.push_back({input.name, type});
+  }
+  if (!spread.inputs.empty()) {
+    const auto layouts = mesh::layouts_of_batch(spread.inputs, columns, ranks.size());
+    for (size_t i = 0; i < columns.size(); ++i) hints[columns[i].name] = layouts[i];
+    return hints;
+  }
+  for (const auto& column : columns) {
+    auto sharding = mesh::Sharding::replicated(column.type.shape.ndim());
+    sharding.dims[0] = {0};
+    hints[column.name] = {ranks, sharding};
+  }
+  return hints;
+}
+
 std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, const std::optional<Spread>& spread) {
   if (!spread && !communicates(graph)) return session_->compile_local(graph);
   if (!spread) {
@@ -555,14 +576,7 @@ std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, co
     return group != nullptr ? session_->compile_own(graph, *group) : session_->compile_own(graph);
   }
   const mesh::Mesh ranks({{"data", session_->context().size()}});
-  compiler::ShardingHints hints;
-  for (const auto& input : graph.inputs()) {
-    const int ndim = graph.type(input.value).shape.ndim();
-    if (input.kind != ir::InputKind::kInput || ndim == 0 || spread->full_batch) continue;
-    auto sharding = mesh::Sharding::replicated(ndim);
-    sharding.dims[0] = {0};
-    hints[input.name] = {ranks, sharding};
-  }
+  const compiler::ShardingHints hints = input_hints(graph, ranks, *spread);
   compiler::PlanOptions options{.strategies = spread->strategies, .batch_by_default = spread->strategies};
   options.propagate_strategies = spread->propagation;
   options.whole_results = true;

@@ -101,6 +101,7 @@ struct Spread {
   bool strategies = false;     // they hold, and what has none is split by its batch; else all follows the batch
   bool propagation = false;    // what has none takes over a neighbour's
   bool full_batch = false;     // every rank gives the whole inputs; else its rows
+  mesh::Strategy inputs = {};  // how whole inputs are split, those that have dims; empty: by what reads them
   bool only_training = false;  // what asks for no gradients stays each rank's own
   std::optional<train::AutomaticPlanOptions> search = std::nullopt;  // present: a search decides; strategies hold
 };
@@ -168,6 +169,7 @@ class Program {
                     ProgramSessions* shared);
   void agree_on_values(const Parameters& parameters);
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::optional<Spread>& spread);
+  static compiler::ShardingHints input_hints(const ir::Graph& graph, const mesh::Mesh& ranks, const Spread& spread);
   std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                           const compiler::ShardingHints& inputs,
                                                           train::AutomaticPlanOptions options);
