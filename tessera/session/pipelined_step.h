@@ -77,7 +77,7 @@ struct PipelineParts {
   std::vector<Tensor> kept_states;          // what they were
   executor::Arena* arena = nullptr;         // that all of it lies in
   compiler::StageMemory memory = {};        // that it takes there
-  // Of an evaluation, whole.
+  // A Result is whole, of an evaluation.
   struct Result {
     Tensor whole;
     int chunk = 0;  // that computes it
