@@ -176,16 +176,16 @@ void require_no_certificates(FileSystem& files, const std::string& directory, co
 }
 
 // By this file the others are found: it is put into place last.
-constexpr const char* kIndex = "config.json";
+constexpr const char* kSetIndex = "config.json";
 // In the folder that a set is written into first: the names of its files, once all of them are there.
-constexpr const char* kNames = "names";
+constexpr const char* kSetNames = "names";
 
 std::string beside_path(const std::string& directory) { return join_path(directory, ".new"); }
 
 // Whether a process was killed while it put a set into place.
 bool is_unfinished(FileSystem& files, const std::string& directory) {
   const std::string beside = beside_path(directory);
-  return files.exists(join_path(beside, kNames)) && files.exists(join_path(beside, kIndex));
+  return files.exists(join_path(beside, kSetNames)) && files.exists(join_path(beside, kSetIndex));
 }
 
 // Removes what a process that was killed has left, but no set that was in place.
@@ -193,7 +193,7 @@ void remove_unfinished(FileSystem& files, const std::string& directory) {
   const std::string beside = beside_path(directory);
   if (!files.exists(beside)) return;
   if (is_unfinished(files, directory)) {
-    const std::string names = files.read_text(join_path(beside, kNames));
+    const std::string names = files.read_text(join_path(beside, kSetNames));
     for (const std::string_view line : split(names, '\n')) {
       const std::string name(line);
       const std::string path = join_path(directory, name);
@@ -223,12 +223,12 @@ void write_set(FileSystem& files, const std::string& directory, const std::vecto
       files.write_atomically(join_path(beside, file.name), file.bytes, file.mode);
       names += file.name + "\n";
     }
-    files.write_atomically(join_path(beside, kNames), names, 0600);
+    files.write_atomically(join_path(beside, kSetNames), names, 0600);
     for (const NewFile& file : set) {
-      if (file.name != kIndex) place(file.name);
+      if (file.name != kSetIndex) place(file.name);
     }
     files.sync_directory(directory);
-    place(kIndex);
+    place(kSetIndex);
     files.sync_directory(directory);
     files.remove_directory_tree(beside);
   } catch (const std::exception&) {
