@@ -550,7 +550,8 @@ std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph
 
 compiler::ShardingHints Program::input_hints(const ir::Graph& graph, const mesh::Mesh& ranks, const Spread& spread) {
   compiler::ShardingHints hints;
-  if (spread.full_batch && spread.inputs.empty()) return hints;
+  // One rank has all of each input.
+  if (spread.full_batch && (spread.inputs.empty() || ranks.size() == 1)) return hints;
   std::vector<mesh::BatchColumn> columns;
   for (const auto& input : graph.inputs()) {
     const Type& type = graph.type(input.value);
