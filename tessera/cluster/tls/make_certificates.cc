@@ -197,7 +197,7 @@ void remove_unfinished(FileSystem& files, const std::string& directory) {
     for (const std::string_view line : split(names, '\n')) {
       const std::string name(line);
       const std::string path = join_path(directory, name);
-      const bool is_name = !name.empty() && base_name(name) == name;
+      const bool is_name = !name.empty() && base_name(name) == name && name != "." && name != "..";
       if (is_name && !files.exists(join_path(beside, name)) && files.exists(path)) files.remove(path);
     }
     log_warning(
