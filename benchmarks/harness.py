@@ -197,16 +197,34 @@ def shown(value):
     return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
 
 
-def print_case(case, results, row):
-    print(f"\n{case.name}, {case.unit}")
-    print(f"  {'':<28}{'median':>13}{'lowest':>13}{'highest':>13}{'ours/this':>11}{'peak MiB':>10}")
+COLUMNS = ("", "median", "lowest", "highest", "ours/this", "peak MiB")
+# So wide at least, as tables whose names are short have always been.
+LEAST_WIDTHS = (28, 13, 13, 13, 11, 10)
+GAP = 2
+
+
+def table_lines(case, results, row):
+    """The lines of a case's table: a column is as wide as what it holds, so that the next one stands apart from it."""
+    rows, abouts = [COLUMNS], [""]
     for side, about, values, peak in results.values():
         median = statistics.median(values)
         own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
-        print(f"  {side.name:<28}{shown(median):>13}{shown(min(values)):>13}{shown(max(values)):>13}"
-              f"{f'{own:.3f}' if own else '':>11}{f'{peak:,.0f}' if peak else '':>10}  {about}", flush=True)
-    for name, reason in row.get("failed", {}).items():
-        print(f"  {name:<28} failed: {reason}", flush=True)
+        rows.append((side.name, shown(median), shown(min(values)), shown(max(values)), f"{own:.3f}" if own else "", f"{peak:,.0f}" if peak else ""))
+        abouts.append(about)
+    failed = row.get("failed", {})
+    widths = [max(least, *(len(cells[column]) + (GAP if column else 0) for cells in rows)) for column, least in enumerate(LEAST_WIDTHS)]
+    widths[0] = max(widths[0], *map(len, failed), 0)
+    lines = []
+    for cells, about in zip(rows, abouts):
+        text = cells[0].ljust(widths[0]) + "".join(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
+        lines.append(f"  {text}  {about}".rstrip())
+    return lines + [f"  {name.ljust(widths[0])} failed: {reason}" for name, reason in failed.items()]
+
+
+def print_case(case, results, row):
+    print(f"\n{case.name}, {case.unit}")
+    for line in table_lines(case, results, row):
+        print(line, flush=True)
 
 
 # The widest vector or matrix instructions of a CPU, as /proc/cpuinfo names them: a figure says little without them.

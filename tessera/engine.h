@@ -56,6 +56,7 @@
 #include "tessera/compiler/search/plan_cost.h"
 #include "tessera/compiler/search/plan_record.h"
 #include "tessera/compiler/search/search.h"
+#include "tessera/mesh/batch_layout.h"
 #include "tessera/mesh/rank_limits.h"
 #include "tessera/mesh/strategy_error.h"
 #include "tessera/pipeline/schedule_text.h"

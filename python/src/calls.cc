@@ -176,7 +176,7 @@ class TracedPrograms {
     if (program != nullptr) {
       program->agree_on(parameters);
     } else {
-      program = std::make_shared<Program>(graph, parameters, spread);
+      program = std::make_shared<Program>(graph, parameters, spread, &sessions_);
       programs_.add(std::move(key), program);
     }
     return program;
@@ -186,6 +186,7 @@ class TracedPrograms {
   // A training step has few forms: full and short batches, micro-batches.
   static constexpr size_t kMaxPrograms = 16;
   Latest<Program> programs_{kMaxPrograms};
+  ProgramSessions sessions_;
 };
 
 void find_values(nb::handle object, std::vector<ir::Value>& values) {
@@ -323,11 +324,21 @@ Trace trace(nb::handle self, nn::Cell& cell, const nb::args& args, const nb::kwa
   return *trace_spread(self, cell, args, kwargs, inputs, std::nullopt);
 }
 
-std::shared_ptr<CompiledCall> compile_call(Trace traced) {
+// The sessions of what the cell is compiled into. They outlive a change of its attributes, of which other ranks may
+// know nothing.
+ProgramSessions& sessions_of(nb::handle self) {
+  nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (!own.contains("_sessions"))
+    own["_sessions"] = nb::cast(std::make_unique<ProgramSessions>().release(), nb::rv_policy::take_ownership);
+  return nb::cast<ProgramSessions&>(own["_sessions"]);
+}
+
+std::shared_ptr<CompiledCall> compile_call(Trace traced, nb::handle self) {
   // Cells without parameters are often made anew for each call.
-  auto program = traced.form.parameters.empty() && !traced.spread
-                     ? program_of(traced.graph)
-                     : std::make_shared<Program>(traced.graph, traced.form.parameters, traced.spread);
+  auto program =
+      traced.form.parameters.empty() && !traced.spread
+          ? program_of(traced.graph)
+          : std::make_shared<Program>(traced.graph, traced.form.parameters, traced.spread, &sessions_of(self));
   return std::make_shared<CompiledCall>(std::move(traced.form), std::move(program));
 }
 
@@ -446,7 +457,7 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   if (call == nullptr) {
     Trace traced = trace(self, cell, args, kwargs, inputs);
     if (take_holds_for_one_call()) return run_traced(traced_programs(self, /*is_signed=*/false), traced, inputs);
-    call = compile_call(std::move(traced));
+    call = compile_call(std::move(traced), self);
     calls.add(signature, call);
   }
   return call->form.run(*call->program, inputs);
@@ -575,6 +586,7 @@ uint64_t num_changes() { return changes; }
 
 void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
   nb::class_<CompiledCalls>(m, "_CompiledCalls");
+  nb::class_<ProgramSessions>(m, "_ProgramSessions");
   nb::class_<TracedPrograms>(m, "TracedPrograms",
                              R"(What calls of cells that are traced at each call were compiled into, by their graphs.
 
@@ -616,26 +628,29 @@ of it may have changed, and compiled where that gives a new graph.)")
   cell.def(
       "spread",
       [](nb::object self, bool strategies, bool propagation, bool full_batch, const std::optional<nb::dict>& search,
-         bool only_training) {
+         bool only_training, const mesh::Strategy& dataset_strategy) {
         Spread spread{.strategies = strategies,
                       .propagation = propagation,
-                      .full_batch = full_batch,
+                      .full_batch = full_batch || !dataset_strategy.empty(),
+                      .inputs = full_batch ? mesh::Strategy() : dataset_strategy,
                       .only_training = only_training};
         if (search) spread.search = search_options(*search);
-        spread.text = fmt::format("{} {} {} {} {}", strategies, propagation, full_batch, only_training,
-                                  search ? nb::cast<std::string>(nb::repr(*search)) : "");
+        spread.text =
+            fmt::format("{} {} {} {} {} {}", strategies, propagation, spread.full_batch, mesh::to_string(spread.inputs),
+                        only_training, search ? nb::cast<std::string>(nb::repr(*search)) : "");
         nb::dict own = nb::borrow<nb::dict>(self.attr("__dict__"));
         own["_spread"] = nb::cast(std::move(spread));
         own.attr("pop")("_calls", nb::none());
         return self;
       },
       "strategies"_a = false, "propagation"_a = false, "full_batch"_a = false, "search"_a = nb::none(),
-      "only_training"_a = false,
+      "only_training"_a = false, "dataset_strategy"_a = mesh::Strategy(),
       R"(Calls of this cell are split over the ranks of the job, which all make them; results are whole on every rank.
 
 Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; search:
 a search decides, strategies hold, with the keys of Model's search; else all follows the batch. The result is that of one
-device on the whole batch. only_training: calls that ask for no gradients are each rank's own, as without spread().)");
+device on the whole batch. dataset_strategy: each rank gives all rows, which are split so, a list of counts for each input
+that has dims. only_training: calls that ask for no gradients are each rank's own, as without spread().)");
 }
 
 }  // namespace tessera::python

@@ -422,28 +422,36 @@ std::shared_ptr<Program> program_of(const ir::Graph& graph) {
   return programs[std::move(text)] = std::make_shared<Program>(graph, Program::Parameters());
 }
 
-Program::Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread)
+ProgramSession::~ProgramSession() {
+  if (!home_.is_here()) static_cast<void>(session_.release());
+}
+
+std::shared_ptr<ProgramSession> ProgramSessions::find(const std::string& parameters) {
+  const auto known = std::ranges::find_if(sessions_, [&](const auto& entry) { return entry.first == parameters; });
+  return known == sessions_.end() ? nullptr : known->second;
+}
+
+void ProgramSessions::add(const std::string& parameters, std::shared_ptr<ProgramSession> session) {
+  if (sessions_.size() == kMost) sessions_.erase(sessions_.begin());
+  sessions_.emplace_back(parameters, std::move(session));
+}
+
+Program::Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread,
+                 ProgramSessions* shared)
     : is_spread_(spread.has_value()), whole_inputs_(spread && spread->full_batch) {
-  cluster::Context& own = spread ? context() : context_of(graph);
-  session_ = std::make_unique<session::Session>(own);
   for (const auto& input : graph.inputs()) {
     if (input.kind == ir::InputKind::kInput) {
       inputs_.push_back(input.name);
-      continue;
-    }
-    const Type& type = graph.type(input.value);
-    session_->declare(input.name, type);
-    if (parameters.contains(input.name)) {
+    } else if (parameters.contains(input.name)) {
       parameters_.insert(input.name);
-    } else if (input.name == nn::kRandomStep) {
-      session_->set_value(input.name, Tensor::zeros(type));
-    } else {
+    } else if (input.name != nn::kRandomStep) {
       throw InvalidArgument(
           "graph {} reads the {} \"{}\", but when its trace ended no parameter that it has met was called so: a "
           "parameter must keep its name while construct() is traced",
           graph.name(), input.kind == ir::InputKind::kState ? "state" : "parameter", input.name);
     }
   }
+  take_session(spread ? context() : context_of(graph), graph, parameters, !spread ? shared : nullptr);
   for (const auto& output : graph.outputs()) {
     if (session_->holds(output.name)) {
       if (parameters_.contains(output.name)) assigned_.push_back(output.name);
@@ -453,14 +461,40 @@ Program::Program(const ir::Graph& graph, const Parameters& parameters, const std
   }
   agree_on(parameters);
   ++programs_made;
+  const Turn turn(shared_->turns());
   const WithoutGil computing;
   executable_ = compile(graph, spread);
 }
 
 Program::~Program() {
-  if (home_.is_here()) return;
-  static_cast<void>(executable_.release());
-  static_cast<void>(session_.release());
+  if (!home_.is_here()) static_cast<void>(executable_.release());
+}
+
+// Its values are set before each run, so that nothing but the number of the random step tells the session of one
+// program from that of another with the same parameters.
+void Program::take_session(cluster::Context& context, const ir::Graph& graph, const Parameters& parameters,
+                           ProgramSessions* shared) {
+  std::string key;
+  bool are_all_given = true;
+  for (const auto& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput) continue;
+    key += fmt::format("{}: {}\n", input.name, graph.type(input.value));
+    are_all_given = are_all_given && parameters.contains(input.name);
+  }
+  const bool is_shared = shared != nullptr && are_all_given && communicates(graph);
+  if (is_shared) shared_ = shared->find(key);
+  if (shared_ != nullptr) {
+    session_ = &shared_->session();
+    return;
+  }
+  shared_ = std::make_shared<ProgramSession>(context);
+  session_ = &shared_->session();
+  for (const auto& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput) continue;
+    session_->declare(input.name, graph.type(input.value));
+    if (!parameters.contains(input.name)) session_->set_value(input.name, Tensor::zeros(graph.type(input.value)));
+  }
+  if (is_shared) shared->add(key, shared_);
 }
 
 void Program::agree_on(const Parameters& parameters) {
@@ -514,6 +548,28 @@ std::shared_ptr<const compiler::PlanRecord> Program::search_plan(const ir::Graph
   return plan;
 }
 
+compiler::ShardingHints Program::input_hints(const ir::Graph& graph, const mesh::Mesh& ranks, const Spread& spread) {
+  compiler::ShardingHints hints;
+  // One rank has all of each input.
+  if (spread.full_batch && (spread.inputs.empty() || ranks.size() == 1)) return hints;
+  std::vector<mesh::BatchColumn> columns;
+  for (const auto& input : graph.inputs()) {
+    const Type& type = graph.type(input.value);
+    if (input.kind == ir::InputKind::kInput && type.shape.ndim() > 0) columns.push_back({input.name, type});
+  }
+  if (!spread.inputs.empty()) {
+    const auto layouts = mesh::layouts_of_batch(spread.inputs, columns, ranks.size());
+    for (size_t i = 0; i < columns.size(); ++i) hints[columns[i].name] = layouts[i];
+    return hints;
+  }
+  for (const auto& column : columns) {
+    auto sharding = mesh::Sharding::replicated(column.type.shape.ndim());
+    sharding.dims[0] = {0};
+    hints[column.name] = {ranks, sharding};
+  }
+  return hints;
+}
+
 std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, const std::optional<Spread>& spread) {
   if (!spread && !communicates(graph)) return session_->compile_local(graph);
   if (!spread) {
@@ -521,14 +577,7 @@ std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, co
     return group != nullptr ? session_->compile_own(graph, *group) : session_->compile_own(graph);
   }
   const mesh::Mesh ranks({{"data", session_->context().size()}});
-  compiler::ShardingHints hints;
-  for (const auto& input : graph.inputs()) {
-    const int ndim = graph.type(input.value).shape.ndim();
-    if (input.kind != ir::InputKind::kInput || ndim == 0 || spread->full_batch) continue;
-    auto sharding = mesh::Sharding::replicated(ndim);
-    sharding.dims[0] = {0};
-    hints[input.name] = {ranks, sharding};
-  }
+  const compiler::ShardingHints hints = input_hints(graph, ranks, *spread);
   compiler::PlanOptions options{.strategies = spread->strategies, .batch_by_default = spread->strategies};
   options.propagate_strategies = spread->propagation;
   options.whole_results = true;
@@ -548,7 +597,7 @@ void Program::set_input(const std::string& name, const Tensor& value) {
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs, const Parameters& parameters) {
-  const Turn turn(turns_);
+  const Turn turn(shared_->turns());
   for (const auto& name : parameters_) session_->set_value(name, whole_value(*parameters.at(name)));
   std::vector<Tensor> results;
   {

@@ -101,8 +101,45 @@ struct Spread {
   bool strategies = false;     // they hold, and what has none is split by its batch; else all follows the batch
   bool propagation = false;    // what has none takes over a neighbour's
   bool full_batch = false;     // every rank gives the whole inputs; else its rows
+  mesh::Strategy inputs = {};  // how whole inputs are split, those that have dims; empty: by what reads them
   bool only_training = false;  // what asks for no gradients stays each rank's own
   std::optional<train::AutomaticPlanOptions> search = std::nullopt;  // present: a search decides; strategies hold
+};
+
+// A session in which one program at a time computes. In a child of fork() it is let be.
+class ProgramSession {
+ public:
+  explicit ProgramSession(cluster::Context& context) : session_(std::make_unique<session::Session>(context)) {}
+  ~ProgramSession();
+  ProgramSession(const ProgramSession&) = delete;
+  ProgramSession& operator=(const ProgramSession&) = delete;
+
+  session::Session& session() { return *session_; }
+  Turns& turns() { return turns_; }
+
+ private:
+  std::unique_ptr<session::Session> session_;
+  Turns turns_;
+  Home home_;
+};
+
+// The sessions of the programs that one cell is compiled into, where these communicate and each is its rank's own.
+// Those with the same parameters share one, and so the groups in which their collectives meet: a rank with a short
+// batch runs another program than the others.
+class ProgramSessions {
+ public:
+  ProgramSessions() = default;
+  ProgramSessions(const ProgramSessions&) = delete;
+  ProgramSessions& operator=(const ProgramSessions&) = delete;
+
+  // Null where there is none, or none any more, of these parameters: their names and types, as text.
+  std::shared_ptr<ProgramSession> find(const std::string& parameters);
+  void add(const std::string& parameters, std::shared_ptr<ProgramSession> session);
+
+ private:
+  // A cell has another set of parameters when some are frozen, say. Each session takes address space of 64 GiB.
+  static constexpr size_t kMost = 16;
+  std::vector<std::pair<std::string, std::shared_ptr<ProgramSession>>> sessions_;  // the oldest first
 };
 
 // A graph compiled for this rank, with the values that it keeps from run to run.
@@ -111,8 +148,10 @@ class Program {
   using Parameters = std::map<std::string, std::shared_ptr<nn::Parameter>>;
   // Parameters that the graph reads and writes, by full name; the number of the random step may be absent, then it
   // starts at zero and stays here. Throws InvalidArgument naming another parameter or state that is absent. With a
-  // spread the graph is that of all ranks, which compile it together; else it is this rank's own.
-  Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread = std::nullopt);
+  // spread the graph is that of all ranks, which compile it together; else it is this rank's own. `shared`: of the cell
+  // that it is compiled for; null: it shares no session.
+  Program(const ir::Graph& graph, const Parameters& parameters, const std::optional<Spread>& spread = std::nullopt,
+          ProgramSessions* shared = nullptr);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -126,8 +165,11 @@ class Program {
   void agree_on(const Parameters& parameters);
 
  private:
+  void take_session(cluster::Context& context, const ir::Graph& graph, const Parameters& parameters,
+                    ProgramSessions* shared);
   void agree_on_values(const Parameters& parameters);
   std::unique_ptr<session::Executable> compile(const ir::Graph& graph, const std::optional<Spread>& spread);
+  static compiler::ShardingHints input_hints(const ir::Graph& graph, const mesh::Mesh& ranks, const Spread& spread);
   std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                           const compiler::ShardingHints& inputs,
                                                           train::AutomaticPlanOptions options);
@@ -140,9 +182,9 @@ class Program {
   std::vector<std::string> inputs_;
   std::vector<std::string> results_;
   std::vector<std::string> assigned_;  // parameters with new values
-  std::unique_ptr<session::Session> session_;
+  std::shared_ptr<ProgramSession> shared_;
+  session::Session* session_ = nullptr;  // that one's
   std::unique_ptr<session::Executable> executable_;
-  Turns turns_;
   Home home_;
 };
 

@@ -5,7 +5,7 @@ import copyreg
 from tessera._tessera import data, nn
 
 # Of one object only: what it was compiled into, how often it drew, and where it stands.
-_OWN = {"_calls", "_changes", "_phases", "_programs", "_random_step", "_unsigned", "_made_of", "_is_called_by_others"}
+_OWN = {"_calls", "_changes", "_phases", "_programs", "_random_step", "_sessions", "_unsigned", "_made_of", "_is_called_by_others"}
 
 
 def _copy_parameter(self, memo, name=None):

@@ -369,6 +369,24 @@ ValueRecordVariables value_records_from_environment() {
           .on_difference = read_text("TESSERA_ON_DIFFERENCE")};
 }
 
+std::map<std::string, std::string> result_variables_from_environment() {
+  std::map<std::string, std::string> variables = {
+      {"GRAPH_OP_RUN", read_text("GRAPH_OP_RUN")},
+      {"TESSERA_CUDA_LIBRARIES", read_text("TESSERA_CUDA_LIBRARIES")},
+      {"TESSERA_CUDA_MEASURE", read_text("TESSERA_CUDA_MEASURE")},
+      {"TESSERA_CUDA_TF32", read_text("TESSERA_CUDA_TF32")},
+      {"TESSERA_HOST_ID", read_text("TESSERA_HOST_ID")},
+      {"TESSERA_LITERAL_GRADIENTS_MEAN", read_text("TESSERA_LITERAL_GRADIENTS_MEAN")},
+  };
+  if (read_text("TESSERA_STATUS_FILE").empty()) {  // there is no launcher, which says these anew
+    variables["DEVICE_ID"] = read_text("DEVICE_ID");
+    variables["RANK_ID"] = read_text("RANK_ID");
+    variables["RANK_SIZE"] = read_text("RANK_SIZE");
+  }
+  std::erase_if(variables, [](const auto& variable) { return variable.second.empty(); });
+  return variables;
+}
+
 timeline::TimelineOptions timeline_from_environment() {
   // A process that begins anew has spans of its own; those that are there are of the same job.
   timeline::TimelineOptions options{.file = read_text("TESSERA_TRACE"), .keeps_earlier = true};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -147,6 +148,10 @@ struct ValueRecordVariables {
   std::string on_difference;
 };
 ValueRecordVariables value_records_from_environment();
+
+// The variables, with their values, by which the same command computes something else: how GPUs compute, which ranks
+// share memory, what a script reads of its place where no launcher has said that. None of them is a secret.
+std::map<std::string, std::string> result_variables_from_environment();
 
 // TESSERA_TRACE and TESSERA_TRACE_STEPS; what is left out is as TimelineOptions have it. Throws UsageError for steps
 // that cannot be.

@@ -773,6 +773,20 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
+TEST(Environment, HasTheVariablesByWhichACommandComputesSomethingElse) {
+  const ScopedVariable rounding("TESSERA_CUDA_TF32", "1");
+  const ScopedVariable size("RANK_SIZE", "4");
+  const ScopedVariable password("TESSERA_TLS_PASSWORD", "p");
+  const auto alone = cluster::result_variables_from_environment();
+  EXPECT_EQ(alone.at("TESSERA_CUDA_TF32"), "1");
+  EXPECT_EQ(alone.at("RANK_SIZE"), "4");
+  EXPECT_FALSE(alone.contains("TESSERA_TLS_PASSWORD"));
+  const ScopedVariable launcher("TESSERA_STATUS_FILE", "/proc/1/fd/1");
+  const auto launched = cluster::result_variables_from_environment();
+  EXPECT_EQ(launched.at("TESSERA_CUDA_TF32"), "1");
+  EXPECT_FALSE(launched.contains("RANK_SIZE"));
+}
+
 TEST(Launch, ProcessesDoNotOversubscribeTheCores) {
   const ScopedVariable threads("OMP_NUM_THREADS", nullptr);
   const ScopedVariable policy("OMP_WAIT_POLICY", nullptr);

@@ -230,6 +230,10 @@ class HierarchicalTransport final : public Transport {
   }
 
   std::shared_ptr<void> allocate(size_t bytes) override { return within_->allocate(bytes); }
+  void leave() override {
+    within_->leave();
+    between_->leave();
+  }
 
  private:
   std::unique_ptr<Transport> within_;

@@ -76,6 +76,9 @@ class Transport {
     (void)bytes;
     return nullptr;
   }
+  // Tells the peers, where they would not see it otherwise, that this rank makes no more calls, while its connections
+  // stay. What it has sent still arrives. No communicator is used afterwards.
+  virtual void leave() {}
 };
 
 // `all_reduce "fc.weight" #12 of group "world"`

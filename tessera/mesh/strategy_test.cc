@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/batch_layout.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/mesh/rank_limits.h"
+#include "tessera/mesh/strategy_error.h"
 
 namespace tessera::mesh {
 namespace {
@@ -66,6 +68,28 @@ TEST(Strategy, CountsAreFromOneToTheNumberOfRanks) {
   for (const int64_t count : {int64_t{-1}, int64_t{5}, int64_t{1} << 32, INT64_MAX}) {
     EXPECT_NE(fault_of_counts({{count}}, 4), "") << count;
   }
+}
+
+TEST(BatchLayouts, AreGridsInTheOrderOfTheDimsAndRepeated) {
+  const std::vector<BatchColumn> columns = {{"x", {DType::kF32, {8, 6}}}, {"scale", {DType::kF32, {}}}};
+  const auto layouts = layouts_of_batch({{1, 2}, {}}, columns, 4);
+  ASSERT_EQ(layouts.size(), 2U);
+  EXPECT_EQ(layouts[0].mesh, Mesh({{"dim1", 2}, {"repeated", 2}}));
+  const auto slices = all_slices({8, 6}, layouts[0].mesh, layouts[0].sharding);
+  const std::vector<Range> expected = {{0, 8}, {0, 3}, {0, 8}, {0, 3}, {0, 8}, {3, 3}, {0, 8}, {3, 3}};
+  EXPECT_EQ(slices, expected);
+  EXPECT_TRUE(layouts[1].sharding.is_replicated());
+}
+
+TEST(BatchLayouts, OfCountsThatDoNotFitAreRefused) {
+  const auto refuses = [](const Strategy& strategy, const std::string& words) {
+    const std::vector<BatchColumn> columns = {{"x", {DType::kF32, {8, 6}}}};
+    EXPECT_THAT([&] { layouts_of_batch(strategy, columns, 4); }, ThrowsMessage<StrategyError>(HasSubstr(words)));
+  };
+  refuses({{2, 1}, {2}}, "dataset_strategy ((2,1),(2,)) has 2 tuples, there are 1 inputs");
+  refuses({{2}}, "has 1 counts for input \"x\" f32[8,6]");
+  refuses({{3, 1}}, "does not divide 4 ranks");
+  refuses({{0, 1}}, "does not divide 4 ranks: it splits dim 0 of tensor 0 in 0");
 }
 
 TEST(CommonRefinement, CutsWhereAnyMatrixIsCut) {

@@ -400,12 +400,12 @@ void PipelineBuilder::find_views() {
     const auto& forward = parts_.phases.at({PhaseKind::kForward, chunk})[0];
     if (forward->schedule().outputs.contains("micro_loss")) parts_.loss_chunk = chunk;
   }
-  parts_.result_stage = plan_.placement.chunks.stages.back();
-  parts_.result_rank = plan_.ranks.first(parts_.result_stage);
   if (trains_) return;
   for (const auto& output : plan_.micro.outputs()) {
     if (plan_.micro.find_input(output.name) != nullptr) continue;
-    parts_.results.emplace(output.name, Tensor::zeros(plan_.micro.type(output.value)));
+    const int chunk = plan_.placement.chunk_of_result(plan_.micro, output.value);
+    const int first = plan_.ranks.first(plan_.placement.stage_of_chunk(chunk));
+    parts_.results[output.name] = {Tensor::zeros(plan_.micro.type(output.value)), chunk, first};
   }
 }
 

@@ -47,7 +47,7 @@ PipelinedStep::PipelinedStep(compiler::Compiled compiled, cluster::Context& cont
       loss_(Tensor::zeros({DType::kF64, {}})),
       loss_view_(loss_.view()) {
   for (const auto& [name, whole] : parts_.batch) inputs_[name] = whole.view();
-  for (const auto& [name, whole] : parts_.results) results_[name] = whole.view();
+  for (const auto& [name, result] : parts_.results) results_[name] = result.whole.view();
   for (const auto& state : parts_.forward_states) parts_.kept_states.push_back(state.read());
 }
 
@@ -361,16 +361,14 @@ std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& in
   return session::describe_bad_index(parts_.compiled.at(bad.phase), bad.index, find_data, input_noun);
 }
 
-// What the last chunk has computed whole, on all ranks.
+// What a chunk has computed whole, on all ranks.
 void PipelinedStep::share_results() {
   for (auto& [name, view] : results_) {
-    if (parts_.program.stage == parts_.result_stage) {
-      const int chunk = parts_.program.slots.rbegin()->first;
-      const auto& made =
-          parts_.phases.at({PhaseKind::kForward, chunk})[0]->output(name == "loss" ? "micro_loss" : name);
-      copy_elements(made, view);
+    const auto& result = parts_.results.at(name);
+    if (const auto made = parts_.phases.find({PhaseKind::kForward, result.chunk}); made != parts_.phases.end()) {
+      copy_elements(made->second[0]->output(name == "loss" ? "micro_loss" : name), view);
     }
-    context().world().broadcast(view.data, view.num_elements(), view.dtype, parts_.result_rank, "result " + name);
+    context().world().broadcast(view.data, view.num_elements(), view.dtype, result.rank, "result " + name);
   }
 }
 

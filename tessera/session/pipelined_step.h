@@ -77,11 +77,15 @@ struct PipelineParts {
   std::vector<Tensor> kept_states;          // what they were
   executor::Arena* arena = nullptr;         // that all of it lies in
   compiler::StageMemory memory = {};        // that it takes there
-  std::map<std::string, Tensor> results;    // of an evaluation, whole
-  int loss_chunk = -1;                      // the chunk that computes the loss; -1: none of this rank's
-  int result_stage = 0;                     // where the results of an evaluation are
-  int result_rank = 0;                      // its first one
-  pipeline::FoundSchedule schedule;         // of a training step
+  // A Result is whole, of an evaluation.
+  struct Result {
+    Tensor whole;
+    int chunk = 0;  // that computes it
+    int rank = 0;   // the first one of its stage
+  };
+  std::map<std::string, Result> results;
+  int loss_chunk = -1;               // the chunk that computes the loss; -1: none of this rank's
+  pipeline::FoundSchedule schedule;  // of a training step
 };
 
 class PipelinedStep final : public Executable {

@@ -517,15 +517,17 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph, comm::C
   const mesh::Mesh alone({{"data", 1}}, {context_.rank()});
   auto compiled =
       compiler::compile(graph, alone, {}, context_.rank(), values_.layout(), kernels_, for_one_rank(compile_options()));
-  if (members.size() > 1) {
-    std::vector<std::vector<Communication>> by_rank(static_cast<size_t>(context_.size()));
-    const auto texts =
-        gather_texts(members, to_text(communications(compiled.local)), "comparing the collectives of a group's ranks");
-    for (size_t i = 0; i < texts.size(); ++i) {
-      by_rank[static_cast<size_t>(members.ranks()[i])] = parse_communications(texts[i]);
-    }
-    require_matching(graph.name(), by_rank);
+  if (members.size() == 1) return finish(std::move(compiled));
+  const auto own = to_text(communications(compiled.local));
+  const auto key = fmt::format("[{}]\n{}", fmt::join(members.ranks(), ","), own);
+  if (compared_.contains(key)) return finish(std::move(compiled));
+  std::vector<std::vector<Communication>> by_rank(static_cast<size_t>(context_.size()));
+  const auto texts = gather_texts(members, own, "comparing the collectives of a group's ranks");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    by_rank[static_cast<size_t>(members.ranks()[i])] = parse_communications(texts[i]);
   }
+  require_matching(graph.name(), by_rank);
+  compared_.insert(key);
   return finish(std::move(compiled));
 }
 
@@ -534,31 +536,44 @@ std::unique_ptr<Executable> Session::compile_own(const ir::Graph& graph) {
   auto options = for_one_rank(compile_options());
   if (context_.size() > 1) size_buckets(options.partition);
   auto compiled = compiler::plan_ranks(graph, alone, {}, options);
-  compile_with_agreed_kernels(compiled, options, values_.layout());
-  if (context_.size() > 1) {
-    std::vector<std::vector<Communication>> by_rank;
-    for (const auto& text : gather_texts(context_.world(), to_text(communications(compiled.local)),
-                                         fmt::format("comparing the collectives of {}", graph.name()))) {
-      by_rank.push_back(parse_communications(text));
-    }
-    require_matching(graph.name(), by_rank);
-    make_groups(groups_of(by_rank));
+  if (context_.size() == 1) {
+    compile_with_agreed_kernels(compiled, options, values_.layout());
+    return finish(std::move(compiled));
   }
+  // What this rank has come to, another one may have come to long ago, for batches of another shape: then that one is
+  // not here to compare anything.
+  if (kernel_table_ != nullptr) kernels_.take_noted();  // those of graphs that no other rank compiles
+  compiler::compile_rank(compiled, context_.rank(), values_.layout(), kernels_, options);
+  const auto own = to_text(communications(compiled.local));
+  if (compared_.contains(own)) return finish(std::move(compiled));
+  if (learns_kernels()) compiler::compile_rank(compiled, context_.rank(), values_.layout(), kernels_, options);
+  std::vector<std::vector<Communication>> by_rank;
+  for (const auto& text :
+       gather_texts(context_.world(), own, fmt::format("comparing the collectives of {}", graph.name()))) {
+    by_rank.push_back(parse_communications(text));
+  }
+  require_matching(graph.name(), by_rank);
+  make_groups(groups_of(by_rank));
+  compared_.insert(own);
   return finish(std::move(compiled));
 }
 
 void Session::compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options,
                                           const ir::PersistentLayout& layout) {
   const auto compile = [&] { compiler::compile_rank(planned, context_.rank(), layout, kernels_, options); };
+  if (kernel_table_ != nullptr) kernels_.take_noted();  // those of graphs that no other rank compiles
+  compile();
+  if (learns_kernels()) compile();
+}
+
+bool Session::learns_kernels() {
   const bool agrees = kernel_table_ != nullptr && context_.size() > 1;
-  if (agrees) kernels_.take_noted();  // those of graphs that no other rank compiles
-  compile();
-  if (!agrees || !agree_on_kernels(context_, kernels_, *kernel_table_)) return;
-  compile();
+  if (!agrees || !agree_on_kernels(context_, kernels_, *kernel_table_)) return false;
   // Another process, on another machine perhaps, may be rank 0 when a rank has been lost.
   if (context_.recovery() != nullptr && context_.rank() == 0) {
     context_.recovery()->set_state(kKernelTable, kernel_table_->to_json());
   }
+  return true;
 }
 
 std::unique_ptr<Executable> Session::compile_local(const ir::Graph& graph) {

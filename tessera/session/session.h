@@ -115,10 +115,13 @@ class Session {
                                       const compiler::PlanOptions& plan = {});
   // Compiles a graph that this rank wrote for itself, in its own shapes, with collectives (hybrid parallel). Throws
   // InvalidArgument naming the ranks that do not agree.
-  // Collective: always. All ranks check that their graphs' collectives fit together.
+  // Collective: where this session has compiled no graph yet whose collectives are the same, of whatever shapes all
+  // else is. All ranks check that their graphs' collectives fit together. For the others a rank needs nobody, because
+  // ranks whose batches have different shapes come to them at different times; kernels that were never measured are the
+  // usual ones there.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph);
   // The same for a graph all of whose collectives are those of one group of the context. Kernels are the usual ones.
-  // Collective: for the members of that group only.
+  // Collective: as above, for the members of that group only.
   std::unique_ptr<Executable> compile_own(const ir::Graph& graph, comm::Communicator& members);
   // Compiles for one rank on its own, without collectives over a mesh. Strategies, which say how ranks share work,
   // count for nothing.
@@ -186,6 +189,9 @@ class Session {
   // Adds this rank's part; once more where that showed that kernels must be agreed on. Collective.
   void compile_with_agreed_kernels(compiler::Compiled& planned, const compiler::CompileOptions& options,
                                    const ir::PersistentLayout& layout);
+  // Whether what was compiled last is to be compiled once more, for the ranks have agreed on kernels meanwhile.
+  // Collective: where kernels are measured.
+  bool learns_kernels();
   void size_buckets(compiler::PartitionOptions& options);
 
   cluster::Context& context_;
@@ -205,6 +211,7 @@ class Session {
   std::array<std::map<std::vector<int64_t>, comm::Communicator*>, ir::kNumCommLanes> groups_;
   std::map<std::string, comm::Communicator*> pairs_;  // of a rank and its like in another stage, by name
   std::vector<std::string> made_groups_;              // names, to destroy
+  std::set<std::string> compared_;                    // the collectives of graphs of this rank's own, as text
   int64_t num_compiled_ = 0;
   ValueWatch value_watch_;
 };

@@ -1,5 +1,7 @@
 // The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
@@ -428,6 +430,23 @@ int run_command(int argc, char** argv) {
     return cluster::kExitFailure;
   }
   return exit_code;
+}
+
+// What a program takes of its stack before main(), where libraries prepare themselves, and a launcher beside that.
+constexpr rlim_t kLeastStackBytes = rlim_t{24} << 10;
+
+// Comes before all of that: on a smaller stack the system ends the process by SIGSEGV, and nobody is told why.
+__attribute__((constructor(101))) void refuse_small_stack() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStackBytes) return;
+  // By hand: standard error has no buffer, and what printf() takes for one would not fit.
+  char text[160];
+  const int size = std::snprintf(text, sizeof(text),
+                                 "error: `ulimit -s` leaves the stack %d KiB, tessera needs %d at least: raise it, "
+                                 "ulimit -s 8192 is usual\n",
+                                 static_cast<int>(limit.rlim_cur >> 10), static_cast<int>(kLeastStackBytes >> 10));
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, static_cast<size_t>(size));
+  _exit(cluster::kExitUsage);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -180,6 +181,27 @@ TEST(HybridDataSets, AreEachRanksOwnAndHaveAsManySteps) {
   train(8);
   EXPECT_THAT([&] { train(6); },
               ThrowsMessage<InvalidArgument>(HasSubstr("rank 1 has 3 steps an epoch, rank 0 has 4")));
+}
+
+// An epoch's last batch is shorter, and not of every rank's data in the same step.
+TEST(HybridSteps, OfOtherRowsAreCompiledByTheRanksThatHaveThem) {
+  const std::vector<std::array<int64_t, 2>> rows_of_steps = {{2, 2}, {2, 1}, {1, 2}, {3, 1}};
+  std::vector<std::vector<double>> biases(2);
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto rank = static_cast<size_t>(context.rank());
+    Slices network;
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    Model model(context, network, &loss, &optimizer,
+                {.parallel_mode = ParallelMode::kHybrid, .parameter_broadcast = true});
+    for (const auto& rows : rows_of_steps) {
+      const Tensor x = Tensor::full({DType::kF32, {rows[rank], 2}}, 1);
+      model.train_step({x.view(), x.view()}, rows[rank]);
+    }
+    EXPECT_EQ(model.step(), 4);
+    biases[rank] = model.value("bias").to_doubles();
+  });
+  EXPECT_EQ(biases[0], biases[1]);
 }
 
 TEST(HybridCheckpoints, ResumeEachRankFromItsOwn) {

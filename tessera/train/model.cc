@@ -129,7 +129,10 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
     refresh_copies(parts_->core, parts_->snapshot);
     parts_->core.values->compare_new();
   }
-  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(inputs[i].view(), executable.input(specs[i].name));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& name = specs[i].name;
+    copy_elements(mesh::piece_of(inputs[i].view(), executable.input_slice(name)), executable.input(name));
+  }
   parts_->core.values->set_assigned(executable.compiled().logical);
   executable.run();
   return Tensor::copy_of(executable.output("output"));

@@ -46,8 +46,8 @@ class Model {
   ~Model();
 
   // Trains until `num_epochs` epochs of the data set are done, those of a loaded checkpoint included. The last column
-  // of the data set is the label. In hybrid parallel each rank has a data set of its own; all have as many batches, and
-  // short ones at the same places. Throws InvalidArgument for data that does not fit the network, NonFiniteLoss naming
+  // of the data set is the label. In hybrid parallel each rank has a data set of its own; all have as many batches, of
+  // whatever rows. Throws InvalidArgument for data that does not fit the network, NonFiniteLoss naming
   // the step for a loss that is not finite, InvalidArgument naming batch, column, row, value and range for an index (a
   // token, a label) that is out of range (nothing is updated by that step), IoError when a rank is lost, and what data
   // and callbacks throw. When it returns, saves that a thread was writing are done; what one of them threw, it throws.

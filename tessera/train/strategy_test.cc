@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/strategy/group_file.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
+#include "tessera/mesh/strategy_error.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
@@ -80,6 +81,34 @@ class StrategyFiles : public testing::Test {
  private:
   std::filesystem::path folder_;
 };
+
+TEST(DatasetStrategy, HoldsForPredictions) {
+  run_ranks(4, [](cluster::Context& context) {
+    const Tensor x = Tensor::full({DType::kF32, {8, 8}}, 0.5);
+    const Tensor y = Tensor::full({DType::kF32, {8, 4}}, 0.25);
+    const auto predictions = [&](const ModelOptions& base) {
+      Mlp network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+      auto options = base;
+      options.parallel_mode = ParallelMode::kSemiAuto;
+      Model model(context, network, &loss, &optimizer, options);
+      auto all = model.predict({x}).to_doubles();
+      model.train_step({x.view(), y.view()}, 8);
+      for (const double value : model.predict({x}).to_doubles()) all.push_back(value);
+      return all;
+    };
+    const auto expected = predictions({.full_batch = true});
+    const auto found = predictions({.dataset_strategy = {{2, 2}, {4, 1}}});
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5);
+    EXPECT_THAT(
+        [&] {
+          predictions({.dataset_strategy = {{2}, {4, 1}}});
+        },
+        testing::ThrowsMessage<mesh::StrategyError>(HasSubstr("has 1 counts for input")));
+  });
+}
 
 template <typename Items, typename Name>
 auto item(const Items& items, Name member, const std::string& name) {

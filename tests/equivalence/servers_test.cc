@@ -445,6 +445,44 @@ TEST(ServersOfTablesAlone, TrainAsOneDeviceDoes) {
   }
 }
 
+// Workers compute nothing of a prediction.
+struct Lookup : nn::Cell {
+  nn::Embedding& table = child<nn::Embedding>("table", 20, 10);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override { return table(ids); }
+};
+
+TEST(ServersOfTablesAlone, PredictWhatTheyLookUp) {
+  const auto predict = [](int servers, int workers) {
+    std::mutex mutex;
+    std::vector<double> outcome;
+    run_ranks(servers + workers, [&](cluster::Context& context) {
+      Lookup network;
+      if (servers > 0) network.table.set_on_servers();
+      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+      nn::LazyAdam optimizer({.learning_rate = 0.01});
+      train::ModelOptions options{.seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
+      options.servers = servers;
+      if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
+      train::Model model(context, network, &loss, &optimizer, options);
+      const Tensor ids = Tensor::of<int32_t>({6}, {3, 19, 7, 3, 11, 0});
+      const Tensor labels = Tensor::of<int32_t>({6}, {1, 2, 3, 4, 5, 6});
+      std::vector<double> own = model.predict({ids}).to_doubles();
+      model.train_step({ids.view(), labels.view()}, 6);
+      for (const double value : model.predict({ids}).to_doubles()) own.push_back(value);
+      const std::scoped_lock lock(mutex);
+      if (context.rank() == servers) outcome = own;  // the first worker
+    });
+    return outcome;
+  };
+  const auto expected = predict(0, 1);
+  ASSERT_EQ(expected.size(), 120U);
+  for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 1}, {2, 3}}) {
+    SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
+    EXPECT_LE(relative_deviation(predict(servers, workers), expected), 1e-5);
+  }
+}
+
 // All ranks take rank 0's table, where the script has made one on each.
 TEST(ServersInitialValues, AreThoseOfRankZero) {
   run_ranks(3, [&](cluster::Context& context) {

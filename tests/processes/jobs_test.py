@@ -91,6 +91,13 @@ class Limits(unittest.TestCase):
                 code, out, err = self.limited("-s 40", TESSERA, "run", *launcher, "--num_threads", 2, HYBRID_EXAMPLE)
                 self.assertEqual(code, 0, out + err)
 
+    def test_a_rank_that_may_have_had_too_small_a_stack_is_said_so(self):
+        for limit, said in ((40, True), (8192, False)):
+            code, out, err = self.limited(f"-s {limit}", TESSERA, "run", "-n", 2, "bash", "-c", "kill -SEGV $$")
+            self.assertEqual(code, 1, out + err)
+            self.assertIn("killed by signal SIGSEGV", err)
+            self.assertEqual("likely for want of stack, of which `ulimit -s` leaves it 40 KiB" in err, said, err)
+
     def test_ranks_that_there_is_no_room_for_are_refused_before_any_begins(self):
         code, out, err = self.limited("-v 1500000", TESSERA, "run", "--threads", 500, HYBRID_EXAMPLE)
         self.assertEqual(code, 1, out + err)

@@ -387,7 +387,7 @@ REFUSED = {
         (lambda: ops.MatMul().set_strategy(((True, 1), (1, 1))), TypeError, "tuple of tuples of ints"),
         (lambda: ops.MatMul().shard(None, ((1, 1),)), ValueError, "in_strategy"),
         # ReduceSum of (16, 32, 64) and Add of (32, 64, 96) on 32 devices.
-        (lambda: traced(ops.ReduceSum().shard(((2, 2, 8, 16),)), (16, 32, 64), **SEMI), RuntimeError, "has 4 values, but the input's shape .* has 3 dims"),
+        (lambda: traced(ops.ReduceSum().shard(((2, 2, 8, 16),)), (16, 32, 64), **SEMI), RuntimeError, r"the strategy \(2, 2, 8, 16\) has 4 values, but the shape .* has 3 dims"),
         (lambda: traced(ops.ReduceSum().shard(((2, 4, 8), (2, 4, 8))), (16, 32, 64), **SEMI), RuntimeError, "has 2 tuples, but there are 1 tensor inputs"),
         (lambda: traced(ops.Add().shard(((2, 4, 8), (2, 4, 8))), (32, 64, 96), (32, 64, 96), **SEMI), RuntimeError, "needs 64 devices, but there are 32"),
         (lambda: traced(ops.Add().shard(((2, 4, 6),)), (32, 64, 96), (32, 64, 96), **SEMI), RuntimeError, "has 1 tuples, but there are 2 tensor inputs"),

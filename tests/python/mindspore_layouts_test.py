@@ -95,7 +95,7 @@ def traced(function, *shapes, devices=4):
 
 
 @pytest.mark.parametrize("function, shapes, words", [
-    (ops.ReLU().shard((GRID("a", "b", "None"),)), [(4, 4)], "has 3 values, but the input's shape .* has 2 dims"),
+    (ops.ReLU().shard((GRID("a", "b", "None"),)), [(4, 4)], "the strategy .* has 3 values, but the shape .* has 2 dims"),
     (ops.ReLU().shard((GRID("a"), GRID("b"))), [(4,)], "has 2 tuples, but there are 1 tensor inputs"),
     (ops.ReLU().shard((GRID(("a", "b"), "None"),)), [(2, 4)], "more parts than it has elements"),
     (ops.ReLU().shard((GRID("a", "b"),)), [(4, 4)], "is of 4 devices, but there are 8"),
@@ -324,14 +324,14 @@ def test_trainings_have_the_losses_of_one_device_and_the_layouts_slices(tmp_path
                 assert answer["slices"][parameter] == pytest.approx(piece.ravel().tolist()), (name, rank, parameter)
 
 
-def run_on(tmp_path, ranks, script):
+def run_on(tmp_path, ranks, script, *arguments):
     """What the script's ranks print."""
     (tmp_path / "script.py").write_text(script)
     if shutil.which("mpirun") is None:
         pytest.skip("mpirun is absent")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "OMPI_", "PMIX_", "RANK_", "DEVICE_"))}
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
-    done = subprocess.run([*command, sys.executable, "script.py"], capture_output=True, text=True, timeout=600, cwd=tmp_path, env=env)
+    done = subprocess.run([*command, sys.executable, "script.py", *arguments], capture_output=True, text=True, timeout=600, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -496,6 +496,76 @@ except RuntimeError as error:
 
 def test_a_dataset_strategy_may_be_layouts(tmp_path):
     assert run_on(tmp_path, 2, INPUTS).stdout.count("is of 4 devices, but there are 2") == 2
+
+
+SPLIT_INPUTS = """
+import sys
+
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, context, nn
+from mindspore.communication import init
+
+init()
+X = np.random.RandomState(0).rand(8, 4).astype(np.float32)
+MODE = sys.argv[1]
+
+
+def network(settings):
+    context.reset_auto_parallel_context()
+    context.set_auto_parallel_context(parallel_mode=MODE, **settings)
+    return nn.Dense(4, 4, weight_init=Tensor(X[:4]))
+
+
+def by_cell(net, optimizer):
+    return nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+
+
+def by_function(net, optimizer):
+    forward = ms.value_and_grad(nn.WithLossCell(net, nn.MSELoss()), None, optimizer.parameters)
+
+    def step(x, y):
+        loss, gradients = forward(x, y)
+        optimizer(gradients)
+        return loss
+
+    return step
+
+
+def stepped(make, **settings):
+    net = network(settings)
+    step = make(net, nn.SGD(net.trainable_params(), 0.1))
+    return [float(step(Tensor(X), Tensor(X)).asnumpy()) for _ in range(2)]
+
+
+def measured(**settings):
+    net = network(settings)
+    rows = ms.dataset.NumpySlicesDataset({"x": X, "y": X}, shuffle=False).batch(8)
+    model = ms.Model(net, nn.MSELoss(), metrics={"mse"})
+    return [model.eval(rows, dataset_sink_mode=False)["mse"], *model.predict(Tensor(X)).asnumpy().ravel()]
+
+
+def predicted(**settings):
+    return ms.Model(network(settings)).predict(Tensor(X)).asnumpy().ravel()
+
+
+for of in (lambda **settings: stepped(by_cell, **settings), lambda **settings: stepped(by_function, **settings), measured, predicted):
+    whole = of(full_batch=True)
+    for strategy in (((2, 1), (1, 2)), ((1, 2), (1, 1))):
+        np.testing.assert_allclose(of(dataset_strategy=strategy), whole, rtol=1e-4, atol=1e-6)
+    for wrong in (((2,), (2,)), ((3, 1), (1, 1))):
+        try:
+            of(dataset_strategy=wrong)
+        except RuntimeError as error:
+            sys.stdout.write(f"refused {error}\\n")
+"""
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_a_dataset_strategy_holds_for_steps_evaluations_and_predictions(tmp_path, mode):
+    done = run_on(tmp_path, 2, SPLIT_INPUTS, mode)
+    for words in ("has 1 counts for input", "does not divide 2 ranks"):
+        assert done.stdout.count(words) == 2 * 4, done.stdout
 
 
 def test_the_size_of_optimizer_shards_may_be_in_the_optimizers_settings():

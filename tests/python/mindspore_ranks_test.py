@@ -427,3 +427,55 @@ def test_one_rank_backs_up_and_all_begin_with_it(tmp_path):
     assert not any((tmp_path / "backup").iterdir())
     output = run([*MPIRUN, "-n", 2, sys.executable, "backup.py", "hybrid_parallel"], tmp_path)[0]
     assert output.count("in hybrid_parallel each rank backs up its own values, but some share the directory backup") == 2
+
+
+ROWS_OF_EACH = """
+import sys
+
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, context, nn, ops
+from mindspore.communication import get_rank, init
+
+init()
+context.set_context(mode=context.GRAPH_MODE)
+context.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+net = nn.Dense(3, 2, weight_init="ones", bias_init="zeros")
+with_loss = nn.WithLossCell(net, nn.MSELoss())
+optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+if sys.argv[1] == "cell":
+    step = nn.TrainOneStepCell(with_loss, optimizer)
+else:
+    reducer = nn.DistributedGradReducer(optimizer.parameters, mean=True)
+    forward = ms.value_and_grad(with_loss, None, optimizer.parameters)
+
+    @ms.jit
+    def step(x, y):
+        loss, gradients = forward(x, y)
+        return ops.depend(loss, optimizer(reducer(gradients)))
+for rows in ((4, 4), (4, 3), (3, 4), (2, 1)):
+    if rows == (3, 4) and get_rank() == 0:
+        net.note = "of this rank's cells, which it compiles anew"
+    x = np.arange(3 * rows[get_rank()], dtype=np.float32).reshape(-1, 3) / 9 + get_rank()
+    step(Tensor(x), Tensor(x[:, :2]))
+print(" ".join(repr(float(value)) for value in net.weight.asnumpy().ravel()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["cell", "function"])
+def test_a_loop_by_hand_may_have_other_rows_on_each_rank(tmp_path, how):
+    (tmp_path / "rows.py").write_text(ROWS_OF_EACH)
+    weight, velocity = np.ones((2, 3)), np.zeros((2, 3))
+    bias, bias_velocity = np.zeros(2), np.zeros(2)
+    for rows in ((4, 4), (4, 3), (3, 4), (2, 1)):
+        of_weight, of_bias = np.zeros((2, 3)), np.zeros(2)
+        for rank, count in enumerate(rows):
+            x = np.arange(3 * count, dtype=np.float32).reshape(-1, 3) / 9 + rank
+            error = 2 * (x @ weight.T + bias - x[:, :2]) / (2 * count)
+            of_weight += error.T @ x / 2
+            of_bias += error.sum(0) / 2
+        velocity, bias_velocity = 0.9 * velocity + of_weight, 0.9 * bias_velocity + of_bias
+        weight, bias = weight - 0.1 * velocity, bias - 0.1 * bias_velocity
+    lines = run([*TESSERA_RUN, "-n", 2, sys.executable, "rows.py", how], tmp_path, TESSERA_TIMEOUT_MS=20000)[0].splitlines()
+    assert len(lines) == 2 and lines[0] == lines[1]
+    np.testing.assert_allclose([float(value) for value in lines[0].split()], weight.ravel(), rtol=1e-4)

@@ -1162,6 +1162,16 @@ TEST(Tool, WorksWhateverTheLimitOfStacksIs) {
   EXPECT_EQ(run_tool("graph mlp", "ulimit -S -s 24; "), graph);
 }
 
+TEST(Tool, SaysWhatAStackIsTooSmallFor) {
+  for (const char* command : {"graph mlp", "run -n 2 true"}) {
+    EXPECT_THAT(
+        [&] { run_tool(command, "ulimit -s 16; "); },
+        testing::ThrowsMessage<InvalidArgument>("error: `ulimit -s` leaves the stack 16 KiB, tessera needs 24 at "
+                                                "least: raise it, ulimit -s 8192 is usual\n"))
+        << command;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing_support
 

@@ -326,6 +326,25 @@ TEST(RunFacts, SayWhatAShellIsToldToRepeatTheRun) {
   EXPECT_EQ(shell_word(""), "''");
 }
 
+TEST(RunFacts, RepeatTheRunWithItsThreadsAndVariables) {
+  const auto repeat = [](const std::string& members) {
+    return repeat_command(*parse_run_facts(run_line(R"("command":["python","a.py"],)" + members)));
+  };
+  EXPECT_EQ(repeat(R"("ranks":1,"num_threads":2)"), "TESSERA_NUM_THREADS=2 python a.py");
+  EXPECT_EQ(repeat(R"("ranks":4,"ranks_of_host":4,"num_threads":2)"), "tessera run -n 4 --num_threads 2 python a.py");
+  EXPECT_EQ(repeat(R"("ranks":2,"ranks_of_host":2,"transport":"threads","num_threads":1)"),
+            "tessera run --threads 2 --num_threads 1 python a.py");
+  EXPECT_EQ(repeat(R"("ranks":2,"ranks_of_host":2,"transport":"mpi","num_threads":1)"),
+            "TESSERA_NUM_THREADS=1 mpirun -n 2 python a.py");
+  const std::string variables =
+      R"("variables":{"GRAPH_OP_RUN":"1","RANK_SIZE":"4","TESSERA_CUDA_TF32":"1","TESSERA_RECORD_VALUES":"a b",)"
+      R"("LD_PRELOAD":"x.so","TESSERA_TLS_PASSWORD":"p","TESSERA_TOKEN":"t","TESSERA_X; rm":"1"})";
+  EXPECT_EQ(repeat(R"("ranks":1,)" + variables),
+            "GRAPH_OP_RUN=1 RANK_SIZE=4 TESSERA_CUDA_TF32=1 TESSERA_RECORD_VALUES='a b' python a.py");
+  EXPECT_EQ(repeat(R"("ranks":2,"ranks_of_host":2,)" + variables),
+            "GRAPH_OP_RUN=1 TESSERA_CUDA_TF32=1 TESSERA_RECORD_VALUES='a b' tessera run -n 2 python a.py");
+}
+
 TEST(Curves, KeepEveryValueUpToTheirSizeAndEveryExtremeBeyond) {
   Curve few(8);
   for (int64_t step = 1; step <= 16; ++step) few.add(step, static_cast<double>(step % 3));

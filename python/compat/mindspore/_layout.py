@@ -199,15 +199,19 @@ def axes_of(counts):
     return [list(count.axes) if isinstance(count, _Count) else [] for count in counts]
 
 
-def check_counts(name, counts, shape, what):
-    """RuntimeError unless it has one count per dim of the shape, from 1 to the dim's size, and the ranks share the parts equally, as far as they
-    are known and split anything."""
+def check_dims(name, counts, shape, what):
+    """RuntimeError unless it has one count per dim of the shape, from 1 to the dim's size."""
     if len(counts) != len(shape):
         raise RuntimeError(f"For '{name}', the {what} {tuple(map(int, counts))} has {len(counts)} values, but the shape {shape} has {len(shape)} dims.")
     if any(count < 1 for count in counts):
         raise RuntimeError(f"For '{name}', the values of the {what} {tuple(map(int, counts))} must be at least 1.")
     if any(count > size for count, size in zip(counts, shape)):
         raise RuntimeError(f"For '{name}', the {what} {tuple(map(int, counts))} splits a dim of the shape {shape} into more parts than it has elements.")
+
+
+def check_counts(name, counts, shape, what):
+    """RuntimeError unless the counts fit the shape and the ranks share the parts equally, as far as they are known and split anything."""
+    check_dims(name, counts, shape, what)
     parts, devices = math.prod(counts), num_devices()
     if is_one_rank() or context.parallel_mode_of_trace() not in SPLITTING:
         return

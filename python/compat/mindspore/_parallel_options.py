@@ -135,11 +135,12 @@ def spread_options(who):
     context.say_unused(by_step=True)
     if context.get_auto_parallel_context("pipeline_stages") > 1:
         raise RuntimeError(f"For '{who}', pipeline_stages > 1 is not available: give nn.PipelineCell(network, micro_size) and the optimizer to a Model")
-    if not isinstance(context.get_auto_parallel_context("dataset_strategy"), str):
-        raise RuntimeError(f"For '{who}', a dataset_strategy of tuples is not available: give the network, its loss and the optimizer to a Model")
+    strategy, full_batch = context.get_auto_parallel_context("dataset_strategy"), context.get_auto_parallel_context("full_batch")
+    # One rank splits nothing.
+    is_split = not isinstance(strategy, str) and not full_batch and tessera.cluster.size() > 1
     searches = context.get_auto_parallel_context("parallel_mode") == ParallelMode.AUTO_PARALLEL and not propagates()
-    return {"strategies": not searches, "propagation": propagates(), "full_batch": context.get_auto_parallel_context("full_batch"),
-            "search": search_options() if searches else None}
+    return {"strategies": not searches, "propagation": propagates(), "full_batch": full_batch,
+            "search": search_options() if searches else None, "dataset_strategy": _dataset_counts(strategy) if is_split else []}
 
 
 def _strategies_to_repeat(path):

@@ -103,6 +103,12 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
   const auto holder = read_holder(files_, path_);
   const bool is_held = lock_ == nullptr;
   if (is_held && holder && is_this_job(*holder, self_)) {
+    if (!use_.is_shared) {
+      throw InvalidArgument(
+          "{}: this process {} here already, for another model, and their files would be mixed: give each a directory "
+          "of its own, or let one of them alone do it",
+          directory, use_.does);
+    }
     self_.generation = holder->generation;
     return;
   }

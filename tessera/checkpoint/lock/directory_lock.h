@@ -34,13 +34,15 @@ struct LockHolder {
 struct DirectoryUse {
   std::string file_name = ".tessera-lock";
   std::string does = "writes checkpoints";  // what its holder does there, for messages
+  // Whether several locks of one job in one process share the directory; else the second one is refused.
+  bool is_shared = true;
 };
 
 class DirectoryLock {
  public:
   // Makes the directory. Throws InvalidArgument naming the job, process and host that hold it; IoError when the file
-  // cannot be written. Several locks of one job in one process share the directory. `job_generation` is that of a job
-  // that goes on when it loses a process, and has one `job_id` in all of them.
+  // cannot be written. Several locks of one job in one process share the directory, where their use allows it.
+  // `job_generation` is that of a job that goes on when it loses a process, and has one `job_id` in all of them.
   DirectoryLock(FileSystem& files, const std::string& directory, const std::string& job_id, int64_t job_generation = 0,
                 DirectoryUse use = {});
   ~DirectoryLock();

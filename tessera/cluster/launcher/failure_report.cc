@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <fstream>
 #include <string_view>
 
@@ -18,6 +20,18 @@ namespace {
 std::string signal_name(int number) {
   const char* name = sigabbrev_np(number);
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal SIG{}", name);
+}
+
+// A stack of less may be too small for what a program does before its first line.
+constexpr rlim_t kSmallStackBytes = rlim_t{64} << 10;
+
+// Why a signal has ended a process that could not say it, as far as limits tell.
+std::string reason_by_limits(int number) {
+  rlimit limit{};
+  const bool is_small = getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < kSmallStackBytes;
+  if (number != SIGSEGV || !is_small) return "";
+  return fmt::format(", likely for want of stack, of which `ulimit -s` leaves it {} KiB: raise that",
+                     limit.rlim_cur >> 10);
 }
 
 // The report of an error that a rank has written, without its name, so that those of several can be equal.
@@ -81,7 +95,7 @@ RankErrors print_errors(const FailedJob& job, LauncherOutput& err) {
 std::string how_ended(int start_error, int status, bool is_out_of_memory) {
   if (start_error != 0) return fmt::format("it cannot be started: {}; {}", strerror(start_error), limits_text());
   if (!WIFSIGNALED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));
-  return fmt::format("killed by {}{}", signal_name(WTERMSIG(status)),
+  return fmt::format("killed by {}{}{}", signal_name(WTERMSIG(status)), reason_by_limits(WTERMSIG(status)),
                      is_out_of_memory ? ", likely by the system for want of memory (`dmesg` says more)" : "");
 }
 

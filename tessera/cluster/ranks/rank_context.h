@@ -94,6 +94,8 @@ class RankContext final : public Context {
   }
   void finish() override {
     recorder_.write();
+    // Others may work for hours, and who waits for this rank is to hear at once that it does not come.
+    if (transport_) transport_->leave();
     membership_->finish();
   }
   Recovery* recovery() override { return membership_->recovery(); }

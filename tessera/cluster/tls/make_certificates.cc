@@ -16,6 +16,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
 
 namespace tessera::cluster {
@@ -174,19 +175,60 @@ void require_no_certificates(FileSystem& files, const std::string& directory, co
       missing.size() == 1 ? "is" : "are");
 }
 
+// By this file the others are found: it is put into place last.
+constexpr const char* kSetIndex = "config.json";
+// In the folder that a set is written into first: the names of its files, once all of them are there.
+constexpr const char* kSetNames = "names";
+
+std::string beside_path(const std::string& directory) { return join_path(directory, ".new"); }
+
+// Whether a process was killed while it put a set into place.
+bool is_unfinished(FileSystem& files, const std::string& directory) {
+  const std::string beside = beside_path(directory);
+  return files.exists(join_path(beside, kSetNames)) && files.exists(join_path(beside, kSetIndex));
+}
+
+// Removes what a process that was killed has left, but no set that was in place.
+void remove_unfinished(FileSystem& files, const std::string& directory) {
+  const std::string beside = beside_path(directory);
+  if (!files.exists(beside)) return;
+  if (is_unfinished(files, directory)) {
+    const std::string names = files.read_text(join_path(beside, kSetNames));
+    for (const std::string_view line : split(names, '\n')) {
+      const std::string name(line);
+      const std::string path = join_path(directory, name);
+      const bool is_name = !name.empty() && base_name(name) == name && name != "." && name != "..";
+      if (is_name && !files.exists(join_path(beside, name)) && files.exists(path)) files.remove(path);
+    }
+    log_warning(
+        "\"{}\": who made certificates here last was ended in the midst of it; what was there of them is removed",
+        directory);
+  }
+  files.remove_directory_tree(beside);
+}
+
 // Writes all files into a folder beside them, then puts them into place: where one cannot be written, none is there.
 void write_set(FileSystem& files, const std::string& directory, const std::vector<NewFile>& set) {
-  const std::string beside = join_path(directory, ".new");
+  const std::string beside = beside_path(directory);
   std::vector<std::string> placed;
+  const auto place = [&](const std::string& name) {
+    const std::string path = join_path(directory, name);
+    files.rename(join_path(beside, name), path);
+    placed.push_back(path);
+  };
   try {
-    if (files.exists(beside)) files.remove_directory_tree(beside);  // of a process that was killed
     files.create_directories(beside);
-    for (const NewFile& file : set) files.write_atomically(join_path(beside, file.name), file.bytes, file.mode);
+    std::string names;
     for (const NewFile& file : set) {
-      const std::string path = join_path(directory, file.name);
-      files.rename(join_path(beside, file.name), path);
-      placed.push_back(path);
+      files.write_atomically(join_path(beside, file.name), file.bytes, file.mode);
+      names += file.name + "\n";
     }
+    files.write_atomically(join_path(beside, kSetNames), names, 0600);
+    for (const NewFile& file : set) {
+      if (file.name != kSetIndex) place(file.name);
+    }
+    files.sync_directory(directory);
+    place(kSetIndex);
     files.sync_directory(directory);
     files.remove_directory_tree(beside);
   } catch (const std::exception&) {
@@ -262,7 +304,7 @@ std::unique_ptr<FileLock> lock_certificates(FileSystem& files, const std::string
                 holder > 0 ? fmt::format("process {}", holder) : "another process", directory);
 }
 
-void make_certificates(const NewCertificates& wanted, int64_t now_s) {
+void make_certificates(const NewCertificates& wanted, int64_t now_s, FileSystem& files) {
   if (wanted.days < 1) throw UsageError("certificates hold for 1 day at least, got {}", wanted.days);
   const Authority authority = make_authority(now_s, wanted.days);
   const auto identity = [&](CertificateRole role, const std::string& node_id) {
@@ -293,10 +335,10 @@ void make_certificates(const NewCertificates& wanted, int64_t now_s) {
     }
     made.push_back({name, 0600, identity(CertificateRole::kWorker, node_id)});
   }
-  FileSystem& files = FileSystem::local();
   const bool is_new = !files.exists(wanted.directory);
   files.create_directories(wanted.directory);
   const auto lock = lock_certificates(files, wanted.directory, Clock::system());
+  remove_unfinished(files, wanted.directory);
   require_no_certificates(files, wanted.directory, made);
   try {
     write_set(files, wanted.directory, made);
@@ -311,6 +353,11 @@ bool revoke_certificate(const std::string& directory, const std::string& name, c
   FileSystem& files = FileSystem::local();
   read_authority_files(files, directory);  // a folder without them gets no lock
   const auto lock = lock_certificates(files, directory, Clock::system());
+  if (is_unfinished(files, directory)) {
+    throw InvalidArgument(
+        "the set of certificates in \"{}\" is incomplete: who made it was ended in the midst of it; make it again",
+        directory);
+  }
   const AuthorityFiles read = read_authority_files(files, directory);
   const Certificates revoked = read_certificates({.identity_path = join_path(directory, name + ".p12"),
                                                   .password = password,

@@ -28,9 +28,10 @@ struct NewCertificates {
 //   observer.p12        one that may ask for the status
 //   NODE_ID.p12         a worker's that may be this node only; a / of the id is a _ in the name
 //   config.json         where these are, as TESSERA_TLS_CONFIG takes it
-// All of them or none; those who make or revoke in one directory at once take turns, by a lock in it (.lock).
+// All of them or none; those who make or revoke in one directory at once take turns, by a lock in it (.lock). Where the
+// process is killed there is no config.json, and the next one that makes certificates there removes what was made.
 // Throws InvalidArgument where one of them is there already, IoError where they cannot be written or the lock is held.
-void make_certificates(const NewCertificates& wanted, int64_t now_s);
+void make_certificates(const NewCertificates& wanted, int64_t now_s, FileSystem& files = FileSystem::local());
 
 // Puts the certificate of a file `NAME.p12` of the directory on its list of revoked ones. Returns whether it was not
 // there before. Throws as reading them does, InvalidArgument where key, list and certificate are of several

@@ -133,6 +133,83 @@ TEST_F(CertificateFolder, IsWholeOrAbsentWhereTheDiskIsFull) {
                                                          "crl.pem", "observer.p12", "password", "server.p12"));
 }
 
+// A process that does so many things to files, and is killed then: it catches nothing any more.
+class MortalFiles final : public MemoryFileSystem {
+ public:
+  struct Killed {};
+  void kill_after(int count) { left_ = count; }
+  void let_live() { left_ = -1; }
+
+  std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
+    live();
+    return MemoryFileSystem::create(path, mode);
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    live();
+    MemoryFileSystem::rename(from, to);
+  }
+  void remove(const std::string& path) override {
+    live();
+    MemoryFileSystem::remove(path);
+  }
+  void create_directories(const std::string& path) override {
+    live();
+    MemoryFileSystem::create_directories(path);
+  }
+  void remove_directory_tree(const std::string& path) override {
+    live();
+    MemoryFileSystem::remove_directory_tree(path);
+  }
+
+ private:
+  void live() {
+    if (left_ == 0) throw Killed();
+    if (left_ > 0) --left_;
+  }
+  int left_ = -1;
+};
+
+TEST_F(CertificateFolder, IsWholeOrAbsentWhereItsMakerIsKilled) {
+  const NewCertificates wanted{.directory = "/tls", .password = kPassword, .node_ids = {"left/0"}};
+  const auto whole = UnorderedElementsAre(".lock", "ca.crt", "ca.key", "client.p12", "config.json", "crl.pem",
+                                          "left_0.p12", "observer.p12", "password", "server.p12");
+  int num_killed = 0;
+  for (bool is_killed = true; is_killed; ++num_killed) {
+    SCOPED_TRACE(fmt::format("killed after {} changes", num_killed));
+    MortalFiles disk;
+    disk.create_directories("/tls");
+    disk.write_atomically("/tls/password", "pass");
+    disk.kill_after(num_killed);
+    try {
+      make_certificates(wanted, std::time(nullptr), disk);
+      is_killed = false;
+    } catch (const MortalFiles::Killed&) {
+    }
+    disk.let_live();
+    const bool is_there = disk.exists("/tls/config.json");
+    if (is_there) {
+      const std::string authority = disk.read_text("/tls/ca.crt");
+      EXPECT_THAT(words_of_refusal([&] { make_certificates(wanted, std::time(nullptr), disk); }),
+                  HasSubstr("is there already: give another folder"));
+      EXPECT_EQ(disk.read_text("/tls/ca.crt"), authority);
+    } else {
+      EXPECT_EQ(words_of_refusal([&] { make_certificates(wanted, std::time(nullptr), disk); }), "");
+    }
+    EXPECT_THAT(disk.list("/tls"), whole);
+  }
+  EXPECT_GT(num_killed, 20);
+}
+
+TEST_F(CertificateFolder, RevokesNothingOfASetWhoseMakerWasKilled) {
+  make(folder);
+  files().create_directories(folder + "/.new");
+  files().rename(folder + "/config.json", folder + "/.new/config.json");
+  files().write_atomically(folder + "/.new/names", "ca.crt\nca.key\nconfig.json\n");
+  EXPECT_THAT(words_of_refusal([&] { revoke(folder, "client"); }),
+              HasSubstr("who made it was ended in the midst of it"));
+  EXPECT_EQ(num_revoked(folder), 0);
+}
+
 TEST_F(CertificateFolder, SaysWhatOfAnIncompleteSetIsThereAndWhatIsNot) {
   make(folder);
   for (const char* name : {"client.p12", "observer.p12", "config.json"}) files().remove(folder + "/" + name);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
@@ -61,11 +62,19 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
   ~TlsWire() override {
     listener_.reset();
     // A child of fork() has these connections, too, and says nothing there.
-    if (!job_.failed() && !has_given_up_ && getpid() == owner_) leave();
+    if (job_.failed() || has_given_up_ || getpid() != owner_) return;
+    TlsWire::leave();
+    deliver();
   }
 
   std::string name() const override { return "tls"; }
   std::unique_ptr<Operation> make_operation() override;
+  void leave() override {
+    if (std::exchange(has_left_, true)) return;
+    for (const auto& pair : pairs_) {
+      if (pair != nullptr) pair->leave();
+    }
+  }
 
   Pair& pair(int peer) {
     Pair* const found = pairs_[as_index(peer)].get();
@@ -177,10 +186,7 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
   }
 
   // The last words of a connection are lost where it is closed before the other host has them.
-  void leave() {
-    for (const auto& pair : pairs_) {
-      if (pair != nullptr) pair->leave();
-    }
+  void deliver() {
     const int64_t deadline = now_ms() + kLeaveMs;
     const auto is_delivered = [](const auto& pair) { return pair == nullptr || pair->is_delivered(); };
     while (!std::ranges::all_of(pairs_, is_delivered) && now_ms() < deadline) clock_.sleep_ms(1);
@@ -194,6 +200,7 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
   Socket alarm_;
   std::vector<std::unique_ptr<Pair>> pairs_;  // by rank
   std::atomic<bool> has_given_up_{false};
+  bool has_left_ = false;
   std::optional<comm::JobListener> listener_;
 
   std::mutex mutex_;
@@ -207,8 +214,8 @@ class TlsWire final : public Wire, public std::enable_shared_from_this<TlsWire> 
   std::vector<Pair*> again_;
 };
 
-// So long after a rank has left, what it has sent before may arrive: where packets are lost, they are sent again after
-// up to some seconds.
+// So long after a rank has left, what it has sent before may arrive, and at last the end of its connection: where
+// packets are lost, they are sent again after up to some seconds.
 constexpr int64_t kOpenGraceMs = 10'000;
 
 class TlsOperation final : public Wire::Operation {

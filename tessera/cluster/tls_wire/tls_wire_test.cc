@@ -237,6 +237,27 @@ TEST(Ends, WhoHasLeftIsNotWaitedFor) {
   }));
 }
 
+// The process of a rank that has come to its end stays until all others have.
+TEST(Ends, WhoHasLeftIsNotWaitedForThoughItsConnectionsAreOpen) {
+  std::atomic<bool> is_over{false};
+  expect_well(run_test_ranks(2, [&](TestRank& rank) {
+    exchange(rank, 3 << 20, 1, 1);
+    if (rank.rank == 1) {
+      TestMessage(rank).send(test_bytes(60'000, 3), 0, 1).wait();
+      rank.wire->leave();
+      while (!is_over) std::this_thread::yield();
+      return;
+    }
+    const std::shared_ptr<void> ends(nullptr, [&](void*) { is_over = true; });
+    rank.job->leave(1);
+    EXPECT_EQ(TestMessage(rank).receive(60'000, 1, 1).wait(), test_bytes(60'000, 3));
+    TestMessage message(rank);
+    message.receive(100, 1, 1);
+    const double seconds = seconds_of([&] { EXPECT_EQ(message.end(), Wire::End::kLeft); });
+    EXPECT_LT(seconds, 8);
+  }));
+}
+
 TEST(Ends, TheLastWordsOfWhoLeavesAreHeard) {
   std::atomic<bool> has_left{false};
   expect_well(run_test_ranks(2, [&](TestRank& rank) {

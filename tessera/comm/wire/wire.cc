@@ -245,6 +245,7 @@ class WireTransport final : public Transport {
   WireTransport(std::shared_ptr<Wire> wire, JobState& job, const WaitOptions& wait)
       : wire_(std::move(wire)), job_(job), wait_(wait) {}
   std::string name() const override { return wire_->name(); }
+  void leave() override { wire_->leave(); }
   std::unique_ptr<Communicator> create_communicator(const GroupInfo& group) override {
     return make_wire_communicator(group, make_channel(group, Slots::hold(slots_, choose_slot(group))));
   }

@@ -40,6 +40,9 @@ class Wire {
   virtual ~Wire() = default;
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Operation> make_operation() = 0;
+  // Tells the peers that nothing more comes from this rank, whose last operation is done. What it has sent still
+  // arrives.
+  virtual void leave() {}
   // Tags go from 0 up to here. A group takes four of them as long as it lives.
   virtual int max_tag() const { return std::numeric_limits<int>::max(); }
 };

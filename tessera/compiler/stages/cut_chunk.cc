@@ -118,11 +118,10 @@ class ChunkCutter {
     const ir::Input* input = graph_.find_input(output.name);
     const NodeId producer = graph_.info(output.value).node;
     if (producer == ir::kNone) return false;  // nothing changes
-    const int at = placement_.chunk_of(producer);
     const auto owner = input == nullptr ? placement_.value_chunks.end() : placement_.value_chunks.find(output.name);
     if (owner != placement_.value_chunks.end()) {
       if (owner->second != kEveryStage && owner->second != chunk_) return false;
-    } else if (at != chunk_ && !(at == kEveryStage && chunk_ == placement_.num_chunks() - 1)) {
+    } else if (placement_.chunk_of_result(graph_, output.value) != chunk_) {
       return false;
     }
     return placement_.phase_of(producer) == kind;

@@ -366,6 +366,12 @@ StagePlacement place_on_stages(const Graph& graph, const StageOptions& options) 
 
 std::string gathered_name(const std::string& parameter) { return "whole." + parameter; }
 
+int StagePlacement::chunk_of_result(const Graph& graph, ValueId result) const {
+  const NodeId producer = graph.info(result).node;
+  const int at = producer == ir::kNone ? kEveryStage : chunk_of(producer);
+  return at == kEveryStage ? num_chunks() - 1 : at;
+}
+
 std::vector<int> StagePlacement::chunks_of(int stage) const {
   std::vector<int> chunks;
   for (int chunk = 0; chunk < num_chunks(); ++chunk) {

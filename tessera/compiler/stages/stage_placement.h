@@ -78,6 +78,8 @@ struct StagePlacement {
   std::vector<int> chunks_of(int stage) const;
   int chunk_of(ir::NodeId n) const { return nodes[static_cast<size_t>(n)]; }
   int stage_of(ir::NodeId n) const { return stage_of_chunk(chunk_of(n)); }
+  // Which chunk makes a result that is no parameter and no state: of what all could make, the last one.
+  int chunk_of_result(const ir::Graph& graph, ir::ValueId result) const;
   pipeline::PhaseKind phase_of(ir::NodeId n) const { return phases[static_cast<size_t>(n)]; }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "tessera/tools/report/record_members.h"
@@ -20,6 +21,19 @@ std::string command_line(const std::vector<std::string>& words) {
   for (const auto& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
   return line;
 }
+
+// Whether a run may say that variable: of what another program reads, as the system's loader, it says nothing, and what
+// may be a secret stays out of sight.
+bool may_be_said(const std::string& name) {
+  constexpr std::array kOfScripts = {"DEVICE_ID", "GRAPH_OP_RUN", "RANK_ID", "RANK_SIZE"};
+  const bool is_known = name.starts_with("TESSERA_") || std::ranges::find(kOfScripts, name) != kOfScripts.end();
+  if (!is_known || shell_word(name) != name) return false;
+  constexpr std::array kSecret = {"SECRET", "PASSWORD", "TOKEN"};
+  return std::ranges::none_of(kSecret, [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+// Which rank a process is a launcher says anew.
+bool is_place(std::string_view name) { return name == "DEVICE_ID" || name.starts_with("RANK_"); }
 
 }  // namespace
 
@@ -44,6 +58,7 @@ std::optional<RunFacts> parse_run_facts(std::string_view line) {
   facts.num_ranks = fact_count(json, "ranks");
   facts.ranks_of_host = fact_count(json, "ranks_of_host");
   facts.num_servers = fact_count(json, "servers");
+  facts.num_threads = fact_count(json, "num_threads");
   facts.directory = text_in(json, "directory");
   facts.transport = text_in(json, "transport");
   facts.job = text_in(json, "job");
@@ -95,21 +110,25 @@ std::optional<RunFacts> parse_run_facts(std::string_view line) {
 std::string repeat_command(const RunFacts& facts) {
   if (facts.command.empty()) return "";
   std::string launcher;
+  std::string variables;
+  const std::string threads = facts.num_threads > 0 ? fmt::format(" --num_threads {}", facts.num_threads) : "";
   const int64_t num_trained = std::max<int64_t>(facts.num_ranks - facts.num_servers, 1);
   const std::string servers = facts.num_servers > 0 ? fmt::format(" --servers {}", facts.num_servers) : "";
   if (facts.transport == "mpi") {
     launcher = fmt::format("mpirun -n {} ", facts.num_ranks);
   } else if (facts.transport == "threads") {
-    launcher = fmt::format("tessera run --threads {}{} ", num_trained, servers);
+    launcher = fmt::format("tessera run --threads {}{}{} ", num_trained, servers, threads);
   } else if (facts.num_ranks > 1 && facts.ranks_of_host < facts.num_ranks) {
     // Which scheduler the hosts shared, the record does not say.
-    launcher = fmt::format("tessera run --join HOST:PORT -n {} ", std::max<int64_t>(facts.ranks_of_host, 1));
+    launcher = fmt::format("tessera run --join HOST:PORT -n {}{} ", std::max<int64_t>(facts.ranks_of_host, 1), threads);
   } else if (facts.num_ranks > 1) {
-    launcher = fmt::format("tessera run -n {}{} ", num_trained, servers);
+    launcher = fmt::format("tessera run -n {}{}{} ", num_trained, servers, threads);
   }
-  std::string variables;
+  const bool is_told_threads = facts.num_threads > 0 && !launcher.starts_with("tessera run");
+  if (is_told_threads) variables = fmt::format("TESSERA_NUM_THREADS={} ", facts.num_threads);
   for (const auto& [name, value] : facts.variables) {
-    if (name.starts_with("TESSERA_") && shell_word(name) == name) variables += name + "=" + shell_word(value) + " ";
+    const bool is_said_already = name == "TESSERA_NUM_THREADS" || (is_place(name) && !launcher.empty());
+    if (may_be_said(name) && !is_said_already) variables += name + "=" + shell_word(value) + " ";
   }
   const std::string directory = facts.directory.empty() ? "" : fmt::format("cd {}\n", shell_word(facts.directory));
   return directory + variables + launcher + command_line(facts.command);

@@ -17,6 +17,7 @@ struct RunFacts {
   int64_t num_ranks = 0;  // 0: not known, as of all numbers here
   int64_t ranks_of_host = 0;
   int64_t num_servers = 0;
+  int64_t num_threads = 0;  // that a rank computes with
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> variables;  // of the environment, that the run read
   std::string directory;
@@ -31,7 +32,8 @@ struct RunFacts {
 std::optional<RunFacts> parse_run_facts(std::string_view line);
 
 // What a shell is told to start the run again: `cd DIR`, then the command, with `tessera run -n N` before it where
-// there were ranks. "" where the command is not known.
+// there were ranks, the number of threads, on which sums depend, and the variables by which it computes something else.
+// A log that somebody else has written sets no others. "" where the command is not known.
 std::string repeat_command(const RunFacts& facts);
 
 // The word as a shell reads it as one word.

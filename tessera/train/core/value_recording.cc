@@ -78,7 +78,8 @@ void ValueRecording::lock_directory() {
     if (const auto lasting = find_lasting_job_id(*recovery); !lasting.empty()) job = lasting;
   }
   const checkpoint::DirectoryUse use{.file_name = fmt::format(".tessera-lock.records.rank-{}", context.rank()),
-                                     .does = "records its values"};
+                                     .does = "records its values",
+                                     .is_shared = false};
   lock_.reset();
   lock_ = std::make_unique<checkpoint::DirectoryLock>(context.file_system(), options_.directory, job, generation, use);
 }

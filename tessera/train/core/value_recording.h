@@ -27,7 +27,7 @@ class ValueRecording {
   void begin(const ValueRecordOptions& options);
 
   // Around each run of what will be that step: one, or one for each micro-batch. The first one takes the folder's lock:
-  // throws InvalidArgument where another training records into it.
+  // throws InvalidArgument where another training, or another model of this process, records into it.
   void begin_run(int64_t step);
   void end_run();
   // When the step is done. Collective where it is compared and the ranks train together: throws ValuesDiffer on all.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -318,6 +319,37 @@ TEST_F(ValueRecords, OfAnotherJobInTheFolderAreRefused) {
   training();
   EXPECT_EQ(session::recorded_steps(FileSystem::local(), path("a")).size(), static_cast<size_t>(kSteps));
   EXPECT_FALSE(std::filesystem::exists(path("a") + "/.tessera-lock.records.rank-0")) << "it ends with its training";
+}
+
+// A model that trains an epoch.
+struct Trained {
+  Trained(cluster::Context& context, const ModelOptions& options, const Callbacks& callbacks = {})
+      : model(context, network, &loss, &optimizer, options) {
+    model.train(1, numbered_rows(), callbacks);
+  }
+  SquashNet network;
+  nn::MSELoss loss;
+  nn::Momentum optimizer{{.learning_rate = 0.05}};
+  Model model;
+};
+
+TEST_F(ValueRecords, OfAnotherModelOfTheProcessInTheFolderAreRefused) {
+  const auto job = cluster::single_context();
+  const auto num_recorded = [&] { return session::recorded_steps(FileSystem::local(), path("a")).size(); };
+  {
+    const Trained first(*job, {.record_values = path("a")});
+    EXPECT_THAT([&] { Trained(*job, {.record_values = path("a"), .record_steps = "1"}); },
+                ThrowsMessage<InvalidArgument>(
+                    AllOf(HasSubstr(path("a") + ": this process records its values here already, for another model"),
+                          HasSubstr("give each a directory of its own"))));
+    EXPECT_EQ(num_recorded(), static_cast<size_t>(kSteps)) << "the first one's are there";
+    const Trained second(*job, {.record_values = path("b")});
+  }
+  // One that is gone, or whose training has ended, is no other.
+  const auto records = std::make_shared<RecordValues>(ValueRecordOptions{.directory = path("a"), .steps = "1-2"});
+  const Trained once(*job, {}, {records});
+  const Trained again(*job, {.record_values = path("a")});
+  EXPECT_EQ(num_recorded(), static_cast<size_t>(kSteps));
 }
 
 TEST(RecordedSteps, AreListsRangesAndMultiples) {

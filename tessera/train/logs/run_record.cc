@@ -89,13 +89,14 @@ std::map<std::string, std::string> changed_options(const ModelOptions& options) 
   return texts;
 }
 
-std::map<std::string, std::string> record_variables() {
+std::map<std::string, std::string> variables_of_run() {
   const auto records = cluster::value_records_from_environment();
   std::map<std::string, std::string> variables = {{"TESSERA_RECORD_VALUES", records.directory},
                                                   {"TESSERA_RECORD_STEPS", records.steps},
                                                   {"TESSERA_COMPARE_VALUES", records.compare_with},
                                                   {"TESSERA_ON_DIFFERENCE", records.on_difference}};
   std::erase_if(variables, [](const auto& variable) { return variable.second.empty(); });
+  variables.merge(cluster::result_variables_from_environment());
   return variables;
 }
 
@@ -147,7 +148,7 @@ RunRecord run_record_of(const RunContext& run) {
           .mode = std::string(to_string(options.parallel_mode)),
           .seed = options.seed,
           .options = changed_options(options),
-          .variables = record_variables()};
+          .variables = variables_of_run()};
 }
 
 std::string json_line(const RunRecord& record) {

@@ -34,7 +34,8 @@ struct RunRecord {
   uint64_t seed = 0;
   // Options of the model that are not as they are by default, by name, as text; of a machine profile its name.
   std::map<std::string, std::string> options;
-  // Variables of the environment that say which values are recorded, TESSERA_RECORD_VALUES and its like.
+  // Variables of the environment that say which values are recorded, TESSERA_RECORD_VALUES and its like, and those by
+  // which the command computes something else.
   std::map<std::string, std::string> variables;
 };
 

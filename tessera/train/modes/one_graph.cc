@@ -102,7 +102,7 @@ std::unique_ptr<session::Executable> OneGraph::compile(session::Session& session
 
 std::unique_ptr<session::Executable> OneGraph::compile_prediction(session::Session& session, const ir::Graph& graph,
                                                                   bool values_are_placed) const {
-  return session.compile(graph, mesh(), {}, prediction_options(session, values_are_placed));
+  return session.compile(graph, mesh(), prediction_hints(graph), prediction_options(session, values_are_placed));
 }
 
 void OneGraph::record(const session::Executable& executable, bool is_training, checkpoint::Barrier&) {

@@ -35,9 +35,11 @@ class OneGraph : public Mode {
  protected:
   // How the inputs of a step lie.
   virtual compiler::ShardingHints input_hints(const InputSpecs& inputs) const;
+  // How the inputs of a prediction lie; those that are not named are whole on every rank.
+  virtual compiler::ShardingHints prediction_hints(const ir::Graph&) const { return {}; }
   // How a step is planned.
   virtual compiler::PlanOptions plan_options(const session::Session& session) const;
-  // How a prediction is planned: nothing splits its batch.
+  // How a prediction is planned: nothing splits its batch but prediction_hints().
   compiler::PlanOptions prediction_options(const session::Session& session, bool values_are_placed) const;
   // Of how many parts a batch is whose rows the ranks give: ranks [0, n) give each a part, others what these give.
   virtual int num_parts() const { return context_.size(); }

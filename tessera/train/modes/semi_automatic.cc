@@ -6,8 +6,7 @@
 #include "tessera/checkpoint/lock/find_writer.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/strategy/group_file.h"
-#include "tessera/mesh/rank_limits.h"
-#include "tessera/mesh/strategy_error.h"
+#include "tessera/mesh/batch_layout.h"
 #include "tessera/train/modes/strategy_record.h"
 
 namespace tessera::train {
@@ -30,41 +29,28 @@ bool SemiAutomatic::gives_own_rows(const data::Dataset& dataset) const {
 compiler::ShardingHints SemiAutomatic::input_hints(const InputSpecs& inputs) const {
   if (options_.full_batch) return {};
   const auto& strategy = options_.dataset_strategy;
-  if (strategy.empty()) return OneGraph::input_hints(inputs);
-  if (strategy.size() != inputs.size()) {
-    throw mesh::StrategyError("dataset_strategy {} has {} tuples, there are {} inputs", mesh::to_string(strategy),
-                              strategy.size(), inputs.size());
-  }
-  const auto fault = mesh::fault_of_counts(strategy, context_.size());
-  if (!fault.empty()) throw mesh::StrategyError("dataset_strategy {} {}", mesh::to_string(strategy), fault);
-  compiler::ShardingHints hints;
-  for (size_t i = 0; i < inputs.size(); ++i) hints[inputs[i].name] = layout_of(inputs[i], strategy[i]);
-  return hints;
+  return strategy.empty() ? OneGraph::input_hints(inputs) : hints_of(strategy, inputs);
 }
 
-mesh::Layout SemiAutomatic::layout_of(const session::InputSpec& input, const std::vector<int64_t>& counts) const {
-  const auto& strategy = options_.dataset_strategy;
-  const int ndim = input.type.shape.ndim();
-  if (static_cast<int>(counts.size()) != ndim) {
-    throw mesh::StrategyError("dataset_strategy {} has {} counts for input \"{}\" {}", mesh::to_string(strategy),
-                              counts.size(), input.name, input.type);
+// Of the batch's first columns, which a network predicts from: the label comes behind them.
+compiler::ShardingHints SemiAutomatic::prediction_hints(const ir::Graph& graph) const {
+  if (options_.full_batch || options_.dataset_strategy.empty()) return {};
+  InputSpecs inputs;
+  for (const auto& input : graph.inputs()) {
+    if (input.kind == ir::InputKind::kInput) inputs.push_back({input.name, graph.type(input.value)});
   }
-  auto sharding = mesh::Sharding::replicated(ndim);
-  std::vector<mesh::Axis> axes;
-  int left = context_.size();
-  for (int dim = 0; dim < ndim; ++dim) {
-    const auto parts = static_cast<int>(counts[static_cast<size_t>(dim)]);
-    if (parts == 1) continue;
-    if (left % parts != 0) {
-      throw mesh::StrategyError("dataset_strategy {} does not divide {} ranks", mesh::to_string(strategy),
-                                context_.size());
-    }
-    left /= parts;
-    sharding.dims[static_cast<size_t>(dim)] = {static_cast<int>(axes.size())};
-    axes.push_back({fmt::format("dim{}", dim), parts});
-  }
-  if (left > 1) axes.push_back({"repeated", left});
-  return {mesh::Mesh(axes), sharding};
+  auto strategy = options_.dataset_strategy;
+  strategy.resize(std::min(strategy.size(), inputs.size()));
+  return hints_of(strategy, inputs);
+}
+
+compiler::ShardingHints SemiAutomatic::hints_of(const mesh::Strategy& strategy, const InputSpecs& inputs) const {
+  std::vector<mesh::BatchColumn> columns;
+  for (const auto& input : inputs) columns.push_back({input.name, input.type});
+  const auto layouts = mesh::layouts_of_batch(strategy, columns, context_.size());
+  compiler::ShardingHints hints;
+  for (size_t i = 0; i < inputs.size(); ++i) hints[inputs[i].name] = layouts[i];
+  return hints;
 }
 
 void SemiAutomatic::apply_strategies(ir::Graph& graph, bool is_training) const {
@@ -99,7 +85,7 @@ std::optional<compiler::Compiled> SemiAutomatic::plan_prediction(session::Sessio
                                                                  const ir::Graph& graph) const {
   auto options = prediction_options(session, /*values_are_placed=*/true);
   options.optimizer_shards.clear();  // what predicts has no optimizer
-  return session.plan(graph, mesh(), {}, options);
+  return session.plan(graph, mesh(), prediction_hints(graph), options);
 }
 
 void SemiAutomatic::record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) {

@@ -25,12 +25,13 @@ class SemiAutomatic : public OneGraph {
 
  protected:
   compiler::ShardingHints input_hints(const InputSpecs& inputs) const override;
+  compiler::ShardingHints prediction_hints(const ir::Graph& graph) const override;
   compiler::PlanOptions plan_options(const session::Session& session) const override;
   std::set<std::string> optimizer_shards() const override;
 
  private:
-  // How the tuple of counts for an input splits it: as a grid of ranks, repeated along a last axis.
-  mesh::Layout layout_of(const session::InputSpec& input, const std::vector<int64_t>& counts) const;
+  // How the inputs lie by a strategy with a tuple for each.
+  compiler::ShardingHints hints_of(const mesh::Strategy& strategy, const InputSpecs& inputs) const;
   bool is_writer(const std::string& path, checkpoint::Barrier& ranks) const;
 
   std::optional<checkpoint::StrategyFile> strategies_;  // what strategy_ckpt_load_file says

@@ -182,12 +182,7 @@ class Primitive:
         if len(strategy) != len(shapes):
             raise RuntimeError(f"For '{self.name}', the strategy {strategy} has {len(strategy)} tuples, but there are {len(shapes)} tensor inputs: {shapes}.")
         for counts, shape in zip(strategy, shapes):
-            if len(counts) != len(shape):
-                raise RuntimeError(f"For '{self.name}', the strategy {counts} has {len(counts)} values, but the input's shape {shape} has {len(shape)} dims.")
-            if any(count < 1 for count in counts):
-                raise RuntimeError(f"For '{self.name}', the values of the strategy {counts} must be at least 1.")
-            if any(count > size for count, size in zip(counts, shape)):
-                raise RuntimeError(f"For '{self.name}', the strategy {counts} splits a dim of the input's shape {shape} into more parts than it has elements.")
+            _layout.check_dims(self.name, counts, shape, "strategy")
             self.check_parts(strategy, counts)
 
     def check_parts(self, strategy, counts):
