@@ -132,7 +132,7 @@ std::string simulate_text(const SimulateOptions& options) {
   const auto spread = spread_of(options.step, step);
   const auto classes = compiler::schedule_classes(plan_ranks(options.step, step, spread), profile,
                                                   catalogue_of(options.step), spread.compile);
-  const auto simulation = compiler::simulate(classes, profile);
+  const auto simulation = compiler::simulate_with_data(classes, profile);
   if (!options.trace.empty()) files.write_atomically(options.trace, trace_json(simulation, classes));
   if (!options.json) return table(options, spread.mesh, profile, simulation);
   Json json = {{"model", options.step.model},
