@@ -51,6 +51,7 @@
 
 // Plans: how a step is split, what that costs, what is best.
 #include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/cost/machines.h"
 #include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/compiler/search/layer_pattern.h"
 #include "tessera/compiler/search/plan_cost.h"
