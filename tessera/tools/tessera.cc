@@ -250,15 +250,17 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "predict time, traffic and memory of a train step on machines that are not there");
   simulate->footer(
       "Nothing is computed: the step is compiled and its steps are timed by a machine profile, a JSON file with the\n"
-      "speeds of a rank and of its links (tessera calibrate writes this machine's; see docs/simulation.md).\n"
+      "speeds of a rank and of its links (tessera calibrate writes this machine's; see docs/simulation.md), or of a\n"
+      "machine that has a name, by the data sheet of its GPUs.\n"
       "Examples:\n"
       "  tessera simulate resnet50 --ranks 4096 --optimizer_shards\n"
-      "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
+      "  tessera simulate step.graph --mesh data=4,model=2 --machine cluster.json --json\n"
+      "  tessera simulate resnet50 --ranks 16 --machine h100-80gb --precision bfloat16\n"
       "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto\n"
       "  tessera simulate resnet50 --ranks 8 --stages 4 --micro_batches 16 --schedule 1f1b    a pipeline, as a "
       "picture");
   tools::add_step_options(*simulate, options.step);
-  simulate->add_option("--profile", options.profile, "a machine profile; default: an example");
+  tools::add_machine_options(*simulate, options.machine);
   simulate->add_flag("--json", options.json, "print one JSON object");
   simulate->add_option("--trace", options.trace, "write the timeline to this file");
   tools::add_stage_options(*simulate, options.stages,

@@ -1,6 +1,12 @@
 #include "tessera/compiler/cost/machines.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
 
 namespace tessera::compiler {
 namespace {
@@ -97,6 +103,15 @@ std::optional<MachineProfile> find_machine(const std::string& name) {
       std::find_if(sheets.begin(), sheets.end(), [&](const DataSheet& sheet) { return sheet.name == name; });
   if (it == sheets.end()) return std::nullopt;
   return profile_of(*it);
+}
+
+MachineProfile read_machine(FileSystem& files, const std::string& name_or_path) {
+  if (auto machine = find_machine(name_or_path)) return std::move(*machine);
+  if (!files.exists(name_or_path)) {
+    throw IoError("machine \"{}\": there is no such file, and no machine of that name; there are: {}", name_or_path,
+                  fmt::join(machine_names(), ", "));
+  }
+  return parse_profile(read_settings(files, name_or_path, "machine profile"), name_or_path);
 }
 
 }  // namespace tessera::compiler

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/files/file_system.h"
 #include "tessera/compiler/cost/machine_profile.h"
 
 namespace tessera::compiler {
@@ -53,5 +54,9 @@ MachineProfile profile_of(const DataSheet& sheet, const SheetFactors& factors = 
 std::vector<std::string> machine_names();
 // nullopt for any other name.
 std::optional<MachineProfile> find_machine(const std::string& name);
+
+// The machine of that name, or else the profile in that file. Throws IoError where there is neither, naming the
+// machines that there are, and as parse_profile does.
+MachineProfile read_machine(FileSystem& files, const std::string& name_or_path);
 
 }  // namespace tessera::compiler

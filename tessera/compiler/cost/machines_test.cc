@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/cost/collective_time.h"
 #include "tessera/compiler/cost/operator_time.h"
+#include "tessera/testing/test_folder.h"
 
 namespace tessera::compiler {
 namespace {
@@ -160,6 +161,20 @@ TEST(Machines, HaveTheNamesOfTheirSheetsAndNoOthers) {
   EXPECT_THAT(machine_names(), ElementsAre("a100-80gb", "b200-180gb", "h100-80gb", "h200-141gb"));
   EXPECT_FALSE(find_machine("h100").has_value());
   EXPECT_FALSE(find_machine("").has_value());
+}
+
+TEST(Machines, AreReadByNameOrFromAFile) {
+  auto& files = FileSystem::local();
+  EXPECT_EQ(read_machine(files, "h200-141gb").name, "h200-141gb");
+  const TestFolder folder("machines-test");
+  const auto path = folder.in("mine.json");
+  auto machine = find_machine("a100-80gb").value();
+  machine.name = "mine";
+  files.write_atomically(path, to_json(machine));
+  EXPECT_EQ(read_machine(files, path).name, "mine");
+  EXPECT_THAT([&] { read_machine(files, "h100"); },
+              ThrowsMessage<IoError>("machine \"h100\": there is no such file, and no machine of that name; there are: "
+                                     "a100-80gb, b200-180gb, h100-80gb, h200-141gb"));
 }
 
 TEST(Machines, SpeedsWithTf32AreThoseOfProductsAndConvolutionsOnly) {
