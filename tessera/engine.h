@@ -79,6 +79,7 @@
 #include "tessera/session/machine_speed.h"
 #include "tessera/session/records/compare_values.h"
 #include "tessera/session/session.h"
+#include "tessera/session/speed/device_speed.h"
 #include "tessera/session/trace.h"
 #include "tessera/train/logs/csv_row.h"
 #include "tessera/train/options/recorded_steps.h"
