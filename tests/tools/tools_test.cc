@@ -1098,6 +1098,25 @@ double simulated_seconds(const std::string& arguments) {
   return nlohmann::json::parse(run_tool("simulate " + arguments + " --json")).at("step_seconds").get<double>();
 }
 
+// Measuring itself runs on the fake device, in tessera/session/speed.
+TEST(Calibrate, OfADeviceThatIsNotThereIsRefused) {
+  const auto refused = [](const std::string& arguments) {
+    return refused_with_code(kCommand + "calibrate " + arguments);
+  };
+  const auto missing = refused("--quiet --device cuda:99");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.text, testing::StartsWith("error: cuda: "));
+  EXPECT_THAT(refused("--quiet --device tpu").text, testing::HasSubstr("device \"tpu\" is not known"));
+  const auto unknown = refused("--quiet --device cuda:99 --links nowhere");
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.text, testing::HasSubstr("machine \"nowhere\": there is no such file"));
+  for (const char* arguments : {"--quiet --links h100-80gb", "--quiet --device cuda:99 --num_threads 2"}) {
+    const auto idle = refused(arguments);
+    EXPECT_EQ(idle.code, 2) << arguments;
+    EXPECT_THAT(idle.text, testing::HasSubstr("has no effect here: it goes with ")) << arguments;
+  }
+}
+
 TEST(Machines, AStepIsFasterInLessPrecisionAndOnLaterGpus) {
   const std::string step = "resnet50 --ranks 8 --batch_size 2048 --num_classes 1000 ";
   double before = 1e9;
