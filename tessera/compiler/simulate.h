@@ -61,8 +61,8 @@ struct Simulation {
 Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile,
                     const Deadline& deadline = kNoDeadline);
 
-// The same for whole steps. Where the machine has a host_link, the data inputs of a step come over it beside the step
-// before: no class's step is shorter than that takes, and what it waits is exposed.
+// Simulates whole steps, whose data inputs come over the machine's host_link, where it has one, beside the step before:
+// no class's step is shorter than that takes, and what it waits is exposed.
 Simulation simulate_with_data(std::span<const RankClass> classes, const MachineProfile& profile,
                               const Deadline& deadline = kNoDeadline);
 

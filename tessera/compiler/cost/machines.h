@@ -52,7 +52,7 @@ MachineProfile profile_of(const DataSheet& sheet, const SheetFactors& factors = 
 
 // The names of the machines that are built in: those of the data sheets.
 std::vector<std::string> machine_names();
-// nullopt for any other name.
+// Finds the machine of that name; nullopt where there is none.
 std::optional<MachineProfile> find_machine(const std::string& name);
 
 // The machine of that name, or else the profile in that file. Throws IoError where there is neither, naming the
