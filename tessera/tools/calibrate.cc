@@ -90,6 +90,18 @@ compiler::Link link_among(int num_ranks) {
   return session::link_of(speed, num_ranks);
 }
 
+// What was measured of a device, in a line that begins with the file's name, and what was not.
+std::string device_text(const CalibrateOptions& options, const compiler::MachineProfile& profile,
+                        const std::string& file) {
+  return fmt::format(
+      "{}: {} of memory on each of {} a host. Links are {}: {} GB/s and {} us between devices, {} GB/s and {} us to "
+      "other hosts; look at them before you use the file\n",
+      file, format_bytes(profile.memory_bytes), plural(profile.ranks_per_host, "device"),
+      options.links.empty() ? "assumed" : "those of " + options.links,
+      shortest(profile.intra_host.bytes_per_second / 1e9), shortest(profile.intra_host.latency_seconds * 1e6),
+      shortest(profile.inter_host.bytes_per_second / 1e9), shortest(profile.inter_host.latency_seconds * 1e6));
+}
+
 }  // namespace
 
 compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
@@ -209,19 +221,11 @@ std::string calibrate_text(const CalibrateOptions& options) {
   const auto json = compiler::to_json(profile);
   if (options.out.empty()) {
     fmt::print(stderr, "{}", busy_warning(profile, profile.name));
+    if (is_of_device(options)) fmt::print(stderr, "{}", device_text(options, profile, profile.name));
     return json;
   }
   FileSystem::local().write_atomically(options.out, json);
-  if (is_of_device(options)) {
-    return fmt::format(
-        "{}: {} of memory on each of {} a host. The links between devices, {} GB/s and {} us, and to other hosts, {} "
-        "GB/s "
-        "and {} us, are {}: look at them before you use the file\n",
-        options.out, format_bytes(profile.memory_bytes), plural(profile.ranks_per_host, "device"),
-        shortest(profile.intra_host.bytes_per_second / 1e9), shortest(profile.intra_host.latency_seconds * 1e6),
-        shortest(profile.inter_host.bytes_per_second / 1e9), shortest(profile.inter_host.latency_seconds * 1e6),
-        options.links.empty() ? "assumed" : "those of " + options.links);
-  }
+  if (is_of_device(options)) return device_text(options, profile, options.out);
   return fmt::format(
              "{}: {} of memory for each of {} ranks a host. The link to other hosts is assumed, {} GB/s and {} us: "
              "look at it "

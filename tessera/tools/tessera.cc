@@ -347,8 +347,11 @@ void add_calibrate(CLI::App& app) {
   auto* calibrate =
       app.add_subcommand("calibrate", "measure this machine or a GPU, for tessera simulate and tessera plan");
   calibrate->footer(
-      "Prints a machine profile (docs/simulation.md). Takes about a minute, in which nothing else should run. With\n"
-      "--device it is the profile of ranks that have a GPU like that each, whose links are not measured.\n"
+      "Prints a machine profile (docs/simulation.md). Takes less than a minute, in which nothing else should run. "
+      "With\n"
+      "--device it is the profile of ranks that have a GPU like that each, whose links are not measured; that takes "
+      "some\n"
+      "minutes, because every convolution is compiled.\n"
       "Examples:\n"
       "  tessera calibrate --out here.json\n"
       "  tessera calibrate --device cuda:0 --links h100-80gb --out gpu.json\n"

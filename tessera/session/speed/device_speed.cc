@@ -228,21 +228,46 @@ ir::Graph measured_product(DType dtype, int64_t size) {
   return graph;
 }
 
-// A 3x3 convolution of images as in the middle of a residual network, or one of its gradients: "conv2d",
-// "conv2d_grad_input" or "conv2d_grad_weight".
-ir::Graph measured_convolution(const std::string& op, DType dtype, int64_t num_images, int64_t num_channels) {
-  constexpr int64_t kSize = 14;
+// A convolution or one of its gradients: "conv2d", "conv2d_grad_input" or "conv2d_grad_weight".
+struct MeasuredConvolution {
+  std::string op;
+  DType dtype;
+  int64_t num_images;
+  int64_t in_channels;
+  int64_t out_channels;
+  int64_t size = 14;  // of the results, as in the middle of a residual network
+  int64_t window = 3;
+  int64_t stride = 1;
+};
+ir::Graph graph_of(const MeasuredConvolution& of) {
   ir::Graph graph("convolution");
-  const Type images{dtype, {num_images, num_channels, kSize, kSize}};
-  const Type weight{dtype, {num_channels, num_channels, 3, 3}};
-  Attributes attributes = {
-      {"strides", Ints{1, 1}}, {"padding", Ints{1, 1, 1, 1}}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}};
-  if (op == "conv2d_grad_input") attributes.set("input_size", Ints{kSize, kSize});
-  if (op == "conv2d_grad_weight") attributes.set("kernel_size", Ints{3, 3});
-  const auto first = device_input(graph, "first", images);
-  const auto second = device_input(graph, "second", op == "conv2d_grad_weight" ? images : weight);
-  graph.add_output("result", ops::apply1(op, {first, second}, attributes));
+  const int64_t read_size = of.size * of.stride;
+  const int64_t padding = of.window / 2;
+  const Type images{of.dtype, {of.num_images, of.in_channels, read_size, read_size}};
+  const Type results{of.dtype, {of.num_images, of.out_channels, of.size, of.size}};
+  const Type weight{of.dtype, {of.out_channels, of.in_channels, of.window, of.window}};
+  const bool is_forward = of.op == "conv2d";
+  const bool gives_weight = of.op == "conv2d_grad_weight";
+  Attributes attributes = {{"strides", Ints{of.stride, of.stride}},
+                           {"padding", Ints{padding, padding, padding, padding}},
+                           {"dilation", Ints{1, 1}},
+                           {"groups", int64_t{1}}};
+  if (gives_weight) attributes.set("kernel_size", Ints{of.window, of.window});
+  if (!is_forward && !gives_weight) attributes.set("input_size", Ints{read_size, read_size});
+  const auto first = device_input(graph, "first", is_forward ? images : results);
+  const auto second = device_input(graph, "second", gives_weight ? images : weight);
+  graph.add_output("result", ops::apply1(of.op, {first, second}, attributes));
   return graph;
+}
+
+// Operations of the only operator of a graph.
+double flops_of(const ir::Graph& graph) {
+  const ir::Node& node = graph.node(0);
+  std::vector<Type> inputs;
+  std::vector<Type> outputs;
+  for (const ir::ValueId v : node.inputs) inputs.push_back(graph.type(v));
+  for (const ir::ValueId v : node.outputs) outputs.push_back(graph.type(v));
+  return ops::cost_of(ops::OpRegistry::instance().get(node.op), node.attributes, inputs, outputs).flops;
 }
 
 ir::Graph measured_sum(int64_t num_elements) {
@@ -277,6 +302,7 @@ class DeviceMeasurement {
       profile_.tf32_convolution_flops_per_second = convolutions(*rounding_, DType::kF32);
       tell_flops("convolution tf32", profile_.tf32_convolution_flops_per_second);
     }
+    measure_convolution_shares();
     measure_memory();
     measure_copies();
     measure_host_link();
@@ -329,11 +355,12 @@ class DeviceMeasurement {
           std::vector<ReadyKernel> ways;
           double flops = 0;
           for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
-            const auto graph = measured_convolution(op, dtype, images, options_.num_channels);
-            const auto& node = graph.node(0);
-            const std::vector<Type> inputs = {graph.type(node.inputs[0]), graph.type(node.inputs[1])};
-            const std::vector<Type> outputs = {graph.type(node.outputs[0])};
-            flops += ops::cost_of(ops::OpRegistry::instance().get(op), node.attributes, inputs, outputs).flops;
+            const auto graph = graph_of({.op = op,
+                                         .dtype = dtype,
+                                         .num_images = images,
+                                         .in_channels = options_.num_channels,
+                                         .out_channels = options_.num_channels});
+            flops += flops_of(graph);
             ways.push_back(kernels.of(graph));
           }
           std::vector<std::function<void()>> pieces;
@@ -342,15 +369,48 @@ class DeviceMeasurement {
         });
   }
 
+  // Of bf16, in which most networks are trained on devices.
+  void measure_convolution_shares() {
+    constexpr int kTimes = 5;
+    constexpr int64_t kSize = 8;
+    compiler::ConvolutionShares shares{options_.in_channels, options_.out_channels, options_.pixels, {}};
+    if (shares.in_channels.empty() || shares.out_channels.empty() || shares.pixels.empty()) return;
+    const double all = profile_.convolution_flops_per_second.at(DType::kBF16);
+    for (const auto& kind : compiler::convolution_kinds()) {
+      auto& row = shares.by_kind[kind.kind()];
+      for (const int64_t in_channels : shares.in_channels) {
+        for (const int64_t out_channels : shares.out_channels) {
+          for (const int64_t pixels : shares.pixels) {
+            timer_.forget();
+            const auto graph = graph_of({.op = kind.op,
+                                         .dtype = DType::kBF16,
+                                         .num_images = pixels / (kSize * kSize),
+                                         .in_channels = in_channels,
+                                         .out_channels = out_channels,
+                                         .size = kSize,
+                                         .window = kind.is_pointwise ? 1 : 3,
+                                         .stride = kind.is_strided ? 2 : 1});
+            const double seconds = net_seconds(timer_.fastest_seconds(kernels_.of(graph), kTimes), kTimes);
+            row.push_back(flops_of(graph) / seconds / all);
+          }
+        }
+      }
+      const auto [least, most] = std::minmax_element(row.begin(), row.end());
+      if (options_.tell) {
+        options_.tell(fmt::format("{:<29}{:10.2f} to {:.2f} of the speed", kind.kind(), *least, *most));
+      }
+    }
+    profile_.convolution_shares = std::move(shares);
+  }
+
   // A transcendental function of values in a cache.
   double functions(DType dtype) {
     constexpr int kTimes = 20;
     timer_.forget();
-    const std::vector<Type> type = {{dtype, {std::min<int64_t>(int64_t{1} << 22, options_.most_bytes / 64)}}};
+    const Type values{dtype, {std::min<int64_t>(int64_t{1} << 22, options_.most_bytes / 64)}};
     ir::Graph graph("function");
-    graph.add_output("y", ops::tanh(device_input(graph, "x", type[0])));
-    const double flops = ops::cost_of(ops::OpRegistry::instance().get("tanh"), {}, type, type).flops;
-    return flops / net_seconds(timer_.fastest_seconds(kernels_.of(graph), kTimes), kTimes);
+    graph.add_output("y", ops::tanh(device_input(graph, "x", values)));
+    return flops_of(graph) / net_seconds(timer_.fastest_seconds(kernels_.of(graph), kTimes), kTimes);
   }
 
   // Of kernels that have next to nothing to do, in one recording.

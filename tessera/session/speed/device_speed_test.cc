@@ -21,7 +21,14 @@ using testing::ThrowsMessage;
 
 // Small enough for plain loops.
 DeviceSpeedOptions small() {
-  return {.enough_seconds = 0, .most_bytes = 3 << 20, .num_channels = 4, .num_kernels = 20, .num_runs = 1};
+  return {.enough_seconds = 0,
+          .most_bytes = 3 << 20,
+          .num_channels = 4,
+          .in_channels = {2, 4},
+          .out_channels = {4},
+          .pixels = {64, 128},
+          .num_kernels = 20,
+          .num_runs = 1};
 }
 
 void expect_speeds(const compiler::MachineProfile& profile) {
@@ -31,6 +38,11 @@ void expect_speeds(const compiler::MachineProfile& profile) {
     EXPECT_THAT(*speeds,
                 testing::UnorderedElementsAre(Key(DType::kF32), Key(DType::kF64), Key(DType::kBF16), Key(DType::kF16)));
     for (const auto& [dtype, speed] : *speeds) EXPECT_TRUE(is_speed(speed)) << to_string(dtype) << " " << speed;
+  }
+  EXPECT_EQ(profile.convolution_shares.by_kind.size(), compiler::convolution_kinds().size());
+  for (const auto& [kind, shares] : profile.convolution_shares.by_kind) {
+    EXPECT_EQ(shares.size(), 4U) << kind;
+    for (const double share : shares) EXPECT_TRUE(is_speed(share)) << kind << " " << share;
   }
   EXPECT_TRUE(is_speed(profile.memory_bytes_per_second));
   EXPECT_TRUE(is_speed(profile.kernel_overhead_seconds));
@@ -45,7 +57,9 @@ TEST(DeviceSpeed, IsMeasuredThroughQueuesWithTheKernelsOfABackend) {
   const auto backend = fake_backend(device, /*plain_loops=*/true);
   auto options = small();
   std::vector<std::string> told;
-  options.tell = [&](const std::string& figure) { told.push_back(figure.substr(0, figure.find("  "))); };
+  options.tell = [&](const std::string& figure) {
+    if (!figure.ends_with("of the speed")) told.push_back(figure.substr(0, figure.find("  ")));
+  };
   auto profile = measure_device(backend, options);
   expect_speeds(profile);
   EXPECT_EQ(profile.name, "fake");
@@ -63,6 +77,15 @@ TEST(DeviceSpeed, IsMeasuredThroughQueuesWithTheKernelsOfABackend) {
   profile.intra_host = profile.inter_host = profile.host_link;
   const auto text = compiler::to_json(profile);
   EXPECT_EQ(compiler::to_json(compiler::parse_profile(text, "measured")), text);
+}
+
+TEST(DeviceSpeed, OfSmallConvolutionsIsLeftOutWhereNoSizesAreAskedFor) {
+  FakeDevice device(4);
+  auto options = small();
+  options.pixels = {};
+  const auto profile = measure_device(fake_backend(device, /*plain_loops=*/true), options);
+  EXPECT_TRUE(profile.convolution_shares.by_kind.empty());
+  EXPECT_EQ(profile.convolution_shares.of({.op = "conv2d"}), 1);
 }
 
 TEST(DeviceSpeed, OfProductsInTf32IsMeasuredWhereABackendRounds) {
