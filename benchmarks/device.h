@@ -24,13 +24,15 @@ inline void use_device(const std::string& device, session::SessionOptions& optio
   }
 }
 
-// The time of each kind of kernel in a step, as --profile measured it; what a launch that is waited for takes by
-// itself, which is the time of the shortest kernel, is taken off.
+// The time of each kind of kernel in a step, as --profile measured it. Where the host's clock told it, what a launch
+// that is waited for takes by itself, which is the time of the shortest kernel, is taken off.
 inline void print_kernel_times(const executor::Executor& executor, int steps) {
   std::map<std::string, std::pair<int, double>> kinds;
-  double shortest = 1e9;
   const auto times = executor.profile();
-  for (const auto& time : times) shortest = std::min(shortest, time.microseconds / steps);
+  double shortest = 1e9;
+  for (const auto& time : times) {
+    shortest = std::min(shortest, time.is_of_device ? 0.0 : time.microseconds / steps);
+  }
   double all = 0;
   for (const auto& time : times) {
     auto& [count, sum] = kinds[time.kernel];
@@ -42,6 +44,7 @@ inline void print_kernel_times(const executor::Executor& executor, int steps) {
   for (const auto& [kind, row] : kinds) rows.emplace_back(row.second, kind);
   std::sort(rows.rbegin(), rows.rend());
   fmt::print("{:8.1f} us in {} kernels, {:.1f} us each taken off\n", all, times.size(), shortest);
+  if (const auto note = executor.profile_note(); !note.empty()) fmt::print("{}\n", note);
   for (const auto& [sum, kind] : rows) fmt::print("{:8.1f} us {:4} {}\n", sum, kinds[kind].first, kind);
 }
 

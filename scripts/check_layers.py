@@ -43,7 +43,7 @@ ROOMS = {
     "ops": ("registry", "functions", "rules", "defs"),
     "nn": (".", "layers", "optimizers", "tuning", "gradients", "transformer", "models"),
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "cuts", "pipelines"),
-    "session": ("values", "agree", "records"),
+    "session": ("values", "agree", "records", "speed"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
     "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect", "timeline"),
 }

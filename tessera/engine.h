@@ -51,6 +51,7 @@
 
 // Plans: how a step is split, what that costs, what is best.
 #include "tessera/compiler/choose_plan.h"
+#include "tessera/compiler/cost/machines.h"
 #include "tessera/compiler/pipelines/choose_stages.h"
 #include "tessera/compiler/search/layer_pattern.h"
 #include "tessera/compiler/search/plan_cost.h"
@@ -79,6 +80,7 @@
 #include "tessera/session/machine_speed.h"
 #include "tessera/session/records/compare_values.h"
 #include "tessera/session/session.h"
+#include "tessera/session/speed/device_speed.h"
 #include "tessera/session/trace.h"
 #include "tessera/train/logs/csv_row.h"
 #include "tessera/train/options/recorded_steps.h"

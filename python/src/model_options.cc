@@ -247,7 +247,7 @@ struct Form<std::optional<compiler::MachineProfile>> {
   static bool read(nb::handle value, const OptionInfo&, bool, std::optional<compiler::MachineProfile>& to) {
     std::string path;
     if (!nb::try_cast(value, path, false)) return false;
-    to = compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
+    to = compiler::read_machine(FileSystem::local(), path);
     return true;
   }
 };

@@ -71,7 +71,7 @@ SimulatedPlan simulate_plan(const ir::Graph& graph, const Plan& plan, const Mach
                         .deadline = deadline},
                        {.most_classes = most_classes(graph.num_nodes()), .on_class_done = time.on_class_done});
     result.is_coarse = sample.is_coarse;
-    result.simulation = simulate(sample.classes, profile, deadline);
+    result.simulation = simulate_with_data(sample.classes, profile, deadline);
     result.slowest_schedule =
         std::make_shared<ir::Schedule>(std::move(sample.classes[slowest_of(result.simulation)].schedule));
     result.peak_memory_bytes = 0;

@@ -318,4 +318,21 @@ Simulation simulate(std::span<const RankClass> classes, const MachineProfile& pr
   return Simulator(classes, profile, deadline).run();
 }
 
+Simulation simulate_with_data(std::span<const RankClass> classes, const MachineProfile& profile,
+                              const Deadline& deadline) {
+  Simulation simulation = simulate(classes, profile, deadline);
+  if (profile.host_link.bytes_per_second <= 0) return simulation;
+  for (size_t c = 0; c < classes.size(); ++c) {
+    double seconds = 0;
+    for (const auto& [name, value] : classes[c].schedule.inputs) {
+      seconds += profile.host_link.latency_seconds +
+                 static_cast<double>(bytes_of(classes[c].schedule, value)) / profile.host_link.bytes_per_second;
+    }
+    ClassSimulation& ranks = simulation.classes[c];
+    ranks.exposed_seconds += std::max(0.0, seconds - ranks.step_seconds());
+    simulation.step_seconds = std::max(simulation.step_seconds, ranks.step_seconds());
+  }
+  return simulation;
+}
+
 }  // namespace tessera::compiler

@@ -38,7 +38,7 @@ struct TimedStep {
 struct ClassSimulation {
   std::vector<int> ranks;
   double compute_seconds = 0;        // steps of the compute lane
-  double exposed_seconds = 0;        // in which compute waited for communication, or was slowed down by it
+  double exposed_seconds = 0;        // in which compute waited for communication or data, or was slowed down by them
   double communication_seconds = 0;  // what its collectives take together
   int64_t received_bytes = 0;
   int64_t persistent_bytes = 0;                   // parameters and states
@@ -60,5 +60,10 @@ struct Simulation {
 // DeadlineOver where there is no time to come to the end.
 Simulation simulate(std::span<const RankClass> classes, const MachineProfile& profile,
                     const Deadline& deadline = kNoDeadline);
+
+// Simulates whole steps, whose data inputs come over the machine's host_link, where it has one, beside the step before:
+// no class's step is shorter than that takes, and what it waits is exposed.
+Simulation simulate_with_data(std::span<const RankClass> classes, const MachineProfile& profile,
+                              const Deadline& deadline = kNoDeadline);
 
 }  // namespace tessera::compiler

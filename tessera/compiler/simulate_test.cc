@@ -38,6 +38,8 @@ class Builder {
     schedule_.arena_bytes += aligned(type.size_bytes());
     return static_cast<int>(schedule_.values.size()) - 1;
   }
+  // A data input of the step.
+  void read(const std::string& name, int value) { schedule_.inputs[name] = value; }
   int floats(int64_t n) { return value({DType::kF32, {n}}); }
   // Reads and writes 4 bytes for each element: 0.5 s + n / 8 s.
   void negate(int64_t n) { compute("neg", {floats(n)}, {floats(n)}); }
@@ -143,6 +145,24 @@ TEST(Simulate, ACollectiveBeginsWhenTheLastRankHasCome) {
   EXPECT_EQ(simulation.classes[0].exposed_seconds, 10.5);
   EXPECT_EQ(simulation.classes[0].communication_seconds, 2.5);
   EXPECT_EQ(simulation.classes[1].exposed_seconds, 2.5);
+}
+
+TEST(Simulate, AStepIsNoShorterThanItsDataTakeToComeFromTheHost) {
+  Builder rank;
+  rank.negate(4);  // 1 s
+  rank.read("x", rank.floats(16));
+  rank.read("label", rank.floats(4));
+  const std::vector<RankClass> classes = {{{0, 1}, rank.schedule()}};
+  auto profile = round_numbers();
+  EXPECT_EQ(simulate_with_data(classes, profile).step_seconds, 1);  // ranks compute in the host's memory
+  profile.host_link = {16, 0.25};                                   // two copies: 0.5 s, and 80 bytes in 5 s
+  const auto fed = simulate_with_data(classes, profile);
+  EXPECT_EQ(fed.step_seconds, 5.5);
+  EXPECT_EQ(fed.classes[0].compute_seconds, 1);
+  EXPECT_EQ(fed.classes[0].exposed_seconds, 4.5);
+  EXPECT_EQ(simulate(classes, profile).step_seconds, 1);
+  profile.host_link = {1000, 0.25};  // 0.58 s, beside the step before
+  EXPECT_EQ(simulate_with_data(classes, profile).step_seconds, 1);
 }
 
 TEST(Simulate, WhatIsAwaitedDoesNotStandBehindGradients) {
@@ -327,6 +347,20 @@ TEST(MachineProfile, SpeedsOfConvolutionsAndOfLargerGroupsMayDiffer) {
   EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
 }
 
+TEST(MachineProfile, ProductsOfFloat32MayBeRoundedAndDevicesHaveALinkToTheirHost) {
+  const auto profile = parse_profile(with(with(kProfile, "\"bf16\"", "\"tf32\": 3e12, \"bf16\""), "\"name\"",
+                                          R"("convolution_flops_per_second": {"tf32": 2e12},
+      "host_link": {"bytes_per_second": 5e10, "latency_seconds": 1e-5}, "name")"),
+                                     "p.json");
+  EXPECT_EQ(profile.tf32_flops_per_second, 3e12);
+  EXPECT_EQ(profile.tf32_convolution_flops_per_second, 2e12);
+  EXPECT_EQ(profile.flops_of(DType::kF32, "matmul"), 1e12);
+  EXPECT_EQ(profile.with_tf32().flops_of(DType::kF32, "matmul"), 3e12);
+  EXPECT_EQ(profile.with_tf32().flops_of(DType::kF32, "conv2d"), 2e12);
+  EXPECT_EQ(profile.host_link.bytes_per_second, 5e10);
+  EXPECT_EQ(to_json(parse_profile(to_json(profile), "again")), to_json(profile));
+}
+
 TEST(MachineProfile, CachesAndOtherOperatorsMayHaveSpeedsOfTheirOwn) {
   const auto profile = parse_profile(with(kProfile, "\"name\"", R"("vector_flops_per_second": {"f32": 1e11},
       "cached_bytes_per_second": {"1000": 4e11, "1000000": 2e11}, "communication_load": 0.25, "name")"),
@@ -494,6 +528,11 @@ TEST(MachineProfile, RefusalsNameFileMemberAndValue) {
   EXPECT_EQ(refusal("\"bf16\": 4000000000000.0", "\"bf16\": \"fast\""),
             "p.json: flops_per_second: \"bf16\" must be a number above 0, got \"fast\"");
   EXPECT_THAT(refusal("\"bf16\"", "\"b16\""), HasSubstr("b16"));
+  EXPECT_EQ(refusal("\"bf16\"", "\"tf32\": 0, \"bf16\""),
+            "p.json: flops_per_second: \"tf32\" must be a number above 0, got 0");
+  EXPECT_THAT(refusal("\"name\"", "\"vector_flops_per_second\": {\"tf32\": 1e11}, \"name\""), HasSubstr("tf32"));
+  EXPECT_EQ(refusal("\"name\"", "\"host_link\": {\"bytes_per_second\": 0, \"latency_seconds\": 0}, \"name\""),
+            "p.json: host_link: \"bytes_per_second\" must be a number above 0, got 0");
   EXPECT_EQ(refusal("\"name\": \"two hosts\"", "\"name\": 7"), "p.json: \"name\" must be a string, got 7");
   EXPECT_THAT(refusal("\"name\"", "\"nmae\""), HasSubstr("p.json: \"nmae\" is not known; there are: name, "));
   EXPECT_THAT(refusal("\"ranks_per_host\": 4,", ""), HasSubstr("p.json: \"ranks_per_host\" is missing"));

@@ -338,7 +338,9 @@ void Executor::run_task(size_t index) {
     case StepKind::kCompute:
     case StepKind::kCopy:
       if (task.indices) check_indices(index);
+      if (profiling_ && is_timed_by_device(index)) queue_.record(*profile_begin_);
       give_to_queue(index);
+      if (profiling_ && is_timed_by_device(index)) queue_.record(*profile_end_);
       copies_to_host_ = copies_to_host_ || task.copies == CopyWay::kToHost;
       break;
     case StepKind::kStart:
@@ -467,7 +469,8 @@ void Executor::run_steps() {
     const int64_t begin = clock_->monotonic_ns();
     run_task(s);
     if (is_on_device()) queue_.synchronize();
-    nanoseconds_[s] += clock_->monotonic_ns() - begin;
+    nanoseconds_[s] +=
+        is_timed_by_device(s) ? profile_end_->nanoseconds_since(*profile_begin_) : clock_->monotonic_ns() - begin;
   }
 }
 
@@ -588,6 +591,34 @@ const TensorView& Executor::output(const std::string& name) const {
   return it->second;
 }
 
+void Executor::set_profiling(bool on) {
+  profiling_ = on;
+  if (!on || !is_on_device() || profile_begin_ != nullptr) return;
+  auto begin = arena_.device()->make_timed_event();
+  auto end = arena_.device()->make_timed_event();
+  if (begin == nullptr || end == nullptr) return;
+  profile_begin_ = std::move(begin);
+  profile_end_ = std::move(end);
+}
+
+bool Executor::is_timed_by_device(size_t index) const {
+  const StepKind kind = tasks_[index].kind;
+  return profile_begin_ != nullptr && (kind == StepKind::kCompute || kind == StepKind::kCopy);
+}
+
+std::string Executor::profile_note() const {
+  if (!is_on_device()) return "";
+  if (profile_begin_ == nullptr) {
+    return fmt::format("{} does not tell the time: by the host's clock, which counts giving a step and waiting for it",
+                       arena_.device()->name());
+  }
+  return fmt::format(
+      "kernels and copies by the clock of {}, each by itself: in a step that is replayed they may run beside each "
+      "other; "
+      "collectives, waits and checks by the host's",
+      arena_.device()->name());
+}
+
 std::vector<StepTime> Executor::profile() const {
   std::vector<StepTime> times;
   for (size_t s = 0; s < tasks_.size(); ++s) {
@@ -596,7 +627,7 @@ std::vector<StepTime> Executor::profile() const {
                       : step.kind == StepKind::kWait ? step.op + ".wait"
                       : step.kind == StepKind::kCopy ? "copy"
                                                      : step.kernel;
-    times.push_back({kind, step.source, static_cast<double>(nanoseconds_[s]) / 1000.0});
+    times.push_back({kind, step.source, static_cast<double>(nanoseconds_[s]) / 1000.0, is_timed_by_device(s)});
   }
   return times;
 }

@@ -51,7 +51,8 @@ using GroupResolver = std::function<comm::Communicator&(const Attributes&)>;
 struct StepTime {
   std::string kernel;
   std::string source;
-  double microseconds = 0;  // all runs together
+  double microseconds = 0;    // all runs together
+  bool is_of_device = false;  // by the device's own clock; else by the host's
 };
 
 // Looks at the values of a run, each when it has just come to be and nothing has been written over it.
@@ -117,10 +118,12 @@ class Executor final : public comm::RankProgress::Pieces {
   // A step of the schedule, in words.
   comm::PieceName piece_name(int number) const override;
   std::string line_of_call(std::string_view call) const override;
-  // Time per step from here on, by step index; costs two clock reads a step, and on a device each step is
-  // waited for.
-  void set_profiling(bool on) { profiling_ = on; }
+  // Time per step from here on, by step index; costs two clock reads a step, and on a device each step is given and
+  // waited for by itself. What a device does is timed by its own clock, where it can tell (Device::make_timed_event).
+  void set_profiling(bool on);
   std::vector<StepTime> profile() const;
+  // Whose clock has told the times, and what is in them; "" on the host.
+  std::string profile_note() const;
 
  private:
   struct Task {
@@ -196,7 +199,11 @@ class Executor final : public comm::RankProgress::Pieces {
   std::shared_ptr<RecordedCollectives> recorded_collectives_;
   std::unique_ptr<RunRecorder> run_recorder_;  // once there was something to record
   RunRecorder::Run* recorded_run_ = nullptr;   // on a device, while a run is recorded
+  bool is_timed_by_device(size_t index) const;
   bool profiling_ = false;
+  // Around each piece of work that a profiled run gives to a device; null where that cannot tell the time.
+  std::unique_ptr<Event> profile_begin_;
+  std::unique_ptr<Event> profile_end_;
   std::vector<int64_t> nanoseconds_;
 };
 

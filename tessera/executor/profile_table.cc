@@ -21,7 +21,8 @@ std::string profile_table(const Executor& executor, int64_t num_steps, ProfileRo
     text += fmt::format("{:10.1f} ms/step {:5.1f} %  {}\n", microseconds / 1000 / static_cast<double>(num_steps),
                         100 * microseconds / total, name);
   }
-  return text;
+  const std::string note = executor.profile_note();
+  return note.empty() ? text : text + note + "\n";
 }
 
 }  // namespace tessera::executor

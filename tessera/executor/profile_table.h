@@ -14,6 +14,7 @@ enum class ProfileRows {
 
 // The times of `executor`'s profile divided by `num_steps`, longest first, a line each:
 //     "   467.1 ms/step  52.6 %  onednn.conv2d"
+// On a device a last line says whose clock has told them.
 std::string profile_table(const Executor& executor, int64_t num_steps, ProfileRows rows = ProfileRows::kKernels);
 
 }  // namespace tessera::executor

@@ -189,7 +189,7 @@ void RunRecorder::look_at_device(Device& device, Queue& queue) {
     name.graph = schedule_.name.empty() ? "a graph" : schedule_.name;
     on_device_.names.push_back(is_given ? recorder_.add_name(name) : 0);
     const SpanName together{.kind = SpanKind::kDevice,
-                            .text = fmt::format("steps {} and on, as one", s),
+                            .text = fmt::format("steps {} and on{}", s, timeline::kAsOne),
                             .line = step.line,
                             .graph = name.graph};
     on_device_.together.push_back(is_given ? recorder_.add_name(together) : 0);

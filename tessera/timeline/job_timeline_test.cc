@@ -257,6 +257,32 @@ TEST(Summaries, HoldOperatorsAgainstTheirLimitAndAPrediction) {
   EXPECT_THAT(summary.advice[0].text, HasSubstr("make fc faster"));
 }
 
+TEST(Summaries, TellOperatorsOfADeviceByItsClockAndWhatItReplaysAsAWhole) {
+  const auto on_device = [](const std::string& text, const std::string& kernel) {
+    return SpanName{.kind = SpanKind::kDevice, .text = text, .source = text, .kernel = kernel, .graph = "train"};
+  };
+  WrittenRank rank(0, 1);
+  rank.does(SpanKind::kStep, "step", 0, 100)
+      .add(1, on_device("fc", "cublaslt.matmul"), 10, 30)
+      .add(1, on_device("conv", "cudnn.conv2d"), 30, 80)
+      .add(1, on_device("copy", ""), 80, 85)
+      .does(SpanKind::kStep, "step", 100, 200, 2)
+      .add(1, on_device("steps 0 and on" + std::string(kAsOne), ""), 110, 160, 2);
+  const JobTimeline job = align({rank.part()});
+  const auto summary = summarise(job, find_steps(job), [](const SpanName&) { return 0.01; });
+  ASSERT_EQ(summary.num_steps, 2);
+  ASSERT_EQ(summary.operators.size(), 3U);
+  EXPECT_EQ(summary.operators[0].text, "conv");
+  EXPECT_NEAR(summary.operators[0].seconds, 0.05, 1e-12);
+  EXPECT_NEAR(summary.operators[0].share, 0.5, 1e-12);
+  EXPECT_NEAR(summary.operators[0].limit_seconds.value_or(0), 0.01, 1e-12);
+  EXPECT_EQ(summary.operators[1].text, "fc");
+  EXPECT_NEAR(summary.operators[1].seconds, 0.02, 1e-12);
+  EXPECT_EQ(summary.operators[2].text, "copy");
+  EXPECT_FALSE(summary.operators[2].limit_seconds);
+  EXPECT_THAT(summary.notes, testing::Contains(HasSubstr("devices replay 25.00 ms of a rank's step as one")));
+}
+
 TEST(Files, OfAJobAreReadAsTheyWereWritten) {
   JobTimeline job = align(late_rank());
   job.predicted = {{.name = "k", .source = "fc", .process = 0, .lane = 1, .begin_ns = 5, .end_ns = 9}};

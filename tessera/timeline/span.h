@@ -29,6 +29,8 @@ enum class SpanKind : uint8_t {
   kCompilation,  // of a step
   kDevice        // what a device does of a schedule, by its own clock
 };
+// Ends the text of a kDevice span of steps that a device replays together: their operators have no times of their own.
+inline constexpr std::string_view kAsOne = ", as one";
 // "operator"
 const char* to_string(SpanKind kind);
 std::optional<SpanKind> parse_span_kind(std::string_view text);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "tessera/base/printable.h"
@@ -55,38 +56,70 @@ void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSt
     int64_t calls = 0;
     double limit = 0;
   };
-  std::map<std::pair<std::string, std::string>, Sum> sums;
+  using Sums = std::map<std::pair<std::string, std::string>, Sum>;
+  const auto add = [&](Sums& sums, const SpanName& name, int64_t ns, bool has_limit) {
+    Sum& sum = sums[{name.text, name.kernel}];
+    sum.name = &name;
+    sum.ns += ns;
+    ++sum.calls;
+    if (limit && has_limit) sum.limit += limit(name);
+  };
+  Sums sums;
   double num_parts = 0;
+  std::set<int64_t> whole;
   for (const JobStep& step : steps.steps) {
+    whole.insert(step.step);
     for (const RankStep& part : step.ranks) {
       ++num_parts;
       const RankTimeline& rank = job.ranks[part.rank];
       for (const UsedTime& time : part.times) {
         if (time.use != TimeUse::kCompute && time.use != TimeUse::kCopy) continue;
         const SpanName& name = rank.names[span_of(rank, time).name];
-        Sum& sum = sums[{name.text, name.kernel}];
-        sum.name = &name;
-        sum.ns += time.duration_ns();
-        ++sum.calls;
-        if (limit && name.kind == SpanKind::kOperator) sum.limit += limit(name);
+        add(sums, name, time.duration_ns(), name.kind == SpanKind::kOperator);
       }
     }
   }
-  for (const auto& [key, sum] : sums) {
-    const double seconds = seconds_of(sum.ns) / num_parts;
+  Sums of_devices;
+  std::set<std::pair<size_t, int64_t>> told;  // ranks and steps whose devices did one operator after the other
+  int64_t replayed_ns = 0;
+  for (size_t r = 0; r < job.ranks.size(); ++r) {
+    const RankTimeline& rank = job.ranks[r];
+    for (const RecordedLane& lane : rank.lanes) {
+      for (const TimedSpan& span : lane.spans) {
+        const SpanName& name = rank.names[span.name];
+        if (name.kind != SpanKind::kDevice || !whole.contains(span.step)) continue;
+        if (name.text.ends_with(kAsOne)) {
+          replayed_ns += span.duration_ns();
+          continue;
+        }
+        told.emplace(r, span.step);
+        add(of_devices, name, span.duration_ns(), !name.kernel.empty());
+      }
+    }
+  }
+  const auto add_time = [&](const Sum& sum, double of_parts) {
+    const double seconds = seconds_of(sum.ns) / of_parts;
     OperatorTime time{.text = sum.name->text,
                       .source = sum.name->source,
                       .kernel = sum.name->kernel,
                       .line = sum.name->line,
                       .seconds = seconds,
-                      .calls = static_cast<double>(sum.calls) / num_parts,
+                      .calls = static_cast<double>(sum.calls) / of_parts,
                       .share = summary.rank_step_seconds > 0 ? seconds / summary.rank_step_seconds : 0,
                       .flops = sum.name->flops,
                       .bytes = sum.name->bytes,
                       .limit_seconds = {},
                       .predicted_seconds = {}};
-    if (sum.limit > 0) time.limit_seconds = sum.limit / num_parts;
+    if (sum.limit > 0) time.limit_seconds = sum.limit / of_parts;
     summary.operators.push_back(std::move(time));
+  };
+  for (const auto& [key, sum] : sums) add_time(sum, num_parts);
+  for (const auto& [key, sum] : of_devices) add_time(sum, static_cast<double>(told.size()));
+  if (replayed_ns > 0) {
+    summary.notes.push_back(fmt::format(
+        "devices replay {} of a rank's step as one: its operators have no times of their own there; the first run of a "
+        "graph has them, and so has a profile",
+        format_seconds(seconds_of(replayed_ns) / num_parts)));
   }
   std::ranges::stable_sort(summary.operators, std::greater{}, &OperatorTime::seconds);
 }

@@ -14,7 +14,8 @@
 
 namespace tessera::timeline {
 
-// How long an operator of the network takes a step and rank, in the mean of all whole steps.
+// How long an operator of the network takes a step and rank, in the mean of all whole steps. On a device by its own
+// clock, in the mean of those steps that it did operator by operator.
 struct OperatorTime {
   std::string text;    // `matmul "fc"`
   std::string source;  // "fc"

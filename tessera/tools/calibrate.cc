@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "tessera/tools/arguments/train_step.h"
@@ -13,7 +14,23 @@ namespace {
 // What takes so long is long enough to be measured.
 constexpr double kLongEnough = 0.02;
 
+// Other hosts cannot be measured from here.
+constexpr compiler::Link kAssumedNetwork = {1.25e9, 50e-6};
+
 double now() { return static_cast<double>(Clock::system().monotonic_ns()) / 1e9; }
+
+// Is told of each figure.
+class Teller {
+ public:
+  explicit Teller(const CalibrateOptions& options) : is_told_(options.progress) {}
+  void operator()(const std::string& figure) const {
+    if (is_told_) fmt::print(stderr, "{:6.1f} s  {}\n", now() - begin_, figure);
+  }
+
+ private:
+  bool is_told_;
+  double begin_ = now();
+};
 
 // How often others wanted the cores.
 struct Disturbed {
@@ -73,19 +90,28 @@ compiler::Link link_among(int num_ranks) {
   return session::link_of(speed, num_ranks);
 }
 
+// What was measured of a device, in a line that begins with the file's name, and what was not.
+std::string device_text(const CalibrateOptions& options, const compiler::MachineProfile& profile,
+                        const std::string& file) {
+  return fmt::format(
+      "{}: {} of memory on each of {} a host. Links are {}: {} GB/s and {} us between devices, {} GB/s and {} us to "
+      "other hosts; look at them before you use the file\n",
+      file, format_bytes(profile.memory_bytes), plural(profile.ranks_per_host, "device"),
+      options.links.empty() ? "assumed" : "those of " + options.links,
+      shortest(profile.intra_host.bytes_per_second / 1e9), shortest(profile.intra_host.latency_seconds * 1e6),
+      shortest(profile.inter_host.bytes_per_second / 1e9), shortest(profile.inter_host.latency_seconds * 1e6));
+}
+
 }  // namespace
 
 compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
-  const double begin = now();
-  const auto tell = [&](const std::string& figure) {
-    if (options.progress) fmt::print(stderr, "{:6.1f} s  {}\n", now() - begin, figure);
-  };
+  const Teller tell(options);
   const int threads = options.num_threads;
   const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   compiler::MachineProfile profile{
       .name = fmt::format("measured, ranks of {} thread{}", threads, threads == 1 ? "" : "s"),
       .ranks_per_host = std::max(1, cores / threads),
-      .inter_host = {1.25e9, 50e-6}};
+      .inter_host = kAssumedNetwork};
   profile.memory_bytes = memory_of_machine() / profile.ranks_per_host;
   Disturbed disturbed;
   const Ranks ranks{profile.ranks_per_host, threads, &disturbed};
@@ -152,6 +178,35 @@ compiler::MachineProfile measure_machine(const CalibrateOptions& options) {
   return profile;
 }
 
+bool is_of_device(const CalibrateOptions& options) { return !options.device.empty() && options.device != "cpu"; }
+
+compiler::MachineProfile measure_device(const CalibrateOptions& options) {
+  std::optional<compiler::MachineProfile> links;
+  if (!options.links.empty()) links = compiler::read_machine(FileSystem::local(), options.links);
+  const auto context = cluster::single_context(options.num_threads);
+  const session::Session session(*context, {.device = options.device});
+  const kernels::Backend& backend = *session.options().backend;
+  // The name of a session's device is "cuda:" and its number.
+  const std::string name = backend.device->name();
+  const auto index = static_cast<int>(parse_int(name.substr(name.find(':') + 1), "the number of " + name));
+  const auto gpus = cuda::cuda_devices();
+  auto profile = session::measure_device(backend, {.tf32 = &cuda::cuda_tf32_backend(index), .tell = Teller(options)});
+  profile.name = fmt::format("measured, {}", gpus.at(static_cast<size_t>(index)).name);
+  profile.ranks_per_host = static_cast<int>(gpus.size());
+  profile.memory_bytes = cuda::free_bytes(index);
+  if (links) {
+    profile.intra_host = links->intra_host;
+    profile.intra_host_by_ranks = links->intra_host_by_ranks;
+    profile.inter_host = links->inter_host;
+    profile.communication_load = links->communication_load;
+  } else {
+    // Down to the host's memory and up again.
+    profile.intra_host = {profile.host_link.bytes_per_second / 2, 2 * profile.host_link.latency_seconds};
+    profile.inter_host = kAssumedNetwork;
+  }
+  return profile;
+}
+
 std::string busy_warning(const compiler::MachineProfile& profile, const std::string& file) {
   if (!is_of_busy_machine(profile)) return "";
   return fmt::format(
@@ -162,13 +217,15 @@ std::string busy_warning(const compiler::MachineProfile& profile, const std::str
 }
 
 std::string calibrate_text(const CalibrateOptions& options) {
-  const auto profile = measure_machine(options);
+  const auto profile = is_of_device(options) ? measure_device(options) : measure_machine(options);
   const auto json = compiler::to_json(profile);
   if (options.out.empty()) {
     fmt::print(stderr, "{}", busy_warning(profile, profile.name));
+    if (is_of_device(options)) fmt::print(stderr, "{}", device_text(options, profile, profile.name));
     return json;
   }
   FileSystem::local().write_atomically(options.out, json);
+  if (is_of_device(options)) return device_text(options, profile, options.out);
   return fmt::format(
              "{}: {} of memory for each of {} ranks a host. The link to other hosts is assumed, {} GB/s and {} us: "
              "look at it "

@@ -1,4 +1,5 @@
-// `tessera calibrate`: how fast this machine is, for simulations and plans of jobs on machines like it.
+// `tessera calibrate`: how fast this machine or a device of it is, for simulations and plans of jobs on machines like
+// it.
 #pragma once
 
 #include <string>
@@ -10,6 +11,8 @@ namespace tessera::tools {
 
 struct CalibrateOptions {
   int num_threads = 1;    // the compute threads of a rank
+  std::string device;     // "cuda:0", as session::SessionOptions::device has it; empty or "cpu": the processor
+  std::string links;      // with a device: the machine whose links between ranks are taken, by name or file
   std::string out;        // a file for the profile; empty: it is the text
   bool progress = false;  // a line for each figure, on standard error
 };
@@ -19,6 +22,14 @@ struct CalibrateOptions {
 // is its share of what this process may use. Other hosts cannot be measured from here: they are taken to be 10 Gbit/s
 // and 50 us away.
 compiler::MachineProfile measure_machine(const CalibrateOptions& options);
+
+// Whether that is a device with memory of its own.
+bool is_of_device(const CalibrateOptions& options);
+// The same for ranks that have a device like this one each, as many on a host as there are here; the memory is what
+// nobody uses of it now. Links between ranks are not measured: without `links` devices are taken to reach each other
+// through the host's memory, and other hosts to be 10 Gbit/s and 50 us away. Throws as a session does where there is no
+// such device, and as compiler::read_machine does.
+compiler::MachineProfile measure_device(const CalibrateOptions& options);
 
 // That the profile was measured on a busy machine, where it was: a line that begins with the file's name; else "".
 std::string busy_warning(const compiler::MachineProfile& profile, const std::string& file);

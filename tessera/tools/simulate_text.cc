@@ -120,19 +120,19 @@ std::string simulate_text(const SimulateOptions& options) {
     if (options.stages.stages == "auto") {
       throw UsageError("--stages auto: how many there are is searched by tessera plan; here say a number");
     }
-    const PlanCommand command{.step = options.step, .profile = options.profile};
+    const PlanCommand command{.step = options.step, .machine = options.machine};
     auto stages = options.stages;
     stages.searches_inside = false;
     const auto step = plan_stages_step(command, stages);
     return options.json ? stages_json(*step, options.step.model) : stages_text(*step, options.step.model);
   }
   FileSystem& files = FileSystem::local();
-  const auto profile = read_profile(options.profile);
+  const auto profile = read_profile(options.machine);
   const auto step = step_graph(options.step);
   const auto spread = spread_of(options.step, step);
   const auto classes = compiler::schedule_classes(plan_ranks(options.step, step, spread), profile,
                                                   catalogue_of(options.step), spread.compile);
-  const auto simulation = compiler::simulate(classes, profile);
+  const auto simulation = compiler::simulate_with_data(classes, profile);
   if (!options.trace.empty()) files.write_atomically(options.trace, trace_json(simulation, classes));
   if (!options.json) return table(options, spread.mesh, profile, simulation);
   Json json = {{"model", options.step.model},

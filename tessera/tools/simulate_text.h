@@ -10,7 +10,7 @@ namespace tessera::tools {
 
 struct SimulateOptions {
   StepOptions step;
-  std::string profile;  // a file; empty: compiler::example_profile()
+  MachineOptions machine;
   bool json = false;
   StagesCommand stages;  // of a pipeline; `stages` empty: none
   std::string trace;     // a file for the timeline, as chrome://tracing and Perfetto read it; empty: none

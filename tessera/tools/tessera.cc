@@ -252,15 +252,17 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "predict time, traffic and memory of a train step on machines that are not there");
   simulate->footer(
       "Nothing is computed: the step is compiled and its steps are timed by a machine profile, a JSON file with the\n"
-      "speeds of a rank and of its links (tessera calibrate writes this machine's; see docs/simulation.md).\n"
+      "speeds of a rank and of its links (tessera calibrate writes this machine's; see docs/simulation.md), or of a\n"
+      "machine that has a name, by the data sheet of its GPUs.\n"
       "Examples:\n"
       "  tessera simulate resnet50 --ranks 4096 --optimizer_shards\n"
-      "  tessera simulate step.graph --mesh data=4,model=2 --profile cluster.json --json\n"
+      "  tessera simulate step.graph --mesh data=4,model=2 --machine cluster.json --json\n"
+      "  tessera simulate resnet50 --ranks 16 --machine h100-80gb --precision bfloat16\n"
       "  tessera simulate mlp --ranks 8 --trace trace.json      the timeline, for chrome://tracing or Perfetto\n"
       "  tessera simulate resnet50 --ranks 8 --stages 4 --micro_batches 16 --schedule 1f1b    a pipeline, as a "
       "picture");
   tools::add_step_options(*simulate, options.step);
-  simulate->add_option("--profile", options.profile, "a machine profile; default: an example");
+  tools::add_machine_options(*simulate, options.machine);
   simulate->add_flag("--json", options.json, "print one JSON object");
   simulate->add_option("--trace", options.trace, "write the timeline to this file");
   tools::add_stage_options(*simulate, options.stages,
@@ -344,18 +346,32 @@ void add_info(CLI::App& app) {
 void add_calibrate(CLI::App& app) {
   static tools::CalibrateOptions options;
   static bool quiet = false;
-  auto* calibrate = app.add_subcommand("calibrate", "measure this machine, for tessera simulate and tessera plan");
+  auto* calibrate =
+      app.add_subcommand("calibrate", "measure this machine or a GPU, for tessera simulate and tessera plan");
   calibrate->footer(
-      "Prints a machine profile (docs/simulation.md). Takes less than a minute, in which nothing else should run.\n"
+      "Prints a machine profile (docs/simulation.md). Takes less than a minute, in which nothing else should run. "
+      "With\n"
+      "--device it is the profile of ranks that have a GPU like that each, whose links are not measured; that takes "
+      "some\n"
+      "minutes, because every convolution is compiled.\n"
       "Examples:\n"
       "  tessera calibrate --out here.json\n"
+      "  tessera calibrate --device cuda:0 --links h100-80gb --out gpu.json\n"
       "  tessera calibrate --num_threads 4 > ranks_of_4.json");
   calibrate->add_option("--out", options.out, "write the profile to this file; default: print it");
   calibrate->add_option("--num_threads", options.num_threads, "the compute threads of a rank")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
+  calibrate->add_option("--device", options.device,
+                        "measure this device, as cuda:0, by its own clock; default: cpu, the processor");
+  calibrate->add_option("--links", options.links,
+                        "with --device: take the links between devices and hosts from this machine profile, or from a "
+                        "machine that has a name; default: they are assumed");
   calibrate->add_flag("--quiet", quiet, "print no progress on standard error");
-  calibrate->callback([] {
+  calibrate->callback([calibrate] {
+    const bool is_of_device = tools::is_of_device(options);
+    tools::require_effects(*calibrate, {{"--num_threads", !is_of_device, "the processor: without --device"},
+                                        {"--links", is_of_device, "--device cuda:0"}});
     options.progress = !quiet;
     tools::require_writable("--out", options.out);
     std::fputs(tools::calibrate_text(options).c_str(), stdout);

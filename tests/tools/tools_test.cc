@@ -761,6 +761,9 @@ TEST_F(OptionLaw, HoldsForGraph) {
 TEST_F(OptionLaw, HoldsForSimulate) {
   auto options = kStepOptions;
   options.insert(options.end(), {{"--profile", "profile"},
+                                 {"--machine", "a100-80gb"},
+                                 {"--tf32", "", " --machine a100-80gb"},
+                                 {"--devices_per_host", "1", " --ranks 4"},
                                  {"--json"},
                                  {"--trace", "written/trace"},
                                  {"--live_kernels"},
@@ -778,6 +781,9 @@ TEST_F(OptionLaw, HoldsForSimulate) {
 TEST_F(OptionLaw, HoldsForPlan) {
   auto options = kStepOptions;
   options.insert(options.end(), {{"--profile", "profile"},
+                                 {"--machine", "a100-80gb"},
+                                 {"--tf32"},
+                                 {"--devices_per_host", "1"},
                                  {"--algorithm", "recursive_programming"},
                                  {"--max_axes", "1"},
                                  {"--rounds", "1"},
@@ -1086,6 +1092,100 @@ TEST(Calibrate, TheProfileOfThisMachineIsOneThatSimulateReads) {
   const auto json = nlohmann::json::parse(run_tool("simulate mlp --ranks 2 --json --profile " + file.string()));
   EXPECT_EQ(json.at("profile"), "measured, ranks of 1 thread");
   EXPECT_GT(json.at("step_seconds").get<double>(), 0);
+}
+
+double simulated_seconds(const std::string& arguments) {
+  return nlohmann::json::parse(run_tool("simulate " + arguments + " --json")).at("step_seconds").get<double>();
+}
+
+// Measuring itself runs on the fake device, in tessera/session/speed.
+TEST(Calibrate, OfADeviceThatIsNotThereIsRefused) {
+  const auto refused = [](const std::string& arguments) {
+    return refused_with_code(kCommand + "calibrate " + arguments);
+  };
+  const auto missing = refused("--quiet --device cuda:99");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.text, testing::StartsWith("error: cuda: "));
+  EXPECT_THAT(refused("--quiet --device tpu").text, testing::HasSubstr("device \"tpu\" is not known"));
+  const auto unknown = refused("--quiet --device cuda:99 --links nowhere");
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.text, testing::HasSubstr("machine \"nowhere\": there is no such file"));
+  for (const char* arguments : {"--quiet --links h100-80gb", "--quiet --device cuda:99 --num_threads 2"}) {
+    const auto idle = refused(arguments);
+    EXPECT_EQ(idle.code, 2) << arguments;
+    EXPECT_THAT(idle.text, testing::HasSubstr("has no effect here: it goes with ")) << arguments;
+  }
+}
+
+TEST(Machines, AStepIsFasterInLessPrecisionAndOnLaterGpus) {
+  const std::string step = "resnet50 --ranks 8 --batch_size 2048 --num_classes 1000 ";
+  double before = 1e9;
+  for (const char* how :
+       {"--machine h100-80gb", "--machine h100-80gb --tf32", "--machine h100-80gb --precision bfloat16"}) {
+    const double seconds = simulated_seconds(step + how);
+    EXPECT_LT(seconds, before) << how;
+    before = seconds;
+  }
+  before = 1e9;
+  for (const char* machine : {"a100-80gb", "h100-80gb", "h200-141gb", "b200-180gb"}) {
+    const double seconds = simulated_seconds(step + "--precision bfloat16 --machine " + machine);
+    EXPECT_LT(seconds, before) << machine;
+    before = seconds;
+  }
+}
+
+TEST(Machines, AStepIsNotSlowerWhereMoreRanksShareAHostOrAFigureOfTheFileIsHigher) {
+  const std::string step = "resnet50 --ranks 16 --batch_size 512 --precision bfloat16 ";
+  double before = 1e9;
+  for (const char* hosts : {"1", "4", "8", "16"}) {
+    const double seconds = simulated_seconds(step + "--machine h100-80gb --devices_per_host " + hosts);
+    EXPECT_LE(seconds, before) << hosts;
+    before = seconds;
+  }
+  const auto file = scratch("machine").string();
+  const auto machine = nlohmann::json::parse(R"({"name": "mine", "memory_bytes_per_second": 2e12,
+      "flops_per_second": {"f32": 1e13, "bf16": 2e14}, "convolution_flops_per_second": {"bf16": 1e14},
+      "vector_flops_per_second": {"f32": 1e13, "bf16": 1e13}, "kernel_overhead_seconds": 2e-6, "ranks_per_host": 8,
+      "intra_host": {"bytes_per_second": 2e11, "latency_seconds": 5e-6},
+      "inter_host": {"bytes_per_second": 2e9, "latency_seconds": 1e-5},
+      "host_link": {"bytes_per_second": 2e10, "latency_seconds": 1e-5}, "communication_load": 0.1})");
+  const auto seconds_with = [&](const char* pointer) {
+    auto changed = machine;
+    if (*pointer != 0) {
+      auto& figure = changed[nlohmann::json::json_pointer(pointer)];
+      figure = 4 * figure.get<double>();
+    }
+    FileSystem::local().write_atomically(file, changed.dump());
+    return simulated_seconds(step + "--machine " + file);
+  };
+  const double usual = seconds_with("");
+  for (const char* pointer :
+       {"/memory_bytes_per_second", "/flops_per_second/bf16", "/convolution_flops_per_second/bf16",
+        "/vector_flops_per_second/bf16", "/intra_host/bytes_per_second", "/inter_host/bytes_per_second",
+        "/host_link/bytes_per_second"}) {
+    EXPECT_LE(seconds_with(pointer), usual) << pointer;
+  }
+  EXPECT_LT(seconds_with("/memory_bytes_per_second"), usual);
+  EXPECT_LT(seconds_with("/inter_host/bytes_per_second"), usual);
+}
+
+TEST(Machines, APlanThatTheirMemoryDoesNotHoldIsRefused) {
+  // Parameters and two states of 8 billion floats.
+  EXPECT_THAT(refusal_of("plan llama_8b --devices 1 --batch_size 1 --quiet --machine a100-80gb"),
+              testing::HasSubstr("use more ranks or a higher memory limit"));
+  EXPECT_THAT(refusal_of("plan mlp --devices 2 --quiet --machine a100-80gb --memory_limit 8KiB"),
+              testing::HasSubstr("memory limit"));
+  EXPECT_THAT(run_tool("plan mlp --devices 2 --quiet --machine a100-80gb"),
+              testing::HasSubstr("machines \"a100-80gb\""));
+}
+
+TEST(Machines, ThatAreNotThereAreRefusedWithTheNamesThatThereAre) {
+  const std::string words =
+      "error: machine \"h100\": there is no such file, and no machine of that name; there are: a100-80gb, b200-180gb, "
+      "h100-80gb, h200-141gb\n";
+  EXPECT_EQ(refusal_of("plan mlp --devices 2 --quiet --machine h100"), words);
+  EXPECT_EQ(refusal_of("simulate mlp --profile h100"), words);
+  EXPECT_THAT(refusal_of("simulate mlp --tf32"), testing::HasSubstr("it is not known how fast it is with TF32"));
 }
 
 TEST(Plan, SaysOnceThatTheProfileIsOfABusyMachine) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -78,14 +79,28 @@ std::vector<std::string> names_in(const Json& json, std::vector<std::string> nam
   return names;
 }
 
+// Beside the dtypes: float32 whose operands may be rounded.
+constexpr const char* kTf32 = "tf32";
+
+// `tf32` gets what is said of that; null: nothing may be.
 std::map<DType, double> read_flops(const Section& profile, const std::string& member,
-                                   const std::vector<std::string>& required) {
+                                   const std::vector<std::string>& required, double* tf32) {
   const Json& json = profile.member(member);
   const auto names = names_in(json, required);
   const Section flops(json, profile.path_of(member), names);
   std::map<DType, double> result;
-  for (const auto& name : names) result[parse_dtype(name)] = flops.positive(name);
+  for (const auto& name : names) {
+    double& speed = tf32 != nullptr && name == kTf32 ? *tf32 : result[parse_dtype(name)];
+    speed = flops.positive(name);
+  }
   return result;
+}
+
+Json flops_json(const std::map<DType, double>& speeds, double tf32) {
+  Json json = Json::object();
+  for (const auto& [dtype, flops] : speeds) json[to_string(dtype)] = flops;
+  if (tf32 > 0) json[kTf32] = tf32;
+  return json;
 }
 
 // Members whose names are whole numbers from `least` to `most`.
@@ -273,6 +288,26 @@ const Link& MachineProfile::intra_host_of(int64_t num_ranks) const {
   return it != intra_host_by_ranks.rend() ? it->second : intra_host;
 }
 
+MachineProfile MachineProfile::with_tf32() const {
+  if (tf32_flops_per_second <= 0) {
+    throw InvalidArgument(
+        "machine \"{}\": it is not known how fast it is with TF32: \"tf32\" is missing among its \"flops_per_second\"",
+        name);
+  }
+  MachineProfile rounded = *this;
+  rounded.name += ", TF32";
+  // What is as fast as products of f32 because nothing else was said of it stays so fast.
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+    rounded.vector_flops_per_second.try_emplace(dtype, flops_of(dtype, "copy"));
+    if (dtype == DType::kF32) continue;
+    rounded.flops_per_second.try_emplace(dtype, flops_of(dtype, "matmul"));
+  }
+  rounded.flops_per_second[DType::kF32] = tf32_flops_per_second;
+  rounded.convolution_flops_per_second[DType::kF32] =
+      tf32_convolution_flops_per_second > 0 ? tf32_convolution_flops_per_second : tf32_flops_per_second;
+  return rounded;
+}
+
 MachineProfile example_profile() {
   return {.name = "example",
           .flops_per_second = {{DType::kF32, 60e12}, {DType::kBF16, 400e12}, {DType::kF16, 400e12}},
@@ -303,7 +338,7 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
                          "ranks_per_host", "intra_host", "inter_host"},
                         {"convolution_flops_per_second", "convolutions", "vector_flops_per_second",
                          "cached_bytes_per_second", "copied_bytes_per_second", "rearranged_bytes_per_second",
-                         "intra_host_by_ranks", "communication_load", "memory_bytes", "disturbed_share"});
+                         "host_link", "intra_host_by_ranks", "communication_load", "memory_bytes", "disturbed_share"});
   const Json& name = profile.member("name");
   if (!name.is_string()) throw InvalidArgument("{}: \"name\" must be a string, got {}", file, name.dump());
   const double ranks = profile.positive("ranks_per_host");
@@ -315,8 +350,11 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   if (memory > static_cast<double>(kMostBytes)) {
     throw InvalidArgument("{}: \"memory_bytes\" must be at most 1e18, got {}", file, shortest(memory));
   }
+  double tf32 = 0;
+  auto products = read_flops(profile, "flops_per_second", {to_string(DType::kF32)}, &tf32);
   MachineProfile result = {.name = name.get<std::string>(),
-                           .flops_per_second = read_flops(profile, "flops_per_second", {to_string(DType::kF32)}),
+                           .flops_per_second = std::move(products),
+                           .tf32_flops_per_second = tf32,
                            .memory_bytes_per_second = profile.positive("memory_bytes_per_second"),
                            .kernel_overhead_seconds = profile.not_negative("kernel_overhead_seconds"),
                            .ranks_per_host = static_cast<int>(ranks),
@@ -324,10 +362,11 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
                            .inter_host = read_link(profile, "inter_host"),
                            .memory_bytes = static_cast<int64_t>(memory)};
   if (profile.has("convolution_flops_per_second")) {
-    result.convolution_flops_per_second = read_flops(profile, "convolution_flops_per_second", {});
+    result.convolution_flops_per_second =
+        read_flops(profile, "convolution_flops_per_second", {}, &result.tf32_convolution_flops_per_second);
   }
   if (profile.has("vector_flops_per_second")) {
-    result.vector_flops_per_second = read_flops(profile, "vector_flops_per_second", {});
+    result.vector_flops_per_second = read_flops(profile, "vector_flops_per_second", {}, nullptr);
   }
   if (profile.has("convolutions")) result.convolution_shares = read_convolutions(profile, "convolutions");
   if (profile.has("cached_bytes_per_second")) {
@@ -350,6 +389,7 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
   };
   read_share("communication_load", result.communication_load);
   read_share("disturbed_share", result.disturbed_share);
+  if (profile.has("host_link")) result.host_link = read_link(profile, "host_link");
   if (profile.has("intra_host_by_ranks")) {
     result.intra_host_by_ranks = read_links(profile, "intra_host_by_ranks");
   }
@@ -359,17 +399,18 @@ MachineProfile parse_profile(std::string_view text, const std::string& file) {
 std::string to_json(const MachineProfile& profile) {
   Json json;
   json["name"] = profile.name;
-  for (const auto& [dtype, flops] : profile.flops_per_second) json["flops_per_second"][to_string(dtype)] = flops;
+  json["flops_per_second"] = flops_json(profile.flops_per_second, profile.tf32_flops_per_second);
   json["memory_bytes_per_second"] = profile.memory_bytes_per_second;
   json["kernel_overhead_seconds"] = profile.kernel_overhead_seconds;
   json["ranks_per_host"] = profile.ranks_per_host;
   json["intra_host"] = link_json(profile.intra_host);
   json["inter_host"] = link_json(profile.inter_host);
-  for (const auto& [dtype, flops] : profile.convolution_flops_per_second) {
-    json["convolution_flops_per_second"][to_string(dtype)] = flops;
+  const auto& convolutions = profile.convolution_flops_per_second;
+  if (!convolutions.empty() || profile.tf32_convolution_flops_per_second > 0) {
+    json["convolution_flops_per_second"] = flops_json(convolutions, profile.tf32_convolution_flops_per_second);
   }
-  for (const auto& [dtype, flops] : profile.vector_flops_per_second) {
-    json["vector_flops_per_second"][to_string(dtype)] = flops;
+  if (!profile.vector_flops_per_second.empty()) {
+    json["vector_flops_per_second"] = flops_json(profile.vector_flops_per_second, 0);
   }
   if (const auto& shares = profile.convolution_shares; !shares.by_kind.empty()) {
     json["convolutions"] = {{"in_channels", shares.in_channels},
@@ -386,6 +427,7 @@ std::string to_json(const MachineProfile& profile) {
   if (profile.rearranged_bytes_per_second > 0) {
     json["rearranged_bytes_per_second"] = profile.rearranged_bytes_per_second;
   }
+  if (profile.host_link.bytes_per_second > 0) json["host_link"] = link_json(profile.host_link);
   for (const auto& [ranks, link] : profile.intra_host_by_ranks) {
     json["intra_host_by_ranks"][std::to_string(ranks)] = link_json(link);
   }

@@ -58,6 +58,9 @@ struct MachineProfile {
   std::map<DType, double> flops_per_second;
   std::map<DType, double> convolution_flops_per_second = {};  // dtypes that are not there: as flops_per_second
   std::map<DType, double> vector_flops_per_second = {};  // the speed of all other operators; as flops_per_second, too
+  // The speed of products and convolutions of f32 whose operands may be rounded to TF32; 0: not known. See with_tf32().
+  double tf32_flops_per_second = 0;
+  double tf32_convolution_flops_per_second = 0;  // 0: as tf32_flops_per_second
   ConvolutionShares convolution_shares = {};
   double memory_bytes_per_second = 0;
   // The speed of steps that read and write at most so many bytes, which stay in a cache. Falls as sizes rise.
@@ -72,6 +75,9 @@ struct MachineProfile {
   int ranks_per_host = 1;              // rank r is on host r / ranks_per_host
   Link intra_host;
   Link inter_host;
+  // What comes from the host's memory to a rank's device, which the batch does beside the step before. 0 bytes a
+  // second: ranks compute in the host's memory.
+  Link host_link = {};
   // Where the ranks of a host slow each other down: the link of groups of at least so many of them.
   std::map<int, Link> intra_host_by_ranks = {};
   // How much longer a rank computes for each second of a collective that runs meanwhile: 0 where other hardware moves
@@ -93,6 +99,9 @@ struct MachineProfile {
   // The link between so many ranks of one host, at least 2.
   const Link& intra_host_of(int64_t num_ranks) const;
   int host_of(int rank) const { return rank / ranks_per_host; }
+  // The same machine where products and convolutions of f32 round their operands to TF32. Throws InvalidArgument where
+  // it is not known how fast that is.
+  MachineProfile with_tf32() const;
 };
 
 // No machine in particular: hosts of eight accelerators.
@@ -102,6 +111,7 @@ MachineProfile example_profile();
 //  "kernel_overhead_seconds": 5e-6, "ranks_per_host": 8,
 //  "intra_host": {"bytes_per_second": 1e11, "latency_seconds": 5e-6}, "inter_host": {...}}
 // and, if wanted, "convolution_flops_per_second": {"bf16": 2e12}, "vector_flops_per_second": {"f32": 1e11},
+// beside the dtypes of products and convolutions "tf32", "host_link": {...},
 // "convolutions": {"in_channels": [3, 64], "out_channels": [8, 64], "pixels": [64, 4096],
 //                  "shares": {"conv2d": [0.1, 0.3, 0.4, 0.6, 0.2, 0.5, 0.7, 1], "conv2d_grad_weight 1x1": [...]}},
 // "cached_bytes_per_second": {"1048576": 4e11}, "copied_bytes_per_second": {"4": 1e10, "256": 5e10},

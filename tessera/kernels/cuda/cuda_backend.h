@@ -17,6 +17,10 @@ std::vector<CudaDeviceInfo> cuda_devices();
 // the generated ones. Throws IoError as cuda_devices does, or where there is no such device. Any thread.
 const kernels::Backend& cuda_backend(int index);
 
+// The same device, whose products and convolutions of f32 may round operands to TF32, whatever TESSERA_CUDA_TF32 says:
+// to measure what that gains.
+const kernels::Backend& cuda_tf32_backend(int index);
+
 // Bytes of the memory of an opened device that nobody uses.
 int64_t free_bytes(int index);
 

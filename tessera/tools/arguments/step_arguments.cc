@@ -1,5 +1,7 @@
 #include "tessera/tools/arguments/step_arguments.h"
 
+#include <fmt/ranges.h>
+
 #include "tessera/tools/arguments/usage.h"
 
 namespace tessera::tools {
@@ -59,6 +61,18 @@ void add_step_options(CLI::App& command, StepOptions& options) {
   command
       .add_option("--num_classes", options.num_classes,
                   "classes of a built-in network; default: 10, or a language model's vocabulary")
+      ->check(count_from(1));
+}
+
+void add_machine_options(CLI::App& command, MachineOptions& options) {
+  command.add_option("--machine,--profile", options.machine,
+                     fmt::format("the machines: the file of a machine profile, or one of {}; default: an example",
+                                 fmt::join(compiler::machine_names(), ", ")));
+  command.add_flag("--tf32", options.tf32,
+                   "products and convolutions of float32 are rounded to TF32, as TESSERA_CUDA_TF32=1 has them");
+  command
+      .add_option("--ranks_per_host,--devices_per_host", options.devices_per_host,
+                  "how many ranks are on a host; default: as the machine profile says")
       ->check(count_from(1));
 }
 

@@ -258,9 +258,12 @@ const ops::KernelCatalogue& catalogue_of(const StepOptions& options) {
   return options.fake_kernels ? static_cast<const ops::KernelCatalogue&>(fake) : live;
 }
 
-compiler::MachineProfile read_profile(const std::string& path) {
-  if (path.empty()) return compiler::example_profile();
-  return compiler::parse_profile(read_settings(FileSystem::local(), path, "machine profile"), path);
+compiler::MachineProfile read_profile(const MachineOptions& options) {
+  auto profile = options.machine.empty() ? compiler::example_profile()
+                                         : compiler::read_machine(FileSystem::local(), options.machine);
+  if (options.tf32) profile = profile.with_tf32();
+  if (options.devices_per_host > 0) profile.ranks_per_host = options.devices_per_host;
+  return profile;
 }
 
 bool is_of_busy_machine(const compiler::MachineProfile& profile) {

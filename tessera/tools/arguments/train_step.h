@@ -73,8 +73,15 @@ compiler::Compiled plan_ranks(const StepOptions& options, const ir::Graph& step,
 // What the options say of inputs. Throws UsageError as spread_of does.
 compiler::ShardingHints given_layouts(const StepOptions& options, const ir::Graph& step, const mesh::Mesh& mesh);
 const ops::KernelCatalogue& catalogue_of(const StepOptions& options);
-// A file's; without one compiler::example_profile(). Throws as parse_profile does, IoError where it cannot be read.
-compiler::MachineProfile read_profile(const std::string& path);
+
+// The machines that a step is planned for or simulated on.
+struct MachineOptions {
+  std::string machine;       // a name that compiler::machine_names() has, or a file; empty: compiler::example_profile()
+  bool tf32 = false;         // products and convolutions of f32 round their operands
+  int devices_per_host = 0;  // 0: as the profile says
+};
+// Throws as compiler::read_machine does, and InvalidArgument where it is not known how fast the machine is with TF32.
+compiler::MachineProfile read_profile(const MachineOptions& options);
 // Whether others took the cores so often while it was measured that its times cannot be relied on.
 bool is_of_busy_machine(const compiler::MachineProfile& profile);
 // The profile's name in quotation marks, and whether the machine was busy when it was measured.

@@ -44,7 +44,8 @@ constexpr const char* kFooter =
     "With --memory it prints instead the arena of one rank, where the step is spread as the options say: the step at\n"
     "which most of the arena is in use, what lives there then, largest first, and how much is in use over the step.\n"
     "Examples:\n"
-    "  tessera plan gpt2_small --devices 8 --profile cluster.json --out plan.json\n"
+    "  tessera plan gpt2_small --devices 8 --machine cluster.json --out plan.json\n"
+    "  tessera plan llama_8b --devices 16 --machine h100-80gb --precision bfloat16\n"
     "  tessera plan llama_8b --devices 64 --memory_limit 80GiB --simulate\n"
     "  tessera plan gpt2_small --load plan.json        what an edited plan costs\n"
     "  tessera plan resnet50 --devices 8 --stages 4 --micro_batches 16       a pipeline: where it is cut\n"
@@ -56,7 +57,7 @@ constexpr const char* kFooter =
     "  tessera plan step.graph --memory --mesh data=4,model=2 --rank 3 --json";
 
 void add_search_options(CLI::App& plan, PlanCommand& command) {
-  plan.add_option("--profile", command.profile, "a machine profile; default: an example");
+  add_machine_options(plan, command.machine);
   plan.add_option("--algorithm", command.algorithm, "certified, dynamic_programming or recursive_programming")
       ->check(CLI::IsMember({"certified", "dynamic_programming", "recursive_programming"}))
       ->capture_default_str();
@@ -96,6 +97,7 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
   constexpr const char* kSearch = "a search: without --load, --diff and --memory";
   constexpr const char* kSearchOrWhy = "a search: without --load (unless --why searches), --diff and --memory";
   constexpr const char* kPlan = "a plan: without --diff and --memory";
+  constexpr const char* kNoMemory = "a plan: without --memory";
   constexpr const char* kWhole = "a plan of one stage: without --stages, --diff and --memory";
   constexpr const char* kUsed =
       "what the simulation is for: without --diff and --memory, and with --why only where a page or budget is written";
@@ -107,7 +109,9 @@ std::vector<OptionEffect> uses_of(const Arguments& a) {
       {"--input", !cuts, kWhole},
       {"--strategy", a.shows_memory || searches, kSearch},
       {"--memory_limit", !compares, "a plan or --memory: without --diff"},
-      {"--profile", !a.shows_memory, "a plan: without --memory"},
+      {"--machine", !a.shows_memory, kNoMemory},
+      {"--tf32", !a.shows_memory, kNoMemory},
+      {"--devices_per_host", !a.shows_memory, kNoMemory},
       {"--algorithm", searches_again, kSearchOrWhy},
       {"--max_axes", searches && step.mesh.empty(), "a search over several grids: without --mesh and --load"},
       {"--rounds", searches, kSearch},

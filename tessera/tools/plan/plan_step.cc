@@ -140,7 +140,7 @@ PlannedStep plan_step(PlanCommand command) {
   PlannedStep planned;
   planned.deadline = Deadline::of_timeout(Clock::system(), command.timeout);
   refuse_other_ways(command.step);
-  planned.profile = read_profile(command.profile);
+  planned.profile = read_profile(command.machine);
   std::optional<compiler::PlanRecord> record;
   if (!command.load.empty()) {
     record = compiler::parse_plan_record(read_settings(FileSystem::local(), command.load, "plan"), command.load);

@@ -15,8 +15,8 @@ namespace tessera::tools {
 inline constexpr bool kWholeResults = true;
 
 struct PlanCommand {
-  StepOptions step;     // memory_limit: of a rank's arena; default: the profile's
-  std::string profile;  // a file; empty: compiler::example_profile()
+  StepOptions step;  // memory_limit: of a rank's arena; default: the profile's
+  MachineOptions machine;
   std::string algorithm = "certified";
   int max_axes = 2;    // the most axes of the grids that are looked at, where step.mesh says none
   int rounds = 0;      // rounds of the solver for each grid; 0: SearchOptions::rounds, or as many as the timeout allows

@@ -105,7 +105,7 @@ std::unique_ptr<StagesStep> plan_stages_step(PlanCommand command, const StagesCo
   const auto deadline = Deadline::of_timeout(Clock::system(), command.timeout);
   if (is_file(command.step)) step_graphs(command.step, 1);  // refuses it
   auto step = std::make_unique<StagesStep>();
-  step->profile = read_profile(command.profile);
+  step->profile = read_profile(command.machine);
   step->num_ranks = command.step.ranks;
   if (command.step.batch_size == 0) {
     command.step.batch_size = nn::find_model(command.step.model).samples_per_part * step->num_ranks;

@@ -246,7 +246,7 @@ timeline::OperatorLimit limit_of(const compiler::MachineProfile& profile) {
 TimelineSummary summary_of(FileSystem& files, const std::string& path, const std::string& profile) {
   timeline::OperatorLimit limit;
   if (!profile.empty()) {
-    limit = limit_of(compiler::parse_profile(read_settings(files, profile, "machine profile"), profile));
+    limit = limit_of(compiler::read_machine(files, profile));
   }
   const timeline::JobTimeline job = timeline::read_job(files, path);
   return timeline::summarise(job, timeline::find_steps(job), limit);

@@ -15,7 +15,7 @@ std::string timeline_json(const timeline::TimelineSummary& summary);
 // What a machine of this profile could compute an operator in at best.
 timeline::OperatorLimit limit_of(const compiler::MachineProfile& profile);
 
-// Reads a timeline, or a rank's part, and sums it up. `profile`: a machine profile, "": none.
+// Reads a timeline, or a rank's part, and sums it up. `profile`: a machine's name or the file of its profile, "": none.
 timeline::TimelineSummary summary_of(FileSystem& files, const std::string& path, const std::string& profile);
 
 }  // namespace tessera::tools

@@ -60,7 +60,8 @@ void add_summary(CLI::App& trace) {
       "  tessera calibrate --out here.json; tessera trace summary job.json --profile here.json\n"
       "  tessera trace summary job.json --json");
   summary->add_option("file", path, "a timeline")->required();
-  summary->add_option("--profile", profile, "a machine profile, as tessera calibrate writes it");
+  summary->add_option("--machine,--profile", profile,
+                      "a machine profile, as tessera calibrate writes it, or a machine that has a name: h100-80gb");
   summary->add_flag("--json", json, "print one JSON object");
   summary->callback([] {
     const auto found = summary_of(FileSystem::local(), path, profile);

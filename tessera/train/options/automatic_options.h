@@ -51,10 +51,11 @@ void for_each_option(AutomaticPlanOptions& options, const Visit& visit) {
       OptionInfo{
           .name = "slice_align_size", .doc = "The dims of a matrix product's pieces are multiples of it.", .least = 1},
       options.search.slice_align_size);
-  visit(OptionInfo{.name = "profile",
-                   .doc = "The file of a machine profile, as `tessera calibrate` writes it; absent: the machine is "
-                          "measured briefly."},
-        options.profile);
+  visit(
+      OptionInfo{.name = "profile",
+                 .doc = "The file of a machine profile, as `tessera calibrate` writes it, or the name of a machine, as "
+                        "h100-80gb; absent: the machine is measured briefly."},
+      options.profile);
   visit(
       OptionInfo{.name = "load",
                  .doc = "The file of a plan, which `tessera plan --out` or an earlier run wrote, in place of a search.",

@@ -93,9 +93,9 @@ void for_each_option(PipelineOptions& options, const Visit& visit) {
                    .most = kMostInt},
         options.receive_ahead);
   visit(OptionInfo{.name = "profile",
-                   .doc = "The file of a machine profile, which says how long phases take. Absent: the machine is "
-                          "measured briefly where a schedule or cuts are searched for; what is only told of a schedule "
-                          "that has a name is of no machine in particular."},
+                   .doc = "The file of a machine profile, or the name of a machine, as h100-80gb, which says how long "
+                          "phases take. Absent: the machine is measured briefly where a schedule or cuts are searched "
+                          "for; what is only told of a schedule that has a name is of no machine in particular."},
         options.profile);
 }
 

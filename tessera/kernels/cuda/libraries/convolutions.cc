@@ -267,7 +267,8 @@ std::optional<Roles> as_library_wants(const Roles& ours, int64_t groups) {
 
 class Convolutions {
  public:
-  Convolutions(CudaDevice& device, const KernelRegistry& generated) : device_(device), generated_(generated) {
+  Convolutions(CudaDevice& device, const KernelRegistry& generated, bool allows_tf32)
+      : device_(device), generated_(generated), allows_tf32_(allows_tf32) {
     handle();  // or it throws now
   }
 
@@ -384,8 +385,8 @@ class Convolutions {
     const bool is_f32 = roles.x.dtype == DType::kF32;
     std::vector<Engine> engines;
     try {
-      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes),
-                           !is_f32 || cuda_settings().allows_tf32, cuda_settings().measures ? kMostMeasured : 1);
+      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes), !is_f32 || allows_tf32_,
+                           cuda_settings().measures ? kMostMeasured : 1);
     } catch (const IoError&) {
       return nullptr;  // the library has no words for it
     }
@@ -410,14 +411,16 @@ class Convolutions {
 
   CudaDevice& device_;
   const KernelRegistry& generated_;
+  const bool allows_tf32_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Engine>> engines_;
 };
 
 }  // namespace
 
-void add_library_convolutions(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated) {
-  const auto convolutions = std::make_shared<Convolutions>(device, generated);
+void add_library_convolutions(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
+                              bool allows_tf32) {
+  const auto convolutions = std::make_shared<Convolutions>(device, generated, allows_tf32);
   for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
     registry.add(op, [convolutions](const KernelRequest& request) { return convolutions->prepare(request); });
   }

@@ -96,7 +96,7 @@ std::optional<cudaDataType_t> library_type(DType dtype) {
   }
 }
 
-std::optional<Problem> problem_of(const KernelRequest& request) {
+std::optional<Problem> problem_of(const KernelRequest& request, bool allows_tf32) {
   const TensorView& a = request.inputs[0];
   const TensorView& b = request.inputs[1];
   const TensorView& c = request.outputs[0];
@@ -110,7 +110,7 @@ std::optional<Problem> problem_of(const KernelRequest& request) {
   if (a.dtype == DType::kF64) {
     problem.compute = CUBLAS_COMPUTE_64F;
     problem.scale = CUDA_R_64F;
-  } else if (a.dtype == DType::kF32 && cuda_settings().allows_tf32) {
+  } else if (a.dtype == DType::kF32 && allows_tf32) {
     problem.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
   }
   const int last = c.shape.ndim() - 1;
@@ -228,13 +228,13 @@ int64_t spanned_bytes(const TensorView& view) {
 // The library on a device, and what was measured there.
 class Products {
  public:
-  explicit Products(CudaDevice& device) : device_(device) {
+  Products(CudaDevice& device, bool allows_tf32) : device_(device), allows_tf32_(allows_tf32) {
     device.use();
     require_blas(cublaslt().create(&handle_), "opening cublasLt");
   }
 
   std::optional<PreparedKernel> prepare(const KernelRequest& request) {
-    const auto problem = problem_of(request);
+    const auto problem = problem_of(request, allows_tf32_);
     if (!problem) return std::nullopt;
     device_.use();
     const auto product = std::make_shared<Product>(*problem);
@@ -273,6 +273,7 @@ class Products {
   }
 
   CudaDevice& device_;
+  const bool allows_tf32_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<Problem, std::optional<cublasLtMatmulAlgo_t>> chosen_;
@@ -301,8 +302,8 @@ const CublasLt& cublaslt() {
   return table;
 }
 
-void add_library_products(KernelRegistry& registry, CudaDevice& device) {
-  const auto products = std::make_shared<Products>(device);
+void add_library_products(KernelRegistry& registry, CudaDevice& device, bool allows_tf32) {
+  const auto products = std::make_shared<Products>(device, allows_tf32);
   for (const char* op : {"matmul", "batch_matmul"}) {
     registry.add(op, [products](const KernelRequest& request) { return products->prepare(request); });
   }

@@ -32,7 +32,8 @@ struct CublasLt {
 // Throws IoError where libcublasLt.so.13 is not found.
 const CublasLt& cublaslt();
 
-// Registers matmul and batch_matmul for what cuBLASLt takes: f32, f64, bf16 and f16, matrices with one dense dim.
-void add_library_products(KernelRegistry& registry, CudaDevice& device);
+// Registers matmul and batch_matmul for what cuBLASLt takes: f32, f64, bf16 and f16, matrices with one dense dim. Where
+// TF32 is allowed, operands of f32 are rounded to that.
+void add_library_products(KernelRegistry& registry, CudaDevice& device, bool allows_tf32);
 
 }  // namespace tessera::cuda

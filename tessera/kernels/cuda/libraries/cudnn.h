@@ -79,7 +79,9 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-// Registers conv2d and its gradients for what cuDNN takes: f32, bf16 and f16. `generated` has the kernel "copy".
-void add_library_convolutions(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated);
+// Registers conv2d and its gradients for what cuDNN takes: f32, bf16 and f16. `generated` has the kernel "copy". Where
+// TF32 is allowed, operands of f32 may be rounded to that.
+void add_library_convolutions(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
+                              bool allows_tf32);
 
 }  // namespace tessera::cuda
