@@ -52,8 +52,11 @@ std::string operator_name(const Step& step) {
 class EndsRun {
  public:
   EndsRun(CommLanes* lanes, Queue& queue) : lanes_(lanes), queue_(queue) {}
+  // From here on the queue may go on when the run has ended.
+  void lets_queue_go_on() { waits_for_queue_ = false; }
   ~EndsRun() {
     if (lanes_ != nullptr) lanes_->drain();
+    if (!waits_for_queue_) return;
     try {
       queue_.synchronize();
     } catch (const std::exception& error) {
@@ -67,6 +70,7 @@ class EndsRun {
  private:
   CommLanes* lanes_;
   Queue& queue_;
+  bool waits_for_queue_ = true;
 };
 
 }  // namespace
@@ -129,14 +133,49 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view_of(v);
   nanoseconds_.resize(tasks_.size());
   shared_loss_step_ = find_shared_loss(num_ranks);
+  find_inputs_of_device();
+  find_decision();
   cut_into_segments();
 }
 
-// Whether the task can be done in one recording with those of the segment: it is the queue's alone, and what the host
-// looks at before it has not been copied there by the segment.
+Executor::~Executor() {
+  if (!is_on_device()) return;
+  try {
+    queue_.synchronize();
+  } catch (const std::exception& error) {
+    log_error("a device has failed after the last step of {}: {}", schedule_.name, error.what());
+  }
+}
+
+// A schedule begins with them.
+void Executor::find_inputs_of_device() {
+  for (const Task& task : tasks_) {
+    if (task.copies != CopyWay::kToDevice) return;
+    inputs_of_device_.push_back({task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes()});
+  }
+}
+
+void Executor::find_decision() {
+  for (const char* name : {"loss", ir::kUpdateGuard}) {
+    const auto output = schedule_.outputs.find(name);
+    if (output == schedule_.outputs.end()) continue;
+    has_decision_ = true;
+    for (size_t s = 0; s < tasks_.size(); ++s) {
+      const bool copies = tasks_[s].copies == CopyWay::kToHost && schedule_.steps[s].outputs[0] == output->second;
+      if (copies) decided_step_ = std::max(decided_step_, static_cast<int>(s));
+    }
+  }
+  if (decided_step_ >= 0) is_decided_ = arena_.device()->make_event();
+}
+
+// Whether the task can be done in one recording with those of the segment: it is the queue's alone, what the host looks
+// at before it has not been copied there by the segment, and no event stands between them.
 bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
   const Step& step = schedule_.steps[task];
   if (!is_on_device() || (step.kind != StepKind::kCompute && step.kind != StepKind::kCopy)) return false;
+  if (task < inputs_of_device_.size()) return false;  // a feed may do it
+  const bool is_behind_event = decided_step_ >= 0 && task == static_cast<size_t>(decided_step_) + 1;
+  if (is_behind_event && segment.begin < task) return false;
   if (!tasks_[task].indices) return true;
   for (size_t s = segment.begin; s < task; ++s) {
     const auto& outputs = schedule_.steps[s].outputs;
@@ -300,6 +339,12 @@ void Executor::wait_for_copies() {
   copies_to_host_ = false;
 }
 
+void Executor::wait_for(int value) {
+  const bool has_event = decided_step_ >= 0 && schedule_.steps[static_cast<size_t>(decided_step_)].outputs[0] == value;
+  if (!has_event) return wait_for_copies();
+  is_decided_->synchronize();
+}
+
 // A value as the host can read it: a copy, whose work it waits for.
 Tensor Executor::read(int v) {
   const TensorView view = view_of(v);
@@ -340,6 +385,7 @@ void Executor::run_task(size_t index) {
       if (task.indices) check_indices(index);
       give_to_queue(index);
       copies_to_host_ = copies_to_host_ || task.copies == CopyWay::kToHost;
+      if (static_cast<int>(index) == decided_step_) queue_.record(*is_decided_);
       break;
     case StepKind::kStart:
       if (bad_index_ && static_cast<int>(index) == shared_loss_step_) {
@@ -355,7 +401,7 @@ void Executor::run_task(size_t index) {
       break;
     }
     case StepKind::kCheckFinite:
-      wait_for_copies();
+      wait_for(step.inputs[0]);
       if (!all_finite(task.inputs[0])) {
         throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(task.inputs[0]).to_doubles()[0])));
       }
@@ -425,6 +471,7 @@ void Executor::run_segment(Segment& segment) {
   if (recorded_run_ != nullptr) recorded_run_->gives();
   queue_.replay(*segment.recording);
   if (recorded_run_ != nullptr) recorded_run_->has_given_together(segment.begin);
+  if (static_cast<int>(segment.end) == decided_step_ + 1) queue_.record(*is_decided_);
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;
 }
 
@@ -457,10 +504,14 @@ void Executor::record_steps() {
 }
 
 // Runs the steps from the first to the last, or to one that throws.
-void Executor::run_steps() {
+void Executor::run_steps(bool by_feed) {
   if (recorder_ != nullptr && recorder_->is_on()) return record_steps();
   if (!profiling_) {
-    for (Segment& segment : segments_) run_segment(segment);
+    const size_t first = by_feed ? inputs_of_device_.size() : 0;
+    if (by_feed) feed_->give(inputs_of_device_);
+    for (Segment& segment : segments_) {
+      if (segment.begin >= first) run_segment(segment);
+    }
     return;
   }
   for (size_t s = 0; s < tasks_.size(); ++s) {
@@ -502,15 +553,29 @@ void Executor::run_observed(ValueObserver& observer) {
   for (const auto& [name, v] : schedule_.outputs) show(std::span(&v, 1));
 }
 
-void Executor::run(ValueObserver* observer) {
+void Executor::prepare_run() {
   bad_index_.reset();
   if (fill_with_nan_) fill_planned_memory();
+}
+
+void Executor::run_until_decided() {
+  if (!is_on_device() || !has_decision_) return run();
+  prepare_run();
+  const comm::RankProgress::Run run(progress_, *this);
+  EndsRun end(lanes_, queue_);
+  run_steps(/*by_feed=*/feed_ != nullptr);
+  if (is_decided_ != nullptr) is_decided_->synchronize();
+  end.lets_queue_go_on();
+}
+
+void Executor::run(ValueObserver* observer) {
+  prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
   const EndsRun end(lanes_, queue_);
   if (observer != nullptr) {
     run_observed(*observer);
   } else {
-    run_steps();
+    run_steps(/*by_feed=*/false);
   }
   queue_.synchronize();
   copies_to_host_ = false;

@@ -16,6 +16,7 @@
 #include "tessera/comm/rank_progress.h"
 #include "tessera/executor/arena.h"
 #include "tessera/executor/comm_lane.h"
+#include "tessera/executor/input_feed.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/executor/run_recorder.h"
 #include "tessera/ir/schedule.h"
@@ -71,6 +72,10 @@ class Executor final : public comm::RankProgress::Pieces {
   // its own memory only (compiler/schedule/host_copies.h).
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
            const GroupResolver& groups, int num_ranks = 1);
+  // Waits for what a device is still doing.
+  ~Executor() override;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // One step. No allocation. Throws NonFiniteLoss, InvalidIndex, or what a kernel or collective throws. When it returns
   // or throws, no collective is under way: those that were started have ended, or one of their lane has failed.
@@ -81,6 +86,11 @@ class Executor final : public comm::RankProgress::Pieces {
   // An observer sees what the steps make, but for those that a guard may leave out, and what collectives make, as soon
   // as a step reads it. A run with one takes its steps one by one.
   void run(ValueObserver* observer = nullptr);
+  // Does what run() does, and returns as soon as it is known what becomes of the values: "loss" and ir::kUpdateGuard
+  // are in output() by then, and data inputs may be written for the next run. A device may still be doing the rest,
+  // before all that it is given later: what fails there is thrown by who waits for it next. Data inputs go by the feed,
+  // where there is one.
+  void run_until_decided();
   // The first bad index that the latest run met on this rank.
   const std::optional<BadIndex>& bad_index() const { return bad_index_; }
   // Whether a run goes on after a bad index, which its kernel passes over: then bad_index() tells it, and whoever runs
@@ -106,6 +116,10 @@ class Executor final : public comm::RankProgress::Pieces {
   void set_before_update(std::function<void(const TensorView&)> call) { before_update_ = std::move(call); }
   // The memory of the parameters and states that a run changes, in the order in which it does.
   std::vector<TensorView> updated() const;
+
+  // By which run_until_decided() gives data inputs to a device. It must outlive this executor; null: the queue that
+  // computes copies them itself.
+  void set_feed(InputFeed* feed) { feed_ = feed; }
 
   // What the profile's times are told by, in place of the system's clock. It must outlive this executor.
   void set_clock(const Clock& clock) { clock_ = &clock; }
@@ -150,6 +164,8 @@ class Executor final : public comm::RankProgress::Pieces {
     int64_t num_runs = 0;
     std::unique_ptr<Recording> recording;
   };
+  void find_inputs_of_device();
+  void find_decision();
   void cut_into_segments();
   // The segment's tasks, each with those that it must follow because of what they read and write.
   std::vector<RecordedWork> work_of(const Segment& segment);
@@ -165,7 +181,10 @@ class Executor final : public comm::RankProgress::Pieces {
   bool is_on_device() const { return arena_.device() != nullptr; }
   // Returns when the host may read what was copied to it.
   void wait_for_copies();
-  void run_steps();
+  // The same for that value alone, where an event stands behind its copy.
+  void wait_for(int value);
+  void prepare_run();
+  void run_steps(bool by_feed);
   void run_observed(ValueObserver& observer);
   void record_steps();
   Tensor read(int value);
@@ -177,8 +196,13 @@ class Executor final : public comm::RankProgress::Pieces {
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
   std::vector<Task> tasks_;
-  std::vector<Segment> segments_;  // all tasks, in order
-  int shared_loss_step_ = -1;      // starts the collective that gives all ranks the loss
+  std::vector<Segment> segments_;      // all tasks, in order
+  int shared_loss_step_ = -1;          // starts the collective that gives all ranks the loss
+  bool has_decision_ = false;          // a result says what becomes of the values
+  int decided_step_ = -1;              // on a device: after it the host has such results; -1: they come by collectives
+  std::unique_ptr<Event> is_decided_;  // stands behind that step
+  std::vector<InputFeed::Input> inputs_of_device_;  // what the first steps copy there
+  InputFeed* feed_ = nullptr;
   std::optional<BadIndex> bad_index_;
   bool notes_bad_indices_ = false;
   std::map<std::string, TensorView> inputs_;

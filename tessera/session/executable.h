@@ -44,6 +44,10 @@ class Executable {
   // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
   // what that message calls a data input.
   virtual void run(const std::string& input_noun = "input") = 0;
+  // Does the same, and may return as soon as the results "loss" and ir::kUpdateGuard are there: a device may still be
+  // doing the rest then, before all that it is given later, and no other result may be read. Data inputs may be written
+  // for the next step.
+  virtual void run_until_decided(const std::string& input_noun = "input") { run(input_noun); }
   // These do what the executor's do.
   virtual void set_before_update(const std::function<void(const TensorView&)>& call) = 0;
   virtual std::vector<TensorView> updated() const = 0;

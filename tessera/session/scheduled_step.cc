@@ -51,8 +51,8 @@ bool ScheduledStep::skipped_for_its_loss() const {
   return !*output(ir::kUpdateGuard).as<bool>() && !executor::all_finite(output("loss"));
 }
 
-void ScheduledStep::run_steps() {
-  if (!value_watch_.is_on) return executor_->run();
+void ScheduledStep::run_steps(Until until) {
+  if (!value_watch_.is_on) return until == Until::kDone ? executor_->run() : executor_->run_until_decided();
   RunValues values(compiled(), context().rank(), ++value_watch_.num_runs);
   for (const ir::Input& data : compiled().logical.inputs()) {
     if (data.kind == ir::InputKind::kInput) values.add_input(data, input(data.name));
@@ -70,10 +70,10 @@ void ScheduledStep::run_steps() {
   executor_->run(&values);
 }
 
-void ScheduledStep::run(const std::string& input_noun) {
+void ScheduledStep::run(Until until, const std::string& input_noun) {
   look_at_cores();
   try {
-    run_steps();
+    run_steps(until);
   } catch (const executor::InvalidIndex&) {
     throw executor::InvalidIndex(describe_bad_index(input_noun));
   } catch (const executor::NonFiniteLoss& error) {
