@@ -103,7 +103,11 @@ void Training::run_step(session::Executable& executable) {
   const int64_t step = progress_.step + 1;
   recording_.begin_run(step);
   try {
-    executable.run("column");
+    if (core_.options.steps_in_flight > 1) {
+      executable.run_until_decided("column");
+    } else {
+      executable.run("column");
+    }
   } catch (...) {
     recording_.fail_step(step);
     throw;
@@ -292,6 +296,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
     }
     const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
     if (context_.stop_requested && !is_last) t_.core_.mode->stop_training();
+    t_.core_.session().wait();  // what fails in a device's last step is this training's
   } catch (...) {
     context_.signal = signal_of_current(options_);
     t_.fail(context_, callbacks, num_begun);
