@@ -70,10 +70,9 @@ void ScheduledStep::run_steps(Until until) {
   executor_->run(&values);
 }
 
-void ScheduledStep::run(Until until, const std::string& input_noun) {
-  look_at_cores();
+void ScheduledStep::call(FunctionRef<void()> run, const std::string& input_noun) {
   try {
-    run_steps(until);
+    run();
   } catch (const executor::InvalidIndex&) {
     throw executor::InvalidIndex(describe_bad_index(input_noun));
   } catch (const executor::NonFiniteLoss& error) {
@@ -83,6 +82,20 @@ void ScheduledStep::run(Until until, const std::string& input_noun) {
     if (where.empty()) throw;
     throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
   }
+}
+
+void ScheduledStep::start(const std::string& input_noun) {
+  look_at_cores();
+  call([&] { executor_->start(); }, input_noun);
+}
+
+void ScheduledStep::finish(const std::string& input_noun) {
+  call([&] { executor_->finish(); }, input_noun);
+}
+
+void ScheduledStep::run(Until until, const std::string& input_noun) {
+  look_at_cores();
+  call([&] { run_steps(until); }, input_noun);
   if (executor_->stops_together() && skipped_for_its_loss()) stop_for_bad_indices(input_noun);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/function_ref.h"
 #include "tessera/executor/executor.h"
 #include "tessera/session/executable.h"
 #include "tessera/session/records/run_values.h"
@@ -29,6 +30,10 @@ class ScheduledStep final : public Executable {
   std::vector<mesh::Range> output_slice(const std::string& name) const override;
   void run(const std::string& input_noun = "input") override { run(Until::kDone, input_noun); }
   void run_until_decided(const std::string& input_noun = "input") override { run(Until::kDecided, input_noun); }
+  bool may_run_ahead() const override { return executor_->may_run_ahead(); }
+  void start(const std::string& input_noun = "input") override;
+  void finish(const std::string& input_noun = "input") override;
+  void forget() override { executor_->forget(); }
   void set_before_update(const std::function<void(const TensorView&)>& call) override {
     executor_->set_before_update(call);
   }
@@ -40,6 +45,8 @@ class ScheduledStep final : public Executable {
  private:
   enum class Until { kDone, kDecided };
   void run(Until until, const std::string& input_noun);
+  // Calls what runs the executor, whose errors it puts in words of the network's.
+  void call(FunctionRef<void()> run, const std::string& input_noun);
   std::string describe_bad_index(const std::string& input_noun) const;
   void stop_for_bad_indices(const std::string& input_noun);
   bool skipped_for_its_loss() const;
