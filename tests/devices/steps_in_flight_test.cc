@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -13,10 +14,12 @@
 
 #include "tessera/base/random.h"
 #include "tessera/data/dataset.h"
+#include "tessera/executor/executor.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/executable.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/metrics.h"
@@ -352,25 +355,42 @@ TEST(StepsInFlight, SaveTheStepThatIsDone) {
   }
 }
 
+struct Trained {
+  Trained(const kernels::Backend& backend, int steps_in_flight) {
+    ModelOptions options;
+    options.steps_in_flight = steps_in_flight;
+    options.session.backend = &backend;
+    options.session.num_threads = 1;
+    options.seed = 3;
+    model = std::make_unique<Model>(*context, network, &loss, &optimizer, options);
+  }
+  void train(double number) { model->train_step({numbers(number).view(), labels.view()}, kRows); }
+  // Gives the step without looking at its loss.
+  void start(double number) {
+    session::Executable& step = *model->train_executable();
+    copy_elements(numbers(number).view(), step.input("input0"));
+    copy_elements(labels.view(), step.input("input1"));
+    step.start();
+  }
+  static Tensor numbers(double number) { return Tensor::full({DType::kF32, {kRows, kNumbers}}, number); }
+
+  std::unique_ptr<cluster::Context> context = cluster::single_context(1);
+  Classifier network;
+  nn::SoftmaxCrossEntropyWithLogits loss{{.sparse = true, .reduction = "mean"}};
+  nn::Momentum optimizer{{.learning_rate = 0.1, .momentum = 0.9}};
+  Tensor labels = Tensor::zeros({DType::kI32, {kRows}});
+  std::unique_ptr<Model> model;
+};
+
 TEST(StepsInFlight, LeaveADeviceBusyWhenTheirLossIsKnown) {
   int64_t most_left = 0;
   for (const int steps_in_flight : {1, 2}) {
     for (uint64_t seed = 0; seed < 8; ++seed) {
       FakeDevice device(seed);
       const auto fake = fake_backend(device);
-      const auto context = cluster::single_context(1);
-      Classifier network;
-      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-      nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
-      ModelOptions options;
-      options.steps_in_flight = steps_in_flight;
-      options.session.backend = &fake;
-      options.session.num_threads = 1;
-      Model model(*context, network, &loss, &optimizer, options);
-      const Tensor x = Tensor::full({DType::kF32, {kRows, kNumbers}}, 0.5);
-      const Tensor label = Tensor::zeros({DType::kI32, {kRows}});
+      Trained trained(fake, steps_in_flight);
       for (int step = 0; step < 4; ++step) {
-        model.train_step({x.view(), label.view()}, kRows);
+        trained.train(0.5);
         if (steps_in_flight == 1) {
           EXPECT_EQ(device.num_unfinished(), 0);
         } else {
@@ -380,6 +400,32 @@ TEST(StepsInFlight, LeaveADeviceBusyWhenTheirLossIsKnown) {
     }
   }
   EXPECT_GT(most_left, 3) << "kernels of the backward pass and of the update";
+}
+
+TEST(StepsInFlight, ChangeNothingBehindALossThatIsNotFinite) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    FakeDevice device(seed);
+    const auto fake = fake_backend(device);
+    Trained ahead(fake, 4);
+    Trained one_by_one(fake, 1);
+    for (int round = 0; round < 3; ++round) {
+      ahead.train(0.5);
+      session::Executable& step = *ahead.model->train_executable();
+      ASSERT_TRUE(step.may_run_ahead());
+      ahead.start(0.25);
+      ahead.start(std::numeric_limits<double>::infinity());
+      ahead.start(0.75);
+      ahead.start(1.5);
+      step.finish();
+      const double loss = Tensor::copy_of(step.output("loss")).item();
+      EXPECT_THAT([&] { step.finish(); },
+                  testing::ThrowsMessage<executor::NonFiniteLoss>(HasSubstr("first non-finite result: ")));
+      step.forget();
+      one_by_one.train(0.5);
+      EXPECT_EQ(one_by_one.model->train_step({Trained::numbers(0.25).view(), one_by_one.labels.view()}, kRows), loss);
+      EXPECT_EQ(values_of(*ahead.model), values_of(*one_by_one.model)) << "round " << round;
+    }
+  }
 }
 
 TEST(StepsInFlight, AreAtLeastNone) {
