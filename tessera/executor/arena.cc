@@ -81,7 +81,9 @@ Arena::Arena(int64_t capacity_bytes, Device& device)
       device_memory_(device.reserve(std::max<int64_t>(capacity_bytes, 1))),
       own_queue_(device.make_queue()),
       data_(device_memory_->data()),
-      capacity_bytes_(device_memory_->capacity_bytes()) {}
+      capacity_bytes_(device_memory_->capacity_bytes()) {
+  gate_ = std::make_unique<UpdateGate>(device, *own_queue_);
+}
 
 Arena::~Arena() {
   if (device_ == nullptr && shared_ == nullptr) ::munmap(reserved_, static_cast<size_t>(capacity_bytes_ + kHugePage));

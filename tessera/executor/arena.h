@@ -10,6 +10,7 @@
 
 #include "tessera/base/files/scratch_file.h"
 #include "tessera/base/parallel_for.h"
+#include "tessera/executor/update_gate.h"
 #include "tessera/tensor/device.h"
 
 namespace tessera::executor {
@@ -43,6 +44,8 @@ class Arena {
   Device* device() const { return device_; }
   // In which all work on the arena is done.
   Queue& queue() const { return own_queue_ != nullptr ? *own_queue_ : host_queue(); }
+  // Of steps on a device, which look at it in that queue; null: the host.
+  UpdateGate* gate() const { return gate_.get(); }
   int64_t capacity_bytes() const { return capacity_bytes_; }
   // The bytes that schedules use. Throws InvalidArgument beyond the capacity.
   int64_t size_bytes() const { return size_bytes_; }
@@ -69,6 +72,7 @@ class Arena {
 
   Device* device_ = nullptr;
   std::unique_ptr<Memory> device_memory_;
+  std::unique_ptr<UpdateGate> gate_;
   std::unique_ptr<Queue> own_queue_;
   std::shared_ptr<void> shared_;
   int64_t backed_bytes_ = 0;  // how much of the shared memory is backed

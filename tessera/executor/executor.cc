@@ -51,11 +51,17 @@ std::string operator_name(const Step& step) {
 // before the waits for the gradients, which the other ranks go on with, and a queue may read what the host writes next.
 class EndsRun {
  public:
-  EndsRun(CommLanes* lanes, Queue& queue) : lanes_(lanes), queue_(queue) {}
+  EndsRun(CommLanes* lanes, Arena& arena) : lanes_(lanes), arena_(arena) {}
+  // The run has ended well.
+  void is_well() { has_failed_ = false; }
+  // It has, and the queue goes on.
+  void is_well_and_goes_on() { has_failed_ = waits_for_queue_ = false; }
   ~EndsRun() {
     if (lanes_ != nullptr) lanes_->drain();
+    if (has_failed_ && arena_.gate() != nullptr) arena_.gate()->doubt();
+    if (!waits_for_queue_) return;
     try {
-      queue_.synchronize();
+      arena_.queue().synchronize();
     } catch (const std::exception& error) {
       // Where a run has ended well, all was waited for before.
       log_error("a device has failed after what ended its step: {}", error.what());
@@ -66,7 +72,9 @@ class EndsRun {
 
  private:
   CommLanes* lanes_;
-  Queue& queue_;
+  Arena& arena_;
+  bool waits_for_queue_ = true;
+  bool has_failed_ = true;
 };
 
 }  // namespace
@@ -99,7 +107,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   for (const auto& block : schedule_.blocks) arena.touch(block.offset, block.bytes, parallel_for_);
   // What is in front of the planned part holds values, which a snapshot may be reading.
   arena.touch(schedule_.persistent_bytes, schedule_.arena_bytes - schedule_.persistent_bytes, parallel_for_);
-  if (is_on_device()) host_memory_ = arena.device()->allocate_on_host(schedule_.host_bytes);
+  if (is_on_device()) slots_.push_back(make_slot());
   recorded_collectives_ = std::make_shared<RecordedCollectives>(schedule_.steps.size());
   tasks_.resize(schedule_.steps.size());
   for (size_t s = 0; s < schedule_.steps.size(); ++s) {
@@ -111,7 +119,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
     for (const int v : step.outputs) {
       const auto& value = schedule_.values[static_cast<size_t>(v)];
       const bool is_persistent =
-          !is_on_host(v) && value.offset < schedule_.persistent_bytes && value.type.size_bytes() > 0;
+          is_in_arena(v) && value.offset < schedule_.persistent_bytes && value.type.size_bytes() > 0;
       if (is_persistent && step.kind != StepKind::kWait) task.updated.push_back(view_of(v));
     }
     if (step.guard >= 0) task.guard = view_of(step.guard).as<bool>();
@@ -129,14 +137,107 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   for (const auto& [name, v] : schedule_.outputs) outputs_[name] = view_of(v);
   nanoseconds_.resize(tasks_.size());
   shared_loss_step_ = find_shared_loss(num_ranks);
+  find_inputs_of_device();
+  find_decision();
   cut_into_segments();
+  find_host_data();
 }
 
-// Whether the task can be done in one recording with those of the segment: it is the queue's alone, and what the host
-// looks at before it has not been copied there by the segment.
+Executor::~Executor() {
+  if (!is_on_device()) return;
+  try {
+    queue_.synchronize();
+  } catch (const std::exception& error) {
+    log_error("a device has failed after the last step of {}: {}", schedule_.name, error.what());
+  }
+}
+
+// A schedule begins with them.
+void Executor::find_inputs_of_device() {
+  for (const Task& task : tasks_) {
+    if (task.copies != CopyWay::kToDevice) return;
+    inputs_of_device_.push_back({task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes()});
+  }
+}
+
+void Executor::find_decision() {
+  for (const char* name : {"loss", ir::kUpdateGuard}) {
+    const auto output = schedule_.outputs.find(name);
+    if (output == schedule_.outputs.end()) continue;
+    has_decision_ = true;
+    for (size_t s = 0; s < tasks_.size(); ++s) {
+      const bool copies = tasks_[s].copies == CopyWay::kToHost && schedule_.steps[s].outputs[0] == output->second;
+      if (copies) decided_step_ = std::max(decided_step_, static_cast<int>(s));
+    }
+  }
+}
+
+// Where collectives work in the host's memory, they and what is recorded of their copies have its addresses: it is that
+// of the only slot.
+void Executor::find_host_data() {
+  if (!may_run_ahead()) return;
+  const auto add = [this](int v, TensorView& view) {
+    if (is_on_host(v)) host_data_.emplace_back(&view.data, schedule_.values[static_cast<size_t>(v)].offset);
+  };
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    const Step& step = schedule_.steps[s];
+    for (size_t i = 0; i < step.inputs.size(); ++i) add(step.inputs[i], tasks_[s].inputs[i]);
+    for (size_t i = 0; i < step.outputs.size(); ++i) add(step.outputs[i], tasks_[s].outputs[i]);
+    if (tasks_[s].indices && step.indices >= 0) add(step.indices, tasks_[s].index_values);
+  }
+  for (auto& [name, view] : inputs_) add(schedule_.inputs.at(name), view);
+}
+
+Executor::Slot Executor::make_slot() const {
+  return {.memory = arena_.device()->allocate_on_host(schedule_.host_bytes),
+          .is_decided = arena_.device()->make_event()};
+}
+
+size_t Executor::free_slot() {
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (std::find(under_way_.begin(), under_way_.end(), slot) == under_way_.end()) return slot;
+  }
+  slots_.push_back(make_slot());
+  return slots_.size() - 1;
+}
+
+void Executor::use_slot(size_t slot) {
+  slot_ = slot;
+  for (const auto& [data, offset] : host_data_) *data = slots_[slot].memory.get() + offset;
+  for (size_t i = 0; i < inputs_of_device_.size(); ++i) inputs_of_device_[i].from = tasks_[i].inputs[0].data;
+}
+
+void Executor::show_results(size_t slot) {
+  if (slots_.size() <= 1) return;
+  for (auto& [name, view] : outputs_) {
+    view.data = slots_[slot].memory.get() + schedule_.values[static_cast<size_t>(schedule_.outputs.at(name))].offset;
+  }
+}
+
+bool Executor::closes_gate(const Step& step) const {
+  return schedule_.gate >= 0 && step.outputs.size() == 1 && step.outputs[0] == schedule_.gate;
+}
+
+void Executor::look_at_loss(size_t slot) {
+  if (schedule_.gate < 0) return;
+  show_results(slot);
+  const TensorView& loss = output("loss");
+  if (all_finite(loss)) return;
+  queue_.synchronize();  // all that was given has found it closed
+  arena_.gate()->open();
+  throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(loss).to_doubles()[0])));
+}
+
+// Whether the task can be done in one recording with those of the segment: it is the queue's alone, what the host looks
+// at before it has not been copied there by the segment, and no event stands between them.
 bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
   const Step& step = schedule_.steps[task];
   if (!is_on_device() || (step.kind != StepKind::kCompute && step.kind != StepKind::kCopy)) return false;
+  // A feed may do the first ones, and what comes to the host does so in the memory of this run or another.
+  if (task < inputs_of_device_.size()) return false;
+  if (may_run_ahead() && tasks_[task].copies == CopyWay::kToHost) return false;
+  const bool is_behind_event = decided_step_ >= 0 && task == static_cast<size_t>(decided_step_) + 1;
+  if (is_behind_event && segment.begin < task) return false;
   if (!tasks_[task].indices) return true;
   for (size_t s = segment.begin; s < task; ++s) {
     const auto& outputs = schedule_.steps[s].outputs;
@@ -162,9 +263,15 @@ bool Executor::is_on_host(int value) const {
   return schedule_.values[static_cast<size_t>(value)].space == ir::MemorySpace::kHost;
 }
 
+bool Executor::is_in_arena(int value) const {
+  return schedule_.values[static_cast<size_t>(value)].space == ir::MemorySpace::kArena;
+}
+
 TensorView Executor::view_of(int value) const {
   const auto& scheduled = schedule_.values[static_cast<size_t>(value)];
-  std::byte* memory = is_on_host(value) ? host_memory_.get() : arena_.data();
+  std::byte* const memory = is_on_host(value)    ? slots_[slot_].memory.get()
+                            : is_in_arena(value) ? arena_.data()
+                                                 : arena_.gate()->address();
   return {memory + scheduled.offset, scheduled.type.dtype, scheduled.type.shape, scheduled.strides};
 }
 
@@ -300,6 +407,12 @@ void Executor::wait_for_copies() {
   copies_to_host_ = false;
 }
 
+void Executor::wait_for(int value) {
+  const bool has_event = decided_step_ >= 0 && schedule_.steps[static_cast<size_t>(decided_step_)].outputs[0] == value;
+  if (!has_event) return wait_for_copies();
+  slots_[slot_].is_decided->synchronize();
+}
+
 // A value as the host can read it: a copy, whose work it waits for.
 Tensor Executor::read(int v) {
   const TensorView view = view_of(v);
@@ -342,6 +455,7 @@ void Executor::run_task(size_t index) {
       give_to_queue(index);
       if (profiling_ && is_timed_by_device(index)) queue_.record(*profile_end_);
       copies_to_host_ = copies_to_host_ || task.copies == CopyWay::kToHost;
+      if (static_cast<int>(index) == decided_step_) queue_.record(*slots_[slot_].is_decided);
       break;
     case StepKind::kStart:
       if (bad_index_ && static_cast<int>(index) == shared_loss_step_) {
@@ -357,7 +471,7 @@ void Executor::run_task(size_t index) {
       break;
     }
     case StepKind::kCheckFinite:
-      wait_for_copies();
+      wait_for(step.inputs[0]);
       if (!all_finite(task.inputs[0])) {
         throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(task.inputs[0]).to_doubles()[0])));
       }
@@ -427,6 +541,7 @@ void Executor::run_segment(Segment& segment) {
   if (recorded_run_ != nullptr) recorded_run_->gives();
   queue_.replay(*segment.recording);
   if (recorded_run_ != nullptr) recorded_run_->has_given_together(segment.begin);
+  if (static_cast<int>(segment.end) == decided_step_ + 1) queue_.record(*slots_[slot_].is_decided);
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;
 }
 
@@ -459,10 +574,14 @@ void Executor::record_steps() {
 }
 
 // Runs the steps from the first to the last, or to one that throws.
-void Executor::run_steps() {
+void Executor::run_steps(bool by_feed) {
   if (recorder_ != nullptr && recorder_->is_on()) return record_steps();
   if (!profiling_) {
-    for (Segment& segment : segments_) run_segment(segment);
+    const size_t first = by_feed ? inputs_of_device_.size() : 0;
+    if (by_feed) feed_->give(inputs_of_device_);
+    for (Segment& segment : segments_) {
+      if (segment.begin >= first) run_segment(segment);
+    }
     return;
   }
   for (size_t s = 0; s < tasks_.size(); ++s) {
@@ -500,33 +619,83 @@ void Executor::run_observed(ValueObserver& observer) {
     // What a collective has made is there when the first step reads it, which may write over it.
     if (computes || step.kind == StepKind::kCheckFinite) show(step.inputs);
     run_task(s);
-    if (computes && step.guard < 0) show_made(step.outputs);
+    if (computes && (step.guard < 0 || step.guard == schedule_.gate)) show_made(step.outputs);
+    // What a step makes that has failed is nobody's to see.
+    if (closes_gate(step)) {
+      wait_for_copies();
+      look_at_loss(slot_);
+    }
   }
   for (const auto& [name, v] : schedule_.outputs) show(std::span(&v, 1));
 }
 
-void Executor::run(ValueObserver* observer) {
+void Executor::prepare_run() {
   bad_index_.reset();
+  if (schedule_.gate >= 0) arena_.gate()->open_if_doubted();
   if (fill_with_nan_) fill_planned_memory();
+}
+
+void Executor::run_until_decided() {
+  if (!is_on_device() || !has_decision_) return run();
+  prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
-  const EndsRun end(lanes_, queue_);
+  EndsRun end(lanes_, arena_);
+  run_steps(/*by_feed=*/feed_ != nullptr);
+  if (decided_step_ >= 0) slots_[slot_].is_decided->synchronize();
+  look_at_loss(slot_);
+  end.is_well_and_goes_on();
+}
+
+void Executor::start() {
+  check(may_run_ahead(), "a run is started that others must wait for");
+  prepare_run();
+  const comm::RankProgress::Run run(progress_, *this);
+  EndsRun end(lanes_, arena_);
+  run_steps(/*by_feed=*/feed_ != nullptr);
+  end.is_well_and_goes_on();
+  under_way_.push_back(slot_);
+  use_slot(free_slot());
+}
+
+void Executor::finish() {
+  check(!under_way_.empty(), "a run is finished that was not started");
+  const size_t slot = under_way_.front();
+  under_way_.pop_front();
+  slots_[slot].is_decided->synchronize();
+  try {
+    look_at_loss(slot);
+  } catch (...) {
+    forget();
+    arena_.gate()->doubt();
+    use_slot(slot);  // its inputs are looked at once more
+    throw;
+  }
+}
+
+void Executor::run(ValueObserver* observer) {
+  prepare_run();
+  const comm::RankProgress::Run run(progress_, *this);
+  EndsRun end(lanes_, arena_);
   if (observer != nullptr) {
     run_observed(*observer);
   } else {
-    run_steps();
+    run_steps(/*by_feed=*/false);
   }
   queue_.synchronize();
   copies_to_host_ = false;
+  look_at_loss(slot_);
+  show_results(slot_);
+  end.is_well();
 }
 
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
   const comm::RankProgress::Run run(progress_, *this);
-  const EndsRun end(lanes_, queue_);
+  EndsRun end(lanes_, arena_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const Step& step = schedule_.steps[s];
-    if (step.kind == StepKind::kCheckFinite || step.guard >= 0) break;
+    if (step.kind == StepKind::kCheckFinite || step.guard >= 0 || closes_gate(step)) break;
     run_task(s);
     // A copy between host and device makes nothing new.
     if (!found.empty() || step.kind == StepKind::kStart || tasks_[s].copies) continue;
@@ -542,6 +711,7 @@ std::string Executor::find_non_finite() {
       break;
     }
   }
+  end.is_well();
   return found;
 }
 

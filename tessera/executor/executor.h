@@ -3,12 +3,14 @@
 // what was copied to the host, and at the end of a run.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/clock.h"
@@ -16,6 +18,7 @@
 #include "tessera/comm/rank_progress.h"
 #include "tessera/executor/arena.h"
 #include "tessera/executor/comm_lane.h"
+#include "tessera/executor/input_feed.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/executor/run_recorder.h"
 #include "tessera/ir/schedule.h"
@@ -72,6 +75,10 @@ class Executor final : public comm::RankProgress::Pieces {
   // its own memory only (compiler/schedule/host_copies.h).
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
            const GroupResolver& groups, int num_ranks = 1);
+  // Waits for what a device is still doing.
+  ~Executor() override;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // One step. No allocation. Throws NonFiniteLoss, InvalidIndex, or what a kernel or collective throws. When it returns
   // or throws, no collective is under way: those that were started have ended, or one of their lane has failed.
@@ -82,6 +89,22 @@ class Executor final : public comm::RankProgress::Pieces {
   // An observer sees what the steps make, but for those that a guard may leave out, and what collectives make, as soon
   // as a step reads it. A run with one takes its steps one by one.
   void run(ValueObserver* observer = nullptr);
+  // Does what run() does, and returns as soon as it is known what becomes of the values: "loss" and ir::kUpdateGuard
+  // are in output() by then, and data inputs may be written for the next run. A device may still be doing the rest,
+  // before all that it is given later: what fails there is thrown by who waits for it next. Data inputs go by the feed,
+  // where there is one.
+  void run_until_decided();
+  // Whether a run may start before the loss of an earlier one is known: on a device, where a gate leaves out the
+  // updates of a run whose loss is not finite, and those of all that come later (ir::Schedule::gate).
+  bool may_run_ahead() const { return schedule_.gate >= 0 && decided_step_ >= 0; }
+  // Begins such a run and returns while the device does it. From here on input() is other memory, for the next run.
+  // Throws InvalidIndex, for this run; the earlier ones are to be finished all the same.
+  void start();
+  // Waits until the loss is known of the run that was started first, whose results output() has then, but for those
+  // that come later than the loss. Throws NonFiniteLoss: then neither this run nor a later one has changed anything,
+  // and later ones are forgotten, in every executor of the session by forget().
+  void finish();
+  void forget() { under_way_.clear(); }
   // The first bad index that the latest run met on this rank.
   const std::optional<BadIndex>& bad_index() const { return bad_index_; }
   // Whether a run goes on after a bad index, which its kernel passes over: then bad_index() tells it, and whoever runs
@@ -107,6 +130,10 @@ class Executor final : public comm::RankProgress::Pieces {
   void set_before_update(std::function<void(const TensorView&)> call) { before_update_ = std::move(call); }
   // The memory of the parameters and states that a run changes, in the order in which it does.
   std::vector<TensorView> updated() const;
+
+  // By which run_until_decided() gives data inputs to a device. It must outlive this executor; null: the queue that
+  // computes copies them itself.
+  void set_feed(InputFeed* feed) { feed_ = feed; }
 
   // What the profile's times are told by, in place of the system's clock. It must outlive this executor.
   void set_clock(const Clock& clock) { clock_ = &clock; }
@@ -153,6 +180,14 @@ class Executor final : public comm::RankProgress::Pieces {
     int64_t num_runs = 0;
     std::unique_ptr<Recording> recording;
   };
+  // The host's memory of one run, where several are under way.
+  struct Slot {
+    std::shared_ptr<std::byte> memory;
+    std::unique_ptr<Event> is_decided;  // stands behind the decided step
+  };
+  void find_inputs_of_device();
+  void find_decision();
+  void find_host_data();
   void cut_into_segments();
   // The segment's tasks, each with those that it must follow because of what they read and write.
   std::vector<RecordedWork> work_of(const Segment& segment);
@@ -165,10 +200,23 @@ class Executor final : public comm::RankProgress::Pieces {
   void prepare_start(size_t index, comm::Communicator& group);
   TensorView view_of(int value) const;
   bool is_on_host(int value) const;
+  bool is_in_arena(int value) const;
   bool is_on_device() const { return arena_.device() != nullptr; }
   // Returns when the host may read what was copied to it.
   void wait_for_copies();
-  void run_steps();
+  // The same for that value alone, where an event stands behind its copy.
+  void wait_for(int value);
+  void prepare_run();
+  Slot make_slot() const;
+  // One that no run is under way in.
+  size_t free_slot();
+  // The host's memory is that of the slot from here on: for what runs, and for results.
+  void use_slot(size_t slot);
+  void show_results(size_t slot);
+  // Of the run in the slot, whose loss is known: throws NonFiniteLoss where a gate was closed, and opens it.
+  void look_at_loss(size_t slot);
+  bool closes_gate(const ir::Step& step) const;
+  void run_steps(bool by_feed);
   void run_observed(ValueObserver& observer);
   void record_steps();
   Tensor read(int value);
@@ -182,14 +230,22 @@ class Executor final : public comm::RankProgress::Pieces {
   std::vector<Task> tasks_;
   std::vector<Segment> segments_;  // all tasks, in order
   int shared_loss_step_ = -1;      // starts the collective that gives all ranks the loss
+  bool has_decision_ = false;      // a result says what becomes of the values
+  int decided_step_ = -1;          // on a device: after it the host has such results; -1: they come by collectives
+  std::vector<InputFeed::Input> inputs_of_device_;  // what the first steps copy there
+  InputFeed* feed_ = nullptr;
   std::optional<BadIndex> bad_index_;
   bool notes_bad_indices_ = false;
   std::map<std::string, TensorView> inputs_;
   std::map<std::string, TensorView> outputs_;
   Arena& arena_;
   Queue& queue_;
-  std::shared_ptr<std::byte> host_memory_;  // beside an arena on a device
-  bool copies_to_host_ = false;             // are under way
+  // On a device: one slot, or as many as runs are under way at once, and one more.
+  std::vector<Slot> slots_;
+  size_t slot_ = 0;                                    // of the next run, or of the present one
+  std::deque<size_t> under_way_;                       // slots of runs that were started
+  std::vector<std::pair<void**, int64_t>> host_data_;  // addresses in a slot's memory that tasks and inputs_ have
+  bool copies_to_host_ = false;                        // are under way
   CommLanes* lanes_;
   std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;

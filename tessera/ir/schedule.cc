@@ -40,8 +40,10 @@ std::string print(const Schedule& schedule) {
     if (!step.outputs.empty() && step.kind != StepKind::kWait) text += " ->";
     for (size_t i = 0; i < step.outputs.size() && step.kind != StepKind::kWait; ++i) {
       const auto& value = schedule.values[static_cast<size_t>(step.outputs[i])];
-      text += fmt::format("{} {} {} {}@{}", i > 0 ? "," : "", value.name, value.type,
-                          value.space == MemorySpace::kHost ? "host" : "", value.offset);
+      const char* const space = value.space == MemorySpace::kHost   ? "host"
+                                : value.space == MemorySpace::kGate ? "gate"
+                                                                    : "";
+      text += fmt::format("{} {} {} {}@{}", i > 0 ? "," : "", value.name, value.type, space, value.offset);
     }
     if (step.guard >= 0) text += " if " + name_of(step.guard);
     if (step.scratch_bytes > 0) text += fmt::format("  scratch {} B @{}", step.scratch_bytes, step.scratch_offset);

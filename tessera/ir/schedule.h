@@ -28,7 +28,8 @@ struct PersistentLayout {
 // Where the device that computes is not the host, both have memory, and copies between them are steps.
 enum class MemorySpace {
   kArena,  // of the device that computes
-  kHost    // of the host beside it: data inputs, results, what collectives and checks work on
+  kHost,   // of the host beside it: data inputs, results, what collectives and checks work on
+  kGate    // of the device, beside the arena: a bool that all schedules of a session share; see Schedule::gate
 };
 
 struct ScheduledValue {
@@ -87,6 +88,10 @@ struct Schedule {
   std::vector<Step> steps;
   std::map<std::string, int> inputs;   // data inputs by name
   std::map<std::string, int> outputs;  // results by name; updated parameters are in place and not listed
+  // A value, bool[], in place of kCheckFinite where the host does not look at the loss before parameters change: a step
+  // closes it, writes false, when the loss is not finite, and what changes parameters and states has it as its guard.
+  // It stays closed, for later runs, too, until the host opens it. -1: none.
+  int gate = -1;
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;          // the persistent part included
   int64_t host_bytes = 0;           // of the host's memory beside it

@@ -44,6 +44,20 @@ class Executable {
   // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
   // what that message calls a data input.
   virtual void run(const std::string& input_noun = "input") = 0;
+  // Does the same, and may return as soon as the results "loss" and ir::kUpdateGuard are there: a device may still be
+  // doing the rest then, before all that it is given later, and no other result may be read. Data inputs may be written
+  // for the next step.
+  virtual void run_until_decided(const std::string& input_noun = "input") { run(input_noun); }
+  // The halves of run_until_decided(), between which a device may be given further steps, of this executable and of
+  // others of its session, where may_run_ahead(). start() returns while the device is busy; from then on input() is
+  // other memory, for the next step. finish() waits for the loss of the step that was started first, and throws what
+  // run() throws: where that is not finite, neither its step nor a later one has changed anything, and every executable
+  // with steps that were started is to forget() them. Indices out of range are start()'s to throw; earlier steps are to
+  // be finished all the same.
+  virtual bool may_run_ahead() const { return false; }
+  virtual void start(const std::string& input_noun = "input") { run(input_noun); }
+  virtual void finish(const std::string& /*input_noun*/ = "input") {}
+  virtual void forget() {}
   // These do what the executor's do.
   virtual void set_before_update(const std::function<void(const TensorView&)>& call) = 0;
   virtual std::vector<TensorView> updated() const = 0;

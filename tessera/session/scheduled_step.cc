@@ -51,8 +51,8 @@ bool ScheduledStep::skipped_for_its_loss() const {
   return !*output(ir::kUpdateGuard).as<bool>() && !executor::all_finite(output("loss"));
 }
 
-void ScheduledStep::run_steps() {
-  if (!value_watch_.is_on) return executor_->run();
+void ScheduledStep::run_steps(Until until) {
+  if (!value_watch_.is_on) return until == Until::kDone ? executor_->run() : executor_->run_until_decided();
   RunValues values(compiled(), context().rank(), ++value_watch_.num_runs);
   for (const ir::Input& data : compiled().logical.inputs()) {
     if (data.kind == ir::InputKind::kInput) values.add_input(data, input(data.name));
@@ -70,10 +70,9 @@ void ScheduledStep::run_steps() {
   executor_->run(&values);
 }
 
-void ScheduledStep::run(const std::string& input_noun) {
-  look_at_cores();
+void ScheduledStep::call(FunctionRef<void()> run, const std::string& input_noun) {
   try {
-    run_steps();
+    run();
   } catch (const executor::InvalidIndex&) {
     throw executor::InvalidIndex(describe_bad_index(input_noun));
   } catch (const executor::NonFiniteLoss& error) {
@@ -83,6 +82,20 @@ void ScheduledStep::run(const std::string& input_noun) {
     if (where.empty()) throw;
     throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
   }
+}
+
+void ScheduledStep::start(const std::string& input_noun) {
+  look_at_cores();
+  call([&] { executor_->start(); }, input_noun);
+}
+
+void ScheduledStep::finish(const std::string& input_noun) {
+  call([&] { executor_->finish(); }, input_noun);
+}
+
+void ScheduledStep::run(Until until, const std::string& input_noun) {
+  look_at_cores();
+  call([&] { run_steps(until); }, input_noun);
   if (executor_->stops_together() && skipped_for_its_loss()) stop_for_bad_indices(input_noun);
 }
 

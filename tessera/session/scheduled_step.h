@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/function_ref.h"
 #include "tessera/executor/executor.h"
 #include "tessera/session/executable.h"
 #include "tessera/session/records/run_values.h"
@@ -27,7 +28,12 @@ class ScheduledStep final : public Executable {
   const TensorView& output(const std::string& name) const override { return executor_->output(name); }
   std::vector<mesh::Range> input_slice(const std::string& name) const override;
   std::vector<mesh::Range> output_slice(const std::string& name) const override;
-  void run(const std::string& input_noun = "input") override;
+  void run(const std::string& input_noun = "input") override { run(Until::kDone, input_noun); }
+  void run_until_decided(const std::string& input_noun = "input") override { run(Until::kDecided, input_noun); }
+  bool may_run_ahead() const override { return executor_->may_run_ahead(); }
+  void start(const std::string& input_noun = "input") override;
+  void finish(const std::string& input_noun = "input") override;
+  void forget() override { executor_->forget(); }
   void set_before_update(const std::function<void(const TensorView&)>& call) override {
     executor_->set_before_update(call);
   }
@@ -37,11 +43,15 @@ class ScheduledStep final : public Executable {
   std::string find_non_finite() override { return executor_->find_non_finite(); }
 
  private:
+  enum class Until { kDone, kDecided };
+  void run(Until until, const std::string& input_noun);
+  // Calls what runs the executor, whose errors it puts in words of the network's.
+  void call(FunctionRef<void()> run, const std::string& input_noun);
   std::string describe_bad_index(const std::string& input_noun) const;
   void stop_for_bad_indices(const std::string& input_noun);
   bool skipped_for_its_loss() const;
   // With an observer where the session's values are watched.
-  void run_steps();
+  void run_steps(Until until);
 
   std::unique_ptr<executor::Executor> executor_;
   ValueWatch& value_watch_;

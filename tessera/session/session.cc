@@ -619,6 +619,10 @@ std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& s
   auto executor = std::make_unique<executor::Executor>(
       schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
       context_.size());
+  if (feed_ == nullptr && arena_.device() != nullptr) {
+    feed_ = std::make_unique<executor::InputFeed>(*arena_.device(), arena_.queue());
+  }
+  executor->set_feed(feed_.get());
   executor->set_fill_with_nan(options_.debug);
   executor->set_clock(context_.clock());
   executor->set_progress(context_.progress());

@@ -146,6 +146,9 @@ class Session {
   // of theirs.
   ValueWatch& value_watch() { return value_watch_; }
 
+  // Returns when a device has done all that it was given for this session. Throws what has failed there.
+  void wait() { arena_.queue().synchronize(); }
+
   // Graphs so far, those included that initialize values or gather them.
   int64_t num_compiled() const { return num_compiled_; }
   int64_t arena_bytes() const { return arena_.size_bytes(); }
@@ -200,6 +203,7 @@ class Session {
   executor::KernelSelection kernels_;
   std::unique_ptr<CoreWatch> core_watch_;  // null where no thread waits for another one, or the user has said how
   executor::Arena arena_;
+  std::unique_ptr<executor::InputFeed> feed_;  // null on the host, and before the first graph
   std::unique_ptr<executor::CommLanes> lanes_;
   Values values_{arena_};
   std::map<std::string, Type> globals_;

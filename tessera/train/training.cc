@@ -1,6 +1,7 @@
 #include "tessera/train/training.h"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -85,9 +86,9 @@ void Training::say_short_rates(int64_t last_step) {
   }
 }
 
-void Training::run_batch(session::Executable& executable, const RunContext& run) {
+void Training::call_for_step(const RunContext& run, FunctionRef<void()> call) {
   try {
-    run_step(executable);
+    call();
   } catch (const executor::NonFiniteLoss& error) {
     throw executor::NonFiniteLoss(fmt::format(
         "epoch: {} step: {}. Invalid loss, terminating training. {}; the parameters are those before the step",
@@ -103,7 +104,11 @@ void Training::run_step(session::Executable& executable) {
   const int64_t step = progress_.step + 1;
   recording_.begin_run(step);
   try {
-    executable.run("column");
+    if (core_.options.steps_in_flight > 1) {
+      executable.run_until_decided("column");
+    } else {
+      executable.run("column");
+    }
   } catch (...) {
     recording_.fail_step(step);
     throw;
@@ -122,8 +127,16 @@ void Training::run_step(session::Executable& executable) {
                   executable.find_non_finite()));
 }
 
-void Training::note_step() {
-  if (auto* progress = core_.context.progress()) progress->set_step(progress_.step + 1);
+// What is recorded of a step, of its values or on a timeline, is so while it is waited for; where ranks train together
+// they are at the same step whenever they tell each other something.
+bool Training::may_run_ahead(const session::Executable& executable) const {
+  const auto* timeline = core_.context.recorder();
+  return core_.options.steps_in_flight > 1 && executable.may_run_ahead() && !core_.options.accumulates() &&
+         !core_.mode->is_shared() && !recording_.is_on() && (timeline == nullptr || !timeline->is_on());
+}
+
+void Training::note_step(int64_t step) {
+  if (auto* progress = core_.context.progress()) progress->set_step(step);
 }
 
 bool Training::count_batch() {
@@ -164,7 +177,14 @@ class Training::TrainCall {
   // The micro-batches of a step. Where it is reported, the context has its loss.
   void run_micro_batches(bool is_reported);
   // What is compiled for the next batch, which is in its inputs.
+  session::Executable& next_batch();
   session::Executable& read_batch();
+  // Gives a step to a device that may still be busy with others.
+  void give_step(session::Executable& executable);
+  // Looks at the losses of such steps: of the one that was given first, or of all. They count from then on.
+  void finish_given_step();
+  void finish_given_steps();
+  int64_t next_step() const { return t_.progress_.step + std::ssize(given_) + 1; }
   void compile_full();
   // Where the training stands, for who looks on.
   LiveStep live_step();
@@ -191,6 +211,14 @@ class Training::TrainCall {
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full_;
   int64_t num_doubts_ = 0;
   std::optional<data::BatchIterator> batches_;
+  // A step whose loss nobody has looked at yet.
+  struct GivenStep {
+    session::Executable* executable = nullptr;
+    data::Position position = {};  // behind its batch
+    int64_t step_in_epoch = 0;
+    int64_t rows_of_epoch = 0;  // its own among them
+  };
+  std::deque<GivenStep> given_;
   std::optional<EndAgreement> end_;  // where a callback can save, or the job goes on without who ends
   int64_t told_rows_ = 0;            // of rows_of_epoch those that live_step() has told
   int64_t num_saves_ = 0;            // when it was asked last who waits to be taken in
@@ -291,6 +319,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
     }
     const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
     if (context_.stop_requested && !is_last) t_.core_.mode->stop_training();
+    t_.core_.session().wait();  // what fails in a device's last step is this training's
   } catch (...) {
     context_.signal = signal_of_current(options_);
     t_.fail(context_, callbacks, num_begun);
@@ -306,8 +335,8 @@ void Training::TrainCall::run_epoch(const Callbacks& callbacks) {
   const int64_t first = t_.progress_.position.batch / t_.core_.options.gradient_accumulation_steps;
   for (int64_t s = first; s < context_.steps_per_epoch && !context_.stop_requested; ++s) {
     context_.step_in_epoch = s + 1;
-    t_.note_step();
-    const timeline::StepSpan span(t_.core_.context.recorder(), t_.progress_.step + 1);
+    t_.note_step(next_step());
+    const timeline::StepSpan span(t_.core_.context.recorder(), next_step());
     if (in_loop++ == 0) call_each(callbacks, &Callback::step_begin);
     const bool is_reported = in_loop == steps_per_loop_ || context_.step_in_epoch == context_.steps_per_epoch;
     run_micro_batches(is_reported);
@@ -370,6 +399,7 @@ void Training::TrainCall::take_in_newcomers(bool is_end_of_epoch) {
 void Training::TrainCall::end_if_told(const Callbacks& callbacks, bool may_keep) {
   const bool is_last = epoch_ == context_.num_epochs && context_.step_in_epoch == context_.steps_per_epoch;
   if (!end_ || is_last || context_.stop_requested || !end_->is_time_to_save()) return;
+  finish_given_steps();
   std::string saved;
   for (const auto& callback : callbacks) {
     const auto path = callback->save_before_end(context_);
@@ -402,10 +432,10 @@ void Training::TrainCall::run_micro_batches(bool is_reported) {
   double loss_sum = 0;
   int64_t num_losses = 0;
   do {
-    if (options_.before_batch) options_.before_batch();
-    context_.rows_of_epoch += mode_.global_rows(dataset_, batches_->next_global_rows());
-    session::Executable& executable = read_batch();
-    t_.run_batch(executable, context_);
+    session::Executable& executable = next_batch();
+    if (!is_reported && t_.may_run_ahead(executable)) return give_step(executable);
+    finish_given_steps();
+    t_.call_for_step(context_, [&] { t_.run_step(executable); });
     if (is_reported) {
       loss_sum += t_.loss_of(executable);
       ++num_losses;
@@ -415,6 +445,62 @@ void Training::TrainCall::run_micro_batches(bool is_reported) {
   t_.progress_.advance(epoch_, context_.step_in_epoch);
   context_.step = t_.progress_.step;
   if (is_reported) context_.loss = loss_sum / static_cast<double>(num_losses);
+}
+
+void Training::TrainCall::give_step(session::Executable& executable) {
+  t_.core_.values->set_changed();
+  std::exception_ptr failed;
+  try {
+    executable.start("column");
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  if (failed) {
+    finish_given_steps();  // what fails in them has failed before
+    t_.call_for_step(context_, [&] { std::rethrow_exception(failed); });
+  }
+  given_.push_back({.executable = &executable,
+                    .position = batches_->position(),
+                    .step_in_epoch = context_.step_in_epoch,
+                    .rows_of_epoch = context_.rows_of_epoch});
+}
+
+void Training::TrainCall::finish_given_step() {
+  const GivenStep given = given_.front();
+  given_.pop_front();
+  const GivenStep present{.step_in_epoch = context_.step_in_epoch, .rows_of_epoch = context_.rows_of_epoch};
+  context_.step_in_epoch = given.step_in_epoch;
+  context_.rows_of_epoch = given.rows_of_epoch;
+  try {
+    t_.call_for_step(context_, [&] { given.executable->finish("column"); });
+  } catch (...) {
+    for (const GivenStep& later : given_) later.executable->forget();
+    given_.clear();
+    throw;
+  }
+  t_.was_skipped_ = false;
+  t_.progress_.position = given.position;
+  t_.count_batch();
+  t_.progress_.advance(epoch_, given.step_in_epoch);
+  context_.step = t_.progress_.step;
+  context_.step_in_epoch = present.step_in_epoch;
+  context_.rows_of_epoch = present.rows_of_epoch;
+}
+
+void Training::TrainCall::finish_given_steps() {
+  while (!given_.empty()) finish_given_step();
+}
+
+session::Executable& Training::TrainCall::next_batch() {
+  while (std::ssize(given_) >= t_.core_.options.steps_in_flight) finish_given_step();
+  try {
+    if (options_.before_batch) options_.before_batch();
+    context_.rows_of_epoch += mode_.global_rows(dataset_, batches_->next_global_rows());
+    return read_batch();
+  } catch (...) {
+    finish_given_steps();
+    throw;
+  }
 }
 
 session::Executable& Training::TrainCall::read_batch() {
@@ -429,7 +515,9 @@ session::Executable& Training::TrainCall::read_batch() {
   };
   if (rows == full_rows_) {
     const auto& [compiled, place] = full_.at(t_.next_part());
-    return read_into(*compiled, place);
+    if (!compiled->may_run_ahead()) return read_into(*compiled, place);
+    // What was started has its own memory.
+    return read_into(*compiled, t_.whole_batches_.place(*compiled, full_inputs_, mode_.gives_own_rows(dataset_)));
   }
   const auto inputs = input_specs(dataset_, rows);
   session::Executable& compiled = t_.steps_.training(inputs, t_.next_part());
@@ -554,7 +642,7 @@ void Training::leave_failed() {
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   InputSpecs inputs;
   leave_failed();
-  note_step();
+  note_step(progress_.step + 1);
   const timeline::StepSpan span(core_.context.recorder(), progress_.step + 1);
   for (size_t i = 0; i < local_batch.size(); ++i) {
     Type type = local_batch[i].type();

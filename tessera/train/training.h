@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "tessera/base/function_ref.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/data/dataset.h"
 #include "tessera/train/batches.h"
@@ -79,10 +80,13 @@ class Training {
   // Drops what a training that failed has left beside the values: its progress, and the micro-batches of a step that
   // was not done.
   void leave_failed();
-  void run_batch(session::Executable& executable, const RunContext& run);
+  // Calls what computes a step, or looks at its loss: what fails is said of the step.
+  void call_for_step(const RunContext& run, FunctionRef<void()> call);
   LiveCheckpoint newest_checkpoint() const { return {saver_.newest_path(), saver_.newest_step()}; }
-  // Says to who looks on that the next step has begun.
-  void note_step();
+  // Whether the step may be given to a device without waiting for its loss, or for that of the step before.
+  bool may_run_ahead(const session::Executable& executable) const;
+  // Says to who looks on that the step has begun.
+  void note_step(int64_t step);
   // Runs it and notes whether it was skipped.
   void run_step(session::Executable& executable);
   double loss_of(session::Executable& executable) const { return core_.mode->mean_loss(executable.output("loss")); }

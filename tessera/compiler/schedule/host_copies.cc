@@ -39,7 +39,10 @@ class HostCopies {
       add_copy(host, v, name);
       v = host;
     }
-    for (const Step& step : from_.steps) add(step);
+    for (const Step& step : from_.steps) {
+      add(step);
+      read_decision(step);
+    }
     for (auto& [name, v] : result_.outputs) v = read_on_host(v, name);
     for (auto& block : result_.blocks) {
       block.first = moved_[static_cast<size_t>(block.first)];
@@ -83,6 +86,25 @@ class HostCopies {
       add_copy(v, host, source);
     }
     return host;
+  }
+
+  // What decides on the values, the loss and the guard, is copied as soon as it is known: the host goes on with that
+  // while the device is busy with the rest.
+  void read_decision(const Step& made) {
+    if (made.kind != StepKind::kCompute && made.kind != StepKind::kCopy) return;
+    for (const char* name : {"loss", ir::kUpdateGuard}) {
+      const auto output = from_.outputs.find(name);
+      if (output == from_.outputs.end() || is_exchanged(output->second)) continue;
+      if (std::find(made.outputs.begin(), made.outputs.end(), output->second) == made.outputs.end()) continue;
+      read_on_host(output->second, name);
+    }
+  }
+  // What a collective makes in place is not the value before.
+  bool is_exchanged(int v) const {
+    return std::any_of(from_.steps.begin(), from_.steps.end(), [v](const Step& step) {
+      return step.kind == StepKind::kStart &&
+             std::find(step.outputs.begin(), step.outputs.end(), v) != step.outputs.end();
+    });
   }
 
   void add(Step step) {

@@ -7,6 +7,7 @@
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/schedule/guarded_updates.h"
 #include "tessera/compiler/schedule/scheduler.h"
+#include "tessera/ops/registry/collective_def.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/tensor/alignment.h"
 
@@ -228,17 +229,63 @@ void Scheduler::check_loss() {
   const ir::Output* loss = graph_.find_output("loss");
   if (loss == nullptr || uses_.updates.empty()) return;
   const int v = read(loss->value);
+  if (may_have_gate(loss->value)) return close_gate_unless_finite(v);
   const int step = add_step({.kind = StepKind::kCheckFinite, .inputs = {v}, .source = "loss"});
   // Data inputs stay: the step may be run again to find where the first non-finite value came from.
   for (const auto& [name, input] : schedule_.inputs) memory_.touch(input, step);
 }
 
+// The host takes part in collectives, and has the loss then.
+bool Scheduler::may_have_gate(ValueId loss) const {
+  if (!options_.host_copies || !is_floating(graph_.type(loss).dtype)) return false;
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (ops::is_collective(graph_.node(n))) return false;
+  }
+  return true;
+}
+
+void Scheduler::close_gate_unless_finite(int loss) {
+  const Type flag{DType::kBool, {}};
+  const int finite = new_value("finite", flag, {}, memory_.add_buffer(flag.size_bytes()));
+  add_flag_step("all_finite", {loss, loss}, finite);
+  const int buffer = memory_.add_buffer(flag.size_bytes());
+  memory_.mutable_buffer(buffer).persistent = true;
+  schedule_.gate = new_value("gate", flag, {}, buffer);
+  schedule_.values.back().space = ir::MemorySpace::kGate;
+  add_flag_step("logical_and", {schedule_.gate, finite}, schedule_.gate);
+}
+
+// Which makes a bool[].
+void Scheduler::add_flag_step(const std::string& op, const std::vector<int>& inputs, int output) {
+  KernelRequest request{.op = op, .outputs = {view_of(output)}, .num_threads = catalogue_.num_threads()};
+  for (const int v : inputs) request.inputs.push_back(view_of(v));
+  const auto choice = catalogue_.choose(request);
+  Step step{.kind = StepKind::kCompute,
+            .op = op,
+            .kernel = choice.name,
+            .inputs = inputs,
+            .outputs = {output},
+            .scratch_bytes = choice.scratch_bytes,
+            .source = "loss"};
+  take_scratch(choice.scratch_bytes);
+  add_step(std::move(step));
+}
+
+// Of the next step.
+void Scheduler::take_scratch(int64_t bytes) {
+  if (bytes == 0) return;
+  const int buffer = memory_.add_buffer(bytes);
+  scratch_.emplace(step_now(), buffer);
+  memory_.mutable_buffer(buffer).first = memory_.mutable_buffer(buffer).last = step_now();
+}
+
 int Scheduler::guard_of(const std::string& output) {
-  return guarded_.contains(output) ? read(graph_.find_output(ir::kUpdateGuard)->value) : -1;
+  return guarded_.contains(output) ? read(graph_.find_output(ir::kUpdateGuard)->value) : schedule_.gate;
 }
 
 // Nobody reads the new values of a guarded node here: all of them are outputs.
 int Scheduler::guard_of_update(const Node& node) {
+  if (schedule_.gate >= 0) return schedule_.gate;
   for (const auto& output : graph_.outputs()) {
     if (output.value == node.outputs[0]) return guard_of(output.name);
   }
@@ -292,12 +339,8 @@ void Scheduler::emit_node(NodeId n) {
     if (!place) place = {memory_.add_buffer(graph_.type(v).size_bytes()), 0};
     step.outputs.push_back(new_result(v, strides_of(v), place->buffer, place->at));
   }
-  if (choice.scratch_bytes > 0) {
-    step.scratch_bytes = choice.scratch_bytes;
-    const int buffer = memory_.add_buffer(choice.scratch_bytes);
-    scratch_.emplace(step_now(), buffer);
-    memory_.mutable_buffer(buffer).first = memory_.mutable_buffer(buffer).last = step_now();
-  }
+  step.scratch_bytes = choice.scratch_bytes;
+  take_scratch(choice.scratch_bytes);
   add_step(std::move(step));
 }
 

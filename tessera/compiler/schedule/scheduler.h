@@ -48,6 +48,11 @@ class Scheduler {
   void emit_outputs();
   void finish();
   void check_loss();
+  // Whether a gate does what a check of the loss would.
+  bool may_have_gate(ir::ValueId loss) const;
+  void close_gate_unless_finite(int loss);
+  void add_flag_step(const std::string& op, const std::vector<int>& inputs, int output);
+  void take_scratch(int64_t bytes);
   // The guard of steps that write this output; -1 for none.
   int guard_of(const std::string& output);
   int guard_of_update(const ir::Node& node);

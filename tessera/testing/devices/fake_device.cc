@@ -144,6 +144,7 @@ class FakeEvent final : public Event {
 struct Counts {
   std::atomic<int64_t> kernels = 0;
   std::atomic<int64_t> copies = 0;
+  std::atomic<int64_t> unfinished = 0;
 };
 
 struct FakeRecording final : Recording {
@@ -281,6 +282,7 @@ class FakeQueue final : public Queue {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
     ++num_added_;
+    ++counts_->unfinished;
     if (may_run()) may_go_on_.notify_one();
   }
   // Three in four pieces do not run before somebody waits for them, or for what comes behind.
@@ -308,6 +310,7 @@ class FakeQueue final : public Queue {
       lock.lock();
       if (error) error_ = error;
       ++num_done_;
+      --counts_->unfinished;
       if (wanted_.contains(num_done_)) is_done_.notify_all();
     }
   }
@@ -444,6 +447,7 @@ int64_t FakeDevice::most_on_host() const {
 
 int64_t FakeDevice::num_kernels() const { return state_->counts->kernels; }
 int64_t FakeDevice::num_copies() const { return state_->counts->copies; }
+int64_t FakeDevice::num_unfinished() const { return state_->counts->unfinished; }
 
 kernels::Backend fake_backend(FakeDevice& device, bool plain_loops) {
   static const KernelRegistry kPlain = make_registry({&kernels::reference_kernels()});

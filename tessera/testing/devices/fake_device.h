@@ -40,6 +40,8 @@ class FakeDevice final : public Device {
   // Pieces of work so far: kernels, copies and fills.
   int64_t num_kernels() const;
   int64_t num_copies() const;
+  // Those that were given to a queue and are not done yet.
+  int64_t num_unfinished() const;
 
  private:
   struct State;

@@ -23,6 +23,9 @@ void check_options(const ModelOptions& options, int num_ranks) {
     throw InvalidArgument("gradient_accumulation_steps must be at least 1, got {}",
                           options.gradient_accumulation_steps);
   }
+  if (options.steps_in_flight < 0) {
+    throw InvalidArgument("steps_in_flight must be at least 0, each step waited for, got {}", options.steps_in_flight);
+  }
   if (options.session.num_threads < 0) {
     throw InvalidArgument("num_threads must be at least 0, all that the rank has, got {}", options.session.num_threads);
   }

@@ -26,6 +26,8 @@ class ValueRecording {
   // whose ranks do not make their steps together, and where there are no records to compare with.
   void begin(const ValueRecordOptions& options);
 
+  // Whether any step may be recorded.
+  bool is_on() const { return options_.is_on(); }
   // Around each run of what will be that step: one, or one for each micro-batch. The first one takes the folder's lock:
   // throws InvalidArgument where another training, or another model of this process, records into it.
   void begin_run(int64_t step);

@@ -38,6 +38,7 @@ constexpr std::string_view to_string(BatchNormStatistics statistics) {
 struct ModelOptions {
   ParallelMode parallel_mode = ParallelMode::kStandAlone;
   int64_t gradient_accumulation_steps = 1;
+  int steps_in_flight = 2;
   bool full_batch = false;
   bool sharding_propagation = false;
   mesh::Strategy dataset_strategy = {};
@@ -243,6 +244,13 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                    .member = "session.kernel_cache",
                    .needs = {"session.kernel_choice"}},
         options.session.kernel_cache);
+  visit(OptionInfo{.name = "steps_in_flight",
+                   .doc = "So many steps a device may have been given at once: while it does one, the rank reads the "
+                          "batch of the next. Results are the same for any number. 0 or 1: each step is waited for. A "
+                          "CPU has none; docs/backends.md.",
+                   .least = 0,
+                   .most = std::numeric_limits<int>::max()},
+        options.steps_in_flight);
   visit(OptionInfo{.name = "fuse", .doc = "False: every operator is a kernel of its own.", .member = "session.fusions"},
         options.session.fusions);
   visit(
