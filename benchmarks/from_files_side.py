@@ -41,7 +41,8 @@ def main():
         try:
             for _ in range(options.warmup_epochs):
                 rate_of(child.stdout)
-            serve_rounds("images/s", f"{options.num_workers} threads prepare batches, {options.images} images an epoch", lambda: rate_of(child.stdout))
+            about = f"{options.num_workers} threads prepare batches, {options.images} images an epoch"
+            serve_rounds("images/s", about, lambda: rate_of(child.stdout))
         finally:
             child.kill()
             child.wait()

@@ -31,8 +31,8 @@ def cases(threads):
 
     for size, batch, precision in ((224, 256, "bfloat16"), (224, 32, "bfloat16"), (32, 128, "bfloat16"), (32, 128, "tf32")):
         # A peer's batch stays on its device.
-        add(f"ResNet-50 {size}x{size} batch {batch}", "images/s", "resnet50_bench", "resnet50", ["--image_size", size, "--batch_size", batch],
-            precision, ours=["--fed_once"])
+        add(f"ResNet-50 {size}x{size} batch {batch}", "images/s", "resnet50_bench", "resnet50",
+            ["--image_size", size, "--batch_size", batch], precision, ours=["--fed_once"])
     for precision in ("bfloat16", "tf32"):
         add("Transformer 32 x 64 tokens", "tokens/s", "transformer_bench", "transformer",
             ["--batch_size", 32, "--tokens", 64, "--dropout", 0.1], precision)
@@ -42,10 +42,11 @@ def cases(threads):
     ], unit="us", is_on_gpu=True))
     for precision in ("bfloat16", "float32"):
         found.append(Case(f"ResNet-50 from files, 224x224 batch 32 {precision}", [
-            Side("ours", "tessera", ["python3", "-B", ROOT / "benchmarks" / "from_files_side.py", "--", BIN / "resnet50_cifar10", "--image_size", 224,
-                                     "--batch_size", 32, "--precision", precision, "--device", "cuda:0"],
+            Side("ours", "tessera", ["python3", "-B", ROOT / "benchmarks" / "from_files_side.py", "--", BIN / "resnet50_cifar10",
+                                     "--image_size", 224, "--batch_size", 32, "--precision", precision, "--device", "cuda:0"],
                  also=["resnet50_cifar10"], is_built=False, timeout_s=600),
         ], is_on_gpu=True))
     for name, model, unit in (("a copy of 2 GiB", "copy", "GB/s"), ("a product of 8192^3 bfloat16", "matmul", "TFLOP/s")):
-        found.append(Case(f"the GPU itself: {name}", [torch("limit", "pytorch", "graph", model, "--round_seconds", ROUND_SECONDS)], unit=unit))
+        side = torch("limit", "pytorch", "graph", model, "--round_seconds", ROUND_SECONDS)
+        found.append(Case(f"the GPU itself: {name}", [side], unit=unit))
     return found

@@ -21,22 +21,23 @@ def program_steps(machine):
             if done.code != 0:
                 failed.append(f"{name}: {done.last_line()}")
         missing = [name for name in (machine.bundle / "cuda_tests").read_text().split() if name not in names]
+        tests = f"without {', '.join(missing)}" if missing else "all"
         return [judged("programs that start", f"{len(names) - len(failed)} of {len(names)}", not failed, "all", "; ".join(failed[:3])),
-                judged("tests of the suite cuda that are there", "all" if not missing else f"without {', '.join(missing)}", not missing, "all")]
+                judged("tests of the suite cuda that are there", tests, not missing, "all")]
 
     return [Step("start", 120, start)]
 
 
 def own_cases(machine):
-    """{name of a case: (words of our side's command, environment)} of benchmarks/gpu.py, as far as a device that computes nothing can do it."""
+    """{name of a case: (words of our side's command, environment)} of benchmarks/gpu.py, where a device that computes nothing will do."""
     sys.path.insert(0, str(machine.root / "benchmarks"))
     import gpu
     import harness
     found = {}
     for case in gpu.cases(machine.cores):
         side = case.sides[0]
-        program = side.command[0]
-        if side.role == "ours" and isinstance(program, Path) and program.parent == harness.BIN and (machine.bundle / "bin" / program.name).exists():
+        program = Path(side.command[0])
+        if side.role == "ours" and program.parent == harness.BIN and (machine.bundle / "bin" / program.name).exists():
             words = ["dry" if word == "cuda:0" else word for word in side.command]
             found[case.name] = harness.from_bundle(words, machine.bundle), side.env
     return found
@@ -54,9 +55,10 @@ def compile_steps(machine):
             ready = re.search(r'^\{"ready".*$', done.output, re.M)
             if done.code != 0 or not ready:
                 raise RuntimeError(done.last_line())
-            arena = json.loads(ready[0]).get("bytes", {}).get("arena")
-            return [Row(f"{name}: compiles", f"{done.seconds:.1f} s", "told",
-                        detail=f"{sum(1 for _ in kernels.glob('*.kernel')):,} kernels are kept" + (f"; arena {arena / 2**20:,.0f} MiB" if arena else ""))]
+            detail = f"{sum(1 for _ in kernels.glob('*.kernel')):,} kernels are kept"
+            if arena := json.loads(ready[0]).get("bytes", {}).get("arena"):
+                detail += f"; arena {arena / 2**20:,.0f} MiB"
+            return [Row(f"{name}: compiles", f"{done.seconds:.1f} s", "told", detail=detail)]
         return Step(name, 300, compile_it)
 
     return [step(name, command, env) for name, (command, env) in own_cases(machine).items()]

@@ -176,7 +176,8 @@ class Machine:
         code = ("import json, torch; print(json.dumps({'torch': torch.__version__, 'cuda': torch.version.cuda, "
                 "'cudnn': torch.backends.cudnn.version(), 'device': torch.cuda.get_device_name()}))")
         try:
-            said = subprocess.run([self.torch_python, "-c", code], capture_output=True, text=True, timeout=180, check=True, env=self.environment)
+            said = subprocess.run([self.torch_python, "-c", code], capture_output=True, text=True, timeout=180, check=True,
+                                  env=self.environment)
             return json.loads(said.stdout.splitlines()[-1])
         except (OSError, subprocess.SubprocessError, ValueError, IndexError):
             return {}

@@ -29,18 +29,20 @@ def info_steps(machine):
     def torch(machine, until):
         facts = machine.torch_facts
         if not facts:
-            return [Row("torch", "", "skipped", detail=f"{machine.torch_python} has none that sees a GPU: name one in TESSERA_TORCH_PYTHON or --torch")]
+            return [Row("torch", "", "skipped",
+                        detail=f"{machine.torch_python} has none that sees a GPU: name one in TESSERA_TORCH_PYTHON or --torch")]
         return [Row("torch, CUDA, cuDNN", f"{facts['torch']}, {facts['cuda']}, {facts['cudnn']}", "told")]
 
     return [Step("gpu", 60, gpu), Step("tessera", 60, tessera), Step("torch", 180, torch)]
 
 
 def count_cases(output):
-    """(passed, failed, skipped, names of the failed) as GoogleTest prints cases one by one; a case that did not end has failed."""
+    """The names of cases that passed, failed, were skipped, and did not end, as GoogleTest prints them one by one."""
     names = {kind: re.findall(rf"^\[{re.escape(mark)}\] (\S+?),?(?= |$).*\(\d+ ms\)$", output, re.M)
              for kind, mark in (("passed", "       OK "), ("failed", "  FAILED  "), ("skipped", "  SKIPPED "))}
     ended = set().union(*names.values())
-    return names["passed"], names["failed"], names["skipped"], [name for name in re.findall(r"^\[ RUN      \] (\S+)$", output, re.M) if name not in ended]
+    still_open = [name for name in re.findall(r"^\[ RUN      \] (\S+)$", output, re.M) if name not in ended]
+    return names["passed"], names["failed"], names["skipped"], still_open
 
 
 def suite_steps(machine):
@@ -71,7 +73,8 @@ def suite_steps(machine):
 
 def losses_of(output):
     """{(epoch, step): loss} of what --print_loss prints."""
-    return {(int(epoch), int(step)): float(loss) for epoch, step, loss in re.findall(r"^epoch: (\d+) step: (\d+), loss is (\S+)$", output, re.M)}
+    lines = re.findall(r"^epoch: (\d+) step: (\d+), loss is (\S+)$", output, re.M)
+    return {(int(epoch), int(step)): float(loss) for epoch, step, loss in lines}
 
 
 def deviation(ours, expected):
@@ -79,6 +82,11 @@ def deviation(ours, expected):
     if not expected or ours.keys() != expected.keys():
         raise RuntimeError(f"losses of the steps {sorted(ours)} where those of {sorted(expected)} were wanted")
     return max(abs(ours[step] - expected[step]) / max(abs(expected[step]), 1) for step in expected)
+
+
+def near(point, worst, detail=""):
+    """A row about losses that must be close to others."""
+    return judged(point, f"{worst:.1e} apart", worst <= LOSS_TOLERANCE, f"<= {LOSS_TOLERANCE:g}", detail)
 
 
 def data_of(machine, until, train, test):
@@ -91,8 +99,8 @@ def data_of(machine, until, train, test):
 
 def training(machine, data, device, *options):
     """Of ResNet-50 in float32, the same everywhere; products of float32 are float32's."""
-    return machine.program("resnet50_cifar10", "--data_path", data, "--device", device, "--kernels", "fixed", "--no_augment", "--no_progress",
-                           "--print_loss", 1, *options)
+    return machine.program("resnet50_cifar10", "--data_path", data, "--device", device, "--kernels", "fixed", "--no_augment",
+                           "--no_progress", "--print_loss", 1, *options)
 
 
 NO_TF32 = {"TESSERA_CUDA_TF32": "0"}
@@ -107,8 +115,8 @@ def losses_steps(machine):
             if len(gpu) != 10:
                 raise RuntimeError(f"{len(gpu)} losses where ten were wanted")
             worst = deviation(gpu, cpu)
-            return [judged(f"ten losses of ResNet-50 {size}x{size} batch {batch} float32, the CPU's", f"{worst:.1e} apart", worst <= LOSS_TOLERANCE,
-                           f"<= {LOSS_TOLERANCE:g}", f"the last: {gpu[1, 10]:.6g}, {cpu[1, 10]:.6g} on the CPU")]
+            return [near(f"ten losses of ResNet-50 {size}x{size} batch {batch} float32, the CPU's", worst,
+                         f"the last: {gpu[1, 10]:.6g}, {cpu[1, 10]:.6g} on the CPU")]
         return Step(f"{size}x{size}", 120, run)
 
     return [step(32, 64), step(224, 8)]
@@ -143,7 +151,8 @@ def demo_steps(machine):
         seconds = time.monotonic() - begin
         rows = []
         for device in ("cpu", "cuda:0"):
-            output = machine.must(machine.program("resnet50_cifar10", "--data_path", data, "--device", device, "--evaluate", newest(folder)), until)
+            options = ("--data_path", data, "--device", device, "--evaluate", newest(folder))
+            output = machine.must(machine.program("resnet50_cifar10", *options), until)
             accuracy = float(re.search(r"accuracy ([\d.]+)", output)[1])
             rows.append(judged(f"the demo trains on cuda:0, evaluated on {device}", f"accuracy {accuracy:.4f}", accuracy >= 0.7, ">= 0.7",
                                f"trained in {seconds:.1f} s, all included"))
@@ -153,15 +162,18 @@ def demo_steps(machine):
         data = data_of(machine, until, 640, 64)
         there, here, back = (empty_folder(machine, f"checkpoints-{name}") for name in ("there", "here", "back"))
         options = ("--batch_size", 32, "--steps", 4, "--learning_rate", 0.01, "--epochs")
-        whole = losses_of(machine.must(training(machine, data, "cuda:0", *options, 3, "--checkpoint_dir", there), until, NO_TF32))
-        # The rate depends on the number of epochs: whoever goes on asks for as many.
-        cpu = losses_of(machine.must(training(machine, data, "cpu", *options, 3, "--checkpoint_dir", here, "--resume", newest(there, 1)), until))
-        gpu = losses_of(machine.must(training(machine, data, "cuda:0", *options, 3, "--checkpoint_dir", back, "--resume", newest(here, 2)), until, NO_TF32))
+
+        def losses(device, folder, *more):
+            # The rate depends on the number of epochs: whoever goes on asks for as many.
+            return losses_of(machine.must(training(machine, data, device, *options, 3, "--checkpoint_dir", folder, *more), until, NO_TF32))
+
+        whole = losses("cuda:0", there)
+        cpu = losses("cpu", here, "--resume", newest(there, 1))
+        gpu = losses("cuda:0", back, "--resume", newest(here, 2))
         rows = []
-        for name, losses, first in (("on the CPU", cpu, 2), ("and back on the GPU", gpu, 3)):
-            worst = deviation(losses, {step: loss for step, loss in whole.items() if step[0] >= first})
-            rows.append(judged(f"a GPU's checkpoint goes on {name}", f"{worst:.1e} apart", worst <= LOSS_TOLERANCE, f"<= {LOSS_TOLERANCE:g}",
-                               "from the losses of the GPU without a break"))
+        for name, found, first in (("on the CPU", cpu, 2), ("and back on the GPU", gpu, 3)):
+            worst = deviation(found, {step: loss for step, loss in whole.items() if step[0] >= first})
+            rows.append(near(f"a GPU's checkpoint goes on {name}", worst, "from the losses of the GPU without a break"))
         return rows
 
     return [Step("demo", 90, demo), Step("checkpoints", 90, checkpoints)]
@@ -203,15 +215,16 @@ def sanitizer_steps(machine):
     def step(tool):
         def run(machine, until):
             if machine.sanitizer is None:
-                return [Row(f"{tool} of the operators", "", "skipped", detail="compute-sanitizer is neither on the path nor below CUDA_HOME")]
+                return [Row(f"{tool} of the operators", "", "skipped",
+                            detail="compute-sanitizer is neither on the path nor below CUDA_HOME")]
             names = names_of_tests(machine.must(machine.program(SANITIZED, "--gtest_list_tests"), until))
             random.Random((machine.bundle / "commit").read_text()).shuffle(names)
             num_run, errors, kernels, chunk = 0, 0, set(), 4
             begin = time.monotonic()
             while num_run < len(names):
                 some = names[num_run:num_run + chunk]
-                done = machine.run([machine.sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", FOUND, "--print-limit", 20,
-                                    *machine.program(SANITIZED, "--gtest_filter=" + ":".join(some))], until)
+                done = machine.run([machine.sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", FOUND,
+                                    "--print-limit", 20, *machine.program(SANITIZED, "--gtest_filter=" + ":".join(some))], until)
                 if done.is_cut:
                     break
                 found = errors_found(done.output)
@@ -259,9 +272,10 @@ def errors_steps(machine):
         return [refused(point, done, [r"\d [KMG]?i?B.*\d [KMG]?i?B", "free", "batch|recompute|memory_limit"])]
 
     def absent(machine, until):
-        rows = [refused("a device that is not there", machine.run(machine.program("resnet50_bench", "--device", "cuda:99", *SMALL_STEP), until), ["cuda:99"])]
+        number_99 = machine.run(machine.program("resnet50_bench", "--device", "cuda:99", *SMALL_STEP), until)
         hidden = machine.run(machine.program("resnet50_bench", "--device", "cuda:0", *SMALL_STEP), until, {"CUDA_VISIBLE_DEVICES": ""})
-        return rows + [refused("a driver that shows no device", hidden, ["driver|device"])]
+        return [refused("a device that is not there", number_99, ["cuda:99"]),
+                refused("a driver that shows no device", hidden, ["driver|device"])]
 
     def shared(machine, until):
         data = data_of(machine, until, 640, 64)
@@ -281,7 +295,7 @@ def errors_steps(machine):
         launcher = machine.program("tessera", "run", "-n")
         two = machine.must([*launcher, "2", *training(machine, data, "cuda:0", *options)], until, NO_TF32)
         worst = deviation(losses_of(two), alone)
-        rows = [judged("two ranks on one device, which they name", f"{worst:.1e} apart", worst <= LOSS_TOLERANCE, f"<= {LOSS_TOLERANCE:g}")]
+        rows = [near("two ranks on one device, which they name", worst)]
         number = len(machine.gpus) + 1
         done = machine.run([*launcher, str(number), *training(machine, data, "cuda", *options)], until)
         return rows + [refused(f"{number} ranks with a device each, {number - 1} there", done, [f"cuda:{number - 1}"])]
@@ -289,14 +303,39 @@ def errors_steps(machine):
     return [Step("memory", 90, memory), Step("absent", 60, absent), Step("shared", 90, shared), Step("ranks", 90, ranks)]
 
 
+def python_steps(machine):
+    def run(machine, until):
+        point = "the package tessera trains on cuda:0 as on the CPU"
+        if not (machine.bundle / "python").is_dir():
+            return [Row(point, "", "skipped",
+                        detail="the bundle has no Python package: build it (-DTESSERA_PYTHON=ON) before it is packed")]
+        python = shutil.which(machine.torch_python) or machine.torch_python
+        losses = []
+        for device in ("cuda:0", "cpu"):
+            done = machine.run(machine.program(python, "-B", machine.root / "scripts" / "proof" / "python_side.py", device), until, NO_TF32)
+            if done.is_cut:
+                raise Cut(f"it did not end on {device}")
+            if re.search(r"No module named '(tessera\._tessera|numpy)'", done.output):
+                return [Row(point, "", "skipped",
+                            detail=f"{python}: {done.last_line()}: it needs NumPy, and the packages its version of Python")]
+            if done.code != 0:
+                raise RuntimeError(f"on {device}: {done.last_line()}")
+            losses.append(losses_of(done.output))
+        return [near(point, deviation(*losses))]
+
+    return [Step("package", 60, run)]
+
+
 PARTS = [
     Part("info", "the GPU, its driver, and that tessera and torch see it", 60, info_steps),
     Part("suite", "the suite cuda: every operator against the reference, plans on 1, 2 and 4 ranks", 150, suite_steps),
     Part("losses", "ten losses of ResNet-50 in float32, without TF32, against the CPU", 45, losses_steps),
     Part("demo", "the demo trains there and is evaluated on the CPU; checkpoints go to the CPU and back", 60, demo_steps),
-    Part("bench", "rows of benchmarks/gpu.py: PyTorch beside it, products alone, memory of both", 300, bench_steps, rows_of_benchmark.compile_ahead),
+    Part("bench", "rows of benchmarks/gpu.py: PyTorch beside it, products alone, memory of both", 300, bench_steps,
+         rows_of_benchmark.compile_ahead),
     Part("overhead", "what one of 1,000 tiny operators of a graph costs", 40, overhead_steps),
     Part("headline", "the tutorials' training, images read and enlarged on the way", 60, headline_steps),
     Part("sanitizer", "compute-sanitizer: memcheck, racecheck and initcheck of a sample of operators", 125, sanitizer_steps),
+    Part("python", "the Python package trains there", 30, python_steps),
     Part("errors", "no memory left, no such device, two processes and two ranks on one device", 90, errors_steps),
 ]

@@ -11,15 +11,22 @@ import sys
 import time
 from pathlib import Path
 
-PROGRAMS = ("tessera", "resnet50_cifar10", "resnet50_bench", "transformer_bench", "step_overhead_bench", "cuda_kernels_test", "plans_on_cuda_test")
+PROGRAMS = ("tessera", "resnet50_cifar10", "resnet50_bench", "transformer_bench", "step_overhead_bench", "cuda_kernels_test",
+            "plans_on_cuda_test")
 TESTS = [f"All/CudaKernels.AgreeWithTheReference/operator_{number}" for number in range(40)] + ["Plans.AreEqual"]
-RUN = '#!/bin/sh\nhere=$(cd "$(dirname "$0")" && pwd)\nprogram=$1\nshift\nexec "$here/bin/$program" "$@"\n'
+RUN = """#!/bin/sh
+here=$(cd "$(dirname "$0")" && pwd)
+program=$1
+shift
+case $program in */*) exec "$program" "$@" ;; esac
+exec "$here/bin/$program" "$@"
+"""
 
 
 def make(folder):
     """Returns the bundle and a folder for PATH."""
     bundle, path = folder / "bundle", folder / "path"
-    for made in (bundle / "bin", bundle / "faults", path):
+    for made in (bundle / "bin", bundle / "faults", bundle / "python", path):
         made.mkdir(parents=True)
     places = [bundle / "bin" / name for name in PROGRAMS] + [path / name for name in ("nvidia-smi", "compute-sanitizer", "torch-python")]
     for place in places:
@@ -111,7 +118,8 @@ def bench(name):
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return error(name, "cuda: the driver finds no device it can use (CUDA_ERROR_NO_DEVICE)")
     if name == "resnet50_bench" and option("--batch_size") == "128" and option("--image_size") == "224":
-        return error(name, "cuda: the device has no more memory for an arena of 8.0 GiB, of which 0.5 GiB are free: a smaller batch takes less")
+        return error(name, "cuda: the device has no more memory for an arena of 8.0 GiB, of which 0.5 GiB are free: "
+                           "a smaller batch takes less")
     sizes = {"arena": 600 << 20, "plan": 600 << 20}
     if name == "step_overhead_bench":
         serve("us", 1.5, {})
@@ -138,6 +146,9 @@ def tessera():
 def torch_python():
     if "-c" in sys.argv:
         print(json.dumps({"torch": "2.11", "cuda": "13.0", "cudnn": 91900, "device": "Fake"}))
+    elif "python_side.py" in " ".join(sys.argv):
+        for step in range(1, 11):
+            print(f"epoch: 1 step: {step}, loss is {loss(1, step, sys.argv[-1])}")
     elif "hold" in sys.argv:
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.read()
@@ -157,7 +168,8 @@ def compute_sanitizer():
         print("========= Uninitialized __global__ memory read of size 4 bytes\n=========     at tessera_reduce+0x120")
         print("========= ERROR SUMMARY: 1 error")
         return int(option("--error-exitcode"))
-    print("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" if tool == "racecheck" else "========= ERROR SUMMARY: 0 errors")
+    summary = "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" if tool == "racecheck" else "ERROR SUMMARY: 0 errors"
+    print("========= " + summary)
     return 0
 
 
@@ -170,7 +182,8 @@ def main():
     name = Path(sys.argv[0]).name
     if name.endswith("_test"):
         return test_program()
-    roles = {"tessera": tessera, "resnet50_cifar10": cifar10, "nvidia-smi": nvidia_smi, "torch-python": torch_python, "compute-sanitizer": compute_sanitizer}
+    roles = {"tessera": tessera, "resnet50_cifar10": cifar10, "nvidia-smi": nvidia_smi, "torch-python": torch_python,
+             "compute-sanitizer": compute_sanitizer}
     return roles[name]() if name in roles else bench(name)
 
 
