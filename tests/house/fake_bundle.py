@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 PROGRAMS = ("tessera", "resnet50_cifar10", "resnet50_bench", "transformer_bench", "step_overhead_bench", "cuda_kernels_test",
-            "plans_on_cuda_test")
+            "training_on_cuda_test")
 TESTS = [f"All/CudaKernels.AgreeWithTheReference/operator_{number}" for number in range(40)] + ["Plans.AreEqual"]
 RUN = """#!/bin/sh
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,7 +34,7 @@ def make(folder):
         place.chmod(0o755)
     (bundle / "run").write_text(RUN)
     (bundle / "run").chmod(0o755)
-    (bundle / "cuda_tests").write_text("cuda_kernels_test\nplans_on_cuda_test\n")
+    (bundle / "cuda_tests").write_text("cuda_kernels_test\ntraining_on_cuda_test\n")
     (bundle / "commit").write_text("0123456789ab\n")
     return bundle, path
 

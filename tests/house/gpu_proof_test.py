@@ -128,13 +128,13 @@ class Script(WithBundle):
         self.assertFalse((self.out / "log.txt").exists())
 
     def test_whoever_ends_it_ends_what_it_runs_and_keeps_what_it_has_found(self):
-        self.fault("plans_on_cuda_test", "hangs")
+        self.fault("cuda_kernels_test", "hangs")
         script = subprocess.Popen(self.command("--parts", "suite"), stdout=subprocess.PIPE, text=True)
-        self.assertIn("cuda_kernels_test", script.stdout.readline())
+        self.assertIn("training_on_cuda_test", script.stdout.readline())
         script.send_signal(signal.SIGTERM)
         self.assertEqual(script.wait(120), 128 + signal.SIGTERM)
         script.stdout.close()
-        self.assertEqual(self.verdicts(), {"cuda_kernels_test": "met"})
+        self.assertEqual(self.verdicts(), {"training_on_cuda_test": "met"})
         self.assertIn("1 met", (self.out / "table.txt").read_text())
         self.assertEqual([words for words in running_commands() if str(self.bundle / "bin").encode() in words], [])
 
@@ -142,7 +142,7 @@ class Script(WithBundle):
         said = self.prove("--list").stdout
         for part in parts.PARTS:
             self.assertIn(part.line(), said)
-        self.assertIn("plans_on_cuda_test", said)
+        self.assertIn("training_on_cuda_test", said)
         self.assertIn("ResNet-50 224x224 batch 256 bfloat16/max-autotune", said)
         self.assertFalse(self.out.exists())
 
@@ -435,7 +435,7 @@ class Results(unittest.TestCase):
 def tests_of_suite():
     """The programs that carry the label cuda."""
     found = set()
-    for path in (ROOT / "tests").rglob("CMakeLists.txt"):
+    for path in [*(ROOT / "tests").rglob("CMakeLists.txt"), *(ROOT / "tessera").rglob("CMakeLists.txt")]:
         for words in re.findall(r"tessera_test\(([^)]*)\)", path.read_text()):
             name, *rest = words.split()
             if "LABELS" in rest and "cuda" in rest[rest.index("LABELS"):]:
