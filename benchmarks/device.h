@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tessera/executor/executor.h"
+#include "tessera/session/executable.h"
+#include "tessera/session/session.h"
 #include "tessera/session/session_options.h"
 #include "tessera/testing/devices/dry_gpu.h"
+#include "tessera/train/model.h"
 
 namespace tessera::benchmarks {
 
@@ -22,6 +26,13 @@ inline void use_device(const std::string& device, session::SessionOptions& optio
   } else {
     options.device = device;
   }
+}
+
+// Tells the arena as it is, and as the plan of the training step wants it, where there was one.
+inline std::map<std::string, int64_t> bytes_of(train::Model& model) {
+  std::map<std::string, int64_t> bytes{{"arena", model.session().arena_bytes()}};
+  if (auto* step = model.train_executable()) bytes["plan"] = step->executor().schedule().arena_bytes;
+  return bytes;
 }
 
 // The time of each kind of kernel in a step, as --profile measured it. Where the host's clock told it, what a launch

@@ -54,6 +54,7 @@ class Case:
     startup: bool = False
     rounds: int | None = None  # instead of --rounds, where what is measured hardly varies
     only_by_name: bool = False  # runs where --case asks for it
+    is_on_gpu: bool = False  # what each side takes of the first GPU's memory is told, too
 
     @property
     def higher_is_better(self):
@@ -69,6 +70,7 @@ class Child:
                                         env=environment | side.env, text=True, bufsize=1)
         self.about = ""
         self.peak_mib = None  # of resident memory, of the process that speaks to us
+        self.bytes = {}  # memory by name, as the side tells it
 
     def read(self, timeout_s):
         """The next line that is JSON; a program may say other things before it."""
@@ -86,7 +88,9 @@ class Child:
                     return json.loads(line)
 
     def wait_ready(self):
-        self.about = self.read(max(READY_TIMEOUT_S, self.side.timeout_s)).get("about", "")
+        answer = self.read(max(READY_TIMEOUT_S, self.side.timeout_s))
+        self.about = answer.get("about", "")
+        self.bytes = answer.get("bytes", {})
 
     def round(self):
         self.process.stdin.write("go\n")
@@ -94,6 +98,7 @@ class Child:
         answer = self.read(max(ROUND_TIMEOUT_S, self.side.timeout_s))
         value = answer["value"]
         self.about = answer.get("about", self.about)  # what is known only after the round
+        self.bytes = answer.get("bytes", self.bytes)
         if not (math.isfinite(value) and value > 0):
             raise RuntimeError(f"{self.side.name} measured {value}")
         return value
@@ -113,13 +118,31 @@ class Child:
         self.process.stdout.close()
 
 
+@dataclass
+class Measured:
+    side: Side
+    about: str = ""
+    values: list = field(default_factory=list)
+    peak_mib: float | None = None  # of resident memory
+    bytes: dict = field(default_factory=dict)  # memory by name, as the side tells it
+    gpu_mib: int | None = None  # what the first GPU had less of when the side was ready
+
+
+def used_gpu_mib():
+    """What all processes together have of the first GPU's memory; None where nobody says so."""
+    try:
+        said = subprocess.run(["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, timeout=30, check=True).stdout
+        return int(said)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
 def run_case(case, rounds, environment):
-    """({side name: (side, about, values, peak of resident memory in MiB or None)}, {side name: why it failed}).
+    """({side name: Measured}, {side name: why it failed}).
 
     A side that fails is left out from then on; the other sides are measured all the same."""
-    values = {side.name: [] for side in case.sides}
-    abouts = {}
-    peaks = {}
+    measured = {side.name: Measured(side) for side in case.sides}
     failures = {}
 
     def attempt(side, action):
@@ -136,11 +159,11 @@ def run_case(case, rounds, environment):
             child = Child(side, environment)
             try:
                 child.wait_ready()
-                values[side.name].append(time.monotonic() - start)
-                abouts[side.name] = child.about
+                measured[side.name].values.append(time.monotonic() - start)
+                measured[side.name].about = child.about
             finally:
                 child.close()
-                peaks[side.name] = child.peak_mib
+                measured[side.name].peak_mib = child.peak_mib
 
         for _ in range(rounds):
             for side in case.sides:
@@ -151,11 +174,14 @@ def run_case(case, rounds, environment):
         try:
             # One after the other: warming up is part of nobody's measurement, and side by side it would take no less time.
             for side in case.sides:
+                before = used_gpu_mib() if case.is_on_gpu else None
                 child = attempt(side, lambda: Child(side, environment))
                 if child:
                     children.append(child)
                     attempt(side, child.wait_ready)
-                    abouts[side.name] = child.about
+                    measured[side.name].about = child.about
+                if before is not None and (after := used_gpu_mib()) is not None:
+                    measured[side.name].gpu_mib = after - before
             for i in range(rounds):
                 # Each begins a round in turn: what a side leaves behind, dirty pages or a hot core, meets all the others.
                 first = i % max(len(children), 1)
@@ -164,14 +190,14 @@ def run_case(case, rounds, environment):
                         continue
                     value = attempt(child.side, child.round)
                     if value is not None:
-                        values[child.side.name].append(value)
-                    abouts[child.side.name] = child.about
+                        measured[child.side.name].values.append(value)
+                    measured[child.side.name].about = child.about
         finally:
             for child in children:
                 child.close()
-                peaks[child.side.name] = child.peak_mib
-    measured = [side for side in case.sides if side.name not in failures]
-    return {side.name: (side, abouts[side.name], values[side.name], peaks.get(side.name)) for side in measured}, failures
+                measured[child.side.name].peak_mib = child.peak_mib
+                measured[child.side.name].bytes = child.bytes
+    return {name: one for name, one in measured.items() if name not in failures}, failures
 
 
 def ratio(case, ours, other):
@@ -184,20 +210,28 @@ def ratio(case, ours, other):
 def summarise(case, results, failures):
     """The row of the JSON form: the peer is the best of the peers, as is the limit."""
     medians = {}
-    for side, _, values, _ in results.values():
-        medians.setdefault(side.role, []).append(statistics.median(values))
+    for one in results.values():
+        medians.setdefault(one.side.role, []).append(statistics.median(one.values))
     best = max if case.higher_is_better else min
     ours, peer, limit = (best(medians[role]) if role in medians else None for role in ("ours", "peer", "limit"))
     return {"case": case.name, "unit": case.unit, "ours": ours, "peer": peer, "limit": limit,
             "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit),
-            "peak_mib": {name: peak for name, (_, _, _, peak) in results.items()}} | ({"failed": failures} if failures else {})
+            "peak_mib": {name: one.peak_mib for name, one in results.items()},
+            "sides": {name: told_of(one) for name, one in results.items()}} | ({"failed": failures} if failures else {})
+
+
+def told_of(one):
+    """A side in the JSON form; what nobody knows is left out."""
+    known = {"role": one.side.role, "median": statistics.median(one.values), "lowest": min(one.values), "highest": max(one.values),
+             "bytes": one.bytes, "gpu_mib": one.gpu_mib}
+    return {name: value for name, value in known.items() if value not in (None, {})}
 
 
 def shown(value):
     return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
 
 
-COLUMNS = ("", "median", "lowest", "highest", "ours/this", "peak MiB")
+COLUMNS = ("", "median", "lowest", "highest", "ours/this")
 # So wide at least, as tables whose names are short have always been.
 LEAST_WIDTHS = (28, 13, 13, 13, 11, 10)
 GAP = 2
@@ -205,12 +239,13 @@ GAP = 2
 
 def table_lines(case, results, row):
     """The lines of a case's table: a column is as wide as what it holds, so that the next one stands apart from it."""
-    rows, abouts = [COLUMNS], [""]
-    for side, about, values, peak in results.values():
-        median = statistics.median(values)
-        own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
-        rows.append((side.name, shown(median), shown(min(values)), shown(max(values)), f"{own:.3f}" if own else "", f"{peak:,.0f}" if peak else ""))
-        abouts.append(about)
+    rows, abouts = [(*COLUMNS, "GPU MiB" if case.is_on_gpu else "peak MiB")], [""]
+    for name, one in results.items():
+        median = statistics.median(one.values)
+        own = ratio(case, row["ours"], median) if one.side.role != "ours" and row["ours"] is not None else None
+        taken = one.gpu_mib if case.is_on_gpu else one.peak_mib
+        rows.append((name, shown(median), shown(min(one.values)), shown(max(one.values)), f"{own:.3f}" if own else "", f"{taken:,.0f}" if taken else ""))
+        abouts.append(one.about)
     failed = row.get("failed", {})
     widths = [max(least, *(len(cells[column]) + (GAP if column else 0) for cells in rows)) for column, least in enumerate(LEAST_WIDTHS)]
     widths[0] = max(widths[0], *map(len, failed), 0)
@@ -274,6 +309,29 @@ def use_package(sides):
     return ["-DTESSERA_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
 
 
+def from_bundle(command, bundle):
+    """The command with the programs that scripts/bundle has packed, in place of the build's."""
+    words = []
+    for word in command:
+        is_program = isinstance(word, Path) and word.parent == BIN
+        if is_program and not (bundle / "bin" / word.name).exists():
+            raise RuntimeError(f"{bundle} has no {word.name}: pack it with scripts/bundle")
+        words += [bundle / "run", word.name] if is_program else [word]
+    return words
+
+
+def use_bundle(sides, bundle):
+    """Has the sides run what is packed. Returns the commit that it was made of."""
+    for side in sides:
+        if side.needs_torch or side.needs_package:
+            raise RuntimeError(f"{side.name} needs an environment that a bundle has not; leave it out with --sides")
+        side.command = from_bundle(side.command, bundle)
+    try:
+        return (bundle / "commit").read_text().strip()
+    except OSError as error:
+        raise RuntimeError(f"{bundle} is no folder that scripts/bundle has packed: {error}") from error
+
+
 def build(targets, options):
     log = ROOT / "build" / "benchmarks.log"
     log.parent.mkdir(exist_ok=True)
@@ -293,6 +351,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=7, help="measurements of each side, at least 5 (default: 7)")
     parser.add_argument("--threads", type=int, default=2, help="compute threads of each side (default: 2)")
     parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose name holds this text")
+    parser.add_argument("--sides", default="", metavar="TEXT[,TEXT...]", help="of each case only ours and the sides whose names end so")
+    parser.add_argument("--bundle", type=Path, metavar="FOLDER", help="build nothing, and run what scripts/bundle has packed")
     arguments = parser.parse_args()
     modules = {name: importlib.import_module(name) for name in BENCHMARKS}
     if arguments.list:
@@ -308,19 +368,24 @@ def main():
     if not cases:
         parser.error(f"no case of {arguments.name} holds '{arguments.case}' in its name")
 
+    if arguments.sides:
+        endings = tuple(arguments.sides.split(","))
+        for case in cases:
+            case.sides = [side for side in case.sides if side.role == "ours" or side.name.endswith(endings)]
     sides = [side for case in cases for side in case.sides]
     environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
     try:
+        measured = use_bundle(sides, arguments.bundle.resolve()) if arguments.bundle else commit()
         targets = {"_tessera" if side.needs_package else Path(side.command[0]).name for side in sides if side.is_built and not side.needs_torch}
         targets |= {target for side in sides for target in side.also}
-        if targets:
+        if targets and not arguments.bundle:
             build(sorted(targets), use_package([side for side in sides if side.needs_package]))
         if any(side.needs_torch for side in sides):
             python = python_of("torch_env.py")
             for side in sides:
                 if side.needs_torch:
                     side.command = [python, "-B", *side.command]
-        result = {"machine": machine(), "commit": commit(), "rows": []}
+        result = {"machine": machine(), "commit": measured, "rows": []}
         print(f"{arguments.name}: {result['machine']}; commit {result['commit']}; {arguments.threads} threads, "
               f"{arguments.rounds} rounds, sides in turn", flush=True)
         for case in cases:

@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -16,9 +18,12 @@
 namespace tessera::benchmarks {
 
 // Runs `round` whenever asked; it returns the measured value in `unit` ("images/s"). `about` says in a few words what
-// was measured, for the reader of the table.
-inline void serve_rounds(const std::string& unit, const std::string& about, FunctionRef<double()> round) {
-  fmt::print("{{\"ready\": true, \"unit\": \"{}\", \"about\": \"{}\"}}\n", unit, about);
+// was measured, for the reader of the table. `bytes`: memory by name ("arena"), for the JSON form.
+inline void serve_rounds(const std::string& unit, const std::string& about, FunctionRef<double()> round,
+                         const std::map<std::string, int64_t>& bytes = {}) {
+  std::string sizes;
+  for (const auto& [name, size] : bytes) sizes += fmt::format("{}\"{}\": {}", sizes.empty() ? "" : ", ", name, size);
+  fmt::print("{{\"ready\": true, \"unit\": \"{}\", \"about\": \"{}\", \"bytes\": {{{}}}}}\n", unit, about, sizes);
   std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line) && line == "go";) {
     fmt::print("{{\"value\": {}}}\n", round());
@@ -30,13 +35,13 @@ inline void serve_rounds(const std::string& unit, const std::string& about, Func
 // step of a round is slower than the next ones, for some programs much more than for others: it is run and not counted.
 constexpr double kRoundSeconds = 2;
 
-// Runs steps for a round: one that is not counted, then as many as kRoundSeconds take, at least one. `step` runs one
+// Runs steps for a round: one that is not counted, then as many as `round_seconds` take, at least one. `step` runs one
 // and returns its seconds. Returns the mean of the counted ones.
-inline double seconds_of_step_in_round(FunctionRef<double()> step) {
+inline double seconds_of_step_in_round(FunctionRef<double()> step, double round_seconds = kRoundSeconds) {
   step();
   double sum = 0;
   int count = 0;
-  while (sum < kRoundSeconds) {
+  while (sum < round_seconds) {
     sum += step();
     ++count;
   }

@@ -44,5 +44,11 @@ TEST(Round, GivesTheMeanOfTheStepsThatCount) {
   EXPECT_EQ(steps.num_run(), 1 + 3);
 }
 
+TEST(Round, LastsAsLongAsItIsTold) {
+  ToldSteps steps({10, 0.25});
+  EXPECT_DOUBLE_EQ(seconds_of_step_in_round([&] { return steps.run(); }, 0.5), 0.25);
+  EXPECT_EQ(steps.num_run(), 1 + 2);
+}
+
 }  // namespace
 }  // namespace tessera::benchmarks

@@ -68,6 +68,9 @@ int run(int argc, char** argv) {
   bool fed_once = false;
   app.add_flag("--fed_once", fed_once,
                "the batch is written before the first steps only, as a peer's that stays on its device");
+  double round_seconds = kRoundSeconds;
+  app.add_option("--round_seconds", round_seconds, "what the steps of a round take at least")
+      ->check(CLI::Range(0.01, 60.0));
   int profiled_steps = 0;
   app.add_option("--profile", profiled_steps, "instead: that many steps, then the time of each kernel in them")
       ->check(CLI::Range(1, 1000));
@@ -114,10 +117,13 @@ int run(int argc, char** argv) {
     return 0;
   }
   const auto about = fmt::format("{} threads, arena {}", threads, format_bytes(model.session().arena_bytes()));
-  serve_rounds("images/s", about, [&] {
-    const BusyCores busy(busy_cores);
-    return static_cast<double>(batch_size) / seconds_of_step_in_round(step);
-  });
+  serve_rounds(
+      "images/s", about,
+      [&] {
+        const BusyCores busy(busy_cores);
+        return static_cast<double>(batch_size) / seconds_of_step_in_round(step, round_seconds);
+      },
+      bytes_of(model));
   return 0;
 }
 

@@ -41,6 +41,9 @@ int run(int argc, char** argv) {
   app.add_option("--warmup_steps", warmup_steps)->check(CLI::Range(0, 1000));
   std::string device;
   app.add_option("--device", device, "cpu, cuda:0, ...; dry: no device, kernels are compiled and nothing is computed");
+  double round_seconds = kRoundSeconds;
+  app.add_option("--round_seconds", round_seconds, "what the steps of a round take at least")
+      ->check(CLI::Range(0.01, 60.0));
   app.add_option("--profile", profiled_steps, "instead: that many steps, then the time of each kernel in them")
       ->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
@@ -78,8 +81,10 @@ int run(int argc, char** argv) {
     print_kernel_times(model.train_executable()->executor(), profiled_steps);
     return 0;
   }
-  serve_rounds("tokens/s", fmt::format("{} threads", threads),
-               [&] { return static_cast<double>(batch_size * num_tokens) / seconds_of_step_in_round(step); });
+  serve_rounds(
+      "tokens/s", fmt::format("{} threads", threads),
+      [&] { return static_cast<double>(batch_size * num_tokens) / seconds_of_step_in_round(step, round_seconds); },
+      bytes_of(model));
   return 0;
 }
 

@@ -7,19 +7,20 @@ import sys
 ROUND_SECONDS = 2  # as kRoundSeconds in protocol.h, which says why
 
 
-def seconds_of_step_in_round(step):
+def seconds_of_step_in_round(step, round_seconds=ROUND_SECONDS):
     """As the function of that name in protocol.h. step() runs a step and returns its seconds."""
     step()
     seconds = []
-    while sum(seconds) < ROUND_SECONDS:
+    while sum(seconds) < round_seconds:
         seconds.append(step())
     return sum(seconds) / len(seconds)
 
 
-def serve_rounds(unit, about, run_round):
-    """run_round() returns the measured value in `unit`."""
-    print(json.dumps({"ready": True, "unit": unit, "about": about}), flush=True)
+def serve_rounds(unit, about, run_round, bytes_now=dict):
+    """run_round() returns the measured value in `unit`; bytes_now() memory by name, as {"peak": 123}."""
+    print(json.dumps({"ready": True, "unit": unit, "about": about, "bytes": bytes_now()}), flush=True)
     for line in sys.stdin:
         if line.strip() != "go":
             break
-        print(json.dumps({"value": run_round()}), flush=True)
+        value = run_round()
+        print(json.dumps({"value": value, "bytes": bytes_now()}), flush=True)

@@ -37,6 +37,10 @@ class Round(unittest.TestCase):
     def test_it_gives_the_mean_of_the_steps_that_count(self):
         self.assertEqual(self.of_steps(10, 0.5, 1, 1.5), (1, 1 + 3))
 
+    def test_it_lasts_as_long_as_it_is_told(self):
+        steps = iter([10, 0.25, 0.25])
+        self.assertEqual(rounds.seconds_of_step_in_round(lambda: next(steps), 0.5), 0.25)
+
     def test_it_is_as_long_as_that_of_the_programs(self):
         header = (ROOT / "benchmarks/protocol.h").read_text()
         self.assertEqual(rounds.ROUND_SECONDS, float(re.search(r"kRoundSeconds = ([\d.]+);", header)[1]))
