@@ -23,6 +23,7 @@ class SharedLibrary {
   void* handle_ = nullptr;
   std::string name_;
   std::string error_;
+  bool is_there_ = false;  // a file of one of the names, which cannot be opened
 };
 
 }  // namespace tessera::cuda
