@@ -109,7 +109,7 @@ CudaDevice::CudaDevice(int index, std::string kernel_cache)
 }
 
 CudaDevice::~CudaDevice() {
-  try_use();
+  driver().set_context(context_);
   modules_.clear();
   driver().release_context(device_);
 }
