@@ -64,6 +64,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_STORM_SEED",
     "TESSERA_STORM_SIGNALS",
     "TESSERA_STRICT_DEVICE",
+    "TESSERA_STUB_DRIVER",
     "TESSERA_TEST_FULL",
     "TESSERA_THREAD_RANKS",
     "TESSERA_TIMEOUT_MS",
