@@ -369,6 +369,8 @@ ValueRecordVariables value_records_from_environment() {
           .on_difference = read_text("TESSERA_ON_DIFFERENCE")};
 }
 
+bool cpu_fallback_from_environment() { return read_number("TESSERA_CPU_FALLBACK", 0, 0, 1) != 0; }
+
 timeline::TimelineOptions timeline_from_environment() {
   // A process that begins anew has spans of its own; those that are there are of the same job.
   timeline::TimelineOptions options{.file = read_text("TESSERA_TRACE"), .keeps_earlier = true};

@@ -134,7 +134,9 @@ class Executor final : public comm::RankProgress::Pieces {
     CommLane* lane = nullptr;
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
-    const bool* guard = nullptr;  // left out where it is false; in the arena
+    bool is_of_host = false;      // computed by the host beside a device
+    const bool* guard = nullptr;  // left out where it is false
+    bool host_looks = false;      // at the guard, which is in its memory
     std::optional<ops::IndexRange> indices;
     TensorView index_values;           // those of the operand, in memory of the host
     std::unique_ptr<Event> is_copied;  // what a collective works on has come from the device

@@ -10,6 +10,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/cluster/launch.h"
 #include "tessera/compiler/schedule/memory_report.h"
 #include "tessera/kernels/backend.h"
 #include "tessera/kernels/cuda/cuda_backend.h"
@@ -57,8 +58,9 @@ int gpu_of_rank(const cluster::Context& context) {
   return context.local_rank();
 }
 
-// With the backend that `device` names.
+// With the backend that `device` names, and what the environment says of devices.
 SessionOptions with_backend(const cluster::Context& context, SessionOptions options) {
+  options.cpu_fallback = options.cpu_fallback || cluster::cpu_fallback_from_environment();
   const std::string& device = options.device;
   if (device.empty()) return options;
   if (device == "cpu") {
@@ -104,10 +106,19 @@ std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& conte
 executor::KernelSelection make_selection(cluster::Context& context, const SessionOptions& options,
                                          executor::KernelTable* table) {
   const int num_threads = options.num_threads > 0 ? options.num_threads : context.num_compute_threads();
-  auto registries = backend_of(options).registries;
-  if (table == nullptr) return {std::move(registries), num_threads};
+  const auto backend = backend_of(options);
+  if (table == nullptr) {
+    executor::KernelSelection selection(backend.registries, num_threads);
+    if (backend.device != nullptr) {
+      std::vector<const KernelRegistry*> of_host;
+      if (options.cpu_fallback)
+        of_host = (kOnlyReference ? kernels::reference_backend() : kernels::cpu_backend()).registries;
+      selection.beside_device(backend.device->name(), std::move(of_host));
+    }
+    return selection;
+  }
   using Unknown = executor::KernelSelection::Unknown;
-  return {std::move(registries), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
+  return {backend.registries, num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
           context.clock()};
 }
 

@@ -20,6 +20,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_BUDDIES",
     "TESSERA_BUILD",
     "TESSERA_COMPARE_VALUES",
+    "TESSERA_CPU_FALLBACK",
     "TESSERA_CUDA_BRANCHES",
     "TESSERA_CUDA_CACHE",
     "TESSERA_CUDA_IDLE_STEPS",

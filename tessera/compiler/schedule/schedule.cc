@@ -275,6 +275,7 @@ void Scheduler::emit_node(NodeId n) {
     throw InvalidArgument("{}: {}", graph_.node_name(n), error.what());
   }
   step.kernel = choice.name;
+  step.on_host = choice.on_host;
   if (is_late) step.guard = guard_of_update(node);
   std::set<int> taken;  // inputs whose memory an output already took
   for (size_t o = 0; o < node.outputs.size(); ++o) {
@@ -292,8 +293,9 @@ void Scheduler::emit_node(NodeId n) {
     if (!place) place = {memory_.add_buffer(graph_.type(v).size_bytes()), 0};
     step.outputs.push_back(new_result(v, strides_of(v), place->buffer, place->at));
   }
-  if (choice.scratch_bytes > 0) {
-    step.scratch_bytes = choice.scratch_bytes;
+  step.scratch_bytes = choice.scratch_bytes;
+  // The host's scratch memory is not in the arena: host_copies.h.
+  if (choice.scratch_bytes > 0 && !choice.on_host) {
     const int buffer = memory_.add_buffer(choice.scratch_bytes);
     scratch_.emplace(step_now(), buffer);
     memory_.mutable_buffer(buffer).first = memory_.mutable_buffer(buffer).last = step_now();
