@@ -324,12 +324,13 @@ TEST_F(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
 // The fake device with nothing but matrix products and copies.
 class ProductsOnly {
  public:
-  explicit ProductsOnly(const kernels::Backend& all) : backend_(all) {
-    for (const char* op : {"matmul", "copy"}) {
-      registry_.add(op, [all](const KernelRequest& request) { return all.registries[0]->find(request); });
-    }
+  explicit ProductsOnly(const kernels::Backend& all)
+      : registry_(some_kernels(all, [](const KernelRequest& request) { return request.op == "matmul"; })),
+        backend_(all) {
     backend_.registries = {&registry_};
   }
+  ProductsOnly(const ProductsOnly&) = delete;
+  ProductsOnly& operator=(const ProductsOnly&) = delete;
   const kernels::Backend& backend() const { return backend_; }
 
  private:
@@ -401,6 +402,30 @@ TEST_F(ModelsOnDevice, RefuseWhatNeitherTheDeviceNorTheHostComputes) {
   EXPECT_THAT([&] { kernels.choose(request); },
               ThrowsMessage<InvalidArgument>(
                   HasSubstr("no kernel of fake, nor of the host beside it, computes exp on (f32[2,2])")));
+}
+
+TEST_F(ModelsOnDevice, SayWhatNeedsMoreMemoryThanTheirDeviceHasAndGoOnWithLess) {
+  FakeDevice small(/*seed=*/3, /*memory_bytes=*/1 << 20);
+  const kernels::Backend backend = fake_backend(small);
+  const auto context = cluster::single_context(1);
+  session::Session session(*context, {.backend = &backend});
+  const auto doubling = [](int64_t rows) {
+    ir::Graph graph("doubling");
+    const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {rows, 1024}});
+    graph.add_output("y", ops::add(x, x));
+    return graph;
+  };
+  EXPECT_THAT(
+      [&] { session.compile_local(doubling(256)); },
+      ThrowsMessage<NoRoom>(AllOf(StartsWith("fake: out of memory: the arena needs 2.0 MiB"),
+                                  HasSubstr("\ngraph doubling needs 2.0 MiB: 0 B of parameters and states, and at "
+                                            "the peak, step "),
+                                  HasSubstr("\n  1.0 MiB x f32[256,1024] of copy \"x\""))));
+  const auto executable = session.compile_local(doubling(64));
+  const Tensor x = Tensor::full({DType::kF32, {64, 1024}}, 1.5);
+  copy_elements(x.view(), executable->input("x"));
+  executable->run();
+  EXPECT_TRUE(bit_equal(Tensor::copy_of(executable->output("y")), Tensor::full(x.type(), 3)));
 }
 
 TEST_F(ModelsOnDevice, CutWhatIsRecordedWhereTheHostComputes) {

@@ -45,18 +45,13 @@ void shard(nn::Cell& cell, const Training& training) {
 
 // The kernels of the device without those that it lacks.
 KernelRegistry without_lacking(const kernels::Backend& backend, const Training& training) {
-  const KernelRegistry& all = *backend.registries[0];
-  const auto ops = all.ops();
+  const auto ops = backend.registries[0]->ops();
   for (const std::string& op : training.lacks) check(op == "all" || std::ranges::count(ops, op) == 1, op.c_str());
-  KernelRegistry registry;
-  for (const std::string& op : ops) {
-    const bool is_lacking = op != "copy" && (training.lacks.contains("all") || training.lacks.contains(op));
-    registry.add(op, [&all, is_lacking, dtype = training.lacks_dtype](const KernelRequest& request) {
-      const bool is_of_dtype = !dtype || std::ranges::count(request.inputs, *dtype, &TensorView::dtype) > 0;
-      return is_lacking && is_of_dtype ? std::nullopt : all.find(request);
-    });
-  }
-  return registry;
+  return some_kernels(backend, [training](const KernelRequest& request) {
+    const auto& dtype = training.lacks_dtype;
+    const bool is_of_dtype = !dtype || std::ranges::count(request.inputs, *dtype, &TensorView::dtype) > 0;
+    return !is_of_dtype || (!training.lacks.contains("all") && !training.lacks.contains(request.op));
+  });
 }
 
 // What rank 0 has seen.
