@@ -8,6 +8,8 @@
 //   mode=3          their compute mode, as CU_COMPUTEMODE_EXCLUSIVE_PROCESS
 //   open=46         opening a device returns that error, as CUDA_ERROR_DEVICE_UNAVAILABLE
 //   memory=64       MiB that a device has; without it 1024
+//   others=32       MiB of it that other processes have
+//   nvrtc=12        the compiler of kernels is of that version; without it 13
 //   host=2          memory of the host for copies is refused with that error
 //   module=209      loading a kernel returns that error
 //   lost=719        the first kernel that runs is the device's end: whoever waits for it, and every call after that, is
@@ -48,10 +50,12 @@ CUresult on_device() { return has_run_a_kernel ? fault("lost") : CUDA_SUCCESS; }
 std::atomic<int64_t> used_bytes = 0;
 
 size_t total_bytes() { return static_cast<size_t>(setting("memory", 1024)) << 20; }
+// Of which this process may have so many.
+size_t own_bytes() { return total_bytes() - (static_cast<size_t>(setting("others", 0)) << 20); }
 
 bool take(size_t bytes) {
   const auto wanted = static_cast<int64_t>(bytes);
-  if (used_bytes.fetch_add(wanted) + wanted <= static_cast<int64_t>(total_bytes())) return true;
+  if (used_bytes.fetch_add(wanted) + wanted <= static_cast<int64_t>(own_bytes())) return true;
   used_bytes.fetch_sub(wanted);
   return false;
 }
@@ -164,7 +168,7 @@ CUresult cuMemFree(CUdeviceptr address) {
 }
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
   *total = total_bytes();
-  *free = *total - static_cast<size_t>(used_bytes.load());
+  *free = own_bytes() - static_cast<size_t>(used_bytes.load());
   return on_device();
 }
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
@@ -289,7 +293,7 @@ CUresult cuGraphExecDestroy(CUgraphExec executable) {
 // --- the compiler of kernels, whose machine code is four bytes -------------------------------------------------------
 
 nvrtcResult nvrtcVersion(int* major, int* minor) {
-  *major = 13;
+  *major = static_cast<int>(setting("nvrtc", 13));
   *minor = 0;
   return NVRTC_SUCCESS;
 }

@@ -147,6 +147,10 @@ TEST(StubDriver, HasLessMemoryThanAStepNeeds) {
             HasSubstr("and of the 64.0 MiB of Stub GPU are 64.0 MiB free: a smaller batch, recompute "
                       "(memory_limit) or more ranks that share the values take less"),
             HasSubstr("graph doubling needs 96.0 MiB: "), HasSubstr("48.0 MiB x f32[48,1024,256] of copy \"x\"")));
+  expect_error(
+      ended("memory=128,others=64", doubles("cuda:0", 48)),
+      HasSubstr("and of the 128.0 MiB of Stub GPU are 64.0 MiB free; `nvidia-smi` shows which processes have the "
+                "rest: a smaller batch"));
   // The memory of the host that copies go through.
   expect_error(ended("host=2", doubles("cuda:0", 48)),
                HasSubstr("cuda:0: taking 96.0 MiB of the host's memory for copies failed: the stub was told so "
@@ -158,6 +162,22 @@ TEST(StubDriver, LosesItsDevice) {
       "the stub was told so (CUDA_ERROR_LAUNCH_FAILED): the device is lost to this process, with all that lay there: "
       "start it again and go on from the newest checkpoint";
   expect_error(ended("lost=719", doubles("cuda:0", 1, 3)), AllOf(HasSubstr("error: cuda:0: "), HasSubstr(kLost)));
+}
+
+TEST(StubDriver, LosesTheDeviceOfARankThatOthersWaitFor) {
+  const auto waits = [](cluster::Context& context) {
+    if (context.rank() == 0) doubles("cuda:0", 1, 3)(context);
+    context.world().barrier("the end");
+  };
+  const Ended all = ended("lost=719", waits, 2);
+  expect_error(
+      all, AllOf(HasSubstr("rank 0: error: cuda:0: "), HasSubstr("(CUDA_ERROR_LAUNCH_FAILED): the device is lost")));
+}
+
+TEST(StubDriver, HasACompilerOfKernelsThatIsTooOld) {
+  // A shape of its own, of which no kernel is kept.
+  expect_error(ended("nvrtc=12", doubles("cuda:0", 3)),
+               HasSubstr("/stub_driver/libnvrtc.so.13, is of CUDA 12.0; 13.0 or later is needed"));
 }
 
 TEST(StubDriver, DoesNotTakeAKernel) {

@@ -36,11 +36,15 @@ void CudaMemory::release_last() {
 }
 
 void CudaMemory::throw_no_memory(int64_t size_bytes) const {
+  const int64_t total = device_.info().memory_bytes;
+  const int64_t free = device_.free_bytes();
+  // What libraries and the driver have for themselves is no more than that.
+  const bool others_have_much = total - free - mapped_bytes_ > total / 8;
   throw NoRoom(
-      "{}: out of memory: the arena needs {}, of which it has {}, and of the {} of {} are {} free: a smaller batch, "
+      "{}: out of memory: the arena needs {}, of which it has {}, and of the {} of {} are {} free{}: a smaller batch, "
       "recompute (memory_limit) or more ranks that share the values take less",
-      device_.name(), format_bytes(size_bytes), format_bytes(mapped_bytes_), format_bytes(device_.info().memory_bytes),
-      device_.info().name, format_bytes(device_.free_bytes()));
+      device_.name(), format_bytes(size_bytes), format_bytes(mapped_bytes_), format_bytes(total), device_.info().name,
+      format_bytes(free), others_have_much ? "; `nvidia-smi` shows which processes have the rest" : "");
 }
 
 void CudaMemory::resize(int64_t size_bytes) {

@@ -111,6 +111,13 @@ KernelCompiler load_kernel_compiler() {
   compiler.member = reinterpret_cast<decltype(compiler.member)>(library.find(TESSERA_SYMBOL(function)));
   TESSERA_NVRTC(TESSERA_LOAD)
 #undef TESSERA_LOAD
+  int major = 0;
+  int minor = 0;
+  compiler.version(&major, &minor);
+  if (major < 13) {
+    throw IoError("cuda: the compiler of kernels, {}, is of CUDA {}.{}; 13.0 or later is needed", library.name(), major,
+                  minor);
+  }
   return compiler;
 }
 
