@@ -91,6 +91,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
                    const GroupResolver& groups, int num_ranks)
     : schedule_(std::move(schedule)),
       parallel_for_(kernels.num_threads()),
+      host_parallel_for_(kernels.num_threads()),
       arena_(arena),
       queue_(arena.queue()),
       lanes_(lanes) {
@@ -326,7 +327,7 @@ void Executor::give_to_queue(size_t index) {
   const Task& task = tasks_[index];
   const Attributes& attributes = schedule_.steps[index].attributes;
   if (task.is_of_host) {
-    task.kernel.run({task.inputs, task.outputs, attributes, task.scratch, parallel_for_});
+    task.kernel.run({task.inputs, task.outputs, attributes, task.scratch, host_parallel_for_});
     return;
   }
   if (task.copies) {

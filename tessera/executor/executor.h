@@ -178,6 +178,7 @@ class Executor final : public comm::RankProgress::Pieces {
   void fill_planned_memory();
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
+  ParallelFor host_parallel_for_;  // what the host computes while a device's queue works
   std::vector<Task> tasks_;
   std::vector<Segment> segments_;  // all tasks, in order
   int shared_loss_step_ = -1;      // starts the collective that gives all ranks the loss

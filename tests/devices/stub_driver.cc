@@ -105,6 +105,9 @@ const char* name_of_error(CUresult error) {
 
 }  // namespace
 
+// The names are the driver's.
+// NOLINTBEGIN(readability-identifier-naming)
+
 // --- the driver ------------------------------------------------------------------------------------------------------
 
 CUresult cuInit(unsigned int) { return fault("init"); }
@@ -342,3 +345,4 @@ int cublasLtMatmulPreferenceCreate() { return 15; }
 int cublasLtMatmulPreferenceDestroy() { return 15; }
 int cublasLtMatmulPreferenceSetAttribute() { return 15; }
 }
+// NOLINTEND(readability-identifier-naming)
