@@ -170,8 +170,8 @@ class Session {
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled);
   friend class PipelineBuilder;
-  // Of a schedule that was made of the graph `local`. Throws NoRoom with what lives at its peak where the device has too
-  // little memory.
+  // Of a schedule that was made of the graph `local`. Throws NoRoom with what lives at its peak where the device has
+  // too little memory.
   std::unique_ptr<executor::Executor> make_executor(const ir::Graph& local, const ir::Schedule& schedule);
   // Ends the measuring of kernels, and keeps what was measured for later sessions.
   void keep_measured_kernels();
