@@ -119,14 +119,18 @@ on: that rank raises its own error, the others IoError with its number, what_fai
       "gpus",
       [] {
         std::vector<std::string> names;
+        bool is_any_usable = false;
         try {
-          for (const auto& gpu : cuda::cuda_devices()) names.push_back(gpu.name);
+          for (const auto& gpu : cuda::cuda_devices()) {
+            names.push_back(gpu.name);
+            is_any_usable = is_any_usable || gpu.unusable.empty();
+          }
         } catch (const IoError&) {
           // There is no driver, or this build has no CUDA: no GPU can be used.
         }
-        return names;
+        return is_any_usable ? names : std::vector<std::string>();
       },
-      "The names of the GPUs that this process could compute on, by their numbers; empty where there is none.");
+      "The names of the GPUs that this process could compute on, by their numbers; empty where none can be used.");
   m.def("get_seed", [] { return global_seed(); });
 }
 

@@ -372,6 +372,7 @@ ValueRecordVariables value_records_from_environment() {
 std::map<std::string, std::string> result_variables_from_environment() {
   std::map<std::string, std::string> variables = {
       {"GRAPH_OP_RUN", read_text("GRAPH_OP_RUN")},
+      {"TESSERA_CPU_FALLBACK", read_text("TESSERA_CPU_FALLBACK")},
       {"TESSERA_CUDA_LIBRARIES", read_text("TESSERA_CUDA_LIBRARIES")},
       {"TESSERA_CUDA_MEASURE", read_text("TESSERA_CUDA_MEASURE")},
       {"TESSERA_CUDA_TF32", read_text("TESSERA_CUDA_TF32")},
@@ -386,6 +387,8 @@ std::map<std::string, std::string> result_variables_from_environment() {
   std::erase_if(variables, [](const auto& variable) { return variable.second.empty(); });
   return variables;
 }
+
+bool cpu_fallback_from_environment() { return read_number("TESSERA_CPU_FALLBACK", 0, 0, 1) != 0; }
 
 timeline::TimelineOptions timeline_from_environment() {
   // A process that begins anew has spans of its own; those that are there are of the same job.

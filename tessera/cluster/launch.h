@@ -153,6 +153,10 @@ ValueRecordVariables value_records_from_environment();
 // share memory, what a script reads of its place where no launcher has said that. None of them is a secret.
 std::map<std::string, std::string> result_variables_from_environment();
 
+// TESSERA_CPU_FALLBACK: whether the host computes what a device has no kernel for (session::SessionOptions). Throws
+// UsageError for a value that is neither 0 nor 1.
+bool cpu_fallback_from_environment();
+
 // TESSERA_TRACE and TESSERA_TRACE_STEPS; what is left out is as TimelineOptions have it. Throws UsageError for steps
 // that cannot be.
 timeline::TimelineOptions timeline_from_environment();

@@ -102,8 +102,10 @@ void Arena::grow_to(int64_t size_bytes) {
                               : std::string());
   }
   if (may_spill_) open_up_to(size_bytes);
+  // A device may have less: then the arena is as large as it was, and a smaller step fits.
+  if (device_ != nullptr) device_memory_->resize(std::max(size_bytes_, size_bytes));
   size_bytes_ = std::max(size_bytes_, size_bytes);
-  if (device_ != nullptr) return device_memory_->resize(size_bytes_);
+  if (device_ != nullptr) return;
   if (shared_ != nullptr) back_shared(size_bytes_);
 }
 

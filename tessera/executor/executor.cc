@@ -99,6 +99,7 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
                    const GroupResolver& groups, int num_ranks)
     : schedule_(std::move(schedule)),
       parallel_for_(kernels.num_threads()),
+      host_parallel_for_(kernels.num_threads()),
       arena_(arena),
       queue_(arena.queue()),
       lanes_(lanes) {
@@ -122,7 +123,10 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
           is_in_arena(v) && value.offset < schedule_.persistent_bytes && value.type.size_bytes() > 0;
       if (is_persistent && step.kind != StepKind::kWait) task.updated.push_back(view_of(v));
     }
-    if (step.guard >= 0) task.guard = view_of(step.guard).as<bool>();
+    if (step.guard >= 0) {
+      task.guard = view_of(step.guard).as<bool>();
+      task.host_looks = !is_on_device() || is_on_host(step.guard);
+    }
     if (step.kind == StepKind::kCompute) {
       prepare_compute(task, step, kernels);
     } else if (step.kind == StepKind::kCopy) {
@@ -228,11 +232,12 @@ void Executor::look_at_loss(size_t slot) {
   throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(loss).to_doubles()[0])));
 }
 
-// Whether the task can be done in one recording with those of the segment: it is the queue's alone, what the host looks
-// at before it has not been copied there by the segment, and no event stands between them.
+// Whether the task can be done in one recording with those of the segment: it is the queue's alone, whatever the host
+// finds, what the host looks at before it has not been copied there by the segment, and no event stands between them.
 bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
   const Step& step = schedule_.steps[task];
   if (!is_on_device() || (step.kind != StepKind::kCompute && step.kind != StepKind::kCopy)) return false;
+  if (tasks_[task].is_of_host || tasks_[task].host_looks) return false;
   // A feed may do the first ones, and what comes to the host does so in the memory of this run or another.
   if (task < inputs_of_device_.size()) return false;
   if (may_run_ahead() && tasks_[task].copies == CopyWay::kToHost) return false;
@@ -291,9 +296,13 @@ void Executor::prepare_compute(Task& task, const Step& step, const KernelSelecti
                         .num_threads = kernels.num_threads()};
   for (auto& v : request.inputs) v.data = nullptr;
   for (auto& v : request.outputs) v.data = nullptr;
-  task.kernel = kernels.prepare(request, step.kernel);
+  check(!step.on_host || is_on_device(), "a step that the host computes beside itself");
+  task.is_of_host = step.on_host;
+  computes_on_host_ = computes_on_host_ || step.on_host;
+  task.kernel = kernels.prepare(request, step.kernel, step.on_host);
   check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
-  task.scratch = {arena_.data() + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
+  std::byte* const memory = step.on_host ? slots_[slot_].memory.get() : arena_.data();
+  task.scratch = {memory + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
 }
 
 void Executor::prepare_copy(Task& task, const Step& step, const KernelSelection& kernels) {
@@ -430,20 +439,24 @@ Tensor Executor::read(int v) {
 
 void Executor::give_to_queue(size_t index) {
   const Task& task = tasks_[index];
+  const Attributes& attributes = schedule_.steps[index].attributes;
+  if (task.is_of_host) {
+    task.kernel.run({task.inputs, task.outputs, attributes, task.scratch, host_parallel_for_});
+    return;
+  }
   if (task.copies) {
     queue_.copy(task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes(), *task.copies);
     return;
   }
-  queue_.launch(task.kernel,
-                {task.inputs, task.outputs, schedule_.steps[index].attributes, task.scratch, parallel_for_, &queue_},
-                task.guard);
+  queue_.launch(task.kernel, {task.inputs, task.outputs, attributes, task.scratch, parallel_for_, &queue_}, task.guard);
 }
 
 void Executor::run_task(size_t index) {
   if (progress_ != nullptr) progress_->enter_piece(index);
   Task& task = tasks_[index];
   const Step& step = schedule_.steps[index];
-  if (task.guard != nullptr && !is_on_device() && !*task.guard) return;
+  if (task.host_looks || task.is_of_host) wait_for_copies();
+  if (task.host_looks && !*task.guard) return;
   if (before_update_) {
     for (const TensorView& view : task.updated) before_update_(view);
   }
@@ -496,7 +509,8 @@ void Executor::fill_planned_memory() {
 
 void Executor::run_unrecorded(const Segment& segment) {
   for (size_t s = segment.begin; s < segment.end; ++s) {
-    const bool is_given = tasks_[s].kind == StepKind::kCompute || tasks_[s].kind == StepKind::kCopy;
+    const Task& task = tasks_[s];
+    const bool is_given = (task.kind == StepKind::kCompute || task.kind == StepKind::kCopy) && !task.is_of_host;
     RunRecorder::Run* const run = is_given ? recorded_run_ : nullptr;
     if (run != nullptr) run->gives();
     run_task(s);

@@ -95,8 +95,9 @@ class Executor final : public comm::RankProgress::Pieces {
   // where there is one.
   void run_until_decided();
   // Whether a run may start before the loss of an earlier one is known: on a device, where a gate leaves out the
-  // updates of a run whose loss is not finite, and those of all that come later (ir::Schedule::gate).
-  bool may_run_ahead() const { return schedule_.gate >= 0 && decided_step_ >= 0; }
+  // updates of a run whose loss is not finite, and those of all that come later (ir::Schedule::gate). Not where the
+  // host computes steps beside it, for which it must wait.
+  bool may_run_ahead() const { return schedule_.gate >= 0 && decided_step_ >= 0 && !computes_on_host_; }
   // Begins such a run and returns while the device does it. From here on input() is other memory, for the next run.
   // Throws InvalidIndex, for this run; the earlier ones are to be finished all the same.
   void start();
@@ -164,7 +165,9 @@ class Executor final : public comm::RankProgress::Pieces {
     CommLane* lane = nullptr;
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
-    const bool* guard = nullptr;  // left out where it is false; in the arena
+    bool is_of_host = false;      // computed by the host beside a device
+    const bool* guard = nullptr;  // left out where it is false
+    bool host_looks = false;      // at the guard, which is in its memory
     std::optional<ops::IndexRange> indices;
     TensorView index_values;           // those of the operand, in memory of the host
     std::unique_ptr<Event> is_copied;  // what a collective works on has come from the device
@@ -227,9 +230,11 @@ class Executor final : public comm::RankProgress::Pieces {
   void fill_planned_memory();
   ir::Schedule schedule_;
   ParallelFor parallel_for_;
+  ParallelFor host_parallel_for_;  // what the host computes while a device's queue works
   std::vector<Task> tasks_;
   std::vector<Segment> segments_;  // all tasks, in order
   int shared_loss_step_ = -1;      // starts the collective that gives all ranks the loss
+  bool computes_on_host_ = false;  // steps that a device has no kernel for
   bool has_decision_ = false;      // a result says what becomes of the values
   int decided_step_ = -1;          // on a device: after it the host has such results; -1: they come by collectives
   std::vector<InputFeed::Input> inputs_of_device_;  // what the first steps copy there

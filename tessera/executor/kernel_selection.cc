@@ -1,5 +1,9 @@
 #include "tessera/executor/kernel_selection.h"
 
+#include <fmt/ranges.h>
+
+#include <optional>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 
@@ -9,6 +13,15 @@ namespace {
 constexpr int64_t kReportEveryNs = 2'000'000'000;
 
 double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+// Of the first registry that takes the request.
+std::optional<PreparedKernel> find_kernel(const std::vector<const KernelRegistry*>& registries,
+                                          const KernelRequest& request, const std::string& name) {
+  for (const KernelRegistry* registry : registries) {
+    if (auto kernel = registry->find(request, name)) return kernel;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -43,18 +56,48 @@ ops::ChosenKernel KernelSelection::choose(const KernelRequest& request) const {
     }
     if (known != nullptr) name = known->chosen;
   }
-  auto kernel = prepare(request, name);
-  return {std::move(kernel.name), kernel.scratch_bytes, std::move(kernel.in_place)};
+  if (auto kernel = find_kernel(registries_, request, name)) {
+    return {std::move(kernel->name), kernel->scratch_bytes, std::move(kernel->in_place)};
+  }
+  if (auto kernel = find_kernel(of_host_, request, "")) {
+    say_host_computes(request);
+    return {std::move(kernel->name), kernel->scratch_bytes, std::move(kernel->in_place), /*on_host=*/true};
+  }
+  throw_has_no_kernel(request);
 }
 
-PreparedKernel KernelSelection::prepare(const KernelRequest& request, const std::string& name) const {
-  for (const KernelRegistry* registry : registries_) {
-    if (auto kernel = registry->find(request, name)) return std::move(*kernel);
+PreparedKernel KernelSelection::prepare(const KernelRequest& request, const std::string& name, bool on_host) const {
+  if (auto kernel = find_kernel(on_host ? of_host_ : registries_, request, name)) return std::move(*kernel);
+  throw_has_no_kernel(request);
+}
+
+void KernelSelection::beside_device(std::string name, std::vector<const KernelRegistry*> of_host) {
+  device_ = std::move(name);
+  of_host_ = std::move(of_host);
+}
+
+void KernelSelection::say_host_computes(const KernelRequest& request) const {
+  std::vector<std::string> types;
+  for (const auto& view : request.inputs.empty() ? request.outputs : request.inputs) {
+    types.emplace_back(to_string(view.dtype));
   }
-  std::string types;
-  for (const auto& input : request.inputs) types += (types.empty() ? "" : ", ") + input.type().to_string();
-  throw InvalidArgument("no kernel of this build computes {} on ({}) {}", request.op, types,
-                        request.attributes.to_string());
+  const auto name = fmt::format("{} of {}", request.op, fmt::join(types, ", "));
+  if (!said_.insert(name).second) return;
+  log_warning("{} has no kernel for {}: the host computes it, and what it reads and makes is copied in every step",
+              device_, name);
+}
+
+void KernelSelection::throw_has_no_kernel(const KernelRequest& request) const {
+  std::vector<std::string> types;
+  for (const auto& input : request.inputs) types.push_back(input.type().to_string());
+  const auto wanted = fmt::format("{} on ({}) {}", request.op, fmt::join(types, ", "), request.attributes.to_string());
+  if (device_.empty()) throw InvalidArgument("no kernel of this build computes {}", wanted);
+  if (!of_host_.empty()) {
+    throw InvalidArgument("no kernel of {}, nor of the host beside it, computes {}", device_, wanted);
+  }
+  throw InvalidArgument(
+      "no kernel of {} computes {}; TESSERA_CPU_FALLBACK=1 has the host compute what the device has no kernel for",
+      device_, wanted);
 }
 
 void KernelSelection::measure(const KernelRequest& request) const {

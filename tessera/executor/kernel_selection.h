@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,16 +19,20 @@ class KernelSelection : public ops::KernelCatalogue {
   // asked for, or measure at once.
   enum class Unknown { kNote, kMeasure };
 
-  // Registries live as long as this. num_threads >= 1.
+  // Registries live as long as this, as do those of beside_device(). num_threads >= 1.
   KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads);
   // The table lives as long as this.
   KernelSelection(std::vector<const KernelRegistry*> registries, int num_threads, KernelTable& table, Unknown unknown,
                   Clock& clock);
 
+  // The kernels are those of a device with this name. What none of them takes is computed by the host, by a kernel of
+  // the registries `of_host`, which is said once for each operator and its types; without any it is refused.
+  void beside_device(std::string name, std::vector<const KernelRegistry*> of_host);
+
   ops::ChosenKernel choose(const KernelRequest& request) const override;
   int num_threads() const override { return num_threads_; }
-  // The kernel that choose named, whatever has been measured since. Throws as choose does.
-  PreparedKernel prepare(const KernelRequest& request, const std::string& name) const;
+  // The kernel that choose named, `on_host` or not, whatever has been measured since. Throws as choose does.
+  PreparedKernel prepare(const KernelRequest& request, const std::string& name, bool on_host = false) const;
 
   // Measures the request's kernels and adds the result to the table.
   void measure(const KernelRequest& request) const;
@@ -49,9 +54,14 @@ class KernelSelection : public ops::KernelCatalogue {
   };
 
   const KernelRegistry* registry_with_candidates(const KernelRequest& request) const;
+  void say_host_computes(const KernelRequest& request) const;
+  [[noreturn]] void throw_has_no_kernel(const KernelRequest& request) const;
 
   std::vector<const KernelRegistry*> registries_;
   int num_threads_;
+  std::string device_;  // empty: the host
+  std::vector<const KernelRegistry*> of_host_;
+  mutable std::set<std::string> said_;  // of which operators
   // Null without a table.
   std::unique_ptr<Measuring> measuring_;
 };

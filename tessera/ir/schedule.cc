@@ -26,7 +26,7 @@ std::string print(const Schedule& schedule) {
     const bool comm = step.kind == StepKind::kStart || step.kind == StepKind::kWait;
     text += fmt::format("  {:<4} {:<7} ", s, comm ? "comm" : "compute");
     switch (step.kind) {
-      case StepKind::kCompute: text += step.kernel; break;
+      case StepKind::kCompute: text += step.kernel + (step.on_host ? " on host" : ""); break;
       case StepKind::kCopy:
         text += is_on_host(step.inputs[0]) ? "to_device" : is_on_host(step.outputs[0]) ? "to_host" : "copy";
         break;

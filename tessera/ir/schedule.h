@@ -71,6 +71,8 @@ struct Step {
   int indices = -1;    // a value in the host's memory: the operand's indices, to be looked at before the step
   std::string source;  // attribute path, for errors and profiles
   std::string line;    // of the script, that made it: "model.py:41"; "" where that is not known
+  // Computed by the host beside the device: operands, results, scratch memory and guard are in the host's memory.
+  bool on_host = false;
 };
 
 // A piece of the planned memory, which holds values from step `first` to step `last`.

@@ -12,8 +12,9 @@ namespace tessera::kernels {
 
 struct Backend {
   std::string name;  // "cpu", for messages
-  // Asked in this order. What none of them takes is refused when a graph is compiled: nothing is computed elsewhere
-  // instead. A backend with a device also has the kernel "copy", of one operand in any strides, without scratch memory.
+  // Asked in this order. What none of them takes is refused when a graph is compiled, unless a session was told that
+  // the host may compute it instead (SessionOptions::cpu_fallback). A backend with a device also has the kernel "copy",
+  // of one operand in any strides, without scratch memory.
   std::vector<const KernelRegistry*> registries = {};
   // Where its kernels compute; null: in the memory of the host.
   Device* device = nullptr;

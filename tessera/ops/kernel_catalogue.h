@@ -14,6 +14,7 @@ struct ChosenKernel {
   std::string name;
   int64_t scratch_bytes = 0;
   std::vector<std::pair<int, int>> in_place;  // (input, output) pairs that may share memory
+  bool on_host = false;  // the device has no kernel for the request: the host computes it, in its own memory
 };
 
 class KernelCatalogue {

@@ -201,19 +201,19 @@ void PipelineBuilder::compile_phases() {
     if (any_collectives) compare_collectives(context_, part.local);
     ++session_.num_compiled_;
     if (i == gather_at_ || i == sums_at_) {
-      (i == gather_at_ ? parts_.gather : parts_.sums) = session_.make_executor(part.schedule);
+      (i == gather_at_ ? parts_.gather : parts_.sums) = session_.make_executor(part.local, part.schedule);
       continue;
     }
     const auto& [chunk, phase] = phases_[i];
     if (phase.kind == PhaseKind::kUpdate) {
-      parts_.rounds.push_back({.executor = session_.make_executor(part.schedule)});
+      parts_.rounds.push_back({.executor = session_.make_executor(part.local, part.schedule)});
       continue;
     }
     if (chunk == kNoChunk) continue;
     const PipelineParts::PhaseKey key{phase.kind, chunk};
     for (int slot = 0; slot < num_slots(chunk); ++slot) {
       auto& executors = parts_.phases[key];
-      executors.push_back(session_.make_executor(in_slot(part.schedule, chunk, slot)));
+      executors.push_back(session_.make_executor(part.local, in_slot(part.schedule, chunk, slot)));
       executors.back()->set_notes_bad_indices(true);
     }
     note_forward_states(chunk, part.logical);

@@ -10,6 +10,8 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/cluster/launch.h"
+#include "tessera/compiler/schedule/memory_report.h"
 #include "tessera/kernels/backend.h"
 #include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/machine.h"
@@ -43,16 +45,32 @@ kernels::Backend backend_of(const SessionOptions& options) {
   return options.backend != nullptr ? *options.backend : kernels::cpu_backend();
 }
 
-// With the backend that `device` names.
-SessionOptions with_backend(cluster::Context& context, SessionOptions options) {
+// The number of this rank among its host's, where each of them has a GPU of its own.
+int gpu_of_rank(const cluster::Context& context) {
+  const auto count = std::ssize(cuda::cuda_devices());
+  // All ranks of the host refuse, those that would have one among them.
+  if (context.local_size() > count) {
+    throw InvalidArgument(
+        "device \"cuda\": this host has {} ranks and {} GPU{}, of which each rank takes one: start {} rank{} here at "
+        "most, or name the GPU that several use, as \"cuda:0\"",
+        context.local_size(), count, count == 1 ? "" : "s", count, count == 1 ? "" : "s");
+  }
+  return context.local_rank();
+}
+
+// With the backend that `device` names, and what the environment says of devices.
+SessionOptions with_backend(const cluster::Context& context, SessionOptions options) {
+  options.cpu_fallback = options.cpu_fallback || cluster::cpu_fallback_from_environment();
   const std::string& device = options.device;
   if (device.empty()) return options;
   if (device == "cpu") {
     options.backend = nullptr;
     return options;
   }
-  int index = context.local_rank();
-  if (device != "cuda") {
+  int index = 0;
+  if (device == "cuda") {
+    index = gpu_of_rank(context);
+  } else {
     if (!device.starts_with("cuda:")) {
       throw InvalidArgument("device \"{}\" is not known: it is \"cpu\", \"cuda\" or \"cuda:0\", \"cuda:1\" and so on",
                             device);
@@ -88,10 +106,19 @@ std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& conte
 executor::KernelSelection make_selection(cluster::Context& context, const SessionOptions& options,
                                          executor::KernelTable* table) {
   const int num_threads = options.num_threads > 0 ? options.num_threads : context.num_compute_threads();
-  auto registries = backend_of(options).registries;
-  if (table == nullptr) return {std::move(registries), num_threads};
+  const auto backend = backend_of(options);
+  if (table == nullptr) {
+    executor::KernelSelection selection(backend.registries, num_threads);
+    if (backend.device != nullptr) {
+      std::vector<const KernelRegistry*> of_host;
+      if (options.cpu_fallback)
+        of_host = (kOnlyReference ? kernels::reference_backend() : kernels::cpu_backend()).registries;
+      selection.beside_device(backend.device->name(), std::move(of_host));
+    }
+    return selection;
+  }
   using Unknown = executor::KernelSelection::Unknown;
-  return {std::move(registries), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
+  return {backend.registries, num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
           context.clock()};
 }
 
@@ -166,6 +193,8 @@ Session::~Session() {
     }
   }
 }
+
+std::string Session::device_name() const { return arena_.device() == nullptr ? "cpu" : arena_.device()->name(); }
 
 void Session::spill(std::span<const Values::Spilled> values) {
   check(names_.empty() && options_.values_limit_bytes > 0, "values spill where they have a limit, before all others");
@@ -599,7 +628,7 @@ std::unique_ptr<Executable> Session::compile_on(const ir::Graph& graph, const me
 
 std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
   ++num_compiled_;
-  auto executor = make_executor(compiled.schedule);
+  auto executor = make_executor(compiled.local, compiled.schedule);
   keep_measured_kernels();
   return std::make_unique<ScheduledStep>(std::move(compiled), std::move(executor), context_, core_watch_.get(),
                                          value_watch_);
@@ -610,15 +639,21 @@ void Session::keep_measured_kernels() {
   if (!options_.kernel_cache.empty()) kernel_table_->save(context_.file_system(), options_.kernel_cache);
 }
 
-std::unique_ptr<executor::Executor> Session::make_executor(const ir::Schedule& schedule) {
+std::unique_ptr<executor::Executor> Session::make_executor(const ir::Graph& local, const ir::Schedule& schedule) {
   // A network may have collectives of its own on one rank, too.
   const auto& steps = schedule.steps;
   const bool communicates =
       std::any_of(steps.begin(), steps.end(), [](const ir::Step& step) { return step.kind == ir::StepKind::kStart; });
   if (lanes_ == nullptr && communicates) lanes_ = std::make_unique<executor::CommLanes>(context_.rank());
-  auto executor = std::make_unique<executor::Executor>(
-      schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
-      context_.size());
+  std::unique_ptr<executor::Executor> executor;
+  try {
+    executor = std::make_unique<executor::Executor>(
+        schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
+        context_.size());
+  } catch (const NoRoom& error) {
+    throw NoRoom("{}\ngraph {} needs {}: {}", error.what(), local.name(), format_bytes(schedule.arena_bytes),
+                 compiler::describe_peak(local, schedule));
+  }
   if (feed_ == nullptr && arena_.device() != nullptr) {
     feed_ = std::make_unique<executor::InputFeed>(*arena_.device(), arena_.queue());
   }

@@ -48,6 +48,8 @@ class Session {
 
   cluster::Context& context() { return context_; }
   const SessionOptions& options() const { return options_; }
+  // Where all is computed: "cpu", "cuda:1".
+  std::string device_name() const;
 
   // Makes room for a persistent value. Before the first compile. `sharding` splits it over `mesh` (default: whole on
   // every rank).
@@ -174,7 +176,9 @@ class Session {
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Executable> finish(compiler::Compiled compiled);
   friend class PipelineBuilder;
-  std::unique_ptr<executor::Executor> make_executor(const ir::Schedule& schedule);
+  // Of a schedule that was made of the graph `local`. Throws NoRoom with what lives at its peak where the device has
+  // too little memory.
+  std::unique_ptr<executor::Executor> make_executor(const ir::Graph& local, const ir::Schedule& schedule);
   // Ends the measuring of kernels, and keeps what was measured for later sessions.
   void keep_measured_kernels();
   ScratchFile scratch_file(const std::string& what) const;

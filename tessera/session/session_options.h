@@ -23,8 +23,12 @@ struct SessionOptions {
   const kernels::Backend* backend = nullptr;
   // The same by name: "cpu", "cuda:1" for a GPU of NVIDIA by its number, or "cuda" for the one with the number of this
   // rank among its host's ranks. Empty: `backend` says it. Several ranks use one GPU only where its number names it. A
-  // session throws IoError where there is no such device, InvalidArgument for another text.
+  // session throws IoError where there is no such device, InvalidArgument for another text, and for "cuda" on all ranks
+  // of a host that has fewer GPUs than ranks.
   std::string device = {};
+  // Whether the host computes what the device has no kernel for, with copies there and back in every step, which a
+  // warning says once for each operator and its types; so does TESSERA_CPU_FALLBACK=1. Else compiling refuses it.
+  bool cpu_fallback = false;
   // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
   bool debug = false;
   compiler::Fusions fusions = {};

@@ -1,6 +1,7 @@
 #include "tessera/testing/compiler_commands.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -68,6 +69,7 @@ struct Options {
   std::vector<std::pair<std::string, std::string>> hints;
   std::vector<std::pair<std::string, std::string>> edits;
   std::vector<std::string> kept;
+  std::set<std::string> lacking;
   int rank = 0;
   compiler::CompileOptions compile{.verification = compiler::Verification::kAllRanks};
 
@@ -90,6 +92,8 @@ struct Options {
         compile.partition.bucket_bytes = parse_int(value, "bucket");
       } else if (name == "kept") {
         kept.push_back(value);
+      } else if (name == "lacks") {
+        lacking.insert(value);
       } else if (name == "memory_limit") {
         compile.memory_limit_bytes = parse_int(value, name);
       } else if (name == "prefetch") {
@@ -142,6 +146,20 @@ struct Options {
   }
 };
 
+// Of a device that lacks some operators, which the host computes.
+class LackingCatalogue final : public ops::FakeKernelCatalogue {
+ public:
+  explicit LackingCatalogue(const std::set<std::string>& lacking) : lacking_(lacking) {}
+  ops::ChosenKernel choose(const KernelRequest& request) const override {
+    auto choice = FakeKernelCatalogue::choose(request);
+    choice.on_host = lacking_.contains(request.op);
+    return choice;
+  }
+
+ private:
+  const std::set<std::string>& lacking_;
+};
+
 compiler::Compiled compile(const ir::Graph& graph, const Options& options, int rank) {
   const auto mesh = options.mesh();
   const auto hints = options.sharding_hints();
@@ -155,7 +173,8 @@ compiler::Compiled compile(const ir::Graph& graph, const Options& options, int r
         mesh::local_shape(type.shape, plan.values[static_cast<size_t>(input.value)], plan.mesh_of(input.value), rank);
     persistent.add(input.name, type);
   }
-  auto compiled = compiler::compile(graph, mesh, hints, rank, persistent, ops::FakeKernelCatalogue(), options.compile);
+  auto compiled =
+      compiler::compile(graph, mesh, hints, rank, persistent, LackingCatalogue(options.lacking), options.compile);
   checked_print(compiled.logical);
   checked_print(compiled.local);
   return compiled;

@@ -9,6 +9,13 @@
 namespace tessera::tools {
 namespace {
 
+// "cuda:0 NVIDIA H100 80GB HBM3 (sm_90, 79.6 GiB)".
+std::string describe_gpu(size_t number, const cuda::CudaDeviceInfo& gpu) {
+  return fmt::format("cuda:{} {} ({}, {}{}{})", number, gpu.name, gpu.architecture, format_bytes(gpu.memory_bytes),
+                     gpu.is_exclusive ? ", for one process at a time" : "",
+                     gpu.unusable.empty() ? "" : "; cannot be used: " + gpu.unusable);
+}
+
 nlohmann::ordered_json info(const std::string& version) {
   nlohmann::ordered_json result;
   result["version"] = version;
@@ -20,9 +27,8 @@ nlohmann::ordered_json info(const std::string& version) {
   result["backends"] = {"cpu", "reference", "cuda"};
   result["gpus"] = nlohmann::ordered_json::array();
   try {
-    for (const auto& gpu : cuda::cuda_devices()) {
-      result["gpus"].push_back(fmt::format("{} ({}, {})", gpu.name, gpu.architecture, format_bytes(gpu.memory_bytes)));
-    }
+    const auto gpus = cuda::cuda_devices();
+    for (size_t i = 0; i < gpus.size(); ++i) result["gpus"].push_back(describe_gpu(i, gpus[i]));
   } catch (const IoError& error) {
     result["gpus"].push_back(fmt::format("none: {}", error.what()));
   }
@@ -62,7 +68,8 @@ std::string info_text(const std::string& version) {
   for (const auto& [name, value] : facts.items()) {
     std::string shown;
     if (value.is_array()) {
-      for (const auto& item : value) shown += (shown.empty() ? "" : " ") + item.get<std::string>();
+      const char* const between = name == "gpus" ? ", " : " ";
+      for (const auto& item : value) shown += (shown.empty() ? "" : between) + item.get<std::string>();
     } else {
       shown = value.is_string() ? value.get<std::string>() : value.dump();
     }

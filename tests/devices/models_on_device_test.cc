@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -15,6 +16,7 @@
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/data/dataset.h"
 #include "tessera/executor/executor.h"
+#include "tessera/executor/kernel_selection.h"
 #include "tessera/nn/layers/convolution.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/nn/layers/linear.h"
@@ -32,6 +34,7 @@
 namespace tessera::devices {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 using testing::ThrowsMessage;
@@ -100,6 +103,7 @@ class ModelsOnDevice : public testing::Test {
   std::string in(const std::string& name) const { return (folder_ / name).string(); }
   const kernels::Backend& cpu() const { return cpu_; }
   const kernels::Backend& fake() const { return fake_; }
+  const FakeDevice& device() const { return device_; }
 
   // What `use` makes of a model, on the CPU and on the device; of rank 0.
   using Result = std::map<std::string, std::vector<double>>;
@@ -317,21 +321,137 @@ TEST_F(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
   EXPECT_EQ(trained({.session = {.kernel_choice = session::KernelChoice::kMeasured}}), trained({}));
 }
 
-TEST_F(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {
-  // It has nothing but matrix products: what is missing is not computed on the CPU instead.
-  KernelRegistry products;
-  products.add("matmul", [&](const KernelRequest& request) { return fake().registries[0]->find(request); });
-  kernels::Backend poor = fake();
-  poor.registries = {&products};
+// The fake device with nothing but matrix products and copies.
+class ProductsOnly {
+ public:
+  explicit ProductsOnly(const kernels::Backend& all)
+      : registry_(some_kernels(all, [](const KernelRequest& request) { return request.op == "matmul"; })),
+        backend_(all) {
+    backend_.registries = {&registry_};
+  }
+  ProductsOnly(const ProductsOnly&) = delete;
+  ProductsOnly& operator=(const ProductsOnly&) = delete;
+  const kernels::Backend& backend() const { return backend_; }
+
+ private:
+  KernelRegistry registry_;
+  kernels::Backend backend_;
+};
+
+// exp(x x) x, and a second exponential.
+ir::Graph products_and_exponentials() {
   ir::Graph graph("g");
   const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2, 2}});
-  graph.add_output("y", ops::exp(ops::matmul(x, x)));
+  const ir::Value y = ops::matmul(ops::exp(ops::matmul(x, x)), x);
+  graph.add_output("y", y);
+  graph.add_output("z", ops::exp(y));
+  return graph;
+}
+
+TEST_F(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {
+  const ProductsOnly products(fake());
   EXPECT_THAT(
       [&] {
-        session::evaluate(graph, {{"x", Tensor::zeros({DType::kF32, {2, 2}})}},
-                          {.backend = &poor, .fusions = compiler::Fusions::none()});
+        session::evaluate(products_and_exponentials(), {{"x", Tensor::zeros({DType::kF32, {2, 2}})}},
+                          {.backend = &products.backend(), .fusions = compiler::Fusions::none()});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("no kernel of this build computes exp on (f32[2,2])")));
+      ThrowsMessage<InvalidArgument>(
+          AllOf(HasSubstr("no kernel of fake computes exp on (f32[2,2])"),
+                HasSubstr("; TESSERA_CPU_FALLBACK=1 has the host compute what the device has no kernel for"))));
+}
+
+// In the environment as long as it lives.
+class FallbackVariable {
+ public:
+  explicit FallbackVariable(const char* value) { ::setenv("TESSERA_CPU_FALLBACK", value, 1); }
+  ~FallbackVariable() { ::unsetenv("TESSERA_CPU_FALLBACK"); }
+  FallbackVariable(const FallbackVariable&) = delete;
+  FallbackVariable& operator=(const FallbackVariable&) = delete;
+};
+
+TEST_F(ModelsOnDevice, HaveTheHostComputeWhatTheirDeviceDoesNotAndSaySoOnce) {
+  const ProductsOnly products(fake());
+  const FallbackVariable on("1");
+  const std::map<std::string, Tensor> inputs = {{"x", Tensor::of<float>({2, 2}, {0.1, 0.2, 0.3, -0.4})}};
+  testing::internal::CaptureStderr();
+  const auto there = session::evaluate(products_and_exponentials(), inputs,
+                                       {.backend = &products.backend(), .fusions = compiler::Fusions::none()});
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto here = session::evaluate(products_and_exponentials(), inputs, {.fusions = compiler::Fusions::none()});
+  for (const auto& [name, value] : here) EXPECT_TRUE(bit_equal(there.at(name), value)) << name;
+  const std::string line =
+      "fake has no kernel for exp of f32: the host computes it, and what it reads and makes is copied";
+  EXPECT_THAT(said, HasSubstr(line));
+  EXPECT_EQ(said.find(line), said.rfind(line)) << said;
+}
+
+TEST_F(ModelsOnDevice, RefuseAFallbackThatIsNeitherOnNorOff) {
+  const FallbackVariable on("perhaps");
+  const auto context = cluster::single_context(1);
+  EXPECT_THAT([&] { session::Session(*context, {.backend = &fake()}); },
+              ThrowsMessage<Error>(HasSubstr("TESSERA_CPU_FALLBACK")));
+}
+
+TEST_F(ModelsOnDevice, RefuseWhatNeitherTheDeviceNorTheHostComputes) {
+  const ProductsOnly products(fake());
+  const std::vector<const KernelRegistry*> none_of_host = {products.backend().registries[0]};
+  executor::KernelSelection kernels(products.backend().registries, 1);
+  kernels.beside_device("fake", none_of_host);
+  const Tensor x(DType::kF32, {2, 2});
+  KernelRequest request{.op = "exp", .inputs = {x.view()}, .outputs = {x.view()}};
+  EXPECT_THAT([&] { kernels.choose(request); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("no kernel of fake, nor of the host beside it, computes exp on (f32[2,2])")));
+}
+
+TEST_F(ModelsOnDevice, SayWhatNeedsMoreMemoryThanTheirDeviceHasAndGoOnWithLess) {
+  FakeDevice small(/*seed=*/3, /*memory_bytes=*/1 << 20);
+  const kernels::Backend backend = fake_backend(small);
+  const auto context = cluster::single_context(1);
+  session::Session session(*context, {.backend = &backend});
+  const auto doubling = [](int64_t rows) {
+    ir::Graph graph("doubling");
+    const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {rows, 1024}});
+    graph.add_output("y", ops::add(x, x));
+    return graph;
+  };
+  EXPECT_THAT(
+      [&] { session.compile_local(doubling(256)); },
+      ThrowsMessage<NoRoom>(AllOf(StartsWith("fake: out of memory: the arena needs 2.0 MiB"),
+                                  HasSubstr("\ngraph doubling needs 2.0 MiB: 0 B of parameters and states, and at "
+                                            "the peak, step "),
+                                  HasSubstr("\n  1.0 MiB x f32[256,1024] of copy \"x\""))));
+  const auto executable = session.compile_local(doubling(64));
+  const Tensor x = Tensor::full({DType::kF32, {64, 1024}}, 1.5);
+  copy_elements(x.view(), executable->input("x"));
+  executable->run();
+  EXPECT_TRUE(bit_equal(Tensor::copy_of(executable->output("y")), Tensor::full(x.type(), 3)));
+}
+
+TEST_F(ModelsOnDevice, CutWhatIsRecordedWhereTheHostComputes) {
+  const ProductsOnly products(fake());
+  const auto context = cluster::single_context(1);
+  const ir::Graph graph = products_and_exponentials();
+  const auto fusions = compiler::Fusions::none();
+  session::Session there(*context, {.backend = &products.backend(), .cpu_fallback = true, .fusions = fusions});
+  session::Session here(*context, {.fusions = fusions});
+  const auto on_device = there.compile_local(graph);
+  const auto on_cpu = here.compile_local(graph);
+  const int64_t before = device().num_kernels();
+  constexpr int kRuns = 5;  // recorded in the second
+  for (int run = 0; run < kRuns; ++run) {
+    const Tensor x = Tensor::full({DType::kF32, {2, 2}}, 0.25 * (run + 1));
+    for (const auto* executable : {on_device.get(), on_cpu.get()}) {
+      copy_elements(x.view(), executable->input("x"));
+    }
+    on_device->run();
+    on_cpu->run();
+    for (const char* name : {"y", "z"}) {
+      EXPECT_TRUE(bit_equal(Tensor::copy_of(on_device->output(name)), Tensor::copy_of(on_cpu->output(name))))
+          << name << " of run " << run;
+    }
+  }
+  EXPECT_EQ(device().num_kernels() - before, 2 * kRuns) << "the device computes the products, and no exponential";
 }
 
 }  // namespace

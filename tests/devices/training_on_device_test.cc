@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 
+#include "tessera/base/logging.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/testing/devices/fake_device.h"
@@ -26,6 +30,10 @@ struct Training {
   int64_t rows = 8;
   int64_t steps = 10;
   bool plain_loops = false;
+  // Operators that the device has no kernels for, in that dtype where there is one: the host computes them. "all" are
+  // all but copies.
+  std::set<std::string> lacks = {};
+  std::optional<DType> lacks_dtype = {};
 };
 
 void shard(nn::Cell& cell, const Training& training) {
@@ -33,6 +41,17 @@ void shard(nn::Cell& cell, const Training& training) {
     if (cell.path() == path) cell.shard(op, strategy);
   }
   for (const auto& [name, child] : cell.children()) shard(*child, training);
+}
+
+// The kernels of the device without those that it lacks.
+KernelRegistry without_lacking(const kernels::Backend& backend, const Training& training) {
+  const auto ops = backend.registries[0]->ops();
+  for (const std::string& op : training.lacks) check(op == "all" || std::ranges::count(ops, op) == 1, op.c_str());
+  return some_kernels(backend, [training](const KernelRequest& request) {
+    const auto& dtype = training.lacks_dtype;
+    const bool is_of_dtype = !dtype || std::ranges::count(request.inputs, *dtype, &TensorView::dtype) > 0;
+    return !is_of_dtype || (!training.lacks.contains("all") && !training.lacks.contains(request.op));
+  });
 }
 
 // What rank 0 has seen.
@@ -45,7 +64,12 @@ Outcome train(const Training& training, FakeDevice* device) {
   Outcome outcome;
   std::mutex mutex;
   const auto on_cpu = training.plain_loops ? kernels::reference_backend() : kernels::cpu_backend();
-  const auto backend = device != nullptr ? fake_backend(*device, training.plain_loops) : on_cpu;
+  auto backend = device != nullptr ? fake_backend(*device, training.plain_loops) : on_cpu;
+  KernelRegistry lacking;
+  if (device != nullptr && !training.lacks.empty()) {
+    lacking = without_lacking(backend, training);
+    backend.registries = {&lacking};
+  }
   run_ranks(training.ranks, [&](cluster::Context& context) {
     const auto network = equivalence::make_network(training.network, training.dtype);
     shard(*network, training);
@@ -55,6 +79,7 @@ Outcome train(const Training& training, FakeDevice* device) {
     options.seed = 5;
     options.session.num_threads = 1;
     options.session.backend = &backend;
+    options.session.cpu_fallback = !training.lacks.empty();
     train::Model model(context, *network, &loss, &optimizer, options);
     for (int64_t step = 0; step < training.steps; ++step) {
       const auto batch = equivalence::make_batch(training.network, training.rows, step, training.dtype);
@@ -82,13 +107,20 @@ Outcome train(const Training& training, FakeDevice* device) {
 // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Training& training, std::ostream* out) { *out << training.name; }
 
-class TrainingOnDevice : public testing::TestWithParam<Training> {};
+class TrainingOnDevice : public testing::TestWithParam<Training> {
+ protected:
+  // What the host computes is said for each operator: that is looked at elsewhere.
+  TrainingOnDevice() { set_log_level(GetParam().lacks.empty() ? LogLevel::kWarning : LogLevel::kError); }
+  ~TrainingOnDevice() override { set_log_level(LogLevel::kWarning); }
+};
 
 TEST_P(TrainingOnDevice, GivesTheBitsOfTheCpu) {
   const auto on_cpu = train(GetParam(), nullptr);
   FakeDevice device(/*seed=*/7);
   const auto on_device = train(GetParam(), &device);
-  EXPECT_GT(device.num_kernels(), 10 * GetParam().steps);
+  if (GetParam().lacks.empty()) {
+    EXPECT_GT(device.num_kernels(), 10 * GetParam().steps);
+  }
   EXPECT_EQ(on_device.losses, on_cpu.losses);
   ASSERT_EQ(on_device.values.size(), on_cpu.values.size());
   for (const auto& [name, value] : on_cpu.values) EXPECT_TRUE(bit_equal(on_device.values.at(name), value)) << name;
@@ -151,6 +183,67 @@ std::vector<Training> trainings() {
                   .strategies = {{"embedding", "gather", {{4, 1}, {1, 1}}}, {"head", "matmul", {{1, 1}, {4, 1}}}}});
   return rows;
 }
+
+// Forward, gradients, updates, and all of them by the host beside the device.
+std::vector<Training> trainings_with_fallback() {
+  using Mode = train::ParallelMode;
+  const std::set<std::string> forward = {"matmul", "batch_matmul", "conv2d",
+                                         "gather", "attention",    "softmax_cross_entropy"};
+  const std::set<std::string> gradients = {"conv2d_grad_weight", "conv2d_grad_input", "scatter_add",
+                                           "attention_grad",     "layer_norm_grad",   "softmax_cross_entropy_grad"};
+  const std::set<std::string> updates = {"momentum", "update_group"};
+  std::vector<Training> rows;
+  for (const char* network : {"mlp", "resnet", "transformer", "recurrent"}) {
+    const std::string name = network;
+    for (const int ranks : {1, 2}) {
+      const auto end = ranks == 1 ? std::string() : "_data_2";
+      const train::ModelOptions options{.parallel_mode = ranks == 1 ? Mode::kStandAlone : Mode::kDataParallel};
+      const auto add = [&](const std::string& what, const std::set<std::string>& lacks) {
+        rows.push_back({.name = name + "_" + what + end,
+                        .network = network,
+                        .ranks = ranks,
+                        .options = options,
+                        .steps = 5,
+                        .lacks = lacks});
+      };
+      add("without_forward", forward);
+      add("without_gradients", gradients);
+      add("without_updates", updates);
+      add("without_anything", {"all"});
+    }
+  }
+  // Steps that are skipped for their gradients: a guard that the host looks at.
+  rows.push_back({.name = "mlp_f16_without_updates",
+                  .options = {.precision = DType::kF16, .loss_scale = nn::dynamic_loss_scale()},
+                  .lacks = updates});
+  rows.push_back({.name = "mlp_f16_without_anything_data_2",
+                  .ranks = 2,
+                  .options = {.parallel_mode = Mode::kDataParallel, .precision = DType::kF16},
+                  .steps = 5,
+                  .lacks = {"all"}});
+  rows.push_back({.name = "transformer_bf16_without_half_types",
+                  .network = "transformer",
+                  .options = {.precision = DType::kBF16},
+                  .steps = 5,
+                  .lacks = {"all"},
+                  .lacks_dtype = DType::kBF16});
+  rows.push_back(
+      {.name = "mlp_debugged_without_anything", .options = {.session = {.debug = true}}, .steps = 5, .lacks = {"all"}});
+  rows.push_back({.name = "transformer_accumulated_without_updates",
+                  .network = "transformer",
+                  .options = {.gradient_accumulation_steps = 2},
+                  .lacks = updates});
+  rows.push_back({.name = "mlp_data_2_model_2_without_forward",
+                  .ranks = 4,
+                  .options = {.parallel_mode = Mode::kSemiAuto},
+                  .strategies = {{"up", "matmul", {{2, 1}, {2, 1}}}, {"down", "matmul", {{2, 2}, {1, 2}}}},
+                  .steps = 5,
+                  .lacks = forward});
+  return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(WithFallback, TrainingOnDevice, testing::ValuesIn(trainings_with_fallback()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Matrix, TrainingOnDevice, testing::ValuesIn(trainings()),
                          [](const auto& info) { return info.param.name; });

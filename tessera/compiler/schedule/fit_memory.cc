@@ -297,20 +297,11 @@ bool is_better(const FittedSchedule& fitted, const FittedSchedule& than, int64_t
 
 [[noreturn]] void throw_does_not_fit(const Graph& graph, const ir::Schedule& schedule, int64_t limit_bytes,
                                      int64_t spilled_bytes) {
-  constexpr size_t kNumNamed = 8;
-  const auto report = report_memory(graph, schedule);
-  std::string text = fmt::format(
-      "graph {} needs {}, {} more than its memory limit of {}, even if all that can be is recomputed: {} of parameters "
-      "and states, and at the peak, step {}, {}, {}",
-      graph.name(), format_bytes(schedule.arena_bytes - spilled_bytes),
+  throw InvalidArgument(
+      "graph {} needs {}, {} more than its memory limit of {}, even if all that can be is recomputed: {}", graph.name(),
+      format_bytes(schedule.arena_bytes - spilled_bytes),
       format_bytes(schedule.arena_bytes - spilled_bytes - limit_bytes), format_bytes(limit_bytes),
-      format_bytes(schedule.persistent_bytes - spilled_bytes), report.peak_step, report.peak_name,
-      format_bytes(report.peak_bytes));
-  for (size_t i = 0; i < std::min(kNumNamed, report.at_peak.size()); ++i) {
-    const LivingValue& value = report.at_peak[i];
-    text += fmt::format("\n  {} {} {} of {}", format_bytes(value.bytes), value.name, value.type, value.made_by);
-  }
-  throw InvalidArgument("{}", text);
+      describe_peak(graph, schedule, spilled_bytes));
 }
 
 }  // namespace

@@ -114,6 +114,7 @@ class HostCopies {
         for (const int v : step.inputs) types.push_back(value(v).type);
         const auto range = ops::index_range(step.op, step.attributes, types);
         if (range) step.indices = read_on_host(step.inputs[static_cast<size_t>(range->operand)], step.source);
+        if (step.on_host) return compute_on_host(std::move(step));
         break;
       }
       case StepKind::kCopy: break;
@@ -123,6 +124,26 @@ class HostCopies {
     }
     moved_.push_back(step_now());
     result_.steps.push_back(std::move(step));
+  }
+
+  // Operands come to the host, and results go back to where the device reads them; where a guard leaves the step out,
+  // so are these copies, and nobody reads a result of it on the host.
+  void compute_on_host(Step step) {
+    for (int& v : step.inputs) v = read_on_host(v, step.source);
+    if (step.guard >= 0) step.guard = read_on_host(step.guard, step.source);
+    if (step.scratch_bytes > 0) step.scratch_offset = take_host_memory(step.scratch_bytes);
+    const auto device_results = step.outputs;
+    for (int& v : step.outputs) v = new_host_value(v);
+    const auto host_results = step.outputs;
+    const int guard = step.guard;
+    const std::string source = step.source;
+    moved_.push_back(step_now());
+    result_.steps.push_back(std::move(step));
+    for (size_t i = 0; i < host_results.size(); ++i) {
+      add_copy(host_results[i], device_results[i], source);
+      result_.steps.back().guard = guard;
+      if (guard < 0) on_host_[static_cast<size_t>(device_results[i])] = host_results[i];
+    }
   }
 
   // The operands of a collective, side by side on the host as they are on the device: an all_reduce works on the bucket

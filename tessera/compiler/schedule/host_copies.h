@@ -7,9 +7,9 @@ namespace tessera::compiler {
 
 // The same schedule, in which the host reads and writes nothing but values in its own memory (MemorySpace::kHost), with
 // the copies as steps: data inputs come from there when the step begins, the loss and the guard of updates are there as
-// soon as they are known, other results when the step ends; collectives, the check of the loss and looks at indices
-// work there. Each such value has memory of its own. Throws InternalError for a collective with operands that are not
-// dense.
+// soon as they are known, other results when the step ends; collectives, the check of the loss, looks at indices and
+// the steps that the host computes (Step::on_host) work there. Each such value has memory of its own. Throws
+// InternalError for a collective with operands that are not dense.
 ir::Schedule with_host_copies(const ir::Schedule& schedule);
 
 }  // namespace tessera::compiler

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/base/strings.h"
 #include "tessera/tensor/alignment.h"
 
 namespace tessera::compiler {
@@ -124,6 +125,19 @@ MemoryReport report_memory(const ir::Graph& local, const Schedule& schedule) {
     if (input.kind == ir::InputKind::kState) report.state_bytes += bytes;
   }
   return report;
+}
+
+std::string describe_peak(const ir::Graph& local, const Schedule& schedule, int64_t spilled_bytes) {
+  constexpr size_t kNumNamed = 8;
+  const auto report = report_memory(local, schedule);
+  std::string text = fmt::format("{} of parameters and states, and at the peak, step {}, {}, {}",
+                                 format_bytes(schedule.persistent_bytes - spilled_bytes), report.peak_step,
+                                 report.peak_name, format_bytes(report.peak_bytes));
+  for (size_t i = 0; i < std::min(kNumNamed, report.at_peak.size()); ++i) {
+    const LivingValue& value = report.at_peak[i];
+    text += fmt::format("\n  {} {} {} of {}", format_bytes(value.bytes), value.name, value.type, value.made_by);
+  }
+  return text;
 }
 
 }  // namespace tessera::compiler

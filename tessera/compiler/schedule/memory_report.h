@@ -40,6 +40,10 @@ struct MemoryReport {
 // `local` is the graph that the schedule was made of.
 MemoryReport report_memory(const ir::Graph& local, const ir::Schedule& schedule);
 
+// "1.2 GiB of parameters and states, and at the peak, step 41, conv2d "stem", 3.4 GiB", and below it a line for each of
+// the largest values that live there. `spilled_bytes` of the persistent ones lie in a file and are not counted.
+std::string describe_peak(const ir::Graph& local, const ir::Schedule& schedule, int64_t spilled_bytes = 0);
+
 // `conv2d "layer1.conv1"`, `wait for all_reduce`.
 std::string name_of_step(const ir::Schedule& schedule, int step);
 

@@ -322,6 +322,7 @@ void Scheduler::emit_node(NodeId n) {
     throw InvalidArgument("{}: {}", graph_.node_name(n), error.what());
   }
   step.kernel = choice.name;
+  step.on_host = choice.on_host;
   if (is_late) step.guard = guard_of_update(node);
   std::set<int> taken;  // inputs whose memory an output already took
   for (size_t o = 0; o < node.outputs.size(); ++o) {
@@ -340,7 +341,8 @@ void Scheduler::emit_node(NodeId n) {
     step.outputs.push_back(new_result(v, strides_of(v), place->buffer, place->at));
   }
   step.scratch_bytes = choice.scratch_bytes;
-  take_scratch(choice.scratch_bytes);
+  // The host's scratch memory is not in the arena: host_copies.h.
+  if (!choice.on_host) take_scratch(choice.scratch_bytes);
   add_step(std::move(step));
 }
 

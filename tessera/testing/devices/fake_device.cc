@@ -55,8 +55,9 @@ struct Mappings {
 
 class FakeMemory final : public Memory {
  public:
-  FakeMemory(std::shared_ptr<Mappings> mappings, int64_t capacity_bytes)
-      : mappings_(std::move(mappings)), capacity_bytes_(capacity_bytes) {
+  FakeMemory(std::shared_ptr<Mappings> mappings, std::shared_ptr<std::atomic<int64_t>> free_bytes,
+             int64_t capacity_bytes)
+      : mappings_(std::move(mappings)), free_bytes_(std::move(free_bytes)), capacity_bytes_(capacity_bytes) {
     file_ = ::memfd_create("tessera-fake-device", MFD_CLOEXEC);
     if (file_ < 0 || ::ftruncate(file_, capacity_bytes) != 0) {
       throw IoError("fake device: no memory of {}: {}", format_bytes(capacity_bytes), std::strerror(errno));
@@ -73,6 +74,7 @@ class FakeMemory final : public Memory {
     mappings_->pieces[outside_] = {capacity_bytes, inside_};
   }
   ~FakeMemory() override {
+    *free_bytes_ += size_bytes_;
     {
       const std::lock_guard lock(mappings_->mutex);
       mappings_->pieces.erase(outside_);
@@ -91,6 +93,12 @@ class FakeMemory final : public Memory {
       throw InvalidArgument("fake device: {} are wanted of {}", format_bytes(size_bytes),
                             format_bytes(capacity_bytes_));
     }
+    const int64_t more = size_bytes - size_bytes_;
+    if (const int64_t free = free_bytes_->fetch_sub(more); free < more) {
+      *free_bytes_ += more;
+      throw NoRoom("fake: out of memory: the arena needs {}, of which it has {}, and {} are free",
+                   format_bytes(size_bytes), format_bytes(size_bytes_), format_bytes(free));
+    }
     if (size_bytes > size_bytes_) {
       std::memset(inside_ + size_bytes_, 0xFF, static_cast<size_t>(size_bytes - size_bytes_));
     } else {
@@ -103,6 +111,7 @@ class FakeMemory final : public Memory {
 
  private:
   std::shared_ptr<Mappings> mappings_;
+  std::shared_ptr<std::atomic<int64_t>> free_bytes_;
   int64_t capacity_bytes_;
   int64_t size_bytes_ = 0;
   int file_ = -1;
@@ -398,16 +407,20 @@ struct FakeDevice::State {
   std::shared_ptr<Mappings> mappings = std::make_shared<Mappings>();
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
   std::shared_ptr<HostMemory> on_host = std::make_shared<HostMemory>();
-  std::atomic<int64_t> free_bytes = -1;  // below 0: it does not tell
+  std::atomic<int64_t> free_bytes = -1;                                                    // below 0: it does not tell
+  std::shared_ptr<std::atomic<int64_t>> room = std::make_shared<std::atomic<int64_t>>(0);  // bytes for its memory
   uint64_t seed = 0;
   std::atomic<uint64_t> num_queues = 0;
 };
 
-FakeDevice::FakeDevice(uint64_t seed) : state_(std::make_shared<State>()) { state_->seed = seed; }
+FakeDevice::FakeDevice(uint64_t seed, int64_t memory_bytes) : state_(std::make_shared<State>()) {
+  state_->seed = seed;
+  *state_->room = memory_bytes;
+}
 FakeDevice::~FakeDevice() = default;
 
 std::unique_ptr<Memory> FakeDevice::reserve(int64_t capacity_bytes) {
-  return std::make_unique<FakeMemory>(state_->mappings, capacity_bytes);
+  return std::make_unique<FakeMemory>(state_->mappings, state_->room, capacity_bytes);
 }
 
 std::shared_ptr<std::byte> FakeDevice::allocate_on_host(int64_t bytes) {
@@ -453,6 +466,19 @@ kernels::Backend fake_backend(FakeDevice& device, bool plain_loops) {
   static const KernelRegistry kPlain = make_registry({&kernels::reference_kernels()});
   static const KernelRegistry kFast = make_registry({&kernels::cpu_kernels(), &kernels::reference_kernels()});
   return {.name = "fake", .registries = {plain_loops ? &kPlain : &kFast}, .device = &device};
+}
+
+KernelRegistry some_kernels(const kernels::Backend& backend, const std::function<bool(const KernelRequest&)>& has) {
+  KernelRegistry registry;
+  for (const KernelRegistry* kernels : backend.registries) {
+    for (const auto& op : kernels->ops()) {
+      registry.add(op, [kernels, has](const KernelRequest& request) -> std::optional<PreparedKernel> {
+        if (request.op != "copy" && !has(request)) return std::nullopt;
+        return kernels->find(request);
+      });
+    }
+  }
+  return registry;
 }
 
 }  // namespace tessera

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -20,8 +22,8 @@ namespace tessera {
 
 class FakeDevice final : public Device {
  public:
-  // The seed draws which work is late.
-  explicit FakeDevice(uint64_t seed);
+  // The seed draws which work is late. All that is reserved on the device has so much memory together.
+  explicit FakeDevice(uint64_t seed, int64_t memory_bytes = std::numeric_limits<int64_t>::max());
   ~FakeDevice() override;
 
   std::string name() const override { return "fake"; }
@@ -50,5 +52,9 @@ class FakeDevice final : public Device {
 
 // Has the fast kernels of the CPU, or the plain loops only. The device outlives it.
 kernels::Backend fake_backend(FakeDevice& device, bool plain_loops = false);
+
+// The kernels of that backend for requests that `has` lets pass, and its copies: what a poorer device would have. What
+// the backend's registries are outlives it.
+KernelRegistry some_kernels(const kernels::Backend& backend, const std::function<bool(const KernelRequest&)>& has);
 
 }  // namespace tessera

@@ -11,6 +11,8 @@ struct CudaDeviceInfo {
   std::string architecture;  // "sm_90"
   int64_t memory_bytes = 0;
   int num_multiprocessors = 0;
+  bool is_exclusive = false;  // one process at a time has it
+  std::string unusable = {};  // why no process can compute on it with Tessera; empty: one can
 };
 
 }  // namespace tessera::cuda

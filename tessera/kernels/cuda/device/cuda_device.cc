@@ -31,6 +31,13 @@ CudaDeviceInfo info_of(CUdevice device) {
   require(driver().device_memory(&bytes, device), "looking at a device");
   info.memory_bytes = static_cast<int64_t>(bytes);
   info.num_multiprocessors = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int mode = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+  info.is_exclusive = mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS;
+  if (attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 8) {
+    info.unusable = fmt::format("it is {}, and devices from sm_80 on can be used", info.architecture);
+  } else if (mode == CU_COMPUTEMODE_PROHIBITED) {
+    info.unusable = "its compute mode lets no process use it; `nvidia-smi -c DEFAULT` lets all";
+  }
   return info;
 }
 
@@ -45,7 +52,7 @@ int num_devices() {
 // A text's machine code, loaded when one of its kernels is launched first.
 class CudaDevice::Module {
  public:
-  explicit Module(std::shared_future<std::string> code) : code_(std::move(code)) {}
+  Module(const CudaDevice& device, std::shared_future<std::string> code) : device_(device), code_(std::move(code)) {}
   ~Module() {
     if (module_ != nullptr) driver().unload_module(module_);
   }
@@ -54,13 +61,14 @@ class CudaDevice::Module {
 
   CUfunction find(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    if (module_ == nullptr) require(driver().load_module(&module_, code_.get().data()), "loading a kernel");
+    if (module_ == nullptr) device_.require(driver().load_module(&module_, code_.get().data()), "loading a kernel");
     CUfunction function = nullptr;
-    require(driver().find_function(&function, module_, name.c_str()), "finding a kernel");
+    device_.require(driver().find_function(&function, module_, name.c_str()), "finding a kernel");
     return function;
   }
 
  private:
+  const CudaDevice& device_;
   std::shared_future<std::string> code_;
   std::mutex mutex_;
   CUmodule module_ = nullptr;
@@ -68,7 +76,9 @@ class CudaDevice::Module {
 
 std::vector<CudaDeviceInfo> cuda_devices() {
   std::vector<CudaDeviceInfo> devices;
-  for (int i = 0; i < num_devices(); ++i) {
+  const int count = num_devices();
+  if (count == 0) throw IoError("cuda: the driver shows this process no device; CUDA_VISIBLE_DEVICES may hide them");
+  for (int i = 0; i < count; ++i) {
     CUdevice device = 0;
     require(driver().device_get(&device, i), "looking at a device");
     devices.push_back(info_of(device));
@@ -80,14 +90,22 @@ CudaDevice::CudaDevice(int index, std::string kernel_cache)
     : index_(index), compilers_(KernelCache(std::move(kernel_cache))) {
   const int count = num_devices();
   if (index < 0 || index >= count) {
-    throw IoError("cuda: there is no device cuda:{}; {} devices are here", index, count);
+    throw IoError(
+        "cuda: there is no device cuda:{}; the driver shows this process {}, which are numbered from 0, and "
+        "CUDA_VISIBLE_DEVICES may hide others",
+        index, count);
   }
-  require(driver().device_get(&device_, index), "looking at a device");
+  require(driver().device_get(&device_, index), "looking at it");
   info_ = info_of(device_);
-  if (attribute(device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 8) {
-    throw IoError("cuda: {} is {}; devices from sm_80 on can be used", info_.name, info_.architecture);
+  if (!info_.unusable.empty()) throw IoError("{}: {} cannot be used: {}", name(), info_.name, info_.unusable);
+  const CUresult result = driver().retain_context(&context_, device_);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && info_.is_exclusive) {
+    throw IoError(
+        "{}: {} is taken: one process at a time may have it (compute mode EXCLUSIVE_PROCESS), and another one does; "
+        "`nvidia-smi` names it: end it, name another device, or let several use it (`nvidia-smi -c DEFAULT`)",
+        name(), info_.name);
   }
-  require(driver().retain_context(&context_, device_), "opening a device");
+  require(result, fmt::format("opening {}", info_.name));
 }
 
 CudaDevice::~CudaDevice() {
@@ -98,18 +116,23 @@ CudaDevice::~CudaDevice() {
 
 std::string CudaDevice::name() const { return fmt::format("cuda:{}", index_); }
 
-void CudaDevice::use() const {
+void CudaDevice::require(CUresult result, std::string_view what) const { cuda::require(result, what, name()); }
+
+void CudaDevice::use() const { require(try_use(), "working on it"); }
+
+CUresult CudaDevice::try_use() const {
   static thread_local CUcontext current = nullptr;
-  if (current == context_) return;
-  require(driver().set_context(context_), "using a device");
-  current = context_;
+  if (current == context_) return CUDA_SUCCESS;
+  const CUresult result = driver().set_context(context_);
+  if (result == CUDA_SUCCESS) current = context_;
+  return result;
 }
 
 std::optional<int64_t> CudaDevice::free_bytes() const {
   use();
   size_t free = 0;
   size_t total = 0;
-  require(driver().memory_info(&free, &total), "looking at a device's memory");
+  require(driver().memory_info(&free, &total), "looking at its memory");
   return static_cast<int64_t>(free);
 }
 
@@ -122,10 +145,10 @@ std::shared_ptr<std::byte> CudaDevice::allocate_on_host(int64_t bytes) {
   use();
   void* memory = nullptr;
   require(driver().allocate_host(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 64)), CU_MEMHOSTALLOC_PORTABLE),
-          fmt::format("{} of the host for copies", format_bytes(bytes)));
+          fmt::format("taking {} of the host's memory for copies", format_bytes(bytes)));
   std::memset(memory, 0, static_cast<size_t>(std::max<int64_t>(bytes, 64)));
   return {static_cast<std::byte*>(memory), [this](std::byte* address) {
-            use();
+            try_use();
             driver().free_host(address);
           }};
 }
@@ -166,7 +189,7 @@ std::vector<std::shared_ptr<const Gpu::Function>> CudaDevice::compile(const std:
                                                                       std::span<const std::string> names) {
   const std::lock_guard lock(mutex_);
   auto& module = modules_[text];
-  if (module == nullptr) module = std::make_shared<Module>(compilers_.compile(text, info_.architecture));
+  if (module == nullptr) module = std::make_shared<Module>(*this, compilers_.compile(text, info_.architecture));
   std::vector<std::shared_ptr<const Function>> functions;
   for (const auto& name : names) functions.push_back(std::make_shared<LoadedFunction>(module, name));
   return functions;

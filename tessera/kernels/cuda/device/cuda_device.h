@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "tessera/kernels/cuda/core/device_info.h"
 #include "tessera/kernels/cuda/core/gpu.h"
@@ -18,7 +19,7 @@ std::vector<CudaDeviceInfo> cuda_devices();
 class CudaDevice final : public Device, public Gpu {
  public:
   // Device number `index`; its kernels are kept in that directory, as KernelCache does. Throws IoError where it is not
-  // there, or older than sm_80.
+  // there, or CudaDeviceInfo says that it cannot be used, or another process has it for itself.
   CudaDevice(int index, std::string kernel_cache);
   ~CudaDevice() override;
 
@@ -37,8 +38,11 @@ class CudaDevice final : public Device, public Gpu {
               std::span<const void* const> arguments) override;
   int num_multiprocessors() const override { return info_.num_multiprocessors; }
 
-  // Has the calling thread work on this device.
+  // Throws as the function of that name in driver.h does, naming this device.
+  void require(CUresult result, std::string_view what) const;
+  // Has the calling thread work on this device. try_use() is for destructors: a device that is lost takes nothing back.
   void use() const;
+  CUresult try_use() const;
 
  private:
   int index_;

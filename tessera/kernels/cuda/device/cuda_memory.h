@@ -27,6 +27,7 @@ class CudaMemory final : public Memory {
     CUmemGenericAllocationHandle handle;
   };
   void release_last();
+  [[noreturn]] void throw_no_memory(int64_t size_bytes) const;
 
   const CudaDevice& device_;
   CUmemAllocationProp kind_{};

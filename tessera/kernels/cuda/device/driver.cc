@@ -12,26 +12,89 @@ namespace {
 #define TESSERA_TEXT_OF(name) #name
 #define TESSERA_SYMBOL(name) TESSERA_TEXT_OF(name)
 
+// The name of an error, or its number where the driver has no name for it.
+std::string name_of(const Driver& driver, CUresult result) {
+  const char* name = nullptr;
+  driver.error_name(result, &name);
+  return name != nullptr ? name : fmt::format("error {}", static_cast<int>(result));
+}
+
+// Whether nothing that this process gives to the device will be done any more.
+bool is_lost(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED: return true;
+    default: return false;
+  }
+}
+
+// What can be done about an error, behind its name; empty where that says enough.
+std::string way_out(CUresult result) {
+  if (is_lost(result)) {
+    return ": the device is lost to this process, with all that lay there: start it again and go on from the newest "
+           "checkpoint; the system's log has the driver's reason (Xid)";
+  }
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY: return ": a smaller batch, recompute or more ranks that share the values take less";
+    case CUDA_ERROR_NO_DEVICE:
+      return ": it shows this process none; `nvidia-smi -L` lists those of the machine, and CUDA_VISIBLE_DEVICES or a "
+             "container may hide them";
+    case CUDA_ERROR_STUB_LIBRARY:
+      return ": this libcuda.so.1 is the one for linking that comes with the toolkit; take its folder out of "
+             "TESSERA_CUDA_LIBRARIES and LD_LIBRARY_PATH";
+    case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_DEINITIALIZED:
+      return ": a process that was made by fork() cannot use what its parent has opened; start a program of its own";
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+      return ": libcuda.so.1 and the system's kernel have drivers of different versions; restart the machine";
+    case CUDA_ERROR_SYSTEM_NOT_READY: return ": the machine's fabric manager does not run yet";
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+      return ": another process has it for itself, or nobody may use it; `nvidia-smi` names the process and the mode "
+             "(`nvidia-smi -c DEFAULT` lets several use it)";
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+      return ": a kernel that is kept for another GPU; empty the folder of TESSERA_CUDA_CACHE";
+    default: return "";
+  }
+}
+
 Driver load_driver() {
   static const SharedLibrary library({"libcuda.so.1", "libcuda.so"});
   if (!library) {
-    throw IoError("cuda: no driver of NVIDIA is installed here ({}): compute on the CPU", library.error());
+    throw IoError("cuda: no driver of NVIDIA is installed here ({}): install one of CUDA 13.0 or compute on the CPU",
+                  library.error());
   }
   Driver driver;
 #define TESSERA_LOAD(member, function) \
   driver.member = reinterpret_cast<decltype(driver.member)>(library.find(TESSERA_SYMBOL(function)));
+  // An old driver is told by its version, not by the first function that it lacks.
+  TESSERA_LOAD(error_name, cuGetErrorName)
+  TESSERA_LOAD(driver_version, cuDriverGetVersion)
+  const auto require_loaded = [&](CUresult result, const char* what) {
+    if (result == CUDA_SUCCESS) return;
+    throw IoError("cuda: {} ({}){}", what, name_of(driver, result), way_out(result));
+  };
+  int version = 0;
+  require_loaded(driver.driver_version(&version), "the driver does not tell its version");
+  if (version < 13000) {
+    throw IoError("cuda: the driver is of CUDA {}.{}; 13.0 or later is needed: install driver 580 or a later one",
+                  version / 1000, version % 1000 / 10);
+  }
   TESSERA_CUDA_DRIVER(TESSERA_LOAD)
 #undef TESSERA_LOAD
-  if (const CUresult result = driver.init(0); result != CUDA_SUCCESS) {
-    const char* name = "?";
-    driver.error_name(result, &name);
-    throw IoError("cuda: the driver finds no device it can use ({})", name);
-  }
-  int version = 0;
-  driver.driver_version(&version);
-  if (version < 13000) {
-    throw IoError("cuda: the driver is of CUDA {}.{}; 13.0 or later is needed", version / 1000, version % 1000 / 10);
-  }
+  require_loaded(driver.init(0), "the driver finds no device it can use");
   return driver;
 }
 
@@ -48,6 +111,13 @@ KernelCompiler load_kernel_compiler() {
   compiler.member = reinterpret_cast<decltype(compiler.member)>(library.find(TESSERA_SYMBOL(function)));
   TESSERA_NVRTC(TESSERA_LOAD)
 #undef TESSERA_LOAD
+  int major = 0;
+  int minor = 0;
+  compiler.version(&major, &minor);
+  if (major < 13) {
+    throw IoError("cuda: the compiler of kernels, {}, is of CUDA {}.{}; 13.0 or later is needed", library.name(), major,
+                  minor);
+  }
   return compiler;
 }
 
@@ -58,17 +128,12 @@ const Driver& driver() {
   return driver;
 }
 
-void require(CUresult result, std::string_view what) {
+void require(CUresult result, std::string_view what, std::string_view device) {
   if (result == CUDA_SUCCESS) return;
-  const char* name = "?";
-  const char* text = "?";
-  driver().error_name(result, &name);
+  const char* text = nullptr;
   driver().error_text(result, &text);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    throw IoError("cuda: the device has no more memory for {} ({}): a smaller batch, recompute or more ranks take less",
-                  what, name);
-  }
-  throw IoError("cuda: {} failed: {} ({})", what, text, name);
+  throw IoError("{}: {} failed: {} ({}){}", device, what, text != nullptr ? text : "the driver does not say why",
+                name_of(driver(), result), way_out(result));
 }
 
 const KernelCompiler& kernel_compiler() {

@@ -70,11 +70,13 @@ struct Driver {
 #undef TESSERA_MEMBER
 };
 
-// Throws IoError, which says what is missing, where there is no driver, or one older than CUDA 13.0.
+// Throws IoError, which says what is wrong, where there is no driver, one older than CUDA 13.0, one that lacks a
+// function, or one that shows this process no device.
 const Driver& driver();
 
-// Throws IoError with the name of the error and what was done, unless the result is a success.
-void require(CUresult result, std::string_view what);
+// Throws IoError with the device, what was done, the driver's words for the error and what can be done about it, unless
+// the result is a success.
+void require(CUresult result, std::string_view what, std::string_view device = "cuda");
 
 // X(member, function of libnvrtc.so.13)
 #define TESSERA_NVRTC(X)              \

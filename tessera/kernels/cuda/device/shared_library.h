@@ -14,6 +14,8 @@ class SharedLibrary {
 
   // Whether it is open.
   explicit operator bool() const { return handle_ != nullptr; }
+  // The file, as it was named when it was opened.
+  const std::string& name() const { return name_; }
   // Why it is not.
   const std::string& error() const { return error_; }
   // The address of a function. Throws IoError where the library has none of that name.
@@ -23,6 +25,7 @@ class SharedLibrary {
   void* handle_ = nullptr;
   std::string name_;
   std::string error_;
+  bool is_there_ = false;  // a file of one of the names, which cannot be opened
 };
 
 }  // namespace tessera::cuda

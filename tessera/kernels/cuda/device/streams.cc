@@ -51,15 +51,16 @@ CUdeviceptr address_of(const void* address) { return reinterpret_cast<CUdevicept
 }  // namespace
 
 CudaEvent::CudaEvent(const CudaDevice& device, bool is_timed) : device_(device), is_timed_(is_timed) {
-  require(driver().create_event(&event_, is_timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING), "making an event");
+  device_.require(driver().create_event(&event_, is_timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING),
+                  "making an event");
 }
 CudaEvent::~CudaEvent() {
-  device_.use();
+  device_.try_use();
   driver().destroy_event(event_);
 }
 void CudaEvent::synchronize() {
   device_.use();
-  require(driver().synchronize_event(event_), "waiting for a device");
+  device_.require(driver().synchronize_event(event_), "waiting for its work");
 }
 
 int64_t CudaEvent::nanoseconds_since(const Event& earlier) const {
@@ -67,24 +68,26 @@ int64_t CudaEvent::nanoseconds_since(const Event& earlier) const {
   if (!is_timed_ || !other.is_timed_) return 0;
   device_.use();
   float milliseconds = 0;  // to half a microsecond
-  require(driver().event_time(&milliseconds, other.event_, event_), "timing a device's work");
+  device_.require(driver().event_time(&milliseconds, other.event_, event_), "timing its work");
   return static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
 CudaRecording::CudaRecording(const CudaDevice& device, CUgraph graph) : device_(device), graph_(graph) {
-  require(driver().instantiate_graph(&executable_, graph_, 0), "making a graph of a step");
+  const CUresult result = driver().instantiate_graph(&executable_, graph_, 0);
+  if (result != CUDA_SUCCESS) driver().destroy_graph(graph_);
+  device_.require(result, "making a graph of a step");
 }
 CudaRecording::~CudaRecording() {
-  device_.use();
+  device_.try_use();
   driver().destroy_graph_exec(executable_);
   driver().destroy_graph(graph_);
 }
 
 CudaQueue::CudaQueue(const CudaDevice& device) : device_(device) {
-  require(driver().create_stream(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
+  device_.require(driver().create_stream(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
 }
 CudaQueue::~CudaQueue() {
-  device_.use();
+  device_.try_use();
   driver().synchronize_stream(stream_);
   for (const CUstream branch : branches_) driver().destroy_stream(branch);
   driver().destroy_stream(stream_);
@@ -104,40 +107,41 @@ void CudaQueue::copy(void* to, const void* from, int64_t bytes, CopyWay way) {
   const auto size = static_cast<size_t>(bytes);
   switch (way) {
     case CopyWay::kToDevice:
-      return require(driver().copy_to_device(address_of(to), from, size, stream()), "copying to a device");
+      return device_.require(driver().copy_to_device(address_of(to), from, size, stream()), "a copy to it");
     case CopyWay::kToHost:
-      return require(driver().copy_to_host(to, address_of(from), size, stream()), "copying from a device");
+      return device_.require(driver().copy_to_host(to, address_of(from), size, stream()), "a copy from it");
     case CopyWay::kWithin:
-      return require(driver().copy_within(address_of(to), address_of(from), size, stream()), "copying on a device");
+      return device_.require(driver().copy_within(address_of(to), address_of(from), size, stream()), "a copy on it");
   }
 }
 
 void CudaQueue::fill(void* to, std::byte value, int64_t bytes) {
   if (bytes == 0) return;
   device_.use();
-  require(driver().fill(address_of(to), std::to_integer<unsigned char>(value), static_cast<size_t>(bytes), stream()),
-          "filling memory");
+  device_.require(
+      driver().fill(address_of(to), std::to_integer<unsigned char>(value), static_cast<size_t>(bytes), stream()),
+      "filling memory");
 }
 
 void CudaQueue::record(Event& event) {
   device_.use();
-  require(driver().record_event(dynamic_cast<CudaEvent&>(event).event(), stream_), "recording an event");
+  device_.require(driver().record_event(dynamic_cast<CudaEvent&>(event).event(), stream_), "recording an event");
 }
 
 void CudaQueue::wait(Event& event) {
   device_.use();
-  require(driver().wait_event(stream_, dynamic_cast<CudaEvent&>(event).event(), 0), "waiting for an event");
+  device_.require(driver().wait_event(stream_, dynamic_cast<CudaEvent&>(event).event(), 0), "waiting for an event");
 }
 
 void CudaQueue::synchronize() {
   device_.use();
-  require(driver().synchronize_stream(stream_), "a step");
+  device_.require(driver().synchronize_stream(stream_), "a step");
 }
 
 // Events of a recording, one for each piece that pieces of other branches wait for.
 class RecordedEvents {
  public:
-  explicit RecordedEvents(size_t count) : events_(count) {}
+  RecordedEvents(const CudaDevice& device, size_t count) : device_(device), events_(count) {}
   ~RecordedEvents() {
     for (const CUevent event : events_) {
       if (event != nullptr) driver().destroy_event(event);
@@ -147,14 +151,15 @@ class RecordedEvents {
   RecordedEvents& operator=(const RecordedEvents&) = delete;
 
   void record(size_t number, CUstream stream) {
-    require(driver().create_event(&events_[number], CU_EVENT_DISABLE_TIMING), "making an event");
-    require(driver().record_event(events_[number], stream), "recording a step");
+    device_.require(driver().create_event(&events_[number], CU_EVENT_DISABLE_TIMING), "making an event");
+    device_.require(driver().record_event(events_[number], stream), "recording a step");
   }
   void wait(size_t number, CUstream stream) const {
-    require(driver().wait_event(stream, events_[number], 0), "recording a step");
+    device_.require(driver().wait_event(stream, events_[number], 0), "recording a step");
   }
 
  private:
+  const CudaDevice& device_;
   std::vector<CUevent> events_;
 };
 
@@ -163,13 +168,13 @@ std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work)
   const auto branches = branches_of(work, most_branches());
   const auto is_awaited = awaited_elsewhere(work, branches);
   while (branches_.size() + 1 < most_branches()) {
-    require(driver().create_stream(&branches_.emplace_back(), CU_STREAM_NON_BLOCKING), "making a stream");
+    device_.require(driver().create_stream(&branches_.emplace_back(), CU_STREAM_NON_BLOCKING), "making a stream");
   }
   const auto stream_of_branch = [&](size_t branch) { return branch == 0 ? stream_ : branches_[branch - 1]; };
-  require(driver().begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "recording a step");
+  device_.require(driver().begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "recording a step");
   CUgraph graph = nullptr;
   try {
-    RecordedEvents events(work.size() + 1 + most_branches());
+    RecordedEvents events(device_, work.size() + 1 + most_branches());
     const size_t begin = work.size();
     events.record(begin, stream_);
     std::vector<bool> is_begun(most_branches());
@@ -191,7 +196,7 @@ std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work)
       events.record(begin + b, stream_of_branch(b));
       events.wait(begin + b, stream_);
     }
-    require(driver().end_capture(stream_, &graph), "recording a step");
+    device_.require(driver().end_capture(stream_, &graph), "recording a step");
   } catch (...) {
     branch_ = nullptr;
     if (graph == nullptr) driver().end_capture(stream_, &graph);
@@ -203,8 +208,8 @@ std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work)
 
 void CudaQueue::replay(const Recording& recording) {
   device_.use();
-  require(driver().launch_graph(dynamic_cast<const CudaRecording&>(recording).executable(), stream_),
-          "a recorded step");
+  device_.require(driver().launch_graph(dynamic_cast<const CudaRecording&>(recording).executable(), stream_),
+                  "a recorded step");
 }
 
 }  // namespace tessera::cuda

@@ -15,9 +15,9 @@ namespace {
 // Milliseconds between two events around a few runs.
 class Stopwatch {
  public:
-  Stopwatch() {
-    require(driver().create_stream(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
-    for (auto& event : events_) require(driver().create_event(&event, CU_EVENT_DEFAULT), "making an event");
+  explicit Stopwatch(const CudaDevice& device) : device_(device) {
+    device_.require(driver().create_stream(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
+    for (auto& event : events_) device_.require(driver().create_event(&event, CU_EVENT_DEFAULT), "making an event");
   }
   ~Stopwatch() {
     for (const auto event : events_) driver().destroy_event(event);
@@ -27,16 +27,17 @@ class Stopwatch {
   Stopwatch& operator=(const Stopwatch&) = delete;
 
   float time(const std::function<void(CUstream)>& run, int repetitions) {
-    require(driver().record_event(events_[0], stream_), "measuring");
+    device_.require(driver().record_event(events_[0], stream_), "measuring");
     for (int i = 0; i < repetitions; ++i) run(stream_);
-    require(driver().record_event(events_[1], stream_), "measuring");
-    require(driver().synchronize_event(events_[1]), "measuring");
+    device_.require(driver().record_event(events_[1], stream_), "measuring");
+    device_.require(driver().synchronize_event(events_[1]), "measuring");
     float milliseconds = 0;
-    require(driver().event_time(&milliseconds, events_[0], events_[1]), "measuring");
+    device_.require(driver().event_time(&milliseconds, events_[0], events_[1]), "measuring");
     return milliseconds / static_cast<float>(repetitions);
   }
 
  private:
+  const CudaDevice& device_;
   CUstream stream_ = nullptr;
   std::array<CUevent, 2> events_{};
 };
@@ -46,18 +47,19 @@ class Stopwatch {
 DeviceBuffer::DeviceBuffer(const CudaDevice& device, int64_t bytes) : device_(device) {
   device.use();
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 64));
-  require(driver().allocate(&address_, size), format_bytes(bytes) + " to measure kernels with");
-  require(driver().fill_now(address_, 0x3C, size), "filling memory");
+  device_.require(driver().allocate(&address_, size),
+                  fmt::format("taking {} to measure kernels with", format_bytes(bytes)));
+  device_.require(driver().fill_now(address_, 0x3C, size), "filling memory");
 }
 DeviceBuffer::~DeviceBuffer() {
-  device_.use();
+  device_.try_use();
   driver().free(address_);
 }
 
 std::optional<size_t> fastest(const CudaDevice& device, size_t count,
                               const std::function<void(size_t, CUstream)>& run) {
   device.use();
-  Stopwatch watch;
+  Stopwatch watch(device);
   size_t best = count;
   float best_time = std::numeric_limits<float>::infinity();
   for (size_t way = 0; way < count; ++way) {

@@ -1,0 +1,252 @@
+// What is said where a GPU cannot be used: a driver without a GPU (stub_driver.cc) fails as it is told, each time under
+// a process of its own, which must end with an error: no crash, no wait without end, nothing computed on the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "tessera/base/error.h"
+#include "tessera/cluster/run.h"
+#include "tessera/ops/registry/op_def.h"
+#include "tessera/session/session.h"
+#include "tessera/testing/test_folder.h"
+
+namespace tessera::devices {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kBuild = TESSERA_BINARY_DIR;
+
+// How a process has ended: its exit code, or 128 and the number of a signal, and what it wrote to standard error.
+struct Ended {
+  int code = 0;
+  std::string text;
+};
+
+void set_variable(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+// A job whose ranks do that, with the driver of `folder` that does as `settings` say.
+Ended ended(const std::string& settings, const std::function<void(cluster::Context&)>& of_rank, int ranks = 1,
+            const std::string& folder = "stub_driver") {
+  static const TestFolder kKernels("stub-driver-test");  // no other process may find the stub's kernels
+  std::array<int, 2> ends{};
+  check(::pipe(ends.data()) == 0, "no pipe");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    ::dup2(ends[1], 2);
+    set_variable("TESSERA_CUDA_LIBRARIES", kBuild + "/" + folder);
+    set_variable("TESSERA_CUDA_CACHE", kKernels.in("kernels"));
+    set_variable("TESSERA_STUB_DRIVER", settings);
+    if (ranks > 1) set_variable("TESSERA_THREAD_RANKS", std::to_string(ranks));
+    std::string name = "job";
+    std::array<char*, 2> arguments = {name.data(), nullptr};
+    ::_exit(cluster::run(1, arguments.data(), [&](cluster::Context& context) { of_rank(context); }));
+  }
+  ::close(ends[1]);
+  Ended result;
+  std::array<char, 4096> part{};
+  for (ssize_t n = 0; (n = ::read(ends[0], part.data(), part.size())) > 0;) {
+    result.text.append(part.data(), static_cast<size_t>(n));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+// Doubles a value of so many MiB, `times` times.
+std::function<void(cluster::Context&)> doubles(const std::string& device, int64_t mebibytes = 1, int times = 1) {
+  return [=](cluster::Context& context) {
+    const Type type{DType::kF32, {mebibytes, 1024, 256}};
+    ir::Graph graph("doubling");
+    const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", type);
+    graph.add_output("y", ops::apply1("add", {x, x}));
+    session::Session session(context, {.device = device, .num_threads = 1});
+    const auto executable = session.compile_local(graph);
+    for (int i = 0; i < times; ++i) executable->run();
+  };
+}
+
+void expect_error(const Ended& ended, const testing::Matcher<const std::string&>& text) {
+  EXPECT_EQ(ended.code, cluster::kExitFailure) << ended.text;
+  EXPECT_THAT(ended.text, AllOf(HasSubstr("error: cuda:"), text, Not(HasSubstr("terminate called"))));
+}
+
+TEST(StubDriver, ComputesWhereNothingFails) {
+  const Ended all = ended("", doubles("cuda:0", 1, 3));
+  EXPECT_EQ(all.code, 0) << all.text;
+  EXPECT_EQ(all.text, "");
+}
+
+TEST(StubDriver, ShowsNoDevice) {
+  expect_error(
+      ended("init=100", doubles("cuda:0")),
+      HasSubstr("cuda: the driver finds no device it can use (CUDA_ERROR_NO_DEVICE): it shows this process none; "
+                "`nvidia-smi -L` lists those of the machine, and CUDA_VISIBLE_DEVICES or a container may hide"));
+  expect_error(ended("devices=0", doubles("cuda:0")),
+               HasSubstr("there is no device cuda:0; the driver shows this process 0"));
+}
+
+TEST(StubDriver, DoesNotBegin) {
+  expect_error(ended("init=803", doubles("cuda:0")),
+               HasSubstr("(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH): libcuda.so.1 and the system's kernel have drivers of "
+                         "different versions"));
+  expect_error(ended("init=12345", doubles("cuda:0")),
+               HasSubstr("the driver finds no device it can use (error 12345)"));
+}
+
+TEST(StubDriver, IsTooOld) {
+  constexpr const char* kTold = "cuda: the driver is of CUDA 12.8; 13.0 or later is needed: install driver 580";
+  expect_error(ended("version=12080", doubles("cuda:0")), HasSubstr(kTold));
+  expect_error(ended("version=12080", doubles("cuda:0"), 1, "stub_driver_lacking"), HasSubstr(kTold));
+}
+
+TEST(StubDriver, LacksAFunction) {
+  expect_error(
+      ended("", doubles("cuda:0"), 1, "stub_driver_lacking"),
+      HasSubstr("/stub_driver_lacking/libcuda.so.1 has no function cuGraphInstantiateWithFlags: it is too old"));
+}
+
+TEST(StubDriver, HasADeviceThatIsTooOld) {
+  expect_error(ended("capability=75", doubles("cuda:0")),
+               HasSubstr("cuda:0: Stub GPU cannot be used: it is sm_75, and devices from sm_80 on can be used"));
+}
+
+TEST(StubDriver, HasNoDeviceOfThatNumber) {
+  expect_error(ended("devices=2", doubles("cuda:5")),
+               HasSubstr("there is no device cuda:5; the driver shows this process 2, which are numbered from 0"));
+}
+
+TEST(StubDriver, HasADeviceThatAnotherProcessHas) {
+  expect_error(
+      ended("mode=3,open=46", doubles("cuda:0")),
+      HasSubstr("cuda:0: Stub GPU is taken: one process at a time may have it (compute mode EXCLUSIVE_PROCESS)"));
+  expect_error(ended("mode=2", doubles("cuda:0")),
+               HasSubstr("cuda:0: Stub GPU cannot be used: its compute mode lets no process use it"));
+  expect_error(
+      ended("open=46", doubles("cuda:0")),
+      HasSubstr("cuda:0: opening Stub GPU failed: the stub was told so (CUDA_ERROR_DEVICE_UNAVAILABLE): another "
+                "process has it for itself"));
+}
+
+TEST(StubDriver, HasLessMemoryThanAStepNeeds) {
+  expect_error(
+      ended("memory=64", doubles("cuda:0", 48)),
+      AllOf(HasSubstr("cuda:0: out of memory: the arena needs 96.0 MiB, of which it has "),
+            HasSubstr("and of the 64.0 MiB of Stub GPU are 64.0 MiB free: a smaller batch, recompute "
+                      "(memory_limit) or more ranks that share the values take less"),
+            HasSubstr("graph doubling needs 96.0 MiB: "), HasSubstr("48.0 MiB x f32[48,1024,256] of copy \"x\"")));
+  expect_error(
+      ended("memory=128,others=64", doubles("cuda:0", 48)),
+      HasSubstr("and of the 128.0 MiB of Stub GPU are 64.0 MiB free; `nvidia-smi` shows which processes have the "
+                "rest: a smaller batch"));
+  // The memory of the host that copies go through.
+  expect_error(ended("host=2", doubles("cuda:0", 48)),
+               HasSubstr("cuda:0: taking 96.0 MiB of the host's memory for copies failed: the stub was told so "
+                         "(CUDA_ERROR_OUT_OF_MEMORY)"));
+}
+
+TEST(StubDriver, LosesItsDevice) {
+  constexpr const char* kLost =
+      "the stub was told so (CUDA_ERROR_LAUNCH_FAILED): the device is lost to this process, with all that lay there: "
+      "start it again and go on from the newest checkpoint";
+  expect_error(ended("lost=719", doubles("cuda:0", 1, 3)), AllOf(HasSubstr("error: cuda:0: "), HasSubstr(kLost)));
+}
+
+TEST(StubDriver, LosesTheDeviceOfARankThatOthersWaitFor) {
+  const auto waits = [](cluster::Context& context) {
+    if (context.rank() == 0) doubles("cuda:0", 1, 3)(context);
+    context.world().barrier("the end");
+  };
+  const Ended all = ended("lost=719", waits, 2);
+  expect_error(
+      all, AllOf(HasSubstr("rank 0: error: cuda:0: "), HasSubstr("(CUDA_ERROR_LAUNCH_FAILED): the device is lost")));
+}
+
+TEST(StubDriver, HasACompilerOfKernelsThatIsTooOld) {
+  // A shape of its own, of which no kernel is kept.
+  expect_error(ended("nvrtc=12", doubles("cuda:0", 3)),
+               HasSubstr("/stub_driver/libnvrtc.so.13, is of CUDA 12.0; 13.0 or later is needed"));
+}
+
+TEST(StubDriver, DoesNotTakeAKernel) {
+  expect_error(
+      ended("module=209", doubles("cuda:0")),
+      HasSubstr("cuda:0: loading a kernel failed: the stub was told so (CUDA_ERROR_NO_BINARY_FOR_GPU): a kernel "
+                "that is kept for another GPU; empty the folder of TESSERA_CUDA_CACHE"));
+}
+
+TEST(StubDriver, GivesEachRankTheDeviceOfItsNumber) {
+  const auto says = [](const std::string& device) {
+    return [device](cluster::Context& context) {
+      const session::Session session(context, {.device = device, .num_threads = 1});
+      std::fprintf(stderr, "rank %d: %s;", context.rank(), session.device_name().c_str());
+    };
+  };
+  const Ended by_number = ended("devices=2", says("cuda"), 2);
+  EXPECT_EQ(by_number.code, 0);
+  EXPECT_THAT(by_number.text, AllOf(HasSubstr("rank 0: cuda:0;"), HasSubstr("rank 1: cuda:1;")));
+  // Several on one only where its number names it.
+  const Ended by_name = ended("devices=2", says("cuda:1"), 3);
+  EXPECT_EQ(by_name.code, 0);
+  for (const char* rank : {"rank 0: cuda:1;", "rank 1: cuda:1;", "rank 2: cuda:1;"}) {
+    EXPECT_THAT(by_name.text, HasSubstr(rank));
+  }
+  const Ended too_many = ended("devices=2", says("cuda"), 3);
+  EXPECT_EQ(too_many.code, cluster::kExitFailure);
+  EXPECT_THAT(
+      too_many.text,
+      AllOf(HasSubstr("device \"cuda\": this host has 3 ranks and 2 GPUs, of which each rank takes one: start 2 "
+                      "ranks here at most, or name the GPU that several use, as \"cuda:0\""),
+            Not(HasSubstr(": cuda:"))));
+}
+
+// What `tessera info` prints with the driver as it is told.
+Ended info(const std::string& settings, const std::string& folder = "stub_driver") {
+  const std::string command = "TESSERA_STUB_DRIVER='" + settings + "' TESSERA_CUDA_LIBRARIES='" + kBuild + "/" +
+                              folder + "' '" + kBuild + "/bin/tessera' info 2>&1";
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  check(pipe != nullptr, "cannot start a process");
+  Ended result;
+  std::array<char, 4096> part{};
+  for (size_t n = 0; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;) result.text.append(part.data(), n);
+  const int status = ::pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  return result;
+}
+
+TEST(StubDriver, IsShownByTheCommandInfo) {
+  const std::array<std::pair<const char*, const char*>, 8> cases = {{
+      {"", "cuda:0 Stub GPU (sm_90, 1.0 GiB)\n"},
+      {"devices=2", "cuda:0 Stub GPU (sm_90, 1.0 GiB), cuda:1 Stub GPU (sm_90, 1.0 GiB)\n"},
+      {"mode=3", "cuda:0 Stub GPU (sm_90, 1.0 GiB, for one process at a time)\n"},
+      {"mode=2", "cuda:0 Stub GPU (sm_90, 1.0 GiB; cannot be used: its compute mode lets no process use it"},
+      {"capability=75",
+       "cuda:0 Stub GPU (sm_75, 1.0 GiB; cannot be used: it is sm_75, and devices from sm_80 on can be"},
+      {"init=100", "none: cuda: the driver finds no device it can use (CUDA_ERROR_NO_DEVICE)"},
+      {"devices=0", "none: cuda: the driver shows this process no device; CUDA_VISIBLE_DEVICES may hide them\n"},
+      {"version=12080", "none: cuda: the driver is of CUDA 12.8; 13.0 or later is needed"},
+  }};
+  for (const auto& [settings, expected] : cases) {
+    const Ended shown = info(settings);
+    EXPECT_EQ(shown.code, 0) << settings;
+    EXPECT_THAT(shown.text, HasSubstr(std::string("gpus          ") + expected)) << settings;
+  }
+  const Ended lacking = info("", "stub_driver_lacking");
+  EXPECT_EQ(lacking.code, 0);
+  EXPECT_THAT(lacking.text, HasSubstr("libcuda.so.1 has no function cuGraphInstantiateWithFlags"));
+}
+
+}  // namespace
+}  // namespace tessera::devices
