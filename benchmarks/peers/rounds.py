@@ -17,9 +17,11 @@ def seconds_of_step_in_round(step):
 
 
 def serve_rounds(unit, about, run_round):
-    """run_round() returns the measured value in `unit`."""
+    """run_round() returns the measured value in `unit`, or that and what there is to tell about the round."""
     print(json.dumps({"ready": True, "unit": unit, "about": about}), flush=True)
     for line in sys.stdin:
         if line.strip() != "go":
             break
-        print(json.dumps({"value": run_round()}), flush=True)
+        found = run_round()
+        value, *told = found if isinstance(found, tuple) else (found,)
+        print(json.dumps({"value": value} | {"about": words for words in told}), flush=True)
