@@ -1,13 +1,17 @@
 """Claims about the readers of a page that a benchmark has, and about how it counts: they ask as the page's script does, and what is not answered
 well is not counted."""
 
+import argparse
 import multiprocessing
 import re
 import socket
 import sys
+import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,7 +20,7 @@ from claims import main
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import observing_readers_side as side  # noqa: E402
-from page_readers import LIMIT_S, PAUSE_S, Answer, NoAnswer, Readers, look_on  # noqa: E402
+from page_readers import LIMIT_S, PAUSE_S, Answer, NoAnswer, Readers, ReadersProcess, look_on  # noqa: E402
 
 STATE = b'{"version":1}'
 
@@ -165,6 +169,18 @@ class SomeReaders(unittest.TestCase):
         self.assertEqual(pipe.recv(), {"failed": "HTTP/1.1 403 Forbidden"})
         looks.join()
 
+    def test_they_have_a_process_of_their_own(self):
+        page = Page(self)
+        readers = ReadersProcess(page.url, 2)
+        self.await_questions(page, 1)
+        readers.count()
+        self.assertEqual(set(readers.end()), {"times", "bytes", "seconds", "cpu_s"})
+        refused = ReadersProcess(page.url.replace("secret", "wrong"), 2)
+        refused.process.join()
+        refused.count()
+        with self.assertRaisesRegex(NoAnswer, "a reader of the page was not answered: HTTP/1.1 403 Forbidden"):
+            refused.end()
+
     def test_they_ask_as_the_pages_script_does(self):
         script = (ROOT / "tessera/tools/dashboard/job_page.js").read_text()
         self.assertEqual(re.findall(r'fetch\("([^"]+)"', script), ["state.json"])
@@ -200,6 +216,76 @@ class TheSide(unittest.TestCase):
     def test_has_no_more_readers_than_a_page_serves(self):
         header = (ROOT / "tessera/cluster/dashboard/dashboard_server.h").read_text()
         self.assertEqual(side.MOST_READERS, int(re.search(r"kMostConnections = (\d+);", header)[1]))
+
+
+# Stands for `tessera run`: says a step all the time, and shows it where it is to have a page.
+LAUNCHER = """#!{python}
+import http.server, json, sys, threading, time
+step, ranks = 0, {ranks}
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({{"num_ranks": ranks, "step": step}}).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+
+    def log_message(self, *words):
+        pass
+
+if "--dashboard" in sys.argv:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print("tessera run: dashboard: http://127.0.0.1:%d/?token=a" % server.server_address[1], flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+while step < {steps}:
+    print("loss %d 0x1p+0" % (step + 1), flush=True)
+    step += 1
+    time.sleep(0.005)
+sys.exit("out of data")
+"""
+
+
+class AudienceOnPaper:
+    """Stands for a process of readers, each of which has one answer a second, however slow this machine is."""
+
+    def __init__(self, url, count):
+        self.url, self.num_readers, self.is_counting = url, count, False
+
+    def count(self):
+        self.is_counting = True
+
+    def end(self):
+        with urllib.request.urlopen(self.url, timeout=30) as answer:
+            size = len(answer.read())
+        return {"times": [0.003] * self.num_readers * self.is_counting, "bytes": size * self.num_readers, "seconds": 1.0, "cpu_s": 0.02}
+
+    def kill(self):
+        pass
+
+
+class ARound(unittest.TestCase):
+    def run_round(self, readers, ranks=side.RANKS, steps=10**9):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.multiple(side, WARM_S=0.01, COUNTED_S=0.3, ReadersProcess=AudienceOnPaper):
+            launcher = Path(folder) / "tessera"
+            launcher.write_text(LAUNCHER.format(python=sys.executable, ranks=ranks, steps=steps))
+            launcher.chmod(0o755)
+            return side.round_of(argparse.Namespace(bin=Path(folder), readers=readers), Path(folder), Path(folder) / "said")
+
+    def test_counts_the_steps_of_a_job_of_its_own(self):
+        value, about = self.run_round(None)
+        self.assertGreater(value, 0)
+        self.assertRegex(about, r"^the launcher takes [\d.]+ % of a core$")
+
+    def test_has_as_many_readers_as_it_is_told(self):
+        value, about = self.run_round(6)
+        self.assertGreater(value, 0)
+        self.assertRegex(about, r"^6 answers a second of 0 KiB, 99 % within 3 ms; the launcher takes [\d.]+ % of a core, the readers themselves 2.0 %$")
+
+    def test_fails_where_the_page_shows_something_else(self):
+        with self.assertRaisesRegex(RuntimeError, "of 3 ranks; 4 have made those from"):
+            self.run_round(0, ranks=3)
+
+    def test_fails_where_the_job_ends_before_its_first_step(self):
+        with self.assertRaisesRegex(RuntimeError, "has ended with exit code 1: (.|\\n)*out of data"):
+            self.run_round(0, steps=0)
 
 
 if __name__ == "__main__":
