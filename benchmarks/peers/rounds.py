@@ -17,10 +17,12 @@ def seconds_of_step_in_round(step, round_seconds=ROUND_SECONDS):
 
 
 def serve_rounds(unit, about, run_round, bytes_now=dict):
-    """run_round() returns the measured value in `unit`; bytes_now() memory by name, as {"peak": 123}."""
+    """run_round() returns the measured value in `unit`, or that and what there is to tell about the round; bytes_now() memory by name,
+    as {"peak": 123}."""
     print(json.dumps({"ready": True, "unit": unit, "about": about, "bytes": bytes_now()}), flush=True)
     for line in sys.stdin:
         if line.strip() != "go":
             break
-        value = run_round()
-        print(json.dumps({"value": value, "bytes": bytes_now()}), flush=True)
+        found = run_round()
+        value, *told = found if isinstance(found, tuple) else (found,)
+        print(json.dumps({"value": value, "bytes": bytes_now()} | {"about": words for words in told}), flush=True)

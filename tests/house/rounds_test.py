@@ -1,8 +1,12 @@
 """Claims about rounds of the benchmarks' peers in Python: they are as long as those of the programs that they take turns with."""
 
+import contextlib
+import io
+import json
 import re
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from claims import main
@@ -52,6 +56,22 @@ class Round(unittest.TestCase):
             self.assertTrue(sides, benchmark)
             for side in sides:
                 self.assertIn("seconds_of_step_in_round(", (ROOT / "benchmarks" / side).read_text(), f"{side}, a side of {benchmark}")
+
+
+class Rounds(unittest.TestCase):
+    def served(self, run_round, said):
+        """What a side says that is told so."""
+        with unittest.mock.patch.object(sys, "stdin", io.StringIO(said)), contextlib.redirect_stdout(io.StringIO()) as out:
+            rounds.serve_rounds("steps/s", "a side", run_round)
+        return [json.loads(line) for line in out.getvalue().splitlines()]
+
+    def test_one_is_run_for_each_go(self):
+        values = iter((1.5, 2.5))
+        self.assertEqual(self.served(lambda: next(values), "go\ngo\nend\ngo\n"),
+                         [{"ready": True, "unit": "steps/s", "about": "a side"}, {"value": 1.5}, {"value": 2.5}])
+
+    def test_one_may_tell_about_itself(self):
+        self.assertEqual(self.served(lambda: (3.5, "it was cold"), "go\n")[1:], [{"value": 3.5, "about": "it was cold"}])
 
 
 if __name__ == "__main__":

@@ -103,17 +103,29 @@ TEST_F(Answers, NameTheScriptByItsHash) {
 }
 
 TEST_F(Answers, AreMadeOnceASecondAndShared) {
+  const auto page = ask("/").body;
   const auto first = ask("/state.json").body;
+  const auto first_metrics = ask("/metrics").body;
   board.set_job(BoardJobState::kRunning);
   clock.sleep_ms(999);
   EXPECT_EQ(ask("/state.json").body, first);
+  EXPECT_EQ(ask("/metrics").body, first_metrics);
   clock.sleep_ms(1);
   const auto second = ask("/state.json").body;
   EXPECT_NE(second, first);
   EXPECT_EQ(nlohmann::json::parse(*second)["state"], "running");
+  const auto second_metrics = ask("/metrics").body;
+  EXPECT_NE(second_metrics, first_metrics);
+  EXPECT_THAT(*second_metrics, HasSubstr("tessera_job_state{state=\"running\"} 1\n"));
+  for (int reader = 0; reader < 100; ++reader) {
+    EXPECT_EQ(ask("/state.json").body, second);
+    EXPECT_EQ(ask("/metrics").body, second_metrics);
+  }
+  EXPECT_EQ(ask("/").body, page);
   board.set_job(BoardJobState::kCompleted);
   answers.refresh();
   EXPECT_EQ(nlohmann::json::parse(*ask("/state.json").body)["state"], "completed");
+  EXPECT_THAT(*ask("/metrics").body, HasSubstr("tessera_job_state{state=\"completed\"} 1\n"));
 }
 
 TEST(DashboardPlace, IsAPortWithAnAddressOfOneself) {
