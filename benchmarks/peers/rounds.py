@@ -19,10 +19,13 @@ def seconds_of_step_in_round(step, round_seconds=ROUND_SECONDS):
 def serve_rounds(unit, about, run_round, bytes_now=dict):
     """run_round() returns the measured value in `unit`, or that and what there is to tell about the round; bytes_now() memory by name,
     as {"peak": 123}."""
-    print(json.dumps({"ready": True, "unit": unit, "about": about, "bytes": bytes_now()}), flush=True)
+    def with_bytes(told):
+        return told | {"bytes": known for known in (bytes_now(),) if known}
+
+    print(json.dumps(with_bytes({"ready": True, "unit": unit, "about": about})), flush=True)
     for line in sys.stdin:
         if line.strip() != "go":
             break
         found = run_round()
         value, *told = found if isinstance(found, tuple) else (found,)
-        print(json.dumps({"value": value, "bytes": bytes_now()} | {"about": words for words in told}), flush=True)
+        print(json.dumps(with_bytes({"value": value} | {"about": words for words in told})), flush=True)
