@@ -44,6 +44,9 @@ class Side:
     timeout_s: float = 0  # for getting ready and for a round, where they take longer than the constants above
     needs_torch: bool = False
     needs_package: bool = False  # a script that imports tessera
+    # Once it has been measured:
+    bytes: dict = field(default_factory=dict)  # memory by name, as it tells it
+    gpu_mib: int | None = None  # what the first GPU had less of when it was ready
 
 
 @dataclass
@@ -70,7 +73,6 @@ class Child:
                                         env=environment | side.env, text=True, bufsize=1)
         self.about = ""
         self.peak_mib = None  # of resident memory, of the process that speaks to us
-        self.bytes = {}  # memory by name, as the side tells it
 
     def read(self, timeout_s):
         """The next line that is JSON; a program may say other things before it."""
@@ -90,7 +92,7 @@ class Child:
     def wait_ready(self):
         answer = self.read(max(READY_TIMEOUT_S, self.side.timeout_s))
         self.about = answer.get("about", "")
-        self.bytes = answer.get("bytes", {})
+        self.side.bytes = answer.get("bytes", {})
 
     def round(self):
         self.process.stdin.write("go\n")
@@ -98,7 +100,7 @@ class Child:
         answer = self.read(max(ROUND_TIMEOUT_S, self.side.timeout_s))
         value = answer["value"]
         self.about = answer.get("about", self.about)  # what is known only after the round
-        self.bytes = answer.get("bytes", self.bytes)
+        self.side.bytes = answer.get("bytes", self.side.bytes)
         if not (math.isfinite(value) and value > 0):
             raise RuntimeError(f"{self.side.name} measured {value}")
         return value
@@ -118,16 +120,6 @@ class Child:
         self.process.stdout.close()
 
 
-@dataclass
-class Measured:
-    side: Side
-    about: str = ""
-    values: list = field(default_factory=list)
-    peak_mib: float | None = None  # of resident memory
-    bytes: dict = field(default_factory=dict)  # memory by name, as the side tells it
-    gpu_mib: int | None = None  # what the first GPU had less of when the side was ready
-
-
 def used_gpu_mib():
     """What all processes together have of the first GPU's memory; None where nobody says so."""
     try:
@@ -139,10 +131,12 @@ def used_gpu_mib():
 
 
 def run_case(case, rounds, environment):
-    """({side name: Measured}, {side name: why it failed}).
+    """({side name: (side, about, values, peak of resident memory in MiB or None)}, {side name: why it failed}).
 
     A side that fails is left out from then on; the other sides are measured all the same."""
-    measured = {side.name: Measured(side) for side in case.sides}
+    values = {side.name: [] for side in case.sides}
+    abouts = {}
+    peaks = {}
     failures = {}
 
     def attempt(side, action):
@@ -159,11 +153,11 @@ def run_case(case, rounds, environment):
             child = Child(side, environment)
             try:
                 child.wait_ready()
-                measured[side.name].values.append(time.monotonic() - start)
-                measured[side.name].about = child.about
+                values[side.name].append(time.monotonic() - start)
+                abouts[side.name] = child.about
             finally:
                 child.close()
-                measured[side.name].peak_mib = child.peak_mib
+                peaks[side.name] = child.peak_mib
 
         for _ in range(rounds):
             for side in case.sides:
@@ -179,9 +173,9 @@ def run_case(case, rounds, environment):
                 if child:
                     children.append(child)
                     attempt(side, child.wait_ready)
-                    measured[side.name].about = child.about
+                    abouts[side.name] = child.about
                 if before is not None and (after := used_gpu_mib()) is not None:
-                    measured[side.name].gpu_mib = after - before
+                    side.gpu_mib = after - before
             for i in range(rounds):
                 # Each begins a round in turn: what a side leaves behind, dirty pages or a hot core, meets all the others.
                 first = i % max(len(children), 1)
@@ -190,14 +184,17 @@ def run_case(case, rounds, environment):
                         continue
                     value = attempt(child.side, child.round)
                     if value is not None:
-                        measured[child.side.name].values.append(value)
-                    measured[child.side.name].about = child.about
+                        values[child.side.name].append(value)
+                    abouts[child.side.name] = child.about
         finally:
             for child in children:
                 child.close()
-                measured[child.side.name].peak_mib = child.peak_mib
-                measured[child.side.name].bytes = child.bytes
-    return {name: one for name, one in measured.items() if name not in failures}, failures
+                peaks[child.side.name] = child.peak_mib
+    for side in case.sides:
+        if side.gpu_mib is not None and side.name in abouts:
+            abouts[side.name] += f", {side.gpu_mib:,} MiB of the GPU"
+    measured = [side for side in case.sides if side.name not in failures]
+    return {side.name: (side, abouts[side.name], values[side.name], peaks.get(side.name)) for side in measured}, failures
 
 
 def ratio(case, ours, other):
@@ -210,20 +207,22 @@ def ratio(case, ours, other):
 def summarise(case, results, failures):
     """The row of the JSON form: the peer is the best of the peers, as is the limit."""
     medians = {}
-    for one in results.values():
-        medians.setdefault(one.side.role, []).append(statistics.median(one.values))
+    for side, _, values, _ in results.values():
+        medians.setdefault(side.role, []).append(statistics.median(values))
     best = max if case.higher_is_better else min
     ours, peer, limit = (best(medians[role]) if role in medians else None for role in ("ours", "peer", "limit"))
     return {"case": case.name, "unit": case.unit, "ours": ours, "peer": peer, "limit": limit,
             "ours_over_peer": ratio(case, ours, peer), "ours_over_limit": ratio(case, ours, limit),
-            "peak_mib": {name: one.peak_mib for name, one in results.items()},
-            "sides": {name: told_of(one) for name, one in results.items()}} | ({"failed": failures} if failures else {})
+            "peak_mib": {name: peak for name, (_, _, _, peak) in results.items()},
+            "sides": {side.name: told_of(side, results, failures) for side in case.sides}} | ({"failed": failures} if failures else {})
 
 
-def told_of(one):
+def told_of(side, results, failures):
     """A side in the JSON form; what nobody knows is left out."""
-    known = {"role": one.side.role, "median": statistics.median(one.values), "lowest": min(one.values), "highest": max(one.values),
-             "bytes": one.bytes, "gpu_mib": one.gpu_mib}
+    known = {"role": side.role, "bytes": side.bytes, "gpu_mib": side.gpu_mib, "failed": failures.get(side.name)}
+    if side.name in results:
+        values = results[side.name][2]
+        known |= {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
     return {name: value for name, value in known.items() if value not in (None, {})}
 
 
@@ -231,7 +230,7 @@ def shown(value):
     return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
 
 
-COLUMNS = ("", "median", "lowest", "highest", "ours/this")
+COLUMNS = ("", "median", "lowest", "highest", "ours/this", "peak MiB")
 # So wide at least, as tables whose names are short have always been.
 LEAST_WIDTHS = (28, 13, 13, 13, 11, 10)
 GAP = 2
@@ -239,13 +238,12 @@ GAP = 2
 
 def table_lines(case, results, row):
     """The lines of a case's table: a column is as wide as what it holds, so that the next one stands apart from it."""
-    rows, abouts = [(*COLUMNS, "GPU MiB" if case.is_on_gpu else "peak MiB")], [""]
-    for name, one in results.items():
-        median = statistics.median(one.values)
-        own = ratio(case, row["ours"], median) if one.side.role != "ours" and row["ours"] is not None else None
-        taken = one.gpu_mib if case.is_on_gpu else one.peak_mib
-        rows.append((name, shown(median), shown(min(one.values)), shown(max(one.values)), f"{own:.3f}" if own else "", f"{taken:,.0f}" if taken else ""))
-        abouts.append(one.about)
+    rows, abouts = [COLUMNS], [""]
+    for side, about, values, peak in results.values():
+        median = statistics.median(values)
+        own = ratio(case, row["ours"], median) if side.role != "ours" and row["ours"] is not None else None
+        rows.append((side.name, shown(median), shown(min(values)), shown(max(values)), f"{own:.3f}" if own else "", f"{peak:,.0f}" if peak else ""))
+        abouts.append(about)
     failed = row.get("failed", {})
     widths = [max(least, *(len(cells[column]) + (GAP if column else 0) for cells in rows)) for column, least in enumerate(LEAST_WIDTHS)]
     widths[0] = max(widths[0], *map(len, failed), 0)
@@ -307,6 +305,12 @@ def use_package(sides):
         side.command = [python, "-B", *side.command]
         side.env["PYTHONPATH"] = str(ROOT / "build" / "release" / "python")
     return ["-DTESSERA_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
+
+
+def programs_of(cases):
+    """The names of the build's programs that their sides run."""
+    words = [word for case in cases for side in case.sides for word in side.command]
+    return sorted({word.name for word in words if isinstance(word, Path) and word.parent == BIN})
 
 
 def from_bundle(command, bundle):

@@ -184,7 +184,7 @@ def demo_steps(machine):
 
 
 def bench_steps(machine):
-    return rows_of_benchmark.steps(rows_of_benchmark.TRAININGS)
+    return rows_of_benchmark.steps(rows_of_benchmark.TRAININGS + rows_of_benchmark.others(machine))
 
 
 def overhead_steps(machine):

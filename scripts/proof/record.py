@@ -55,9 +55,10 @@ class Record:
         now = round(time.time(), 3)
         for row in rows:
             row.part, row.step, row.seconds, row.at = part, step, round(seconds, 1), now
-            print(row.line(), flush=True)
         self.keep(rows)
         self.write_table()
+        for row in rows:
+            print(row.line(), flush=True)
 
     def keep(self, rows):
         with open(self.path, "a") as file:

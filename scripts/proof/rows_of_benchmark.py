@@ -1,6 +1,7 @@
 """The rows of benchmarks/gpu.py as points of a proof: a step measures Tessera and a few sides in turn, and says what is left to wish."""
 
 import json
+import sys
 from dataclasses import dataclass
 
 from proof.machine import Cut
@@ -28,6 +29,7 @@ RESNET_32_TF32 = "ResNet-50 32x32 batch 128 tf32"
 TRANSFORMER = "Transformer 32 x 64 tokens bfloat16"
 TRANSFORMER_TF32 = "Transformer 32 x 64 tokens tf32"
 QUICK, COMPILED, TUNED = ("eager", "graph", "alone"), ("default", "reduce-overhead"), ("max-autotune",)
+OF_TORCH = (*QUICK, *COMPILED, *TUNED, "pytorch")
 SECONDS_OF_GROUP = {COMPILED: 300, TUNED: 450}  # with what torch.compile takes
 TRAININGS = [
     Measured("the GPU itself: a copy of 2 GiB", (("pytorch",),), seconds=60),
@@ -47,6 +49,15 @@ COMPILED_AHEAD = [("resnet50", "--image_size", 32, "--batch_size", 128),
                   ("transformer", "--batch_size", 32, "--tokens", 64, "--dropout", 0.1),
                   ("resnet50", "--image_size", 224, "--batch_size", 256),
                   ("resnet50", "--image_size", 224, "--batch_size", 32)]
+
+
+def others(machine):
+    """The cases of the benchmark that none of the lists names, each with all its sides."""
+    sys.path.insert(0, str(machine.root / "benchmarks"))
+    import gpu
+    named = {case.case for case in TRAININGS + OVERHEAD + HEADLINE}
+    return [Measured(case.name, (tuple(side.name for side in case.sides if side.role != "ours"),))
+            for case in gpu.cases(machine.cores) if case.name not in named]
 
 
 def compile_ahead(machine):
@@ -72,7 +83,7 @@ def step_of(case, group, is_first):
     def run(machine, until):
         result = machine.work / "benchmark.json"
         result.unlink(missing_ok=True)
-        if group and not machine.torch_facts:
+        if any(ending in OF_TORCH for ending in group) and not machine.torch_facts:
             return [Row(case.case, "", "skipped", detail=f"no torch to be measured with: {', '.join(group)}")]
         done = machine.run([machine.root / "benchmarks" / "run", "gpu", "--bundle", machine.bundle, "--case", case.case, "--rounds", ROUNDS,
                             "--threads", max(machine.cores // 2, 1), "--json", result, "--sides", ",".join(group) or "tessera"], until)
@@ -95,21 +106,22 @@ def shown(value, unit):
 
 def points_of(case, row, is_first):
     """The points of a row of the JSON form (benchmarks/README.md). `is_first`: those of ours alone are told, too."""
-    unit, sides, failed = row["unit"], row["sides"], row.get("failed", {})
+    unit, sides = row["unit"], row["sides"]
     is_more_better = unit.endswith("/s")
+    points = [Row(f"{case.case}: {name}", "", "failed" if side["role"] == "ours" else "told", detail=side["failed"][:300])
+              for name, side in sides.items() if "failed" in side]
     ours = next((side for side in sides.values() if side["role"] == "ours"), None)
-    points = [Row(f"{case.case}: {name}", "", "failed" if name == "tessera" else "told", detail=reason[:300])
-              for name, reason in failed.items()]
+    if ours and "failed" in ours:
+        return points
     if ours and is_first:
         points.append(point_of_ours(case, ours, unit))
         points += arena_of(case, ours)
     for name, side in sides.items():
-        if side["role"] == "ours":
+        if side["role"] == "ours" or "failed" in side:
             continue
         value = shown(side["median"], unit)
         if ours is None:
-            if "tessera" not in failed:
-                points.append(Row(case.case, value, "told", detail=f"{side['lowest']:,.5g} to {side['highest']:,.5g}"))
+            points.append(Row(case.case, value, "told", detail=f"{side['lowest']:,.5g} to {side['highest']:,.5g}"))
             continue
         ratio = ours["median"] / side["median"] if is_more_better else side["median"] / ours["median"]
         both = f"{shown(ours['median'], unit)} beside {value}"

@@ -18,7 +18,7 @@ class Table(unittest.TestCase):
         """Of sides of these names; the first is ours."""
         sides = [harness.Side("peer" if i else "ours", name, []) for i, name in enumerate(names)]
         case = harness.Case("a case", sides)
-        results = {side.name: harness.Measured(side, "by hand", list(values), peak) for side in sides}
+        results = {side.name: (side, "by hand", list(values), peak) for side in sides}
         return harness.table_lines(case, results, harness.summarise(case, results, failures or {}))
 
     def test_short_names_stand_in_the_usual_columns(self):

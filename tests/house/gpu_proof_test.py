@@ -275,13 +275,28 @@ class Benchmark(WithBundle):
 
     def test_every_case_of_the_benchmark_is_in_a_part_and_every_side_in_a_group(self):
         import gpu
-        measured = {case.case: case for case in rows_of_benchmark.TRAININGS + rows_of_benchmark.OVERHEAD + rows_of_benchmark.HEADLINE}
+        named = rows_of_benchmark.TRAININGS + rows_of_benchmark.OVERHEAD + rows_of_benchmark.HEADLINE
+        measured = {case.case: case for case in named + rows_of_benchmark.others(self.machine())}
         cases = gpu.cases(2)
         self.assertEqual(set(measured), {case.name for case in cases})
         for case in cases:
             endings = tuple(ending for group in measured[case.name].groups for ending in group)
             for side in case.sides:
                 self.assertTrue(side.role == "ours" or side.name.endswith(endings), f"{case.name}: {side.name}")
+
+    def test_a_case_that_no_list_names_is_measured_with_all_its_sides(self):
+        import gpu
+        import harness
+        case = harness.Case("a new one", [harness.Side("ours", "new", []), harness.Side("limit", "the bytes alone", [])], unit="s")
+        with mock.patch.object(gpu, "cases", return_value=[case]):
+            self.assertEqual(rows_of_benchmark.others(self.machine()), [rows_of_benchmark.Measured("a new one", (("the bytes alone",),))])
+
+    def test_a_figure_that_is_better_the_smaller_it_is_is_compared_so(self):
+        row = {"unit": "s", "sides": {"new": {"role": "ours", "median": 2.0, "lowest": 1.0, "highest": 3.0},
+                                      "pytorch, eager": {"role": "peer", "median": 3.0, "lowest": 3.0, "highest": 3.0}}}
+        points = rows_of_benchmark.points_of(rows_of_benchmark.Measured("a save", ()), row, True)
+        self.assertEqual([(point.point, point.figure, point.verdict) for point in points],
+                         [("a save", "2 s", "told"), ("a save: over eager", "1.500", "met")])
 
     def test_a_training_from_files_goes_at_the_rate_of_its_epochs(self):
         lines = iter(["epoch: 1 step: 1, loss is 2\n", "epoch 1/5: loss 0.1000, 250.5 images/s, 1.0 s\n",
@@ -462,7 +477,11 @@ class Bundle(unittest.TestCase):
                               capture_output=True, text=True)
 
     def test_it_packs_all_that_the_proof_runs(self):
-        names = ["tessera", "resnet50_cifar10", "resnet50_bench", "transformer_bench", "step_overhead_bench", *tests_of_suite()]
+        import gpu
+        import harness
+        benchmarks = harness.programs_of(gpu.cases(1))
+        self.assertLessEqual({"resnet50_cifar10", "resnet50_bench", "transformer_bench", "step_overhead_bench"}, set(benchmarks))
+        names = ["tessera", *benchmarks, *tests_of_suite()]
         self.programs(*names)
         # Of other suites, whose names are alike.
         self.programs("plans_on_emulated_gpu_test", "generated_kernels_test")
@@ -485,7 +504,7 @@ class Bundle(unittest.TestCase):
         done = subprocess.run([own, "--dry", "--parts", "programs", "--out", self.folder / "dry", "--work", self.folder / "work"],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn(f"{len(tests) + 5} of {len(tests) + 5}", done.stdout)
+        self.assertIn(f"{len(names)} of {len(names)}", done.stdout)
 
     def test_a_program_that_is_not_built_is_named(self):
         done = self.pack("tessera")
