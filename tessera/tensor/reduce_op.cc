@@ -1,8 +1,8 @@
-#include "tessera/comm/communicator.h"
+#include "tessera/tensor/reduce_op.h"
 
 #include "tessera/base/error.h"
 
-namespace tessera::comm {
+namespace tessera {
 
 const char* to_string(ReduceOp op) {
   switch (op) {
@@ -21,4 +21,4 @@ ReduceOp parse_reduce_op(std::string_view text) {
   throw InvalidArgument("unknown reduction \"{}\"; the known ones are sum, max, min, prod", text);
 }
 
-}  // namespace tessera::comm
+}  // namespace tessera
