@@ -16,6 +16,7 @@
 #include "tessera/comm/rank_progress.h"
 #include "tessera/executor/arena.h"
 #include "tessera/executor/comm_lane.h"
+#include "tessera/executor/device_collectives.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/executor/run_recorder.h"
 #include "tessera/ir/schedule.h"
@@ -47,6 +48,8 @@ struct BadIndex {
 
 // The communicator of a collective's group in its lane: the step's attributes "ranks" and "lane".
 using GroupResolver = std::function<comm::Communicator&(const Attributes&)>;
+// The same of a collective that the device does (Executor).
+using DeviceGroupResolver = std::function<comm::DeviceGroup&(const Attributes&)>;
 
 struct StepTime {
   std::string kernel;
@@ -68,9 +71,10 @@ class Executor final : public comm::RankProgress::Pieces {
  public:
   // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
   // collectives. All outlive the executor. `num_ranks`: of the job. In an arena on a device the host works on values of
-  // its own memory only (compiler/schedule/host_copies.h).
+  // its own memory only (compiler/schedule/host_copies.h); collectives whose values lie in the device's memory are done
+  // there, in the groups of `device_groups`.
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
-           const GroupResolver& groups, int num_ranks = 1);
+           const GroupResolver& groups, int num_ranks = 1, const DeviceGroupResolver& device_groups = {});
 
   // One step. No allocation. Throws NonFiniteLoss, InvalidIndex, or what a kernel or collective throws. When it returns
   // or throws, no collective is under way: those that were started have ended, or one of their lane has failed.
@@ -132,6 +136,7 @@ class Executor final : public comm::RankProgress::Pieces {
     std::optional<CopyWay> copies;  // bytes between the host and a device, no kernel
     CommLane::Task collective;
     CommLane* lane = nullptr;
+    std::optional<size_t> on_device;  // a collective that the device does: its number in device_collectives_
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
     const bool* guard = nullptr;  // left out where it is false; in the arena
@@ -160,11 +165,20 @@ class Executor final : public comm::RankProgress::Pieces {
   void prepare_compute(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_copy(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_start(size_t index, comm::Communicator& group);
+  void prepare_start_on_device(size_t index, const KernelSelection& kernels, const DeviceGroupResolver& groups);
+  // Whether a collective works on values in the device's memory.
+  bool is_done_there(const ir::Step& start) const;
+  // Whether the queue alone does the step, in its place among others.
+  bool is_of_queue(size_t index) const;
+  bool has_shared_loss(const Segment& segment) const;
   TensorView view_of(int value) const;
   bool is_on_host(int value) const;
   bool is_on_device() const { return arena_.device() != nullptr; }
   // Returns when the host may read what was copied to it.
   void wait_for_copies();
+  // Returns when the queue has done all its work; then also the collectives of the run, which ends.
+  void synchronize();
+  void end_run();
   void run_steps();
   void run_observed(ValueObserver& observer);
   void record_steps();
@@ -188,6 +202,7 @@ class Executor final : public comm::RankProgress::Pieces {
   std::shared_ptr<std::byte> host_memory_;  // beside an arena on a device
   bool copies_to_host_ = false;             // are under way
   CommLanes* lanes_;
+  std::unique_ptr<DeviceCollectives> device_collectives_;  // null: there are none
   std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;
   const Clock* clock_ = &Clock::system();
