@@ -9,7 +9,9 @@
 // Its kernels are the CPU's, under names of their own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "tessera/kernels/backend.h"
@@ -30,6 +32,11 @@ class FakeDevice final : public Device {
   std::unique_ptr<Event> make_event() override;
   std::unique_ptr<Event> make_timed_event() override;
 
+  // Has a queue of a fake device do work that other devices wait for, which is late, but not for ever.
+  static void give_for_others(Queue& queue, std::function<void()> work);
+  // Where work in that queue finds what has this address outside.
+  static std::byte* inside(Queue& queue, const void* address);
+
   // Pieces of work so far: kernels, copies and fills.
   int64_t num_kernels() const;
   int64_t num_copies() const;
@@ -39,7 +46,9 @@ class FakeDevice final : public Device {
   std::shared_ptr<State> state_;
 };
 
-// Has the fast kernels of the CPU, or the plain loops only. The device outlives it.
-kernels::Backend fake_backend(FakeDevice& device, bool plain_loops = false);
+// Has the fast kernels of the CPU, or the plain loops only. Where `communicators` are given, which connect it with
+// other fake devices, collectives are done in its queues. All that is given outlives it.
+kernels::Backend fake_backend(FakeDevice& device, bool plain_loops = false,
+                              DeviceCommunicators* communicators = nullptr);
 
 }  // namespace tessera
