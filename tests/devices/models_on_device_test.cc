@@ -22,6 +22,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
+#include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/timeline/timeline_recorder.h"
@@ -93,7 +94,8 @@ struct Trained {
   std::unique_ptr<Model> model;
 };
 
-class ModelsOnDevice : public testing::Test {
+// The parameter: devices communicate by themselves.
+class ModelsOnDevice : public testing::TestWithParam<bool> {
  protected:
   ModelsOnDevice() { std::filesystem::create_directories(folder_); }
   ~ModelsOnDevice() override { std::filesystem::remove_all(folder_); }
@@ -121,10 +123,14 @@ class ModelsOnDevice : public testing::Test {
   std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-device-{}", ::getpid());
   FakeDevice device_{11};
   kernels::Backend cpu_ = kernels::cpu_backend();
-  kernels::Backend fake_ = fake_backend(device_);
+  FakeCommunicators communicators_;
+  kernels::Backend fake_ = fake_backend(device_, /*plain_loops=*/false, GetParam() ? &communicators_ : nullptr);
 };
 
-TEST_F(ModelsOnDevice, TrainOnADataSetAndEvaluateAsOnTheCpu) {
+INSTANTIATE_TEST_SUITE_P(Collectives, ModelsOnDevice, testing::Bool(),
+                         [](const auto& info) { return info.param ? "of_devices" : "of_the_host"; });
+
+TEST_P(ModelsOnDevice, TrainOnADataSetAndEvaluateAsOnTheCpu) {
   const auto use = [](Trained& t) {
     t.model->train(2, images(5 * kRows + 3));
     auto result = t.values();
@@ -140,7 +146,7 @@ TEST_F(ModelsOnDevice, TrainOnADataSetAndEvaluateAsOnTheCpu) {
   });
 }
 
-TEST_F(ModelsOnDevice, PredictAsOnTheCpu) {
+TEST_P(ModelsOnDevice, PredictAsOnTheCpu) {
   Tensor x(DType::kF32, {4, 3, 6, 6});
   for (int64_t i = 0; i < x.num_elements(); ++i) {
     x.values<float>()[static_cast<size_t>(i)] = static_cast<float>(std::sin(static_cast<double>(i)));
@@ -148,7 +154,7 @@ TEST_F(ModelsOnDevice, PredictAsOnTheCpu) {
   expect_alike(1, {}, [&](Trained& t) { return Result{{"y", t.model->predict({x}).to_doubles()}}; });
 }
 
-TEST_F(ModelsOnDevice, GoOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
+TEST_P(ModelsOnDevice, GoOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
   for (const bool async : {false, true}) {
     for (const bool integrated : {true, false}) {
       // Trains an epoch, from a checkpoint where one is named; saves, and trains another, while it is being saved.
@@ -186,7 +192,7 @@ TEST_F(ModelsOnDevice, GoOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
   }
 }
 
-TEST_F(ModelsOnDevice, NameABadIndexAndUpdateNothing) {
+TEST_P(ModelsOnDevice, NameABadIndexAndUpdateNothing) {
   for (const bool may_skip : {false, true}) {
     ModelOptions options;
     if (may_skip) options.loss_scale = nn::dynamic_loss_scale();
@@ -201,7 +207,7 @@ TEST_F(ModelsOnDevice, NameABadIndexAndUpdateNothing) {
   }
 }
 
-TEST_F(ModelsOnDevice, NameABadIndexOfOneRankOnAllOfThem) {
+TEST_P(ModelsOnDevice, NameABadIndexOfOneRankOnAllOfThem) {
   run_ranks(2, [&](cluster::Context& context) {
     Trained trained(context, fake(), {.parallel_mode = ParallelMode::kDataParallel});
     const auto before = trained.values();
@@ -211,7 +217,7 @@ TEST_F(ModelsOnDevice, NameABadIndexOfOneRankOnAllOfThem) {
   });
 }
 
-TEST_F(ModelsOnDevice, SayWhereALossThatIsNotFiniteBegan) {
+TEST_P(ModelsOnDevice, SayWhereALossThatIsNotFiniteBegan) {
   const Odd odd{.row = 9, .pixel = std::numeric_limits<float>::infinity()};
   for (const int ranks : {1, 2}) {
     std::vector<std::string> errors;
@@ -235,7 +241,7 @@ TEST_F(ModelsOnDevice, SayWhereALossThatIsNotFiniteBegan) {
   }
 }
 
-TEST_F(ModelsOnDevice, TakeAndGiveValuesByName) {
+TEST_P(ModelsOnDevice, TakeAndGiveValuesByName) {
   const auto context = cluster::single_context(1);
   Trained trained(*context, fake());
   const Tensor bias = Tensor::of<float>({kClasses}, {1, 2, 3});
@@ -248,7 +254,7 @@ TEST_F(ModelsOnDevice, TakeAndGiveValuesByName) {
               ThrowsMessage<InvalidArgument>(HasSubstr("no parameter or state is named \"tail.bias\"")));
 }
 
-TEST_F(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
+TEST_P(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
   for (const auto mode : {ParallelMode::kDataParallel, ParallelMode::kSemiAuto}) {
     run_ranks(2, [&](cluster::Context& context) {
       Classifier network;
@@ -264,7 +270,7 @@ TEST_F(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
   }
 }
 
-TEST_F(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
+TEST_P(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
   const auto context = cluster::single_context(1);
   Trained trained(*context, fake());
   Trained untraced(*context, fake());
@@ -301,13 +307,13 @@ TEST_F(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
   EXPECT_GE(by_step[3].second, 1) << "what is replayed";
 }
 
-TEST_F(ModelsOnDevice, RefuseWhatADeviceDoesNotDo) {
+TEST_P(ModelsOnDevice, RefuseWhatADeviceDoesNotDo) {
   const auto context = cluster::single_context(1);
   EXPECT_THAT([&] { Trained(*context, fake(), {.session = {.reference_kernels = true}}); },
               ThrowsMessage<InvalidArgument>(StartsWith("reference kernels compute on the CPU")));
 }
 
-TEST_F(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
+TEST_P(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
   const auto context = cluster::single_context(1);
   const auto trained = [&](const ModelOptions& options) {
     Trained t(*context, fake(), options);
@@ -317,7 +323,7 @@ TEST_F(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
   EXPECT_EQ(trained({.session = {.kernel_choice = session::KernelChoice::kMeasured}}), trained({}));
 }
 
-TEST_F(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {
+TEST_P(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {
   // It has nothing but matrix products: what is missing is not computed on the CPU instead.
   KernelRegistry products;
   products.add("matmul", [&](const KernelRequest& request) { return fake().registries[0]->find(request); });
