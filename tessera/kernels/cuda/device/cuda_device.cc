@@ -98,6 +98,14 @@ CudaDevice::~CudaDevice() {
 
 std::string CudaDevice::name() const { return fmt::format("cuda:{}", index_); }
 
+std::string CudaDevice::unique_name() const {
+  CUuuid uuid{};
+  require(driver().device_uuid(&uuid, device_), "looking at a device");
+  std::string name = "GPU-";
+  for (const char byte : uuid.bytes) name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return name;
+}
+
 void CudaDevice::use() const {
   static thread_local CUcontext current = nullptr;
   if (current == context_) return;

@@ -36,6 +36,8 @@ class CudaDevice final : public Device, public Gpu {
               std::span<const void* const> arguments) override;
   int num_multiprocessors() const override { return info_.num_multiprocessors; }
 
+  // Tells it from the devices of all machines: "GPU-" and the number that it was made with.
+  std::string unique_name() const;
   // Has the calling thread work on this device.
   void use() const;
   // Bytes of its memory that nobody uses.
