@@ -468,7 +468,7 @@ TEST(DeviceGroup, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
                   {.timeout_ms = 1500});
       },
       ThrowsMessage<IoError>(AllOf(StartsWith("rank 0: all_reduce \"fc.weight\""),
-                                   HasSubstr("rank 0 heard nothing from rank 1 for 15"),
+                                   HasSubstr("rank 0 heard nothing from rank 1 for "),
                                    HasSubstr("it has not come there on its device"))));
 }
 
