@@ -21,6 +21,9 @@ namespace {
 constexpr std::string_view kConnect = "connecting the devices";
 // How long what a device says of an error waits for what the job knows: the failure of a rank is the reason of both.
 constexpr int64_t kReasonMs = 1000;
+// Most waits are for the rest of a step.
+constexpr int kPausesAwake = 2000;
+constexpr std::chrono::microseconds kPauseAsleep{50};
 
 std::string names_of_others(const GroupInfo& group) {
   std::vector<int> others;
@@ -31,6 +34,14 @@ std::string names_of_others(const GroupInfo& group) {
 }
 
 }  // namespace
+
+void DevicePauses::next() {
+  if (num_passed_++ < kPausesAwake) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(kPauseAsleep);
+  }
+}
 
 DeviceGroup::DeviceGroup(Communicator& on_host, DeviceCommunicators& devices)
     : Communicator(on_host.name(), on_host.rank(), on_host.ranks()),

@@ -18,6 +18,15 @@
 
 namespace tessera::comm {
 
+// The pauses between two questions whether a device has come to a place: awake at first, then asleep, for 50 us each.
+class DevicePauses {
+ public:
+  void next();
+
+ private:
+  int num_passed_ = 0;
+};
+
 class DeviceGroup final : public Communicator {
  public:
   // Connects the devices of the group's ranks, which find each other through `on_host`: every rank of it makes one, at

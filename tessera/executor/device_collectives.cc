@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "tessera/base/clock.h"
@@ -18,9 +16,6 @@ namespace tessera::executor {
 namespace {
 
 constexpr int64_t kMarkBytes = 8;
-// Most waits are for the rest of a step. So often the host asks awake, and then at these distances.
-constexpr int kPollsAwake = 2000;
-constexpr std::chrono::microseconds kPollDistance{50};
 // Between looks at the groups.
 constexpr int64_t kLookNs = 1'000'000;
 
@@ -208,12 +203,7 @@ void DeviceCollectives::watch(Event& end) {
   int64_t since_ns = 0;
   int64_t looked_ns = 0;
   try {
-    for (int polls = 0; !end.has_come(); ++polls) {
-      if (polls < kPollsAwake) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(kPollDistance);
-      }
+    for (comm::DevicePauses pauses; !end.has_come(); pauses.next()) {
       const int64_t now_ns = Clock::system().monotonic_ns();
       if (now_ns - looked_ns < kLookNs) continue;
       looked_ns = now_ns;

@@ -22,11 +22,12 @@ class DeviceRanks {
   bool communicate(const Ints& ranks) const;
 
  private:
-  struct Place {
+  struct DeviceOfRank {
     std::string name;  // of what connects the device; "" where nothing does
     std::string device;
   };
-  std::vector<Place> places_;  // by rank; none: nothing connects devices
+  DeviceCommunicators* alone_ = nullptr;  // of a job of one rank: asked when a step has a collective
+  std::vector<DeviceOfRank> devices_;     // by rank; none: nothing connects devices
 };
 
 }  // namespace tessera::session

@@ -1,7 +1,6 @@
 #include "tessera/kernels/cuda/libraries/nccl.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -18,8 +17,8 @@ namespace {
 constexpr int kOldest = 21800;
 // How long a group waits at its end for what the library still has to do with other ranks.
 constexpr int64_t kEndNs = 1'000'000'000;
-constexpr int kYieldsOfNccl = 200;
-constexpr std::chrono::microseconds kNapOfNccl{50};
+// A call is mostly taken at once.
+constexpr int kYieldsOfNccl = 2000;
 // Between calls of `waiting`.
 constexpr int64_t kLookOfNcclNs = 1'000'000;
 
@@ -69,14 +68,14 @@ std::byte* part_of(void* data, int64_t offset, DType dtype) {
   return static_cast<std::byte*>(data) + bytes_of(offset, dtype);
 }
 
-// Sleeps a little, ever more seldom awake.
+// Between two questions, awake at first.
 class Pauses {
  public:
   void next() {
     if (count_++ < kYieldsOfNccl) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kNapOfNccl);
+      Clock::system().sleep_ms(1);
     }
   }
 
