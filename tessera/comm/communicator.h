@@ -18,15 +18,14 @@
 #include <vector>
 
 #include "tessera/tensor/dtype.h"
+#include "tessera/tensor/reduce_op.h"
 
 namespace tessera::comm {
 
 class JobState;
 
-enum class ReduceOp { kSum, kMax, kMin, kProd };
-const char* to_string(ReduceOp op);  // "sum"
-// Throws InvalidArgument naming the text and the four names.
-ReduceOp parse_reduce_op(std::string_view text);
+using tessera::parse_reduce_op;
+using tessera::ReduceOp;
 
 class Communicator {
  public:
@@ -65,6 +64,8 @@ class Communicator {
   // speaks of it: a peer may have nothing to say for as long as it likes. To be called before the group's first call.
   // Returns the deadline that waits had, in milliseconds; 0 where nobody is waited for.
   virtual int64_t wait_without_deadline() { return 0; }
+  // The deadline that waits have, in milliseconds; 0 where nobody is waited for.
+  virtual int64_t deadline_ms() const { return 0; }
 
   // What this process knows of the job's other ranks, for waits that are no call of a group; null in a group of one
   // rank.

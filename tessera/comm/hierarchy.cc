@@ -77,6 +77,7 @@ class HierarchicalCommunicator final : public GroupCalls {
     if (across_ != nullptr) across_->wait_without_deadline();
     return std::max(host_group_->wait_without_deadline(), all_->wait_without_deadline());
   }
+  int64_t deadline_ms() const override { return std::max(host_group_->deadline_ms(), all_->deadline_ms()); }
   JobState* job() override { return all_->job(); }
   void set_driver(Driver driver) override { host_group_->set_driver(driver); }
 

@@ -76,7 +76,7 @@ std::string CallHeader::description() const {
     case CallKind::kBarrier: return label();
     case CallKind::kAllReduce:
     case CallKind::kReduceScatter:
-      return fmt::format("{} ({} of {} {})", label(), tessera::comm::to_string(op), count, tessera::to_string(dtype));
+      return fmt::format("{} ({} of {} {})", label(), tessera::to_string(op), count, tessera::to_string(dtype));
     case CallKind::kBroadcast:
       return fmt::format("{} ({} {} from rank {} of the group)", label(), count, tessera::to_string(dtype), root);
     default: return fmt::format("{} ({} {})", label(), count, tessera::to_string(dtype));

@@ -15,7 +15,7 @@ constexpr int64_t kReportsPerDeadline = 6;
 // Shorter ones tell nothing of a rank that is slow, and are too many to be noted.
 constexpr int64_t kNotedMs = 1;
 
-int world_rank(const GroupInfo& group, int rank) { return group.ranks[static_cast<size_t>(rank)]; }
+int world_rank(const GroupInfo& group, int rank) { return rank < 0 ? -1 : group.ranks[static_cast<size_t>(rank)]; }
 
 // The call's name without its number, as CallHeader::label() has it.
 std::string_view label_of(const CallHeader& call, std::span<char> memory) {
@@ -52,7 +52,7 @@ LongWait WatchedWait::description() const {
                 .ranks = group_.ranks,
                 .waited_ms = waited_ms_.load(std::memory_order_relaxed),
                 .peer = world_rank(group_, peer_)};
-  if (call_.kind == CallKind::kSend) wait.ranks = {wait.rank, wait.peer};
+  if (call_.kind == CallKind::kSend && peer_ >= 0) wait.ranks = {wait.rank, wait.peer};
   return wait;
 }
 
@@ -68,7 +68,7 @@ void WatchedWait::note_end() const {
   if (is_broken) return notes->set_broken_call({.wait = description(), .line = {}, .is_mismatch = false});
   // Who is waited for once and for long is spoken of by itself, and stages of a pipeline wait for each other's messages
   // as their schedule has it.
-  if (is_reported_ || call_.kind == CallKind::kSend) return;
+  if (is_reported_ || call_.kind == CallKind::kSend || peer_ < 0) return;
   char memory[96];
   const int peer = world_rank(group_, peer_);
   int first = world_rank(group_, group_.rank);

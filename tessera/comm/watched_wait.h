@@ -12,7 +12,8 @@ namespace tessera::comm {
 
 class WatchedWait {
  public:
-  // `peer` is a rank of the group. All that is given outlives the wait; it costs nothing before it is looked at.
+  // `peer` is a rank of the group; -1: which one is waited for is not known. All that is given outlives the wait; it
+  // costs nothing before it is looked at.
   WatchedWait(const CallHeader& call, const GroupInfo& group, int peer, int64_t timeout_ms, JobState& job);
   ~WatchedWait();
   WatchedWait(const WatchedWait&) = delete;

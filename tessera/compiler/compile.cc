@@ -87,7 +87,9 @@ void compile_rank(Compiled& planned, int rank, const ir::PersistentLayout& persi
     planned.schedule = std::move(fitted.schedule);
     planned.recomputed = std::move(fitted.recomputed);
   }
-  if (options.schedule.host_copies) planned.schedule = with_host_copies(planned.schedule);
+  if (options.schedule.host_copies) {
+    planned.schedule = with_host_copies(planned.schedule, options.schedule.communicates_there);
+  }
 }
 
 Compiled compile(const ir::Graph& graph, const mesh::Mesh& mesh, const ShardingHints& hints, int rank,

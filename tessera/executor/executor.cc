@@ -51,7 +51,8 @@ std::string operator_name(const Step& step) {
 // before the waits for the gradients, which the other ranks go on with, and a queue may read what the host writes next.
 class EndsRun {
  public:
-  EndsRun(CommLanes* lanes, Arena& arena) : lanes_(lanes), arena_(arena) {}
+  EndsRun(CommLanes* lanes, DeviceCollectives* on_device, Arena& arena)
+      : lanes_(lanes), on_device_(on_device), arena_(arena) {}
   // The run has ended well.
   void is_well() { has_failed_ = false; }
   // It has, and the queue goes on.
@@ -60,6 +61,7 @@ class EndsRun {
     if (lanes_ != nullptr) lanes_->drain();
     if (has_failed_ && arena_.gate() != nullptr) arena_.gate()->doubt();
     if (!waits_for_queue_) return;
+    if (on_device_ != nullptr) on_device_->abandon_run();
     try {
       arena_.queue().synchronize();
     } catch (const std::exception& error) {
@@ -72,6 +74,7 @@ class EndsRun {
 
  private:
   CommLanes* lanes_;
+  DeviceCollectives* on_device_;
   Arena& arena_;
   bool waits_for_queue_ = true;
   bool has_failed_ = true;
@@ -96,7 +99,7 @@ bool all_finite(const TensorView& view) {
 }
 
 Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
-                   const GroupResolver& groups, int num_ranks)
+                   const GroupResolver& groups, int num_ranks, const DeviceGroupResolver& device_groups)
     : schedule_(std::move(schedule)),
       parallel_for_(kernels.num_threads()),
       host_parallel_for_(kernels.num_threads()),
@@ -131,6 +134,8 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
       prepare_compute(task, step, kernels);
     } else if (step.kind == StepKind::kCopy) {
       prepare_copy(task, step, kernels);
+    } else if (step.kind == StepKind::kStart && is_done_there(step)) {
+      prepare_start_on_device(s, kernels, device_groups);
     } else if (step.kind == StepKind::kStart) {
       check(lanes != nullptr, "a schedule with collectives needs communication lanes");
       prepare_start(s, groups(step.attributes));
@@ -232,12 +237,32 @@ void Executor::look_at_loss(size_t slot) {
   throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(loss).to_doubles()[0])));
 }
 
+bool Executor::is_done_there(const Step& start) const {
+  return is_on_device() && !is_on_host(start.inputs.empty() ? start.outputs[0] : start.inputs[0]);
+}
+
+bool Executor::is_of_queue(size_t index) const {
+  if (!is_on_device()) return false;
+  switch (tasks_[index].kind) {
+    case StepKind::kCompute:
+    case StepKind::kCopy: return !tasks_[index].is_of_host && !tasks_[index].host_looks;
+    case StepKind::kStart: return tasks_[index].on_device.has_value();
+    case StepKind::kWait: return tasks_[static_cast<size_t>(schedule_.steps[index].joins)].on_device.has_value();
+    case StepKind::kCheckFinite: return false;
+  }
+  return false;
+}
+
+bool Executor::has_shared_loss(const Segment& segment) const {
+  const auto step = static_cast<size_t>(shared_loss_step_);
+  return shared_loss_step_ >= 0 && step >= segment.begin && step < segment.end;
+}
+
 // Whether the task can be done in one recording with those of the segment: it is the queue's alone, whatever the host
 // finds, what the host looks at before it has not been copied there by the segment, and no event stands between them.
 bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
   const Step& step = schedule_.steps[task];
-  if (!is_on_device() || (step.kind != StepKind::kCompute && step.kind != StepKind::kCopy)) return false;
-  if (tasks_[task].is_of_host || tasks_[task].host_looks) return false;
+  if (!is_of_queue(task)) return false;
   // A feed may do the first ones, and what comes to the host does so in the memory of this run or another.
   if (task < inputs_of_device_.size()) return false;
   if (may_run_ahead() && tasks_[task].copies == CopyWay::kToHost) return false;
@@ -349,6 +374,17 @@ void Executor::prepare_start(size_t index, comm::Communicator& group) {
   task.lane = &(*lanes_)[ir::lane_of(step.attributes)];
 }
 
+void Executor::prepare_start_on_device(size_t index, const KernelSelection& kernels,
+                                       const DeviceGroupResolver& groups) {
+  check(static_cast<bool>(groups), "a schedule with collectives of a device needs groups of devices");
+  if (device_collectives_ == nullptr) {
+    device_collectives_ = std::make_unique<DeviceCollectives>(*arena_.device(), queue_, kernels, parallel_for_);
+  }
+  Task& task = tasks_[index];
+  const Step& step = schedule_.steps[index];
+  task.on_device = device_collectives_->add(step, task.inputs, task.outputs, groups(step.attributes));
+}
+
 // From the loss back to the collective of all ranks that made it; -1: there is none, or the loss stops nothing.
 int Executor::find_shared_loss(int num_ranks) const {
   const auto loss = schedule_.outputs.find("loss");
@@ -403,24 +439,30 @@ void Executor::spoil_loss(size_t index) {
     const int v = step.inputs[i];
     const bool is_planned =
         is_on_host(v) || schedule_.values[static_cast<size_t>(v)].offset >= schedule_.persistent_bytes;
+    if (!is_planned || !is_floating(view.dtype) || !view.is_dense()) continue;
     // All bits set is a NaN in every floating type.
-    if (is_planned && is_floating(view.dtype) && view.is_dense()) {
-      std::memset(view.data, 0xFF, static_cast<size_t>(view.size_bytes()));
-    }
+    (is_on_host(v) ? host_queue() : queue_).fill(view.data, std::byte{0xFF}, view.size_bytes());
   }
 }
 
 void Executor::wait_for_copies() {
   if (!copies_to_host_) return;
-  queue_.synchronize();
+  synchronize();
   copies_to_host_ = false;
 }
 
 void Executor::wait_for(int value) {
   const bool has_event = decided_step_ >= 0 && schedule_.steps[static_cast<size_t>(decided_step_)].outputs[0] == value;
   if (!has_event) return wait_for_copies();
-  slots_[slot_].is_decided->synchronize();
+  Event& is_decided = *slots_[slot_].is_decided;
+  device_collectives_ != nullptr ? device_collectives_->synchronize(is_decided) : is_decided.synchronize();
 }
+
+void Executor::synchronize() {
+  device_collectives_ != nullptr ? device_collectives_->synchronize() : queue_.synchronize();
+}
+
+void Executor::end_run() { device_collectives_ != nullptr ? device_collectives_->end_run() : queue_.synchronize(); }
 
 // A value as the host can read it: a copy, whose work it waits for.
 Tensor Executor::read(int v) {
@@ -431,7 +473,7 @@ Tensor Executor::read(int v) {
   }
   Tensor copy(view.type());
   queue_.copy(copy.view().data, view.data, view.size_bytes(), CopyWay::kToHost);
-  queue_.synchronize();
+  synchronize();
   TensorView there = copy.view();
   there.strides = view.strides;
   return Tensor::copy_of(there);
@@ -439,6 +481,7 @@ Tensor Executor::read(int v) {
 
 void Executor::give_to_queue(size_t index) {
   const Task& task = tasks_[index];
+  if (task.on_device) return device_collectives_->give(*task.on_device);
   const Attributes& attributes = schedule_.steps[index].attributes;
   if (task.is_of_host) {
     task.kernel.run({task.inputs, task.outputs, attributes, task.scratch, host_parallel_for_});
@@ -475,12 +518,20 @@ void Executor::run_task(size_t index) {
         wait_for_copies();
         spoil_loss(index);
       }
+      if (task.on_device) {
+        device_collectives_->start(*task.on_device);
+        break;
+      }
       if (task.is_copied != nullptr) queue_.record(*task.is_copied);
       task.ticket = task.lane->start(task.collective, !task.is_awaited_at_once);
       break;
     case StepKind::kWait: {
       const Task& started = tasks_[static_cast<size_t>(step.joins)];
-      started.lane->wait(started.ticket);
+      if (started.on_device) {
+        device_collectives_->wait(*started.on_device);
+      } else {
+        started.lane->wait(started.ticket);
+      }
       break;
     }
     case StepKind::kCheckFinite:
@@ -520,10 +571,17 @@ void Executor::run_unrecorded(const Segment& segment) {
 
 std::vector<RecordedWork> Executor::work_of(const Segment& segment) {
   std::vector<Touched> touched;
+  std::vector<size_t> given;
   for (size_t s = segment.begin; s < segment.end; ++s) {
     const Task& task = tasks_[s];
+    if (task.kind == StepKind::kWait) continue;  // what a collective touches says who waits for it
+    given.push_back(s);
     Touched& of_task = touched.emplace_back();
     for (const TensorView& view : task.inputs) of_task.reads.push_back(range_of(view));
+    // Behind its operands a collective has a second buffer.
+    for (size_t i = task.outputs.size(); task.on_device && i < task.inputs.size(); ++i) {
+      of_task.writes.push_back(range_of(task.inputs[i]));
+    }
     for (const TensorView& view : task.outputs) of_task.writes.push_back(range_of(view));
     if (task.guard != nullptr) of_task.reads.push_back({reinterpret_cast<uintptr_t>(task.guard), 1});
     if (!task.scratch.empty()) {
@@ -532,8 +590,18 @@ std::vector<RecordedWork> Executor::work_of(const Segment& segment) {
   }
   std::vector<RecordedWork> work;
   const auto after = orders_of(touched);
+  int last_collective = -1;
   for (size_t i = 0; i < after.size(); ++i) {
-    work.push_back({[this, index = segment.begin + i] { give_to_queue(index); }, after[i]});
+    RecordedWork& piece = work.emplace_back();
+    piece.give = [this, index = given[i]] { give_to_queue(index); };
+    piece.after = after[i];
+    piece.waits_for_others = tasks_[given[i]].on_device.has_value();
+    if (!piece.waits_for_others) continue;
+    // All ranks do them in one order.
+    if (last_collective >= 0 && std::ranges::find(piece.after, last_collective) == piece.after.end()) {
+      piece.after.push_back(last_collective);
+    }
+    last_collective = static_cast<int>(i);
   }
   return work;
 }
@@ -548,9 +616,15 @@ void Executor::run_segment(Segment& segment) {
   }
   for (size_t s = segment.begin; s < segment.end; ++s) {
     if (tasks_[s].indices) check_indices(s);
+  }
+  // The loss is spoiled between two pieces of the recording.
+  if (bad_index_ && has_shared_loss(segment)) return run_unrecorded(segment);
+  for (size_t s = segment.begin; s < segment.end; ++s) {
+    if (tasks_[s].on_device) device_collectives_->replays(*tasks_[s].on_device);
     if (!before_update_) continue;
     for (const TensorView& view : tasks_[s].updated) before_update_(view);
   }
+  if (device_collectives_ != nullptr) device_collectives_->wait_for_all();
   if (progress_ != nullptr) progress_->enter_piece(segment.begin);
   if (recorded_run_ != nullptr) recorded_run_->gives();
   queue_.replay(*segment.recording);
@@ -583,7 +657,7 @@ void Executor::record_steps() {
     }
   }
   if (!is_on_device()) return;
-  queue_.synchronize();
+  end_run();
   run.waited();
 }
 
@@ -601,7 +675,7 @@ void Executor::run_steps(bool by_feed) {
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const int64_t begin = clock_->monotonic_ns();
     run_task(s);
-    if (is_on_device()) queue_.synchronize();
+    if (is_on_device()) synchronize();
     nanoseconds_[s] +=
         is_timed_by_device(s) ? profile_end_->nanoseconds_since(*profile_begin_) : clock_->monotonic_ns() - begin;
   }
@@ -650,10 +724,11 @@ void Executor::prepare_run() {
 }
 
 void Executor::run_until_decided() {
-  if (!is_on_device() || !has_decision_) return run();
+  // While a device communicates, whoever waits for it must look at the other ranks, too: that is for run() to do.
+  if (!is_on_device() || !has_decision_ || device_collectives_ != nullptr) return run();
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
-  EndsRun end(lanes_, arena_);
+  EndsRun end(lanes_, device_collectives_.get(), arena_);
   run_steps(/*by_feed=*/feed_ != nullptr);
   if (decided_step_ >= 0) slots_[slot_].is_decided->synchronize();
   look_at_loss(slot_);
@@ -664,7 +739,7 @@ void Executor::start() {
   check(may_run_ahead(), "a run is started that others must wait for");
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
-  EndsRun end(lanes_, arena_);
+  EndsRun end(lanes_, device_collectives_.get(), arena_);
   run_steps(/*by_feed=*/feed_ != nullptr);
   end.is_well_and_goes_on();
   under_way_.push_back(slot_);
@@ -689,13 +764,14 @@ void Executor::finish() {
 void Executor::run(ValueObserver* observer) {
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
-  EndsRun end(lanes_, arena_);
+  if (device_collectives_ != nullptr) device_collectives_->begin_run();
+  EndsRun end(lanes_, device_collectives_.get(), arena_);
   if (observer != nullptr) {
     run_observed(*observer);
   } else {
     run_steps(/*by_feed=*/false);
   }
-  queue_.synchronize();
+  end_run();
   copies_to_host_ = false;
   look_at_loss(slot_);
   show_results(slot_);
@@ -705,7 +781,8 @@ void Executor::run(ValueObserver* observer) {
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
   const comm::RankProgress::Run run(progress_, *this);
-  EndsRun end(lanes_, arena_);
+  if (device_collectives_ != nullptr) device_collectives_->begin_run();
+  EndsRun end(lanes_, device_collectives_.get(), arena_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {
     const Step& step = schedule_.steps[s];

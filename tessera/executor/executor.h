@@ -18,6 +18,7 @@
 #include "tessera/comm/rank_progress.h"
 #include "tessera/executor/arena.h"
 #include "tessera/executor/comm_lane.h"
+#include "tessera/executor/device_collectives.h"
 #include "tessera/executor/input_feed.h"
 #include "tessera/executor/kernel_selection.h"
 #include "tessera/executor/run_recorder.h"
@@ -50,6 +51,8 @@ struct BadIndex {
 
 // The communicator of a collective's group in its lane: the step's attributes "ranks" and "lane".
 using GroupResolver = std::function<comm::Communicator&(const Attributes&)>;
+// The same of a collective that the device does (Executor).
+using DeviceGroupResolver = std::function<comm::DeviceGroup&(const Attributes&)>;
 
 struct StepTime {
   std::string kernel;
@@ -72,9 +75,10 @@ class Executor final : public comm::RankProgress::Pieces {
  public:
   // Prepares every kernel. `arena` must hold the schedule's bytes; `lanes` and `groups` are used only by schedules with
   // collectives. All outlive the executor. `num_ranks`: of the job. In an arena on a device the host works on values of
-  // its own memory only (compiler/schedule/host_copies.h).
+  // its own memory only (compiler/schedule/host_copies.h); collectives whose values lie in the device's memory are done
+  // there, in the groups of `device_groups`.
   Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& kernels, CommLanes* lanes,
-           const GroupResolver& groups, int num_ranks = 1);
+           const GroupResolver& groups, int num_ranks = 1, const DeviceGroupResolver& device_groups = {});
   // Waits for what a device is still doing.
   ~Executor() override;
   Executor(const Executor&) = delete;
@@ -92,7 +96,7 @@ class Executor final : public comm::RankProgress::Pieces {
   // Does what run() does, and returns as soon as it is known what becomes of the values: "loss" and ir::kUpdateGuard
   // are in output() by then, and data inputs may be written for the next run. A device may still be doing the rest,
   // before all that it is given later: what fails there is thrown by who waits for it next. Data inputs go by the feed,
-  // where there is one.
+  // where there is one. A run in which the device itself takes part in collectives is waited for.
   void run_until_decided();
   // Whether a run may start before the loss of an earlier one is known: on a device, where a gate leaves out the
   // updates of a run whose loss is not finite, and those of all that come later (ir::Schedule::gate). Not where the
@@ -163,6 +167,7 @@ class Executor final : public comm::RankProgress::Pieces {
     std::optional<CopyWay> copies;  // bytes between the host and a device, no kernel
     CommLane::Task collective;
     CommLane* lane = nullptr;
+    std::optional<size_t> on_device;  // a collective that the device does: its number in device_collectives_
     bool is_awaited_at_once = false;  // the next step waits for this collective
     int64_t ticket = -1;
     bool is_of_host = false;      // computed by the host beside a device
@@ -201,6 +206,12 @@ class Executor final : public comm::RankProgress::Pieces {
   void prepare_compute(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_copy(Task& task, const ir::Step& step, const KernelSelection& kernels);
   void prepare_start(size_t index, comm::Communicator& group);
+  void prepare_start_on_device(size_t index, const KernelSelection& kernels, const DeviceGroupResolver& groups);
+  // Whether a collective works on values in the device's memory.
+  bool is_done_there(const ir::Step& start) const;
+  // Whether the queue alone does the step, in its place among others.
+  bool is_of_queue(size_t index) const;
+  bool has_shared_loss(const Segment& segment) const;
   TensorView view_of(int value) const;
   bool is_on_host(int value) const;
   bool is_in_arena(int value) const;
@@ -209,6 +220,9 @@ class Executor final : public comm::RankProgress::Pieces {
   void wait_for_copies();
   // The same for that value alone, where an event stands behind its copy.
   void wait_for(int value);
+  // Returns when the queue has done all its work; then also the collectives of the run, which ends.
+  void synchronize();
+  void end_run();
   void prepare_run();
   Slot make_slot() const;
   // One that no run is under way in.
@@ -252,6 +266,7 @@ class Executor final : public comm::RankProgress::Pieces {
   std::vector<std::pair<void**, int64_t>> host_data_;  // addresses in a slot's memory that tasks and inputs_ have
   bool copies_to_host_ = false;                        // are under way
   CommLanes* lanes_;
+  std::unique_ptr<DeviceCollectives> device_collectives_;  // null: there are none
   std::function<void(const TensorView&)> before_update_;
   bool fill_with_nan_ = false;
   const Clock* clock_ = &Clock::system();

@@ -161,7 +161,8 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
         names_.push_back(add({.kind = SpanKind::kCheck, .text = "check of the loss"}, step.line));
         break;
     }
-    const bool is_given = step.kind == StepKind::kCompute || step.kind == StepKind::kCopy;
+    // A device may also be given collectives, together with other steps.
+    const bool is_given = device != nullptr || step.kind == StepKind::kCompute || step.kind == StepKind::kCopy;
     together_.push_back(
         is_given ? add({.kind = SpanKind::kStart, .text = fmt::format("steps {} and on, for the device", s)}, step.line)
                  : names_.back());
@@ -192,7 +193,7 @@ void RunRecorder::look_at_device(Device& device, Queue& queue) {
                             .text = fmt::format("steps {} and on{}", s, timeline::kAsOne),
                             .line = step.line,
                             .graph = name.graph};
-    on_device_.together.push_back(is_given ? recorder_.add_name(together) : 0);
+    on_device_.together.push_back(recorder_.add_name(together));
   }
   on_device_.given.reserve(schedule_.steps.size());
   on_device_.spans.reserve(schedule_.steps.size());

@@ -7,6 +7,7 @@
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/tensor/device.h"
+#include "tessera/tensor/device_communicator.h"
 
 namespace tessera::kernels {
 
@@ -18,6 +19,9 @@ struct Backend {
   std::vector<const KernelRegistry*> registries = {};
   // Where its kernels compute; null: in the memory of the host.
   Device* device = nullptr;
+  // Connects its device with those of other ranks, so that collectives are done in their queues. Null: what ranks tell
+  // each other goes through the host's memory.
+  DeviceCommunicators* communicators = nullptr;
   // The fusions whose nodes it has kernels for, as compiler::parse_fusions reads them.
   std::string fusions = "all";
   // Whether its kernels like images channels-last; otherwise they are row-major, too.

@@ -174,7 +174,8 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       options_(with_backend(context, options)),
       kernel_table_(make_kernel_table(context, options_)),
       kernels_(make_selection(context, options_, kernel_table_.get())),
-      arena_(reserve_arena(context, options_)) {
+      arena_(reserve_arena(context, options_)),
+      device_ranks_(context, backend_of(options_).communicators) {
   if (kernels_.num_threads() > 1 && !waiting_is_chosen()) core_watch_ = std::make_unique<CoreWatch>(context.clock());
   if (context.size() > 1) {
     lanes_ = std::make_unique<executor::CommLanes>(context.rank());
@@ -185,6 +186,7 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
 Session::~Session() {
   gathers_.clear();
   lanes_.reset();  // their threads use the groups
+  device_groups_.clear();
   for (const auto& name : made_groups_) {
     try {
       context_.destroy_group(name);
@@ -419,6 +421,9 @@ compiler::CompileOptions Session::compile_options() const {
   options.fusions = plain ? compiler::Fusions::none() : options_.fusions.both(compiler::parse_fusions(backend.fusions));
   options.schedule.channels_last = backend.likes_channels_last;
   options.schedule.host_copies = backend.device != nullptr;
+  if (backend.communicators != nullptr) {
+    options.schedule.communicates_there = [this](const Ints& ranks) { return device_ranks_.communicate(ranks); };
+  }
   options.schedule.idle_steps = backend.idle_steps;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;
@@ -649,7 +654,7 @@ std::unique_ptr<executor::Executor> Session::make_executor(const ir::Graph& loca
   try {
     executor = std::make_unique<executor::Executor>(
         schedule, arena_, kernels_, lanes_.get(), [this](const Attributes& a) -> auto& { return group_of(a); },
-        context_.size());
+        context_.size(), [this](const Attributes& a) -> auto& { return device_group_of(a); });
   } catch (const NoRoom& error) {
     throw NoRoom("{}\ngraph {} needs {}: {}", error.what(), local.name(), format_bytes(schedule.arena_bytes),
                  compiler::describe_peak(local, schedule));
@@ -677,6 +682,9 @@ void Session::make_groups(const compiler::GroupLists& lists) {
       if (group != nullptr && lane == ir::kGradientLane) group->share_core();
       groups_[lane][key] = group;
     }
+    comm::Communicator* on_host = groups_[0].at(key);
+    if (on_host == nullptr || device_groups_.contains(key) || !device_ranks_.communicate(key)) continue;
+    device_groups_[key] = std::make_unique<comm::DeviceGroup>(*on_host, *backend_of(options_).communicators);
   }
 }
 
@@ -704,6 +712,14 @@ comm::Communicator& Session::group_of(const Attributes& attributes) {
   if (made == nullptr) throw InvalidArgument("rank {} is not in the group \"{}\"", context_.rank(), name);
   groups[ranks] = made;
   return *made;
+}
+
+comm::DeviceGroup& Session::device_group_of(const Attributes& attributes) {
+  auto& group = device_groups_[attributes.get_ints("ranks")];
+  if (group == nullptr) {
+    group = std::make_unique<comm::DeviceGroup>(group_of(attributes), *backend_of(options_).communicators);
+  }
+  return *group;
 }
 
 std::map<std::string, Tensor> evaluate(const ir::Graph& graph, const std::map<std::string, Tensor>& inputs,

@@ -17,11 +17,13 @@
 
 #include "tessera/base/core_watch.h"
 #include "tessera/cluster/ranks/context.h"
+#include "tessera/comm/device_group.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/cost/machine_profile.h"
 #include "tessera/compiler/stages/staged_plan.h"
 #include "tessera/executor/executor.h"
 #include "tessera/nn/parameter.h"
+#include "tessera/session/agree/device_ranks.h"
 #include "tessera/session/executable.h"
 #include "tessera/session/records/run_values.h"
 #include "tessera/session/session_options.h"
@@ -43,6 +45,7 @@ class PipelinedStep;
 
 class Session {
  public:
+  // Collective: where several ranks compute on devices that communicate by themselves; then all ranks do.
   explicit Session(cluster::Context& context, const SessionOptions& options = {});
   ~Session();
 
@@ -169,6 +172,7 @@ class Session {
   compiler::ShardingHints with_splits(compiler::ShardingHints hints) const;
   compiler::ShardingHints with_layouts(compiler::ShardingHints hints, const mesh::Mesh& mesh) const;
   comm::Communicator& group_of(const Attributes& attributes);
+  comm::DeviceGroup& device_group_of(const Attributes& attributes);
   std::unique_ptr<Executable> compile_gather(const std::string& name);
   // Made at the first call; nullptr on a rank that has nothing of the value. Collective then.
   Executable* gather_of(const std::string& name);
@@ -217,6 +221,9 @@ class Session {
   std::map<std::string, std::unique_ptr<Executable>> gathers_;  // of split values, by name
   // By lane: each has communicators of its own, of the same groups.
   std::array<std::map<std::vector<int64_t>, comm::Communicator*>, ir::kNumCommLanes> groups_;
+  DeviceRanks device_ranks_;
+  // Of devices that communicate by themselves, by their ranks.
+  std::map<std::vector<int64_t>, std::unique_ptr<comm::DeviceGroup>> device_groups_;
   std::map<std::string, comm::Communicator*> pairs_;  // of a rank and its like in another stage, by name
   std::vector<std::string> made_groups_;              // names, to destroy
   std::set<std::string> compared_;                    // the collectives of graphs of this rank's own, as text

@@ -37,6 +37,12 @@ class Event {
   virtual ~Event() = default;
   // Returns when the work before the place is done; at once before the first record. Any thread of the host.
   virtual void synchronize() = 0;
+  // Whether the work before the place is done, for whoever looks at other things while it waits; true before the first
+  // record. One that can only wait returns when it is. Any thread of the host.
+  virtual bool has_come() {
+    synchronize();
+    return true;
+  }
   // Of two timed events of one device whose places it has come to: the time from the earlier one's to this one's, by
   // the device's own clock. 0 for events that are not timed.
   virtual int64_t nanoseconds_since(const Event& /*earlier*/) const { return 0; }
@@ -53,6 +59,8 @@ struct RecordedWork {
   std::function<void()> give;
   // The pieces, by number, that must be done before; all of them come earlier. Others may be done at the same time.
   std::vector<int> after;
+  // It waits for other devices: no piece that need not follow it should stand behind it.
+  bool waits_for_others = false;
 };
 
 enum class CopyWay { kToDevice, kToHost, kWithin };

@@ -134,6 +134,8 @@ struct Options {
       compile.schedule.channels_last = false;
     } else if (word == "on_device") {
       compile.schedule.host_copies = true;
+    } else if (word == "devices_communicate") {
+      compile.schedule.communicates_there = [](const Ints&) { return true; };
     } else {
       throw InvalidArgument("unknown option {}", word);
     }

@@ -19,6 +19,7 @@
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 #include "tessera/session/values/transfer_slices.h"
+#include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
@@ -142,6 +143,9 @@ class CheckpointsOnDevice : public testing::Test {
   FakeDevice device_{13};
   kernels::Backend cpu_ = kernels::cpu_backend();
   kernels::Backend fake_ = fake_backend(device_);
+  // A device for each rank, which communicate by themselves.
+  FakeCommunicators communicators_;
+  kernels::Backend communicating_ = fake_backend(device_, /*plain_loops=*/false, &communicators_);
 
  private:
   std::filesystem::path folder_ =
@@ -154,12 +158,20 @@ TEST_P(SavedOnDevice, HoldTheBitsOfTheCpusOfTheirSteps) {
   const Form& form = GetParam();
   save_in_both_ways("cpu", form, cpu_);
   save_in_both_ways("device", form, fake_);
+  std::vector<std::string> trained = {"device"};
+  if (form.ranks > 1 && form.mode != ParallelMode::kHybrid) {
+    trained.emplace_back("communicating");
+    save_in_both_ways("communicating", form, communicating_);
+    EXPECT_GT(communicators_.num_calls(), 0);
+  }
   for (int round = 0; round < 2; ++round) {
     for (int rank = 0; rank < (form.mode == ParallelMode::kHybrid ? form.ranks : 1); ++rank) {
       const auto file = form.mode == ParallelMode::kHybrid ? fmt::format("/rank_{}/x.ckpt", rank) : "/x.ckpt";
       const auto expected = fmt::format("cpu-blocking{}", round) + file;
-      for (const char* way : {"blocking", "async"}) {
-        expect_equal_checkpoints(expected, fmt::format("device-{}{}", way, round) + file);
+      for (const auto& where : trained) {
+        for (const char* way : {"blocking", "async"}) {
+          expect_equal_checkpoints(expected, fmt::format("{}-{}{}", where, way, round) + file);
+        }
       }
     }
   }

@@ -24,6 +24,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
+#include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/timeline/timeline_recorder.h"
@@ -96,7 +97,8 @@ struct Trained {
   std::unique_ptr<Model> model;
 };
 
-class ModelsOnDevice : public testing::Test {
+// The parameter: devices communicate by themselves.
+class ModelsOnDevice : public testing::TestWithParam<bool> {
  protected:
   ModelsOnDevice() { std::filesystem::create_directories(folder_); }
   ~ModelsOnDevice() override { std::filesystem::remove_all(folder_); }
@@ -125,10 +127,14 @@ class ModelsOnDevice : public testing::Test {
   std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("tessera-device-{}", ::getpid());
   FakeDevice device_{11};
   kernels::Backend cpu_ = kernels::cpu_backend();
-  kernels::Backend fake_ = fake_backend(device_);
+  FakeCommunicators communicators_;
+  kernels::Backend fake_ = fake_backend(device_, /*plain_loops=*/false, GetParam() ? &communicators_ : nullptr);
 };
 
-TEST_F(ModelsOnDevice, TrainOnADataSetAndEvaluateAsOnTheCpu) {
+INSTANTIATE_TEST_SUITE_P(Collectives, ModelsOnDevice, testing::Bool(),
+                         [](const auto& info) { return info.param ? "of_devices" : "of_the_host"; });
+
+TEST_P(ModelsOnDevice, TrainOnADataSetAndEvaluateAsOnTheCpu) {
   const auto use = [](Trained& t) {
     t.model->train(2, images(5 * kRows + 3));
     auto result = t.values();
@@ -144,7 +150,7 @@ TEST_F(ModelsOnDevice, TrainOnADataSetAndEvaluateAsOnTheCpu) {
   });
 }
 
-TEST_F(ModelsOnDevice, PredictAsOnTheCpu) {
+TEST_P(ModelsOnDevice, PredictAsOnTheCpu) {
   Tensor x(DType::kF32, {4, 3, 6, 6});
   for (int64_t i = 0; i < x.num_elements(); ++i) {
     x.values<float>()[static_cast<size_t>(i)] = static_cast<float>(std::sin(static_cast<double>(i)));
@@ -152,7 +158,7 @@ TEST_F(ModelsOnDevice, PredictAsOnTheCpu) {
   expect_alike(1, {}, [&](Trained& t) { return Result{{"y", t.model->predict({x}).to_doubles()}}; });
 }
 
-TEST_F(ModelsOnDevice, GoOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
+TEST_P(ModelsOnDevice, GoOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
   for (const bool async : {false, true}) {
     for (const bool integrated : {true, false}) {
       // Trains an epoch, from a checkpoint where one is named; saves, and trains another, while it is being saved.
@@ -190,7 +196,7 @@ TEST_F(ModelsOnDevice, GoOnWithACheckpointOfTheCpuAndTheOtherWayRound) {
   }
 }
 
-TEST_F(ModelsOnDevice, NameABadIndexAndUpdateNothing) {
+TEST_P(ModelsOnDevice, NameABadIndexAndUpdateNothing) {
   for (const bool may_skip : {false, true}) {
     ModelOptions options;
     if (may_skip) options.loss_scale = nn::dynamic_loss_scale();
@@ -205,7 +211,7 @@ TEST_F(ModelsOnDevice, NameABadIndexAndUpdateNothing) {
   }
 }
 
-TEST_F(ModelsOnDevice, NameABadIndexOfOneRankOnAllOfThem) {
+TEST_P(ModelsOnDevice, NameABadIndexOfOneRankOnAllOfThem) {
   run_ranks(2, [&](cluster::Context& context) {
     Trained trained(context, fake(), {.parallel_mode = ParallelMode::kDataParallel});
     const auto before = trained.values();
@@ -215,7 +221,7 @@ TEST_F(ModelsOnDevice, NameABadIndexOfOneRankOnAllOfThem) {
   });
 }
 
-TEST_F(ModelsOnDevice, SayWhereALossThatIsNotFiniteBegan) {
+TEST_P(ModelsOnDevice, SayWhereALossThatIsNotFiniteBegan) {
   const Odd odd{.row = 9, .pixel = std::numeric_limits<float>::infinity()};
   for (const int ranks : {1, 2}) {
     std::vector<std::string> errors;
@@ -239,7 +245,7 @@ TEST_F(ModelsOnDevice, SayWhereALossThatIsNotFiniteBegan) {
   }
 }
 
-TEST_F(ModelsOnDevice, TakeAndGiveValuesByName) {
+TEST_P(ModelsOnDevice, TakeAndGiveValuesByName) {
   const auto context = cluster::single_context(1);
   Trained trained(*context, fake());
   const Tensor bias = Tensor::of<float>({kClasses}, {1, 2, 3});
@@ -252,7 +258,7 @@ TEST_F(ModelsOnDevice, TakeAndGiveValuesByName) {
               ThrowsMessage<InvalidArgument>(HasSubstr("no parameter or state is named \"tail.bias\"")));
 }
 
-TEST_F(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
+TEST_P(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
   for (const auto mode : {ParallelMode::kDataParallel, ParallelMode::kSemiAuto}) {
     run_ranks(2, [&](cluster::Context& context) {
       Classifier network;
@@ -268,7 +274,7 @@ TEST_F(ModelsOnDevice, TakeTheValuesOfTheFirstRank) {
   }
 }
 
-TEST_F(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
+TEST_P(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
   const auto context = cluster::single_context(1);
   Trained trained(*context, fake());
   Trained untraced(*context, fake());
@@ -305,13 +311,13 @@ TEST_F(ModelsOnDevice, HaveARowOfTheirOwnInATimeline) {
   EXPECT_GE(by_step[3].second, 1) << "what is replayed";
 }
 
-TEST_F(ModelsOnDevice, RefuseWhatADeviceDoesNotDo) {
+TEST_P(ModelsOnDevice, RefuseWhatADeviceDoesNotDo) {
   const auto context = cluster::single_context(1);
   EXPECT_THAT([&] { Trained(*context, fake(), {.session = {.reference_kernels = true}}); },
               ThrowsMessage<InvalidArgument>(StartsWith("reference kernels compute on the CPU")));
 }
 
-TEST_F(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
+TEST_P(ModelsOnDevice, HaveTheirOwnKernelsWhereOthersAreMeasured) {
   const auto context = cluster::single_context(1);
   const auto trained = [&](const ModelOptions& options) {
     Trained t(*context, fake(), options);
@@ -348,7 +354,7 @@ ir::Graph products_and_exponentials() {
   return graph;
 }
 
-TEST_F(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {
+TEST_P(ModelsOnDevice, RefuseAnOperatorWithoutAKernel) {
   const ProductsOnly products(fake());
   EXPECT_THAT(
       [&] {
@@ -369,7 +375,7 @@ class FallbackVariable {
   FallbackVariable& operator=(const FallbackVariable&) = delete;
 };
 
-TEST_F(ModelsOnDevice, HaveTheHostComputeWhatTheirDeviceDoesNotAndSaySoOnce) {
+TEST_P(ModelsOnDevice, HaveTheHostComputeWhatTheirDeviceDoesNotAndSaySoOnce) {
   const ProductsOnly products(fake());
   const FallbackVariable on("1");
   const std::map<std::string, Tensor> inputs = {{"x", Tensor::of<float>({2, 2}, {0.1, 0.2, 0.3, -0.4})}};
@@ -385,14 +391,14 @@ TEST_F(ModelsOnDevice, HaveTheHostComputeWhatTheirDeviceDoesNotAndSaySoOnce) {
   EXPECT_EQ(said.find(line), said.rfind(line)) << said;
 }
 
-TEST_F(ModelsOnDevice, RefuseAFallbackThatIsNeitherOnNorOff) {
+TEST_P(ModelsOnDevice, RefuseAFallbackThatIsNeitherOnNorOff) {
   const FallbackVariable on("perhaps");
   const auto context = cluster::single_context(1);
   EXPECT_THAT([&] { session::Session(*context, {.backend = &fake()}); },
               ThrowsMessage<Error>(HasSubstr("TESSERA_CPU_FALLBACK")));
 }
 
-TEST_F(ModelsOnDevice, RefuseWhatNeitherTheDeviceNorTheHostComputes) {
+TEST_P(ModelsOnDevice, RefuseWhatNeitherTheDeviceNorTheHostComputes) {
   const ProductsOnly products(fake());
   const std::vector<const KernelRegistry*> none_of_host = {products.backend().registries[0]};
   executor::KernelSelection kernels(products.backend().registries, 1);
@@ -404,7 +410,7 @@ TEST_F(ModelsOnDevice, RefuseWhatNeitherTheDeviceNorTheHostComputes) {
                   HasSubstr("no kernel of fake, nor of the host beside it, computes exp on (f32[2,2])")));
 }
 
-TEST_F(ModelsOnDevice, SayWhatNeedsMoreMemoryThanTheirDeviceHasAndGoOnWithLess) {
+TEST_P(ModelsOnDevice, SayWhatNeedsMoreMemoryThanTheirDeviceHasAndGoOnWithLess) {
   FakeDevice small(/*seed=*/3, /*memory_bytes=*/1 << 20);
   const kernels::Backend backend = fake_backend(small);
   const auto context = cluster::single_context(1);
@@ -428,7 +434,7 @@ TEST_F(ModelsOnDevice, SayWhatNeedsMoreMemoryThanTheirDeviceHasAndGoOnWithLess) 
   EXPECT_TRUE(bit_equal(Tensor::copy_of(executable->output("y")), Tensor::full(x.type(), 3)));
 }
 
-TEST_F(ModelsOnDevice, CutWhatIsRecordedWhereTheHostComputes) {
+TEST_P(ModelsOnDevice, CutWhatIsRecordedWhereTheHostComputes) {
   const ProductsOnly products(fake());
   const auto context = cluster::single_context(1);
   const ir::Graph graph = products_and_exponentials();

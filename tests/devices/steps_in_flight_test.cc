@@ -20,6 +20,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/executable.h"
+#include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/metrics.h"
@@ -175,11 +176,16 @@ Seen expect_as_on_cpu(const Row& row, std::initializer_list<int> in_flight = {1,
   const Seen expected = train(row, cpu, 2);
   uint64_t seed = 0;
   for (const int steps_in_flight : in_flight) {
-    for (int i = 0; i < 2; ++i) {
+    // The last time devices of several ranks communicate by themselves.
+    for (int i = 0; i < (row.ranks > 1 ? 3 : 2); ++i) {
       FakeDevice device(++seed);
-      const auto fake = fake_backend(device);
+      FakeCommunicators communicators;
+      const bool communicate = i == 2;
+      const auto fake = fake_backend(device, /*plain_loops=*/false, communicate ? &communicators : nullptr);
       const Seen seen = train(row, fake, steps_in_flight);
-      const auto about = fmt::format("{} in flight, seed {}, {} ranks", steps_in_flight, seed, row.ranks);
+      const auto about = fmt::format("{} in flight, seed {}, {} ranks{}", steps_in_flight, seed, row.ranks,
+                                     communicate ? " that communicate" : "");
+      EXPECT_EQ(communicators.num_calls() > 0, communicate) << about;
       EXPECT_EQ(seen.steps, expected.steps) << about;
       EXPECT_EQ(seen.error, expected.error) << about;
       EXPECT_EQ(seen.ended_at, expected.ended_at) << about;

@@ -135,6 +135,10 @@ CUresult cuDeviceGetName(char* name, int size, CUdevice) {
   std::snprintf(name, static_cast<size_t>(size), "Stub GPU");
   return CUDA_SUCCESS;
 }
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid, device, sizeof(*uuid));
+  return CUDA_SUCCESS;
+}
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   const auto capability = static_cast<int>(setting("capability", 90));
   switch (attribute) {
@@ -256,6 +260,7 @@ CUresult cuEventCreate(CUevent* event, unsigned int) { return make(event); }
 CUresult cuEventDestroy(CUevent event) { return destroy(event); }
 CUresult cuEventRecord(CUevent, CUstream) { return on_device(); }
 CUresult cuEventSynchronize(CUevent) { return on_device(); }
+CUresult cuEventQuery(CUevent) { return on_device(); }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
   *milliseconds = 1;
   return on_device();

@@ -11,6 +11,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
+#include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
@@ -60,11 +61,12 @@ struct Outcome {
   std::map<std::string, Tensor> values;
 };
 
-Outcome train(const Training& training, FakeDevice* device) {
+// Where no device is given, on the CPU.
+Outcome train(const Training& training, FakeDevice* device, DeviceCommunicators* communicators = nullptr) {
   Outcome outcome;
   std::mutex mutex;
   const auto on_cpu = training.plain_loops ? kernels::reference_backend() : kernels::cpu_backend();
-  auto backend = device != nullptr ? fake_backend(*device, training.plain_loops) : on_cpu;
+  auto backend = device != nullptr ? fake_backend(*device, training.plain_loops, communicators) : on_cpu;
   KernelRegistry lacking;
   if (device != nullptr && !training.lacks.empty()) {
     lacking = without_lacking(backend, training);
@@ -124,6 +126,19 @@ TEST_P(TrainingOnDevice, GivesTheBitsOfTheCpu) {
   EXPECT_EQ(on_device.losses, on_cpu.losses);
   ASSERT_EQ(on_device.values.size(), on_cpu.values.size());
   for (const auto& [name, value] : on_cpu.values) EXPECT_TRUE(bit_equal(on_device.values.at(name), value)) << name;
+}
+
+class TrainingOnSeveralDevices : public TrainingOnDevice {};
+
+TEST_P(TrainingOnSeveralDevices, GivesTheBitsOfTheCpuWhereDevicesCommunicate) {
+  const auto on_cpu = train(GetParam(), nullptr);
+  FakeDevice device(/*seed=*/7);
+  FakeCommunicators communicators;
+  const auto on_devices = train(GetParam(), &device, &communicators);
+  EXPECT_GT(communicators.num_calls(), 0);
+  EXPECT_EQ(on_devices.losses, on_cpu.losses);
+  ASSERT_EQ(on_devices.values.size(), on_cpu.values.size());
+  for (const auto& [name, value] : on_cpu.values) EXPECT_TRUE(bit_equal(on_devices.values.at(name), value)) << name;
 }
 
 std::vector<Training> trainings() {
@@ -242,9 +257,18 @@ std::vector<Training> trainings_with_fallback() {
   return rows;
 }
 
+std::vector<Training> of_several_ranks(std::vector<Training> rows) {
+  std::erase_if(rows, [](const Training& row) { return row.ranks == 1; });
+  return rows;
+}
+
 INSTANTIATE_TEST_SUITE_P(WithFallback, TrainingOnDevice, testing::ValuesIn(trainings_with_fallback()),
                          [](const auto& info) { return info.param.name; });
-
+INSTANTIATE_TEST_SUITE_P(Matrix, TrainingOnSeveralDevices, testing::ValuesIn(of_several_ranks(trainings())),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(WithFallback, TrainingOnSeveralDevices,
+                         testing::ValuesIn(of_several_ranks(trainings_with_fallback())),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Matrix, TrainingOnDevice, testing::ValuesIn(trainings()),
                          [](const auto& info) { return info.param.name; });
 

@@ -120,6 +120,7 @@ class Board {
   void share_core() { options_.wait.spin = false; }
   // Does what a Communicator's does.
   int64_t wait_without_deadline() { return std::exchange(options_.wait.timeout_ms, kNoDeadlineMs); }
+  int64_t deadline_ms() const { return options_.wait.timeout_ms; }
   // From now on a long wait looks whether the peer waits for this rank in another group; see Communicator::Driver.
   void set_driver(Communicator::Driver driver) { driver_.store(driver); }
   // After an error: returns when no peer works, or will work, in this rank's memory, which may then go.

@@ -35,6 +35,7 @@ class BoardCommunicator final : public GroupCalls {
 
   void share_core() override { board_->share_core(); }
   int64_t wait_without_deadline() override { return board_->wait_without_deadline(); }
+  int64_t deadline_ms() const override { return board_->deadline_ms(); }
   JobState* job() override { return &board_->job(); }
   void set_driver(Driver driver) override { board_->set_driver(driver); }
 

@@ -55,6 +55,7 @@ class WireChannel final : public Channel {
 
   int64_t max_exchange_bytes() const override { return kSliceBytes * size(); }
   int64_t wait_without_deadline() override { return std::exchange(wait_.timeout_ms, kNoDeadlineMs); }
+  int64_t deadline_ms() const override { return wait_.timeout_ms; }
   JobState* job() override { return &job_; }
 
   void begin(const CallHeader& header, std::span<const Outgoing> parts, std::span<const Expected> expected) override {

@@ -48,6 +48,7 @@ class Channel {
 
   // These do what a Communicator's do.
   virtual int64_t wait_without_deadline() = 0;
+  virtual int64_t deadline_ms() const = 0;
   virtual JobState* job() = 0;
 };
 

@@ -25,6 +25,7 @@ class WireCommunicator final : public GroupCalls {
         small_(kSmallBytes) {}
 
   int64_t wait_without_deadline() override { return channel_->wait_without_deadline(); }
+  int64_t deadline_ms() const override { return channel_->deadline_ms(); }
   JobState* job() override { return channel_->job(); }
 
  protected:

@@ -29,7 +29,8 @@ bool is_contiguous(const ScheduledValue& value) {
 
 class HostCopies {
  public:
-  explicit HostCopies(const Schedule& from) : from_(from), result_(from), on_host_(from.values.size(), -1) {
+  HostCopies(const Schedule& from, const std::function<bool(const Ints&)>& communicates_there)
+      : from_(from), communicates_there_(communicates_there), result_(from), on_host_(from.values.size(), -1) {
     result_.steps.clear();
   }
 
@@ -119,8 +120,14 @@ class HostCopies {
       }
       case StepKind::kCopy: break;
       case StepKind::kCheckFinite: step.inputs[0] = read_on_host(step.inputs[0], step.source); break;
-      case StepKind::kStart: stage(step); break;
-      case StepKind::kWait: await(step); return;
+      case StepKind::kStart:
+        check(step.guard < 0, "a collective that may be left out");
+        if (!communicates_there_ || !communicates_there_(step.attributes.get_ints("ranks"))) stage(step);
+        break;
+      case StepKind::kWait:
+        if (started_.contains(step.joins)) return await(step);
+        step.joins = moved_[static_cast<size_t>(step.joins)];
+        break;
     }
     moved_.push_back(step_now());
     result_.steps.push_back(std::move(step));
@@ -149,7 +156,6 @@ class HostCopies {
   // The operands of a collective, side by side on the host as they are on the device: an all_reduce works on the bucket
   // that its results lie in.
   void stage(Step& step) {
-    check(step.guard < 0, "a collective that may be left out");
     struct Piece {
       int64_t begin;
       int64_t end;
@@ -205,6 +211,7 @@ class HostCopies {
   }
 
   const Schedule& from_;
+  const std::function<bool(const Ints&)>& communicates_there_;
   Schedule result_;
   std::vector<int> on_host_;                                               // by value: its copy; -1: none
   std::vector<int> moved_;                                                 // by step of from_: its new number
@@ -213,6 +220,8 @@ class HostCopies {
 
 }  // namespace
 
-Schedule with_host_copies(const Schedule& schedule) { return HostCopies(schedule).run(); }
+Schedule with_host_copies(const Schedule& schedule, const std::function<bool(const Ints&)>& communicates_there) {
+  return HostCopies(schedule, communicates_there).run();
+}
 
 }  // namespace tessera::compiler

@@ -1,6 +1,8 @@
 // The last step of a compilation: what runs when, and where in memory each value lies.
 #pragma once
 
+#include <functional>
+
 #include "tessera/ir/graph.h"
 #include "tessera/ir/schedule.h"
 #include "tessera/ops/kernel_catalogue.h"
@@ -13,6 +15,8 @@ struct ScheduleOptions {
   bool channels_last = true;
   // The host does not reach the arena: compile_rank() adds the copies (host_copies.h).
   bool host_copies = false;
+  // Then: whether the device communicates with those of these ranks by itself. Empty: with none.
+  std::function<bool(const Ints& ranks)> communicates_there = {};
   // So many steps a buffer's memory lies idle before another gets it: steps that could then be done at the same time
   // need not wait for it.
   int idle_steps = 0;

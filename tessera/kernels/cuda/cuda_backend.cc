@@ -10,17 +10,20 @@
 #include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/libraries/cublaslt.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
+#include "tessera/kernels/cuda/libraries/nccl_communicators.h"
 
 namespace tessera::cuda {
 namespace {
 
 struct Opened {
   CudaDevice device;
+  NcclCommunicators communicators{device};
   KernelRegistry generated = generated_kernels(device);
   KernelRegistry of_libraries;
   kernels::Backend backend = {.name = device.name(),
                               .registries = {&of_libraries, &generated},
                               .device = &device,
+                              .communicators = cuda_settings().uses_nccl ? &communicators : nullptr,
                               .fusions = kFusions,
                               .idle_steps = cuda_settings().idle_steps};
 

@@ -172,11 +172,13 @@ struct PackedBucket {
 Work prepare_all_gather(const CollectiveRun& run) {
   auto& group = run.group;
   if (run.attributes.has("dims")) {
-    return [&group, bucket = PackedBucket(run, run.outputs, run.inputs.first(run.outputs.size())),
-            staging = run.inputs.back().data, dtype = run.inputs[0].dtype, who = run.who] {
-      copy_all(bucket.own.strided, bucket.own.blocks);
-      group.all_gather(bucket.own.blocks[0].data, staging, bucket.all.counts, dtype, who);
-      copy_all(bucket.all.blocks, bucket.all.strided);
+    const PackedBucket bucket(run, run.outputs, run.inputs.first(run.outputs.size()));
+    return [&group, packs = run.own.copies(bucket.own.strided, bucket.own.blocks), in = bucket.own.blocks[0].data,
+            staging = run.inputs.back().data, counts = bucket.all.counts, dtype = run.inputs[0].dtype, who = run.who,
+            unpacks = run.own.copies(bucket.all.blocks, bucket.all.strided)] {
+      packs();
+      group.all_gather(in, staging, counts, dtype, who);
+      unpacks();
     };
   }
   const TensorView in = run.inputs[0];
@@ -189,9 +191,11 @@ Work prepare_all_gather(const CollectiveRun& run) {
     };
   }
   const TensorView staging = run.inputs[1];
-  return [&group, in, staging, pieces = cut(out, dim, sizes, staging.data), who = run.who] {
-    group.all_gather(in.data, staging.data, pieces.counts, in.dtype, who);
-    copy_all(pieces.blocks, pieces.strided);
+  const MemberPieces pieces = cut(out, dim, sizes, staging.data);
+  return [&group, in, staging, counts = pieces.counts, who = run.who,
+          unpacks = run.own.copies(pieces.blocks, pieces.strided)] {
+    group.all_gather(in.data, staging.data, counts, in.dtype, who);
+    unpacks();
   };
 }
 
@@ -199,11 +203,13 @@ Work prepare_reduce_scatter(const CollectiveRun& run) {
   auto& group = run.group;
   const auto op = reduce_op_of(run.attributes);
   if (run.attributes.has("dims")) {
-    return [&group, bucket = PackedBucket(run, run.inputs.first(run.outputs.size()), run.outputs),
-            staging = run.inputs.back().data, dtype = run.inputs[0].dtype, op, who = run.who] {
-      copy_all(bucket.all.strided, bucket.all.blocks);
-      group.reduce_scatter(staging, bucket.own.blocks[0].data, bucket.all.counts, dtype, op, who);
-      copy_all(bucket.own.blocks, bucket.own.strided);
+    const PackedBucket bucket(run, run.inputs.first(run.outputs.size()), run.outputs);
+    return [&group, packs = run.own.copies(bucket.all.strided, bucket.all.blocks), out = bucket.own.blocks[0].data,
+            staging = run.inputs.back().data, counts = bucket.all.counts, dtype = run.inputs[0].dtype, op,
+            who = run.who, unpacks = run.own.copies(bucket.own.blocks, bucket.own.strided)] {
+      packs();
+      group.reduce_scatter(staging, out, counts, dtype, op, who);
+      unpacks();
     };
   }
   const TensorView in = run.inputs[0];
@@ -216,9 +222,11 @@ Work prepare_reduce_scatter(const CollectiveRun& run) {
     };
   }
   const TensorView staging = run.inputs[1];
-  return [&group, out, staging, pieces = cut(in, dim, sizes, staging.data), op, who = run.who] {
-    copy_all(pieces.strided, pieces.blocks);
-    group.reduce_scatter(staging.data, out.data, pieces.counts, out.dtype, op, who);
+  const MemberPieces pieces = cut(in, dim, sizes, staging.data);
+  return [&group, packs = run.own.copies(pieces.strided, pieces.blocks), out, staging, counts = pieces.counts, op,
+          who = run.who] {
+    packs();
+    group.reduce_scatter(staging.data, out.data, counts, out.dtype, op, who);
   };
 }
 
@@ -402,8 +410,9 @@ void add_broadcast(OpRegistry& registry) {
           },
       .prepare = [](const CollectiveRun& run) -> Work {
         const int root = static_cast<int>(run.attributes.get_int("root"));
-        return [&group = run.group, in = run.inputs[0], out = run.outputs[0], root, who = run.who] {
-          if (group.rank() == root) copy_elements(in, out);
+        return [&group = run.group, copies = run.own.copies({run.inputs[0]}, {run.outputs[0]}), out = run.outputs[0],
+                root, who = run.who] {
+          if (group.rank() == root) copies();
           group.broadcast(out.data, out.num_elements(), out.dtype, root, who);
         };
       },
@@ -465,13 +474,16 @@ void add_all_to_all(OpRegistry& registry) {
         const auto parts = [&](const TensorView& whole, int dim, void* block) {
           return cut(whole, dim, member_sizes(run.attributes, whole.shape[dim]), block);
         };
-        return [&group = run.group, sent = parts(run.inputs[0], split, staging.data),
-                received = parts(run.outputs[0], concat, second), who = run.who] {
-          copy_all(sent.strided, sent.blocks);
-          group.all_to_all(sent.blocks[0].data, sent.counts, received.blocks[0].data, received.counts,
-                           sent.blocks[0].dtype, who);
-          copy_all(received.blocks, received.strided);
-        };
+        const MemberPieces sent = parts(run.inputs[0], split, staging.data);
+        const MemberPieces received = parts(run.outputs[0], concat, second);
+        return
+            [&group = run.group, packs = run.own.copies(sent.strided, sent.blocks), from = sent.blocks[0].data,
+             send_counts = sent.counts, to = received.blocks[0].data, receive_counts = received.counts,
+             dtype = run.inputs[0].dtype, who = run.who, unpacks = run.own.copies(received.blocks, received.strided)] {
+              packs();
+              group.all_to_all(from, send_counts, to, receive_counts, dtype, who);
+              unpacks();
+            };
       },
       .examples = {{{{3, 6}, {3, 6}, {3, 6}}, {{{"split_dim", int64_t{0}}, {"concat_dim", int64_t{1}}}}},
                    {{{3, 6}, {3, 6}, {3, 6}}, {{{"split_dim", int64_t{1}}, {"concat_dim", int64_t{0}}}}},
@@ -529,10 +541,11 @@ void add_send(OpRegistry& registry) {
                                            .agreement = message_text,
                                            .prepare = [](const CollectiveRun& run) -> Work {
                                              const int peer = static_cast<int>(run.attributes.get_int("peer"));
-                                             return [&group = run.group, in = run.inputs[0], out = run.outputs[0], peer,
-                                                     who = run.who] {
+                                             // The result, which others read, is x.
+                                             return [&group = run.group, in = run.inputs[0], peer, who = run.who,
+                                                     copies = run.own.copies({run.inputs[0]}, {run.outputs[0]})] {
                                                group.send(in.data, in.num_elements(), in.dtype, peer, who);
-                                               copy_elements(in, out);  // the result, which others read, is x
+                                               copies();
                                              };
                                            }};
   registry.add({.name = "send",

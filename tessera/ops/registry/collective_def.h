@@ -55,6 +55,19 @@ struct Packed {
   int64_t piece_bytes = 0;  // that lie together on both sides
 };
 
+// What a rank does by itself around a call: in the host's memory at once, on a device in a queue. What it returns is
+// prepared: it may be called as often as one likes, and allocates nothing.
+class OwnWork {
+ public:
+  virtual ~OwnWork() = default;
+  // Copies from[i] to to[i], of equal shapes, one after another.
+  virtual std::function<void()> copies(const std::vector<TensorView>& from,
+                                       const std::vector<TensorView>& to) const = 0;
+  // Fills a dense value with zeros.
+  virtual std::function<void()> zeros(const TensorView& to) const = 0;
+};
+const OwnWork& work_of_host();
+
 // A call with its memory. `inputs` end with the second buffer, where there is one.
 struct CollectiveRun {
   const Attributes& attributes;
@@ -62,6 +75,7 @@ struct CollectiveRun {
   std::span<const TensorView> outputs;
   comm::Communicator& group;
   std::string who;  // for errors
+  const OwnWork& own = work_of_host();
 };
 
 // A call that the law tests make, on as many ranks as there are shapes.

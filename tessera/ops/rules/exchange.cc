@@ -1,7 +1,6 @@
 #include "tessera/ops/rules/exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <numeric>
 
@@ -135,16 +134,20 @@ std::function<void()> prepare_exchange(const CollectiveRun& run) {
                       [](int64_t sum, const Box& box) { return sum + mesh::num_elements(box); });
   auto* second = static_cast<std::byte*>(staging.data) + (staging.size_bytes() - received_bytes);
   auto received = cut_boxes(out, boxes.receive, group.rank(), second);
-  const auto kept_from = mesh::piece_of(in, boxes.send[own]);
-  const auto kept_to = mesh::piece_of(out, boxes.receive[own]);
+  // With what the rank keeps.
+  sent.strided.push_back(mesh::piece_of(in, boxes.send[own]));
+  sent.blocks.push_back(mesh::piece_of(out, boxes.receive[own]));
+  const TensorView& kept_to = sent.blocks.back();
   const bool covers = received_bytes + kept_to.size_bytes() == out.size_bytes();
-  return [&group, in, out, staging, second, sent, received, kept_from, kept_to, covers, who = run.who] {
-    copy_all(sent.strided, sent.blocks);
-    if (!covers) std::memset(out.data, 0, static_cast<size_t>(out.size_bytes()));
-    copy_elements(kept_from, kept_to);
-    group.all_to_all(staging.data, sent.counts, second, received.counts, in.dtype, who);
-    copy_all(received.blocks, received.strided);
-  };
+  return
+      [&group, in, staging, second, clears = covers ? std::function<void()>([] {}) : run.own.zeros(out),
+       packs = run.own.copies(sent.strided, sent.blocks), send_counts = sent.counts, receive_counts = received.counts,
+       unpacks = run.own.copies(received.blocks, received.strided), who = run.who] {
+        clears();
+        packs();
+        group.all_to_all(staging.data, send_counts, second, receive_counts, in.dtype, who);
+        unpacks();
+      };
 }
 
 }  // namespace

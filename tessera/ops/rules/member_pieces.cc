@@ -91,10 +91,6 @@ MemberPieces cut_boxes(const TensorView& whole, const std::vector<mesh::Box>& bo
   return pieces;
 }
 
-void copy_all(const std::vector<TensorView>& from, const std::vector<TensorView>& to) {
-  for (size_t i = 0; i < from.size(); ++i) copy_elements(from[i], to[i]);
-}
-
 int64_t piece_bytes(const Type& whole, int dim, int64_t part) {
   int64_t elements = part;
   for (int d = dim + 1; d < whole.shape.ndim(); ++d) elements *= whole.shape[d];

@@ -35,8 +35,6 @@ MemberPieces cut_packed(std::span<const TensorView> wholes, const Attributes& ca
 // The boxes of all members but `own`; those without elements have a count only.
 MemberPieces cut_boxes(const TensorView& whole, const std::vector<mesh::Box>& boxes, int own, void* staging);
 
-void copy_all(const std::vector<TensorView>& from, const std::vector<TensorView>& to);
-
 // The bytes that lie together in a dense value where it is cut along `dim` into parts of `part` each.
 int64_t piece_bytes(const Type& whole, int dim, int64_t part);
 // What copying takes of a value that is cut along a dim into equal parts.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -121,10 +122,14 @@ class FakeMemory final : public Memory {
 
 class FakeQueue;
 
+// So late comes what other devices wait for where nobody waits for it here.
+constexpr std::chrono::milliseconds kLateForOthers{1};
+
 class FakeEvent final : public Event {
  public:
   explicit FakeEvent(bool is_timed) : came_ns_(is_timed ? std::make_shared<std::atomic<int64_t>>(0) : nullptr) {}
   void synchronize() override;
+  bool has_come() override;
   int64_t nanoseconds_since(const Event& earlier) const override {
     const auto& other = dynamic_cast<const FakeEvent&>(earlier);
     check(came_ns_ != nullptr && other.came_ns_ != nullptr, "events that are compared are timed");
@@ -156,9 +161,14 @@ struct Counts {
   std::atomic<int64_t> unfinished = 0;
 };
 
+struct FakeWork {
+  std::function<void()> run;
+  bool is_for_others = false;
+};
+
 struct FakeRecording final : Recording {
   struct Piece {
-    std::vector<std::function<void()>> work = {};
+    std::vector<FakeWork> work = {};
     std::vector<int> after = {};
   };
   std::vector<Piece> pieces;
@@ -209,8 +219,22 @@ class FakeQueue final : public Queue {
     }
     const void* source = way == CopyWay::kToDevice ? from : mappings_->inside(from);
     void* target = way == CopyWay::kToHost ? to : mappings_->inside(to);
+    // A number comes as a whole, for a host that looks at it meanwhile.
+    if (way == CopyWay::kToHost && bytes == sizeof(int64_t) && reinterpret_cast<uintptr_t>(to) % sizeof(int64_t) == 0) {
+      return add([=] {
+        int64_t number = 0;
+        std::memcpy(&number, source, sizeof(number));
+        std::atomic_ref<int64_t>(*static_cast<int64_t*>(target)).store(number, std::memory_order_release);
+      });
+    }
     add([=] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
   }
+  // Work that other devices wait for: sooner or later it runs, whether somebody here waits for it or not.
+  void add_for_others(std::function<void()> work) {
+    if (recording_ != nullptr) return recording_->pieces.back().work.push_back({std::move(work), true});
+    add_now({std::move(work), true});
+  }
+  const std::shared_ptr<const Mappings>& mappings() const { return mappings_; }
   void fill(void* to, std::byte value, int64_t bytes) override {
     if (bytes == 0) return;
     void* target = mappings_->inside(to);
@@ -264,13 +288,20 @@ class FakeQueue final : public Queue {
       const auto taken = static_cast<size_t>(random_below(random_, order_++, static_cast<int64_t>(ready.size())));
       const size_t i = std::exchange(ready[taken], ready.back());
       ready.pop_back();
-      for (const auto& work : recorded.pieces[i].work) add(work);
+      for (const auto& work : recorded.pieces[i].work) add_now(work);
       for (const size_t next : followers[i]) {
         if (--waits_for[next] == 0) ready.push_back(next);
       }
     }
     counts_->kernels += recorded.num_kernels;
     counts_->copies += recorded.num_copies;
+  }
+  // Whether so many pieces of work are done; they will be, now that somebody asks.
+  bool is_done(int64_t number) {
+    const std::lock_guard lock(mutex_);
+    num_asked_ = std::max(num_asked_, number);
+    may_go_on_.notify_one();
+    return num_done_ >= number;
   }
   // Returns when so many pieces of work are done.
   void wait_for(int64_t number) {
@@ -287,32 +318,39 @@ class FakeQueue final : public Queue {
     wanted_.erase(mine);
   }
   void add(std::function<void()> work) {
-    if (recording_ != nullptr) return recording_->pieces.back().work.push_back(std::move(work));
+    if (recording_ != nullptr) return recording_->pieces.back().work.push_back({std::move(work)});
+    add_now({std::move(work)});
+  }
+  void add_now(FakeWork work) {
     const std::lock_guard lock(mutex_);
+    if (work.is_for_others) ++num_for_others_;
     work_.push_back(std::move(work));
     ++num_added_;
     ++counts_->unfinished;
-    if (may_run()) may_go_on_.notify_one();
+    if (may_run() || num_for_others_ > 0) may_go_on_.notify_one();
   }
   // Three in four pieces do not run before somebody waits for them, or for what comes behind.
   bool may_run() const {
     if (work_.empty()) return false;
-    if (stops_ || (!wanted_.empty() && *wanted_.rbegin() > num_done_)) return true;
+    if (stops_ || num_asked_ > num_done_ || (!wanted_.empty() && *wanted_.rbegin() > num_done_)) return true;
     return random_below(random_, static_cast<uint64_t>(num_done_), 4) == 0;
   }
 
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
-      may_go_on_.wait(lock, [this] { return may_run() || (stops_ && work_.empty()); });
+      const auto may_go_on = [this] { return may_run() || (stops_ && work_.empty()); };
+      may_go_on_.wait(lock, [&] { return may_go_on() || num_for_others_ > 0; });
+      if (!may_go_on()) may_go_on_.wait_for(lock, kLateForOthers, may_go_on);
       if (work_.empty()) return;
       const auto work = std::move(work_.front());
       work_.pop_front();
+      if (work.is_for_others) --num_for_others_;
       const bool failed = error_ != nullptr;
       lock.unlock();
       std::exception_ptr error;
       try {
-        if (!failed) work();
+        if (!failed) work.run();
       } catch (...) {
         error = std::current_exception();
       }
@@ -332,7 +370,9 @@ class FakeQueue final : public Queue {
   std::mutex mutex_;
   std::condition_variable may_go_on_;
   std::condition_variable is_done_;
-  std::deque<std::function<void()>> work_;
+  std::deque<FakeWork> work_;
+  int64_t num_for_others_ = 0;  // pieces of work_ that other devices wait for
+  int64_t num_asked_ = 0;       // somebody has asked whether so many are done
   int64_t num_added_ = 0;
   int64_t num_done_ = 0;
   std::multiset<int64_t> wanted_;  // so many pieces somebody waits for
@@ -340,6 +380,11 @@ class FakeQueue final : public Queue {
   std::exception_ptr error_;
   std::thread thread_;
 };
+
+bool FakeEvent::has_come() {
+  const auto [queue, after] = place();
+  return queue == nullptr || queue->is_done(after);
+}
 
 void FakeEvent::synchronize() {
   const auto [queue, after] = place();
@@ -443,6 +488,13 @@ std::unique_ptr<Queue> FakeDevice::make_queue() {
 std::unique_ptr<Event> FakeDevice::make_event() { return std::make_unique<FakeEvent>(/*is_timed=*/false); }
 std::unique_ptr<Event> FakeDevice::make_timed_event() { return std::make_unique<FakeEvent>(/*is_timed=*/true); }
 
+void FakeDevice::give_for_others(Queue& queue, std::function<void()> work) {
+  dynamic_cast<FakeQueue&>(queue).add_for_others(std::move(work));
+}
+std::byte* FakeDevice::inside(Queue& queue, const void* address) {
+  return dynamic_cast<FakeQueue&>(queue).mappings()->inside(address);
+}
+
 std::optional<int64_t> FakeDevice::free_bytes() const {
   const int64_t bytes = state_->free_bytes;
   return bytes < 0 ? std::nullopt : std::optional(bytes);
@@ -462,10 +514,13 @@ int64_t FakeDevice::num_kernels() const { return state_->counts->kernels; }
 int64_t FakeDevice::num_copies() const { return state_->counts->copies; }
 int64_t FakeDevice::num_unfinished() const { return state_->counts->unfinished; }
 
-kernels::Backend fake_backend(FakeDevice& device, bool plain_loops) {
+kernels::Backend fake_backend(FakeDevice& device, bool plain_loops, DeviceCommunicators* communicators) {
   static const KernelRegistry kPlain = make_registry({&kernels::reference_kernels()});
   static const KernelRegistry kFast = make_registry({&kernels::cpu_kernels(), &kernels::reference_kernels()});
-  return {.name = "fake", .registries = {plain_loops ? &kPlain : &kFast}, .device = &device};
+  return {.name = "fake",
+          .registries = {plain_loops ? &kPlain : &kFast},
+          .device = &device,
+          .communicators = communicators};
 }
 
 KernelRegistry some_kernels(const kernels::Backend& backend, const std::function<bool(const KernelRequest&)>& has) {

@@ -9,6 +9,7 @@
 // Its kernels are the CPU's, under names of their own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -39,6 +40,12 @@ class FakeDevice final : public Device {
   // The memory of the host that allocate_on_host() has given: of all calls so far, and the most of it at one time.
   int64_t allocated_on_host() const;
   int64_t most_on_host() const;
+
+  // Has a queue of a fake device do work that other devices wait for, which is late, but not for ever.
+  static void give_for_others(Queue& queue, std::function<void()> work);
+  // Where work in that queue finds what has this address outside.
+  static std::byte* inside(Queue& queue, const void* address);
+
   // Pieces of work so far: kernels, copies and fills.
   int64_t num_kernels() const;
   int64_t num_copies() const;
@@ -50,8 +57,10 @@ class FakeDevice final : public Device {
   std::shared_ptr<State> state_;
 };
 
-// Has the fast kernels of the CPU, or the plain loops only. The device outlives it.
-kernels::Backend fake_backend(FakeDevice& device, bool plain_loops = false);
+// Has the fast kernels of the CPU, or the plain loops only. Where `communicators` are given, which connect it with
+// other fake devices, collectives are done in its queues. All that is given outlives it.
+kernels::Backend fake_backend(FakeDevice& device, bool plain_loops = false,
+                              DeviceCommunicators* communicators = nullptr);
 
 // The kernels of that backend for requests that `has` lets pass, and its copies: what a poorer device would have. What
 // the backend's registries are outlives it.

@@ -116,6 +116,14 @@ CudaDevice::~CudaDevice() {
 
 std::string CudaDevice::name() const { return fmt::format("cuda:{}", index_); }
 
+std::string CudaDevice::unique_name() const {
+  CUuuid uuid{};
+  require(driver().device_uuid(&uuid, device_), "asking for its number");
+  std::string name = "GPU-";
+  for (const char byte : uuid.bytes) name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return name;
+}
+
 void CudaDevice::require(CUresult result, std::string_view what) const { cuda::require(result, what, name()); }
 
 void CudaDevice::use() const { require(try_use(), "working on it"); }

@@ -38,6 +38,8 @@ class CudaDevice final : public Device, public Gpu {
               std::span<const void* const> arguments) override;
   int num_multiprocessors() const override { return info_.num_multiprocessors; }
 
+  // Tells it from the devices of all machines: "GPU-" and the number that it was made with.
+  std::string unique_name() const;
   // Throws as the function of that name in driver.h does, naming this device.
   void require(CUresult result, std::string_view what) const;
   // Has the calling thread work on this device. try_use() is for destructors: a device that is lost takes nothing back.

@@ -11,6 +11,7 @@ struct CudaSettings {
   std::string kernel_cache;                  // TESSERA_CUDA_CACHE, or "cuda" in Tessera's cache of this user; or empty
   bool measures = true;                      // TESSERA_CUDA_MEASURE
   bool allows_tf32 = false;                  // TESSERA_CUDA_TF32
+  bool uses_nccl = true;                     // TESSERA_CUDA_NCCL
   int branches = 4;                          // TESSERA_CUDA_BRANCHES: 1 to 32
   int idle_steps = 8;                        // TESSERA_CUDA_IDLE_STEPS: 0 to 1000
 };

@@ -19,6 +19,7 @@ namespace tessera::cuda {
   X(device_count, cuDeviceGetCount)                        \
   X(device_get, cuDeviceGet)                               \
   X(device_name, cuDeviceGetName)                          \
+  X(device_uuid, cuDeviceGetUuid)                          \
   X(device_attribute, cuDeviceGetAttribute)                \
   X(device_memory, cuDeviceTotalMem)                       \
   X(retain_context, cuDevicePrimaryCtxRetain)              \
@@ -52,6 +53,7 @@ namespace tessera::cuda {
   X(destroy_event, cuEventDestroy)                         \
   X(record_event, cuEventRecord)                           \
   X(synchronize_event, cuEventSynchronize)                 \
+  X(query_event, cuEventQuery)                             \
   X(event_time, cuEventElapsedTime)                        \
   X(load_module, cuModuleLoadData)                         \
   X(unload_module, cuModuleUnload)                         \

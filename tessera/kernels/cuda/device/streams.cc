@@ -12,11 +12,15 @@ namespace {
 size_t most_branches() { return static_cast<size_t>(cuda_settings().branches); }
 
 // On which branch each piece is done: behind one that it follows where that is the last of its branch, else where it
-// waits for nothing else.
+// waits for nothing else. Behind those `count` comes one for pieces that wait for other devices.
 std::vector<size_t> branches_of(std::span<const RecordedWork> work, size_t count) {
   std::vector<size_t> branches(work.size());
   std::vector<int> last(count, -1);  // piece of each branch
   for (size_t i = 0; i < work.size(); ++i) {
+    if (work[i].waits_for_others) {
+      branches[i] = count;
+      continue;
+    }
     const auto& after = work[i].after;
     size_t taken = 0;
     int best = -2;
@@ -61,6 +65,14 @@ CudaEvent::~CudaEvent() {
 void CudaEvent::synchronize() {
   device_.use();
   device_.require(driver().synchronize_event(event_), "waiting for its work");
+}
+
+bool CudaEvent::has_come() {
+  device_.use();
+  const CUresult result = driver().query_event(event_);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  device_.require(result, "waiting for its work");
+  return true;
 }
 
 int64_t CudaEvent::nanoseconds_since(const Event& earlier) const {
@@ -166,18 +178,19 @@ class RecordedEvents {
 std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work) {
   device_.use();
   const auto branches = branches_of(work, most_branches());
+  const size_t num_branches = most_branches() + 1;
   const auto is_awaited = awaited_elsewhere(work, branches);
-  while (branches_.size() + 1 < most_branches()) {
+  while (branches_.size() + 1 < num_branches) {
     device_.require(driver().create_stream(&branches_.emplace_back(), CU_STREAM_NON_BLOCKING), "making a stream");
   }
   const auto stream_of_branch = [&](size_t branch) { return branch == 0 ? stream_ : branches_[branch - 1]; };
   device_.require(driver().begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "recording a step");
   CUgraph graph = nullptr;
   try {
-    RecordedEvents events(device_, work.size() + 1 + most_branches());
+    RecordedEvents events(device_, work.size() + 1 + num_branches);
     const size_t begin = work.size();
     events.record(begin, stream_);
-    std::vector<bool> is_begun(most_branches());
+    std::vector<bool> is_begun(num_branches);
     is_begun[0] = true;
     for (size_t i = 0; i < work.size(); ++i) {
       branch_ = stream_of_branch(branches[i]);
@@ -191,7 +204,7 @@ std::unique_ptr<Recording> CudaQueue::record(std::span<const RecordedWork> work)
       if (is_awaited[i]) events.record(i, branch_);
     }
     branch_ = nullptr;
-    for (size_t b = 1; b < most_branches(); ++b) {
+    for (size_t b = 1; b < num_branches; ++b) {
       if (!is_begun[b]) continue;
       events.record(begin + b, stream_of_branch(b));
       events.wait(begin + b, stream_);

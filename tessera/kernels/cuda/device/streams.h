@@ -14,6 +14,7 @@ class CudaEvent final : public Event {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   void synchronize() override;
+  bool has_come() override;
   int64_t nanoseconds_since(const Event& earlier) const override;
   CUevent event() const { return event_; }
 

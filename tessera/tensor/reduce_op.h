@@ -1,10 +1,16 @@
-#include "tessera/comm/communicator.h"
+// ReduceOp: how ranks make one value of theirs.
+#pragma once
+
+#include <string_view>
 
 #include "tessera/base/error.h"
 
-namespace tessera::comm {
+namespace tessera {
 
-const char* to_string(ReduceOp op) {
+enum class ReduceOp { kSum, kMax, kMin, kProd };
+
+// "sum"
+inline const char* to_string(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum: return "sum";
     case ReduceOp::kMax: return "max";
@@ -14,11 +20,12 @@ const char* to_string(ReduceOp op) {
   return "?";
 }
 
-ReduceOp parse_reduce_op(std::string_view text) {
+// Throws InvalidArgument naming the text and the four names.
+inline ReduceOp parse_reduce_op(std::string_view text) {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProd}) {
     if (text == to_string(op)) return op;
   }
   throw InvalidArgument("unknown reduction \"{}\"; the known ones are sum, max, min, prod", text);
 }
 
-}  // namespace tessera::comm
+}  // namespace tessera

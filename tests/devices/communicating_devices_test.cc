@@ -1,0 +1,170 @@
+// Devices that communicate by themselves, when something goes wrong: who waits on its device for another rank hears of
+// that one's failure, and says whom it has waited for. And where they do not communicate: two ranks on one device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tessera/comm/job_state.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimizers/momentum.h"
+#include "tessera/ops/functions/functions.h"
+#include "tessera/session/session.h"
+#include "tessera/testing/devices/fake_communicators.h"
+#include "tessera/testing/devices/fake_device.h"
+#include "tessera/testing/run_ranks.h"
+#include "tessera/train/model.h"
+#include "tests/equivalence/networks.h"
+
+namespace tessera::devices {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr int64_t kRows = 8;
+
+// A device for each rank, and a small network that they train together.
+struct Devices {
+  explicit Devices(FakeCommunicators::Places places = FakeCommunicators::Places::kApart) : communicators(places) {}
+  FakeDevice device{23};
+  FakeCommunicators communicators;
+  kernels::Backend backend = fake_backend(device, /*plain_loops=*/false, &communicators);
+};
+
+class Trainee {
+ public:
+  Trainee(cluster::Context& context, const Devices& devices) : rank_(context.rank()), size_(context.size()) {
+    train::ModelOptions options{.parallel_mode = train::ParallelMode::kDataParallel};
+    options.session.num_threads = 1;
+    options.session.backend = &devices.backend;
+    model_ = std::make_unique<train::Model>(context, *network_, &loss_, &optimizer_, options);
+  }
+  double step(int64_t number) {
+    const auto batch = equivalence::make_batch("mlp", kRows, number, DType::kF32);
+    const auto rows = mesh::balanced_part(kRows, size_, rank_);
+    const auto rows_of = [&](const Tensor& tensor) {
+      std::vector<mesh::Range> slice = {rows};
+      for (int dim = 1; dim < tensor.ndim(); ++dim) slice.push_back({0, tensor.shape()[dim]});
+      return mesh::piece_of(tensor.view(), slice);
+    };
+    return model_->train_step({rows_of(batch[0]), rows_of(batch[1])}, kRows);
+  }
+
+ private:
+  int rank_;
+  int size_;
+  std::unique_ptr<nn::Cell> network_ = equivalence::make_network("mlp", DType::kF32);
+  nn::SoftmaxCrossEntropyWithLogits loss_{{.sparse = true, .reduction = "mean"}};
+  nn::Momentum optimizer_{{.learning_rate = 0.05, .momentum = 0.9}};
+  std::unique_ptr<train::Model> model_;
+};
+
+TEST(CommunicatingDevices, ARankThatFailsEndsTheWaitsOfTheOthers) {
+  for (const int64_t steps_before : {0, 1, 3}) {  // the first run, the one that records, one that replays
+    const Devices devices;
+    std::string error_of_rank_0;
+    EXPECT_THAT(
+        [&] {
+          run_ranks(2, [&](cluster::Context& context) {
+            Trainee trainee(context, devices);
+            for (int64_t step = 0; step < steps_before; ++step) trainee.step(step);
+            if (context.rank() == 1) throw IoError("the disk is full");
+            try {
+              trainee.step(steps_before);
+            } catch (const comm::PeerFailure& error) {
+              error_of_rank_0 = error.what();
+              throw;
+            }
+          });
+        },
+        ThrowsMessage<IoError>("rank 1: the disk is full"))
+        << steps_before;
+    EXPECT_THAT(error_of_rank_0, HasSubstr("because rank 1 failed: the disk is full")) << steps_before;
+  }
+}
+
+TEST(CommunicatingDevices, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
+  const Devices devices;
+  std::atomic<bool> is_over = false;
+  EXPECT_THAT(
+      [&] {
+        run_ranks(2,
+                  [&](cluster::Context& context) {
+                    Trainee trainee(context, devices);
+                    trainee.step(0);
+                    trainee.step(1);
+                    for (int i = 0; context.rank() == 1 && !is_over && i < 3000; ++i) {
+                      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                    }
+                    try {
+                      trainee.step(2);
+                    } catch (...) {
+                      is_over = true;
+                      throw;
+                    }
+                  },
+                  {.timeout_ms = 3000});
+      },
+      ThrowsMessage<IoError>(AllOf(HasSubstr("rank 0: all_reduce"), HasSubstr("rank 0 heard nothing from rank 1 for "),
+                                   HasSubstr("it has not come there on its device"))));
+}
+
+TEST(CommunicatingDevices, WhatTheDeviceSaysOfACallEndsTheJob) {
+  Devices devices;
+  devices.communicators.set_failing_call(1);
+  EXPECT_THAT(
+      [&] {
+        run_ranks(2, [&](cluster::Context& context) {
+          Trainee trainee(context, devices);
+          for (int64_t step = 0; step < 3; ++step) trainee.step(step);
+        });
+      },
+      ThrowsMessage<IoError>(HasSubstr("fake device: a call has failed")));
+}
+
+TEST(CommunicatingDevices, TwoRanksOnOneGoThroughTheHost) {
+  std::vector<double> losses;
+  const auto train = [&](const Devices& devices) {
+    run_ranks(2, [&](cluster::Context& context) {
+      Trainee trainee(context, devices);
+      for (int64_t step = 0; step < 4; ++step) {
+        const double loss = trainee.step(step);
+        if (context.rank() == 0) losses.push_back(loss);
+      }
+    });
+  };
+  const Devices on_one(FakeCommunicators::Places::kOne);
+  train(on_one);
+  EXPECT_EQ(on_one.communicators.num_calls(), 0);
+  const Devices apart;
+  train(apart);
+  EXPECT_GT(apart.communicators.num_calls(), 0);
+  ASSERT_EQ(losses.size(), 8U);
+  for (size_t step = 0; step < 4; ++step) EXPECT_EQ(losses[step], losses[4 + step]) << step;
+}
+
+TEST(CommunicatingDevices, AGroupOfOneRankIsDoneThereToo) {
+  const Devices devices;
+  const auto context = cluster::single_context(1);
+  session::Session session(*context, {.backend = &devices.backend});
+  ir::Graph graph("g");
+  const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2, 3}});
+  const ops::RankGroup group{.name = "alone", .ranks = {0}, .own = 0};
+  graph.add_output("y", ops::neg(ops::all_gather(ops::all_reduce(ops::exp(x), group), group, 1)));
+  const auto executable = session.compile_local(graph);
+  const Tensor values = Tensor::of<float>({2, 3}, {0, 0, 0, 0, 0, 0});
+  for (int run = 0; run < 4; ++run) {
+    copy_elements(values.view(), executable->input("x"));
+    executable->run();
+    EXPECT_THAT(Tensor::copy_of(executable->output("y")).to_doubles(), testing::Each(-1));
+  }
+  EXPECT_EQ(devices.communicators.num_calls(), 4) << "each in the first run, and once more for the recording";
+}
+
+}  // namespace
+}  // namespace tessera::devices
