@@ -250,6 +250,7 @@ void Scheduler::close_gate_unless_finite(int loss) {
   add_flag_step("all_finite", {loss, loss}, finite);
   const int buffer = memory_.add_buffer(flag.size_bytes());
   memory_.mutable_buffer(buffer).persistent = true;
+  memory_.mutable_buffer(buffer).offset = 0;  // of the gate's own memory
   schedule_.gate = new_value("gate", flag, {}, buffer);
   schedule_.values.back().space = ir::MemorySpace::kGate;
   add_flag_step("logical_and", {schedule_.gate, finite}, schedule_.gate);
