@@ -33,6 +33,8 @@ MAY_NAME_COLLECTIVES = {
     "tessera/compiler/partition/lowering": "writes the steps of a redistribution into a rank's graph",
     "tessera/mesh/redistribution/redistribution": "what the steps of a redistribution are called, below the operators",
     "tessera/comm/transport": "what the calls of a communicator are called, below the operators",
+    "tessera/comm/device_group": "what the calls of a communicator of devices are called, below the operators",
+    "tessera/kernels/cuda/libraries/nccl": "what the calls of NCCL are called in errors, below the operators",
     "tessera/comm/group_calls": "what a message without an operator is called in errors",
     "tessera/testing/collective_script": "what the calls of a job's test are called in errors",
     "tessera/ir/program": "the phases of a pipeline's program: a stage sends and receives values, not operators",
