@@ -492,7 +492,7 @@ void Training::TrainCall::finish_given_steps() {
 }
 
 session::Executable& Training::TrainCall::next_batch() {
-  while (std::ssize(given_) >= t_.core_.options.steps_in_flight) finish_given_step();
+  while (!given_.empty() && std::ssize(given_) >= t_.core_.options.steps_in_flight) finish_given_step();
   try {
     if (options_.before_batch) options_.before_batch();
     context_.rows_of_epoch += mode_.global_rows(dataset_, batches_->next_global_rows());

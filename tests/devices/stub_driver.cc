@@ -1,6 +1,6 @@
-// libcuda.so.1, libnvrtc.so.13 and libcublasLt.so.13 without a GPU: memory is the host's, copies and fills are done at
-// once, kernels do nothing. It fails as the variable TESSERA_STUB_DRIVER says, whose settings `name=number` stand
-// behind each other, separated by commas:
+// libcuda.so.1, libnvrtc.so.13, libcublasLt.so.13 and libcudnn.so.9 without a GPU: memory is the host's, copies and
+// fills are done at once, kernels do nothing. It fails as the variable TESSERA_STUB_DRIVER says, whose settings
+// `name=number` stand behind each other, separated by commas:
 //   version=12080   the driver is of CUDA 12.8; without it 13.0
 //   init=100        cuInit returns that error, as CUDA_ERROR_NO_DEVICE
 //   devices=2       so many are there; without it one
@@ -349,5 +349,28 @@ int cublasLtMatrixLayoutSetAttribute() { return 15; }
 int cublasLtMatmulPreferenceCreate() { return 15; }
 int cublasLtMatmulPreferenceDestroy() { return 15; }
 int cublasLtMatmulPreferenceSetAttribute() { return 15; }
+
+// --- the library of convolutions, as well ----------------------------------------------------------------------------
+
+int cudnnCreate(void** handle) {
+  *handle = new char;
+  return 0;
+}
+int cudnnDestroy(void* handle) {
+  delete static_cast<char*>(handle);
+  return 0;
+}
+int cudnnSetStream(void*, void*) { return 0; }
+const char* cudnnGetErrorString(int) { return "the stub has no convolutions"; }
+void cudnnGetLastErrorString(char* words, size_t size) {
+  if (size > 0) *words = 0;
+}
+size_t cudnnGetVersion() { return 91900; }
+int cudnnBackendCreateDescriptor() { return 3000; }
+int cudnnBackendDestroyDescriptor() { return 3000; }
+int cudnnBackendSetAttribute() { return 3000; }
+int cudnnBackendGetAttribute() { return 3000; }
+int cudnnBackendFinalize() { return 3000; }
+int cudnnBackendExecute() { return 3000; }
 }
 // NOLINTEND(readability-identifier-naming)

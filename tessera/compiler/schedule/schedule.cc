@@ -268,7 +268,8 @@ void Scheduler::add_flag_step(const std::string& op, const std::vector<int>& inp
             .outputs = {output},
             .scratch_bytes = choice.scratch_bytes,
             .source = "loss"};
-  take_scratch(choice.scratch_bytes);
+  step.on_host = choice.on_host;
+  if (!choice.on_host) take_scratch(choice.scratch_bytes);
   add_step(std::move(step));
 }
 
