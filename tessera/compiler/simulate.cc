@@ -108,7 +108,8 @@ int64_t highest_byte(const Schedule& schedule) {
   for (const Step& step : schedule.steps) {
     for (const int v : step.inputs) touch(v);
     for (const int v : step.outputs) touch(v);
-    end = std::max(end, aligned(step.scratch_offset + step.scratch_bytes));
+    // The scratch memory of what the host computes is its own.
+    if (!step.on_host) end = std::max(end, aligned(step.scratch_offset + step.scratch_bytes));
   }
   return end;
 }

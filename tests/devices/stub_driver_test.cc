@@ -65,8 +65,10 @@ Ended ended(const std::string& settings, const std::function<void(cluster::Conte
   return result;
 }
 
-// Doubles a value of so many MiB, `times` times.
-std::function<void(cluster::Context&)> doubles(const std::string& device, int64_t mebibytes = 1, int times = 1) {
+// Doubles a value of so many MiB, `times` times, once all is ready and `when_ready` was called.
+std::function<void(cluster::Context&)> doubles(
+    const std::string& device, int64_t mebibytes = 1, int times = 1,
+    const std::function<void(cluster::Context&)>& when_ready = [](cluster::Context&) {}) {
   return [=](cluster::Context& context) {
     const Type type{DType::kF32, {mebibytes, 1024, 256}};
     ir::Graph graph("doubling");
@@ -74,6 +76,7 @@ std::function<void(cluster::Context&)> doubles(const std::string& device, int64_
     graph.add_output("y", ops::apply1("add", {x, x}));
     session::Session session(context, {.device = device, .num_threads = 1});
     const auto executable = session.compile_local(graph);
+    when_ready(context);
     for (int i = 0; i < times; ++i) executable->run();
   };
 }
@@ -144,12 +147,12 @@ TEST(StubDriver, HasLessMemoryThanAStepNeeds) {
   expect_error(
       ended("memory=64", doubles("cuda:0", 48)),
       AllOf(HasSubstr("cuda:0: out of memory: the arena needs 96.0 MiB, of which it has "),
-            HasSubstr("and of the 64.0 MiB of Stub GPU are 64.0 MiB free: a smaller batch, recompute "
+            HasSubstr("and of the 64.0 MiB of Stub GPU are 62.0 MiB free: a smaller batch, recompute "
                       "(memory_limit) or more ranks that share the values take less"),
             HasSubstr("graph doubling needs 96.0 MiB: "), HasSubstr("48.0 MiB x f32[48,1024,256] of copy \"x\"")));
   expect_error(
       ended("memory=128,others=64", doubles("cuda:0", 48)),
-      HasSubstr("and of the 128.0 MiB of Stub GPU are 64.0 MiB free; `nvidia-smi` shows which processes have the "
+      HasSubstr("and of the 128.0 MiB of Stub GPU are 62.0 MiB free; `nvidia-smi` shows which processes have the "
                 "rest: a smaller batch"));
   // The memory of the host that copies go through.
   expect_error(ended("host=2", doubles("cuda:0", 48)),
@@ -166,7 +169,12 @@ TEST(StubDriver, LosesItsDevice) {
 
 TEST(StubDriver, LosesTheDeviceOfARankThatOthersWaitFor) {
   const auto waits = [](cluster::Context& context) {
-    if (context.rank() == 0) doubles("cuda:0", 1, 3)(context);
+    const bool is_first = context.rank() == 0;
+    doubles("cuda:0", 1, is_first ? 3 : 0, [&](cluster::Context& all) {
+      // The other one is done with the device by then.
+      if (is_first) all.world().barrier("the beginning");
+    })(context);
+    if (!is_first) context.world().barrier("the beginning");
     context.world().barrier("the end");
   };
   const Ended all = ended("lost=719", waits, 2);
