@@ -82,7 +82,7 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   if (!values_placed_ && accumulating) training(inputs, updating_part());
   const auto graph = trace_training(inputs, part);
   if (auto* known = confirm(signature, graph)) return *known;
-  core_.meet("compilation of a training step");
+  meet("compilation of a training step");
   if (compiled_.contains(signature)) identity_.forget_network();
   compare_with_job(graph);
   auto planned = place_values(graph, inputs);
@@ -91,6 +91,11 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   auto& executable = keep(signature, graph, compile(graph, inputs, std::move(planned)));
   if (!accumulating) record(executable, /*is_training=*/true);
   return executable;
+}
+
+// Where one rank may compile alone, only the first steps are compiled by all.
+void CompiledSteps::meet(const char* what) const {
+  if (!values_placed_ || core_.mode->compiles_together()) core_.meet(what);
 }
 
 void CompiledSteps::compare_with_job(const ir::Graph& train_step) const {
@@ -111,7 +116,7 @@ session::Executable& CompiledSteps::evaluation(const InputSpecs& inputs) {
   if (auto* known = find(signature)) return *known;
   const auto graph = trace_evaluation(inputs);
   if (auto* known = confirm(signature, graph)) return *known;
-  core_.meet("compilation of an evaluation");
+  meet("compilation of an evaluation");
   std::optional<compiler::Compiled> planned;
   if (core_.cells.optimizer == nullptr) {
     planned = place_values(graph, inputs);

@@ -58,6 +58,7 @@ class CompiledSteps {
   session::Executable* confirm(const std::string& signature, const ir::Graph& graph);
   session::Executable& keep(const std::string& signature, const ir::Graph& graph,
                             std::unique_ptr<session::Executable> executable);
+  void meet(const char* what) const;
   // In an elastic job, before values are placed: ranks whose network computes something else leave it.
   void compare_with_job(const ir::Graph& train_step) const;
   // Throws InvalidArgument for a parameter or state that the network had not when the model was made.

@@ -116,7 +116,7 @@ TEST_F(Answers, AreMadeOnceASecondAndShared) {
   EXPECT_EQ(nlohmann::json::parse(*second)["state"], "running");
   const auto second_metrics = ask("/metrics").body;
   EXPECT_NE(second_metrics, first_metrics);
-  EXPECT_THAT(*second_metrics, HasSubstr("tessera_job_state{state=\"running\"} 1\n"));
+  EXPECT_THAT(*second_metrics, HasSubstr("tessera_job_state{state=\"running\"} 1.0\n"));
   for (int reader = 0; reader < 100; ++reader) {
     EXPECT_EQ(ask("/state.json").body, second);
     EXPECT_EQ(ask("/metrics").body, second_metrics);
@@ -125,7 +125,7 @@ TEST_F(Answers, AreMadeOnceASecondAndShared) {
   board.set_job(BoardJobState::kCompleted);
   answers.refresh();
   EXPECT_EQ(nlohmann::json::parse(*ask("/state.json").body)["state"], "completed");
-  EXPECT_THAT(*ask("/metrics").body, HasSubstr("tessera_job_state{state=\"completed\"} 1\n"));
+  EXPECT_THAT(*ask("/metrics").body, HasSubstr("tessera_job_state{state=\"completed\"} 1.0\n"));
 }
 
 TEST(DashboardPlace, IsAPortWithAnAddressOfOneself) {

@@ -37,6 +37,7 @@ class Hybrid final : public Mode {
     return session.compile_own(graph);
   }
 
+  bool compiles_together() const override { return false; }
   bool predicts_together() const override { return true; }
 
   SaveForm form_of_save(bool) const override { return SaveForm::kOwn; }

@@ -124,6 +124,9 @@ class Mode {
                                                        const InputSpecs& inputs) const;
   virtual std::unique_ptr<session::Executable> compile_prediction(session::Session& session, const ir::Graph& graph,
                                                                   bool values_are_placed) const;
+  // Whether all ranks compile a step when one of them does. Off: once values are placed, each compiles by itself what
+  // its own rows need.
+  virtual bool compiles_together() const { return true; }
   // Whether all ranks predict together; else each may predict alone.
   virtual bool predicts_together() const { return false; }
 
