@@ -85,7 +85,9 @@ def test_a_pod_that_fails_is_started_again_as_its_policy_says(tmp_path):
     body = job("a", workers=2, arguments=["--fail-once", tmp_path / "failed"])
     ended = run(tmp_path, body)
     assert len(re.findall(r"attempt 1 has met its scheduler", ended.out)) == 1
-    assert ended.told() == ["Created", "Restarting", "Succeeded"]
+    # A pod may fail before the last one is made.
+    *before, last = ended.told()
+    assert sorted(before) == ["Created", "Restarting"] and last == "Succeeded"
     (tmp_path / "failed").unlink()
     ended = run(tmp_path, job("a", workers=2, arguments=["--fail-once", tmp_path / "failed"], policy="Never"), code=1)
     assert re.search(r"\[job\] PodFailed: pod a-worker-\d, attempt 0, has failed: exit code 3, and its restartPolicy is Never", ended.err)
