@@ -415,36 +415,6 @@ struct TableAlone : nn::Cell {
   ir::Value construct(ir::Value ids) override { return ops::tanh(table(ids)); }
 };
 
-TEST(ServersOfTablesAlone, TrainAsOneDeviceDoes) {
-  const auto train_table = [](int servers, int workers) {
-    std::mutex mutex;
-    std::vector<double> outcome;
-    run_ranks(servers + workers, [&](cluster::Context& context) {
-      TableAlone network;
-      if (servers > 0) network.table.set_on_servers();
-      nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
-      nn::LazyAdam optimizer({.learning_rate = 0.01});
-      train::ModelOptions options{.seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
-      options.servers = servers;
-      if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
-      train::Model model(context, network, &loss, &optimizer, options);
-      const Tensor ids = Tensor::of<int32_t>({6}, {3, 19, 7, 3, 11, 0});
-      const Tensor labels = Tensor::of<int32_t>({6}, {1, 2, 3, 4, 5, 6});
-      std::vector<double> own;
-      for (int step = 0; step < 3; ++step) own.push_back(model.train_step({ids.view(), labels.view()}, 6));
-      for (const double value : model.predict({ids}).to_doubles()) own.push_back(value);
-      const std::scoped_lock lock(mutex);
-      if (context.rank() == 0) outcome = own;
-    });
-    return outcome;
-  };
-  const auto expected = train_table(0, 1);
-  for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 1}, {2, 3}}) {
-    SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
-    EXPECT_LE(relative_deviation(train_table(servers, workers), expected), 1e-5);
-  }
-}
-
 // Workers compute nothing of a prediction.
 struct Lookup : nn::Cell {
   nn::Embedding& table = child<nn::Embedding>("table", 20, 10);
@@ -452,12 +422,26 @@ struct Lookup : nn::Cell {
   ir::Value construct(ir::Value ids) override { return table(ids); }
 };
 
-TEST(ServersOfTablesAlone, PredictWhatTheyLookUp) {
-  const auto predict = [](int servers, int workers) {
-    std::mutex mutex;
-    std::vector<double> outcome;
+// A model of such a network, whose table servers keep, and the one batch that it has.
+class ModelOfTable {
+ public:
+  explicit ModelOfTable(train::Model& model) : model_(model) {}
+  double train() { return model_.train_step({ids_.view(), labels_.view()}, 6); }
+  std::vector<double> predict() { return model_.predict({ids_}).to_doubles(); }
+
+ private:
+  train::Model& model_;
+  Tensor ids_ = Tensor::of<int32_t>({6}, {3, 19, 7, 3, 11, 0});
+  Tensor labels_ = Tensor::of<int32_t>({6}, {1, 2, 3, 4, 5, 6});
+};
+
+// What `use` returns is on every rank what one device gives.
+template <typename Network>
+void expect_as_on_one_device(const std::function<std::vector<double>(ModelOfTable)>& use) {
+  const auto outcomes = [&](int servers, int workers) {
+    std::vector<std::vector<double>> of_ranks(static_cast<size_t>(servers + workers));
     run_ranks(servers + workers, [&](cluster::Context& context) {
-      Lookup network;
+      Network network;
       if (servers > 0) network.table.set_on_servers();
       nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
       nn::LazyAdam optimizer({.learning_rate = 0.01});
@@ -465,22 +449,37 @@ TEST(ServersOfTablesAlone, PredictWhatTheyLookUp) {
       options.servers = servers;
       if (servers > 0) options.parallel_mode = train::ParallelMode::kDataParallel;
       train::Model model(context, network, &loss, &optimizer, options);
-      const Tensor ids = Tensor::of<int32_t>({6}, {3, 19, 7, 3, 11, 0});
-      const Tensor labels = Tensor::of<int32_t>({6}, {1, 2, 3, 4, 5, 6});
-      std::vector<double> own = model.predict({ids}).to_doubles();
-      model.train_step({ids.view(), labels.view()}, 6);
-      for (const double value : model.predict({ids}).to_doubles()) own.push_back(value);
-      const std::scoped_lock lock(mutex);
-      if (context.rank() == servers) outcome = own;  // the first worker
+      of_ranks[static_cast<size_t>(context.rank())] = use(ModelOfTable(model));
     });
-    return outcome;
+    return of_ranks;
   };
-  const auto expected = predict(0, 1);
-  ASSERT_EQ(expected.size(), 120U);
+  const auto expected = outcomes(0, 1)[0];
   for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 1}, {2, 3}}) {
     SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
-    EXPECT_LE(relative_deviation(predict(servers, workers), expected), 1e-5);
+    for (const auto& outcome : outcomes(servers, workers)) {
+      ASSERT_EQ(outcome.size(), expected.size());
+      EXPECT_LE(relative_deviation(outcome, expected), 1e-5);
+    }
   }
+}
+
+TEST(ServersOfTablesAlone, TrainAsOneDeviceDoes) {
+  expect_as_on_one_device<TableAlone>([](ModelOfTable model) {
+    std::vector<double> seen;
+    for (int step = 0; step < 3; ++step) seen.push_back(model.train());
+    for (const double value : model.predict()) seen.push_back(value);
+    return seen;
+  });
+}
+
+TEST(ServersOfTablesAlone, PredictWhatTheyLookUp) {
+  expect_as_on_one_device<Lookup>([](ModelOfTable model) {
+    std::vector<double> seen = model.predict();
+    EXPECT_EQ(seen.size(), 60U);
+    model.train();
+    for (const double value : model.predict()) seen.push_back(value);
+    return seen;
+  });
 }
 
 // All ranks take rank 0's table, where the script has made one on each.
