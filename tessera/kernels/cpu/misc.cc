@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tessera/base/prefetch.h"
 #include "tessera/kernels/cpu/registry/families.h"
 #include "tessera/kernels/cpu/rows/random_rows.h"
 #include "tessera/kernels/cpu/rows/row_ops.h"
@@ -131,13 +132,18 @@ std::optional<PreparedKernel> prepare_gather(const KernelRequest& request) {
   const auto element = static_cast<int64_t>(size_bytes(request.outputs[0].dtype));
   const int64_t row_bytes = rows->row_size * element;
   const int64_t table_stride = rows->table_stride * element;
-  const auto run = [rows = *rows, row_bytes, table_stride](const KernelArgs& args) {
+  const int64_t ahead = prefetched_rows(row_bytes);
+  const auto run = [rows = *rows, row_bytes, table_stride, ahead](const KernelArgs& args) {
     const auto* table = static_cast<const std::byte*>(args.inputs[0].data);
     auto* to = static_cast<std::byte*>(args.outputs[0].data);
     const TensorView& indices = args.inputs[1];
     args.parallel_for(indices.num_elements(), std::max<int64_t>(1, 4 * kGrain / row_bytes),
                       [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i) {
+                          const int64_t next = i + ahead < end ? index_at(indices, i + ahead) : -1;
+                          if (next >= 0 && next < rows.num_rows) {
+                            prefetch_row(table + next * table_stride, row_bytes);
+                          }
                           const int64_t row = index_at(indices, i);
                           if (row >= 0 && row < rows.num_rows) {
                             std::memcpy(to + i * row_bytes, table + row * table_stride, static_cast<size_t>(row_bytes));
