@@ -1,11 +1,14 @@
 #include "tessera/tensor/update_rows.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/base/prefetch.h"
 #include "tessera/tensor/alignment.h"
 
 namespace tessera {
@@ -75,6 +78,9 @@ struct Rows {
         static_cast<std::byte*>(view.data) + row * view.strides[0] * static_cast<int64_t>(size_bytes(view.dtype));
     return {data, view.dtype, shape, strides};
   }
+  void prefetch(const TensorView& view, int64_t row) const {
+    if (is_dense) prefetch_row(static_cast<const std::byte*>(at(view, row).data), bytes);
+  }
   // To or from a row that lies dense.
   void read(const TensorView& view, int64_t row, std::byte* to) const {
     const TensorView from = at(view, row);
@@ -93,6 +99,19 @@ struct Rows {
     }
   }
 };
+
+// sum[k] += row[k], vector by vector.
+void add_elements(const float* row, float* sum, int64_t count) {
+  int64_t k = 0;
+  for (; k + 4 <= count; k += 4) _mm_storeu_ps(sum + k, _mm_add_ps(_mm_loadu_ps(sum + k), _mm_loadu_ps(row + k)));
+  for (; k < count; ++k) sum[k] += row[k];
+}
+
+void add_elements(const double* row, double* sum, int64_t count) {
+  int64_t k = 0;
+  for (; k + 2 <= count; k += 2) _mm_storeu_pd(sum + k, _mm_add_pd(_mm_loadu_pd(sum + k), _mm_loadu_pd(row + k)));
+  for (; k < count; ++k) sum[k] += row[k];
+}
 
 // What one thread works in.
 struct Block {
@@ -218,12 +237,17 @@ class RowUpdater {
 
   void update_block(const KernelArgs& args, const Work& work, std::byte* memory, int64_t first, int64_t count) const {
     const auto number = [&](int64_t b) { return work.is_whole ? first + b : work.row(first + b); };
+    const size_t num_moved = work.is_whole || !update_.keeps_states ? update_.num_results() : 1;
     // The first named row that is here; where all rows are updated, some of them are not named.
     int64_t named = work.is_whole ? work.first_named_from(first) : first;
     const int64_t row_bytes = row_size_ * static_cast<int64_t>(size_bytes(computed_));
+    const int64_t ahead = prefetched_rows(rows_[0].bytes);
     for (int64_t b = 0; b < count; ++b) {
       const int64_t row = number(b);
-      for (size_t i = 0; i < update_.num_results(); ++i) {
+      for (size_t i = 0; !work.is_whole && b + ahead < count && i < num_moved; ++i) {
+        rows_[i].prefetch(args.outputs[i], number(b + ahead));
+      }
+      for (size_t i = 0; i < num_moved; ++i) {
         rows_[i].read(args.outputs[i], row, memory + block_.values[i] + b * rows_[i].bytes);
       }
       std::byte* const sum = memory + block_.gradient + b * row_bytes;
@@ -234,15 +258,19 @@ class RowUpdater {
       }
     }
     // The optimizer's kernel takes whole blocks: what is behind the last row is computed and forgotten.
-    for (size_t i = 0; i < update_.num_results(); ++i) {
+    for (size_t i = 0; i < num_moved; ++i) {
       std::memset(memory + block_.values[i] + count * rows_[i].bytes, 0,
                   static_cast<size_t>((rows_of_block_ - count) * rows_[i].bytes));
     }
     std::memset(memory + block_.gradient + count * row_bytes, 0,
                 static_cast<size_t>((rows_of_block_ - count) * row_bytes));
+    // In place of states that nobody reads the optimizer's kernel sees zeros.
+    for (size_t i = num_moved; i < update_.num_results(); ++i) {
+      std::memset(memory + block_.values[i], 0, static_cast<size_t>(rows_of_block_ * rows_[i].bytes));
+    }
     compute(args, memory);
     for (int64_t b = 0; b < count; ++b) {
-      for (size_t i = 0; i < update_.num_results(); ++i) {
+      for (size_t i = 0; i < num_moved; ++i) {
         rows_[i].write(args.outputs[i], number(b), memory + block_.results[i] + b * rows_[i].bytes);
       }
     }
@@ -250,7 +278,10 @@ class RowUpdater {
 
   void add_up(const KernelArgs& args, const Work& work, int64_t named, std::byte* sum, std::byte* converted) const {
     const TensorView& gradients = args.inputs[update_.rows()];
+    const int64_t last = work.begins[work.num_named] - 1;
+    const int64_t ahead = prefetched_rows(gradients_.bytes);
     for (int64_t i = work.begins[named]; i < work.begins[named + 1]; ++i) {
+      gradients_.prefetch(gradients, work.lookups[std::min(i + ahead, last)].position);
       const TensorView row = gradients_.at(gradients, work.lookups[i].position);
       const void* from = row.data;
       if (gradients.dtype != computed_ || !gradients_.is_dense) {
@@ -272,7 +303,7 @@ class RowUpdater {
       std::memcpy(sum, from, static_cast<size_t>(row_size_) * sizeof(C));
       return;
     }
-    for (int64_t k = 0; k < row_size_; ++k) sum[k] += from[k];
+    add_elements(from, sum, row_size_);
   }
 
   void compute(const KernelArgs& args, std::byte* memory) const {
@@ -316,7 +347,8 @@ class RowUpdater {
 UpdateRows::UpdateRows(const Attributes& attributes, size_t num_inputs)
     : optimizer(attributes.get_string("optimizer")),
       settings(parse_attributes(attributes.get_string("settings"))),
-      may_be_whole(attributes.get_bool("may_be_whole")) {
+      may_be_whole(attributes.get_bool("may_be_whole")),
+      keeps_states(attributes.get_bool("keeps_states")) {
   const int64_t states = attributes.get_int("states");
   const int64_t scalars = static_cast<int64_t>(num_inputs) - 3 - states - (may_be_whole ? 1 : 0);
   if (states < 0 || scalars < 0) {

@@ -12,15 +12,18 @@ namespace tessera {
 
 // How an update_rows' operands are made of its optimizer's: the parameter and its states, the numbers and the rows of
 // the gradient, the scalars, and, where `may_be_whole`, a scalar that says by not being 0 that all rows are updated,
-// those that no number names by a gradient of zeros. Its results: the new parameter and states.
+// those that no number names by a gradient of zeros. Where `keeps_states` and not all rows are updated, states stay as
+// they are and the optimizer sees zeros in their place, so that they are not brought from memory. Its results: the new
+// parameter and states.
 struct UpdateRows {
   std::string optimizer;  // the operator that updates a whole parameter
   Attributes settings;    // and its attributes
   size_t num_states = 0;
   size_t num_scalars = 0;
   bool may_be_whole = false;
+  bool keeps_states = false;
 
-  // Reads the attributes optimizer, settings, states and may_be_whole, and the number of operands. Throws
+  // Reads the attributes optimizer, settings, states, may_be_whole and keeps_states, and the number of operands. Throws
   // InvalidArgument when there are too few operands.
   UpdateRows(const Attributes& attributes, size_t num_inputs);
   size_t num_results() const { return 1 + num_states; }

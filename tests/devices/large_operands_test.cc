@@ -137,7 +137,8 @@ struct GroupOf {
 };
 
 // The last of `different` numbers name no row.
-void agree_by_rows(const GroupOf& optimizer, Type table, int64_t num_rows, int64_t different, bool may_be_whole) {
+void agree_by_rows(const GroupOf& optimizer, Type table, int64_t num_rows, int64_t different, bool may_be_whole,
+                   bool keeps_states = false) {
   Shape rows = table.shape;
   rows[0] = num_rows;
   std::vector<Operand> operands{{table}};
@@ -151,7 +152,8 @@ void agree_by_rows(const GroupOf& optimizer, Type table, int64_t num_rows, int64
         {{"optimizer", optimizer.optimizer},
          {"settings", settings.to_string()},
          {"states", int64_t{optimizer.states}},
-         {"may_be_whole", may_be_whole}},
+         {"may_be_whole", may_be_whole},
+         {"keeps_states", keeps_states}},
         kAllOrders);
 }
 
@@ -161,6 +163,7 @@ TEST(Updates, OfRowsThatComeOnceAndOften) {
       agree_by_rows({"adam", 2, 3}, {dtype, {500, 72}}, 300, different, false);
     }
     agree_by_rows({"ftrl", 2, 1}, {DType::kF32, {500, 72}}, 300, different, true);
+    agree_by_rows({"sgd", 1, 3}, {DType::kF32, {500, 72}}, 300, different, false, true);
   }
   // Rows that are longer than a block; and more than are sorted by one.
   agree_by_rows({"adagrad", 1, 1}, {DType::kF32, {40, 1500}}, 90, 45, false);

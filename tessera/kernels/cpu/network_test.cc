@@ -273,6 +273,7 @@ TEST(Optimizers, UpdateRowsLikeTheReference) {
                          .outputs = {param, param, second},
                          .attributes = {{"optimizer", "adam"}, {"settings", adam}, {"states", int64_t{2}}}});
         tests.back().attributes.set("may_be_whole", false);
+        tests.back().attributes.set("keeps_states", false);
         for (const double whole : {0.0, 1.0}) {
           const TestOperand is_whole{{DType::kF32, {}}, TestStrides::kDense, whole, whole};
           tests.push_back({.op = "update_rows",
@@ -280,6 +281,7 @@ TEST(Optimizers, UpdateRowsLikeTheReference) {
                            .outputs = {param, second, param},
                            .attributes = {{"optimizer", "ftrl"}, {"settings", ftrl}, {"states", int64_t{2}}}});
           tests.back().attributes.set("may_be_whole", true);
+          tests.back().attributes.set("keeps_states", whole == 0);
         }
         for (TestCase& test : tests) {
           test.rtol = 1e-4;

@@ -252,16 +252,17 @@ struct RowUpdate {
     size_t next = 0;
     while (next < positions.size() && row_at(positions[next]) < 0) ++next;
     if (is_whole) {
-      for (int64_t row = 0; row < num_rows; ++row) update_row(args, row, positions, next);
+      for (int64_t row = 0; row < num_rows; ++row) update_row(args, row, positions, next, /*moves_states=*/true);
       return;
     }
     while (next < positions.size() && row_at(positions[next]) < num_rows) {
-      update_row(args, row_at(positions[next]), positions, next);
+      update_row(args, row_at(positions[next]), positions, next, !update.keeps_states);
     }
   }
 
   // `next`: in `positions`, which are ordered by row; it moves behind this row's.
-  void update_row(const KernelArgs& args, int64_t row, std::span<const int64_t> positions, size_t& next) const {
+  void update_row(const KernelArgs& args, int64_t row, std::span<const int64_t> positions, size_t& next,
+                  bool moves_states) const {
     const TensorView& ids = args.inputs[update.ids()];
     const TensorView& gradients = args.inputs[update.rows()];
     const TensorView parameter = row_of(args.outputs[0], row);
@@ -276,7 +277,11 @@ struct RowUpdate {
     }
     std::vector<TensorView> inputs;
     std::vector<TensorView> outputs;
-    for (size_t i = 0; i < update.num_results(); ++i) outputs.push_back(row_of(args.outputs[i], row));
+    std::vector<Tensor> unseen;
+    for (size_t i = 0; i < update.num_results(); ++i) {
+      outputs.push_back(row_of(args.outputs[i], row));
+      if (i > 0 && !moves_states) outputs[i] = unseen.emplace_back(Tensor::full(outputs[i].type(), 0)).view();
+    }
     inputs = outputs;
     inputs.push_back(sum);
     for (size_t i = 0; i < update.num_scalars; ++i) inputs.push_back(args.inputs[update.scalar(i)]);

@@ -197,18 +197,21 @@ TEST(ReferenceOptimizers, FtrlLeavesAllAsItIsAtARateOfZero) {
 const Attributes kSgdRows{{"optimizer", "sgd"},
                           {"settings", "{dampening=0.0, loss_scale=1.0, nesterov=false, weight_decay=0.0}"},
                           {"states", int64_t{1}},
-                          {"may_be_whole", true}};
+                          {"may_be_whole", true},
+                          {"keeps_states", false}};
 
 // Row 3 is named twice, 7 and -1 are numbers of no row.
-std::vector<Tensor> update_rows(double momentum, double whole) {
+std::vector<Tensor> update_rows(double momentum, double whole, bool keeps_states = false) {
   const Type table{DType::kF64, {5, 2}};
   const Tensor param = Tensor::of<double>({5, 2}, {10, 11, 20, 21, 30, 31, 40, 41, 50, 51});
   const Tensor ids = Tensor::of<int32_t>({5}, {3, 7, 0, 3, -1});
   const Tensor rows = Tensor::of<double>({5, 2}, {1, 2, 100, 100, 3, 4, 5, 6, 100, 100});
+  Attributes attributes = kSgdRows;
+  attributes.set("keeps_states", keeps_states);
   return run_kernel("update_rows",
                     {param, Tensor::full(table, 1), ids, rows, Tensor::scalar(0.5), Tensor::scalar(momentum),
                      Tensor::scalar(0.0), Tensor::scalar(whole)},
-                    kSgdRows, {table, table});
+                    attributes, {table, table});
 }
 
 TEST(ReferenceOptimizers, RowsThatAreNamedAreUpdatedOnceByTheSumOfTheirGradients) {
@@ -218,6 +221,15 @@ TEST(ReferenceOptimizers, RowsThatAreNamedAreUpdatedOnceByTheSumOfTheirGradients
   const auto with_momentum = update_rows(0.5, 0);
   EXPECT_EQ(with_momentum[0].to_doubles(), (std::vector<double>{8.25, 8.75, 20, 21, 30, 31, 36.75, 36.75, 50, 51}));
   EXPECT_EQ(with_momentum[1].to_doubles(), (std::vector<double>{3.5, 4.5, 1, 1, 1, 1, 6.5, 8.5, 1, 1}));
+}
+
+TEST(ReferenceOptimizers, StatesThatAreKeptAreNeitherReadNorWrittenUnlessAllRowsAreUpdated) {
+  const auto some = update_rows(0.5, 0, true);
+  EXPECT_EQ(some[0].to_doubles(), (std::vector<double>{8.5, 9, 20, 21, 30, 31, 37, 37, 50, 51}));
+  EXPECT_EQ(some[1].to_doubles(), std::vector<double>(10, 1));
+  const auto all = update_rows(0.5, 1, true);
+  const auto without = update_rows(0.5, 1);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].to_doubles(), without[i].to_doubles()) << i;
 }
 
 TEST(ReferenceOptimizers, WhereAllRowsAreUpdatedTheOthersHaveAGradientOfZero) {

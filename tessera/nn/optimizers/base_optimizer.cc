@@ -107,7 +107,7 @@ RowUpdates BaseOptimizer::row_updates(const Parameter& parameter) const {
 
 void BaseOptimizer::apply_operator(const std::string& op, const Update& update, std::span<const Parameter> states,
                                    std::span<const ir::Value> more_scalars, const Attributes& attributes,
-                                   const ir::Value& whole) {
+                                   const ir::Value& whole, bool keeps_states) {
   ir::Graph& graph = update.value.graph();
   std::vector<ir::Value> inputs{update.value};
   for (const Parameter& state : states) inputs.push_back(state.in(graph));
@@ -128,7 +128,8 @@ void BaseOptimizer::apply_operator(const std::string& op, const Update& update, 
                          {{"optimizer", op},
                           {"settings", settings.to_string()},
                           {"states", static_cast<int64_t>(states.size())},
-                          {"may_be_whole", static_cast<bool>(whole)}});
+                          {"may_be_whole", static_cast<bool>(whole)},
+                          {"keeps_states", keeps_states}});
   } else {
     results = ops::apply(graph, op, inputs, attributes);
   }

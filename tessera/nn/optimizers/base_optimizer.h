@@ -83,10 +83,11 @@ class BaseOptimizer : public Optimizer {
   }
   // Adds the operator `op`: to all of the parameter, or to the rows that were looked up. Its operands are parameter,
   // states, gradient, learning rate and the other scalars; its results the new parameter and states. `whole`: a number
-  // that is not 0 in steps that change other rows, too; null where there are none.
+  // that is not 0 in steps that change other rows, too; null where there are none. `keeps_states`: in the other steps
+  // the states of no row change.
   static void apply_operator(const std::string& op, const Update& update, std::span<const Parameter> states,
                              std::span<const ir::Value> more_scalars, const Attributes& attributes,
-                             const ir::Value& whole = {});
+                             const ir::Value& whole = {}, bool keeps_states = false);
 
   // gradient / loss_scale + weight_decay * parameter, in the dtype of the parameter's slots.
   static ir::Value decayed_gradient(const Update& update);

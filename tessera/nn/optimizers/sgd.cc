@@ -40,7 +40,7 @@ void SGD::add_update(const Update& update) const {
                   {"weight_decay", update.weight_decay},
                   {"loss_scale", update.loss_scale},
                   {"nesterov", nesterov_}},
-                 has_momentum);
+                 has_momentum, /*keeps_states=*/true);
 }
 
 RowUpdates SGD::kind_of_row_updates(const Parameter&, double weight_decay, bool /*is_rate_fixed*/) const {

@@ -73,7 +73,7 @@ struct Case {
 };
 
 void add_examples(OpDef& def, const std::string& optimizer, const std::string& settings, size_t states, size_t scalars,
-                  bool may_be_whole = false) {
+                  bool may_be_whole = false, bool keeps_states = false) {
   const Case cases[] = {{DType::kF32, DType::kF32, DType::kF32, DType::kI32, {5, 3}, 7},
                         {DType::kF64, DType::kF64, DType::kF64, DType::kI64, {4, 2, 3}, 5},
                         {DType::kF32, DType::kF32, DType::kBF16, DType::kU8, {6}, 4},
@@ -88,7 +88,8 @@ void add_examples(OpDef& def, const std::string& optimizer, const std::string& s
     Example example{.attributes = {{"optimizer", optimizer},
                                    {"settings", settings},
                                    {"states", static_cast<int64_t>(states)},
-                                   {"may_be_whole", may_be_whole}},
+                                   {"may_be_whole", may_be_whole},
+                                   {"keeps_states", keeps_states}},
                     .check_gradient = false};
     example.inputs.push_back({{c.param, c.shape}});
     for (size_t i = 0; i < states; ++i) example.inputs.push_back({{c.state, c.shape}, Domain::kPositive});
@@ -111,13 +112,16 @@ void add_update_rows(OpRegistry& registry) {
           "The update of the rows of a parameter that were looked up, by the operator `optimizer`. Operands: the "
           "parameter and its states; ids [n], numbers of rows, which may repeat; rows [n, ...], the gradient of each; "
           "the optimizer's scalars; with may_be_whole a scalar that says by not being 0 that all rows are updated, "
-          "those that ids do not name by zeros. Rows of one number are added up in their order, in f32 (f64 for an f64 "
+          "those that ids do not name by zeros. With keeps_states the states stay as they are where not all rows are "
+          "updated, and the optimizer sees zeros in their place. Rows of one number are added up in their order, in "
+          "f32 (f64 for an f64 "
           "parameter); a number outside of the parameter's rows is passed over. Returns the new parameter and states.",
       .inputs = {"values..."},
       .attributes = {{"optimizer", std::nullopt, "the operator that updates all of a parameter"},
                      {"settings", std::nullopt, "its attributes, as text"},
                      {"states", std::nullopt, "number of states"},
-                     {"may_be_whole", false, "whether the last operand says that all rows are updated"}},
+                     {"may_be_whole", false, "whether the last operand says that all rows are updated"},
+                     {"keeps_states", false, "whether the states stay where not all rows are updated"}},
       .infer = infer,
       .rule = rule,
       .flops =
@@ -136,6 +140,7 @@ void add_update_rows(OpRegistry& registry) {
       },
       .update = true};
   add_examples(def, "sgd", "{dampening=0.0, loss_scale=2.0, nesterov=false, weight_decay=0.01}", 1, 3);
+  add_examples(def, "sgd", "{dampening=0.0, loss_scale=2.0, nesterov=false, weight_decay=0.0}", 1, 3, true, true);
   add_examples(def, "adam", "{beta1=0.9, beta2=0.999, eps=1e-08, loss_scale=1.0, nesterov=false, weight_decay=0.0}", 2,
                3);
   add_examples(def, "ftrl", "{l1=0.1, l2=0.1, loss_scale=1.0, lr_power=-0.5, weight_decay=0.0}", 2, 1, true);

@@ -87,8 +87,15 @@ class RowUpdateWriter {
       return fmt::format("out{0}[q{0} + row * {1}]", i, request_.outputs[i].strides[0]);
     };
     std::string text;
+    if (update_.keeps_states) {
+      text += fmt::format("const bool moves_states = {};\n",
+                          update_.may_be_whole ? fmt::format("wide(in{}[0]) != 0", update_.whole()) : "false");
+    }
+    const auto is_kept = [&](size_t i) { return i > 0 && update_.keeps_states; };
     for (size_t i = 0; i < update_.num_results(); ++i) {
-      text += fmt::format("const {0} a{1} = static_cast<{0}>(wide({2}));\n", computed, i, element(i));
+      text += fmt::format("const {0} a{1} = {2}static_cast<{0}>(wide({3})){4};\n", computed, i,
+                          is_kept(i) ? "moves_states ? " : "", element(i),
+                          is_kept(i) ? fmt::format(" : static_cast<{}>(0)", computed) : "");
     }
     text += fmt::format("const {} a{} = gradient;\n", computed, update_.num_results());
     for (size_t i = 0; i < update_.num_scalars; ++i) {
@@ -97,7 +104,7 @@ class RowUpdateWriter {
     }
     text += optimizer_.statements;
     for (size_t i = 0; i < update_.num_results(); ++i) {
-      text += fmt::format("{} = {};\n", element(i),
+      text += fmt::format("{}{} = {};\n", is_kept(i) ? "if (moves_states) " : "", element(i),
                           stored(optimizer_.results[i], optimizer_.computed, request_.outputs[i].dtype));
     }
     return text;
