@@ -67,6 +67,10 @@ class Limits(unittest.TestCase):
     def limited(self, limits, *command):
         return run(["bash", "-c", f'ulimit {limits}; exec "$0" "$@"', *command])
 
+    def on_stack(self, kibibytes, *command):
+        """With next to no environment, whose size is the machine's matter: it lies on the stack, too."""
+        return run(["env", "-i", "PATH=/usr/bin:/bin", "bash", "-c", f'ulimit -s {kibibytes}; exec "$0" "$@"', *command])
+
     def test_a_job_runs_in_little_address_space(self):
         for launcher in (["-n", 3], ["--threads", 3]):
             with self.subTest(launcher=launcher):
@@ -88,12 +92,12 @@ class Limits(unittest.TestCase):
     def test_a_job_runs_on_small_stacks(self):
         for launcher in (["-n", 2], ["--threads", 2]):
             with self.subTest(launcher=launcher):
-                code, out, err = self.limited("-s 40", TESSERA, "run", *launcher, "--num_threads", 2, HYBRID_EXAMPLE)
+                code, out, err = self.on_stack(40, TESSERA, "run", *launcher, "--num_threads", 2, HYBRID_EXAMPLE)
                 self.assertEqual(code, 0, out + err)
 
     def test_a_rank_that_may_have_had_too_small_a_stack_is_said_so(self):
         for limit, said in ((40, True), (8192, False)):
-            code, out, err = self.limited(f"-s {limit}", TESSERA, "run", "-n", 2, "bash", "-c", "kill -SEGV $$")
+            code, out, err = self.on_stack(limit, TESSERA, "run", "-n", 2, "bash", "-c", "kill -SEGV $$")
             self.assertEqual(code, 1, out + err)
             self.assertIn("killed by signal SIGSEGV", err)
             self.assertEqual("likely for want of stack, of which `ulimit -s` leaves it 40 KiB" in err, said, err)
