@@ -136,8 +136,7 @@ def test_a_signal_ends_all_pods(tmp_path, number):
     running.end(128 + number)
     assert f"[job] {number.name}: the pods end" in running.err
     for worker in range(2):
-        pid = int(Path(f"{child}.worker_{worker}").read_text())
-        assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        assert ends(int(Path(f"{child}.worker_{worker}").read_text()))
 
 
 def test_a_signal_that_comes_amid_the_wait_is_noted():
@@ -175,10 +174,7 @@ def test_nothing_is_left_where_the_command_itself_is_killed(tmp_path):
     pid = int(running.process.stdout.readline().split()[1])
     running.process.kill()
     running.process.communicate(timeout=60)
-    end = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists()
+    assert ends(pid)
 
 
 def test_a_pod_has_the_variables_of_its_text(tmp_path):
