@@ -68,12 +68,17 @@ TEST(CommunicatingDevices, ARankThatFailsEndsTheWaitsOfTheOthers) {
   for (const int64_t steps_before : {0, 1, 3}) {  // the first run, the one that records, one that replays
     const Devices devices;
     std::string error_of_rank_0;
+    std::atomic<bool> waits = false;  // rank 0, or it is about to
     EXPECT_THAT(
         [&] {
           run_ranks(2, [&](cluster::Context& context) {
             Trainee trainee(context, devices);
             for (int64_t step = 0; step < steps_before; ++step) trainee.step(step);
-            if (context.rank() == 1) throw IoError("the disk is full");
+            if (context.rank() == 1) {
+              while (!waits) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              throw IoError("the disk is full");
+            }
+            waits = true;
             try {
               trainee.step(steps_before);
             } catch (const comm::PeerFailure& error) {
