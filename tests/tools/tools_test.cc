@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -1291,5 +1292,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   testing::InitGoogleTest(&argc, argv);
+  // Where a user's key lies, who may have no home here.
+  setenv("XDG_CACHE_HOME", tessera::testing_support::scratch("cache").c_str(), 1);
   return RUN_ALL_TESTS();
 }
