@@ -724,14 +724,23 @@ TEST(Program, SaysWhichSignalEndsIt) {
   }
 }
 
+// A command that has a stack of so many KiB, and next to no environment, which lies there, too: these variables, and
+// what sanitizers are told.
+std::string on_stack(const std::string& limit, const std::string& variables, const std::string& command) {
+  std::string kept = variables;
+  for (const char* name : {"ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "OMP_THREAD_LIMIT"}) {
+    if (getenv(name) != nullptr) kept += fmt::format(" {}=\"${}\"", name, name);
+  }
+  return fmt::format("env -i {} /bin/sh -c '{}; exec {}'", kept, limit, command);
+}
+
 TEST(Program, HasRoomOnTheStacksOfItsThreadsWhateverTheLimit) {
   for (const char* limit : {"ulimit -s 64", "ulimit -S -s 64"}) {
-    const Outcome outcome = run_command(fmt::format("({}; exec {} stack)", limit, rank_program()));
+    const Outcome outcome = run_command(on_stack(limit, "", rank_program() + " stack"));
     EXPECT_EQ(outcome.code, 0) << limit << ": " << outcome.out;
     EXPECT_EQ(outcome.out, "has room\n");
   }
-  const Outcome outcome =
-      run_command(fmt::format("(ulimit -s 64; TESSERA_THREAD_RANKS=2 exec {} stack)", rank_program()));
+  const Outcome outcome = run_command(on_stack("ulimit -s 64", "TESSERA_THREAD_RANKS=2", rank_program() + " stack"));
   EXPECT_EQ(outcome.out, "has room\nhas room\n");
 }
 
@@ -946,14 +955,15 @@ TEST(Hub, AValueIsItsRanksAlone) {
   EXPECT_THAT(job->message(), HasSubstr("it sets a value that another one has set"));
 }
 
-// While it lives, no thread can be started: none has room for such a stack.
+// While it lives, no thread can be started: none has room for such a stack, not even where the system promises memory
+// that it does not have.
 class NoThreads {
  public:
   NoThreads() {
     pthread_attr_t huge;
     pthread_getattr_default_np(&huge);
     pthread_attr_getstacksize(&huge, &before_);
-    pthread_attr_setstacksize(&huge, size_t{1} << 46);
+    pthread_attr_setstacksize(&huge, size_t{1} << 60);
     pthread_setattr_default_np(&huge);
     pthread_attr_destroy(&huge);
   }

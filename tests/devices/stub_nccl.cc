@@ -4,7 +4,7 @@
 //
 // STUB_NCCL=RANK:WHAT:FUNCTION, where rank RANK of every group calls that function:
 //   fail    the call is refused
-//   delay   it takes 200 ms until the library has it
+//   delay   it takes 200 ms, from the first question after it on, until the library has it
 //   break   it is taken; soon the communicator has an error, and its work does not end, unless it is aborted
 //   hang    its work in the stream does not end, unless the communicator is aborted
 #include <array>
@@ -192,6 +192,7 @@ struct Comm {
   uint64_t num_calls = 0;
   std::atomic<bool> aborted = false;
   std::atomic<int> error = kSuccess;
+  std::atomic<bool> is_delayed = false;  // from the next question on
   std::atomic<int64_t> busy_until_ms = 0;
   std::atomic<int> num_working = 0;  // pieces of work in streams
 };
@@ -227,7 +228,7 @@ Result take(Comm* comm, const char* function, Stream* stream, bool is_send, std:
     last_error = "it was told to fail";
     return kInternalError;
   }
-  if (mode == "delay") comm->busy_until_ms = now_ms() + 200;
+  if (mode == "delay") comm->is_delayed = true;
   const bool breaks = mode == "break";
   const bool hangs = breaks || mode == "hang";
   ++comm->num_working;
@@ -344,6 +345,7 @@ Result ncclCommInitRankConfig(Comm** comm, int size, Id id, int rank, Config* co
 }
 Result ncclCommGetAsyncError(Comm* comm, Result* state) {
   *state = static_cast<Result>(comm->error.load());
+  if (comm->is_delayed.exchange(false)) comm->busy_until_ms = now_ms() + 200;
   const bool is_busy = now_ms() < comm->busy_until_ms || !comm->meeting->is_complete();
   if (*state == kSuccess && is_busy) *state = kInProgress;
   return kSuccess;

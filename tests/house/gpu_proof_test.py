@@ -330,6 +330,7 @@ class Schedule(WithBundle):
         os.mkfifo(held)
         reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, reader)
+        os.close(os.open(held, os.O_WRONLY))  # from here on the reader is told that nobody has the other end open
 
         def hang(machine, until):
             machine.must(["sh", "-c", f"trap '' TERM; sleep 1000 > {held} & wait"], until)

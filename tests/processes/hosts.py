@@ -15,20 +15,17 @@ def ip(*words):
     return subprocess.run(["ip", *words], capture_output=True, text=True)
 
 
-def may_have_hosts():
-    name = f"tessera-{os.getpid()}"
-    if os.getuid() != 0 or not shutil.which("ip") or ip("netns", "add", name).returncode != 0:
-        return False
-    return ip("netns", "del", name).returncode == 0
-
-
-needs_hosts = unittest.skipUnless(may_have_hosts(), "only root where network namespaces are allowed can have several hosts")
-
-
 class Hosts:
     def __init__(self, *names):
         self.addresses = {name: f"{NETWORK}.{number + 1}" for number, name in enumerate(names)}
         self.spaces = {name: f"tessera-{name}-{os.getpid()}" for name in (*names, "switch")}
+        try:
+            self.connect()
+        except BaseException:
+            self.end()
+            raise
+
+    def connect(self):
         for space in self.spaces.values():
             self.done("netns", "add", space)
             self.done("-n", space, "link", "set", "lo", "up")
@@ -106,3 +103,24 @@ class Hosts:
         text = subprocess.run(self.on(name, "cat", "/proc/net/dev"), check=True, capture_output=True, text=True).stdout
         return int(text.split("cable:")[1].split()[8])
 
+
+def may_have_hosts():
+    """Whether this user and this kernel may have them, with all that is done to them here."""
+    if os.getuid() != 0 or not all(map(shutil.which, ("ip", "tc", "ss"))):
+        return False
+    try:
+        hosts = Hosts("probe")
+    except AssertionError:
+        return False
+    try:
+        hosts.slow_down("probe", "1mbit")
+        hosts.speed_up("probe")
+        hosts.drop_some("probe")
+    except subprocess.CalledProcessError:
+        return False
+    finally:
+        hosts.end()
+    return True
+
+
+needs_hosts = unittest.skipUnless(may_have_hosts(), "only root, on a kernel with network namespaces, bridges and qdiscs, can have several hosts")

@@ -35,6 +35,10 @@ class MemoryGroup:
         self.folder = (root if is_second else root / "memory") / f"tessera-{os.getpid()}"
         self.folder.mkdir()
         (self.folder / ("memory.max" if is_second else "memory.limit_in_bytes")).write_text(str(mebibytes << 20))
+        # What goes beyond that is not to go to where the system swaps, either.
+        swap, most = ("memory.swap.max", 0) if is_second else ("memory.memsw.limit_in_bytes", mebibytes << 20)
+        if (self.folder / swap).exists():
+            (self.folder / swap).write_text(str(most))
         self.members = self.folder / "cgroup.procs"
 
     def end(self):

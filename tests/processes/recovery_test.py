@@ -7,7 +7,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,9 @@ import threading
 import time
 import unittest
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "python"))
+from ports import free_port  # noqa: E402
 
 BIN = Path(sys.argv.pop(1))
 JOB, TESSERA, RESNET = BIN / "train_job", BIN / "tessera", BIN / "resnet50_cifar10"
@@ -121,12 +123,6 @@ def ranks_of(launcher):
                 if variable.startswith(b"TESSERA_RANK="):
                     ranks[int(variable[13:])] = child
     return ranks
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Recovery(unittest.TestCase):

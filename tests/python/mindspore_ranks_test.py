@@ -476,7 +476,7 @@ def test_a_loop_by_hand_may_have_other_rows_on_each_rank(tmp_path, how):
             of_bias += error.sum(0) / 2
         velocity, bias_velocity = 0.9 * velocity + of_weight, 0.9 * bias_velocity + of_bias
         weight, bias = weight - 0.1 * velocity, bias - 0.1 * bias_velocity
-    lines = run([*TESSERA_RUN, "-n", 2, sys.executable, "rows.py", how], tmp_path, TESSERA_TIMEOUT_MS=20000)[0].splitlines()
+    lines = run([*TESSERA_RUN, "-n", 2, sys.executable, "rows.py", how], tmp_path, TESSERA_TIMEOUT_MS=120000)[0].splitlines()
     first, second = (line.partition("] ")[2] for line in sorted(lines))
     assert first == second
     np.testing.assert_allclose([float(value) for value in first.split()], weight.ravel(), rtol=1e-4)

@@ -11,6 +11,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "python"))
+from ports import free_port  # noqa: E402
+
 BIN = Path(sys.argv.pop(1))
 RANK, TESSERA = BIN / "rank_program", BIN / "tessera"
 OF_NODE = ("sh", "-c", 'TESSERA_HOST_ID=$SLURMD_NODENAME exec "$0" "$@"')  # nodes of this machine are hosts of their own
@@ -18,11 +21,6 @@ OF_NODE = ("sh", "-c", 'TESSERA_HOST_ID=$SLURMD_NODENAME exec "$0" "$@"')  # nod
 
 def clean_environment():
     return {name: value for name, value in os.environ.items() if not name.startswith(("TESSERA_", "OMPI_", "PMIX_", "SLURM"))}
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def own_address():

@@ -17,7 +17,9 @@ import wire
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests/processes"), str(ROOT / "benchmarks")]
+sys.path.append(str(ROOT / "tests/python"))
 from own_tests import main
+from ports import free_port  # noqa: F401, for those who import this
 
 BIN = Path(os.environ["TESSERA_BUILD"]) / "bin" if "TESSERA_BUILD" in os.environ else Path(sys.argv.pop(1))
 JOB = BIN / "strangers_job"
@@ -25,12 +27,6 @@ JOB_ID = "the job's own name"
 STEPS = 6
 NOBODY = 65534
 FORK = multiprocessing.get_context("fork")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def eventually(holds, what, limit_s=60):

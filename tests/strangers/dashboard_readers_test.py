@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -125,6 +126,9 @@ class Readers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="tessera-dashboard."))
+        # A thousand connections take as many descriptors, however few this user usually has.
+        few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most if most < 4096 and most != resource.RLIM_INFINITY else max(few, 4096), most))
         cls.data = cls.folder / "cifar"
         made = subprocess.run([str(RESNET), "--make_data", str(cls.data), "--train_records", "320", "--test_records", "40"],
                               capture_output=True, text=True, timeout=120, env=environment())

@@ -19,7 +19,9 @@ TRAINEE = FOLDER / "trainee.py"
 TOKEN = "system:serviceaccount:tessera-system:tessera-operator"
 FULL = os.environ.get("TESSERA_TEST_FULL") == "1"
 sys.path.insert(0, str(OPERATOR))
+sys.path.append(str(ROOT / "tests/python"))
 
+from ports import free_port  # noqa: E402, F401, for those who import this
 from tessera_operator import names  # noqa: E402
 
 

@@ -4,20 +4,14 @@ a kubelet that starts pods as processes. Numbers of the form F75 are those of do
 import base64
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import kubernetes.client
 import pytest
-from harness import ROOT, OperatorProcesses, View, job, names, new_server, port_named, role, wait_for
+from harness import ROOT, OperatorProcesses, View, free_port, job, names, new_server, port_named, role, wait_for
 from kubelet import Kubelet
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 class Cluster(View):

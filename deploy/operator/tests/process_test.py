@@ -2,14 +2,13 @@
 
 import collections
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
 
 import pytest
 from api_server import ApiServer
-from harness import OPERATOR, TOKEN, OperatorProcesses, View, job, new_server, wait_for
+from harness import OPERATOR, TOKEN, OperatorProcesses, View, free_port, job, new_server, wait_for
 
 
 @pytest.fixture
@@ -51,8 +50,7 @@ def test_it_hears_of_pods_of_jobs_alone(server, operators):
 
 
 def test_its_probe_answers(operators):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     pid = operators.start("--liveness", f"http://127.0.0.1:{port}/healthz")
 
     def answers():

@@ -239,19 +239,20 @@ TEST(TurnedAway, IsNamedByItsAddressAlsoWhenItHasHungUpBefore) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("a connection from : ")));
 }
 
-// Each file takes a while.
-struct SlowDisk : MemoryFileSystem {
+// No file is made while it is held.
+struct HeldDisk : MemoryFileSystem {
   std::unique_ptr<WritableFile> create(const std::string& path, unsigned mode) override {
     ++saves;
-    std::this_thread::sleep_for(milliseconds(20));
+    while (is_held) std::this_thread::sleep_for(milliseconds(1));
     return MemoryFileSystem::create(path, mode);
   }
   std::atomic<int> saves = 0;
+  std::atomic<bool> is_held = false;
 };
 
 TEST(SchedulersState, IsSavedOnceForManyThatComeAtOnce) {
   constexpr int kWorkers = 40;
-  SlowDisk files;
+  HeldDisk files;
   files.create_directories("d");
   const TlsOptions tls{.secret = comm::Secret(std::string(32, 's'), "the test"), .certificates = std::nullopt};
   const RunningServer server({.tls = tls, .scheduler = {.num_workers = kWorkers}, .state_path = "d/state"}, files,
@@ -261,9 +262,12 @@ TEST(SchedulersState, IsSavedOnceForManyThatComeAtOnce) {
     peers.push_back(std::make_unique<TestPeer>(server.port()));
     ASSERT_TRUE(peers.back()->shake_hands(tls));
   }
+  // All come before the first one's state is saved.
+  files.is_held = true;
   for (int i = 0; i < kWorkers; ++i) {
     peers[static_cast<size_t>(i)]->say(Register{.incarnation = 1, .host = "here", .node_ids = {std::to_string(i)}});
   }
+  files.is_held = false;
   for (const auto& peer : peers) EXPECT_TRUE(peer->hear_until<Assigned>());
   EXPECT_LT(files.saves, kWorkers / 2);
 }

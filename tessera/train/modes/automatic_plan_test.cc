@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <latch>
@@ -61,11 +62,12 @@ TEST(AutomaticPlan, ARankThatIsLostEndsTheSearch) {
 
   num_simulated = 0;
   std::latch searches(1);
+  std::atomic<const comm::JobState*> state_of_job = nullptr;
   options.search.on_simulation = [&](const compiler::SimulationProgress&) {
     if (++num_simulated > 1) return;
     searches.count_down();
-    // Time for rank 1 to end and for rank 0 to hear of the loss, fifteen times as long as it is from one look to the
-    // next.
+    while (!state_of_job.load()->failed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Time for rank 0 to hear of that, fifteen times as long as it is from one look to the next.
     std::this_thread::sleep_for(std::chrono::seconds(3));
   };
   const auto job = [&](cluster::Context& context) {
@@ -73,6 +75,7 @@ TEST(AutomaticPlan, ARankThatIsLostEndsTheSearch) {
       searches.wait();
       throw IoError("lost");
     }
+    state_of_job = context.world().job();
     EXPECT_THROW(plan_automatically(context, graph, options), comm::PeerFailure);
   };
   EXPECT_THAT([&] { run_ranks(2, job); }, ThrowsMessage<IoError>(HasSubstr("rank 1: lost")));
