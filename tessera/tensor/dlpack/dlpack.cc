@@ -125,7 +125,7 @@ TensorView view_of_dlpack(const DLTensor& given) {
   if (!is_of_host(given.device)) {
     throw InvalidArgument(
         "dlpack: a tensor lies in the host's memory, got one in that of {}: have it copied to the host before it is "
-        "handed over",
+        "handed over, in Python by from_dlpack(x, device=\"cpu\")",
         device_text(given.device));
   }
   const Type type{dtype_of_dlpack(given.dtype), shape_of_dlpack(given)};
