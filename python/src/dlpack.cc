@@ -70,8 +70,8 @@ nb::object to_capsule(nb::handle tensor, std::optional<int64_t> stream, std::opt
   const CapsuleName& name = max_version && max_version->first >= kNewestVersion.first ? kVersioned : kUnversioned;
   if (is_read_only && name.form == DlpackForm::kUnversioned) {
     throw nb::buffer_error(
-        "to_dlpack: a parameter that a model has is read-only, which a capsule of before DLPack 1.0 cannot say: give "
-        "max_version=(1, 0) or copy=True");
+        "to_dlpack: a parameter that a model has is read-only, which a capsule of before DLPack 1.0 cannot say: ask "
+        "its __dlpack__() for max_version=(1, 0), or for copy=True");
   }
   void* const managed = to_dlpack(elements, name.form, {.is_read_only = is_read_only, .is_copied = is_copied});
   PyObject* const capsule = PyCapsule_New(managed, name.fresh, destroy_capsule);
