@@ -27,6 +27,7 @@ LAYERS = {
 # counts as the folder's own files. Tests may look into every room of their folder.
 ROOMS = {
     "base": (".", "files", "workers"),
+    "tensor": (".", "dlpack"),
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),
     "timeline": (".", "perfetto"),

@@ -12,6 +12,9 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 
+// Tensors that other libraries of the process give or take, without a copy.
+#include "tessera/tensor/dlpack/dlpack.h"
+
 // Ranks: a program is run on each of them, and a Context says which one it is.
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/ranks/context.h"

@@ -51,6 +51,7 @@ void bind_optimizers(nb::module_& m);
 void bind_tuning(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_random(nb::module_& m);
+void bind_dlpack(nb::module_& m);  // after bind_tensor and bind_cells
 void bind_data(nb::module_& m);
 void bind_text(nb::module_& data_module);
 void bind_checkpoint(nb::module_& m);

@@ -128,6 +128,7 @@ NB_MODULE(_tessera, m) {
   bind_optimizers(nn);
   bind_gradients(nn);
   bind_random(nn);
+  bind_dlpack(m);
   bind_data(m);
   bind_checkpoint(m);
   bind_train(m);

@@ -56,6 +56,14 @@ bool must_end() {
   return must_end(shared());
 }
 
+template <typename T>
+void delete_with_gil(T* object) noexcept {
+  const Visit visit;
+  if (!visit.is_welcome() || Py_IsInitialized() == 0) return;
+  const nb::gil_scoped_acquire gil;
+  delete object;
+}
+
 }  // namespace
 
 Visit::Visit() : is_welcome_(true) {
@@ -79,12 +87,8 @@ WithGil::WithGil() {
   acquire_.emplace();
 }
 
-void let_go(nb::object* object) noexcept {
-  const Visit visit;
-  if (!visit.is_welcome() || Py_IsInitialized() == 0) return;
-  const nb::gil_scoped_acquire gil;
-  delete object;
-}
+void let_go(nb::object* object) noexcept { delete_with_gil(object); }
+void let_go(Tensor* tensor) noexcept { delete_with_gil(tensor); }
 
 WithoutGil::WithoutGil() {
   if (must_end()) end_this_thread();

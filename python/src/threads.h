@@ -56,8 +56,10 @@ class WithGil {
   std::optional<nb::gil_scoped_acquire> acquire_;
 };
 
-// Lets go of a Python object, from any thread; when the door is closed it stays.
+// Lets go of a Python object, or of a tensor whose memory may be Python's, from any thread; when the door is closed it
+// stays.
 void let_go(nb::object* object) noexcept;
+void let_go(Tensor* tensor) noexcept;
 
 // Without the GIL in its scope. Throws SystemExit where the process ends and another thread ends it.
 class WithoutGil {

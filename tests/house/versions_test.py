@@ -14,6 +14,7 @@ PAGE = "docs/versions.md"
 NO_VERSIONS = {
     ("tessera/data/sets/mnist.cc", "kImagesMagic"): "MNIST's own",
     ("tessera/data/sets/mnist.cc", "kLabelsMagic"): "MNIST's own",
+    ("tessera/tensor/dlpack/dlpack_abi.h", "kMinorVersion"): "DLPack's own, behind kMajorVersion, which decides",
     ("tessera/train/kept/kept_training.cc", "kNextVersion"): "a word between two versions of what is kept",
     ("tessera/train/kept/kept_restores.cc", "kMostVersions"): "how many versions are kept",
     ("tessera/cluster/report/rank_report.cc", "kRankFormat"): "a name, with kFormatVersion beside it",

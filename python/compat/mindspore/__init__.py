@@ -17,7 +17,7 @@ from mindspore.context import (GRAPH_MODE, PYNATIVE_MODE, ParallelMode, get_auto
                                set_ps_context)
 from mindspore._layout import Layout
 from mindspore._shard import reshard, shard
-from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, parallel, boost
+from mindspore import _checkparam, communication, nn, ops, dataset, train, amp, parallel, boost, utils
 from mindspore.train import (Callback, CheckpointConfig, DatasetHelper, DynamicLossScaleManager, FixedLossScaleManager,
                              LossMonitor, LossScaleManager, Model, ModelCheckpoint, RunContext, TimeMonitor, build_train_network,
                              connect_network_with_dataset, export, load_checkpoint, load_param_into_net, save_checkpoint)

@@ -8,7 +8,7 @@ MODULES = ("mindspore", "mindspore.amp", "mindspore.common", "mindspore.common.d
            "mindspore.nn.metrics", "mindspore.nn.optim",
            "mindspore.nn.transformer", "mindspore.nn.wrap", "mindspore.numpy", "mindspore.ops", "mindspore.ops.composite",
            "mindspore.ops.functional", "mindspore.ops.operations", "mindspore.parallel", "mindspore.train", "mindspore.train.callback",
-           "mindspore.train.serialization")
+           "mindspore.train.serialization", "mindspore.utils", "mindspore.utils.dlpack")
 
 # What the reference's modules give beyond what the ones here define: what stands elsewhere, and what is refused, which says so where it is used.
 ELSEWHERE = {
