@@ -378,6 +378,7 @@ struct Trained {
     copy_elements(labels.view(), step.input("input1"));
     step.start();
   }
+  const TensorView& loss_of_step() const { return model->train_executable()->output("loss"); }
   static Tensor numbers(double number) { return Tensor::full({DType::kF32, {kRows, kNumbers}}, number); }
 
   std::unique_ptr<cluster::Context> context = cluster::single_context(1);
@@ -406,6 +407,39 @@ TEST(StepsInFlight, LeaveADeviceBusyWhenTheirLossIsKnown) {
     }
   }
   EXPECT_GT(most_left, 3) << "kernels of the backward pass and of the update";
+}
+
+TEST(StepsInFlight, AreOneRecordingEachWhereNobodyLooksInMidStep) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    FakeDevice device(seed);
+    const auto fake = fake_backend(device);
+    const auto replays_of = [&](const std::function<void()>& call) {
+      const int64_t before = device.num_replays();
+      call();
+      return device.num_replays() - before;
+    };
+    Trained one_by_one(fake, 1);
+    for (int step = 0; step < 4; ++step) {
+      EXPECT_EQ(replays_of([&] { one_by_one.train(0.5); }), step == 0 ? 0 : 1) << "step " << step;
+    }
+    Trained trained(fake, 3);
+    for (int step = 0; step < 4; ++step) {
+      EXPECT_EQ(replays_of([&] { trained.train(0.5); }), step == 0 ? 0 : 2) << "before and behind its loss " << step;
+    }
+    session::Executable& ahead = *trained.model->train_executable();
+    for (int step = 0; step < 8; ++step) {
+      EXPECT_EQ(replays_of([&] { trained.start(0.5); }), step == 0 ? 0 : 1) << "step " << step;
+      if (step < 2) continue;
+      ahead.finish();
+      one_by_one.train(0.5);
+      EXPECT_EQ(Tensor::copy_of(ahead.output("loss")).item(), Tensor::copy_of(one_by_one.loss_of_step()).item());
+    }
+    for (int step = 0; step < 2; ++step) {
+      ahead.finish();
+      one_by_one.train(0.5);
+    }
+    EXPECT_EQ(values_of(*trained.model), values_of(*one_by_one.model));
+  }
 }
 
 TEST(StepsInFlight, ChangeNothingBehindALossThatIsNotFinite) {
