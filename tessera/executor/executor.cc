@@ -743,6 +743,7 @@ void Executor::run_observed(ValueObserver& observer) {
 
 void Executor::prepare_run() {
   bad_index_.reset();
+  copies_to_host_ = false;  // nobody looks at what an earlier run still copies
   if (schedule_.gate >= 0) arena_.gate()->open_if_doubted();
   if (fill_with_nan_) fill_planned_memory();
 }

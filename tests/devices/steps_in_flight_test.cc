@@ -409,6 +409,25 @@ TEST(StepsInFlight, LeaveADeviceBusyWhenTheirLossIsKnown) {
   EXPECT_GT(most_left, 3) << "kernels of the backward pass and of the update";
 }
 
+TEST(StepsInFlight, AreGivenWhileEarlierOnesAreNotDoneThoughTheHostLooksAtTheirLabels) {
+  int64_t most_left = 0;
+  int64_t of_a_step = 0;  // kernels and copies
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    FakeDevice device(seed);
+    const auto fake = fake_backend(device);
+    Trained trained(fake, 4);
+    trained.train(0.5);
+    values_of(*trained.model);  // all is done
+    const int64_t before = device.num_kernels() + device.num_copies();
+    trained.start(0.5);
+    of_a_step = device.num_kernels() + device.num_copies() - before;
+    for (int step = 1; step < 4; ++step) trained.start(0.5);
+    most_left = std::max(most_left, device.num_unfinished());
+    for (int step = 0; step < 4; ++step) trained.model->train_executable()->finish();
+  }
+  EXPECT_GT(most_left, 2 * of_a_step);
+}
+
 TEST(StepsInFlight, AreOneRecordingEachWhereNobodyLooksInMidStep) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     FakeDevice device(seed);
