@@ -235,7 +235,7 @@ void Executor::look_at_loss(size_t slot) {
   show_results(slot);
   const TensorView& loss = output("loss");
   if (all_finite(loss)) return;
-  queue_.synchronize();  // all that was given has found it closed
+  synchronize();  // all that was given has found it closed
   arena_.gate()->open();
   throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(loss).to_doubles()[0])));
 }
@@ -399,7 +399,7 @@ void Executor::prepare_start_on_device(size_t index, const KernelSelection& kern
 int Executor::find_shared_loss(int num_ranks) const {
   const auto loss = schedule_.outputs.find("loss");
   const bool is_checked =
-      schedule_.outputs.contains(ir::kUpdateGuard) ||
+      schedule_.outputs.contains(ir::kUpdateGuard) || schedule_.gate >= 0 ||
       std::any_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.kind == StepKind::kCheckFinite; });
   if (loss == schedule_.outputs.end() || !is_checked) return -1;
   std::set<int> wanted{loss->second};

@@ -100,8 +100,10 @@ class Executor final : public comm::RankProgress::Pieces {
   void run_until_decided();
   // Whether a run may start before the loss of an earlier one is known: on a device, where a gate leaves out the
   // updates of a run whose loss is not finite, and those of all that come later (ir::Schedule::gate). Not where the
-  // host computes steps beside it, for which it must wait.
-  bool may_run_ahead() const { return schedule_.gate >= 0 && decided_step_ >= 0 && !computes_on_host_; }
+  // host computes steps beside it, for which it must wait, or looks at other ranks while devices communicate.
+  bool may_run_ahead() const {
+    return schedule_.gate >= 0 && decided_step_ >= 0 && !computes_on_host_ && device_collectives_ == nullptr;
+  }
   // Begins such a run and returns while the device does it. From here on input() is other memory, for the next run.
   // Throws InvalidIndex, for this run; the earlier ones are to be finished all the same.
   void start();

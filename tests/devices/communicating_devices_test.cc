@@ -3,15 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <thread>
 
 #include "tessera/comm/job_state.h"
+#include "tessera/executor/executor.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/executable.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
@@ -54,6 +59,7 @@ class Trainee {
     };
     return model_->train_step({rows_of(batch[0]), rows_of(batch[1])}, kRows);
   }
+  const ir::Schedule& schedule() const { return model_->train_executable()->executor().schedule(); }
 
  private:
   int rank_;
@@ -146,6 +152,64 @@ TEST(CommunicatingDevices, TwoRanksOnOneGoThroughTheHost) {
   EXPECT_GT(apart.communicators.num_calls(), 0);
   ASSERT_EQ(losses.size(), 8U);
   for (size_t step = 0; step < 4; ++step) EXPECT_EQ(losses[step], losses[4 + step]) << step;
+}
+
+TEST(CommunicatingDevices, AStepIsOneRecordingOnEachRank) {
+  constexpr int64_t kNumSteps = 5;
+  for (const int ranks : {2, 4}) {
+    const Devices devices;
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Trainee trainee(context, devices);
+      for (int64_t step = 0; step < kNumSteps; ++step) trainee.step(step);
+      EXPECT_GE(trainee.schedule().gate, 0);
+    });
+    EXPECT_GT(devices.communicators.num_calls(), 0);
+    EXPECT_EQ(devices.device.num_replays(), ranks * (kNumSteps - 1)) << "all but the first";
+  }
+}
+
+// By gates that agree, where the loss is what one sum has given to all ranks; else by the host of each.
+TEST(CommunicatingDevices, ALossThatIsNotFiniteChangesNothingWhetherRanksShareItOrNot) {
+  for (const bool is_shared : {true, false}) {
+    const Devices devices;
+    const auto context = cluster::single_context(1);
+    session::Session session(*context, {.backend = &devices.backend});
+    const Type type{DType::kF32, {3}};
+    session.declare("w", type);
+    session.set_value("w", Tensor::full(type, 1));
+    ir::Graph graph("g");
+    const ir::Value w = graph.add_input(ir::InputKind::kParameter, "w", type);
+    const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", type);
+    const ops::RankGroup group{.name = "alone", .ranks = {0}, .own = 0};
+    const ir::Value own = ops::reduce_sum(x * w, {0});
+    const ir::Value sum = ops::all_reduce(own, group);
+    graph.add_output("loss", is_shared ? sum : own);
+    if (!is_shared) graph.add_output("sum", sum);
+    graph.add_output("w", w + x);
+    const auto step = session.compile_local(graph);
+    const auto& steps = step->executor().schedule().steps;
+    const bool is_checked =
+        std::ranges::any_of(steps, [](const ir::Step& one) { return one.kind == ir::StepKind::kCheckFinite; });
+    EXPECT_EQ(step->executor().schedule().gate >= 0, is_shared);
+    EXPECT_EQ(is_checked, !is_shared);
+    double expected = 1;
+    for (const double number : {1.0, 2.0, std::numeric_limits<double>::infinity(), 3.0, 4.0}) {
+      copy_elements(Tensor::full(type, number).view(), step->input("x"));
+      if (std::isfinite(number)) {
+        step->run();
+        EXPECT_EQ(Tensor::copy_of(step->output("loss")).item(), 3 * number * expected);
+        expected += number;
+      } else {
+        EXPECT_THAT([&] { step->run(); }, ThrowsMessage<executor::NonFiniteLoss>(HasSubstr("loss is ")));
+      }
+      EXPECT_THAT(session.value("w").to_doubles(), testing::Each(expected)) << number;
+    }
+    if (is_shared) {
+      EXPECT_EQ(devices.device.num_replays(), 4) << "all runs but the first";
+    } else {
+      EXPECT_GT(devices.device.num_replays(), 4) << "a check cuts a run";
+    }
+  }
 }
 
 TEST(CommunicatingDevices, AGroupOfOneRankIsDoneThereToo) {

@@ -56,10 +56,11 @@ enum class Fault { kNone, kLoss, kGradient, kLabel };
 // Rows of numbers with a label, of which one is at fault.
 struct Data {
   Fault fault = Fault::kNone;
-  int64_t step = 0;  // from 1: in whose batch
+  int64_t step = 0;         // from 1: in whose batch
+  int64_t row_in_step = 1;  // below 4, as many as the last batch has
 
   data::Dataset dataset() const {
-    const int64_t odd = fault == Fault::kNone ? -1 : (step - 1) * kRows + 1;
+    const int64_t odd = fault == Fault::kNone ? -1 : (step - 1) * kRows + row_in_step;
     const auto read = [fault = fault, odd](int64_t row, std::span<const TensorView> to) {
       for (int64_t i = 0; i < kNumbers; ++i) {
         float number = random_uniform({.seed = 9, .stream = static_cast<uint64_t>(row)}, static_cast<uint64_t>(i));
@@ -274,6 +275,23 @@ TEST(StepsInFlight, NameABadLabelAfterWhatCameBefore) {
         const Seen seen = expect_as_on_cpu({.data = {Fault::kLabel, step}, .ranks = ranks, .sink_size = sink_size});
         EXPECT_THAT(seen.error, HasSubstr(fmt::format("epoch 1, batch {}: ", step)));
         EXPECT_EQ(seen.step, step - 1);
+      }
+    }
+  }
+}
+
+// The fault is of one rank: in the last batch the first row is the first rank's, and the fourth the last one's.
+TEST(StepsInFlight, StopOnAllRanksForWhatOneOfThemHas) {
+  for (const int ranks : {2, 4}) {
+    for (const auto fault : {Fault::kLoss, Fault::kGradient, Fault::kLabel}) {
+      for (const int64_t step : {int64_t{1}, int64_t{3}, kSteps}) {
+        for (const int64_t row : {0, 3}) {
+          const Seen seen = expect_as_on_cpu(
+              {.data = {.fault = fault, .step = step, .row_in_step = row}, .ranks = ranks, .num_epochs = 1}, {2});
+          const bool is_seen_later = fault == Fault::kGradient;
+          EXPECT_EQ(seen.step, is_seen_later ? step : step - 1);
+          EXPECT_EQ(seen.error.empty(), is_seen_later && step == kSteps) << seen.error;
+        }
       }
     }
   }
