@@ -157,6 +157,14 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
 
 Executor::~Executor() {
   if (!is_on_device()) return;
+  // A recording goes before the events and the host's memory in it, when nothing of it is under way.
+  const struct Forgets {
+    Executor& executor;
+    ~Forgets() {
+      executor.segments_.clear();
+      executor.whole_segments_.clear();
+    }
+  } forgets{*this};
   try {
     queue_.synchronize();
   } catch (const std::exception& error) {
@@ -617,7 +625,8 @@ std::vector<RecordedWork> Executor::work_of(const Segment& segment) {
 }
 
 const Recording* Executor::recording_of(Segment& segment) {
-  const size_t number = segment.copies_to_host ? slot_ : 0;
+  const bool is_timed = device_collectives_ != nullptr && device_collectives_->is_timed();
+  const size_t number = 2 * (segment.copies_to_host ? slot_ : 0) + (is_timed ? 1 : 0);
   if (segment.recordings.size() <= number) segment.recordings.resize(number + 1);
   std::unique_ptr<Recording>& recording = segment.recordings[number];
   if (recording == nullptr) {
@@ -681,6 +690,11 @@ void Executor::record_steps(Look look) {
     }
   }
   if (!is_on_device()) return;
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    if (!tasks_[s].on_device) continue;
+    const auto [begin, end] = device_collectives_->times(*tasks_[s].on_device);
+    if (begin != nullptr) run.did_collective(s, *begin, *end);
+  }
   end_run();
   run.waited();
 }
@@ -786,10 +800,18 @@ void Executor::finish() {
   }
 }
 
+// What is recorded for a timeline has the collectives' times in it, whether its steps are those that the timeline shows
+// or not: all ranks have a timeline or none has, but they need not show the same steps.
+void Executor::begin_collectives() {
+  if (device_collectives_ == nullptr) return;
+  device_collectives_->set_timed(recorder_ != nullptr && recorder_->is_begun());
+  device_collectives_->begin_run();
+}
+
 void Executor::run(ValueObserver* observer) {
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
-  if (device_collectives_ != nullptr) device_collectives_->begin_run();
+  begin_collectives();
   EndsRun end(lanes_, device_collectives_.get(), arena_);
   if (observer != nullptr) {
     run_observed(*observer);
@@ -806,7 +828,7 @@ void Executor::run(ValueObserver* observer) {
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
   const comm::RankProgress::Run run(progress_, *this);
-  if (device_collectives_ != nullptr) device_collectives_->begin_run();
+  begin_collectives();
   EndsRun end(lanes_, device_collectives_.get(), arena_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {

@@ -191,7 +191,7 @@ class Executor final : public comm::RankProgress::Pieces {
     bool copies_to_host = false;
     int64_t num_runs = 0;
     std::vector<RecordedWork> work = {};  // once it is recorded
-    // By slot, where something comes to the host in it; else one.
+    // By slot, where something comes to the host in it; else one. Of each a second, in which collectives are timed.
     std::vector<std::unique_ptr<Recording>> recordings = {};
   };
   // The host's memory of one run, where several are under way.
@@ -245,6 +245,8 @@ class Executor final : public comm::RankProgress::Pieces {
   void run_steps(Look look, bool by_feed);
   void run_observed(ValueObserver& observer);
   void record_steps(Look look);
+  // In groups of devices, from here on.
+  void begin_collectives();
   Tensor read(int value);
   void check_indices(size_t index);
   void spoil_loss(size_t index);

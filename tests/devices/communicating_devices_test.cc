@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tessera/comm/job_state.h"
 #include "tessera/executor/executor.h"
@@ -21,6 +23,9 @@
 #include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/test_folder.h"
+#include "tessera/timeline/align_clocks.h"
+#include "tessera/timeline/step_times.h"
 #include "tessera/train/model.h"
 #include "tests/equivalence/networks.h"
 
@@ -210,6 +215,58 @@ TEST(CommunicatingDevices, ALossThatIsNotFiniteChangesNothingWhetherRanksShareIt
       EXPECT_GT(devices.device.num_replays(), 4) << "a check cuts a run";
     }
   }
+}
+
+TEST(CommunicatingDevices, CollectivesHaveARowOfTheirOwnInATimeline) {
+  constexpr int64_t kNumSteps = 4;  // of which the last two replay
+  constexpr int kRanks = 2;
+  const TestFolder folder("communicating-devices");
+  std::vector<timeline::RankTimeline> parts(kRanks);
+  std::vector<double> losses;
+  size_t num_collectives = 0;
+  for (const bool is_traced : {false, true}) {
+    const Devices devices;
+    run_ranks(kRanks, [&](cluster::Context& context) {
+      auto& recorder = *context.recorder();
+      if (is_traced) recorder.begin({.file = folder.in("job.json")}, context.file_system(), Clock::system());
+      Trainee trainee(context, devices);
+      for (int64_t step = 0; step < kNumSteps; ++step) {
+        const double loss = trainee.step(step);
+        if (context.rank() == 0) losses.push_back(loss);
+      }
+      if (!is_traced) return;
+      parts[static_cast<size_t>(context.rank())] = recorder.timeline();
+      recorder.end();
+      if (context.rank() > 0) return;
+      num_collectives = static_cast<size_t>(std::ranges::count(trainee.schedule().steps, ir::StepKind::kStart,
+                                                               [](const ir::Step& step) { return step.kind; }));
+    });
+  }
+  for (size_t step = 0; step < kNumSteps; ++step) EXPECT_EQ(losses[step], losses[kNumSteps + step]) << step;
+  ASSERT_GT(num_collectives, 0U);
+  for (timeline::RankTimeline& part : parts) {
+    part.is_written = true;
+    const auto row = std::ranges::find(part.lanes, "device fake stream collectives", &timeline::RecordedLane::title);
+    ASSERT_NE(row, part.lanes.end());
+    std::map<int64_t, size_t> by_step;
+    int64_t free_ns = 0;
+    for (const timeline::TimedSpan& span : row->spans) {
+      const timeline::SpanName& name = part.names[span.name];
+      EXPECT_EQ(name.kind, timeline::SpanKind::kCollective) << name.text;
+      EXPECT_GT(name.bytes, 0) << name.text;
+      EXPECT_THAT(name.ranks, testing::ElementsAre(0, 1)) << name.text;
+      EXPECT_GE(span.begin_ns, free_ns) << name.text;
+      EXPECT_GE(span.end_ns, span.begin_ns) << name.text;
+      free_ns = span.end_ns;
+      if (span.step > 0) ++by_step[span.step];
+    }
+    EXPECT_EQ(by_step.size(), static_cast<size_t>(kNumSteps));
+    for (const auto& [step, count] : by_step) EXPECT_EQ(count, num_collectives) << step;
+  }
+  const timeline::JobSteps steps = timeline::find_steps(timeline::align(parts));
+  EXPECT_EQ(steps.steps.size(), static_cast<size_t>(kNumSteps));
+  EXPECT_GE(steps.meetings.size(), kNumSteps * num_collectives);
+  for (const timeline::Meeting& meeting : steps.meetings) EXPECT_TRUE(meeting.is_complete) << meeting.text;
 }
 
 TEST(CommunicatingDevices, AGroupOfOneRankIsDoneThereToo) {

@@ -259,6 +259,7 @@ CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
 CUresult cuEventCreate(CUevent* event, unsigned int) { return make(event); }
 CUresult cuEventDestroy(CUevent event) { return destroy(event); }
 CUresult cuEventRecord(CUevent, CUstream) { return on_device(); }
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned int) { return on_device(); }
 CUresult cuEventSynchronize(CUevent) { return on_device(); }
 CUresult cuEventQuery(CUevent) { return on_device(); }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {

@@ -243,9 +243,11 @@ class FakeQueue final : public Queue {
   }
   void record(Event& event) override {
     auto& placed = dynamic_cast<FakeEvent&>(event);
+    check(recording_ == nullptr || placed.came_ns() != nullptr, "an event in a recording is timed");
     if (placed.came_ns() != nullptr) {
       add([came_ns = placed.came_ns()] { came_ns->store(Clock::system().monotonic_ns()); });
     }
+    if (recording_ != nullptr) return;
     const std::lock_guard lock(mutex_);
     placed.put(this, num_added_);
   }
