@@ -157,19 +157,14 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
 
 Executor::~Executor() {
   if (!is_on_device()) return;
-  // A recording goes before the events and the host's memory in it, when nothing of it is under way.
-  const struct Forgets {
-    Executor& executor;
-    ~Forgets() {
-      executor.segments_.clear();
-      executor.whole_segments_.clear();
-    }
-  } forgets{*this};
   try {
     queue_.synchronize();
   } catch (const std::exception& error) {
     log_error("a device has failed after the last step of {}: {}", schedule_.name, error.what());
   }
+  // A recording goes before the events and the host's memory in it.
+  segments_.clear();
+  whole_segments_.clear();
 }
 
 // A schedule begins with them.
@@ -757,7 +752,8 @@ void Executor::run_observed(ValueObserver& observer) {
 
 void Executor::prepare_run() {
   bad_index_.reset();
-  copies_to_host_ = false;  // nobody looks at what an earlier run still copies
+  // Nobody looks at what an earlier run still copies; what the host computes may be on its way to the device, too.
+  if (!computes_on_host_) copies_to_host_ = false;
   if (schedule_.gate >= 0) arena_.gate()->open_if_doubted();
   if (fill_with_nan_) fill_planned_memory();
 }
