@@ -88,6 +88,22 @@ size_t DeviceCollectives::add(const ir::Step& step, std::span<const TensorView> 
   return collectives_.size() - 1;
 }
 
+void DeviceCollectives::set_timed(bool on) {
+  is_timed_ = on;
+  for (Collective& collective : collectives_) {
+    if (!is_timed_ || collective.end_time != nullptr) continue;
+    collective.begin_time = device_.make_timed_event();
+    collective.end_time = device_.make_timed_event();
+    is_timed_ = collective.begin_time != nullptr && collective.end_time != nullptr;
+  }
+}
+
+DeviceCollectives::Times DeviceCollectives::times(size_t number) const {
+  const Collective& collective = collectives_[number];
+  if (!is_timed_ || !collective.is_given) return {};
+  return {collective.begin_time.get(), collective.end_time.get()};
+}
+
 void DeviceCollectives::begin_run() {
   check_groups();
   if (marks_ == nullptr) make_marks();
@@ -139,7 +155,9 @@ void DeviceCollectives::give_to(Queue& queue, size_t number) {
   own_work_->set_queue(queue);
   collective.group->set_queue(queue);
   mark(queue, 2 * number + 1);
+  if (is_timed_) queue.record(*collective.begin_time);
   collective.call();
+  if (is_timed_) queue.record(*collective.end_time);
   mark(queue, 2 * number + 2);
   collective.last = collective.group->last_call();
 }

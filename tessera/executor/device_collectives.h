@@ -35,6 +35,17 @@ class DeviceCollectives {
   size_t add(const ir::Step& step, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
              comm::DeviceGroup& group);
 
+  // Whether collectives that are given from now on stand between timed events, those of recordings, too: where the
+  // device can tell the time. Nothing is under way. What ranks have recorded must be alike: all of them say the same.
+  void set_timed(bool on);
+  bool is_timed() const { return is_timed_; }
+  // Between these the device does a collective of this run: null where it is not timed, or was not given.
+  struct Times {
+    const Event* begin = nullptr;
+    const Event* end = nullptr;
+  };
+  Times times(size_t number) const;
+
   // A run of the schedule begins; nothing is under way. Throws what has broken a group.
   void begin_run();
   // Has it done behind all that `compute` has been given so far, beside what that is given from now on.
@@ -63,6 +74,8 @@ class DeviceCollectives {
     std::function<void()> call;
     comm::DeviceGroup::Call last;  // as it was given last
     std::unique_ptr<Event> ended;
+    std::unique_ptr<Event> begin_time;  // once it was timed
+    std::unique_ptr<Event> end_time;
     bool is_given = false;  // in this run
   };
   void give_to(Queue& queue, size_t number);
@@ -86,10 +99,11 @@ class DeviceCollectives {
   std::unique_ptr<Event> end_;
   std::vector<Collective> collectives_;
   std::vector<comm::DeviceGroup*> groups_;  // each once
-  std::optional<size_t> last_started_;      // for which `compute` does not wait yet
-  std::shared_ptr<std::byte> numbers_;      // 0, 1, 2, ... on the host
-  std::unique_ptr<Memory> marks_;           // the same on the device
-  std::shared_ptr<std::byte> mark_;         // of the host: where the device is
+  bool is_timed_ = false;
+  std::optional<size_t> last_started_;  // for which `compute` does not wait yet
+  std::shared_ptr<std::byte> numbers_;  // 0, 1, 2, ... on the host
+  std::unique_ptr<Memory> marks_;       // the same on the device
+  std::shared_ptr<std::byte> mark_;     // of the host: where the device is
 };
 
 }  // namespace tessera::executor

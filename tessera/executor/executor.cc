@@ -148,7 +148,10 @@ Executor::Executor(ir::Schedule schedule, Arena& arena, const KernelSelection& k
   shared_loss_step_ = find_shared_loss(num_ranks);
   find_inputs_of_device();
   find_decision();
-  cut_into_segments();
+  segments_ = cut_into_segments(Look::kAtDecision);
+  const bool is_checked =
+      std::any_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.kind == StepKind::kCheckFinite; });
+  whole_segments_ = cut_into_segments(is_checked ? Look::kAtDecision : Look::kAtEnd);
   find_host_data();
 }
 
@@ -159,6 +162,9 @@ Executor::~Executor() {
   } catch (const std::exception& error) {
     log_error("a device has failed after the last step of {}: {}", schedule_.name, error.what());
   }
+  // A recording goes before the events and the host's memory in it.
+  segments_.clear();
+  whole_segments_.clear();
 }
 
 // A schedule begins with them.
@@ -232,7 +238,7 @@ void Executor::look_at_loss(size_t slot) {
   show_results(slot);
   const TensorView& loss = output("loss");
   if (all_finite(loss)) return;
-  queue_.synchronize();  // all that was given has found it closed
+  synchronize();  // all that was given has found it closed
   arena_.gate()->open();
   throw NonFiniteLoss(fmt::format("loss is {}", shortest(Tensor::copy_of(loss).to_doubles()[0])));
 }
@@ -259,15 +265,19 @@ bool Executor::has_shared_loss(const Segment& segment) const {
 }
 
 // Whether the task can be done in one recording with those of the segment: it is the queue's alone, whatever the host
-// finds, what the host looks at before it has not been copied there by the segment, and no event stands between them.
-bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
+// finds, what the host looks at before it has not been copied there by the segment, and no event that the host waits
+// for stands between them.
+bool Executor::may_be_recorded(const Segment& segment, size_t task, Look look) const {
   const Step& step = schedule_.steps[task];
   if (!is_of_queue(task)) return false;
-  // A feed may do the first ones, and what comes to the host does so in the memory of this run or another.
+  // A feed may do the first ones.
   if (task < inputs_of_device_.size()) return false;
-  if (may_run_ahead() && tasks_[task].copies == CopyWay::kToHost) return false;
-  const bool is_behind_event = decided_step_ >= 0 && task == static_cast<size_t>(decided_step_) + 1;
-  if (is_behind_event && segment.begin < task) return false;
+  if (look == Look::kAtDecision) {
+    // What comes to the host does so in the memory of this run or another: recorded by itself, it would be so for each.
+    if (may_run_ahead() && tasks_[task].copies == CopyWay::kToHost) return false;
+    const bool is_behind_event = decided_step_ >= 0 && task == static_cast<size_t>(decided_step_) + 1;
+    if (is_behind_event && segment.begin < task) return false;
+  }
   if (!tasks_[task].indices) return true;
   for (size_t s = segment.begin; s < task; ++s) {
     const auto& outputs = schedule_.steps[s].outputs;
@@ -276,17 +286,20 @@ bool Executor::may_be_recorded(const Segment& segment, size_t task) const {
   return true;
 }
 
-void Executor::cut_into_segments() {
+std::vector<Executor::Segment> Executor::cut_into_segments(Look look) const {
+  std::vector<Segment> segments;
   for (size_t s = 0; s < tasks_.size(); ++s) {
-    const bool continues = !segments_.empty() && segments_.back().is_recordable && may_be_recorded(segments_.back(), s);
+    const bool continues =
+        !segments.empty() && segments.back().is_recordable && may_be_recorded(segments.back(), s, look);
     if (!continues) {
-      segments_.push_back({.begin = s, .end = s});
-      segments_.back().is_recordable = may_be_recorded(segments_.back(), s);
+      segments.push_back({.begin = s, .end = s});
+      segments.back().is_recordable = may_be_recorded(segments.back(), s, look);
     }
-    Segment& segment = segments_.back();
+    Segment& segment = segments.back();
     segment.end = s + 1;
     segment.copies_to_host = segment.copies_to_host || tasks_[s].copies == CopyWay::kToHost;
   }
+  return segments;
 }
 
 bool Executor::is_on_host(int value) const {
@@ -389,7 +402,7 @@ void Executor::prepare_start_on_device(size_t index, const KernelSelection& kern
 int Executor::find_shared_loss(int num_ranks) const {
   const auto loss = schedule_.outputs.find("loss");
   const bool is_checked =
-      schedule_.outputs.contains(ir::kUpdateGuard) ||
+      schedule_.outputs.contains(ir::kUpdateGuard) || schedule_.gate >= 0 ||
       std::any_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.kind == StepKind::kCheckFinite; });
   if (loss == schedule_.outputs.end() || !is_checked) return -1;
   std::set<int> wanted{loss->second};
@@ -606,11 +619,24 @@ std::vector<RecordedWork> Executor::work_of(const Segment& segment) {
   return work;
 }
 
+const Recording* Executor::recording_of(Segment& segment) {
+  const bool is_timed = device_collectives_ != nullptr && device_collectives_->is_timed();
+  const size_t number = 2 * (segment.copies_to_host ? slot_ : 0) + (is_timed ? 1 : 0);
+  if (segment.recordings.size() <= number) segment.recordings.resize(number + 1);
+  std::unique_ptr<Recording>& recording = segment.recordings[number];
+  if (recording == nullptr) {
+    // What must follow what is alike in all slots, whose memory lies apart.
+    if (segment.work.empty()) segment.work = work_of(segment);
+    recording = queue_.record(segment.work);
+  }
+  return recording.get();
+}
+
 void Executor::run_segment(Segment& segment) {
   // What a kernel needs is made in its first run, which is not recorded.
   if (!segment.is_recordable || segment.num_runs++ == 0) return run_unrecorded(segment);
-  if (segment.recording == nullptr) segment.recording = queue_.record(work_of(segment));
-  if (segment.recording == nullptr) {
+  const Recording* const recording = recording_of(segment);
+  if (recording == nullptr) {
     segment.is_recordable = false;
     return run_unrecorded(segment);
   }
@@ -627,14 +653,16 @@ void Executor::run_segment(Segment& segment) {
   if (device_collectives_ != nullptr) device_collectives_->wait_for_all();
   if (progress_ != nullptr) progress_->enter_piece(segment.begin);
   if (recorded_run_ != nullptr) recorded_run_->gives();
-  queue_.replay(*segment.recording);
+  queue_.replay(*recording);
   if (recorded_run_ != nullptr) recorded_run_->has_given_together(segment.begin);
-  if (static_cast<int>(segment.end) == decided_step_ + 1) queue_.record(*slots_[slot_].is_decided);
+  const bool decides =
+      decided_step_ >= static_cast<int>(segment.begin) && decided_step_ < static_cast<int>(segment.end);
+  if (decides) queue_.record(*slots_[slot_].is_decided);
   copies_to_host_ = copies_to_host_ || segment.copies_to_host;
 }
 
 // The same as a run does without a recorder, with a look at the clock after each step.
-void Executor::record_steps() {
+void Executor::record_steps(Look look) {
   if (run_recorder_ == nullptr) {
     run_recorder_ =
         std::make_unique<RunRecorder>(schedule_, *recorder_, recorded_collectives_, arena_.device(), queue_);
@@ -645,7 +673,7 @@ void Executor::record_steps() {
     ~LetGo() { run = nullptr; }
   } let_go{recorded_run_};
   recorded_run_ = is_on_device() ? &run : nullptr;
-  for (Segment& segment : segments_) {
+  for (Segment& segment : segments(look)) {
     if (is_on_device()) {
       run_segment(segment);
       segment.is_recordable ? run.passed_together(segment.begin) : run.passed(segment.begin);
@@ -657,17 +685,22 @@ void Executor::record_steps() {
     }
   }
   if (!is_on_device()) return;
+  for (size_t s = 0; s < tasks_.size(); ++s) {
+    if (!tasks_[s].on_device) continue;
+    const auto [begin, end] = device_collectives_->times(*tasks_[s].on_device);
+    if (begin != nullptr) run.did_collective(s, *begin, *end);
+  }
   end_run();
   run.waited();
 }
 
 // Runs the steps from the first to the last, or to one that throws.
-void Executor::run_steps(bool by_feed) {
-  if (recorder_ != nullptr && recorder_->is_on()) return record_steps();
+void Executor::run_steps(Look look, bool by_feed) {
+  if (recorder_ != nullptr && recorder_->is_on()) return record_steps(look);
   if (!profiling_) {
     const size_t first = by_feed ? inputs_of_device_.size() : 0;
     if (by_feed) feed_->give(inputs_of_device_);
-    for (Segment& segment : segments_) {
+    for (Segment& segment : segments(look)) {
       if (segment.begin >= first) run_segment(segment);
     }
     return;
@@ -719,6 +752,8 @@ void Executor::run_observed(ValueObserver& observer) {
 
 void Executor::prepare_run() {
   bad_index_.reset();
+  // Nobody looks at what an earlier run still copies; what the host computes may be on its way to the device, too.
+  if (!computes_on_host_) copies_to_host_ = false;
   if (schedule_.gate >= 0) arena_.gate()->open_if_doubted();
   if (fill_with_nan_) fill_planned_memory();
 }
@@ -729,7 +764,7 @@ void Executor::run_until_decided() {
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
   EndsRun end(lanes_, device_collectives_.get(), arena_);
-  run_steps(/*by_feed=*/feed_ != nullptr);
+  run_steps(Look::kAtDecision, /*by_feed=*/feed_ != nullptr);
   if (decided_step_ >= 0) slots_[slot_].is_decided->synchronize();
   look_at_loss(slot_);
   end.is_well_and_goes_on();
@@ -740,7 +775,7 @@ void Executor::start() {
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
   EndsRun end(lanes_, device_collectives_.get(), arena_);
-  run_steps(/*by_feed=*/feed_ != nullptr);
+  run_steps(Look::kAtEnd, /*by_feed=*/feed_ != nullptr);
   end.is_well_and_goes_on();
   under_way_.push_back(slot_);
   use_slot(free_slot());
@@ -761,15 +796,23 @@ void Executor::finish() {
   }
 }
 
+// What is recorded for a timeline has the collectives' times in it, whether its steps are those that the timeline shows
+// or not: all ranks have a timeline or none has, but they need not show the same steps.
+void Executor::begin_collectives() {
+  if (device_collectives_ == nullptr) return;
+  device_collectives_->set_timed(recorder_ != nullptr && recorder_->is_begun());
+  device_collectives_->begin_run();
+}
+
 void Executor::run(ValueObserver* observer) {
   prepare_run();
   const comm::RankProgress::Run run(progress_, *this);
-  if (device_collectives_ != nullptr) device_collectives_->begin_run();
+  begin_collectives();
   EndsRun end(lanes_, device_collectives_.get(), arena_);
   if (observer != nullptr) {
     run_observed(*observer);
   } else {
-    run_steps(/*by_feed=*/false);
+    run_steps(Look::kAtEnd, /*by_feed=*/false);
   }
   end_run();
   copies_to_host_ = false;
@@ -781,7 +824,7 @@ void Executor::run(ValueObserver* observer) {
 std::string Executor::find_non_finite() {
   // Collectives are run too: the other ranks look for theirs at the same time.
   const comm::RankProgress::Run run(progress_, *this);
-  if (device_collectives_ != nullptr) device_collectives_->begin_run();
+  begin_collectives();
   EndsRun end(lanes_, device_collectives_.get(), arena_);
   std::string found;
   for (size_t s = 0; s < tasks_.size(); ++s) {

@@ -100,8 +100,10 @@ class Executor final : public comm::RankProgress::Pieces {
   void run_until_decided();
   // Whether a run may start before the loss of an earlier one is known: on a device, where a gate leaves out the
   // updates of a run whose loss is not finite, and those of all that come later (ir::Schedule::gate). Not where the
-  // host computes steps beside it, for which it must wait.
-  bool may_run_ahead() const { return schedule_.gate >= 0 && decided_step_ >= 0 && !computes_on_host_; }
+  // host computes steps beside it, for which it must wait, or looks at other ranks while devices communicate.
+  bool may_run_ahead() const {
+    return schedule_.gate >= 0 && decided_step_ >= 0 && !computes_on_host_ && device_collectives_ == nullptr;
+  }
   // Begins such a run and returns while the device does it. From here on input() is other memory, for the next run.
   // Throws InvalidIndex, for this run; the earlier ones are to be finished all the same.
   void start();
@@ -178,6 +180,8 @@ class Executor final : public comm::RankProgress::Pieces {
     std::unique_ptr<Event> is_copied;  // what a collective works on has come from the device
     std::vector<TensorView> updated;   // parameters and states among the outputs
   };
+  // When the host sees the loss of a run: as soon as it has come, in mid-step, or when the device has done all.
+  enum class Look { kAtDecision, kAtEnd };
   // Tasks [begin, end). Those of a device that the host need not come between are recorded in their second run, and
   // replayed from then on.
   struct Segment {
@@ -186,7 +190,9 @@ class Executor final : public comm::RankProgress::Pieces {
     bool is_recordable = false;
     bool copies_to_host = false;
     int64_t num_runs = 0;
-    std::unique_ptr<Recording> recording;
+    std::vector<RecordedWork> work = {};  // once it is recorded
+    // By slot, where something comes to the host in it; else one. Of each a second, in which collectives are timed.
+    std::vector<std::unique_ptr<Recording>> recordings = {};
   };
   // The host's memory of one run, where several are under way.
   struct Slot {
@@ -196,10 +202,13 @@ class Executor final : public comm::RankProgress::Pieces {
   void find_inputs_of_device();
   void find_decision();
   void find_host_data();
-  void cut_into_segments();
+  std::vector<Segment> cut_into_segments(Look look) const;
+  std::vector<Segment>& segments(Look look) { return look == Look::kAtEnd ? whole_segments_ : segments_; }
   // The segment's tasks, each with those that it must follow because of what they read and write.
   std::vector<RecordedWork> work_of(const Segment& segment);
-  bool may_be_recorded(const Segment& segment, size_t task) const;
+  bool may_be_recorded(const Segment& segment, size_t task, Look look) const;
+  // The recording for the present slot, which is made where there is none yet. Null: the queue cannot record.
+  const Recording* recording_of(Segment& segment);
   void run_segment(Segment& segment);
   void give_to_queue(size_t index);
   void run_unrecorded(const Segment& segment);
@@ -233,9 +242,11 @@ class Executor final : public comm::RankProgress::Pieces {
   // Of the run in the slot, whose loss is known: throws NonFiniteLoss where a gate was closed, and opens it.
   void look_at_loss(size_t slot);
   bool closes_gate(const ir::Step& step) const;
-  void run_steps(bool by_feed);
+  void run_steps(Look look, bool by_feed);
   void run_observed(ValueObserver& observer);
-  void record_steps();
+  void record_steps(Look look);
+  // In groups of devices, from here on.
+  void begin_collectives();
   Tensor read(int value);
   void check_indices(size_t index);
   void spoil_loss(size_t index);
@@ -246,11 +257,12 @@ class Executor final : public comm::RankProgress::Pieces {
   ParallelFor parallel_for_;
   ParallelFor host_parallel_for_;  // what the host computes while a device's queue works
   std::vector<Task> tasks_;
-  std::vector<Segment> segments_;  // all tasks, in order
-  int shared_loss_step_ = -1;      // starts the collective that gives all ranks the loss
-  bool computes_on_host_ = false;  // steps that a device has no kernel for
-  bool has_decision_ = false;      // a result says what becomes of the values
-  int decided_step_ = -1;          // on a device: after it the host has such results; -1: they come by collectives
+  std::vector<Segment> segments_;        // all tasks, in order, for a run whose loss is looked at in mid-step
+  std::vector<Segment> whole_segments_;  // the same for one that is looked at when it has ended
+  int shared_loss_step_ = -1;            // starts the collective that gives all ranks the loss
+  bool computes_on_host_ = false;        // steps that a device has no kernel for
+  bool has_decision_ = false;            // a result says what becomes of the values
+  int decided_step_ = -1;                // on a device: it brings the last of them to the host; -1: collectives do
   std::vector<InputFeed::Input> inputs_of_device_;  // what the first steps copy there
   InputFeed* feed_ = nullptr;
   std::optional<BadIndex> bad_index_;

@@ -86,6 +86,12 @@ SpanName name_of_collective(const Schedule& schedule, const Step& step, int numb
   return name;
 }
 
+// Whether a device does the collective by itself: in its own memory.
+bool is_of_device(const Schedule& schedule, const Step& start) {
+  const int value = start.inputs.empty() ? start.outputs[0] : start.inputs[0];
+  return schedule.values[static_cast<size_t>(value)].space != ir::MemorySpace::kHost;
+}
+
 const char* title_of_lane(int64_t lane) {
   return lane == ir::kAwaitedLane ? "collectives that computing waits for" : "collectives";
 }
@@ -137,6 +143,7 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
   };
   run_name_ = add({.kind = SpanKind::kRun, .text = "run of " + schedule.name}, "");
   std::map<std::pair<Ints, int64_t>, int> numbers;  // of collectives, by ranks and lane
+  std::vector<uint32_t> of_device(schedule.steps.size());
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
     const Step& step = schedule.steps[s];
     switch (step.kind) {
@@ -145,8 +152,14 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
       case StepKind::kStart: {
         const int64_t lane = ir::lane_of(step.attributes);
         const int number = numbers[{step.attributes.get_ints("ranks"), lane}]++;
-        const uint32_t name = add(name_of_collective(schedule, step, number), step.line);
-        collectives_->set_step(s, name, recorder_.lane(title_of_lane(lane)));
+        SpanName collective = name_of_collective(schedule, step, number);
+        if (device != nullptr && is_of_device(schedule, step)) {
+          // To microseconds, by which a short one may seem to end before another rank has begun it.
+          collective.meets = false;
+          of_device[s] = add(std::move(collective), step.line);
+        } else {
+          collectives_->set_step(s, add(std::move(collective), step.line), recorder_.lane(title_of_lane(lane)));
+        }
         names_.push_back(add({.kind = SpanKind::kStart, .text = "start of " + words_of(step)}, step.line));
         break;
       }
@@ -168,10 +181,10 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
                  : names_.back());
   }
   spans_.reserve(schedule.steps.size() + 2);
-  if (device != nullptr) look_at_device(*device, queue);
+  if (device != nullptr) look_at_device(*device, queue, std::move(of_device));
 }
 
-void RunRecorder::look_at_device(Device& device, Queue& queue) {
+void RunRecorder::look_at_device(Device& device, Queue& queue, std::vector<uint32_t> collectives) {
   std::vector<std::unique_ptr<Event>> events;
   for (size_t i = 0; i < 2 * schedule_.steps.size(); ++i) {
     auto event = device.make_timed_event();
@@ -195,6 +208,11 @@ void RunRecorder::look_at_device(Device& device, Queue& queue) {
                             .graph = name.graph};
     on_device_.together.push_back(recorder_.add_name(together));
   }
+  if (std::ranges::any_of(collectives, [](uint32_t name) { return name != 0; })) {
+    on_device_.collectives_lane = &recorder_.lane(fmt::format("device {} stream collectives", device.name()));
+  }
+  on_device_.collectives = std::move(collectives);
+  on_device_.done.reserve(schedule_.steps.size());
   on_device_.given.reserve(schedule_.steps.size());
   on_device_.spans.reserve(schedule_.steps.size());
 }
@@ -203,6 +221,7 @@ RunRecorder::Run::Run(RunRecorder& of)
     : of_(of), step_(of.recorder_.step()), run_(of.recorder_.count_run(of.schedule_.name)) {
   of_.spans_.clear();
   of_.on_device_.given.clear();
+  of_.on_device_.done.clear();
   of_.collectives_->begin_run(of_.recorder_, step_, run_);
   began_ns_ = now_ns_ = of_.recorder_.now_ns();
 }
@@ -211,6 +230,11 @@ RunRecorder::Run::~Run() {
   of_.spans_.push_back(
       {.begin_ns = began_ns_, .end_ns = of_.recorder_.now_ns(), .step = step_, .run = run_, .name = of_.run_name_});
   of_.recorder_.add_to_main(of_.spans_);
+}
+
+void RunRecorder::Run::did_collective(size_t number, const Event& begin, const Event& end) {
+  OnDevice& device = of_.on_device_;
+  if (device.collectives_lane != nullptr) device.done.push_back({device.collectives[number], &begin, &end});
 }
 
 void RunRecorder::Run::waited() {
@@ -234,20 +258,30 @@ void RunRecorder::Run::end_given(const std::vector<uint32_t>& names, size_t numb
 // the host's together, and shows its work that much too late.
 void RunRecorder::Run::add_device_spans() {
   OnDevice& device = of_.on_device_;
-  if (device.given.empty()) return;
-  const Event& last = *device.events[2 * device.given.size() - 1];
-  device.spans.clear();
-  int64_t free_ns = began_ns_;
-  for (size_t i = 0; i < device.given.size(); ++i) {
-    const int64_t begin_ns = now_ns_ - last.nanoseconds_since(*device.events[2 * i]);
-    const int64_t end_ns = now_ns_ - last.nanoseconds_since(*device.events[2 * i + 1]);
-    timeline::TimedSpan span{.step = step_, .run = run_, .name = device.given[i]};
-    span.begin_ns = std::max(begin_ns, free_ns);
-    span.end_ns = std::max(end_ns, span.begin_ns);
+  const Event* last = device.given.empty() ? nullptr : device.events[2 * device.given.size() - 1].get();
+  for (const TimedCollective& collective : device.done) {
+    if (last == nullptr || collective.end->nanoseconds_since(*last) > 0) last = collective.end;
+  }
+  if (last == nullptr) return;
+  int64_t free_ns = 0;
+  const auto add_span = [&](uint32_t name, const Event& begin, const Event& end) {
+    timeline::TimedSpan span{.step = step_, .run = run_, .name = name};
+    span.begin_ns = std::max(now_ns_ - last->nanoseconds_since(begin), free_ns);
+    span.end_ns = std::max(now_ns_ - last->nanoseconds_since(end), span.begin_ns);
     free_ns = span.end_ns;
     device.spans.push_back(span);
+  };
+  device.spans.clear();
+  free_ns = began_ns_;
+  for (size_t i = 0; i < device.given.size(); ++i) {
+    add_span(device.given[i], *device.events[2 * i], *device.events[2 * i + 1]);
   }
   device.lane->add_all(device.spans);
+  if (device.done.empty()) return;
+  device.spans.clear();
+  free_ns = began_ns_;
+  for (const TimedCollective& collective : device.done) add_span(collective.name, *collective.begin, *collective.end);
+  device.collectives_lane->add_all(device.spans);
 }
 
 void RunRecorder::Run::add(uint32_t name) {

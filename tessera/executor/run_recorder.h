@@ -1,6 +1,7 @@
 // RunRecorder: adds what an executor does to its rank's timeline: a span for each step of the schedule on the rank's
 // own lane, and one for each collective on that of its communication lane. What a device does has a lane of its own:
-// events on its queue stand around each step, or around what is replayed in one, and tell the time by its clock.
+// events on its queue stand around each step, or around what is replayed in one, and tell the time by its clock. So
+// have the collectives that devices do by themselves.
 #pragma once
 
 #include <atomic>
@@ -54,6 +55,9 @@ class RunRecorder {
     void passed(size_t number) { add(of_.names_[number]); }
     // Steps from `begin` on, which a device was given in one.
     void passed_together(size_t begin) { add(of_.together_[begin]); }
+    // The device does the collective that step `number` starts between these timed events, to which it will have come
+    // when waited() is called.
+    void did_collective(size_t number, const Event& begin, const Event& end);
     // The device has done what it was given.
     void waited();
     // The device is given work from here on, up to a call of one of the next two; nothing where it cannot tell the
@@ -76,17 +80,26 @@ class RunRecorder {
   };
 
  private:
+  struct TimedCollective {
+    uint32_t name = 0;
+    const Event* begin = nullptr;
+    const Event* end = nullptr;
+  };
   // What is there where the device can tell the time.
   struct OnDevice {
     Queue* queue = nullptr;  // null: it cannot
     timeline::SpanBuffer* lane = nullptr;
-    std::vector<uint32_t> names = {};                 // by step
-    std::vector<uint32_t> together = {};              // of what begins with that step
-    std::vector<std::unique_ptr<Event>> events = {};  // of each piece of work the begin and the end
-    std::vector<uint32_t> given = {};                 // of this run: the names of the pieces
+    std::vector<uint32_t> names = {};                  // by step
+    std::vector<uint32_t> together = {};               // of what begins with that step
+    std::vector<std::unique_ptr<Event>> events = {};   // of each piece of work the begin and the end
+    std::vector<uint32_t> given = {};                  // of this run: the names of the pieces
+    timeline::SpanBuffer* collectives_lane = nullptr;  // null: it does none
+    std::vector<uint32_t> collectives = {};            // names by step that starts one
+    std::vector<TimedCollective> done = {};            // of this run
     std::vector<timeline::TimedSpan> spans = {};
   };
-  void look_at_device(Device& device, Queue& queue);
+  // What it adds where it can tell the time; `collectives` are the names of those that it does, by step.
+  void look_at_device(Device& device, Queue& queue, std::vector<uint32_t> collectives);
 
   const ir::Schedule& schedule_;
   timeline::TimelineRecorder& recorder_;

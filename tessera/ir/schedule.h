@@ -92,7 +92,8 @@ struct Schedule {
   std::map<std::string, int> outputs;  // results by name; updated parameters are in place and not listed
   // A value, bool[], in place of kCheckFinite where the host does not look at the loss before parameters change: a step
   // closes it, writes false, when the loss is not finite, and what changes parameters and states has it as its guard.
-  // It stays closed, for later runs, too, until the host opens it. -1: none.
+  // It stays closed, for later runs, too, until the host opens it. Where devices communicate, all ranks have one, which
+  // they close together. -1: none.
   int gate = -1;
   int64_t persistent_bytes = 0;
   int64_t arena_bytes = 0;          // the persistent part included

@@ -424,6 +424,7 @@ compiler::CompileOptions Session::compile_options() const {
   if (backend.communicators != nullptr) {
     options.schedule.communicates_there = [this](const Ints& ranks) { return device_ranks_.communicate(ranks); };
   }
+  options.schedule.num_ranks = context_.size();
   options.schedule.idle_steps = backend.idle_steps;
   options.verification = options_.debug ? compiler::Verification::kAllRanks : options_.verification;
   options.schedule.share_memory = !options_.debug;

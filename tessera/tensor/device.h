@@ -79,7 +79,8 @@ class Queue {
   virtual void copy(void* to, const void* from, int64_t bytes, CopyWay way) = 0;
   // Writes the value into so many bytes of the device's memory.
   virtual void fill(void* to, std::byte value, int64_t bytes) = 0;
-  // The event is now behind all work so far. It must be one of this queue's device.
+  // The event is now behind all work so far. It must be one of this queue's device. In work that is being recorded only
+  // timed ones: each replay of it comes to their place anew, and nobody waits for them.
   virtual void record(Event& event) = 0;
   // What comes later waits for the place where the event is now, in whichever queue of the device.
   virtual void wait(Event& event) = 0;

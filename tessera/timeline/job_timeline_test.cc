@@ -63,6 +63,29 @@ TEST(AlignedClocks, AreOneForRanksOfAHost) {
   EXPECT_EQ(job.ranks[1].lanes[0].spans[0].begin_ns, 10 * kMs);
 }
 
+TEST(Steps, WaitForTheirDeviceWhateverCollectivesItDoesMeanwhile) {
+  std::vector<RankTimeline> parts;
+  for (int rank = 0; rank < 2; ++rank) {
+    WrittenRank written(rank, 2);
+    written.does(SpanKind::kStart, "steps 0 and on, for the device", 10, 20)
+        .add(0, {.kind = SpanKind::kWait, .text = "the wait for the device"}, 20, 80)
+        .does(SpanKind::kRun, "run", 10, 80)
+        .does(SpanKind::kStep, "step", 0, 100)
+        .meets(0, 30 + 10 * rank, 50, /*step=*/1, /*meets=*/false);
+    parts.push_back(written.part());
+  }
+  const JobTimeline job = align(parts);
+  const JobSteps steps = find_steps(job);
+  ASSERT_EQ(steps.steps.size(), 1U);
+  const auto summary = summarise(job, steps);
+  EXPECT_DOUBLE_EQ(summary.seconds[static_cast<size_t>(TimeUse::kDevice)], 0.060);
+  EXPECT_DOUBLE_EQ(summary.seconds[static_cast<size_t>(TimeUse::kTransfer)], 0);
+  EXPECT_DOUBLE_EQ(summary.seconds[static_cast<size_t>(TimeUse::kLateRank)], 0);
+  ASSERT_EQ(summary.collectives.size(), 1U);
+  EXPECT_EQ(summary.collectives[0].late_rank, 1);
+  EXPECT_DOUBLE_EQ(summary.collectives[0].seconds, 0.015) << "20 ms of the one, 10 of the other";
+}
+
 // Rank 1's clock is 5000 ms ahead.
 std::vector<RankTimeline> two_hosts() {
   WrittenRank here(0, 2, "a");

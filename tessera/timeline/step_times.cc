@@ -128,13 +128,14 @@ void tell_waits_apart(const JobTimeline& job, const MeetingEnds& ends, RankStep&
   for (const UsedTime& time : step.times) {
     times.push_back(time);
     if (time.use != TimeUse::kTransfer) continue;
-    const auto* met = ends.that_ended(step.rank, time.begin_ns, time.end_ns);
-    if (met == nullptr) {
-      const TimedSpan& span = rank.lanes.front().spans[static_cast<size_t>(time.span)];
-      // The wait for a device has no name of its own.
-      if (rank.names[span.name].graph.empty()) times.back().use = TimeUse::kDevice;
+    // The wait for a device, which is of no graph, is for all that it does, and not only for collectives among it.
+    const TimedSpan& span = rank.lanes.front().spans[static_cast<size_t>(time.span)];
+    if (rank.names[span.name].graph.empty()) {
+      times.back().use = TimeUse::kDevice;
       continue;
     }
+    const auto* met = ends.that_ended(step.rank, time.begin_ns, time.end_ns);
+    if (met == nullptr) continue;
     const size_t late = met->members[met->late].rank;
     if (late == step.rank) continue;
     const int64_t came_ns = std::clamp(met->last_begin_ns(), time.begin_ns, time.end_ns);

@@ -3,19 +3,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <limits>
+#include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tessera/comm/job_state.h"
+#include "tessera/executor/executor.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/ops/functions/functions.h"
+#include "tessera/session/executable.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/devices/fake_communicators.h"
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/test_folder.h"
+#include "tessera/timeline/align_clocks.h"
+#include "tessera/timeline/step_times.h"
 #include "tessera/train/model.h"
 #include "tests/equivalence/networks.h"
 
@@ -54,6 +64,7 @@ class Trainee {
     };
     return model_->train_step({rows_of(batch[0]), rows_of(batch[1])}, kRows);
   }
+  const ir::Schedule& schedule() const { return model_->train_executable()->executor().schedule(); }
 
  private:
   int rank_;
@@ -152,6 +163,116 @@ TEST(CommunicatingDevices, TwoRanksOnOneGoThroughTheHost) {
   EXPECT_GT(apart.communicators.num_calls(), 0);
   ASSERT_EQ(losses.size(), 8U);
   for (size_t step = 0; step < 4; ++step) EXPECT_EQ(losses[step], losses[4 + step]) << step;
+}
+
+TEST(CommunicatingDevices, AStepIsOneRecordingOnEachRank) {
+  constexpr int64_t kNumSteps = 5;
+  for (const int ranks : {2, 4}) {
+    const Devices devices;
+    run_ranks(ranks, [&](cluster::Context& context) {
+      Trainee trainee(context, devices);
+      for (int64_t step = 0; step < kNumSteps; ++step) trainee.step(step);
+      EXPECT_GE(trainee.schedule().gate, 0);
+    });
+    EXPECT_GT(devices.communicators.num_calls(), 0);
+    EXPECT_EQ(devices.device.num_replays(), ranks * (kNumSteps - 1)) << "all but the first";
+  }
+}
+
+// By gates that agree, where the loss is what one sum has given to all ranks; else by the host of each.
+TEST(CommunicatingDevices, ALossThatIsNotFiniteChangesNothingWhetherRanksShareItOrNot) {
+  for (const bool is_shared : {true, false}) {
+    const Devices devices;
+    const auto context = cluster::single_context(1);
+    session::Session session(*context, {.backend = &devices.backend});
+    const Type type{DType::kF32, {3}};
+    session.declare("w", type);
+    session.set_value("w", Tensor::full(type, 1));
+    ir::Graph graph("g");
+    const ir::Value w = graph.add_input(ir::InputKind::kParameter, "w", type);
+    const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", type);
+    const ops::RankGroup group{.name = "alone", .ranks = {0}, .own = 0};
+    const ir::Value own = ops::reduce_sum(x * w, {0});
+    const ir::Value sum = ops::all_reduce(own, group);
+    graph.add_output("loss", is_shared ? sum : own);
+    if (!is_shared) graph.add_output("sum", sum);
+    graph.add_output("w", w + x);
+    const auto step = session.compile_local(graph);
+    const auto& steps = step->executor().schedule().steps;
+    const bool is_checked =
+        std::ranges::any_of(steps, [](const ir::Step& one) { return one.kind == ir::StepKind::kCheckFinite; });
+    EXPECT_EQ(step->executor().schedule().gate >= 0, is_shared);
+    EXPECT_EQ(is_checked, !is_shared);
+    double expected = 1;
+    for (const double number : {1.0, 2.0, std::numeric_limits<double>::infinity(), 3.0, 4.0}) {
+      copy_elements(Tensor::full(type, number).view(), step->input("x"));
+      if (std::isfinite(number)) {
+        step->run();
+        EXPECT_EQ(Tensor::copy_of(step->output("loss")).item(), 3 * number * expected);
+        expected += number;
+      } else {
+        EXPECT_THAT([&] { step->run(); }, ThrowsMessage<executor::NonFiniteLoss>(HasSubstr("loss is ")));
+      }
+      EXPECT_THAT(session.value("w").to_doubles(), testing::Each(expected)) << number;
+    }
+    if (is_shared) {
+      EXPECT_EQ(devices.device.num_replays(), 4) << "all runs but the first";
+    } else {
+      EXPECT_GT(devices.device.num_replays(), 4) << "a check cuts a run";
+    }
+  }
+}
+
+TEST(CommunicatingDevices, CollectivesHaveARowOfTheirOwnInATimeline) {
+  constexpr int64_t kNumSteps = 4;  // of which the last two replay
+  constexpr int kRanks = 2;
+  const TestFolder folder("communicating-devices");
+  std::vector<timeline::RankTimeline> parts(kRanks);
+  std::vector<double> losses;
+  size_t num_collectives = 0;
+  for (const bool is_traced : {false, true}) {
+    const Devices devices;
+    run_ranks(kRanks, [&](cluster::Context& context) {
+      auto& recorder = *context.recorder();
+      if (is_traced) recorder.begin({.file = folder.in("job.json")}, context.file_system(), Clock::system());
+      Trainee trainee(context, devices);
+      for (int64_t step = 0; step < kNumSteps; ++step) {
+        const double loss = trainee.step(step);
+        if (context.rank() == 0) losses.push_back(loss);
+      }
+      if (!is_traced) return;
+      parts[static_cast<size_t>(context.rank())] = recorder.timeline();
+      recorder.end();
+      if (context.rank() > 0) return;
+      num_collectives = static_cast<size_t>(std::ranges::count(trainee.schedule().steps, ir::StepKind::kStart,
+                                                               [](const ir::Step& step) { return step.kind; }));
+    });
+  }
+  for (size_t step = 0; step < kNumSteps; ++step) EXPECT_EQ(losses[step], losses[kNumSteps + step]) << step;
+  ASSERT_GT(num_collectives, 0U);
+  for (timeline::RankTimeline& part : parts) {
+    part.is_written = true;
+    const auto row = std::ranges::find(part.lanes, "device fake stream collectives", &timeline::RecordedLane::title);
+    ASSERT_NE(row, part.lanes.end());
+    std::map<int64_t, size_t> by_step;
+    int64_t free_ns = 0;
+    for (const timeline::TimedSpan& span : row->spans) {
+      const timeline::SpanName& name = part.names[span.name];
+      EXPECT_EQ(name.kind, timeline::SpanKind::kCollective) << name.text;
+      EXPECT_GT(name.bytes, 0) << name.text;
+      EXPECT_THAT(name.ranks, testing::ElementsAre(0, 1)) << name.text;
+      EXPECT_GE(span.begin_ns, free_ns) << name.text;
+      EXPECT_GE(span.end_ns, span.begin_ns) << name.text;
+      free_ns = span.end_ns;
+      if (span.step > 0) ++by_step[span.step];
+    }
+    EXPECT_EQ(by_step.size(), static_cast<size_t>(kNumSteps));
+    for (const auto& [step, count] : by_step) EXPECT_EQ(count, num_collectives) << step;
+  }
+  const timeline::JobSteps steps = timeline::find_steps(timeline::align(parts));
+  EXPECT_EQ(steps.steps.size(), static_cast<size_t>(kNumSteps));
+  EXPECT_GE(steps.meetings.size(), kNumSteps * num_collectives);
+  for (const timeline::Meeting& meeting : steps.meetings) EXPECT_TRUE(meeting.is_complete) << meeting.text;
 }
 
 TEST(CommunicatingDevices, AGroupOfOneRankIsDoneThereToo) {

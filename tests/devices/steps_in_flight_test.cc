@@ -56,10 +56,11 @@ enum class Fault { kNone, kLoss, kGradient, kLabel };
 // Rows of numbers with a label, of which one is at fault.
 struct Data {
   Fault fault = Fault::kNone;
-  int64_t step = 0;  // from 1: in whose batch
+  int64_t step = 0;         // from 1: in whose batch
+  int64_t row_in_step = 1;  // below 4, as many as the last batch has
 
   data::Dataset dataset() const {
-    const int64_t odd = fault == Fault::kNone ? -1 : (step - 1) * kRows + 1;
+    const int64_t odd = fault == Fault::kNone ? -1 : (step - 1) * kRows + row_in_step;
     const auto read = [fault = fault, odd](int64_t row, std::span<const TensorView> to) {
       for (int64_t i = 0; i < kNumbers; ++i) {
         float number = random_uniform({.seed = 9, .stream = static_cast<uint64_t>(row)}, static_cast<uint64_t>(i));
@@ -279,6 +280,23 @@ TEST(StepsInFlight, NameABadLabelAfterWhatCameBefore) {
   }
 }
 
+// The fault is of one rank: in the last batch the first row is the first rank's, and the fourth the last one's.
+TEST(StepsInFlight, StopOnAllRanksForWhatOneOfThemHas) {
+  for (const int ranks : {2, 4}) {
+    for (const auto fault : {Fault::kLoss, Fault::kGradient, Fault::kLabel}) {
+      for (const int64_t step : {int64_t{1}, int64_t{3}, kSteps}) {
+        for (const int64_t row : {0, 3}) {
+          const Seen seen = expect_as_on_cpu(
+              {.data = {.fault = fault, .step = step, .row_in_step = row}, .ranks = ranks, .num_epochs = 1}, {2});
+          const bool is_seen_later = fault == Fault::kGradient;
+          EXPECT_EQ(seen.step, is_seen_later ? step : step - 1);
+          EXPECT_EQ(seen.error.empty(), is_seen_later && step == kSteps) << seen.error;
+        }
+      }
+    }
+  }
+}
+
 TEST(StepsInFlight, ShowCallbacksTheValuesOfTheirStep) {
   for (const int ranks : {1, 2}) {
     for (const int64_t sink_size : kSinkSizes) {
@@ -378,6 +396,7 @@ struct Trained {
     copy_elements(labels.view(), step.input("input1"));
     step.start();
   }
+  const TensorView& loss_of_step() const { return model->train_executable()->output("loss"); }
   static Tensor numbers(double number) { return Tensor::full({DType::kF32, {kRows, kNumbers}}, number); }
 
   std::unique_ptr<cluster::Context> context = cluster::single_context(1);
@@ -406,6 +425,58 @@ TEST(StepsInFlight, LeaveADeviceBusyWhenTheirLossIsKnown) {
     }
   }
   EXPECT_GT(most_left, 3) << "kernels of the backward pass and of the update";
+}
+
+TEST(StepsInFlight, AreGivenWhileEarlierOnesAreNotDoneThoughTheHostLooksAtTheirLabels) {
+  int64_t most_left = 0;
+  int64_t of_a_step = 0;  // kernels and copies
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    FakeDevice device(seed);
+    const auto fake = fake_backend(device);
+    Trained trained(fake, 4);
+    trained.train(0.5);
+    values_of(*trained.model);  // all is done
+    const int64_t before = device.num_kernels() + device.num_copies();
+    trained.start(0.5);
+    of_a_step = device.num_kernels() + device.num_copies() - before;
+    for (int step = 1; step < 4; ++step) trained.start(0.5);
+    most_left = std::max(most_left, device.num_unfinished());
+    for (int step = 0; step < 4; ++step) trained.model->train_executable()->finish();
+  }
+  EXPECT_GT(most_left, 2 * of_a_step);
+}
+
+TEST(StepsInFlight, AreOneRecordingEachWhereNobodyLooksInMidStep) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    FakeDevice device(seed);
+    const auto fake = fake_backend(device);
+    const auto replays_of = [&](const std::function<void()>& call) {
+      const int64_t before = device.num_replays();
+      call();
+      return device.num_replays() - before;
+    };
+    Trained one_by_one(fake, 1);
+    for (int step = 0; step < 4; ++step) {
+      EXPECT_EQ(replays_of([&] { one_by_one.train(0.5); }), step == 0 ? 0 : 1) << "step " << step;
+    }
+    Trained trained(fake, 3);
+    for (int step = 0; step < 4; ++step) {
+      EXPECT_EQ(replays_of([&] { trained.train(0.5); }), step == 0 ? 0 : 2) << "before and behind its loss " << step;
+    }
+    session::Executable& ahead = *trained.model->train_executable();
+    for (int step = 0; step < 8; ++step) {
+      EXPECT_EQ(replays_of([&] { trained.start(0.5); }), step == 0 ? 0 : 1) << "step " << step;
+      if (step < 2) continue;
+      ahead.finish();
+      one_by_one.train(0.5);
+      EXPECT_EQ(Tensor::copy_of(ahead.output("loss")).item(), Tensor::copy_of(one_by_one.loss_of_step()).item());
+    }
+    for (int step = 0; step < 2; ++step) {
+      ahead.finish();
+      one_by_one.train(0.5);
+    }
+    EXPECT_EQ(values_of(*trained.model), values_of(*one_by_one.model));
+  }
 }
 
 TEST(StepsInFlight, ChangeNothingBehindALossThatIsNotFinite) {

@@ -259,6 +259,10 @@ CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
 CUresult cuEventCreate(CUevent* event, unsigned int) { return make(event); }
 CUresult cuEventDestroy(CUevent event) { return destroy(event); }
 CUresult cuEventRecord(CUevent, CUstream) { return on_device(); }
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned int flags) {
+  const bool is_of_graph = recorded != nullptr && flags == CU_EVENT_RECORD_EXTERNAL;
+  return is_of_graph ? give([] {}) : CUDA_ERROR_INVALID_VALUE;
+}
 CUresult cuEventSynchronize(CUevent) { return on_device(); }
 CUresult cuEventQuery(CUevent) { return on_device(); }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {

@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/cluster/run.h"
+#include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/test_folder.h"
@@ -90,6 +92,23 @@ TEST(StubDriver, ComputesWhereNothingFails) {
   const Ended all = ended("", doubles("cuda:0", 1, 3));
   EXPECT_EQ(all.code, 0) << all.text;
   EXPECT_EQ(all.text, "");
+}
+
+TEST(StubDriver, TakesTimedEventsIntoARecording) {
+  const Ended all = ended("", [](cluster::Context&) {
+    Device& device = *cuda::cuda_backend(0).device;
+    const auto queue = device.make_queue();
+    const auto timed = device.make_timed_event();
+    const auto untimed = device.make_event();
+    const std::vector<RecordedWork> work{{.give = [&] { queue->record(*timed); }}};
+    queue->replay(*queue->record(work));
+    queue->record(*timed);  // outside of one, too
+    queue->synchronize();
+    const std::vector<RecordedWork> wrong{{.give = [&] { queue->record(*untimed); }}};
+    queue->record(wrong);
+  });
+  EXPECT_NE(all.code, 0) << all.text;
+  EXPECT_THAT(all.text, HasSubstr("an event in a recording is timed"));
 }
 
 TEST(StubDriver, ShowsNoDevice) {

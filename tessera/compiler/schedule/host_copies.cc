@@ -90,12 +90,13 @@ class HostCopies {
   }
 
   // What decides on the values, the loss and the guard, is copied as soon as it is known: the host goes on with that
-  // while the device is busy with the rest.
+  // while the device is busy with the rest. What comes by a collective is known behind the wait for it.
   void read_decision(const Step& made) {
-    if (made.kind != StepKind::kCompute && made.kind != StepKind::kCopy) return;
+    if (made.kind != StepKind::kCompute && made.kind != StepKind::kCopy && made.kind != StepKind::kWait) return;
     for (const char* name : {"loss", ir::kUpdateGuard}) {
       const auto output = from_.outputs.find(name);
-      if (output == from_.outputs.end() || is_exchanged(output->second)) continue;
+      if (output == from_.outputs.end()) continue;
+      if (made.kind != StepKind::kWait && is_exchanged(output->second)) continue;
       if (std::find(made.outputs.begin(), made.outputs.end(), output->second) == made.outputs.end()) continue;
       read_on_host(output->second, name);
     }

@@ -17,6 +17,8 @@ struct ScheduleOptions {
   bool host_copies = false;
   // Then: whether the device communicates with those of these ranks by itself. Empty: with none.
   std::function<bool(const Ints& ranks)> communicates_there = {};
+  // Of the job: all of them must see one loss where a gate of each one's device looks at it in place of the host.
+  int num_ranks = 1;
   // So many steps a buffer's memory lies idle before another gets it: steps that could then be done at the same time
   // need not wait for it.
   int idle_steps = 0;

@@ -235,13 +235,28 @@ void Scheduler::check_loss() {
   for (const auto& [name, input] : schedule_.inputs) memory_.touch(input, step);
 }
 
-// The host takes part in collectives, and has the loss then.
+// Where the host takes part in collectives it has the loss then. Where devices communicate by themselves the gates of
+// all ranks must agree: the loss is made of nothing but what one sum has given to all ranks of the job.
 bool Scheduler::may_have_gate(ValueId loss) const {
   if (!options_.host_copies || !is_floating(graph_.type(loss).dtype)) return false;
+  bool communicates = false;
+  std::vector<bool> is_alike(static_cast<size_t>(graph_.num_values()));  // on all ranks; inputs may be a rank's own
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (ops::is_collective(graph_.node(n))) return false;
+    const Node& node = graph_.node(n);
+    const bool of_alike = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                      [&](ValueId v) { return is_alike[static_cast<size_t>(v)]; });
+    const auto* collective = ops::collective_of(node);
+    if (collective != nullptr) {
+      communicates = true;
+      const Ints& ranks = node.attributes.get_ints("ranks");
+      if (!options_.communicates_there || !options_.communicates_there(ranks)) return false;
+      const bool is_sum =
+          collective->reduces && collective->gives_one && node.attributes.get_string("reduction") == "sum";
+      if (!is_sum || std::ssize(ranks) != options_.num_ranks) continue;
+    }
+    for (const ValueId v : node.outputs) is_alike[static_cast<size_t>(v)] = of_alike || collective != nullptr;
   }
-  return true;
+  return !communicates || is_alike[static_cast<size_t>(loss)];
 }
 
 void Scheduler::close_gate_unless_finite(int loss) {

@@ -158,6 +158,7 @@ class FakeEvent final : public Event {
 struct Counts {
   std::atomic<int64_t> kernels = 0;
   std::atomic<int64_t> copies = 0;
+  std::atomic<int64_t> replays = 0;
   std::atomic<int64_t> unfinished = 0;
 };
 
@@ -242,9 +243,11 @@ class FakeQueue final : public Queue {
   }
   void record(Event& event) override {
     auto& placed = dynamic_cast<FakeEvent&>(event);
+    check(recording_ == nullptr || placed.came_ns() != nullptr, "an event in a recording is timed");
     if (placed.came_ns() != nullptr) {
       add([came_ns = placed.came_ns()] { came_ns->store(Clock::system().monotonic_ns()); });
     }
+    if (recording_ != nullptr) return;
     const std::lock_guard lock(mutex_);
     placed.put(this, num_added_);
   }
@@ -295,6 +298,7 @@ class FakeQueue final : public Queue {
     }
     counts_->kernels += recorded.num_kernels;
     counts_->copies += recorded.num_copies;
+    ++counts_->replays;
   }
   // Whether so many pieces of work are done; they will be, now that somebody asks.
   bool is_done(int64_t number) {
@@ -512,6 +516,7 @@ int64_t FakeDevice::most_on_host() const {
 
 int64_t FakeDevice::num_kernels() const { return state_->counts->kernels; }
 int64_t FakeDevice::num_copies() const { return state_->counts->copies; }
+int64_t FakeDevice::num_replays() const { return state_->counts->replays; }
 int64_t FakeDevice::num_unfinished() const { return state_->counts->unfinished; }
 
 kernels::Backend fake_backend(FakeDevice& device, bool plain_loops, DeviceCommunicators* communicators) {

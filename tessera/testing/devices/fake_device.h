@@ -49,6 +49,8 @@ class FakeDevice final : public Device {
   // Pieces of work so far: kernels, copies and fills.
   int64_t num_kernels() const;
   int64_t num_copies() const;
+  // How often recorded work was given to a queue.
+  int64_t num_replays() const;
   // Those that were given to a queue and are not done yet.
   int64_t num_unfinished() const;
 

@@ -108,6 +108,25 @@ TEST(FakeDevice, TellsTheTimeBetweenTimedEvents) {
   }
 }
 
+TEST(FakeDevice, TellsWhenEachReplayCameToTheTimedEventsOfARecording) {
+  Fixture fake;
+  const auto before = fake.device.make_timed_event();
+  const auto inside = fake.device.make_timed_event();
+  const std::vector<RecordedWork> work{{.give = [&] { fake.queue->record(*inside); }}};
+  const auto recording = fake.queue->record(work);
+  for (int64_t replay = 1; replay <= 3; ++replay) {
+    fake.queue->record(*before);
+    fake.queue->replay(*recording);
+    fake.queue->synchronize();
+    EXPECT_GE(inside->nanoseconds_since(*before), 0);
+    EXPECT_EQ(fake.device.num_replays(), replay);
+  }
+  const auto untimed = fake.device.make_event();
+  const std::vector<RecordedWork> wrong{{.give = [&] { fake.queue->record(*untimed); }}};
+  EXPECT_THAT([&] { fake.queue->record(wrong); },
+              testing::ThrowsMessage<InternalError>(HasSubstr("an event in a recording is timed")));
+}
+
 TEST(FakeDevice, LeavesOutWhatAGuardForbidsWhenItsTurnComes) {
   Fixture fake;
   const ParallelFor serial(1);

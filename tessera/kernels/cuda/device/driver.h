@@ -52,6 +52,7 @@ namespace tessera::cuda {
   X(create_event, cuEventCreate)                           \
   X(destroy_event, cuEventDestroy)                         \
   X(record_event, cuEventRecord)                           \
+  X(record_event_as, cuEventRecordWithFlags)               \
   X(synchronize_event, cuEventSynchronize)                 \
   X(query_event, cuEventQuery)                             \
   X(event_time, cuEventElapsedTime)                        \

@@ -136,8 +136,14 @@ void CudaQueue::fill(void* to, std::byte value, int64_t bytes) {
 }
 
 void CudaQueue::record(Event& event) {
+  const auto& placed = dynamic_cast<CudaEvent&>(event);
   device_.use();
-  device_.require(driver().record_event(dynamic_cast<CudaEvent&>(event).event(), stream_), "recording an event");
+  if (branch_ == nullptr) {
+    return device_.require(driver().record_event(placed.event(), stream_), "recording an event");
+  }
+  check(placed.is_timed(), "an event in a recording is timed");
+  // Else it would say what comes behind what in the graph, and be no part of it.
+  device_.require(driver().record_event_as(placed.event(), branch_, CU_EVENT_RECORD_EXTERNAL), "recording an event");
 }
 
 void CudaQueue::wait(Event& event) {

@@ -17,6 +17,7 @@ class CudaEvent final : public Event {
   bool has_come() override;
   int64_t nanoseconds_since(const Event& earlier) const override;
   CUevent event() const { return event_; }
+  bool is_timed() const { return is_timed_; }
 
  private:
   const CudaDevice& device_;
