@@ -78,6 +78,21 @@ for n in range(1, 500):
 print(rank, "done")
 """
 
+UNEQUAL = """
+net = nn.Dense(4, 3)
+net.spread()
+for _ in range(2):
+    print(rank, tuple(net(x).shape))
+    try:
+        net(x[:4 - 2 * rank])
+    except tessera.InvalidArgument as error:
+        print(rank, error)
+net(x[:2])
+if rank == 0:
+    tessera.nn.retrace()
+print(rank, tuple(net(x[:2]).shape))
+"""
+
 SEARCH = """
 net = dense(None)
 model = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="auto_parallel", search=SEARCH)
@@ -113,6 +128,16 @@ def test_a_cell_is_called_with_more_shapes_than_a_process_may_have_files(tmp_pat
 def test_a_strategy_that_is_set_after_training_is_looked_at(tmp_path):
     said, everything = lines(LATE, tmp_path)
     assert said == ["0 refused", "1 refused"], everything
+
+
+def test_ranks_that_give_other_rows_to_a_spread_call_all_hear_of_it_and_where_one_compiles_anew_all_do(tmp_path):
+    said, everything = lines(UNEQUAL, tmp_path)
+    refused = [line for line in said if '"Dense"' in line]
+    shapes = [line for line in said if line.endswith(")")]
+    assert shapes == sorted([f"{rank} ({rows}, 3)" for rank in (0, 1) for rows in (8, 8, 4)]), everything
+    assert len(refused) == 4 and len(said) == 10, everything
+    for line in refused:
+        assert 'in the same columns: rank 0 gives f32[4,4]; rank 1 gives f32[2,4]; leave out' in line, everything
 
 
 @pytest.mark.parametrize("timeout, is_cut", [("1e-9", True), ("1e10", False), ("float('inf')", False)])
