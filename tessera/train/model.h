@@ -40,7 +40,9 @@ struct EvaluationResult {
 
 class Model {
  public:
-  // Loss and optimizer may be null for a model that only predicts. All outlive the model.
+  // Loss and optimizer may be null for a model that only predicts. All outlive the model. What is trained are the
+  // model's values, which go with it: the network's parameters are what they were given before (value(), or
+  // save_checkpoint(), has the trained ones).
   Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
         const ModelOptions& options = {});
   ~Model();

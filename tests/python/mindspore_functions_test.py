@@ -138,6 +138,28 @@ def test_ranks_that_give_other_rows_to_a_step_than_the_others_all_hear_of_it(tmp
     assert found == [["True"]] * 8, found
 
 
+GONE = HEAD.replace("DIFFERENT", "0") + """
+ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True)
+net = Net()
+model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.02, 0.9))
+model.train(1, ds.NumpySlicesDataset((X[0], Y[0]), ["x", "y"], shuffle=False).batch(12), dataset_sink_mode=False)
+
+
+def saved(whole):
+    ms.save_checkpoint(net, f"file{rank}.ckpt", integrated_save=whole)
+    return {name: (tuple(value.shape), value.asnumpy().tobytes()) for name, value in ms.load_checkpoint(f"file{rank}.ckpt").items()}
+
+
+before = saved(True), saved(False)
+del model
+say((saved(True), saved(False)) == before, before[0]["w1"][0] == (4, 6), before[1]["w1"][0] == (4, 3))
+"""
+
+
+def test_what_is_saved_of_a_split_network_is_the_same_when_its_model_is_gone(tmp_path):
+    assert said(tmp_path, GONE, 2)[0] == 2 * [["True", "True", "True"]]
+
+
 GROUPS = HEAD.replace("DIFFERENT", "0") + """
 create_group("pair", [0, 2])
 if rank in (0, 2):
