@@ -76,6 +76,7 @@
 #include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/session/agree/agree_on_step.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/machine_speed.h"
 #include "tessera/session/records/compare_values.h"

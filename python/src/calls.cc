@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <list>
 #include <ranges>
@@ -135,6 +136,7 @@ class Latest {
     return items_.front().second;
   }
   void add(std::string key, std::shared_ptr<Item> item) {
+    std::erase_if(items_, [&](const auto& one) { return one.first == key; });
     items_.emplace_front(std::move(key), std::move(item));
     if (items_.size() > most_) items_.pop_back();
   }
@@ -161,6 +163,31 @@ class CompiledCalls {
   Latest<CompiledCall> calls_{kMaxCalls};
 };
 
+// A call of a cell with these inputs.
+struct CellCall {
+  nb::handle cell;
+  const std::vector<Tensor>& inputs;
+};
+
+// What some rank does at a call that is spread over all of them, and so all must do.
+struct SpreadCall {
+  bool compiles = false;
+  bool has_new_parameters = false;
+};
+
+// Before a call that is spread, of which each rank knows a program or none; every rank calls it. Throws InvalidArgument
+// on all ranks where these give inputs of other types, as a short batch is.
+SpreadCall agree_on_call(const CellCall& call, const Program* known, const Program::Parameters& parameters) {
+  std::string types;
+  for (const auto& input : call.inputs) types += fmt::format("{}{}", types.empty() ? "" : ", ", input.type());
+  const auto step = fmt::format("\"{}\"", nb::cast<std::string>(call.cell.type().attr("__name__")));
+  // Addresses of parameters tell nothing of those of other ranks: where one has new ones all compare.
+  const bool are_new = known == nullptr || known->are_new(parameters);
+  std::array<int64_t, 2> flags = {known == nullptr ? 1 : 0, are_new ? 1 : 0};
+  session::agree_on_step(context().world(), step, types, flags);
+  return {.compiles = flags[0] != 0, .has_new_parameters = flags[1] != 0};
+}
+
 // What calls that are traced each time were compiled into, by their graph and how it is spread.
 class TracedPrograms {
  public:
@@ -168,16 +195,18 @@ class TracedPrograms {
   TracedPrograms(const TracedPrograms&) = delete;
   TracedPrograms& operator=(const TracedPrograms&) = delete;
 
-  // Compiles unless it has done so. With a spread every rank calls it.
-  std::shared_ptr<Program> program_for(const ir::Graph& graph, const Program::Parameters& parameters,
-                                       const std::optional<Spread>& spread) {
+  // Compiles unless it has done so, and with a spread where any rank has not. With a spread every rank calls it.
+  std::shared_ptr<Program> program_for(const CellCall& call, const ir::Graph& graph,
+                                       const Program::Parameters& parameters, const std::optional<Spread>& spread) {
     auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(graph));
     auto program = programs_.find(key);
-    if (program != nullptr) {
-      program->agree_on(parameters);
-    } else {
+    SpreadCall does = {.compiles = program == nullptr};
+    if (spread) does = agree_on_call(call, program.get(), parameters);
+    if (does.compiles) {
       program = std::make_shared<Program>(graph, parameters, spread, &sessions_);
       programs_.add(std::move(key), program);
+    } else if (does.has_new_parameters) {
+      program->agree_on(parameters);
     }
     return program;
   }
@@ -426,10 +455,18 @@ nb::object traced_programs(nb::handle self, bool is_signed) {
 }
 
 // Compiled unless the programs have its graph.
-nb::object run_traced(nb::handle programs, const Trace& traced, const std::vector<Tensor>& inputs) {
+nb::object run_traced(nb::handle programs, const Trace& traced, const CellCall& call) {
   const auto program =
-      nb::cast<TracedPrograms&>(programs).program_for(traced.graph, traced.form.parameters, traced.spread);
-  return traced.form.run(*program, inputs);
+      nb::cast<TracedPrograms&>(programs).program_for(call, traced.graph, traced.form.parameters, traced.spread);
+  return traced.form.run(*program, call.inputs);
+}
+
+// Whether all ranks compile a call that is spread, though this one knows what it was compiled into.
+bool is_compiled_anew(const CellCall& made, const CompiledCall& known) {
+  if (!known.program->is_spread()) return false;
+  const SpreadCall does = agree_on_call(made, known.program.get(), known.form.parameters);
+  if (does.has_new_parameters && !does.compiles) known.program->agree_on(known.form.parameters);
+  return does.compiles;
 }
 
 // Inside construct() a call is traced; outside it runs at once, compiled once for each signature of its inputs, or,
@@ -446,17 +483,20 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   };
   const nb::object by_place = map_tensors(args, note), by_name = map_tensors(kwargs, note);
   const bool is_signed = is_constant(by_place) && is_constant(by_name);
+  const CellCall made{self, inputs};
   if (const nb::object programs = traced_programs(self, is_signed); !programs.is_none()) {
-    return run_traced(programs, trace(self, cell, args, kwargs, inputs), inputs);
+    return run_traced(programs, trace(self, cell, args, kwargs, inputs), made);
   }
   signature +=
       fmt::format(" {} {}", nb::cast<std::string>(nb::repr(by_place)), nb::cast<std::string>(nb::repr(by_name)));
   const nb::object compiled = compiled_calls(self, signature);  // of this thread: another one may compile the cell anew
   auto& calls = nb::cast<CompiledCalls&>(compiled).latest();
   auto call = calls.find(signature);
-  if (call == nullptr) {
+  const bool is_anew = call != nullptr && is_compiled_anew(made, *call);
+  if (call == nullptr || is_anew) {
     Trace traced = trace(self, cell, args, kwargs, inputs);
-    if (take_holds_for_one_call()) return run_traced(traced_programs(self, /*is_signed=*/false), traced, inputs);
+    if (take_holds_for_one_call()) return run_traced(traced_programs(self, /*is_signed=*/false), traced, made);
+    if (traced.spread && !is_anew) agree_on_call(made, nullptr, {});
     call = compile_call(std::move(traced), self);
     calls.add(signature, call);
   }
@@ -650,7 +690,8 @@ of it may have changed, and compiled where that gives a new graph.)")
 Each rank gives its rows of the inputs, or with full_batch all of them. strategies: operators are split as they say; search:
 a search decides, strategies hold, with the keys of Model's search; else all follows the batch. The result is that of one
 device on the whole batch. dataset_strategy: each rank gives all rows, which are split so, a list of counts for each input
-that has dims. only_training: calls that ask for no gradients are each rank's own, as without spread().)");
+that has dims. only_training: calls that ask for no gradients are each rank's own, as without spread(). Where ranks give inputs
+of other types, as a short batch is, InvalidArgument says on each of them which ranks give what, and nothing is computed.)");
 }
 
 }  // namespace tessera::python

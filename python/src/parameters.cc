@@ -28,6 +28,35 @@ void lose(nn::Parameter& parameter) {
   };
 }
 
+// What scripts go on to see of a parameter that was split, once the model is gone that showed them this rank's slice.
+struct LeftSlice {
+  std::vector<mesh::Range> range;  // of the whole; empty: the rank had nothing of it
+  Tensor value;
+};
+
+// Null where there is none, or none any more: the parameter has been given another dtype since.
+const LeftSlice* left_slice(const nn::Parameter& parameter) {
+  const auto* left = static_cast<const LeftSlice*>(parameter.attached.get());
+  return left != nullptr && left->value.dtype() == parameter.type.dtype ? left : nullptr;
+}
+
+void leave_slice(nn::Parameter& parameter, std::vector<mesh::Range> range, Tensor value) {
+  parameter.attached = std::make_shared<const LeftSlice>(LeftSlice{std::move(range), std::move(value)});
+}
+
+// The other ranks' slices are not known any more then.
+void set_left_slice(nn::Parameter& parameter, const Tensor& value) {
+  leave_slice(parameter, left_slice(parameter)->range, value.clone());
+  lose(parameter);
+}
+
+// Its slice is taken from the whole that the script has given.
+void renew_left_slice(nn::Parameter& parameter) {
+  const LeftSlice* left = left_slice(parameter);
+  if (left == nullptr || left->range.empty()) return;
+  leave_slice(parameter, left->range, Tensor::copy_of(mesh::piece_of(parameter.data->view(), left->range)));
+}
+
 // What the present trace has met; empty outside of one.
 struct Met {
   struct Renamed {
@@ -62,8 +91,9 @@ HeldParameters* HeldParameters::holder(const nn::Parameter& parameter) {
 }
 
 std::optional<Type> shown_slice_type(const nn::Parameter& parameter) {
-  auto* const holder = HeldParameters::holder(parameter);
-  return holder == nullptr ? std::nullopt : holder->slice_type(parameter);
+  if (auto* const holder = HeldParameters::holder(parameter)) return holder->slice_type(parameter);
+  const LeftSlice* left = left_slice(parameter);
+  return left == nullptr ? std::nullopt : std::optional(left->value.type());
 }
 
 void read_by_trace(std::shared_ptr<nn::Parameter> parameter) {
@@ -93,7 +123,9 @@ void forget_trace() {
   met = {};
 }
 
-bool is_in_model(const nn::Parameter& parameter) { return HeldParameters::known().contains(&parameter); }
+bool is_in_model(const nn::Parameter& parameter) {
+  return HeldParameters::known().contains(&parameter) || left_slice(parameter) != nullptr;
+}
 
 void fetch_held(nn::Parameter& parameter) {
   if (auto* const holder = HeldParameters::holder(parameter)) holder->fetch(parameter);
@@ -107,7 +139,8 @@ Tensor whole_value(nn::Parameter& parameter) {
 
 Tensor parameter_value(nn::Parameter& parameter) {
   if (!shown_slice_type(parameter)) return whole_value(parameter);
-  return HeldParameters::holder(parameter)->read_slice(parameter);
+  if (auto* const holder = HeldParameters::holder(parameter)) return holder->read_slice(parameter);
+  return left_slice(parameter)->value.clone();
 }
 
 Type parameter_type(const nn::Parameter& parameter) {
@@ -119,14 +152,22 @@ void set_parameter_value(nn::Parameter& parameter, const Tensor& value) {
   auto* const holder = HeldParameters::holder(parameter);
   const auto slice = shown_slice_type(parameter);
   if (slice && *slice == value.type()) {
-    holder->set_slice(parameter, value);
+    if (holder != nullptr) {
+      holder->set_slice(parameter, value);
+    } else {
+      set_left_slice(parameter, value);
+    }
   } else {
     if (!(value.type() == parameter.type)) {
       throw InvalidArgument("parameter \"{}\" is {}, it cannot be set to {}", parameter.full_name(), parameter.type,
                             value.type());
     }
     parameter.data = value.clone();
-    if (holder != nullptr) holder->set_whole(parameter, value);
+    if (holder != nullptr) {
+      holder->set_whole(parameter, value);
+    } else {
+      renew_left_slice(parameter);
+    }
   }
   const auto known = HeldParameters::known().find(&parameter);
   if (known == HeldParameters::known().end()) return;
@@ -145,6 +186,7 @@ HeldParameters::HeldParameters(train::Model& model, const std::vector<nn::Parame
     parameters_.push_back({parameter, &one, one.version});
     names_[parameter] = parameter->full_name();
     if (one.holder == nullptr) one.holder = this;
+    parameter->attached.reset();
   }
 }
 
@@ -161,12 +203,14 @@ HeldParameters::~HeldParameters() {
 // A destructor must not throw: what cannot be fetched, because memory has run out, say, is lost, and a line says so.
 void HeldParameters::give_back(nn::Parameter& parameter) {
   try {
+    parameter.attached.reset();
     const auto& name = name_of(parameter);
     if (!std::as_const(model_).session().is_split(name) || model_.has_row_per_rank(name)) {
       fetch(parameter);
-    } else if (changed_.contains(&parameter)) {
-      lose(parameter);
+      return;
     }
+    if (slice_type(parameter)) leave_slice(parameter, range_here(name), read_slice(parameter));
+    if (changed_.contains(&parameter)) lose(parameter);
   } catch (const std::exception& error) {
     log_error("the value of \"{}\" is lost with its model, it has the one from before again: {}", name_of(parameter),
               error.what());
@@ -227,6 +271,14 @@ std::optional<Type> HeldParameters::slice_type(const nn::Parameter& parameter) {
     return std::nullopt;
   }
   return std::as_const(model_).session().values().type(name);
+}
+
+std::vector<mesh::Range> HeldParameters::range_here(const std::string& name) const {
+  const session::Session& session = std::as_const(model_).session();
+  const mesh::Layout& layout = *session.layout(name);
+  const int rank = model_.context().rank();
+  if (std::ranges::find(layout.mesh.ranks(), rank) == layout.mesh.ranks().end()) return {};
+  return mesh::slice_of(session.global_type(name).shape, layout.sharding, layout.mesh, rank);
 }
 
 Tensor HeldParameters::read_slice(const nn::Parameter& parameter) {

@@ -22,7 +22,7 @@ Tensor whole_value(nn::Parameter& parameter);
 // What scripts see, outside of traces: the whole, or this rank's slice where the model shows slices.
 Tensor parameter_value(nn::Parameter& parameter);
 Type parameter_type(const nn::Parameter& parameter);
-// Whether a model has it: its value is then written by set_parameter_value only.
+// Whether a model has it, or scripts see a slice that one has left: set_parameter_value only writes it then.
 bool is_in_model(const nn::Parameter& parameter);
 // Brings `data` up to date where a model holds the value.
 void fetch_held(nn::Parameter& parameter);
@@ -44,7 +44,7 @@ class HeldParameters {
   // The model has the parameters' values of now. shows_slices: scripts see this rank's slices of what is split.
   HeldParameters(train::Model& model, const std::vector<nn::Parameter*>& parameters, bool shows_slices);
   // Takes the values that are whole here back from the model. What is split and has changed since it was fetched is
-  // lost: reading it is an error from here on.
+  // lost: reading the whole is an error from here on. Where scripts see slices, they go on to see those of now.
   ~HeldParameters();
   HeldParameters(const HeldParameters&) = delete;
   HeldParameters& operator=(const HeldParameters&) = delete;
@@ -74,6 +74,8 @@ class HeldParameters {
   friend bool is_in_model(const nn::Parameter& parameter);
   friend std::optional<Type> shown_slice_type(const nn::Parameter& parameter);
 
+  // Which part of a value that is split this rank has; empty: none.
+  std::vector<mesh::Range> range_here(const std::string& name) const;
   void become_holder(Known& known);
   void give_back(nn::Parameter& parameter);
   // In the model's session. The parameter itself has another name once the network is part of another cell.

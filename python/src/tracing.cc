@@ -497,17 +497,16 @@ void Program::take_session(cluster::Context& context, const ir::Graph& graph, co
   if (is_shared) shared->add(key, shared_);
 }
 
+bool Program::are_new(const Parameters& parameters) const {
+  return !std::ranges::equal(parameters, agreed_, {},
+                             [](const auto& named) -> const nn::Parameter* { return named.second.get(); });
+}
+
 void Program::agree_on(const Parameters& parameters) {
-  comm::Communicator& world = session_->context().world();
-  if (!is_spread_ || world.size() == 1) return;
-  std::vector<const nn::Parameter*> given;
-  for (const auto& [name, parameter] : parameters) given.push_back(parameter.get());
-  // Addresses tell nothing of those of other ranks: where one has new parameters all compare.
-  int64_t are_new = given == agreed_ ? 0 : 1;
-  world.all_reduce(&are_new, 1, DType::kI64, comm::ReduceOp::kMax, "comparing whether parameters are new");
-  if (are_new == 0) return;
+  if (!is_spread_ || session_->context().size() == 1) return;
   agree_on_values(parameters);
-  agreed_ = std::move(given);
+  agreed_.clear();
+  for (const auto& [name, parameter] : parameters) agreed_.push_back(parameter.get());
 }
 
 void Program::agree_on_values(const Parameters& parameters) {

@@ -160,8 +160,10 @@ class Program {
   // outputs that are no parameters or states, in the graph's order. Gives up the GIL while computing, and while another
   // thread is in it.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs, const Parameters& parameters);
-  // With a spread, where on any rank these are other parameters than before: all ranks take rank 0's values of those
-  // that differ between them. Every rank must call it.
+  bool is_spread() const { return is_spread_; }
+  // Whether these are other parameters than those that were agreed on last.
+  bool are_new(const Parameters& parameters) const;
+  // With a spread: all ranks take rank 0's values of those that differ between them. Every rank must call it.
   void agree_on(const Parameters& parameters);
 
  private:

@@ -179,7 +179,7 @@ void bind_train(nb::module_& m) {
 Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
 makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_K_accuracy
 (K a number), precision, recall, f1, auc, loss, mae, mse. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and
-value of this rank's slice; set_data takes a slice or the whole. states: those that optimizer.state_parameters() gives; they
+value of this rank's slice, also when the model is gone; set_data takes a slice or the whole. states: those that optimizer.state_parameters() gives; they
 start as they are, and follow what is trained. See help(Model.train). Further options:
 
 )" + option_help();

@@ -367,6 +367,7 @@ class Chooser {
     const Plan plan = plan_of(graph_, taken.choices, options_.whole_results);
     const PlanCost cost = cost_of_plan(graph_, plan, profile_, options_.partition);
     chosen_.record.added_seconds = cost.seconds();
+    chosen_.record.searched_seconds = cost.searched_seconds();
     chosen_.warning = uneven_warning(cost, static_cast<int>(ranks_.size()));
   }
 

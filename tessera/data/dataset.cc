@@ -240,6 +240,17 @@ Dataset Dataset::skip(int64_t count) const {
 int64_t Dataset::get_dataset_size() const { return recipe_->nominal_size; }
 bool Dataset::is_endless() const { return recipe_->size() == kEndless; }
 int64_t Dataset::get_batch_size() const { return std::max<int64_t>(recipe_->batch_size, 1); }
+int64_t Dataset::short_batch_rows() const {
+  const int64_t samples = recipe_->num_samples();
+  if (recipe_->batch_size == 0 || recipe_->drop_remainder || samples == kEndless) return 0;
+  const int64_t rows = samples % recipe_->batch_size;
+  if (rows == 0 || recipe_->batch_stages.empty()) return rows;
+  // What comes behind may leave it out.
+  for (int64_t i = get_dataset_size() - 1; i >= 0; --i) {
+    if (recipe_->rows({0, i}).count == rows) return rows;
+  }
+  return 0;
+}
 int64_t Dataset::get_repeat_count() const { return recipe_->repeat_count; }
 std::string Dataset::to_string() const { return recipe_->text; }
 

@@ -105,6 +105,8 @@ class Dataset {
   int64_t num_shards() const;
   int64_t get_batch_size() const;    // 1 where nothing is batched
   int64_t get_repeat_count() const;  // the product of the repeats, -1 when one has no end, 1 without
+  // Says how many rows the batch of an epoch has that has fewer than the others; 0 where all have as many.
+  int64_t short_batch_rows() const;
   // The names and types of the columns: of a row, or once batched of a full batch.
   std::vector<Column> columns() const;
   std::vector<std::string> column_names() const;

@@ -96,7 +96,9 @@ void KernelSelection::throw_has_no_kernel(const KernelRequest& request) const {
     throw InvalidArgument("no kernel of {}, nor of the host beside it, computes {}", device_, wanted);
   }
   throw InvalidArgument(
-      "no kernel of {} computes {}; TESSERA_CPU_FALLBACK=1 has the host compute what the device has no kernel for",
+      "no kernel of {} computes {}; cpu_fallback, or TESSERA_CPU_FALLBACK=1, has the host compute what the device has "
+      "no "
+      "kernel for",
       device_, wanted);
 }
 

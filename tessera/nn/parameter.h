@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -47,6 +48,8 @@ struct Parameter {
   const Cell* owner = nullptr;
   // Where it is not empty: what full_name() says. See Cell::prefix_parameters().
   std::string given_name = {};
+  // What a binding to another language keeps with it, and nobody else reads. Copies share it.
+  std::shared_ptr<const void> attached = {};
 
   // "layer1.0.conv1.weight": the attribute path of its cell, then its name; or its given name.
   std::string full_name() const;

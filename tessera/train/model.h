@@ -40,7 +40,9 @@ struct EvaluationResult {
 
 class Model {
  public:
-  // Loss and optimizer may be null for a model that only predicts. All outlive the model.
+  // Loss and optimizer may be null for a model that only predicts. All outlive the model. What is trained are the
+  // model's values, which go with it: the network's parameters are what they were given before (value(), or
+  // save_checkpoint(), has the trained ones).
   Model(cluster::Context& context, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
         const ModelOptions& options = {});
   ~Model();
@@ -78,7 +80,8 @@ class Model {
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
   // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss.
   // Where gradients are accumulated, a call is one micro-batch, and the loss is the mean of the losses of this step so
-  // far.
+  // far. Throws InvalidArgument, on every rank, where ranks that train one batch together name other global_rows, or
+  // give other columns: nothing is computed then.
   double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
 
   // Values by name: parameters, then states. value() is collective where values are split.

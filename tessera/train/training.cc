@@ -17,6 +17,7 @@
 #include "tessera/comm/job_state.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
+#include "tessera/session/agree/agree_on_step.h"
 #include "tessera/train/core/same_training.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/end_agreement.h"
@@ -639,6 +640,15 @@ void Training::leave_failed() {
   }
 }
 
+void Training::agree_on_rows(const InputSpecs& inputs, int64_t global_rows) const {
+  const Mode& mode = *core_.mode;
+  const bool are_alike = mode.is_shared() && mode.compiles_together() && mode.steps_together();
+  if (!are_alike || is_compared_with_job(core_.context)) return;
+  std::string columns;
+  for (const auto& input : inputs) columns += fmt::format("{}{}", columns.empty() ? "" : ", ", input.type);
+  session::agree_on_step(core_.context.world(), "train_step", fmt::format("global_rows {} ({})", global_rows, columns));
+}
+
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   InputSpecs inputs;
   leave_failed();
@@ -650,6 +660,7 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
     type.shape[0] = global_rows;
     inputs.push_back({fmt::format("input{}", i), type});
   }
+  agree_on_rows(inputs, global_rows);
   const auto part = next_part();
   session::Executable& executable = steps_.training(inputs, part);
   core_.values->compare_replicas();

@@ -100,6 +100,66 @@ def test_ranks_that_start_from_different_values_take_those_of_rank_0(tmp_path):
     assert len(sums) == 2 and all(float(a) == pytest.approx(float(b), rel=1e-4) for words in sums for a, b in zip(alone[4], words))
 
 
+UNEQUAL = HEAD.replace("DIFFERENT", "0") + """
+ms.set_auto_parallel_context(parallel_mode=MODE)
+net, loss_fn = Net(), nn.MSELoss()
+optimizer = nn.Momentum(net.trainable_params(), 0.02, 0.9)
+if CELL:
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, loss_fn), optimizer)
+else:
+    gradients_of = ops.value_and_grad(lambda x, y: loss_fn(net(x), y), None, optimizer.parameters)
+
+    def step(x, y):
+        loss, gradients = gradients_of(x, y)
+        optimizer(gradients)
+        return loss
+
+
+def on(rows):
+    return step(Tensor(X[0][:rows]), Tensor(Y[0][:rows]))
+
+
+on(4)
+for _ in range(2):
+    try:
+        on(4 - rank)
+        say("computed")
+    except ValueError as error:
+        say("rank 0 gives f32[4,4], f32[4,1]; rank 1 gives f32[3,4], f32[3,1]; " in str(error))
+    say(np.isfinite(on(4).asnumpy()).all())
+    on(3)  # all have compiled both from here on
+"""
+
+
+@pytest.mark.parametrize("cell", [True, False])
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_ranks_that_give_other_rows_to_a_step_than_the_others_all_hear_of_it(tmp_path, mode, cell):
+    found, _ = said(tmp_path, UNEQUAL, 2, MODE=mode, CELL=cell)
+    assert found == [["True"]] * 8, found
+
+
+GONE = HEAD.replace("DIFFERENT", "0") + """
+ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", full_batch=True)
+net = Net()
+model = ms.Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.02, 0.9))
+model.train(1, ds.NumpySlicesDataset((X[0], Y[0]), ["x", "y"], shuffle=False).batch(12), dataset_sink_mode=False)
+
+
+def saved(whole):
+    ms.save_checkpoint(net, f"file{rank}.ckpt", integrated_save=whole)
+    return {name: (tuple(value.shape), value.asnumpy().tobytes()) for name, value in ms.load_checkpoint(f"file{rank}.ckpt").items()}
+
+
+before = saved(True), saved(False)
+del model
+say((saved(True), saved(False)) == before, before[0]["w1"][0] == (4, 6), before[1]["w1"][0] == (4, 3))
+"""
+
+
+def test_what_is_saved_of_a_split_network_is_the_same_when_its_model_is_gone(tmp_path):
+    assert said(tmp_path, GONE, 2)[0] == 2 * [["True", "True", "True"]]
+
+
 GROUPS = HEAD.replace("DIFFERENT", "0") + """
 create_group("pair", [0, 2])
 if rank in (0, 2):

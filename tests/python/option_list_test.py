@@ -27,6 +27,7 @@ def test_defaults_are_those_of_cpp():
 
 
 @pytest.mark.parametrize("options, words", [
+    ({"cpu_fallback": 1}, "cpu_fallback must be a bool, got 1 of type int"),
     ({"full_batch": 1}, "full_batch must be a bool, got 1 of type int"), ({"job_name": 3}, "job_name must be a str, got 3 of type int"),
     ({"keep_batchnorm_fp32": "yes"}, "keep_batchnorm_fp32 must be a bool or None, got 'yes' of type str"),
     ({"search": 3}, "search must be a dict, got 3 of type int"), ({"loss_scale": 2.0}, "loss_scale must be a tessera.nn.LossScale or None, got 2.0 of type float"),
@@ -34,6 +35,12 @@ def test_defaults_are_those_of_cpp():
 def test_a_value_of_another_type_is_refused_by_name(options, words):
     with pytest.raises(TypeError, match=rf"^Model\(\): {re.escape(words)}$"):
         tessera.Model(nn.Dense(1, 1), **options)
+
+
+def test_a_fallback_is_an_option_that_the_cpu_does_not_need(capfd):
+    net, x = nn.Dense(2, 2), tessera.Tensor([[1.0, 2.0]])
+    assert tessera.Model(net, cpu_fallback=True).predict(x).numpy().tolist() == tessera.Model(net).predict(x).numpy().tolist()
+    assert "TESSERA_CPU_FALLBACK is 1" in OPTIONS["cpu_fallback"]["doc"] and "cpu_fallback" not in capfd.readouterr().err
 
 
 def test_arguments_that_are_no_options_are_explained_as_before():

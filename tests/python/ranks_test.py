@@ -78,6 +78,48 @@ for n in range(1, 500):
 print(rank, "done")
 """
 
+UNEQUAL = """
+net = nn.Dense(4, 3)
+net.spread()
+for _ in range(2):
+    print(rank, tuple(net(x).shape))
+    try:
+        net(x[:4 - 2 * rank])
+    except tessera.InvalidArgument as error:
+        print(rank, error)
+net(x[:2])
+if rank == 0:
+    tessera.nn.retrace()
+print(rank, tuple(net(x[:2]).shape))
+"""
+
+GONE = """
+def seen():
+    value, whole = net.weight.value(), net.weight.whole_value()
+    return [tuple(value.shape), tuple(whole.shape), value.numpy().tobytes(), whole.numpy().tobytes(), np.asarray(net.weight).tobytes()]
+
+for sliced in (False, True):
+    net = dense()
+    options = dict(parallel_mode="semi_auto_parallel", sliced_parameters=sliced)
+    model = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.1), **options)
+    model.train(1, rows)
+    before = seen()
+    del model
+    print(rank, sliced, seen() == before, *before[:2])
+own = net.weight.value().numpy() + 1
+net.weight.set_data(tessera.Tensor(own))
+try:
+    net.weight.whole_value()
+except tessera.InvalidArgument as error:
+    print(rank, (net.weight.value().numpy() == own).all(), "split over the ranks of a model that is gone" in str(error))
+whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+net.weight.set_data(tessera.Tensor(whole))
+print(rank, (net.weight.value().numpy() == (whole[2:] if rank else whole[:2])).all(), (net.weight.whole_value().numpy() == whole).all())
+model = model_of(net)
+model.build(rows)
+print(rank, (net.weight.value().numpy() == whole).all())
+"""
+
 SEARCH = """
 net = dense(None)
 model = tessera.Model(net, nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="auto_parallel", search=SEARCH)
@@ -113,6 +155,23 @@ def test_a_cell_is_called_with_more_shapes_than_a_process_may_have_files(tmp_pat
 def test_a_strategy_that_is_set_after_training_is_looked_at(tmp_path):
     said, everything = lines(LATE, tmp_path)
     assert said == ["0 refused", "1 refused"], everything
+
+
+def test_a_parameter_is_seen_as_before_when_the_model_that_split_it_is_gone(tmp_path):
+    said, everything = lines(GONE, tmp_path)
+    slices = ["(2, 4)", "(1, 4)"]
+    expected = [f"{rank} False True (3, 4) (3, 4)" for rank in (0, 1)] + [f"{rank} True True {slices[rank]} (3, 4)" for rank in (0, 1)]
+    assert said == sorted(expected + 2 * [f"{rank} True True" for rank in (0, 1)] + [f"{rank} True" for rank in (0, 1)]), everything
+
+
+def test_ranks_that_give_other_rows_to_a_spread_call_all_hear_of_it_and_where_one_compiles_anew_all_do(tmp_path):
+    said, everything = lines(UNEQUAL, tmp_path)
+    refused = [line for line in said if '"Dense"' in line]
+    shapes = [line for line in said if line.endswith(")")]
+    assert shapes == sorted([f"{rank} ({rows}, 3)" for rank in (0, 1) for rows in (8, 8, 4)]), everything
+    assert len(refused) == 4 and len(said) == 10, everything
+    for line in refused:
+        assert 'in the same columns: rank 0 gives f32[4,4]; rank 1 gives f32[2,4]; leave out' in line, everything
 
 
 @pytest.mark.parametrize("timeout, is_cut", [("1e-9", True), ("1e10", False), ("float('inf')", False)])

@@ -310,6 +310,7 @@ TEST(Plan, TextJsonPageAndFileSayWhichPlanWasTaken) {
   const auto record = nlohmann::json::parse(FileSystem::local().read_text(file));
   EXPECT_EQ(record.at("predicted").at("seconds"), json.at("taken").at("step_seconds"));
   EXPECT_EQ(record.at("predicted").at("added_up"), json.at("plan").at("seconds"));
+  EXPECT_EQ(record.at("predicted").at("added_up_by_search"), json.at("plan").at("searched_seconds"));
 }
 
 TEST(Plan, ABudgetIsMetUntilAFigureGrowsByMoreThanItsTolerance) {

@@ -299,6 +299,8 @@ std::string to_json(const PlanRecord& record) {
   if (record.seconds > 0) {
     Json predicted{{"seconds", record.seconds}};
     if (record.added_seconds > 0) predicted["added_up"] = record.added_seconds;
+    const bool is_counted = record.searched_seconds > 0 && std::isfinite(record.searched_seconds);
+    if (is_counted) predicted["added_up_by_search"] = record.searched_seconds;
     if (std::isfinite(record.bound)) predicted["bound"] = record.bound;
     text += fmt::format("\"predicted\": {},\n", predicted.dump());
   }
@@ -329,6 +331,9 @@ PlanRecord parse_plan_record(std::string_view text, const std::string& file) {
   if (root.has("predicted")) {
     record.seconds = root["predicted"]["seconds"].number();
     if (root["predicted"].has("added_up")) record.added_seconds = root["predicted"]["added_up"].number();
+    if (root["predicted"].has("added_up_by_search")) {
+      record.searched_seconds = root["predicted"]["added_up_by_search"].number();
+    }
     if (root["predicted"].has("bound")) record.bound = root["predicted"]["bound"].number();
   }
   for (const auto& [name, sharding] : root["inputs"].members()) {

@@ -5,7 +5,7 @@
 //   {
 //   "format": "tessera plan", "version": 1, "graph": "1f0c62a95d3b8e44",
 //   "mesh": [["x", 4], ["y", 2]],
-//   "predicted": {"seconds": 0.0133, "added_up": 0.0151, "bound": 0.0149},
+//   "predicted": {"seconds": 0.0133, "added_up": 0.0151, "added_up_by_search": 0.0153, "bound": 0.0152},
 //   "inputs": {
 //   "fc.weight": "[y,_]"
 //   },
@@ -19,10 +19,11 @@
 //   }
 //
 // "predicted" has a step's seconds by simulation, the sum of its operators' and ways' seconds, nothing beside anything
-// else, and what no plan's sum is below where each reader's way counts (PlanCost::searched_seconds). "copies" has
-// values that are moved once for several readers, as the graph's text names them, and where to. "split" has the factors
-// of the operator's rule and the axes that split them, outer first; "partial" the axes whose partial sums pass through,
-// with the operands that hold them; "blocks", where they matter, how many elements of a factor's dims stay together
+// else, the same sum where each reader's way counts (PlanCost::searched_seconds), and what no plan's sum of that kind
+// is below: the first sum may be. "copies" has values that are moved once for several readers, as the graph's text
+// names them, and where to. "split" has the factors of the operator's rule and the axes that split them, outer first;
+// "partial" the axes whose partial sums pass through, with the operands that hold them; "blocks", where they matter,
+// how many elements of a factor's dims stay together
 // ({"m": 64}: the rows of a sample). What is not listed is not split.
 #pragma once
 
@@ -50,6 +51,7 @@ struct PlanRecord {
   mesh::Mesh mesh;
   double seconds = 0;                  // what a step takes in a simulation; 0: not known
   double added_seconds = 0;            // PlanCost::seconds() of the plan; 0: none
+  double searched_seconds = 0;         // PlanCost::searched_seconds() of it; 0: none, infinite: no search counts it
   double bound = -solver::kForbidden;  // PlanCost::searched_seconds() of no plan is below; minus infinity: not proven
   std::map<std::string, mesh::Sharding> inputs;
   std::map<std::string, mesh::Sharding> copies;

@@ -628,6 +628,7 @@ TEST(PlanRecord, ReadsWhatItWrites) {
   const auto found = search(graph, ranks(6), profile());
   auto record = record_plan(graph, found.choices, found.cost, found.bound);
   record.added_seconds = 2 * found.cost;
+  record.searched_seconds = 3 * found.cost;
   const auto text = to_json(record);
   const auto parsed = parse_plan_record(text, "plan.json");
   EXPECT_EQ(to_json(parsed), text);

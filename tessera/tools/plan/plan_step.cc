@@ -191,7 +191,10 @@ PlannedStep plan_step(PlanCommand command) {
             ? planned.chosen->record
             : compiler::record_plan(planned.graph, planned.choices,
                                     planned.simulated ? planned.simulated->simulation.step_seconds : 0, record->bound);
-    if (!planned.chosen) written.added_seconds = planned.cost.seconds();
+    if (!planned.chosen) {
+      written.added_seconds = planned.cost.seconds();
+      written.searched_seconds = planned.cost.searched_seconds();
+    }
     FileSystem::local().write_atomically(command.out, compiler::to_json(written), 0666);
   }
   return planned;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tessera/tools/plan/plan_rows.h"
 
@@ -18,6 +20,23 @@ std::string cost_text(const PlanCost& cost) {
                      format_seconds(cost.seconds()), format_seconds(cost.compute_seconds),
                      format_seconds(cost.communication_seconds), format_bytes(cost.received_bytes),
                      format_bytes(cost.peak_bytes));
+}
+
+// Beside a sum that is not the one which the search's bound is one on: what that would be.
+std::string counted_text(const PlannedStep& planned, const PlanCost& cost) {
+  const double counted = cost.searched_seconds();
+  if (!planned.searched || counted <= cost.seconds() * (1 + 1e-9)) return "";
+  if (!std::isfinite(counted)) return "; a search counts no such plan";
+  return fmt::format("; {} as the search counts", format_seconds(counted));
+}
+
+// Whether strategies or layouts that are given hold in all plans that the search's bound is one on.
+bool keeps_given(const PlannedStep& planned) {
+  if (planned.chosen && planned.chosen->is_data_parallel_ruled_out) return true;
+  for (ir::NodeId n = 0; n < planned.graph.num_nodes(); ++n) {
+    if (!planned.graph.node(n).strategy.empty()) return true;
+  }
+  return false;
 }
 
 std::string simulation_text(const std::optional<compiler::SimulatedPlan>& plan) {
@@ -71,13 +90,16 @@ std::string proof_text(const PlannedStep& planned) {
   auto text = fmt::format("  search    {}; each operator moving what it takes by itself {}, the least that was found",
                           format_seconds(planned.searched->seconds()), format_seconds(search.cost));
   if (std::isinf(search.bound)) return text + "; nothing is proven\n";
-  return text + fmt::format("; so counted no plan on these grids{} adds up to less than {}: gap {:.3f} %\n",
-                            search.is_folded ? " that splits like layers alike" : "", format_seconds(search.bound),
-                            100 * search.gap());
+  std::vector<std::string> which;
+  if (keeps_given(planned)) which.emplace_back("keeps what is given");
+  if (search.is_folded) which.emplace_back("splits like layers alike");
+  const auto those = which.empty() ? std::string() : fmt::format(" that {}", fmt::join(which, " and "));
+  return text + fmt::format("; so counted no plan on these grids{} adds up to less than {}: gap {:.3f} %\n", those,
+                            format_seconds(search.bound), 100 * search.gap());
 }
 
 std::string grids_text(const std::vector<MeshOutcome>& meshes) {
-  auto text = fmt::format("\n  {:<24}{:>12}{:>12}  {}\n", "grid", "cost", "bound", "search");
+  auto text = fmt::format("\n  {:<24}{:>12}{:>12}  {}\n", "grid, as a search counts", "cost", "bound", "search");
   for (const auto& outcome : meshes) {
     text += fmt::format("  {:<24}{:>12}{:>12}  {}\n", outcome.mesh.to_string(), seconds_or_dash(outcome.cost),
                         seconds_or_dash(outcome.bound), solver::to_string(outcome.status));
@@ -160,9 +182,10 @@ std::string plan_summary(const PlannedStep& planned, const std::string& model) {
     text += fmt::format(", an arena of at most {} a rank", format_bytes(planned.memory_limit_bytes));
   text += "\n" + candidates_text(planned);
   text += "\nadded up, a step, nothing beside anything else:\n";
-  text += "  this plan " + cost_text(planned.cost) + "\n";
+  text += "  this plan " + cost_text(planned.cost) + counted_text(planned, planned.cost) + "\n";
   text += proof_text(planned);
-  text += "  data      " + cost_text(planned.data_parallel) + ": data parallel\n";
+  const auto by_batch = counted_text(planned, planned.data_parallel);
+  text += "  data      " + cost_text(planned.data_parallel) + by_batch + ": data parallel\n";
   if (const auto warning = compiler::uneven_warning(planned.cost, mesh.size()); !warning.empty()) {
     text += "warning: " + warning + "\n";
   }
@@ -212,6 +235,8 @@ std::string plan_json(const PlannedStep& planned, const std::string& model) {
                       {"cost_seconds", finite(search.cost)},
                       {"bound_seconds", finite(search.bound)},
                       {"gap", finite(search.gap())},
+                      {"bound_of", "searched_seconds"},
+                      {"keeps_given", keeps_given(planned)},
                       {"layers_alike", search.is_folded},
                       {"meshes", Json::array()}};
     for (const auto& outcome : search.meshes) {

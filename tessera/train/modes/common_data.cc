@@ -16,17 +16,23 @@ struct Data {
   std::string hash;
   int64_t num_shards = 1;
   int64_t shard = 0;
+  int64_t short_rows = 0;
 };
 
 Data parse_data(const std::string& text) {
   const auto fields = split(text, '\n');
-  check_equal(fields.size(), size_t{6}, "fields of a data set's description");
+  check_equal(fields.size(), size_t{7}, "fields of a data set's description");
   return {std::string(fields[0]),
           std::string(fields[1]),
           std::string(fields[2]),
           std::string(fields[3]),
           parse_int(fields[4], "a number of shards"),
-          parse_int(fields[5], "a shard")};
+          parse_int(fields[5], "a shard"),
+          parse_int(fields[6], "rows of a short batch")};
+}
+
+std::string short_batch_text(int64_t rows) {
+  return rows == 0 ? "no short batch" : fmt::format("a short batch of {} row{}", rows, rows == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -37,8 +43,8 @@ std::string describe_data(const data::Dataset& dataset) {
     columns += fmt::format("{}{} {}", columns.empty() ? "" : ", ", column.name, column.type);
   }
   const auto& options = dataset.source_options();
-  return fmt::format("{}\n{}\n{}\n{:x}\n{}\n{}", dataset.get_dataset_size(), columns, dataset.order_text(),
-                     dataset.content_hash(), options.num_shards, options.shard_id);
+  return fmt::format("{}\n{}\n{}\n{:x}\n{}\n{}\n{}", dataset.get_dataset_size(), columns, dataset.order_text(),
+                     dataset.content_hash(), options.num_shards, options.shard_id, dataset.short_batch_rows());
 }
 
 void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts) {
@@ -68,6 +74,12 @@ void require_common_data(const std::vector<std::string>& by_rank, BatchParts par
           "train: rank {}'s rows are not rank 0's, though each rank takes its part of the same batches; make them from "
           "one seed on all ranks, and let the data set shuffle",
           rank);
+    }
+    if (other.short_rows != first.short_rows) {
+      throw InvalidArgument(
+          "train: rank {} has {} in an epoch, rank 0 has {}; the ranks work on each batch together, so all need as "
+          "many rows in it: leave it out (drop_remainder), or give each rank as many",
+          rank, short_batch_text(other.short_rows), short_batch_text(first.short_rows));
     }
   }
 }

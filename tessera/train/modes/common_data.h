@@ -20,7 +20,7 @@ std::string describe_data(const data::Dataset& dataset);
 
 // Throws InvalidArgument naming the first rank whose data set does not fit rank 0's, and what differs: the batches of
 // an epoch; the columns; the order of rows (size, shuffle, seed), where rows are common or the source is cut into
-// shards; rows in memory, where they are common.
+// shards; rows in memory, where they are common; the rows of a short batch.
 void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts);
 
 // Ranks [0, num_parts) give a part of each batch each; every other rank r gives what rank r % num_parts gives. Throws

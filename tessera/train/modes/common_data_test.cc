@@ -132,5 +132,21 @@ TEST(CommonData, NumberOfBatchesAndColumnsAreNamed) {
       ThrowsMessage<InvalidArgument>(HasSubstr("has the columns x f32[2,3], rank 0's has x f32[2,2]")));
 }
 
+TEST(CommonData, RowsOfAShortBatchAreNamed) {
+  const auto whole = described(rows({}));
+  const auto short_one = described(rows({}, 7));
+  EXPECT_THAT(
+      [&] {
+        require_common_data({whole, short_one}, BatchParts::kOfEachRank);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("rank 1 has a short batch of 1 row in an epoch, rank 0 has no short "
+                                               "batch; the ranks work on each batch together")));
+  EXPECT_NO_THROW(require_common_data({short_one, short_one}, BatchParts::kOfEachRank));
+  const auto without = describe_data(rows({}, 9).batch(2, {.drop_remainder = true}));
+  EXPECT_NO_THROW(require_common_data({whole, without}, BatchParts::kOfEachRank));
+  const auto not_taken = describe_data(rows({}, 9).batch(2).take(4));
+  EXPECT_NO_THROW(require_common_data({whole, not_taken}, BatchParts::kOfEachRank));
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -234,6 +234,12 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                         "number of this rank on its host. Empty: the CPU.",
                  .member = "session.device"},
       options.session.device);
+  visit(OptionInfo{.name = "cpu_fallback",
+                   .doc = "Whether the host computes what the device has no kernel for, with copies there and back in "
+                          "every step, which a warning says; it does so, too, where TESSERA_CPU_FALLBACK is 1. Else "
+                          "such a step is refused. A CPU lacks no kernel; docs/backends.md.",
+                   .member = "session.cpu_fallback"},
+        options.session.cpu_fallback);
   visit(OptionInfo{.name = "kernels",
                    .doc = "fixed, the usual ones, or measured, the fastest.",
                    .member = "session.kernel_choice",

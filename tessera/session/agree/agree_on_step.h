@@ -1,0 +1,18 @@
+// Whether the ranks of a job give the same to a step that they are about to make together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::session {
+
+// Every rank of the group calls it before such a step, with the types of what it gives: one all_reduce of a few words,
+// whatever they are. Afterwards each flag, 0 or 1, is on every rank what it is at most on any. Throws InvalidArgument
+// on every rank, saying which ranks give what, where they do not give the same; the ranks may go on then.
+void agree_on_step(comm::Communicator& group, const std::string& step, const std::string& given,
+                   std::span<int64_t> flags = {});
+
+}  // namespace tessera::session
