@@ -336,7 +336,7 @@ class Schedule(WithBundle):
             machine.must(["sh", "-c", f"trap '' TERM; sleep 1000 > {held} & wait"], until)
 
         with mock.patch("proof.machine.GRACE_S", 0.2):
-            rows = self.run_parts(Part("one", "", 500, lambda _: [Step("hangs", 0.5, hang), told_step("runs", 5)]))
+            rows = self.run_parts(Part("one", "", 500, lambda _: [Step("hangs", 0.5, hang), told_step("runs", 60)]))
         self.assertEqual((rows["one/hangs"].verdict, rows["one/runs"].verdict), ("cut", "told"))
         self.assertIn("did not end in", rows["one/hangs"].detail)
         # Nobody has the other end open any more.
@@ -347,7 +347,7 @@ class Schedule(WithBundle):
         def throws(machine, until):
             raise ValueError("no number")
 
-        rows = self.run_parts(Part("one", "", 500, lambda _: [Step("throws", 5, throws), told_step("runs", 5)]))
+        rows = self.run_parts(Part("one", "", 500, lambda _: [Step("throws", 60, throws), told_step("runs", 60)]))
         self.assertEqual((rows["one/throws"].verdict, rows["one/throws"].detail, rows["one/runs"].verdict), ("failed", "no number", "told"))
         self.assertIn("Traceback", (self.out / "log.txt").read_text())
 
@@ -383,7 +383,7 @@ class Schedule(WithBundle):
 
         def part(verdict_of_cut):
             def step(name, verdict):
-                return Step(name, 5, lambda *_: calls.append(name) or [Row(name, "1", verdict)])
+                return Step(name, 60, lambda *_: calls.append(name) or [Row(name, "1", verdict)])
             steps = [step("good", "met"), step("bad", "missed"), step("broken", "failed"), step("cut", verdict_of_cut)]
             return Part("one", "", 500, lambda _: steps)
 
@@ -405,8 +405,8 @@ class Schedule(WithBundle):
             return children
 
         with mock.patch("proof.schedule.AHEAD_SHARE", 0.001):
-            self.run_parts(Part("first", "", 200, lambda _: [told_step("a", 1, lambda: found.append(children[0].poll()))]),
-                           Part("second", "", 300, lambda _: [told_step("b", 1, lambda: found.append(children[0].poll()))], ahead))
+            self.run_parts(Part("first", "", 200, lambda _: [told_step("a", 60, lambda: found.append(children[0].poll()))]),
+                           Part("second", "", 300, lambda _: [told_step("b", 60, lambda: found.append(children[0].poll()))], ahead))
         self.assertIsNone(found[0])
         self.assertLess(found[1], 0)
 
