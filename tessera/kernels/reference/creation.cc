@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <type_traits>
 #include <variant>
 
 #include "tessera/base/random.h"
@@ -25,17 +28,22 @@ void run_range(const KernelArgs& args) {
   };
   // Whole numbers in integers, which doubles beyond 2^53 are not.
   const bool whole = is_int("start") && is_int("delta");
-  const double start = args.attributes.get_double("start");
-  const double delta = args.attributes.get_double("delta");
-  for (int64_t i = 0; i < y.shape[0]; ++i) {
-    const TensorView element = subview(y, i * y.strides[0], {}, {});
-    if (whole) {
-      int64_t value = args.attributes.get_int("start") + i * args.attributes.get_int("delta");
-      copy_elements(TensorView(&value, {DType::kI64, {}}), element);
-    } else {
-      double value = start + static_cast<double>(i) * delta;
-      copy_elements(TensorView(&value, {DType::kF64, {}}), element);
+  const auto fill = [&](auto first, auto step) {
+    using Value = decltype(first);
+    constexpr DType kDType = std::is_integral_v<Value> ? DType::kI64 : DType::kF64;
+    std::array<Value, 256> values;
+    const auto most = static_cast<int64_t>(values.size());
+    for (int64_t begin = 0; begin < y.shape[0]; begin += most) {
+      const int64_t count = std::min(most, y.shape[0] - begin);
+      for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = first + static_cast<Value>(begin + i) * step;
+      copy_elements(TensorView(values.data(), {kDType, {count}}),
+                    subview(y, begin * y.strides[0], {count}, {y.strides[0]}));
     }
+  };
+  if (whole) {
+    fill(args.attributes.get_int("start"), args.attributes.get_int("delta"));
+  } else {
+    fill(args.attributes.get_double("start"), args.attributes.get_double("delta"));
   }
 }
 

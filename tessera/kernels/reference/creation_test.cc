@@ -31,6 +31,8 @@ TEST(ReferenceCreation, RangeCountsInIntegersWhereItsEndsAre) {
   EXPECT_THAT(range(0.5, 0.25, DType::kF32, 3).to_doubles(), ElementsAre(0.5, 0.75, 1));
   const int64_t big = (int64_t{1} << 53) + 1;  // no double
   EXPECT_EQ(range(big, int64_t{2}, DType::kI64, 2).values<int64_t>()[1], big + 2);
+  const Tensor many = range(int64_t{3}, int64_t{-2}, DType::kI32, 1000);
+  for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(many.values<int32_t>()[i], 3 - 2 * static_cast<int32_t>(i));
 }
 
 Attributes draws(int64_t stream, const Ints& global_shape = {}, const Ints& offset = {}) {
