@@ -14,6 +14,7 @@ def cases(threads):
                 size = ["--mib", mib, "--dim", dim, *options]
                 sides = [Side("ours", "one server, one worker", [BIN / "servers_bench", *size], env=ONE_THREAD),
                          Side("peer", "PyTorch, all_to_all, Gloo", [torch, *size], env=ONE_THREAD, needs_torch=True),
+                         Side("limit", "a socket carries the rows", [BIN / "servers_bench", *size, "--only_socket"], env=ONE_THREAD),
                          Side("limit", "one thread copies the rows in memory", [BIN / "servers_bench", *size, "--only_memory"], env=ONE_THREAD)]
                 found.append(Case(f"{what}, {mib} MiB, {dim} a row", unit="rows/s", sides=sides))
     # A table of four times the memory that its server's rows may take, and two moments of it: what the file costs.

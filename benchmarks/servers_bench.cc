@@ -1,5 +1,7 @@
 // Rows of a table that parameter servers keep, for benchmarks/run servers: pulled, or pulled, their gradients pushed
 // and the rows updated. Processes of one thread each.
+#include <sys/socket.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstring>
@@ -22,6 +24,7 @@ struct Options {
   int workers = 1;
   bool pull_only = false;
   bool only_memory = false;  // rows are copied by one process, and nothing else is done
+  bool only_socket = false;  // rows are copied by one process, and carried to another and back by a socket
   int64_t limit_mib = 0;     // of a server's rows; beyond it they lie in a file
   std::string optimizer = "sgd";
 
@@ -146,6 +149,67 @@ int copy_rows(const Options& options) {
   return 0;
 }
 
+// What a socket of the host allows two processes of a thread each at most: numbers go there, rows come back, and go
+// there again where they are updated.
+int carry_rows(const Options& options) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw IoError("no socket: {}", std::strerror(errno));
+  const auto dim = static_cast<size_t>(options.dim);
+  const auto num_ids = static_cast<size_t>(options.ids);
+  const size_t row_bytes = dim * sizeof(float);
+  std::vector<float> rows(num_ids * dim);
+  const auto all_of = [](auto call, int end, auto* data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t n = call(end, reinterpret_cast<std::byte*>(data) + done, bytes - done);
+      if (n <= 0) return false;
+      done += static_cast<size_t>(n);
+    }
+    return true;
+  };
+  const pid_t child = fork();
+  if (child < 0) throw IoError("cannot start a process: {}", std::strerror(errno));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ends[0]);
+    std::vector<float> table(static_cast<size_t>(options.rows()) * dim, 1);
+    std::vector<int32_t> ids(num_ids);
+    const auto row_of = [&](size_t i) { return &table[static_cast<size_t>(ids[i]) * dim]; };
+    while (all_of(read, ends[1], ids.data(), num_ids * sizeof(int32_t))) {
+      for (size_t i = 0; i < num_ids; ++i) std::memcpy(&rows[i * dim], row_of(i), row_bytes);
+      if (!all_of(write, ends[1], rows.data(), num_ids * row_bytes)) break;
+      if (options.pull_only) continue;
+      if (!all_of(read, ends[1], rows.data(), num_ids * row_bytes)) break;
+      for (size_t i = 0; i < num_ids; ++i) std::memcpy(row_of(i), &rows[i * dim], row_bytes);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::vector<Tensor> batches;
+  for (uint64_t batch = 0; batch < kBatches; ++batch) batches.push_back(draw_ids(options, batch));
+  size_t number = 0;
+  const auto step = [&] {
+    const int64_t begin = Clock::system().monotonic_ns();
+    const auto ids = batches[number++ % batches.size()].values<int32_t>();
+    if (!all_of(write, ends[0], ids.data(), num_ids * sizeof(int32_t)) ||
+        !all_of(read, ends[0], rows.data(), num_ids * row_bytes) ||
+        (!options.pull_only && !all_of(write, ends[0], rows.data(), num_ids * row_bytes))) {
+      throw IoError("the process that has the rows has ended");
+    }
+    return static_cast<double>(Clock::system().monotonic_ns() - begin) / 1e9;
+  };
+  seconds_of_step_in_round(step);
+  for (const float element : rows) {
+    if (element != 1) throw Error("a row has not been carried");
+  }
+  const auto about =
+      fmt::format("{} rows, carried by a socket{}", options.rows(), options.pull_only ? "" : ", and back");
+  serve_rounds("rows/s", about, [&] { return static_cast<double>(options.ids) / seconds_of_step_in_round(step); });
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return 0;
+}
+
 void serve_process(const Options& options, int rank) {
   const auto job = cluster::join_job(job_of_processes(rank, options.num_ranks()));
   Training training(*job, options);
@@ -193,8 +257,11 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag("--pull_only", options.pull_only, "look rows up, update nothing");
   app.add_flag("--only_memory", options.only_memory, "copy the rows in one process's memory, which is the limit");
+  app.add_flag("--only_socket", options.only_socket,
+               "carry rows from process to process, which is the limit of a socket");
   CLI11_PARSE(app, argc, argv);
   if (options.only_memory) return copy_rows(options);
+  if (options.only_socket) return carry_rows(options);
   return run_processes(options.num_ranks(), [&](int rank) { serve_process(options, rank); });
 }
 
