@@ -15,7 +15,9 @@ namespace tessera::python {
 namespace {
 
 // A Python object that C++ threads hold: it is let go of under the GIL.
-std::shared_ptr<nb::object> shared(nb::object object) { return {new nb::object(std::move(object)), &let_go}; }
+std::shared_ptr<nb::object> shared(nb::object object) {
+  return {new nb::object(std::move(object)), [](nb::object* held) { let_go(held); }};
+}
 
 // Names and values of one sample: a dict, a tuple or a single value.
 std::vector<nb::object> values_of(nb::handle sample, const std::vector<data::Column>& columns) {
