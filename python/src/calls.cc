@@ -16,6 +16,7 @@
 #include "python/src/called_cells.h"
 #include "python/src/cells.h"
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
@@ -184,7 +185,11 @@ SpreadCall agree_on_call(const CellCall& call, const Program* known, const Progr
   // Addresses of parameters tell nothing of those of other ranks: where one has new ones all compare.
   const bool are_new = known == nullptr || known->are_new(parameters);
   std::array<int64_t, 2> flags = {known == nullptr ? 1 : 0, are_new ? 1 : 0};
-  session::agree_on_step(context().world(), step, types, flags);
+  comm::Communicator& world = context().world();
+  {
+    const WithoutGil waiting;  // until the last rank has come
+    session::agree_on_step(world, step, types, flags);
+  }
   return {.compiles = flags[0] != 0, .has_new_parameters = flags[1] != 0};
 }
 
