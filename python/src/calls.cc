@@ -16,6 +16,7 @@
 #include "python/src/called_cells.h"
 #include "python/src/cells.h"
 #include "python/src/parameters.h"
+#include "python/src/threads.h"
 
 namespace tessera::python {
 namespace {
@@ -184,9 +185,20 @@ SpreadCall agree_on_call(const CellCall& call, const Program* known, const Progr
   // Addresses of parameters tell nothing of those of other ranks: where one has new ones all compare.
   const bool are_new = known == nullptr || known->are_new(parameters);
   std::array<int64_t, 2> flags = {known == nullptr ? 1 : 0, are_new ? 1 : 0};
-  session::agree_on_step(context().world(), step, types, flags);
+  comm::Communicator& world = context().world();
+  {
+    const WithoutGil waiting;  // until the last rank has come
+    session::agree_on_step(world, step, types, flags);
+  }
   return {.compiles = flags[0] != 0, .has_new_parameters = flags[1] != 0};
 }
+
+// One call, traced.
+struct Trace {
+  ir::Graph graph;
+  CallForm form;
+  std::optional<Spread> spread;
+};
 
 // What calls that are traced each time were compiled into, by their graph and how it is spread.
 class TracedPrograms {
@@ -195,15 +207,17 @@ class TracedPrograms {
   TracedPrograms(const TracedPrograms&) = delete;
   TracedPrograms& operator=(const TracedPrograms&) = delete;
 
-  // Compiles unless it has done so, and with a spread where any rank has not. With a spread every rank calls it.
-  std::shared_ptr<Program> program_for(const CellCall& call, const ir::Graph& graph,
-                                       const Program::Parameters& parameters, const std::optional<Spread>& spread) {
-    auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(graph));
+  // Compiles unless it has done so, and with a spread where any rank has not. With a spread every rank calls it, and
+  // they agree on that unless they have agreed already that all compile the call anew.
+  std::shared_ptr<Program> program_for(const CellCall& call, const Trace& traced, bool is_compiled_anew) {
+    const auto& spread = traced.spread;
+    const auto& parameters = traced.form.parameters;
+    auto key = fmt::format("{}\n{}", spread ? spread->text : "", ir::print(traced.graph));
     auto program = programs_.find(key);
-    SpreadCall does = {.compiles = program == nullptr};
-    if (spread) does = agree_on_call(call, program.get(), parameters);
+    SpreadCall does = {.compiles = program == nullptr || is_compiled_anew};
+    if (spread && !is_compiled_anew) does = agree_on_call(call, program.get(), parameters);
     if (does.compiles) {
-      program = std::make_shared<Program>(graph, parameters, spread, &sessions_);
+      program = std::make_shared<Program>(traced.graph, parameters, spread, &sessions_);
       programs_.add(std::move(key), program);
     } else if (does.has_new_parameters) {
       program->agree_on(parameters);
@@ -293,13 +307,6 @@ nb::object map_tensors(nb::handle object, const F& f) {
   for (const nb::handle item : object) items.append(map_tensors(item, f));
   return is_list ? nb::object(items) : nb::object(nb::tuple(items));
 }
-
-// One call, traced.
-struct Trace {
-  ir::Graph graph;
-  CallForm form;
-  std::optional<Spread> spread;
-};
 
 int64_t rows_of_all_ranks(int64_t rows, int ranks) {
   int64_t all = 0;
@@ -454,10 +461,9 @@ nb::object traced_programs(nb::handle self, bool is_signed) {
   return own["_unsigned"];
 }
 
-// Compiled unless the programs have its graph.
-nb::object run_traced(nb::handle programs, const Trace& traced, const CellCall& call) {
-  const auto program =
-      nb::cast<TracedPrograms&>(programs).program_for(call, traced.graph, traced.form.parameters, traced.spread);
+// Compiled unless the programs have its graph, or all ranks compile it anew.
+nb::object run_traced(nb::handle programs, const Trace& traced, const CellCall& call, bool is_compiled_anew = false) {
+  const auto program = nb::cast<TracedPrograms&>(programs).program_for(call, traced, is_compiled_anew);
   return traced.form.run(*program, call.inputs);
 }
 
@@ -495,7 +501,9 @@ nb::object call_cell(nb::handle self, const nb::args& args, const nb::kwargs& kw
   const bool is_anew = call != nullptr && is_compiled_anew(made, *call);
   if (call == nullptr || is_anew) {
     Trace traced = trace(self, cell, args, kwargs, inputs);
-    if (take_holds_for_one_call()) return run_traced(traced_programs(self, /*is_signed=*/false), traced, made);
+    if (take_holds_for_one_call()) {
+      return run_traced(traced_programs(self, /*is_signed=*/false), traced, made, is_anew);
+    }
     if (traced.spread && !is_anew) agree_on_call(made, nullptr, {});
     call = compile_call(std::move(traced), self);
     calls.add(signature, call);

@@ -245,7 +245,7 @@ class Executor final : public comm::RankProgress::Pieces {
   void run_steps(Look look, bool by_feed);
   void run_observed(ValueObserver& observer);
   void record_steps(Look look);
-  // In groups of devices, from here on.
+  // The collectives that devices do from here on are those of a new run.
   void begin_collectives();
   Tensor read(int value);
   void check_indices(size_t index);

@@ -97,8 +97,7 @@ void KernelSelection::throw_has_no_kernel(const KernelRequest& request) const {
   }
   throw InvalidArgument(
       "no kernel of {} computes {}; cpu_fallback, or TESSERA_CPU_FALLBACK=1, has the host compute what the device has "
-      "no "
-      "kernel for",
+      "no kernel for",
       device_, wanted);
 }
 

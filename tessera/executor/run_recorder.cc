@@ -154,7 +154,7 @@ RunRecorder::RunRecorder(const Schedule& schedule, timeline::TimelineRecorder& r
         const int number = numbers[{step.attributes.get_ints("ranks"), lane}]++;
         SpanName collective = name_of_collective(schedule, step, number);
         if (device != nullptr && is_of_device(schedule, step)) {
-          // To microseconds, by which a short one may seem to end before another rank has begun it.
+          // Devices tell its time to microseconds: a short one may seem to end before another rank has begun it.
           collective.meets = false;
           of_device[s] = add(std::move(collective), step.line);
         } else {

@@ -98,7 +98,8 @@ class RunRecorder {
     std::vector<TimedCollective> done = {};            // of this run
     std::vector<timeline::TimedSpan> spans = {};
   };
-  // What it adds where it can tell the time; `collectives` are the names of those that it does, by step.
+  // From here on runs add what the device does, where it can tell the time; `collectives` names those that it does by
+  // itself, by step.
   void look_at_device(Device& device, Queue& queue, std::vector<uint32_t> collectives);
 
   const ir::Schedule& schedule_;

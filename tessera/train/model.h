@@ -80,8 +80,9 @@ class Model {
   // One step on one global batch: each rank gives its rows (all of them in semi-automatic parallelism, where it takes
   // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss.
   // Where gradients are accumulated, a call is one micro-batch, and the loss is the mean of the losses of this step so
-  // far. Throws InvalidArgument, on every rank, where ranks that train one batch together name other global_rows, or
-  // give other columns: nothing is computed then.
+  // far. Throws InvalidArgument, on every rank, where ranks that train one batch together name other global_rows or
+  // give other columns, or where one, of a batch that was compiled before, gives other rows of its own than it should:
+  // nothing is computed then.
   double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
 
   // Values by name: parameters, then states. value() is collective where values are split.

@@ -640,13 +640,23 @@ void Training::leave_failed() {
   }
 }
 
-void Training::agree_on_rows(const InputSpecs& inputs, int64_t global_rows) const {
+void Training::agree_on_rows(const InputSpecs& inputs, const std::vector<TensorView>& local_batch,
+                             session::StepPart part, int64_t global_rows) const {
   const Mode& mode = *core_.mode;
   const bool are_alike = mode.is_shared() && mode.compiles_together() && mode.steps_together();
   if (!are_alike || is_compared_with_job(core_.context)) return;
   std::string columns;
   for (const auto& input : inputs) columns += fmt::format("{}{}", columns.empty() ? "" : ", ", input.type);
-  session::agree_on_step(core_.context.world(), "train_step", fmt::format("global_rows {} ({})", global_rows, columns));
+  auto given = fmt::format("global_rows {} ({})", global_rows, columns);
+  // Else it would be refused alone, while the others are in the step.
+  const session::Executable* known = mode.takes_whole_batches() ? nullptr : steps_.known_training(inputs, part);
+  for (size_t i = 0; known != nullptr && i < inputs.size(); ++i) {
+    const Shape& wanted = known->input(inputs[i].name).shape;
+    if (wanted == local_batch[i].shape) continue;
+    given += fmt::format(", of which it has {} in place of {}", plural(local_batch[i].shape[0], "row"), wanted[0]);
+    break;
+  }
+  session::agree_on_step(core_.context.world(), "train_step", given);
 }
 
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
@@ -656,12 +666,15 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
   const timeline::StepSpan span(core_.context.recorder(), progress_.step + 1);
   for (size_t i = 0; i < local_batch.size(); ++i) {
     Type type = local_batch[i].type();
-    if (type.shape.ndim() == 0) throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);
-    type.shape[0] = global_rows;
+    if (type.shape.ndim() > 0) type.shape[0] = global_rows;
     inputs.push_back({fmt::format("input{}", i), type});
   }
-  agree_on_rows(inputs, global_rows);
   const auto part = next_part();
+  agree_on_rows(inputs, local_batch, part, global_rows);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (local_batch[i].shape.ndim() > 0) continue;
+    throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);
+  }
   session::Executable& executable = steps_.training(inputs, part);
   core_.values->compare_replicas();
   latest_ = {inputs, part};

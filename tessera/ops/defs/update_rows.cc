@@ -114,8 +114,8 @@ void add_update_rows(OpRegistry& registry) {
           "the optimizer's scalars; with may_be_whole a scalar that says by not being 0 that all rows are updated, "
           "those that ids do not name by zeros. With keeps_states the states stay as they are where not all rows are "
           "updated, and the optimizer sees zeros in their place. Rows of one number are added up in their order, in "
-          "f32 (f64 for an f64 "
-          "parameter); a number outside of the parameter's rows is passed over. Returns the new parameter and states.",
+          "f32 (f64 for an f64 parameter); a number outside of the parameter's rows is passed over. Returns the new "
+          "parameter and states.",
       .inputs = {"values..."},
       .attributes = {{"optimizer", std::nullopt, "the operator that updates all of a parameter"},
                      {"settings", std::nullopt, "its attributes, as text"},

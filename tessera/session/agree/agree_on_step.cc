@@ -54,8 +54,7 @@ void agree_on_step(comm::Communicator& group, const std::string& step, const std
   if (most[0] == ~most[1]) return;
   throw InvalidArgument(
       "{}: the ranks make it together, so each must give as many rows as the others, in the same columns: {}; leave "
-      "out "
-      "the short batch at the end of an epoch (drop_remainder), or give all ranks as many rows of it",
+      "out the short batch at the end of an epoch (drop_remainder), or give all ranks as many rows of it",
       step, all_givers_text(group, session::gather_texts(group, given, kComparingSteps)));
 }
 

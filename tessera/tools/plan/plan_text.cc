@@ -22,7 +22,7 @@ std::string cost_text(const PlanCost& cost) {
                      format_bytes(cost.peak_bytes));
 }
 
-// Beside a sum that is not the one which the search's bound is one on: what that would be.
+// Says what a search counts for a plan, where that is more than the plan's own sum: its bound is one on what it counts.
 std::string counted_text(const PlannedStep& planned, const PlanCost& cost) {
   const double counted = cost.searched_seconds();
   if (!planned.searched || counted <= cost.seconds() * (1 + 1e-9)) return "";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -73,6 +74,50 @@ TEST(UnequalRows, AreSaidWhereAllHaveCompiledBothBatches) {
   EXPECT_THAT(
       heard_of_unequal_rows({.parallel_mode = ParallelMode::kDataParallel, .seed = 7}, /*have_compiled_both=*/true),
       AllOf(SizeIs(kRanksOfBatches), Each(kNamesTheRanks)));
+}
+
+// Ranks 0 and 1 train a whole batch of 4 rows, then one to which rank 1 gives what the function makes.
+std::vector<std::string> heard_of_own_columns(const std::function<std::vector<Tensor>()>& of_rank_1) {
+  std::vector<std::string> all;
+  std::mutex mutex;
+  const auto train = [&](cluster::Context& context) {
+    nn::Dense network(4, 2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel, .seed = 7});
+    const std::vector<Tensor> whole = {Tensor::full({DType::kF32, {2, 4}}, 1), Tensor::full({DType::kF32, {2, 2}}, 1)};
+    const auto step = [&](const std::vector<Tensor>& batch) {
+      model.train_step({batch[0].view(), batch[1].view()}, 4);
+    };
+    step(whole);
+    try {
+      step(context.rank() == 1 ? of_rank_1() : whole);
+    } catch (const InvalidArgument& error) {
+      const std::lock_guard lock(mutex);
+      all.emplace_back(error.what());
+    }
+    EXPECT_EQ(model.step(), 1);
+    step(whole);
+  };
+  run_ranks(2, train, {.timeout_ms = 600000, .ranks_per_host = 1});
+  return all;
+}
+
+TEST(UnequalRows, AreSaidWhereARankHasOtherRowsOfABatchThanItShould) {
+  const auto errors = heard_of_own_columns([] {
+    return std::vector<Tensor>{Tensor::full({DType::kF32, {1, 4}}, 1), Tensor::full({DType::kF32, {1, 2}}, 1)};
+  });
+  EXPECT_THAT(errors, AllOf(SizeIs(2), Each(HasSubstr("rank 0 gives global_rows 4 (f32[4,4], f32[4,2]); rank 1 gives "
+                                                      "global_rows 4 (f32[4,4], f32[4,2]), of which it has 1 row in "
+                                                      "place of 2; leave out"))));
+}
+
+TEST(UnequalRows, AreSaidWhereARankGivesANumberForAColumn) {
+  const auto errors = heard_of_own_columns([] {
+    return std::vector<Tensor>{Tensor::full({DType::kF32, {2, 4}}, 1), Tensor::scalar(1.0F)};
+  });
+  EXPECT_THAT(errors, AllOf(SizeIs(2), Each(HasSubstr("rank 0 gives global_rows 4 (f32[4,4], f32[4,2]); rank 1 gives "
+                                                      "global_rows 4 (f32[4,4], f32[]); leave out"))));
 }
 
 }  // namespace
