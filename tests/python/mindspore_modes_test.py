@@ -62,8 +62,8 @@ data = ms.dataset.NumpySlicesDataset({"x": x, "y": np.zeros((8, 1), np.float32)}
 model = ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01), metrics={"loss"})
 BEFORE
 model.train(1, data, dataset_sink_mode=False)
-del model  # then parameters are whole
-show(net.split.asnumpy(), net.whole.asnumpy())
+del model  # what a parameter is as a whole outlives it
+show(net.split.whole_value().asnumpy(), net.whole.whole_value().asnumpy())
 """
 
 
@@ -278,7 +278,7 @@ net = nn.SequentialCell(nn.Dense(4, 8, activation="relu"), nn.Dense(8, 1))
 rows = slice(None) if MODE_IS_GLOBAL else slice(rank, None, ranks)
 data = ms.dataset.NumpySlicesDataset({"x": x[rows], "y": x[rows].sum(1, keepdims=True)}, shuffle=False).batch(len(x[rows]))
 ms.Model(net, nn.MSELoss(), nn.Lamb(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.5, 2), weight_decay=0.01)).train(4, data, dataset_sink_mode=False)
-show(*[parameter.asnumpy() for parameter in net.get_parameters()])
+show(*[parameter.whole_value().asnumpy() for parameter in net.get_parameters()])
 """
 
 
