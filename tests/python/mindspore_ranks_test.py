@@ -311,7 +311,7 @@ else:
         for half in range(2):
             mine = x[half::2][rank::size]
             step(Tensor(mine), Tensor(mine.sum((1, 2, 3))[:, None]))
-lines = [f"{parameter.name} " + " ".join(f"{value:.5g}" for value in parameter.asnumpy().ravel()) for parameter in net.get_parameters()]
+lines = [f"{parameter.name} " + " ".join(f"{value:.5g}" for value in parameter.whole_value().asnumpy().ravel()) for parameter in net.get_parameters()]
 if rank == 0:  # lines of several ranks may run into each other
     print("\\n".join(lines))
 """
