@@ -46,7 +46,7 @@ struct Classifier : nn::Cell {
     const int64_t n = tokens.shape()[0];
     const ir::Value first = ops::slice(tokens, {0, 0}, {n, 1});
     const ir::Value second = ops::slice(tokens, {0, 1}, {n, 1});
-    const ir::Value gathered = ops::gather(embedding.table(), second);
+    const ir::Value gathered = ops::gather(embedding.table().in(graph()), second);
     return head(ops::reshape(ops::concat({embedding(first), gathered}, 1), {n, -1}));
   }
 };

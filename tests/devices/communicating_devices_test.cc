@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/comm/job_state.h"
+#include "tessera/data/dataset.h"
 #include "tessera/executor/executor.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
@@ -64,6 +65,11 @@ class Trainee {
     };
     return model_->train_step({rows_of(batch[0]), rows_of(batch[1])}, kRows);
   }
+  // The ranks meet before it begins, not before each step.
+  void train(const train::CallbackHandle& callback) {
+    const auto rows = equivalence::make_batch("mlp", 4 * kRows, 0, DType::kF32);
+    model_->train(1, data::tensors({{"x", rows[0]}, {"label", rows[1]}}).batch(kRows), {callback});
+  }
   const ir::Schedule& schedule() const { return model_->train_executable()->executor().schedule(); }
 
  private:
@@ -104,31 +110,39 @@ TEST(CommunicatingDevices, ARankThatFailsEndsTheWaitsOfTheOthers) {
   }
 }
 
+// Behind its second step a rank goes no further until another one is at its end.
+struct HoldsUp : train::Callback {
+  HoldsUp(bool holds, std::atomic<bool>& is_over) : holds(holds), is_over(is_over) {}
+  void step_end(train::RunContext&) override {
+    if (++num_steps < 2) return;
+    for (int i = 0; holds && !is_over && i < 12'000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+
+  bool holds;
+  std::atomic<bool>& is_over;
+  int num_steps = 0;
+};
+
 // Within the deadline the first steps are compiled and made, also where the machine keeps a rank waiting.
 TEST(CommunicatingDevices, ARankThatDoesNotComeIsNamedAfterTheDeadline) {
   const Devices devices;
-  std::atomic<bool> is_over = false;
-  EXPECT_THAT(
-      [&] {
-        run_ranks(2,
-                  [&](cluster::Context& context) {
-                    Trainee trainee(context, devices);
-                    trainee.step(0);
-                    trainee.step(1);
-                    for (int i = 0; context.rank() == 1 && !is_over && i < 12'000; ++i) {
-                      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                    }
-                    try {
-                      trainee.step(2);
-                    } catch (...) {
-                      is_over = true;
-                      throw;
-                    }
-                  },
-                  {.timeout_ms = 10'000});
-      },
-      ThrowsMessage<IoError>(AllOf(HasSubstr("rank 0: all_reduce"), HasSubstr("rank 0 heard nothing from rank 1 for "),
-                                   HasSubstr("it has not come there on its device"))));
+  const auto train = [&] {
+    std::atomic<bool> is_over = false;
+    run_ranks(2,
+              [&](cluster::Context& context) {
+                Trainee trainee(context, devices);
+                try {
+                  trainee.train(std::make_shared<HoldsUp>(context.rank() == 1, is_over));
+                } catch (...) {
+                  is_over = true;
+                  throw;
+                }
+              },
+              {.timeout_ms = 10'000});
+  };
+  EXPECT_THAT(train, ThrowsMessage<IoError>(AllOf(HasSubstr("rank 0: all_reduce"),
+                                                  HasSubstr("rank 0 heard nothing from rank 1 for "),
+                                                  HasSubstr("it has not come there on its device"))));
 }
 
 TEST(CommunicatingDevices, WhatTheDeviceSaysOfACallEndsTheJob) {
