@@ -45,9 +45,9 @@ struct Classifier : nn::Cell {
   ir::Value construct(ir::Value tokens) override {
     const int64_t n = tokens.shape()[0];
     const ir::Value first = ops::slice(tokens, {0, 0}, {n, 1});
-    const ir::Value second = ops::slice(tokens, {0, 1}, {n, 1});
+    const ir::Value second = ops::slice(tokens, {0, 1}, {n, 2});
     const ir::Value gathered = ops::gather(embedding.table().in(graph()), second);
-    return head(ops::reshape(ops::concat({embedding(first), gathered}, 1), {n, -1}));
+    return head(ops::reshape(ops::concat({embedding(first), gathered}, 1), {n, 8}));
   }
 };
 
@@ -125,7 +125,8 @@ Outcome train_on(const Case& row, const kernels::Backend& backend, const Bad& ba
     const auto of_training = error_of([&] { model.train(2, rows(bad)); });
     const int64_t step = model.step();
     const auto values = all_values(model);
-    const auto of_evaluation = error_of([&] { model.eval(rows(bad)); });
+    // One that ranks share ends on the rank that has the bad row, and the others hear of it when that rank ends.
+    const auto of_evaluation = row.ranks == 1 ? error_of([&] { model.eval(rows(bad)); }) : "not evaluated";
     const auto of_prediction = error_of([&] { model.predict({Tensor::full({DType::kI32, {2, 2}}, kVocabulary)}); });
     model.train(1, rows({}).take(2));
     const auto later = all_values(model);
