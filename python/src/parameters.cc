@@ -267,8 +267,10 @@ void HeldParameters::renew(const std::set<std::string>& names) {
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
   if (stale_.contains(&parameter)) {
-    const WithoutGilBeforeTheEnd computing;
-    parameter.data = model_.own_value(name_of(parameter));
+    parameter.data = [&] {
+      const WithoutGilBeforeTheEnd computing;
+      return model_.own_value(name_of(parameter));
+    }();
   }
   // Only now: a fetch may fail, and the next one is not to find the old value.
   stale_.erase(&parameter);
