@@ -17,10 +17,16 @@ Tensor initial_value(const nn::Parameter& parameter) {
   return session::evaluate(graph, {}).at("value");
 }
 
-// Its ranks have gone with their pieces of the value.
-void lose(nn::Parameter& parameter) {
+// Its ranks have gone with their pieces of the value. was_on_servers: they were servers, and no worker had any of it.
+void lose(nn::Parameter& parameter, bool was_on_servers = false) {
   parameter.data.reset();
-  parameter.init = [](const nn::InitContext& context) -> ir::Value {
+  parameter.init = [was_on_servers](const nn::InitContext& context) -> ir::Value {
+    if (was_on_servers) {
+      throw InvalidArgument(
+          "the value of \"{}\" was on the servers of a model that is gone: read it before, on all ranks, or save it "
+          "with model.save_checkpoint()",
+          context.name);
+    }
     throw InvalidArgument(
         "the value of \"{}\" was split over the ranks of a model that is gone: keep the model as long as the network "
         "is used",
@@ -205,12 +211,13 @@ void HeldParameters::give_back(nn::Parameter& parameter) {
   try {
     parameter.attached.reset();
     const auto& name = name_of(parameter);
-    if (!std::as_const(model_).session().is_split(name) || model_.has_row_per_rank(name)) {
+    if (!is_gathered(name)) {
       fetch(parameter);
       return;
     }
-    if (slice_type(parameter)) leave_slice(parameter, range_here(name), read_slice(parameter));
-    if (changed_.contains(&parameter)) lose(parameter);
+    const bool is_of_servers = is_on_servers_only(name);
+    if (!is_of_servers && slice_type(parameter)) leave_slice(parameter, range_here(name), read_slice(parameter));
+    if (changed_.contains(&parameter)) lose(parameter, is_of_servers);
   } catch (const std::exception& error) {
     log_error("the value of \"{}\" is lost with its model, it has the one from before again: {}", name_of(parameter),
               error.what());
@@ -241,6 +248,9 @@ void HeldParameters::invalidate() {
 void HeldParameters::invalidate(Held& held) {
   stale_.insert(held.parameter);
   changed_.insert(held.parameter);
+  // The whole of an earlier step: it is gathered anew before anyone sees it. A model that has not begun may take its
+  // values from there again.
+  if (held.parameter->data && model_.step() > 0 && is_gathered(name_of(*held.parameter))) held.parameter->data.reset();
   held.version = ++held.known->version;
   become_holder(*held.known);
 }
@@ -257,19 +267,32 @@ void HeldParameters::renew(const std::set<std::string>& names) {
 
 void HeldParameters::fetch(nn::Parameter& parameter) {
   if (stale_.contains(&parameter)) {
-    const WithoutGilBeforeTheEnd computing;
-    parameter.data = model_.own_value(name_of(parameter));
+    parameter.data = [&] {
+      const WithoutGilBeforeTheEnd computing;
+      return model_.own_value(name_of(parameter));
+    }();
   }
   // Only now: a fetch may fail, and the next one is not to find the old value.
   stale_.erase(&parameter);
   changed_.erase(&parameter);
 }
 
+bool HeldParameters::is_gathered(const std::string& name) const {
+  return std::as_const(model_).session().is_split(name) && !model_.has_row_per_rank(name);
+}
+
+bool HeldParameters::is_on_servers_only(const std::string& name) const {
+  const int servers = model_.options().servers;
+  const auto layouts = std::as_const(model_).session().layouts(name);
+  const auto are_servers = [servers](const mesh::Layout& layout) {
+    return std::ranges::all_of(layout.mesh.ranks(), [servers](int rank) { return rank < servers; });
+  };
+  return !layouts.empty() && std::ranges::all_of(layouts, are_servers);
+}
+
 std::optional<Type> HeldParameters::slice_type(const nn::Parameter& parameter) {
   const auto& name = name_of(parameter);
-  if (!shows_slices_ || !std::as_const(model_).session().is_split(name) || model_.has_row_per_rank(name)) {
-    return std::nullopt;
-  }
+  if (!shows_slices_ || !is_gathered(name)) return std::nullopt;
   return std::as_const(model_).session().values().type(name);
 }
 
@@ -305,9 +328,11 @@ void HeldParameters::fetch_split() {
 
 void HeldParameters::fetch_split(const std::vector<nn::Parameter*>& parameters) {
   for (nn::Parameter* parameter : parameters) {
-    // States stay where they are until someone asks for them: whole they may be more than a rank can hold.
-    if (parameter->kind == ir::InputKind::kState) continue;
-    if (std::as_const(model_).session().is_split(name_of(*parameter))) fetch(*parameter);
+    // States, and what no worker has, stay where they are until someone asks for them: whole they may be more than a
+    // rank can hold.
+    const auto& name = name_of(*parameter);
+    if (parameter->kind == ir::InputKind::kState || is_on_servers_only(name)) continue;
+    if (std::as_const(model_).session().is_split(name)) fetch(*parameter);
   }
 }
 

@@ -44,18 +44,20 @@ class HeldParameters {
   // The model has the parameters' values of now. shows_slices: scripts see this rank's slices of what is split.
   HeldParameters(train::Model& model, const std::vector<nn::Parameter*>& parameters, bool shows_slices);
   // Takes the values that are whole here back from the model. What is split and has changed since it was fetched is
-  // lost: reading the whole is an error from here on. Where scripts see slices, they go on to see those of now.
+  // lost: reading the whole is an error from here on. Where scripts see slices, they go on to see those of now, but of
+  // what only servers have.
   ~HeldParameters();
   HeldParameters(const HeldParameters&) = delete;
   HeldParameters& operator=(const HeldParameters&) = delete;
 
   // Before the model is used: what others have changed since comes here. Every rank calls it where values are split.
   void take();
-  // The model's values have changed.
+  // The model's values have changed. What was gathered of them is let go of.
   void invalidate();
-  // Those of these names have. What is split of them is fetched, while all ranks are here to give their pieces.
+  // Those of these names have. What is split of them is fetched, as fetch_split() does.
   void renew(const std::set<std::string>& names);
-  // Fetches what is split, while all ranks are here to give their pieces.
+  // Fetches what is split, while all ranks are here to give their pieces; but not what only servers have, which is
+  // fetched when all ranks ask.
   void fetch_split();
   void fetch(nn::Parameter& parameter);
   // This rank's, where scripts see slices and the parameter is split: what it is, and a copy of it.
@@ -74,6 +76,10 @@ class HeldParameters {
   friend bool is_in_model(const nn::Parameter& parameter);
   friend std::optional<Type> shown_slice_type(const nn::Parameter& parameter);
 
+  // Whether the ranks must give their pieces to whoever reads the value.
+  bool is_gathered(const std::string& name) const;
+  // Whether servers keep it and workers have none of it, as of a table that is only looked up in.
+  bool is_on_servers_only(const std::string& name) const;
   // Which part of a value that is split this rank has; empty: none.
   std::vector<mesh::Range> range_here(const std::string& name) const;
   void become_holder(Known& known);

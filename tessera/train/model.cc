@@ -219,7 +219,9 @@ Tensor Model::value(const std::string& name) {
   return parts_->core.session().value(name);
 }
 bool Model::has_row_per_rank(const std::string& name) const { return parts_->core.values->has_row_per_rank(name); }
-Tensor Model::own_value(const std::string& name) { return parts_->core.values->own_value(name); }
+Tensor Model::own_value(const std::string& name) {
+  return has_row_per_rank(name) ? parts_->core.values->own_value(name) : value(name);
+}
 std::set<std::string> Model::take_assigned() { return parts_->core.values->take_assigned(); }
 void Model::set_value(const std::string& name, const Tensor& value) {
   session().set_value(name, value);

@@ -302,6 +302,106 @@ def test_one_worker_that_does_not_wait_trains_as_one_that_does(tmp_path):
     assert len(outs[0]) == 2 and outs[0] == outs[1]
 
 
+# A table of 64 MiB, and how much more memory a rank has between the last step and the end of the training.
+ENDS = """
+import sys
+import numpy as np
+import tessera
+from tessera import nn
+
+serves = tessera.cluster.num_servers() > 0
+limit = sys.argv[1:] == ["limit"]
+
+
+def mib_of(name):
+    lines = dict(line.split(":") for line in open("/proc/self/status"))
+    return int(lines[name].split()[0]) / 1024
+
+
+class Rows(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(262144, 64)
+        self.out = nn.Dense(64, 3)
+
+    def construct(self, ids):
+        return self.out(self.table(ids))
+
+
+class Before(tessera.Callback):
+    def end(self, run):
+        open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+        self.peak, self.own = mib_of("VmHWM"), mib_of("RssAnon")
+
+
+def say(*words):
+    print(" ".join(str(word) for word in words) + "\\n", end="", flush=True)
+
+
+def seen():
+    table = network.table.embedding_table.numpy()
+    return f"{np.abs(table[:64]).sum(dtype=np.float64):.5f} {np.abs(table).sum(dtype=np.float64):.1f}"
+
+
+network = Rows()
+if serves:
+    network.table.set_on_servers()
+options = {"server_memory_limit": "8MiB", "spill_directory": "."} if serves and limit else {}
+model = tessera.Model(network, nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), nn.SGD(0.5), seed=5, **options)
+drawn = np.random.default_rng(1)
+data = tessera.data.tensors({"ids": np.arange(64, dtype=np.int32), "label": drawn.integers(0, 3, 64).astype(np.int32)}).batch(16)
+before = Before()
+owns = []
+for training in range(2):
+    model.train(training + 1, data, callbacks=[before])
+    owns.append(mib_of("RssAnon"))
+    say(f"grown {mib_of('VmHWM') - before.peak:.0f} {owns[-1] - before.own:.0f}")
+    say("seen", seen())
+    say(f"gathered {mib_of('RssAnon') - owns[-1]:.0f}")
+say(f"later {owns[1] - owns[0]:.0f}")
+last = seen()
+trained = network.out.weight.numpy().copy()
+del model
+say("kept", seen() == last, (network.out.weight.numpy() == trained).all())
+"""
+
+
+@pytest.mark.parametrize("limit", [[], ["limit"]])
+def test_a_table_stays_with_servers_when_a_training_ends(tmp_path, limit):
+    (tmp_path / "rows.py").write_text(ENDS)
+    straight = re.findall(r"seen (\S+) (\S+)", run([sys.executable, "rows.py"], tmp_path))
+    out = run([TESSERA, "run", "-n", 1, "--servers", 1, sys.executable, "rows.py", *limit], tmp_path)
+    assert len(straight) == 2 and straight[0] != straight[1]
+    for rank in range(2):
+        own = "".join(line + "\n" for line in out.splitlines() if line.startswith(f"[{rank}]"))
+        grown = [(int(peak), int(after)) for peak, after in re.findall(r"grown (-?\d+) (-?\d+)", own)]
+        assert len(grown) == 2 and max(max(pair) for pair in grown) < 24, out
+        # What is measured grows by the table when all ranks read it, and a worker lets go of it in the next training.
+        assert min(int(mebibytes) for mebibytes in re.findall(r"gathered (\d+)", own)) > 56, out
+        assert rank == 0 or int(re.search(r"later (-?\d+)", own)[1]) < 24, out
+        seen = re.findall(r"seen (\S+) (\S+)", own)
+        assert [float(number) for pair in seen for number in pair] == pytest.approx([float(number) for pair in straight for number in pair], rel=1e-5)
+        # What was read before the model went is there behind it.
+        assert "kept True True" in own, out
+
+
+def test_a_table_that_nobody_has_read_goes_with_its_model(tmp_path):
+    head, _, _ = STALE.partition("losses = []")
+    (tmp_path / "rows.py").write_text(head.replace("network.set_on_servers()", "network.table.set_on_servers()").replace(", STALENESS", "") + """
+model.train(1, data)
+bias = network.out.bias.numpy().copy()
+del model
+try:
+    network.table.embedding_table.numpy()
+except tessera.InvalidArgument as error:
+    print(f"{error}\\nthe bias is {(network.out.bias.numpy() == bias).all()}\\n", end="", flush=True)
+""")
+    out = run([TESSERA, "run", "-n", 2, "--servers", 1, sys.executable, "rows.py"], tmp_path)
+    words = ('the value of "table.embedding_table" was on the servers of a model that is gone: read it before, on all ranks, or save it with '
+             "model.save_checkpoint()")
+    assert out.count(words) == 3 and out.count("the bias is True") == 3, out
+
+
 @pytest.mark.parametrize("staleness", ["'lazy'", "-1", "1.5"])
 def test_another_staleness_is_refused(tmp_path, staleness):
     (tmp_path / "rows.py").write_text(STALE.replace("STALENESS", "server_staleness=" + staleness))
