@@ -236,7 +236,11 @@ checkpoint is loaded before.)");
         return self.train_step(tensors, global_rows.value_or(tensors[0].shape()[0]));
       },
       "batch"_a, "global_rows"_a = nb::none(),
-      "One step on one global batch, of which each rank gives its rows; global_rows: of all ranks. Returns the loss.");
+      "One step on one global batch, of which each rank gives its rows; global_rows: of all ranks. Every rank gives "
+      "the "
+      "whole batch with parameter servers and in the modes that split more than rows: docs/python.md, Ranks. Returns "
+      "the "
+      "loss.");
   model.def(
       "eval",
       [](PythonModel& self, const data::Dataset& dataset, int num_workers, std::vector<nb::object> metrics) {
@@ -259,7 +263,10 @@ loading raise InvalidArgument. Every rank enters it.)");
         for (const nb::handle item : inputs) tensors.push_back(to_tensor(item));
         return self.predict(tensors);
       },
-      "inputs"_a, "The network's result for these inputs.");
+      "inputs"_a,
+      "The network's result for these inputs. Where ranks share the work, as with parameter servers, every rank gives "
+      "the "
+      "same ones: docs/python.md, Ranks.");
   model.def(
       "translate",
       [](PythonModel& self, nb::handle sources, int64_t max_length, int64_t beam_size, double length_penalty,

@@ -26,6 +26,8 @@ class CompiledSteps {
   session::Executable& training(const InputSpecs& inputs, session::StepPart part);
   session::Executable& evaluation(const InputSpecs& inputs);
   session::Executable& prediction(const InputSpecs& inputs);
+  // Whether every rank gives the whole batch to the next prediction, in which ranks share its work.
+  bool predicts_one_batch() const { return core_.mode->predicts_one_batch(values_placed_ || predicts_split_); }
   // Compiles a prediction, with values where strategies want them if they lie whole until now.
   void build_prediction(const InputSpecs& inputs);
   // What training() has compiled for these inputs, though it may be in doubt (doubt()); nullptr where it has compiled

@@ -1,9 +1,25 @@
 #include "tessera/train/evaluation.h"
 
+#include <string>
+
 #include "tessera/base/error.h"
+#include "tessera/session/agree/agree_on_step.h"
+#include "tessera/session/agree/gather_texts.h"
 #include "tessera/train/metrics.h"
+#include "tessera/train/modes/common_data.h"
 
 namespace tessera::train {
+namespace {
+
+// Where every rank reads whole batches: throws InvalidArgument on all of them where their data sets are not the same,
+// as far as that is known without reading them. Collective.
+void compare_evaluated(const ModelCore& core, const data::Dataset& dataset) {
+  const auto all =
+      session::gather_texts(core.context.world(), describe_data(dataset), "comparing the data of the ranks");
+  require_common_data(all, BatchParts::kOfCommon, "eval");
+}
+
+}  // namespace
 
 std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, WholeBatches& whole_batches,
                                        const data::Dataset& dataset, const TrainOptions& options) {
@@ -19,6 +35,8 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
         "eval: every rank must read the whole data set, but this is one rank's part of {} (num_shards)",
         dataset.num_shards());
   }
+  const bool have_one_batch = mode.is_shared() && mode.takes_whole_batches();
+  if (have_one_batch) compare_evaluated(core, dataset);
   for (const auto& metric : metrics) metric->clear();
   const timeline::ScopedSpan span(core.context.recorder(), timeline::SpanKind::kEvaluation);
   const auto full_inputs = input_specs(dataset, mode.global_rows(dataset, dataset.get_batch_size()));
@@ -45,6 +63,10 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
       const timeline::ScopedSpan batch_span(core.context.recorder(), timeline::SpanKind::kBatch);
       batches.next_into(place.written);
       place.distribute();
+    }
+    // What a data set computes is known by now.
+    if (have_one_batch) {
+      session::agree_on_batch(core.context.world(), fmt::format("eval: batch {}", batch), "", place.written);
     }
     core.values->set_assigned(executable.compiled().logical);
     try {

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/session/agree/agree_on_step.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/averages.h"
@@ -49,6 +50,17 @@ InputSpecs numbered(const std::vector<Type>& types) {
   InputSpecs specs;
   for (size_t i = 0; i < types.size(); ++i) specs.push_back({fmt::format("input{}", i), types[i]});
   return specs;
+}
+
+// Where the ranks share a prediction. Collective there.
+void agree_on_inputs(const ModelCore& core, const std::vector<Tensor>& inputs) {
+  std::string types;
+  std::vector<TensorView> batch;
+  for (const Tensor& input : inputs) {
+    types += fmt::format("{}{}", types.empty() ? "" : ", ", input.type());
+    batch.push_back(input.view());
+  }
+  session::agree_on_batch(core.context.world(), "predict", types, batch);
 }
 
 // What is being saved is copied first.
@@ -124,6 +136,7 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (const Tensor& input : inputs) types.push_back(input.type());
   const auto specs = numbered(types);
   if (parts_->core.mode->predicts_together()) parts_->core.mode->come_together();
+  if (parts_->steps.predicts_one_batch()) agree_on_inputs(parts_->core, inputs);
   auto& executable = parts_->steps.prediction(specs);
   if (parts_->core.mode->predicts_together()) {
     refresh_copies(parts_->core, parts_->snapshot);

@@ -57,12 +57,16 @@ class Model {
   // epochs as it is asked for, unless a checkpoint is loaded before; one that is saved before says how far this came.
   void train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks = {},
              const TrainOptions& options = {});
-  // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for.
+  // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for. In
+  // modes in which every rank reads whole batches (all but data parallel without servers, and hybrid parallel) the
+  // ranks compare what they read: where it differs every rank throws InvalidArgument.
   std::map<std::string, double> eval(const data::Dataset& dataset, const TrainOptions& options = {});
   // The latest one's result: callbacks write it down.
   const EvaluationResult& latest_evaluation() const;
-  // The network's result for these inputs, whole on every rank; each rank computes by itself, but in hybrid parallel,
-  // where all predict together.
+  // The network's result for these inputs, whole on every rank. In hybrid parallel all predict together, each for its
+  // own rows. Where ranks share the work (with parameter servers; in a pipeline, in automatic parallelism and by
+  // strategies once values lie where the training step, or build_predict(), wants them) every rank gives the same
+  // inputs: where they differ every rank throws InvalidArgument. Else each predicts what it likes.
   Tensor predict(const std::vector<Tensor>& inputs);
   // Compiles the training step, and the evaluation when `valid` is given, without running them.
   void build(const data::Dataset& train, const data::Dataset* valid = nullptr);
@@ -81,8 +85,9 @@ class Model {
   // what its plan wants; in hybrid parallel the batch is its own, and global_rows are its rows). Returns the loss.
   // Where gradients are accumulated, a call is one micro-batch, and the loss is the mean of the losses of this step so
   // far. Throws InvalidArgument, on every rank, where ranks that train one batch together name other global_rows or
-  // give other columns, or where one, of a batch that was compiled before, gives other rows of its own than it should:
-  // nothing is computed then.
+  // give other columns, where one, of a batch that was compiled before, gives other rows of its own than it should, or
+  // where each gives the whole batch and one gives other rows: nothing is computed then. Workers of parameter servers
+  // that do not wait for each other (server_staleness) are not compared.
   double train_step(const std::vector<TensorView>& local_batch, int64_t global_rows);
 
   // Values by name: parameters, then states. value() is collective where values are split.

@@ -640,6 +640,12 @@ void Training::leave_failed() {
   }
 }
 
+namespace {
+
+constexpr const char* kTrainStep = "train_step";
+
+}  // namespace
+
 void Training::agree_on_rows(const InputSpecs& inputs, const std::vector<TensorView>& local_batch,
                              session::StepPart part, int64_t global_rows) const {
   const Mode& mode = *core_.mode;
@@ -648,15 +654,24 @@ void Training::agree_on_rows(const InputSpecs& inputs, const std::vector<TensorV
   std::string columns;
   for (const auto& input : inputs) columns += fmt::format("{}{}", columns.empty() ? "" : ", ", input.type);
   auto given = fmt::format("global_rows {} ({})", global_rows, columns);
+  if (mode.takes_whole_batches()) {
+    return session::agree_on_batch(core_.context.world(), kTrainStep, given, local_batch);
+  }
   // Else it would be refused alone, while the others are in the step.
-  const session::Executable* known = mode.takes_whole_batches() ? nullptr : steps_.known_training(inputs, part);
+  const session::Executable* known = steps_.known_training(inputs, part);
   for (size_t i = 0; known != nullptr && i < inputs.size(); ++i) {
     const Shape& wanted = known->input(inputs[i].name).shape;
     if (wanted == local_batch[i].shape) continue;
     given += fmt::format(", of which it has {} in place of {}", plural(local_batch[i].shape[0], "row"), wanted[0]);
     break;
   }
-  session::agree_on_step(core_.context.world(), "train_step", given);
+  session::agree_on_step(core_.context.world(), kTrainStep, given);
+}
+
+void Training::agree_on_rows_of_job(const std::vector<TensorView>& local_batch) const {
+  const Mode& mode = *core_.mode;
+  if (!mode.takes_whole_batches() || !mode.steps_together() || !is_compared_with_job(core_.context)) return;
+  session::agree_on_batch(core_.context.world(), kTrainStep, "", local_batch);
 }
 
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
@@ -676,6 +691,7 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
     throw InvalidArgument("train_step: input {} is a scalar, it has no rows", i);
   }
   session::Executable& executable = steps_.training(inputs, part);
+  agree_on_rows_of_job(local_batch);
   core_.values->compare_replicas();
   latest_ = {inputs, part};
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -65,10 +65,12 @@ class Training {
   void compare_with_job(const data::Dataset& dataset, std::optional<int64_t> num_epochs = {});
   // Where all ranks give the rows of one batch, before the step that takes them: throws InvalidArgument on every rank
   // where one means a batch of another size or, of a batch that was compiled before, gives other rows of its own than
-  // it should. Ranks that compile for themselves, or are steps apart, give what they like, and an elastic job finds out
-  // who does not fit in when it compiles. Collective.
+  // it should, or where each gives the whole batch and one gives other rows. Ranks that compile for themselves, or are
+  // steps apart, give what they like, and an elastic job finds out who does not fit in when it compiles. Collective.
   void agree_on_rows(const InputSpecs& inputs, const std::vector<TensorView>& local_batch, session::StepPart part,
                      int64_t global_rows) const;
+  // The same in an elastic job, of rows alone, once it is compiled.
+  void agree_on_rows_of_job(const std::vector<TensorView>& local_batch) const;
   // With gradient accumulation the last batch of a step is for another graph than the others.
   session::StepPart next_part();
   std::vector<session::StepPart> parts() const;

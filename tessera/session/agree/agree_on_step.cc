@@ -1,11 +1,13 @@
 #include "tessera/session/agree/agree_on_step.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/crc32c.h"
 #include "tessera/base/random.h"
 #include "tessera/session/agree/gather_texts.h"
 
@@ -14,15 +16,15 @@ namespace {
 
 constexpr const char* kComparingSteps = "comparing what the ranks give to a step";
 
-// "rank 3 gives", "ranks 0, 2 give".
-std::string givers_text(const std::vector<int>& ranks) {
-  if (ranks.size() == 1) return fmt::format("rank {} gives", ranks[0]);
+// "rank 3", "ranks 0, 2".
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
   constexpr size_t kNamed = 8;
   const size_t named = std::min(ranks.size(), kNamed);
   const auto text =
       fmt::format("ranks {}", fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "));
-  if (named == ranks.size()) return text + " give";
-  return fmt::format("{} and {} more give", text, ranks.size() - named);
+  if (named == ranks.size()) return text;
+  return fmt::format("{} and {} more", text, ranks.size() - named);
 }
 
 // "rank 0 gives f32[4,8]; ranks 1, 2 give f32[3,8]".
@@ -35,9 +37,28 @@ std::string all_givers_text(const comm::Communicator& group, const std::vector<s
   }
   std::string text;
   for (const auto& [what, ranks] : ranks_of) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", givers_text(ranks), what.empty() ? "nothing" : what);
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", ranks_text(ranks), ranks.size() == 1 ? "gives" : "give",
+                        what.empty() ? "nothing" : what);
   }
   return text;
+}
+
+[[noreturn]] void refuse_other_columns(comm::Communicator& group, const std::string& step, const std::string& given) {
+  throw InvalidArgument(
+      "{}: the ranks make it together, so each must give as many rows as the others, in the same columns: {}; leave "
+      "out the short batch at the end of an epoch (drop_remainder), or give all ranks as many rows of it",
+      step, all_givers_text(group, session::gather_texts(group, given, kComparingSteps)));
+}
+
+int64_t checksum_of(std::span<const TensorView> batch) {
+  uint32_t checksum = 0;
+  for (const TensorView& column : batch) {
+    if (column.num_elements() == 0) continue;
+    const Tensor copy = column.is_dense() ? Tensor() : Tensor::copy_of(column);
+    const void* data = column.is_dense() ? column.data : copy.view().data;
+    checksum = crc32c({static_cast<const std::byte*>(data), static_cast<size_t>(column.size_bytes())}, checksum);
+  }
+  return checksum;
 }
 
 }  // namespace
@@ -51,11 +72,27 @@ void agree_on_step(comm::Communicator& group, const std::string& step, const std
   most.insert(most.end(), flags.begin(), flags.end());
   group.all_reduce(most.data(), std::ssize(most), DType::kI64, comm::ReduceOp::kMax, kComparingSteps);
   std::copy(most.begin() + 2, most.end(), flags.begin());
-  if (most[0] == ~most[1]) return;
+  if (most[0] != ~most[1]) refuse_other_columns(group, step, given);
+}
+
+void agree_on_batch(comm::Communicator& group, const std::string& step, const std::string& given,
+                    std::span<const TensorView> batch) {
+  if (group.size() == 1) return;
+  const auto hash = static_cast<int64_t>(hash_name(given));
+  const int64_t rows = checksum_of(batch);
+  std::array<int64_t, 4> most = {hash, ~hash, rows, ~rows};
+  group.all_reduce(most.data(), std::ssize(most), DType::kI64, comm::ReduceOp::kMax, kComparingSteps);
+  if (most[0] != ~most[1]) refuse_other_columns(group, step, given);
+  if (most[2] == ~most[3]) return;
+  const auto all = session::gather_texts(group, std::to_string(rows), kComparingSteps);
+  std::vector<int> others;
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i] != all[0]) others.push_back(group.ranks()[i]);
+  }
   throw InvalidArgument(
-      "{}: the ranks make it together, so each must give as many rows as the others, in the same columns: {}; leave "
-      "out the short batch at the end of an epoch (drop_remainder), or give all ranks as many rows of it",
-      step, all_givers_text(group, session::gather_texts(group, given, kComparingSteps)));
+      "{}: the rows of {} are not rank {}'s, though each rank takes its part of one batch, which all must give as a "
+      "whole; give every rank the same rows in the same order, what is random in them from one seed",
+      step, ranks_text(others), group.ranks()[0]);
 }
 
 }  // namespace tessera::session

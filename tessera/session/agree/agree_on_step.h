@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::session {
 
@@ -14,5 +15,10 @@ namespace tessera::session {
 // on every rank, saying which ranks give what, where they do not give the same; the ranks may go on then.
 void agree_on_step(comm::Communicator& group, const std::string& step, const std::string& given,
                    std::span<int64_t> flags = {});
+
+// The same before a step on one batch, which every rank has whole and takes its part of: compares the rows, too, by a
+// checksum of their bytes. Throws InvalidArgument on every rank, saying which ranks' rows are not those of the first.
+void agree_on_batch(comm::Communicator& group, const std::string& step, const std::string& given,
+                    std::span<const TensorView> batch);
 
 }  // namespace tessera::session

@@ -1,17 +1,22 @@
-// Ranks that give other rows to a step than the others: each hears of it before anything is computed.
+// Ranks that give other rows than the others to a step, an evaluation or a prediction that they make together: each
+// hears of it before anything is computed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/data/dataset.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 
 namespace tessera::train {
@@ -118,6 +123,164 @@ TEST(UnequalRows, AreSaidWhereARankGivesANumberForAColumn) {
   });
   EXPECT_THAT(errors, AllOf(SizeIs(2), Each(HasSubstr("rank 0 gives global_rows 4 (f32[4,4], f32[4,2]); rank 1 gives "
                                                       "global_rows 4 (f32[4,4], f32[]); leave out"))));
+}
+
+// How ranks share a training in which every rank gives whole batches.
+enum class OneBatch { kStrategies, kAutomatic, kServers, kStaleServers };
+
+std::string name_of(OneBatch form) {
+  switch (form) {
+    case OneBatch::kStrategies: return "strategies";
+    case OneBatch::kAutomatic: return "automatic";
+    case OneBatch::kServers: return "servers";
+    case OneBatch::kStaleServers: return "servers that do not wait";
+  }
+  return "";
+}
+
+bool has_servers(OneBatch form) { return form == OneBatch::kServers || form == OneBatch::kStaleServers; }
+
+ModelOptions options_of(OneBatch form) {
+  ModelOptions options{.parallel_mode = ParallelMode::kSemiAuto, .seed = 7, .metrics = {mean_loss()}};
+  if (form == OneBatch::kAutomatic) {
+    options.parallel_mode = ParallelMode::kAutomatic;
+    options.automatic.profile = compiler::example_profile();
+  }
+  if (has_servers(form)) {
+    options.parallel_mode = ParallelMode::kDataParallel;
+    options.servers = 1;
+  }
+  if (form == OneBatch::kStaleServers) options.server_staleness = ServerStaleness::asynchronous();
+  return options;
+}
+
+Tensor inputs(double value, int64_t rows = 4) { return Tensor::full({DType::kF32, {rows, 4}}, value); }
+
+double step_of(Model& model, double value) {
+  const Tensor x = inputs(value);
+  const Tensor y = Tensor::full({DType::kF32, {4, 2}}, 1);
+  return model.train_step({x.view(), y.view()}, 4);
+}
+
+// Each rank trains a step, makes the call as its rank, and then as rank 0, which all do: what each has heard of the
+// first call. There is one rank more where one is a server.
+std::vector<std::string> heard_of_call(OneBatch form, const std::function<void(Model&, int rank)>& call) {
+  std::vector<std::string> all;
+  std::mutex mutex;
+  const auto use = [&](cluster::Context& context) {
+    nn::Dense network(4, 2);
+    if (has_servers(form)) network.set_on_servers();
+    if (form == OneBatch::kStrategies) network.shard("matmul", {{1, 1}, {2, 1}});
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, options_of(form));
+    step_of(model, 1);
+    try {
+      call(model, context.rank());
+    } catch (const InvalidArgument& error) {
+      const std::lock_guard lock(mutex);
+      all.emplace_back(error.what());
+    }
+    call(model, 0);
+  };
+  run_ranks(has_servers(form) ? 3 : 2, use, {.timeout_ms = 600000});
+  return all;
+}
+
+// Every rank has heard it.
+void expect_heard(OneBatch form, const std::function<void(Model&, int rank)>& call, const std::string& text) {
+  EXPECT_THAT(heard_of_call(form, call), AllOf(SizeIs(has_servers(form) ? 3 : 2), Each(HasSubstr(text))))
+      << name_of(form);
+}
+
+constexpr OneBatch kForms[] = {OneBatch::kStrategies, OneBatch::kAutomatic, OneBatch::kServers,
+                               OneBatch::kStaleServers};
+
+// Else each rank would get the answer for another's rows.
+TEST(OtherRows, OfAPredictionAreSaid) {
+  for (const OneBatch form : kForms) {
+    expect_heard(
+        form, [](Model& model, int rank) { model.predict({inputs(rank == 1 ? 2 : 1)}); },
+        "predict: the rows of rank 1 are not rank 0's, though each rank takes its part of one batch");
+    expect_heard(
+        form, [](Model& model, int rank) { model.predict({inputs(1, rank == 1 ? 5 : 4)}); }, "rank 1 gives f32[5,4]");
+  }
+}
+
+TEST(OtherRows, OfAStepAreSaidAndNothingIsTrained) {
+  for (const OneBatch form : kForms) {
+    if (form == OneBatch::kStaleServers) continue;  // whose workers are at other steps
+    expect_heard(
+        form,
+        [](Model& model, int rank) {
+          const int64_t before = model.step();
+          try {
+            step_of(model, rank == 1 ? 2 : 1);
+          } catch (const InvalidArgument&) {
+            EXPECT_EQ(model.step(), before);
+            throw;
+          }
+        },
+        "train_step: the rows of rank 1 are not rank 0's");
+  }
+}
+
+data::Dataset rows_in_memory(double value, int64_t rows) {
+  return data::tensors({{"x", inputs(value, rows)}, {"y", Tensor::full({DType::kF32, {rows, 2}}, 1)}}).batch(4);
+}
+
+TEST(OtherRows, OfAnEvaluationAreSaid) {
+  for (const OneBatch form : kForms) {
+    expect_heard(
+        form, [](Model& model, int rank) { model.eval(rows_in_memory(rank == 1 ? 2 : 1, 8)); },
+        "eval: rank 1's rows are not rank 0's, though each rank takes its part of the same batches");
+    expect_heard(
+        form, [](Model& model, int rank) { model.eval(rows_in_memory(1, rank == 1 ? 12 : 8)); },
+        "eval: rank 1 has 3 batches an epoch, rank 0 has 2");
+  }
+}
+
+// Rows that are known when they are read: from the sixth on rank 1 has others.
+TEST(OtherRows, OfAnEvaluationThatAFunctionGivesAreSaidWithTheirBatch) {
+  const auto call = [](Model& model, int rank) {
+    const auto read = [rank](int64_t row, std::span<const TensorView> columns) {
+      const bool is_other = rank == 1 && row > 4;
+      for (const TensorView& column : columns)
+        std::fill_n(column.as<float>(), column.num_elements(), is_other ? 2.0F : 1.0F);
+    };
+    model.eval(data::generator({{"x", {DType::kF32, {4}}}, {"y", {DType::kF32, {2}}}}, 8, read).batch(4));
+  };
+  for (const OneBatch form : kForms) expect_heard(form, call, "eval: batch 2: the rows of rank 1 are not rank 0's");
+}
+
+// Of a model that has trained a step, or none: each rank predicts for rows of its own what all of them together predict
+// for these.
+void expect_own_predictions(const ModelOptions& options, bool is_trained) {
+  run_ranks(2, [&](cluster::Context& context) {
+    nn::Dense network(4, 2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, options);
+    if (is_trained) {
+      const int64_t rows = options.parallel_mode == ParallelMode::kDataParallel ? 2 : 4;
+      const Tensor x = inputs(1, rows);
+      const Tensor y = Tensor::full({DType::kF32, {rows, 2}}, 1);
+      model.train_step({x.view(), y.view()}, 4);
+    }
+    std::vector<std::vector<double>> expected;
+    for (const int rank : {0, 1}) expected.push_back(model.predict({inputs(1 + rank, 3)}).to_doubles());
+    const auto own = model.predict({inputs(1 + context.rank(), 3)}).to_doubles();
+    EXPECT_EQ(own, expected[static_cast<size_t>(context.rank())]);
+    EXPECT_NE(own, expected[static_cast<size_t>(1 - context.rank())]);
+  });
+}
+
+TEST(OtherRows, OfAPredictionThatNoRanksShareAreEachRanksOwn) {
+  expect_own_predictions({.parallel_mode = ParallelMode::kDataParallel, .seed = 7}, /*is_trained=*/true);
+  expect_own_predictions({.parallel_mode = ParallelMode::kSemiAuto, .seed = 7}, /*is_trained=*/true);
+  ModelOptions automatic{.parallel_mode = ParallelMode::kAutomatic, .seed = 7};
+  automatic.automatic.profile = compiler::example_profile();
+  expect_own_predictions(automatic, /*is_trained=*/false);
 }
 
 }  // namespace

@@ -17,13 +17,13 @@ class Automatic final : public SemiAutomatic {
     options.search.memory_limit_bytes = options_.session.memory_limit_bytes;
     options.search.partition = options_.session.partition;
     plan_ = plan_automatically(context_, graph, options);
-    has_strategies_ = false;
-    for (int node = 0; node < graph.num_nodes(); ++node) {
-      has_strategies_ = has_strategies_ || !graph.node(node).strategy.empty();
-    }
     return SemiAutomatic::plan_training(session, graph, inputs);
   }
   std::shared_ptr<const compiler::PlanRecord> plan() const override { return plan_; }
+  // The plan of the training step holds for predictions.
+  bool predicts_one_batch(bool values_are_placed) const override {
+    return values_are_placed || SemiAutomatic::predicts_one_batch(values_are_placed);
+  }
   bool may_be_resized() const override { return true; }
   std::string why_fixed(const data::Dataset& dataset) const override {
     if (!options_.automatic.load_file.empty()) return "its plan is that of a file";
@@ -39,7 +39,6 @@ class Automatic final : public SemiAutomatic {
   }
 
  private:
-  bool has_strategies_ = false;
   std::shared_ptr<const compiler::PlanRecord> plan_;  // of the training step, once it is known
 };
 

@@ -47,39 +47,40 @@ std::string describe_data(const data::Dataset& dataset) {
                      dataset.content_hash(), options.num_shards, options.shard_id, dataset.short_batch_rows());
 }
 
-void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts) {
+void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts, std::string_view call) {
   const Data first = parse_data(by_rank[0]);
   for (size_t rank = 1; rank < by_rank.size(); ++rank) {
     const Data other = parse_data(by_rank[rank]);
     if (other.num_batches != first.num_batches) {
       throw InvalidArgument(
-          "train: rank {} has {} batches an epoch, rank 0 has {}; the ranks work on each batch together, so all need "
+          "{}: rank {} has {} batches an epoch, rank 0 has {}; the ranks work on each batch together, so all need "
           "as many",
-          rank, other.num_batches, first.num_batches);
+          call, rank, other.num_batches, first.num_batches);
     }
     if (other.columns != first.columns) {
-      throw InvalidArgument("train: rank {}'s data set has the columns {}, rank 0's has {}; they must be equal", rank,
-                            other.columns, first.columns);
+      throw InvalidArgument("{}: rank {}'s data set has the columns {}, rank 0's has {}; they must be equal", call,
+                            rank, other.columns, first.columns);
     }
     const bool is_common = parts == BatchParts::kOfCommon;
     const bool is_cut = first.num_shards > 1 || other.num_shards > 1;
     if ((is_common || is_cut) && other.order != first.order) {
       throw InvalidArgument(
-          "train: rank {}'s rows are in another order than rank 0's, so that {}: it has \"{}\", rank 0 has \"{}\"; "
+          "{}: rank {}'s rows are in another order than rank 0's, so that {}: it has \"{}\", rank 0 has \"{}\"; "
           "give all ranks' data sets the same seed, which is set_seed()'s where they name none, and the same stages",
-          rank, is_common ? "they take parts of different batches" : "their shards overlap", other.order, first.order);
+          call, rank, is_common ? "they take parts of different batches" : "their shards overlap", other.order,
+          first.order);
     }
     if (is_common && other.hash != first.hash) {
       throw InvalidArgument(
-          "train: rank {}'s rows are not rank 0's, though each rank takes its part of the same batches; make them from "
+          "{}: rank {}'s rows are not rank 0's, though each rank takes its part of the same batches; make them from "
           "one seed on all ranks, and let the data set shuffle",
-          rank);
+          call, rank);
     }
     if (other.short_rows != first.short_rows) {
       throw InvalidArgument(
-          "train: rank {} has {} in an epoch, rank 0 has {}; the ranks work on each batch together, so all need as "
+          "{}: rank {} has {} in an epoch, rank 0 has {}; the ranks work on each batch together, so all need as "
           "many rows in it: leave it out (drop_remainder), or give each rank as many",
-          rank, short_batch_text(other.short_rows), short_batch_text(first.short_rows));
+          call, rank, short_batch_text(other.short_rows), short_batch_text(first.short_rows));
     }
   }
 }

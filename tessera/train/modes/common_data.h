@@ -1,8 +1,9 @@
-// The data sets that ranks give for one training: are they parts of the same batches? Pure functions on the
-// descriptions of all ranks, so that every rank finds the same.
+// The data sets that ranks give for one training or evaluation: are they parts of the same batches? Pure functions on
+// the descriptions of all ranks, so that every rank finds the same.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/data/dataset.h"
@@ -20,8 +21,8 @@ std::string describe_data(const data::Dataset& dataset);
 
 // Throws InvalidArgument naming the first rank whose data set does not fit rank 0's, and what differs: the batches of
 // an epoch; the columns; the order of rows (size, shuffle, seed), where rows are common or the source is cut into
-// shards; rows in memory, where they are common; the rows of a short batch.
-void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts);
+// shards; rows in memory, where they are common; the rows of a short batch. `call` is what they are given to.
+void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts, std::string_view call = "train");
 
 // Ranks [0, num_parts) give a part of each batch each; every other rank r gives what rank r % num_parts gives. Throws
 // InvalidArgument naming the first rank that gives other rows, as far as that is known without reading them.

@@ -129,6 +129,9 @@ class Mode {
   virtual bool compiles_together() const { return true; }
   // Whether all ranks predict together; else each may predict alone.
   virtual bool predicts_together() const { return false; }
+  // Whether a prediction is of one batch that every rank gives as a whole, because ranks share its work: it may be only
+  // once values lie where a plan wants them. All ranks say the same.
+  virtual bool predicts_one_batch(bool /*values_are_placed*/) const { return false; }
 
   // Whether the ranks are at the same step when a step is done. Off: they are where they all make a collective call, as
   // a save or an evaluation is.

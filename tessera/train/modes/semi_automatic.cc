@@ -10,6 +10,16 @@
 #include "tessera/train/modes/strategy_record.h"
 
 namespace tessera::train {
+namespace {
+
+bool has_strategies(const ir::Graph& graph) {
+  for (ir::NodeId node = 0; node < graph.num_nodes(); ++node) {
+    if (!graph.node(node).strategy.empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 SemiAutomatic::SemiAutomatic(const ModeParts& parts) : OneGraph(parts) {
   if (options_.strategy_ckpt_load_file.empty()) return;
@@ -24,6 +34,17 @@ bool SemiAutomatic::gives_own_rows(const data::Dataset& dataset) const {
         options_.full_batch ? "full_batch" : "dataset_strategy", dataset.num_shards());
   }
   return true;
+}
+
+bool SemiAutomatic::predicts_one_batch(bool values_are_placed) const {
+  const bool splits_columns = !options_.full_batch && !options_.dataset_strategy.empty();
+  return splits_columns || (values_are_placed && has_strategies_);
+}
+
+std::optional<compiler::Compiled> SemiAutomatic::plan_training(session::Session& session, const ir::Graph& graph,
+                                                               const InputSpecs& inputs) {
+  has_strategies_ = has_strategies_ || has_strategies(graph);
+  return OneGraph::plan_training(session, graph, inputs);
 }
 
 compiler::ShardingHints SemiAutomatic::input_hints(const InputSpecs& inputs) const {
@@ -83,6 +104,7 @@ compiler::PlanOptions SemiAutomatic::plan_options(const session::Session& sessio
 
 std::optional<compiler::Compiled> SemiAutomatic::plan_prediction(session::Session& session,
                                                                  const ir::Graph& graph) const {
+  has_strategies_ = has_strategies_ || has_strategies(graph);
   auto options = prediction_options(session, /*values_are_placed=*/true);
   options.optimizer_shards.clear();  // what predicts has no optimizer
   return session.plan(graph, mesh(), prediction_hints(graph), options);

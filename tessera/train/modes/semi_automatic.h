@@ -19,6 +19,10 @@ class SemiAutomatic : public OneGraph {
   bool agrees_on_values() const override { return true; }
   bool gives_own_rows(const data::Dataset& dataset) const override;
   bool takes_whole_batches() const override { return true; }
+  // Strategies hold once values are placed, those of the data set always. Without any a prediction is each rank's own.
+  bool predicts_one_batch(bool values_are_placed) const override;
+  std::optional<compiler::Compiled> plan_training(session::Session& session, const ir::Graph& graph,
+                                                  const InputSpecs& inputs) override;
   void apply_strategies(ir::Graph& graph, bool is_training) const override;
   std::optional<compiler::Compiled> plan_prediction(session::Session& session, const ir::Graph& graph) const override;
   void record(const session::Executable& executable, bool is_training, checkpoint::Barrier& ranks) override;
@@ -28,6 +32,9 @@ class SemiAutomatic : public OneGraph {
   compiler::ShardingHints prediction_hints(const ir::Graph& graph) const override;
   compiler::PlanOptions plan_options(const session::Session& session) const override;
   std::set<std::string> optimizer_shards() const override;
+
+  // Whether a graph by which values were placed has strategies: all ranks have planned it, so all know.
+  mutable bool has_strategies_ = false;
 
  private:
   // How the inputs lie by a strategy with a tuple for each.

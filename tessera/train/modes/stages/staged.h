@@ -23,6 +23,10 @@ class Staged : public OneGraph {
   bool gives_own_rows(const data::Dataset& dataset) const override;
   bool takes_whole_batches() const override { return true; }
   bool predicts_together() const override { return true; }
+  // Until values lie on stages each rank has all of them, and predicts alone.
+  bool predicts_one_batch(bool values_are_placed) const override {
+    return values_are_placed || places_for_predictions();
+  }
   compiler::StageLayouts plan_values(session::Session& session, const InputSpecs& inputs) override;
   std::optional<compiler::Compiled> plan_training(session::Session&, const ir::Graph&, const InputSpecs&) override {
     return std::nullopt;
