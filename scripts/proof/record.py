@@ -52,7 +52,7 @@ class Record:
         return rows is not None and not any(row.verdict in unwanted for row in rows)
 
     def add(self, part, step, rows, seconds):
-        now = round(time.time(), 3)
+        now = time.time()  # not rounded: by it the rows of two runs of a step are told apart
         for row in rows:
             row.part, row.step, row.seconds, row.at = part, step, round(seconds, 1), now
         self.keep(rows)
