@@ -15,6 +15,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/comm/job_state.h"
+#include "tessera/mesh/mesh.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
 #include "tessera/session/agree/agree_on_step.h"
@@ -659,6 +660,20 @@ void Training::agree_on_rows(const InputSpecs& inputs, const std::vector<TensorV
   session::agree_on_step(core_.context.world(), "train_step", given);
 }
 
+namespace {
+
+// For a rank that has not given `rows` of a global batch, but other ones.
+[[noreturn]] void throw_other_rows(int rank, const mesh::Range& rows, int64_t global_rows, const TensorView& given) {
+  throw InvalidArgument(
+      "train_step: each rank gives its part of the global batch: rank {} must give {} of {} (global_rows={}), it gave "
+      "{}; give rows {}:{} of the batch and global_rows={}, or, where what it gave is its part, as with num_shards and "
+      "shard_id of the data set, global_rows= the rows of all ranks",
+      rank, plural(rows.size, "row"), global_rows, global_rows, given.shape[0], rows.offset, rows.offset + rows.size,
+      global_rows);
+}
+
+}  // namespace
+
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   InputSpecs inputs;
   leave_failed();
@@ -685,8 +700,7 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
       continue;
     }
     if (!(to.shape == local_batch[i].shape)) {
-      throw InvalidArgument("train_step: rank {} must give {} rows of {}, it gave {}", core_.context.rank(),
-                            to.shape[0], global_rows, local_batch[i].shape[0]);
+      throw_other_rows(core_.context.rank(), executable.input_slice(inputs[i].name)[0], global_rows, local_batch[i]);
     }
     copy_elements(local_batch[i], to);
   }
