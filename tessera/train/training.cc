@@ -66,11 +66,15 @@ void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
 namespace {
 
 // Whether a table of rates ends in one that holds, as those of schedules do that have an end (nn/tuning).
-bool ends_level(const nn::Parameter& table) {
-  const int64_t size = table.type.shape[0];
-  if (!table.data || size < 2) return false;
-  const auto rates = table.data->to_doubles();
-  return rates[static_cast<size_t>(size) - 1] == rates[static_cast<size_t>(size) - 2];
+bool ends_level(const std::vector<double>& rates) {
+  return rates.size() >= 2 && rates[rates.size() - 1] == rates[rates.size() - 2];
+}
+
+// With how many rates it begins until all others are 0.
+int64_t num_until_zeros(const std::vector<double>& rates) {
+  size_t size = rates.size();
+  while (size > 0 && rates[size - 1] == 0) --size;
+  return static_cast<int64_t>(size);
 }
 
 }  // namespace
@@ -80,9 +84,19 @@ void Training::say_short_rates(int64_t last_step) {
   const int64_t updates_per_step = core_.mode->updates_per_step();
   const int64_t last_update = last_step * updates_per_step;
   for (const nn::Parameter& state : core_.values->states()) {
-    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update || ends_level(state)) continue;
+    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update) continue;
+    const auto rates = state.data ? state.data->to_doubles() : std::vector<double>();
+    const bool ends_in_zero = !rates.empty() && rates.back() == 0;
+    if (ends_level(rates) && !ends_in_zero) continue;
     rates_said_ = true;
     const std::string_view noun = updates_per_step == 1 ? "step" : "update";
+    if (ends_in_zero) {
+      log_warning(
+          "train: {} is 0 from {} {} on, the training goes on to {} {}: it learns nothing there; give the rates of {} "
+          "{}s",
+          state.full_name(), noun, num_until_zeros(rates) + 1, noun, last_update, last_update, noun);
+      continue;
+    }
     log_warning("train: {} has the rates of {} {}s, the training goes on to {} {}: the last rate holds from {} {} on",
                 state.full_name(), state.type.shape[0], noun, noun, last_update, noun, state.type.shape[0]);
   }
