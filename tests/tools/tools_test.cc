@@ -442,6 +442,9 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
       {"run -np 2 ./program", "error: unknown option -np; the number of ranks is -n\n"},
       {"run --nprocs=2 ./program", "error: unknown option --nprocs; the number of ranks is -n\n"},
       {"run --hostfile hosts ./program", "error: unknown option --hostfile; on several hosts tessera run --join"},
+      {"run --log_format json ./program",
+       "error: unknown option --log_format; what a script prints is its own: ProgressBar(log_format=\"json\") prints "
+       "lines of JSON\n"},
       {"ckpt export a b.ckpt", "error: file: the name of the file must end in .safetensors, got \"b.ckpt\"\n"},
       {"info here", "error: tessera info takes no argument \"here\" here\n"},
       {"plan", "error: model is required\n"},

@@ -43,7 +43,8 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
 }
 
-// What `tessera run` has in the place of an option that other launchers have: "; the number of ranks is -n", or "".
+// What `tessera run` has in the place of an option that other launchers or programs have: "; the number of ranks is
+// -n", or "".
 std::string instead_of(const Command& command, const std::string& option) {
   if (command.name != "tessera run") return "";
   for (const char* name : {"-np", "--np", "--n", "--nprocs", "--nproc_per_node", "--nproc-per-node", "--ntasks"}) {
@@ -51,6 +52,9 @@ std::string instead_of(const Command& command, const std::string& option) {
   }
   for (const char* name : {"-H", "--host", "--hosts", "--hostfile", "--machinefile", "--nodes", "--nnodes"}) {
     if (option == name) return "; on several hosts tessera run --join HOST:PORT on each, and one tessera scheduler";
+  }
+  if (option == "--log_format") {
+    return "; what a script prints is its own: ProgressBar(log_format=\"json\") prints lines of JSON";
   }
   return "";
 }
