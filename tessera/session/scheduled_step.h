@@ -41,6 +41,7 @@ class ScheduledStep final : public Executable {
   void set_profiling(bool on) override { executor_->set_profiling(on); }
   bool may_skip() const override { return compiled().logical.find_output(ir::kUpdateGuard) != nullptr; }
   std::string find_non_finite() override { return executor_->find_non_finite(); }
+  std::string describe_non_finite_data(const std::string& input_noun) const override;
 
  private:
   enum class Until { kDone, kDecided };
@@ -48,8 +49,6 @@ class ScheduledStep final : public Executable {
   // Calls what runs the executor, whose errors it puts in words of the network's.
   void call(FunctionRef<void()> run, const std::string& input_noun);
   std::string describe_bad_index(const std::string& input_noun) const;
-  // "; " and where the first number lies that is not finite, for each data input of this rank that has one.
-  std::string describe_non_finite_data(const std::string& input_noun) const;
   void stop_for_bad_indices(const std::string& input_noun);
   bool skipped_for_its_loss() const;
   // With an observer where the session's values are watched.

@@ -139,8 +139,8 @@ void Training::run_step(session::Executable& executable) {
   if (can_fall) return;
   throw executor::NonFiniteLoss(
       fmt::format("loss is not finite, with a loss scale that cannot fall; first non-finite "
-                  "result: {}",
-                  executable.find_non_finite()));
+                  "result: {}{}",
+                  executable.find_non_finite(), executable.describe_non_finite_data("column")));
 }
 
 // What is recorded of a step, of its values or on a timeline, is so while it is waited for; where ranks train together
