@@ -1014,7 +1014,7 @@ TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {
     for (const char* ranks : {"0", "-1", "1048576"}) {
       const Refusal refusal = refused_with_code(kCommand + fmt::format("{} --devices {}", command, ranks));
       EXPECT_EQ(refusal.code, 2);
-      EXPECT_TRUE(refusal.text.starts_with(fmt::format("error: --ranks: must be from 1 to 65536, got {}\n", ranks)))
+      EXPECT_TRUE(refusal.text.starts_with(fmt::format("error: --devices: must be from 1 to 65536, got {}\n", ranks)))
           << refusal.text;
     }
   }
