@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
@@ -413,6 +414,10 @@ int main(int argc, char** argv) {
     if (options.data_path.empty() && options.make_data.empty()) {
       throw CLI::RequiredError("--data_path (a folder with CIFAR-10's binary files; --make_data writes a small one)");
     }
+  } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> options;
+    for (const CLI::Option* option : app.get_options()) options.push_back(option->get_name());
+    return cluster::usage_error(argv[0], cluster::describe_unknown_words(app.remaining(), options));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return code_after_output(app.exit(error));  // --help
     return cluster::usage_error(argv[0], error.what());

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <vector>
 
 #include "tessera/tessera.h"
 
@@ -548,6 +549,10 @@ int main(int argc, char** argv) {
       throw CLI::RequiredError("--stages, with --parallel_mode pipeline_parallel,");
     refuse_without("--weight_decay", options.optimizer == "adam_weight_decay", "--optimizer adam_weight_decay");
     refuse_without("--cut_long", options.form == "whole", "--form whole");
+  } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> options;
+    for (const CLI::Option* option : app.get_options()) options.push_back(option->get_name());
+    return cluster::usage_error(argv[0], cluster::describe_unknown_words(app.remaining(), options));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return code_after_output(app.exit(error));  // --help
     return cluster::usage_error(argv[0], error.what());

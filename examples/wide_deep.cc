@@ -162,6 +162,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> options;
+    for (const CLI::Option* option : app.get_options()) options.push_back(option->get_name());
+    return cluster::usage_error(argv[0], cluster::describe_unknown_words(app.remaining(), options));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return code_after_output(app.exit(error));  // --help
     return cluster::usage_error(argv[0], error.what());

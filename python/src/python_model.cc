@@ -80,6 +80,7 @@ class LetOthersIn : public train::Callback {
 };
 
 cluster::Context& alone() {
+  cluster::check_variables();
   static const auto context = cluster::single_context();
   cluster::warn_of_unknown_variables();
   cluster::warn_if_alone_among_tasks();

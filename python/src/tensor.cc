@@ -134,7 +134,7 @@ Operators on tensors run at once. Numbers, arrays and tensors broadcast as NumPy
       "data"_a, "dtype"_a = nb::none());
   tensor.def_static(
       "from_numpy", [](const nb::object& array) { return share(as_array(array)); }, "array"_a,
-      "Shares the memory of a dense array; another one is copied.");
+      "Shares the memory of a dense array, until tensor[key] = value; another one is copied.");
   tensor.def("numpy", &to_numpy, "Shares the tensor's memory; bfloat16 becomes a copy in float32.");
   tensor.def("asnumpy", &to_numpy, "numpy(), by its name in the reference.");
   tensor.def(

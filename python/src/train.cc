@@ -236,11 +236,9 @@ checkpoint is loaded before.)");
         return self.train_step(tensors, global_rows.value_or(tensors[0].shape()[0]));
       },
       "batch"_a, "global_rows"_a = nb::none(),
-      "One step on one global batch, of which each rank gives its rows; global_rows: of all ranks. Every rank gives "
-      "the "
-      "whole batch with parameter servers and in the modes that split more than rows: docs/python.md, Ranks. Returns "
-      "the "
-      "loss.");
+      R"(One step on one global batch. Returns the loss. In data_parallel without servers each rank gives its own rows of
+it, and global_rows, the rows of all ranks; else each gives the whole batch, in hybrid_parallel one of its own:
+docs/python.md, Ranks.)");
   model.def(
       "eval",
       [](PythonModel& self, const data::Dataset& dataset, int num_workers, std::vector<nb::object> metrics) {

@@ -43,6 +43,14 @@ int64_t read_number(const char* name, int64_t fallback, int64_t at_least, int64_
   return value;
 }
 
+std::string role_from_environment() {
+  std::string role = read_text("TESSERA_ROLE");
+  if (!role.empty() && role != "server" && role != "worker") {
+    throw UsageError("TESSERA_ROLE must be server or worker, got \"{}\"", printable(role));
+  }
+  return role;
+}
+
 // More than any host has cores; starting them must not take minutes.
 constexpr int64_t kMostThreads = 4096;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
@@ -268,11 +276,7 @@ SchedulerPlace scheduler_place_from_environment() {
   place.has_buddies = read_number("TESSERA_BUDDIES", 1, 0, 1) == 1;
   place.keep_steps = read_number("TESSERA_KEEP_STEPS", place.keep_steps, 1, kMaxInt);
   place.num_workers = static_cast<int>(read_number("TESSERA_NUM_WORKERS", 0, 1, kMaxInt));
-  const std::string role = read_text("TESSERA_ROLE");
-  if (!role.empty() && role != "server" && role != "worker") {
-    throw UsageError("TESSERA_ROLE must be server or worker, got \"{}\"", role);
-  }
-  place.num_servers = role == "server" ? 1 : 0;
+  place.num_servers = role_from_environment() == "server" ? 1 : 0;
   place.join_timeout_ms = read_number("TESSERA_JOIN_TIMEOUT_MS", place.join_timeout_ms, 1, kMaxTimeoutMs);
   place.tls_config = read_text("TESSERA_TLS_CONFIG");
   place.tls_password = tls_password_from_environment();
@@ -290,7 +294,13 @@ int64_t timeout_from_environment() {
   return read_number("TESSERA_TIMEOUT_MS", JobOptions().timeout_ms, 1, kMaxTimeoutMs);
 }
 
+void check_variables() {
+  role_from_environment();
+  read_number("TESSERA_CUDA_TF32", 0, 0, 1);
+}
+
 JobOptions job_from_environment() {
+  check_variables();
   JobOptions options;
   options.timeout_ms = timeout_from_environment();
   options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMostThreads));
@@ -350,6 +360,12 @@ JobOptions job_from_environment() {
   } else if (read_number("TESSERA_RANK", 0, 0, kMaxInt) > 0) {
     throw UsageError("TESSERA_RANK is {}, but TESSERA_SIZE is not set: a rank must know how many ranks there are",
                      read_text("TESSERA_RANK"));
+  }
+  if (options.num_servers > 0 && options.scheduler.address.empty() && options.size == 1) {
+    throw UsageError(
+        "TESSERA_NUM_SERVERS is {}, but this process is the only rank, and one that is no server has to train; "
+        "tessera run -n N --servers {} starts more",
+        options.num_servers, options.num_servers);
   }
   return options;
 }

@@ -122,6 +122,10 @@ struct JobOptions {
   int figures_fd = -1;
 };
 
+// Looks at variables that a process reads late or, alone, not at all. Throws InvalidArgument naming the one whose value
+// cannot be used.
+void check_variables();
+
 // Throws InvalidArgument naming the variable whose value cannot be used: also for a transport that does not encrypt
 // where there are certificates (TESSERA_TLS_CONFIG).
 JobOptions job_from_environment();

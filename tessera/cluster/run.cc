@@ -12,6 +12,7 @@
 #include "tessera/base/files/standard_output.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/strings.h"
 #include "tessera/base/thread.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/launch.h"
@@ -238,6 +239,15 @@ int usage_error(const std::string& program, const std::string& message) {
   const std::string name = slash == std::string::npos ? program : program.substr(slash + 1);
   write_text(fmt::format("error: {}\n{} --help lists the options\n", message, name));
   return kExitUsage;
+}
+
+std::string describe_unknown_words(const std::vector<std::string>& words, const std::vector<std::string>& options) {
+  // Where an option is not known, its value is left over, too.
+  const auto option = std::ranges::find_if(words, [](const auto& word) { return word.size() > 1 && word[0] == '-'; });
+  if (option == words.end()) return fmt::format("there is no argument \"{}\" here", words.empty() ? "" : words.front());
+  const std::string name = option->substr(0, option->find('='));
+  const std::string near = closest(name, options);
+  return fmt::format("unknown option {}{}", name, near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
 void say_end_signals() {

@@ -47,6 +47,10 @@ std::string why_dropped(Context& context);
 // Prints `error: MESSAGE` and a line that points to --help; returns kExitUsage. `program` is argv[0].
 int usage_error(const std::string& program, const std::string& message);
 
+// Says which of the words that a command line has left over is not known: `unknown option --batchsize; did you mean
+// --batch_size?`. `options`: the names that are known.
+std::string describe_unknown_words(const std::vector<std::string>& words, const std::vector<std::string>& options);
+
 // From now on this process says "ended by SIGINT" before SIGINT, SIGTERM or SIGHUP ends it. Signals that somebody else
 // handles or ignores stay as they are.
 void say_end_signals();

@@ -66,6 +66,9 @@ class Executable {
   virtual bool may_skip() const = 0;
   // Where a value that is not finite came from, for an error; of the latest run.
   virtual std::string find_non_finite() = 0;
+  // "; " and where the first number lies that is not finite, for each data input of this rank that has one: `; column
+  // "label": row 3 holds nan at [3, 0]`. "" where none has, and where it is not known.
+  virtual std::string describe_non_finite_data(const std::string& /*input_noun*/) const { return {}; }
 
  protected:
   cluster::Context& context() const { return context_; }

@@ -1,10 +1,13 @@
 #include "tessera/session/index_fault.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string>
 
+#include "tessera/base/strings.h"
 #include "tessera/compiler/schedule/guarded_updates.h"
 #include "tessera/kernels/registry.h"
 #include "tessera/ops/registry/index_range.h"
@@ -112,7 +115,24 @@ Ints coordinates_of(int64_t position, const Shape& shape) {
   return at;
 }
 
+// `column "tokens": row 5 holds 50257 at [5, 17]`.
+std::string describe_place(const std::string& noun, const std::string& name, const std::string& value, const Ints& at) {
+  const auto row = at.empty() ? std::string() : fmt::format("row {} ", at[0]);
+  return fmt::format("{} \"{}\": {}holds {} at [{}]", noun, name, row, value, fmt::join(at, ", "));
+}
+
 }  // namespace
+
+std::string describe_non_finite(const DataPiece& data, const TensorView& held, const std::string& noun) {
+  if (!is_floating(held.dtype)) return "";
+  const auto numbers = Tensor::copy_of(held).to_doubles();
+  const auto first = std::ranges::find_if_not(numbers, [](double number) { return std::isfinite(number); });
+  if (first == numbers.end()) return "";
+  auto at = coordinates_of(first - numbers.begin(), held.shape);
+  for (size_t d = 0; d < at.size(); ++d) at[d] += data.slice[d].offset;
+  if (!at.empty()) at[0] += data.first_row;
+  return describe_place(noun, data.name, shortest(*first), at);
+}
 
 std::string describe_bad_index(const compiler::Compiled& compiled, const executor::BadIndex& bad,
                                const FindData& find_data, const std::string& noun) {
@@ -142,9 +162,8 @@ std::string describe_bad_index(const compiler::Compiled& compiled, const executo
     at = coordinates_of(place->position, compiled.logical.type(place->input->value).shape);
   }
   if (!at.empty()) at[0] += data->first_row;
-  const auto row = at.empty() ? std::string() : fmt::format("row {} ", at[0]);
-  return fmt::format("{} \"{}\": {}holds {} at [{}]; an index of {} {}", noun, data->name, row, bad.value,
-                     fmt::join(at, ", "), reader, range);
+  return fmt::format("{}; an index of {} {}", describe_place(noun, data->name, std::to_string(bad.value), at), reader,
+                     range);
 }
 
 }  // namespace tessera::session

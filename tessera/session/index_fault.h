@@ -1,4 +1,5 @@
-// What a user is told of an index that stopped a step: where in the data it lies, and which ones its operator has.
+// What a user is told of values of the data that stopped a step: where an index lies and which ones its operator has,
+// and where numbers lie that are not finite.
 #pragma once
 
 #include <functional>
@@ -8,6 +9,7 @@
 
 #include "tessera/compiler/compile.h"
 #include "tessera/executor/executor.h"
+#include "tessera/tensor/tensor.h"
 
 namespace tessera::session {
 
@@ -25,5 +27,9 @@ using FindData = std::function<std::optional<DataPiece>(const ir::Input& input)>
 // `gather "embedding": an index is 7; it must be from 0 to 4`. `noun`: what a data input is called.
 std::string describe_bad_index(const compiler::Compiled& compiled, const executor::BadIndex& bad,
                                const FindData& find_data, const std::string& noun);
+
+// `column "label": row 33 holds nan at [33, 0]` for the first number of `held` that is not finite; "" where all are.
+// `held`: what this rank has of the data input, in memory of the host.
+std::string describe_non_finite(const DataPiece& data, const TensorView& held, const std::string& noun);
 
 }  // namespace tessera::session

@@ -22,6 +22,7 @@ using ir::Value;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using testing::ThrowsMessage;
 
@@ -74,6 +75,21 @@ TEST_P(NonFiniteLoss, NamesTheFirstOperatorAndLeavesTheParameters) {
   EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(3, 3, 3, 3));
 }
 
+TEST_P(NonFiniteLoss, NamesTheRowOfTheDataThatIsNotFinite) {
+  const auto context = cluster::single_context(1);
+  Session session(*context, {.reference_kernels = GetParam(), .fusions = compiler::Fusions::none()});
+  session.declare("w", {DType::kF32, {4}});
+  session.set_value("w", Tensor::full({DType::kF32, {4}}, 1));
+  const auto step = session.compile_local(logarithms());
+  set(*step, "x", Tensor::of<float>({2, 2}, {2, 3, 4, INFINITY}));
+  EXPECT_THAT([&] { step->run("column"); },
+              ThrowsMessage<executor::NonFiniteLoss>(AllOf(HasSubstr("; first non-finite result: "),
+                                                           HasSubstr("; column \"x\": row 1 holds inf at [1, 1]"))));
+  // One whose data is finite says nothing of it.
+  set(*step, "x", Tensor::of<float>({2, 2}, {2, 3, 0.5F, 5}));
+  EXPECT_THAT([&] { step->run("column"); }, ThrowsMessage<executor::NonFiniteLoss>(Not(HasSubstr("column"))));
+}
+
 TEST_P(NonFiniteLoss, ABadParameterIsSeenInWhatFirstReadsIt) {
   const auto context = cluster::single_context(1);
   Session session(*context, {.reference_kernels = GetParam(), .fusions = compiler::Fusions::none()});
@@ -111,6 +127,11 @@ TEST(NonFiniteLossOnRanks, StopsAllOfThemAndIsNamedWhereItIs) {
                 ThrowsMessage<executor::NonFiniteLoss>(
                     AllOf(StartsWith("loss is nan"), HasSubstr(is_bad ? "log \"logarithm\"" : "of all_reduce"))));
     EXPECT_THAT(session.value("w").to_doubles(), ElementsAre(1, 1, 1, 1));
+    // A row of the data is counted in the whole batch.
+    set(*step, "x", Tensor::of<float>({2}, {1, is_bad ? NAN : 1.0F}));
+    const auto* const word = is_bad ? "; input \"x\": row 3 holds nan at [3]" : "of all_reduce";
+    EXPECT_THAT([&] { step->run(); },
+                ThrowsMessage<executor::NonFiniteLoss>(AllOf(StartsWith("loss is nan"), HasSubstr(word))));
   });
 }
 

@@ -38,6 +38,17 @@ std::string ScheduledStep::describe_bad_index(const std::string& input_noun) con
   return session::describe_bad_index(compiled(), *executor_->bad_index(), find_data, input_noun);
 }
 
+std::string ScheduledStep::describe_non_finite_data(const std::string& input_noun) const {
+  std::string text;
+  for (const ir::Input& data : compiled().logical.inputs()) {
+    if (data.kind != ir::InputKind::kInput) continue;
+    const DataPiece piece{.name = data.name, .slice = input_slice(data.name)};
+    const auto found = describe_non_finite(piece, input(data.name), input_noun);
+    if (!found.empty()) text += "; " + found;
+  }
+  return text;
+}
+
 // All ranks have stopped for one loss: they tell each other whether an index was the reason.
 void ScheduledStep::stop_for_bad_indices(const std::string& input_noun) {
   if (!executor_->stops_together()) return;
@@ -79,8 +90,10 @@ void ScheduledStep::call(FunctionRef<void()> run, const std::string& input_noun)
     stop_for_bad_indices(input_noun);
     // The step's inputs and all parameters are as they were: run it again and look where it begins.
     const auto where = executor_->find_non_finite();
-    if (where.empty()) throw;
-    throw executor::NonFiniteLoss(fmt::format("{}; first non-finite result: {}", error.what(), where));
+    const auto in_data = describe_non_finite_data(input_noun);
+    if (where.empty() && in_data.empty()) throw;
+    const auto of_result = where.empty() ? std::string() : fmt::format("; first non-finite result: {}", where);
+    throw executor::NonFiniteLoss(fmt::format("{}{}{}", error.what(), of_result, in_data));
   }
 }
 

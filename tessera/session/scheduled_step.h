@@ -41,6 +41,7 @@ class ScheduledStep final : public Executable {
   void set_profiling(bool on) override { executor_->set_profiling(on); }
   bool may_skip() const override { return compiled().logical.find_output(ir::kUpdateGuard) != nullptr; }
   std::string find_non_finite() override { return executor_->find_non_finite(); }
+  std::string describe_non_finite_data(const std::string& input_noun) const override;
 
  private:
   enum class Until { kDone, kDecided };

@@ -139,6 +139,17 @@ void add_resize(CLI::App& parent) {
   });
 }
 
+// The folder `directory`, or, where that is a log_dir, the one of the reports in it.
+std::string folder_of_reports(const std::string& directory) {
+  FileSystem& files = FileSystem::local();
+  const std::string inner = directory + "/report";
+  if (!files.is_directory(inner)) return directory;
+  const auto is_report = [](const std::string& name) {
+    return name.ends_with(".json") && (name.starts_with("rank.") || name.starts_with("launcher."));
+  };
+  return std::ranges::any_of(files.list(directory), is_report) ? directory : inner;
+}
+
 void add_why(CLI::App& parent) {
   static std::string directory;
   static bool json = false;
@@ -150,6 +161,7 @@ void add_why(CLI::App& parent) {
       "who\n"
       "is guilty of what, and where the others waited; then a row for each rank, and the last lines of the guilty "
       "one.\n"
+      "A folder without reports in which there is a folder `report`, as that of --log_dir, stands for the latter.\n"
       "A job that still runs may be asked, too: its ranks write when they wait or stand still for some seconds.\n"
       "docs/why.md says what each word means.\n"
       "Examples:\n"
@@ -159,7 +171,7 @@ void add_why(CLI::App& parent) {
   why->add_option("directory", directory, "the folder of the reports")->required();
   why->add_flag("--json", json, "print one JSON object");
   why->callback([] {
-    const cluster::JobReport report = cluster::read_job_report(FileSystem::local(), directory);
+    const cluster::JobReport report = cluster::read_job_report(FileSystem::local(), folder_of_reports(directory));
     std::fputs((json ? cluster::why_json(report) : cluster::why_text(report)).c_str(), stdout);
   });
 }

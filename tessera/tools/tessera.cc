@@ -432,7 +432,7 @@ int run_command(int argc, char** argv) {
     cluster::warn_of_unknown_variables();
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return tools::exit_for(app, error);
+    return tools::exit_for(app, error, {argv + 1, argv + argc});
   } catch (const UsageError& error) {
     say_error(error.what());
     return cluster::kExitUsage;

@@ -407,6 +407,19 @@ TEST(LearningRates, ATableThatEndsBeforeTheTrainingIsSaidOnce) {
   }
 }
 
+TEST(LearningRates, ATableThatEndsInZerosIsSaidOnceWhoeverMadeIt) {
+  const std::string word =
+      "train: learning_rate is 0 from step 3 on, the training goes on to step 6: it learns nothing there; give the "
+      "rates of 6 steps\n";
+  for (const nn::LearningRate& rate :
+       {nn::LearningRate(nn::schedules::cosine(0.3, 2)), nn::LearningRate(std::vector<double>{0.3, 0.1, 0})}) {
+    const auto log = log_of_training(6, rate);
+    EXPECT_THAT(log, HasSubstr(word));
+    EXPECT_EQ(log.find("learning_rate"), log.rfind("learning_rate")) << log;
+  }
+  EXPECT_THAT(log_of_training(1, std::vector<double>{0.3, 0.1, 0}), Not(HasSubstr("learning_rate")));
+}
+
 TEST(LearningRates, ATableThatEndsInALevelRateIsMeantToHold) {
   EXPECT_THAT(log_of_training(4, nn::schedules::linear(0.3, 0.1, 2)), Not(HasSubstr("learning_rate")));
   EXPECT_THAT(log_of_training(4, std::vector<double>{0.3, 0.1, 0.1}), Not(HasSubstr("learning_rate")));

@@ -15,6 +15,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/comm/job_state.h"
+#include "tessera/mesh/mesh.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
 #include "tessera/session/agree/agree_on_step.h"
@@ -65,11 +66,15 @@ void Training::find_place_in(const data::Dataset& dataset, int64_t full_rows) {
 namespace {
 
 // Whether a table of rates ends in one that holds, as those of schedules do that have an end (nn/tuning).
-bool ends_level(const nn::Parameter& table) {
-  const int64_t size = table.type.shape[0];
-  if (!table.data || size < 2) return false;
-  const auto rates = table.data->to_doubles();
-  return rates[static_cast<size_t>(size) - 1] == rates[static_cast<size_t>(size) - 2];
+bool ends_level(const std::vector<double>& rates) {
+  return rates.size() >= 2 && rates[rates.size() - 1] == rates[rates.size() - 2];
+}
+
+// With how many rates it begins until all others are 0.
+int64_t num_until_zeros(const std::vector<double>& rates) {
+  size_t size = rates.size();
+  while (size > 0 && rates[size - 1] == 0) --size;
+  return static_cast<int64_t>(size);
 }
 
 }  // namespace
@@ -79,9 +84,19 @@ void Training::say_short_rates(int64_t last_step) {
   const int64_t updates_per_step = core_.mode->updates_per_step();
   const int64_t last_update = last_step * updates_per_step;
   for (const nn::Parameter& state : core_.values->states()) {
-    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update || ends_level(state)) continue;
+    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update) continue;
+    const auto rates = state.data ? state.data->to_doubles() : std::vector<double>();
+    const bool ends_in_zero = !rates.empty() && rates.back() == 0;
+    if (ends_level(rates) && !ends_in_zero) continue;
     rates_said_ = true;
     const std::string_view noun = updates_per_step == 1 ? "step" : "update";
+    if (ends_in_zero) {
+      log_warning(
+          "train: {} is 0 from {} {} on, the training goes on to {} {}: it learns nothing there; give the rates of {} "
+          "{}s",
+          state.full_name(), noun, num_until_zeros(rates) + 1, noun, last_update, last_update, noun);
+      continue;
+    }
     log_warning("train: {} has the rates of {} {}s, the training goes on to {} {}: the last rate holds from {} {} on",
                 state.full_name(), state.type.shape[0], noun, noun, last_update, noun, state.type.shape[0]);
   }
@@ -124,8 +139,8 @@ void Training::run_step(session::Executable& executable) {
   if (can_fall) return;
   throw executor::NonFiniteLoss(
       fmt::format("loss is not finite, with a loss scale that cannot fall; first non-finite "
-                  "result: {}",
-                  executable.find_non_finite()));
+                  "result: {}{}",
+                  executable.find_non_finite(), executable.describe_non_finite_data("column")));
 }
 
 // What is recorded of a step, of its values or on a timeline, is so while it is waited for; where ranks train together
@@ -674,6 +689,20 @@ void Training::agree_on_rows_of_job(const std::vector<TensorView>& local_batch) 
   session::agree_on_batch(core_.context.world(), kTrainStep, "", local_batch);
 }
 
+namespace {
+
+// For a rank that has not given `rows` of a global batch, but other ones.
+[[noreturn]] void throw_other_rows(int rank, const mesh::Range& rows, int64_t global_rows, const TensorView& given) {
+  throw InvalidArgument(
+      "train_step: each rank gives its part of the global batch: rank {} must give {} of {} (global_rows={}), it gave "
+      "{}; give rows {}:{} of the batch and global_rows={}, or, where what it gave is its part, as with num_shards and "
+      "shard_id of the data set, global_rows= the rows of all ranks",
+      rank, plural(rows.size, "row"), global_rows, global_rows, given.shape[0], rows.offset, rows.offset + rows.size,
+      global_rows);
+}
+
+}  // namespace
+
 double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t global_rows) {
   InputSpecs inputs;
   leave_failed();
@@ -701,8 +730,7 @@ double Training::run_step_on(const std::vector<TensorView>& local_batch, int64_t
       continue;
     }
     if (!(to.shape == local_batch[i].shape)) {
-      throw InvalidArgument("train_step: rank {} must give {} rows of {}, it gave {}", core_.context.rank(),
-                            to.shape[0], global_rows, local_batch[i].shape[0]);
+      throw_other_rows(core_.context.rank(), executable.input_slice(inputs[i].name)[0], global_rows, local_batch[i]);
     }
     copy_elements(local_batch[i], to);
   }

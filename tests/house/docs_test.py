@@ -37,6 +37,15 @@ class Commands(unittest.TestCase):
         self.assertEqual(names - listed, set(), "README.md: The command `tessera`")
 
 
+class Metrics(unittest.TestCase):
+    def test_the_page_of_the_dashboard_has_those_that_are_served(self):
+        source = (ROOT / "tessera/cluster/dashboard/job_board.cc").read_text()
+        families = re.findall(r'\b(?:family|of_each)\(\s*"(\w+)"(?:, "(info)")?', source)
+        served = {name + ("_info" if kind else "") for name, kind in families}
+        self.assertGreater(len(served), 10)
+        self.assertEqual(served, set(re.findall(r"`(tessera_\w+)`", (ROOT / "docs/dashboard.md").read_text())), "docs/dashboard.md")
+
+
 class Links(unittest.TestCase):
     def faults(self, files):
         return in_folder(files, documents.dead_links)

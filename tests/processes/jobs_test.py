@@ -298,6 +298,11 @@ class BadInput(Jobs):
         self.refused([TESSERA, "graph", "resnet51"], "resnet50", code=2)
         self.refused([TESSERA, "graph", "mlp", "--stage", "nowhere"], "logical", code=2)
 
+    def test_an_option_that_a_program_does_not_know(self):
+        programs = [RESNET, BIN / "transformer_wmt14", BIN / "wide_deep"]
+        for program in programs:
+            self.refused([program, "--batchsize", 1], r"error: unknown option --batchsize; did you mean --batch_size\?", code=2)
+
     def test_a_data_set_smaller_than_a_batch(self):
         self.refused([JOB, "--data_path", self.data, "--batch_size", 1000], "batch|rows|images")
 

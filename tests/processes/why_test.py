@@ -84,6 +84,9 @@ class Why(unittest.TestCase):
         self.assertEqual(code, 1, out)
         self.assertTrue((logs / "report" / "rank.0.json").exists())
         self.assertIn(f"tessera cluster why {logs / 'report'}", out)
+        whole, of_logs = (run([TESSERA, "cluster", "why", folder, "--json"]) for folder in (logs / "report", logs))
+        self.assertEqual(of_logs[0], 0, of_logs[1])
+        self.assertEqual(of_logs, whole)
 
     def test_the_last_words_of_a_rank_are_in_its_log_also_where_its_launcher_is_killed(self):
         logs, gate, done = (self.folder / f"{self.id()}.{name}" for name in ("logs", "gate", "done"))

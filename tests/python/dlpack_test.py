@@ -113,6 +113,18 @@ def test_bfloat16_goes_as_it_is(max_version):
     assert back.dtype == tessera.bfloat16 and back.numpy().tolist() == [1, 1 + 2**-7]
 
 
+@pytest.mark.parametrize("share", [tessera.from_dlpack, tessera.Tensor.from_numpy])
+def test_an_assignment_ends_the_sharing_and_a_write_to_the_elements_does_not(share):
+    array = np.zeros(3, np.float32)
+    tensor = share(array)
+    taken = np.from_dlpack(tensor)
+    tensor.numpy()[0] = 4
+    assert array.tolist() == taken.tolist() == [4, 0, 0]
+    tensor[0] = 5
+    array[1] = 6
+    assert tensor.numpy().tolist() == [5, 0, 0] and array.tolist() == taken.tolist() == [4, 6, 0]
+
+
 @pytest.mark.parametrize("shape", [(), (0, ), (2, 0, 3), (1, 1), (1, 2, 1, 1, 1, 2, 1, 2)])
 def test_every_shape_goes_and_comes(shape):
     array = np.full(shape, 3, np.int16)

@@ -99,6 +99,14 @@ def test_a_variable_that_makes_no_sense_has_exit_code_2(tmp_path, name, variable
     assert "UsageError" in done.stderr and list(variables)[0] in done.stderr
 
 
+@pytest.mark.parametrize("variable, value", [("TESSERA_ROLE", "servr"), ("TESSERA_NUM_SERVERS", "1"), ("TESSERA_CUDA_TF32", "yes")])
+def test_a_variable_that_makes_no_sense_is_refused_where_one_process_trains(tmp_path, variable, value):
+    (tmp_path / "script.py").write_text("from tessera import Model, nn\nModel(nn.Dense(2, 2), nn.MSELoss(), nn.SGD(0.1))\n")
+    done = run([sys.executable, tmp_path / "script.py"], **{variable: value})
+    assert done.returncode == 2, done.stderr
+    assert f"UsageError: {variable}" in done.stderr, done.stderr
+
+
 def test_the_launcher_ends_with_the_code_of_ranks_whose_variables_make_no_sense(tmp_path):
     (tmp_path / "script.py").write_text("import os\nos.environ['TESSERA_NUM_THREADS'] = 'many'\nimport tessera\ntessera.cluster.init()\n")
     done = run([*TESSERA_RUN, "-n", 2, sys.executable, tmp_path / "script.py"])

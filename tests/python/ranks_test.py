@@ -93,6 +93,28 @@ if rank == 0:
 print(rank, tuple(net(x[:2]).shape))
 """
 
+BY_HAND = """
+x = np.arange(48, dtype=np.float32).reshape(12, 4) / 48
+whole, part = (tessera.data.tensors({"x": x, "label": x[:, :3].copy()}, **shards).batch(size)
+               for shards, size in (({}, 4), ({"num_shards": 2, "shard_id": rank}, 2)))
+
+def fresh(seed=3):
+    tessera.set_seed(seed)
+    return tessera.Model(nn.Dense(4, 3), nn.MSELoss(), nn.SGD(learning_rate=0.1), parallel_mode="data_parallel", seed=seed)
+
+model, losses = fresh(), []
+for batch in whole:
+    n = batch[0].shape[0]
+    losses.append(model.train_step(*(column.numpy()[n * rank // 2:n * (rank + 1) // 2] for column in batch), global_rows=n))
+print(rank, len(losses), np.isfinite(losses).all())
+model = fresh()
+print(rank, len([model.train_step(*batch, global_rows=2 * batch[0].shape[0]) for batch in part]))
+try:
+    fresh().train_step(x, x[:, :3].copy())
+except tessera.InvalidArgument as error:
+    print(rank, error)
+"""
+
 GONE = """
 def seen():
     value, whole = net.weight.value(), net.weight.whole_value()
@@ -194,6 +216,14 @@ def test_ranks_that_give_other_rows_to_a_spread_call_all_hear_of_it_and_where_on
     assert len(refused) == 4 and len(said) == 10, everything
     for line in refused:
         assert 'in the same columns: rank 0 gives f32[4,4]; rank 1 gives f32[2,4]; leave out' in line, everything
+
+
+def test_a_loop_of_ones_own_gives_the_rows_of_a_rank_and_is_told_so_where_it_does_not(tmp_path):
+    said, everything = lines(BY_HAND, tmp_path)
+    for rank in (0, 1):
+        mine = [line for line in said if line.startswith(f"{rank} ")]
+        assert f"{rank} 3 True" in mine and f"{rank} 3" in mine, everything
+        assert any(f"it gave 12; give rows {6 * rank}:{6 * rank + 6} of the batch and global_rows=12" in line for line in mine), everything
 
 
 @pytest.mark.parametrize("timeout, is_cut", [("1e-9", True), ("1e10", False), ("float('inf')", False)])

@@ -890,6 +890,13 @@ def test_a_loss_that_is_not_finite_has_one_type():
     assert isinstance(error.value, tessera.Error)
 
 
+def test_a_number_of_the_data_that_is_not_finite_is_named_by_column_and_row():
+    x, y = np.ones((8, 4), np.float32), np.ones((8, 3), np.float32)
+    y[6, 1] = np.nan
+    with pytest.raises(tessera.NonFiniteLoss, match=r'step: 2\. Invalid loss.* column "y": row 2 holds nan at \[2, 1\]; the parameters'):
+        small_model().train(1, data.tensors({"x": x, "y": y}).batch(4))
+
+
 def test_after_an_exception_the_next_training_is_a_new_one():
     class Fails(tessera.Callback):
         def __init__(self, at):

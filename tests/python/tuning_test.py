@@ -83,6 +83,13 @@ def test_a_schedule_that_ends_in_one_rate_is_no_short_table(capfd):
     assert "the last rate holds" in capfd.readouterr().err
 
 
+def test_a_schedule_that_ends_in_0_before_the_training_is_warned_about_once(capfd):
+    model = new_model(Net(), nn.SGD(learning_rate=nn.schedules.cosine(0.1, 1)))
+    model.train(4, rows())
+    model.train(4, rows())
+    assert capfd.readouterr().err.count("train: learning_rate is 0 from step 2 on, the training goes on to step ") == 1
+
+
 def test_a_schedule_without_an_end_wants_the_number_of_steps():
     with pytest.raises(tessera.InvalidArgument, match=r"exponential: the rate changes without end; .*table\(num_steps\)"):
         nn.SGD(learning_rate=nn.schedules.exponential(0.1, 0.9))

@@ -442,9 +442,16 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
       {"run -np 2 ./program", "error: unknown option -np; the number of ranks is -n\n"},
       {"run --nprocs=2 ./program", "error: unknown option --nprocs; the number of ranks is -n\n"},
       {"run --hostfile hosts ./program", "error: unknown option --hostfile; on several hosts tessera run --join"},
+      {"run --log_format json ./program",
+       "error: unknown option --log_format; what a script prints is its own: ProgressBar(log_format=\"json\") prints "
+       "lines of JSON\n"},
       {"ckpt export a b.ckpt", "error: file: the name of the file must end in .safetensors, got \"b.ckpt\"\n"},
       {"info here", "error: tessera info takes no argument \"here\" here\n"},
       {"plan", "error: model is required\n"},
+      {"plan lenet5 --devices 0", "error: --devices: must be from 1 to 65536, got 0\n"},
+      {"plan lenet5 --devices=0", "error: --devices: must be from 1 to 65536, got 0\n"},
+      {"plan lenet5 --ranks 0", "error: --ranks: must be from 1 to 65536, got 0\n"},
+      {"report a b c", "error: runs: at most 2 can be given, got 3\n"},
       {"solve --rounds 0 x", "error: --rounds: Value 0 not in range 1 to 1073741824\n"},
       {"run --timeout 0 ./program",
        "error: --timeout: must be a number of seconds above 0, up to 2147483.647, got 0\n"},
@@ -555,6 +562,9 @@ TEST(ExitCodes, AreTwoForAVariableThatMakesNoSense) {
       {"TESSERA_JOIN_TIMEOUT_MS=0", "scheduler --workers 1 --port 0 --timeout 1"},
       {"TESSERA_ROLE=boss", "scheduler --workers 1 --port 0 --timeout 1"},
       {"TESSERA_NUM_THREADS=many", "cluster check"},
+      {"TESSERA_ROLE=servr", "cluster check"},
+      {"TESSERA_NUM_SERVERS=1", "cluster check"},
+      {"TESSERA_CUDA_TF32=yes", "cluster check"},
       {"TESSERA_RANK=3", "cluster check"},
       {"TESSERA_SCHEDULER=nowhere", "cluster check"},
       {"TESSERA_TRANSPORT=pigeon", "cluster check"},
@@ -1004,7 +1014,7 @@ TEST(Plan, ANumberOfRanksThatNobodyHasIsRefusedAtOnce) {
     for (const char* ranks : {"0", "-1", "1048576"}) {
       const Refusal refusal = refused_with_code(kCommand + fmt::format("{} --devices {}", command, ranks));
       EXPECT_EQ(refusal.code, 2);
-      EXPECT_TRUE(refusal.text.starts_with(fmt::format("error: --ranks: must be from 1 to 65536, got {}\n", ranks)))
+      EXPECT_TRUE(refusal.text.starts_with(fmt::format("error: --devices: must be from 1 to 65536, got {}\n", ranks)))
           << refusal.text;
     }
   }

@@ -29,9 +29,20 @@ std::string utc_text(int64_t wall_ms) {
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+// Of a float the number with its shortest decimals, as the logs write it: 0.01 of 0.01F, not 0.009999999776482582.
+double with_shortest_decimals(double value) {
+  const auto narrow = static_cast<float>(value);
+  const bool is_float = std::isfinite(value) && static_cast<double>(narrow) == value;
+  return is_float ? parse_double(shortest(narrow), "a number") : value;
+}
+
+std::optional<double> with_shortest_decimals(const std::optional<double>& value) {
+  return value ? std::optional(with_shortest_decimals(*value)) : std::nullopt;
+}
+
 // JSON has no numbers that are not finite.
 Json json_of(double value) {
-  if (std::isfinite(value)) return value;
+  if (std::isfinite(value)) return with_shortest_decimals(value);
   return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 Json json_of(const std::optional<double>& value) { return value ? json_of(*value) : Json(nullptr); }
@@ -306,9 +317,10 @@ std::string JobBoard::metrics_text() const {
           [](const TrainingFigures& f) { return Value(static_cast<double>(f.epoch)); });
   of_each("tessera_step", "Training steps that the rank has finished, those before a resumption included.", "",
           [](const TrainingFigures& f) { return Value(static_cast<double>(f.step)); });
-  of_each("tessera_loss", "The loss of the newest step.", "", [](const TrainingFigures& f) { return f.loss; });
+  of_each("tessera_loss", "The loss of the newest step.", "",
+          [](const TrainingFigures& f) { return with_shortest_decimals(f.loss); });
   of_each("tessera_learning_rate", "The learning rate of the newest step.", "",
-          [](const TrainingFigures& f) { return f.learning_rate; });
+          [](const TrainingFigures& f) { return with_shortest_decimals(f.learning_rate); });
   of_each("tessera_rows_per_second", "Rows of all ranks, in hybrid parallel of this one, that were trained a second.",
           "", [](const TrainingFigures& f) { return f.rows_per_second; });
   of_each("tessera_resident_bytes", "Memory of the rank's process on its host.", "bytes",

@@ -68,6 +68,22 @@ TEST_F(Board, SaysWhatEachRankDoes) {
   EXPECT_EQ(said["mode"], "data_parallel");
 }
 
+TEST_F(Board, WritesAFloatInItsShortestDecimals) {
+  board.set_num_ranks(1);
+  TrainingFigures figures = figures_at(3, 0.1F);
+  figures.learning_rate = 0.01F;
+  board.take(0, figures);
+  const json said = state();
+  EXPECT_EQ(said["learning_rate"], 0.01);
+  EXPECT_EQ(said["ranks"][0]["learning_rate"], 0.01);
+  EXPECT_EQ(said["learning_rates"], (json::array({json::array({3, 0.01})})));
+  EXPECT_EQ(said["loss"], 0.1);
+  EXPECT_THAT(board.metrics_text(), HasSubstr("tessera_learning_rate{rank=\"0\"} 0.01\n"));
+  // A number of more digits stays.
+  board.take(0, figures_at(4, 1.0 / 3));
+  EXPECT_EQ(state()["loss"], 1.0 / 3);
+}
+
 TEST_F(Board, NamesARankSilentThatSaysNothingForLong) {
   board.set_num_ranks(1);
   board.take(0, figures_at(1, 2));

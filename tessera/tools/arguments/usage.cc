@@ -43,7 +43,8 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
 }
 
-// What `tessera run` has in the place of an option that other launchers have: "; the number of ranks is -n", or "".
+// What `tessera run` has in the place of an option that other launchers or programs have: "; the number of ranks is
+// -n", or "".
 std::string instead_of(const Command& command, const std::string& option) {
   if (command.name != "tessera run") return "";
   for (const char* name : {"-np", "--np", "--n", "--nprocs", "--nproc_per_node", "--nproc-per-node", "--ntasks"}) {
@@ -51,6 +52,9 @@ std::string instead_of(const Command& command, const std::string& option) {
   }
   for (const char* name : {"-H", "--host", "--hosts", "--hostfile", "--machinefile", "--nodes", "--nnodes"}) {
     if (option == name) return "; on several hosts tessera run --join HOST:PORT on each, and one tessera scheduler";
+  }
+  if (option == "--log_format") {
+    return "; what a script prints is its own: ProgressBar(log_format=\"json\") prints lines of JSON";
   }
   return "";
 }
@@ -115,6 +119,32 @@ std::string given_twice(const CLI::App& app) {
     return fmt::format("{} is given {} times: {}", names.back(), option->count(), alike);
   }
   return "";
+}
+
+// Of an argument without an option's name that takes so many words and was given more: "runs: at most 2 can be given,
+// got 3", or "" where there is none.
+std::string too_many(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const int most = option->get_items_expected_max();
+    if (!option->get_positional() || option->count() <= static_cast<size_t>(std::max(most, 0))) continue;
+    return fmt::format("{}: at most {} can be given, got {}", option->get_name(/*positional=*/true), most,
+                       option->count());
+  }
+  return "";
+}
+
+// The library calls an option by its first name. The message with the name that the command line has, of `words`.
+std::string by_given_name(const CLI::App& app, const std::string& message, const std::vector<std::string>& words) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string first = option->get_name() + ":";
+    if (!message.starts_with(first)) continue;
+    for (const std::string& word : words) {
+      const std::string name = name_in(word);
+      const bool is_it = is_option(name) && option->check_name(name);
+      if (is_it) return name + message.substr(first.size() - 1);
+    }
+  }
+  return message;
 }
 
 int refuse(const Command& command, const std::string& message) {
@@ -246,7 +276,7 @@ std::optional<int> refuse_option_before_program(const CLI::App& run, const std::
   return std::nullopt;
 }
 
-int exit_for(const CLI::App& app, const CLI::ParseError& error) {
+int exit_for(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
   // The library prints what was asked for.
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
   const Command command = innermost(app);
@@ -261,11 +291,13 @@ int exit_for(const CLI::App& app, const CLI::ParseError& error) {
   // What is not known is told before what is missing: it may be the same thing.
   const bool is_unknown = lacks_command || error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
                           (is_missing && std::any_of(words.begin(), words.end(), is_option));
-  const std::string twice = given_twice(*command.app);
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch) && !twice.empty()) {
-    return refuse(command, twice);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) {
+    for (const std::string& fault : {given_twice(*command.app), too_many(*command.app)}) {
+      if (!fault.empty()) return refuse(command, fault);
+    }
   }
-  return refuse(command, is_unknown && !words.empty() ? unknown_word(command, words) : std::string(error.what()));
+  return refuse(command, is_unknown && !words.empty() ? unknown_word(command, words)
+                                                      : by_given_name(*command.app, error.what(), arguments));
 }
 
 }  // namespace tessera::tools

@@ -36,8 +36,9 @@ void require_writable(const char* option, const std::string& file);
 int64_t milliseconds_of(double seconds);
 
 // Prints "error: unknown option --devces; did you mean --devices?", the usage and where all options are listed, or the
-// help or version that was asked for. Without a command prints the whole help. Returns the exit code.
-int exit_for(const CLI::App& app, const CLI::ParseError& error);
+// help or version that was asked for. Without a command prints the whole help. Returns the exit code. `arguments`: the
+// command line, behind the program.
+int exit_for(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments);
 
 // `tessera run` gives all that follows the program's name to the program, and the library takes an option that it does
 // not know for that name. Prints the same of an option before the program that `run` does not have, and returns the

@@ -26,6 +26,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::SizeIs;
+using testing::UnorderedElementsAre;
 
 constexpr int kRanksOfBatches = 3;
 
@@ -281,6 +282,42 @@ TEST(OtherRows, OfAPredictionThatNoRanksShareAreEachRanksOwn) {
   ModelOptions automatic{.parallel_mode = ParallelMode::kAutomatic, .seed = 7};
   automatic.automatic.profile = compiler::example_profile();
   expect_own_predictions(automatic, /*is_trained=*/false);
+}
+
+// Two ranks that both give a batch of so many rows, as one that is alone would, and say nothing of other rows.
+std::vector<std::string> heard_of_rows_without_a_part(int64_t rows) {
+  std::vector<std::string> all;
+  std::mutex mutex;
+  const auto train = [&](cluster::Context& context) {
+    nn::Dense network(4, 2);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel, .seed = 7});
+    const Tensor x = Tensor::full({DType::kF32, {rows, 4}}, 1);
+    const Tensor y = Tensor::full({DType::kF32, {rows, 2}}, 1);
+    try {
+      model.train_step({x.view(), y.view()}, rows);
+    } catch (const InvalidArgument& error) {
+      const std::lock_guard lock(mutex);
+      all.emplace_back(error.what());
+    }
+    EXPECT_EQ(model.step(), 0);
+  };
+  run_ranks(2, train, {.timeout_ms = 600000, .ranks_per_host = 1});
+  return all;
+}
+
+TEST(UnequalRows, OfARankThatGivesNoPartOfTheBatchAreSaidWithWhatToDo) {
+  EXPECT_THAT(heard_of_rows_without_a_part(20),
+              UnorderedElementsAre(
+                  AllOf(HasSubstr("rank 0 must give 10 rows of 20 (global_rows=20), it gave 20; give rows 0:10 of the "
+                                  "batch and global_rows=20, or, where what it gave is its part, as with num_shards"),
+                        HasSubstr("global_rows= the rows of all ranks")),
+                  HasSubstr("rank 1 must give 10 rows of 20 (global_rows=20), it gave 20; give rows 10:20 of the "
+                            "batch and global_rows=20")));
+  EXPECT_THAT(heard_of_rows_without_a_part(10),
+              UnorderedElementsAre(HasSubstr("give rows 0:5 of the batch and global_rows=10, or, where"),
+                                   HasSubstr("give rows 5:10 of the batch and global_rows=10, or, where")));
 }
 
 }  // namespace
