@@ -361,7 +361,8 @@ void Session::set_piece(const std::string& name, const TensorView& piece) {
   }
 }
 
-void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {
+void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed,
+                         const std::function<void()>& after_piece) {
   // What all ranks have, and what some of them have: on the mesh of those. Each rank draws the numbers of its own
   // elements.
   struct Initial {
@@ -375,6 +376,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
     const Type& type = global_type(name);
     if (parameter.data) {
       set_value(name, *parameter.data);
+      if (after_piece) after_piece();
       continue;
     }
     check(static_cast<bool>(parameter.init), "a parameter needs an initializer or data");
@@ -399,19 +401,21 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   for (auto& [mesh, graph, layouts] : all) {
     graph.finish_assignments();
     if (mesh) {
-      run_initial(graph, *mesh, layouts);
+      run_initial(graph, *mesh, layouts, after_piece);
       continue;
     }
     const auto split = std::ranges::find_if(splits_, [&](const auto& entry) { return !apart_.contains(entry.first); });
     const auto ranks = split != splits_.end() ? split->second.front().mesh : mesh::Mesh({{"data", context_.size()}});
-    run_initial(graph, ranks, with_layouts({}, ranks));
+    run_initial(graph, ranks, with_layouts({}, ranks), after_piece);
   }
 }
 
-void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts) {
+void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts,
+                          const std::function<void()>& after_piece) {
   auto options = compile_options();
   options.plan.makes_in_pieces = true;
-  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, options))->run();
+  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, options), after_piece)
+      ->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
@@ -632,9 +636,10 @@ std::unique_ptr<Executable> Session::compile_on(const ir::Graph& graph, const me
   return finish(std::move(compiled));
 }
 
-std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
+std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, const std::function<void()>& after_piece) {
   ++num_compiled_;
   auto executor = make_executor(compiled.local, compiled.schedule);
+  executor->set_after_piece(after_piece);
   keep_measured_kernels();
   return std::make_unique<ScheduledStep>(std::move(compiled), std::move(executor), context_, core_watch_.get(),
                                          value_watch_);

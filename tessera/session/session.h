@@ -93,8 +93,9 @@ class Session {
   // it belongs.
   void set_piece(const std::string& name, const TensorView& piece);
   // Computes the initial values of these parameters from their initializers (or takes their data): each rank what it
-  // has of them.
-  void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
+  // has of them. `after_piece` is called again and again meanwhile, whenever the host has made some megabytes more.
+  void initialize(std::span<const nn::Parameter> parameters, uint64_t seed,
+                  const std::function<void()>& after_piece = {});
 
   // Moves persistent values to where a plan wants them. Each rank keeps its piece of a value, and nothing of it where
   // it is not in the mesh of the value's layout. Several stages of a pipeline may have one value: each keeps its own
@@ -178,7 +179,7 @@ class Session {
   Executable* gather_of(const std::string& name);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
-  std::unique_ptr<Executable> finish(compiler::Compiled compiled);
+  std::unique_ptr<Executable> finish(compiler::Compiled compiled, const std::function<void()>& after_piece = {});
   friend class PipelineBuilder;
   // Of a schedule that was made of the graph `local`. Throws NoRoom with what lives at its peak where the device has
   // too little memory.
@@ -193,7 +194,8 @@ class Session {
   const mesh::Layout& layout_here(const std::vector<mesh::Layout>& layouts) const;
   void declare_split(const std::string& name, const Type& global_type, const std::vector<mesh::Layout>& layouts);
   // Fills values of this graph, by the layouts that they have on the mesh.
-  void run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts);
+  void run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts,
+                   const std::function<void()>& after_piece);
   Tensor value_from(const std::string& name, const mesh::Layout& split);
   // For a graph that the ranks of a mesh share.
   compiler::CompileOptions compile_options(size_t num_ranks, const compiler::PlanOptions& plan);
