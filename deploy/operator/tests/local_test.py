@@ -334,3 +334,7 @@ def test_the_command_tessera_hands_over_to_it(tmp_path):
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == 1 and words in done.stderr, done.stderr
         assert "deploy/operator" in done.stderr
+    for words in (["--help"], ["render", "-h"], ["run", "--help"]):
+        done = subprocess.run([BIN / "tessera", "job", *words], cwd=tmp_path, env=environment | {"PYTHON": "/usr/bin/python3", "PYTHONPATH": "/nowhere"},
+                              capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "") and "usage: tessera job render" in done.stdout and "pip install ./deploy/operator" in done.stdout
