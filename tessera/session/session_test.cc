@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <span>
-#include <vector>
+#include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/nn/initializers.h"
@@ -48,23 +49,32 @@ TEST(Session, OneRankOnItsOwnIsNotSplitAsStrategiesSay) {
   EXPECT_THAT(Tensor::copy_of(executable->output("y")).to_doubles(), ElementsAre(7, 10, 15, 22));
 }
 
-TEST(Session, WhoeverWaitsForInitialValuesHearsOfEachPiece) {
+// The calls of `after_piece` while a session takes the initial value of a parameter, and the value.
+std::pair<int64_t, Tensor> initialize(const nn::Parameter& parameter) {
   const auto context = cluster::single_context(2);
-  constexpr int64_t kPieces = 3;  // of a million draws, as the kernel has them
-  std::vector<nn::Parameter> values(2);
-  values[0] = {.name = "drawn", .type = {DType::kF32, {kPieces << 20}}, .init = nn::normal()};
-  values[1] = {.name = "given", .type = {DType::kF32, {2}}, .init = nn::normal()};
-  values[1].data = Tensor::of<float>({2}, {3, 4});
   Session session(*context);
-  for (const auto& value : values) session.declare(value.full_name(), value.type);
+  session.declare(parameter.full_name(), parameter.type);
   int64_t calls = 0;
-  session.initialize(std::span(values).first(1), /*seed=*/1, [&] { ++calls; });
+  session.initialize({&parameter, 1}, /*seed=*/1, [&] { ++calls; });
+  return {calls, session.value(parameter.full_name())};
+}
+
+TEST(Session, WhoeverWaitsForInitialValuesHearsOfEachPieceThatIsDrawn) {
+  constexpr int64_t kPieces = 3;  // of a million draws, as the kernel has them
+  nn::Parameter drawn{.name = "drawn", .type = {DType::kF32, {kPieces << 20}}, .init = nn::normal()};
+  const auto [calls, value] = initialize(drawn);
   EXPECT_GE(calls, kPieces);
-  calls = 0;
-  session.initialize(std::span(values).last(1), /*seed=*/1, [&] { ++calls; });
-  EXPECT_EQ(calls, 1);
-  EXPECT_THAT(session.value("given").to_doubles(), ElementsAre(3, 4));
-  EXPECT_NE(session.value("drawn").values<float>()[0], session.value("drawn").values<float>()[kPieces << 19]);
+  EXPECT_NE(value.values<float>()[0], value.values<float>()[kPieces << 19]);
+}
+
+TEST(Session, WhoeverWaitsForInitialValuesHearsOfEachPieceThatIsCopied) {
+  constexpr int64_t kRows = 5;  // of 16 MiB: four are a piece
+  nn::Parameter given{.name = "given", .type = {DType::kU8, {kRows, int64_t{16} << 20}}, .init = nn::normal()};
+  given.data = Tensor::full(given.type, 7);
+  given.data->view().as<uint8_t>()[given.type.shape[1] * kRows - 1] = 8;
+  const auto [calls, value] = initialize(given);
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(std::ranges::equal(value.bytes(), given.data->bytes()));
 }
 
 TEST(Session, AGroupThatCannotBeMadeIsAnErrorAndNoMore) {
