@@ -10,7 +10,7 @@
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/session/agree/gather_texts.h"
-#include "tessera/session/agree/meetings.h"
+#include "tessera/session/agree/work_apart.h"
 #include "tessera/train/core/spilled_values.h"
 #include "tessera/train/options/precision.h"
 
@@ -197,9 +197,9 @@ void ModelValues::set_accumulated_batches(int64_t done) {
 void ModelValues::initialize_together() {
   const bool are_compared = mode_.agrees_on_values() || (mode_.is_shared() && options_.parameter_broadcast);
   if (!are_compared) return initialize();
-  session::Meetings meetings(context_.world(), "making initial values", context_.progress(), context_.clock());
-  initialize([&meetings] { meetings.after_piece(); });
-  meetings.finish();
+  session::WorkApart work(context_.world(), "making initial values", context_.progress(), context_.clock());
+  initialize([&work] { work.after_piece(); });
+  work.finish();
 }
 
 void ModelValues::initialize(const std::function<void()>& after_piece) {
