@@ -216,7 +216,7 @@ class Layout:
         folder = self.working_folder(container)
         if not folder.is_dir():
             named = container["workingDir"]
-            is_placed = str(folder) != named
+            is_placed = folder != Path(named)
             raise Refused(f"{path}.workingDir", f"{named}, here {folder}, is no folder" if is_placed else
                           f"{folder} is no folder here; --path PATH=FOLDER says where a folder of the image is")
         program = words[0]
