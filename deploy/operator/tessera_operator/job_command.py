@@ -92,8 +92,7 @@ def _parser():
 
 def _words_of(failure):
     """An error of the system in words, without its number."""
-    text = failure.strerror or str(failure)
-    return text[:1].lower() + text[1:]
+    return failure.strerror or str(failure)
 
 
 def _read(file, origin):

@@ -87,7 +87,7 @@ def test_one_pod_is_rendered_alone():
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "utf16.yaml").write_bytes(b"kind: x\n\xff\xfek\0")
-    for file, words, code in ((tmp_path / "none.yaml", "no such file or directory", 1), (tmp_path, "it is a folder; name the file of a manifest in it", 1),
+    for file, words, code in ((tmp_path / "none.yaml", "No such file or directory", 1), (tmp_path, "it is a folder; name the file of a manifest in it", 1),
                               (tmp_path / "utf16.yaml", "line 2: it is no text in UTF-8: the byte 0xff cannot stand there", 2)):
         _, err = render(file, code=code)
         assert err == f"error: {file}: {words}\n"
