@@ -282,7 +282,8 @@ cluster::Context& joined_context() {
   }
   job = std::move(made);
   process_of_job = getpid();
-  if (job->size() > 1) on_exit(end_job, nullptr);
+  // A scheduler waits for the word of its only worker, too.
+  if (has_others) on_exit(end_job, nullptr);
   if (job->size() > 1) set_log_rank(job->rank());
   return *job;
 }

@@ -341,9 +341,11 @@ TEST(Launch, ALateRankIsNamedAtTheDeadline) {
   const Outcome outcome = run_job({"late", "1"}, {.num_processes = 2, .timeout_ms = kLateMs, .grace_ms = 200});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 60);
-  EXPECT_THAT(outcome.err, testing::ContainsRegex(
-                               "rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 heard nothing from "
-                               "rank 1 for [0-9]+ ms; its last call in this group was #1\n"));
+  EXPECT_THAT(
+      outcome.err,
+      testing::ContainsRegex("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 heard nothing from "
+                             "rank 1 for [0-9]+ ms; its last call in this group was #1; where that rank only works for "
+                             "longer, raise the deadline: tessera run --timeout, or TESSERA_TIMEOUT_MS\n"));
   EXPECT_THAT(outcome.err, HasSubstr("tessera run: rank 0 failed: exit code 1"));
 }
 

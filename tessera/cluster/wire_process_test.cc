@@ -71,9 +71,11 @@ TEST_P(Sockets, ALateRankIsNamedAtTheDeadline) {
       run_job({"late", "1"}, {.num_processes = 2, .transport = GetParam(), .timeout_ms = kLateMs, .grace_ms = 200});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_LT(outcome.seconds, 60);
-  EXPECT_THAT(outcome.err, HasSubstr(fmt::format("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 "
-                                                 "heard nothing from rank 1 for {} ms\n",
-                                                 kLateMs)));
+  EXPECT_THAT(outcome.err,
+              HasSubstr(fmt::format("rank 0: error: barrier \"too late\" #2 of group \"world\": rank 0 "
+                                    "heard nothing from rank 1 for {} ms; where that rank only works for "
+                                    "longer, raise the deadline: tessera run --timeout, or TESSERA_TIMEOUT_MS\n",
+                                    kLateMs)));
 }
 
 TEST_P(Sockets, ALateRankIsSpokenOfWhileTheOthersWait) {

@@ -533,9 +533,12 @@ TEST(Deadline, NamesThePeerGroupNumberAndOp) {
                   },
                   {.timeout_ms = 3000});
       },
-      ThrowsMessage<IoError>(testing::MatchesRegex("rank [01]: (all_reduce \"loss\" #2|receive #1) of group \"world\": "
-                                                   "rank [01] heard nothing from rank [01] for "
-                                                   "[0-9]+ ms; its last call in this group was #[12]")));
+      ThrowsMessage<IoError>(
+          testing::MatchesRegex("rank [01]: (all_reduce \"loss\" #2|receive #1) of group \"world\": "
+                                "rank [01] heard nothing from rank [01] for "
+                                "[0-9]+ ms; its last call in this group was #[12]; where that rank only works "
+                                "for longer, raise the deadline: tessera run --timeout, or "
+                                "TESSERA_TIMEOUT_MS")));
 }
 
 TEST(Deadline, IsNoneInAGroupWhoseMembersMayBeSilent) {

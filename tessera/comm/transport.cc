@@ -102,9 +102,12 @@ std::string place_of(const CallHeader& call, const GroupInfo& group) {
 }
 
 void throw_late(const CallHeader& call, const GroupInfo& group, int peer, int64_t waited_ms, std::string_view detail) {
-  throw PeerSilence(fmt::format("{}: rank {} heard nothing from rank {} for {} ms{}{}", place_of(call, group),
-                                world_rank(group, group.rank), world_rank(group, peer), waited_ms,
-                                detail.empty() ? "" : "; ", detail));
+  throw PeerSilence(
+      fmt::format("{}: rank {} heard nothing from rank {} for {} ms{}{}; where that rank only works for longer, raise "
+                  "the deadline: "
+                  "tessera run --timeout, or TESSERA_TIMEOUT_MS",
+                  place_of(call, group), world_rank(group, group.rank), world_rank(group, peer), waited_ms,
+                  detail.empty() ? "" : "; ", detail));
 }
 
 void throw_crossed(const CallHeader& call, const GroupInfo& group, int peer, std::string_view other) {

@@ -504,7 +504,10 @@ void Executor::give_to_queue(size_t index) {
     queue_.copy(task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes(), *task.copies);
     return;
   }
-  queue_.launch(task.kernel, {task.inputs, task.outputs, attributes, task.scratch, parallel_for_, &queue_}, task.guard);
+  const auto* const after_piece = after_piece_ && !is_on_device() ? &after_piece_ : nullptr;
+  queue_.launch(task.kernel, {task.inputs, task.outputs, attributes, task.scratch, parallel_for_, &queue_, after_piece},
+                task.guard);
+  if (after_piece != nullptr) after_piece_();
 }
 
 void Executor::run_task(size_t index) {

@@ -146,6 +146,9 @@ class Executor final : public comm::RankProgress::Pieces {
   void set_clock(const Clock& clock) { clock_ = &clock; }
   // From now on each run says there which step it is at. It must outlive this executor; null: nobody looks on.
   void set_progress(comm::RankProgress* progress) { progress_ = progress; }
+  // From now on each run calls this, on the thread that runs, whenever it has come further; kernels of the host that
+  // work long do so between pieces (KernelArgs::after_piece). Nothing is called where a device computes.
+  void set_after_piece(std::function<void()> call) { after_piece_ = std::move(call); }
   // While it records, each run adds what it does to the rank's timeline. It must outlive this executor; null: nothing
   // is recorded.
   void set_recorder(timeline::TimelineRecorder* recorder) { recorder_ = recorder; }
@@ -283,6 +286,7 @@ class Executor final : public comm::RankProgress::Pieces {
   bool fill_with_nan_ = false;
   const Clock* clock_ = &Clock::system();
   comm::RankProgress* progress_ = nullptr;
+  std::function<void()> after_piece_;
   timeline::TimelineRecorder* recorder_ = nullptr;
   std::shared_ptr<RecordedCollectives> recorded_collectives_;
   std::unique_ptr<RunRecorder> run_recorder_;  // once there was something to record

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
@@ -165,6 +166,24 @@ bool lie_alike(const Shape& shape, const std::vector<mesh::Layout>& a, const std
 compiler::CompileOptions for_one_rank(compiler::CompileOptions options) {
   options.plan.strategies = false;
   return options;
+}
+
+// Copies elements of a value, a few rows at a time, and calls `after_piece` after each.
+void copy_in_pieces(const TensorView& from, const TensorView& to, const std::function<void()>& after_piece) {
+  constexpr int64_t kPieceBytes = int64_t{64} << 20;
+  const int64_t rows = to.shape.ndim() == 0 ? 1 : to.shape[0];
+  if (to.size_bytes() <= kPieceBytes || rows == 1) {
+    copy_elements(from, to);
+    return after_piece();
+  }
+  std::vector<mesh::Range> part;
+  for (int dim = 0; dim < to.shape.ndim(); ++dim) part.push_back({0, to.shape[dim]});
+  const int64_t most = std::max<int64_t>(1, kPieceBytes / (to.size_bytes() / rows));
+  for (int64_t row = 0; row < rows; row += most) {
+    part[0] = {row, std::min(most, rows - row)};
+    copy_elements(mesh::piece_of(from, part), mesh::piece_of(to, part));
+    after_piece();
+  }
 }
 
 }  // namespace
@@ -329,25 +348,31 @@ std::unique_ptr<Executable> Session::compile_gather(const std::string& name) {
   return finish(std::move(compiled));
 }
 
-void Session::set_value(const std::string& name, const Tensor& whole) {
+void Session::write(const std::string& name, const TensorView& elements, const std::function<void()>& after_piece) {
+  const auto here = values_.in_place(name);
+  if (!after_piece || !here) return values_.write(name, elements);
+  copy_in_pieces(elements, *here, after_piece);
+}
+
+void Session::set_value(const std::string& name, const Tensor& whole, const std::function<void()>& after_piece) {
   const Type& type = global_type(name);
   if (!(whole.type() == type)) {
     throw InvalidArgument("\"{}\" is {}, it cannot be set to {}", name, type, whole.type());
   }
   const auto split = splits_.find(name);
   if (split == splits_.end()) {
-    values_.write(name, whole.view());
+    write(name, whole.view(), after_piece);
     return;
   }
   const auto& [mesh, sharding] = layout_here(split->second);
   if (!is_here({mesh, sharding})) return;
   const auto slice = mesh::slice_of(type.shape, sharding, mesh, context_.rank());
-  set_piece(name, mesh::piece_of(whole.view(), slice));
+  set_piece(name, mesh::piece_of(whole.view(), slice), after_piece);
 }
 
-void Session::set_piece(const std::string& name, const TensorView& piece) {
+void Session::set_piece(const std::string& name, const TensorView& piece, const std::function<void()>& after_piece) {
   const auto split = splits_.find(name);
-  if (split == splits_.end()) return values_.write(name, piece);
+  if (split == splits_.end()) return write(name, piece, after_piece);
   const auto& [mesh, sharding] = layout_here(split->second);
   if (!is_here({mesh, sharding})) return;
   // Of a sum the first ranks hold all, the others nothing.
@@ -355,13 +380,14 @@ void Session::set_piece(const std::string& name, const TensorView& piece) {
   const bool contributes = std::all_of(sharding.partial.begin(), sharding.partial.end(),
                                        [&](const auto& p) { return at[static_cast<size_t>(p.axis)] == 0; });
   if (contributes) {
-    values_.write(name, piece);
+    write(name, piece, after_piece);
   } else {
     values_.set_zero(name);
   }
 }
 
-void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed) {
+void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t seed,
+                         const std::function<void()>& after_piece) {
   // What all ranks have, and what some of them have: on the mesh of those. Each rank draws the numbers of its own
   // elements.
   struct Initial {
@@ -374,7 +400,7 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
     const auto name = parameter.full_name();
     const Type& type = global_type(name);
     if (parameter.data) {
-      set_value(name, *parameter.data);
+      set_value(name, *parameter.data, after_piece);
       continue;
     }
     check(static_cast<bool>(parameter.init), "a parameter needs an initializer or data");
@@ -399,19 +425,21 @@ void Session::initialize(std::span<const nn::Parameter> parameters, uint64_t see
   for (auto& [mesh, graph, layouts] : all) {
     graph.finish_assignments();
     if (mesh) {
-      run_initial(graph, *mesh, layouts);
+      run_initial(graph, *mesh, layouts, after_piece);
       continue;
     }
     const auto split = std::ranges::find_if(splits_, [&](const auto& entry) { return !apart_.contains(entry.first); });
     const auto ranks = split != splits_.end() ? split->second.front().mesh : mesh::Mesh({{"data", context_.size()}});
-    run_initial(graph, ranks, with_layouts({}, ranks));
+    run_initial(graph, ranks, with_layouts({}, ranks), after_piece);
   }
 }
 
-void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts) {
+void Session::run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts,
+                          const std::function<void()>& after_piece) {
   auto options = compile_options();
   options.plan.makes_in_pieces = true;
-  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, options))->run();
+  finish(compiler::compile(graph, mesh, layouts, context_.rank(), values_.layout(), kernels_, options), after_piece)
+      ->run();
 }
 
 compiler::CompileOptions Session::compile_options() const {
@@ -632,9 +660,10 @@ std::unique_ptr<Executable> Session::compile_on(const ir::Graph& graph, const me
   return finish(std::move(compiled));
 }
 
-std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled) {
+std::unique_ptr<Executable> Session::finish(compiler::Compiled compiled, const std::function<void()>& after_piece) {
   ++num_compiled_;
   auto executor = make_executor(compiled.local, compiled.schedule);
+  executor->set_after_piece(after_piece);
   keep_measured_kernels();
   return std::make_unique<ScheduledStep>(std::move(compiled), std::move(executor), context_, core_watch_.get(),
                                          value_watch_);

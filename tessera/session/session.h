@@ -87,14 +87,16 @@ class Session {
   Tensor value(const std::string& name);
   // Takes the whole value; this rank keeps its piece. Where the ranks hold parts of a sum, the first of those that
   // share it takes all. Throws InvalidArgument when the type does not fit.
-  void set_value(const std::string& name, const Tensor& whole);
+  // `after_piece`: as of initialize().
+  void set_value(const std::string& name, const Tensor& whole, const std::function<void()>& after_piece = {});
   // Takes this rank's piece, in the shape that values() has of it. Where the ranks hold parts of a sum, the piece goes
   // to the first of those that share it, and zeros to the others: each rank gives the same, and this call puts it where
   // it belongs.
-  void set_piece(const std::string& name, const TensorView& piece);
+  void set_piece(const std::string& name, const TensorView& piece, const std::function<void()>& after_piece = {});
   // Computes the initial values of these parameters from their initializers (or takes their data): each rank what it
-  // has of them.
-  void initialize(std::span<const nn::Parameter> parameters, uint64_t seed);
+  // has of them. `after_piece` is called again and again meanwhile, whenever the host has made some megabytes more.
+  void initialize(std::span<const nn::Parameter> parameters, uint64_t seed,
+                  const std::function<void()>& after_piece = {});
 
   // Moves persistent values to where a plan wants them. Each rank keeps its piece of a value, and nothing of it where
   // it is not in the mesh of the value's layout. Several stages of a pipeline may have one value: each keeps its own
@@ -178,7 +180,7 @@ class Session {
   Executable* gather_of(const std::string& name);
   void make_groups(const compiler::GroupLists& lists);
   comm::Communicator* make_group(const std::string& name, const std::vector<int>& ranks);
-  std::unique_ptr<Executable> finish(compiler::Compiled compiled);
+  std::unique_ptr<Executable> finish(compiler::Compiled compiled, const std::function<void()>& after_piece = {});
   friend class PipelineBuilder;
   // Of a schedule that was made of the graph `local`. Throws NoRoom with what lives at its peak where the device has
   // too little memory.
@@ -193,7 +195,9 @@ class Session {
   const mesh::Layout& layout_here(const std::vector<mesh::Layout>& layouts) const;
   void declare_split(const std::string& name, const Type& global_type, const std::vector<mesh::Layout>& layouts);
   // Fills values of this graph, by the layouts that they have on the mesh.
-  void run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts);
+  void run_initial(const ir::Graph& graph, const mesh::Mesh& mesh, const compiler::ShardingHints& layouts,
+                   const std::function<void()>& after_piece);
+  void write(const std::string& name, const TensorView& elements, const std::function<void()>& after_piece);
   Tensor value_from(const std::string& name, const mesh::Layout& split);
   // For a graph that the ranks of a mesh share.
   compiler::CompileOptions compile_options(size_t num_ranks, const compiler::PlanOptions& plan);

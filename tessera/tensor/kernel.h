@@ -9,6 +9,8 @@
 // much scratch memory it wants, or decline. run() is then called every step and must not allocate.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/function_ref.h"
 #include "tessera/base/parallel_for.h"
 #include "tessera/tensor/attributes.h"
 #include "tessera/tensor/tensor.h"
@@ -34,6 +37,18 @@ struct KernelArgs {
   std::span<std::byte> scratch;
   const ParallelFor& parallel_for;
   Queue* queue = nullptr;
+  // Called by a kernel of the host that works long, on the thread that runs it, whenever it has come further; null:
+  // nobody wants to know.
+  const std::function<void()>* after_piece = nullptr;
+
+  // Does what `parallel_for` does, in pieces of at most `piece`, and calls `after_piece` after each.
+  void for_pieces(int64_t n, int64_t piece, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) const {
+    for (int64_t first = 0; first < n; first += piece) {
+      parallel_for(std::min(piece, n - first), grain,
+                   [&](int64_t begin, int64_t end) { body(first + begin, first + end); });
+      if (after_piece != nullptr) (*after_piece)();
+    }
+  }
 };
 
 // What a factory knows: everything but the addresses (the views' data is null).

@@ -16,7 +16,7 @@ void add_job_command(CLI::App& app);
 
 // Goes on as the interpreter that PYTHON names, else python3, with these words for the package tessera_operator; the
 // programs beside this one are in its PATH. Throws IoError where there is no such interpreter; that the package is
-// missing is said by what this process has become then.
+// missing is said by what this process has become then, which helps without it, too.
 [[noreturn]] void hand_over_job(const std::vector<std::string>& words);
 
 }  // namespace tessera::tools

@@ -94,3 +94,32 @@ def test_a_script_in_the_shell_of_a_job_of_slurm_says_that_it_is_alone(tmp_path)
         assert ended.returncode == 0
         assert ended.stderr.count("started once, without srun, in a job of Slurm that has 4 tasks") == 1, ended.stderr
     assert "srun" not in done(tmp_path, TRAIN, "{}", *RUN, "-n", "2", **shell).stderr
+
+
+def as_module(folder, path, *arguments):
+    return subprocess.run([sys.executable, "-B", "-m", "tessera", *arguments], capture_output=True, text=True, timeout=120, cwd=folder,
+                          env=CLEAN | {"PYTHONPATH": str(folder), "PATH": str(path)})
+
+
+def test_python_finds_the_program_of_its_build(tmp_path):
+    ended = subprocess.run([sys.executable, "-m", "tessera", "--help"], capture_output=True, text=True, timeout=120, cwd=tmp_path, env=CLEAN | {"PATH": str(tmp_path)})
+    assert ended.returncode == 0 and "Usage: " in ended.stdout and "run" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_python_says_where_it_has_looked_for_the_program(tmp_path):
+    package = tmp_path / "packages" / "tessera"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    source = Path(os.environ["TESSERA_BUILD"]) / "python" / "tessera" / "__main__.py"
+    (package / "__main__.py").write_text(source.read_text())
+    # The command that pip makes of the package is a script, which would come back here.
+    (tmp_path / "tessera").write_text(f"#!/bin/sh\nexec {sys.executable} -m tessera\n")
+    (tmp_path / "tessera").chmod(0o755)
+    ended = as_module(package.parent, tmp_path, "--help")
+    assert ended.returncode == 127 and ended.stdout == ""
+    assert ended.stderr == (f"error: python -m tessera: there is no program tessera: neither {package}/bin/tessera nor {tmp_path}/bin/tessera is one, and no folder "
+                            "of PATH has one; install the package again, or name the program's folder in PATH\n")
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "tessera").symlink_to(Path(sys.executable).resolve())
+    ended = as_module(package.parent, f"{tmp_path}:{tmp_path / 'programs'}", "-c", "print('that of PATH')")
+    assert (ended.returncode, ended.stdout) == (0, "that of PATH\n"), ended.stderr

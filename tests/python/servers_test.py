@@ -179,6 +179,18 @@ def test_a_scheduler_servers_and_workers_train_lenet(lenet, servers, workers, mo
             expect_same(out, straight)
 
 
+# Its word is the only one that the scheduler waits for: nobody else says that the job has ended well.
+@pytest.mark.parametrize("ends, code", [("", 0), ("raise SystemExit(3)", 3)])
+def test_a_scheduler_hears_of_the_end_of_its_only_worker(tmp_path, ends, code):
+    (tmp_path / "place.py").write_text(f"from mindspore.communication import get_rank, init\ninit()\nprint('place', get_rank())\n{ends}\n")
+    common = {"MS_WORKER_NUM": 1, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port()}
+    processes = [subprocess.Popen([sys.executable, "place.py"], cwd=tmp_path, env=environment(MS_ROLE=role, **common), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for role in ("MS_SCHED", "MS_WORKER")]
+    outs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [1 if code else 0, code], outs
+    assert outs[1][0] == "place 0\n" and "its connection has ended" not in outs[0][1], outs
+
+
 # A script that says nothing but what servers keep, or not even that.
 @pytest.mark.parametrize("said", ["context.set_ps_context(enable_ps=True)", "pass"])
 def test_roles_are_taken_where_the_script_has_not_joined_the_job(lenet, tmp_path, said):
@@ -416,6 +428,15 @@ def test_a_data_set_that_is_one_rank_s_part_is_refused_in_the_words_of_servers(t
                           cwd=tmp_path, env=environment())
     assert done.returncode == 1 and "pipeline" not in done.stderr
     assert "parameter servers: every rank must read the whole batch" in done.stderr and "make it without num_shards and shard_id" in done.stderr
+
+
+# One thread draws longer than the worker's deadline.
+def test_a_server_may_draw_a_table_for_longer_than_ranks_wait(tmp_path):
+    (tmp_path / "large.py").write_text(NATIVE.split("network = Rows()")[0].replace("Embedding(29, 6)", "Embedding(8_000_000, 16)").replace("Dense(6, 3)", "Dense(16, 3)")
+                                       + "network = Rows()\nnetwork.table.set_on_servers()\n"
+                                         "model = tessera.Model(network, nn.MSELoss(), nn.SGD(0.1), parallel_mode='data_parallel')\nprint('made')\n")
+    out = run([TESSERA, "run", "-n", "1", "--servers", "1", "--timeout", "2", sys.executable, "large.py"], tmp_path)
+    assert out.count("made") == 2
 
 
 def test_the_launcher_says_how_many_train_where_it_is_not_told(tmp_path):

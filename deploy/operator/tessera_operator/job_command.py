@@ -44,6 +44,10 @@ class UsageError(Exception):
     """A command line that is wrong."""
 
 
+class Unreadable(Exception):
+    """A file that cannot be read."""
+
+
 def _pair(text):
     name, equals, folder = text.partition("=")
     if not equals or not name or not folder:
@@ -86,10 +90,28 @@ def _parser():
     return parser
 
 
+def _words_of(failure):
+    """An error of the system in words, without its number."""
+    return failure.strerror or str(failure)
+
+
+def _read(file, origin):
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except IsADirectoryError:
+        raise Unreadable(f"{origin}: it is a folder; name the file of a manifest in it") from None
+    except OSError as failure:
+        raise Unreadable(f"{origin}: {_words_of(failure)}") from None
+    try:
+        return content.decode()
+    except UnicodeDecodeError as wrong:
+        line = content.count(b"\n", 0, wrong.start) + 1
+        raise InvalidManifest(origin, [f"line {line}: it is no text in UTF-8: the byte 0x{content[wrong.start]:02x} cannot stand there"]) from None
+
+
 def _load(options):
     origin = "standard input" if options.file == "-" else options.file
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
-    manifest = load(text, origin, options.job, options.namespace)
+    manifest = load(_read(options.file, origin), origin, options.job, options.namespace)
     for note in manifest.notes:
         print(f"{origin}: {note}", file=sys.stderr)
     if manifest.others:
@@ -161,8 +183,11 @@ def main(arguments=None):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (OSError, UnicodeDecodeError) as failure:
+    except Unreadable as failure:
         print(f"error: {failure}", file=sys.stderr)
+        return 1
+    except OSError as failure:
+        print(f"error: {failure.filename or 'tessera job'}: {_words_of(failure)}", file=sys.stderr)
         return 1
 
 

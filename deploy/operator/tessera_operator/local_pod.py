@@ -209,19 +209,24 @@ class Layout:
 
     def words(self, container, path, variables):
         """Program and arguments."""
-        words = [self.here_of(container, expand(word, variables)) for word in (container.get("command") or []) + (container.get("args") or [])]
+        said = [expand(word, variables) for word in (container.get("command") or []) + (container.get("args") or [])]
+        words = [self.here_of(container, word) for word in said]
         if not container.get("command"):
             raise Refused(f"{path}.command", "it is missing: what an image starts by itself is not known here")
         folder = self.working_folder(container)
         if not folder.is_dir():
-            raise Refused(f"{path}.workingDir", f"{folder} is no folder here; --path PATH=FOLDER says where a folder of the image is")
+            named = container["workingDir"]
+            is_placed = folder != Path(named)
+            raise Refused(f"{path}.workingDir", f"{named}, here {folder}, is no folder" if is_placed else
+                          f"{folder} is no folder here; --path PATH=FOLDER says where a folder of the image is")
         program = words[0]
         found = shutil.which(program, path=variables.get("PATH")) if "/" not in program else str(folder / program)
         if not found or not os.access(found, os.X_OK):
             raise Refused(f"{path}.command[0]", f'"{program}" is no program here' + ("" if "/" in program else ", it is not in PATH"))
-        script = next((word for word in words[1:] if not word.startswith("-")), "") if INTERPRETER.fullmatch(Path(program).name) else ""
-        if re.fullmatch(r"/\S+", script) and not Path(script).exists():
-            raise Refused(f"{path}.command", f'there is no {script} here; --path {Path(script).parent}=FOLDER says where that folder of the image is')
+        named, script = next(((name, word) for name, word in zip(said[1:], words[1:]) if not word.startswith("-")), ("", ""))
+        if INTERPRETER.fullmatch(Path(program).name) and re.fullmatch(r"/\S+", script) and not Path(script).exists():
+            raise Refused(f"{path}.command", f"{named}, here {script}, does not exist" if script != named else
+                          f"there is no {script} here; --path {Path(script).parent}=FOLDER says where that folder of the image is")
         return words
 
     def working_folder(self, container):

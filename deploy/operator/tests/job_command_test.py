@@ -85,6 +85,14 @@ def test_one_pod_is_rendered_alone():
                    "mnist-worker-3\n")
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "utf16.yaml").write_bytes(b"kind: x\n\xff\xfek\0")
+    for file, words, code in ((tmp_path / "none.yaml", "No such file or directory", 1), (tmp_path, "it is a folder; name the file of a manifest in it", 1),
+                              (tmp_path / "utf16.yaml", "line 2: it is no text in UTF-8: the byte 0xff cannot stand there", 2)):
+        _, err = render(file, code=code)
+        assert err == f"error: {file}: {words}\n"
+
+
 def test_all_that_is_wrong_is_said_at_once_with_its_path():
     faults = faults_of("""
 apiVersion: mindspore.gitee.com/v2

@@ -263,6 +263,17 @@ def test_what_this_machine_does_not_have_is_said_at_once_with_its_path(tmp_path)
         f'{pod}.containers[2].command[0]: "no-such-program" is no program here, it is not in PATH')]
 
 
+def test_what_is_missing_in_a_folder_that_was_named_is_said_by_both_names(tmp_path):
+    (tmp_path / "code").mkdir()
+    pod, at = "spec.msReplicaSpecs.Worker.template.spec", f"error: {tmp_path}/job.yaml: "
+    body = alone(["python3", "/code/none.py"], workingDir="/code")
+    assert Run(tmp_path, body, "--path", f"/code={tmp_path}/code").end(2).err == (
+        f"{at}{pod}.containers[0].command: /code/none.py, here {tmp_path}/code/none.py, does not exist\n")
+    body = alone(["true"], workingDir="/code/sub")
+    assert Run(tmp_path, body, "--path", f"/code={tmp_path}/code").end(2).err == (
+        f"{at}{pod}.containers[0].workingDir: /code/sub, here {tmp_path}/code/sub, is no folder\n")
+
+
 def test_a_port_that_is_taken_is_said(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -323,3 +334,7 @@ def test_the_command_tessera_hands_over_to_it(tmp_path):
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == 1 and words in done.stderr, done.stderr
         assert "deploy/operator" in done.stderr
+    for words in (["--help"], ["render", "-h"], ["run", "--help"]):
+        done = subprocess.run([BIN / "tessera", "job", *words], cwd=tmp_path, env=environment | {"PYTHON": "/usr/bin/python3", "PYTHONPATH": "/nowhere"},
+                              capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "") and "usage: tessera job render" in done.stdout and "pip install ./deploy/operator" in done.stdout

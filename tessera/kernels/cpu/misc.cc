@@ -14,6 +14,8 @@ namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int64_t kGrain = 16384;
+// Words of 8 bytes that are filled between two signs that the kernel comes further.
+constexpr int64_t kPieceWords = int64_t{1} << 23;
 
 std::optional<PreparedKernel> prepare_bias_add(const KernelRequest& request) {
   const TensorView& x = request.inputs[0];
@@ -204,7 +206,7 @@ std::optional<PreparedKernel> prepare_fill(const KernelRequest& request, double 
   const auto run = [bits, total](const KernelArgs& args) {
     auto* to = static_cast<std::byte*>(args.outputs[0].data);
     const auto words = static_cast<int64_t>(total / sizeof bits);
-    args.parallel_for(words, 4 * kGrain, [&](int64_t begin, int64_t end) {
+    args.for_pieces(words, kPieceWords, 4 * kGrain, [&](int64_t begin, int64_t end) {
       if (bits == 0) {
         std::memset(to + begin * 8, 0, static_cast<size_t>(end - begin) * sizeof bits);
         return;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <type_traits>
 #include <variant>
 
@@ -67,19 +68,40 @@ GlobalIndex global_index(const KernelArgs& args, const Shape& local) {
   return index;
 }
 
+// What the threads draw between two signs that the kernel comes further: some milliseconds' work. And the least that is
+// worth a thread.
+constexpr int64_t kPieceDraws = int64_t{1} << 20;
+constexpr int64_t kGrainDraws = 4096;
+
 // draw(stream, index) gives a double.
 template <typename F>
 void run_draws(const KernelArgs& args, F&& draw) {
   const TensorView& y = args.outputs[0];
+  if (y.num_elements() == 0) return;
   const RandomStream stream = stream_of(args, args.inputs[0]);
   const GlobalIndex global = global_index(args, y.shape);
-  dispatch_floating(y.dtype, "random", [&](auto zero) {
-    using T = decltype(zero);
-    for_each_element<2>(y.shape, {y.strides, global.strides}, [&](const std::array<int64_t, 2>& at) {
-      y.as<T>()[at[0]] =
-          static_cast<T>(static_cast<ComputeType<T>>(draw(stream, static_cast<uint64_t>(global.begin + at[1]))));
+  const auto draw_part = [&](const TensorView& part, int64_t first) {
+    dispatch_floating(y.dtype, "random", [&](auto zero) {
+      using T = decltype(zero);
+      for_each_element<2>(part.shape, {part.strides, global.strides}, [&](const std::array<int64_t, 2>& at) {
+        part.as<T>()[at[0]] =
+            static_cast<T>(static_cast<ComputeType<T>>(draw(stream, static_cast<uint64_t>(first + at[1]))));
+      });
     });
-  });
+  };
+  if (y.shape.ndim() == 0) return draw_part(y, global.begin);
+  int longest = 0;
+  for (int d = 1; d < y.shape.ndim(); ++d) {
+    if (y.shape[d] > y.shape[longest]) longest = d;
+  }
+  const int64_t draws = y.num_elements() / y.shape[longest];  // of one index of the longest dim
+  args.for_pieces(y.shape[longest], std::max<int64_t>(1, kPieceDraws / draws),
+                  std::max<int64_t>(1, kGrainDraws / draws), [&](int64_t begin, int64_t end) {
+                    Shape shape = y.shape;
+                    shape[longest] = end - begin;
+                    draw_part(subview(y, begin * y.strides[longest], shape, y.strides),
+                              global.begin + begin * global.strides[longest]);
+                  });
 }
 
 void run_random_uniform(const KernelArgs& args) {

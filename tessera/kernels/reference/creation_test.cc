@@ -67,6 +67,22 @@ TEST(ReferenceRandom, ASliceDrawsWhatTheWholeDraws) {
   EXPECT_NE(run_kernel1("random_uniform", {step(2)}, whole, {DType::kF32, {4, 5}}).to_doubles(), all);
 }
 
+TEST(ReferenceRandom, ThreadsDrawWhatOneDraws) {
+  Attributes normal = draws(3);
+  normal.set("mean", 0.0);
+  normal.set("sigma", 1.0);
+  normal.set("global_shape", Ints{3, 5000, 4});
+  normal.set("offset", Ints{1, 0, 1});
+  for (const StrideOrder layout : kDenseAndReversed) {
+    const Type type{DType::kF32, {2, 5000, 3}};
+    const auto one = run_kernel1("random_normal", {step(1)}, normal, type, {.layout = layout}).to_doubles();
+    const auto many = run_kernel1("random_normal", {step(1)}, normal, type, {.layout = layout, .threads = 3});
+    EXPECT_EQ(many.to_doubles(), one);
+    EXPECT_EQ(one[0], static_cast<float>(random_normal({.seed = 42, .stream = 3, .step = 1}, 20001)));
+    EXPECT_EQ(one.back(), static_cast<float>(random_normal({.seed = 42, .stream = 3, .step = 1}, 59999)));
+  }
+}
+
 TEST(ReferenceRandom, TruncatedNormalStaysWithinTwoSigma) {
   Attributes attributes = draws(1);
   attributes.set("sigma", 0.5);

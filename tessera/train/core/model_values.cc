@@ -10,6 +10,7 @@
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/session/agree/gather_texts.h"
+#include "tessera/session/agree/work_apart.h"
 #include "tessera/train/core/spilled_values.h"
 #include "tessera/train/options/precision.h"
 
@@ -45,7 +46,7 @@ ModelValues::ModelValues(cluster::Context& context, const TrainedCells& cells, M
     : context_(context), cells_(cells), options_(options), mode_(mode), session_(context, options.session) {
   declare();
   take_initial_states();
-  initialize();
+  initialize_together();
   if (mode_.agrees_on_values()) agree();
   if (mode_.is_shared() && options_.parameter_broadcast) broadcast();
 }
@@ -191,7 +192,17 @@ void ModelValues::set_accumulated_batches(int64_t done) {
   session_.values().write(nn::kAccumulatedSteps, {&done, {DType::kI64, {}}});
 }
 
-void ModelValues::initialize() {
+// One rank may have more to make than others, as a server of large tables has: where the ranks compare values then,
+// they wait for each other as long as each comes further.
+void ModelValues::initialize_together() {
+  const bool are_compared = mode_.agrees_on_values() || (mode_.is_shared() && options_.parameter_broadcast);
+  if (!are_compared) return initialize();
+  session::WorkApart work(context_.world(), "making initial values", context_.progress(), context_.clock());
+  initialize([&work] { work.after_piece(); });
+  work.finish();
+}
+
+void ModelValues::initialize(const std::function<void()>& after_piece) {
   for (const auto& counter : counters()) session_.set_value(counter, Tensor::zeros({DType::kI64, {}}));
   std::vector<nn::Parameter> copies;
   for (const nn::Parameter* parameter : cells_.parameters()) {
@@ -201,8 +212,8 @@ void ModelValues::initialize() {
       copies.push_back(*parameter);
     }
   }
-  session_.initialize(copies, options_.seed);
-  session_.initialize(states_, options_.seed);
+  session_.initialize(copies, options_.seed, after_piece);
+  session_.initialize(states_, options_.seed, after_piece);
   are_initial_ = true;
 }
 

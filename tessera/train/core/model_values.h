@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <span>
 #include <string>
@@ -33,7 +34,7 @@ class ModelValues {
   void set_accumulated_batches(int64_t done);
 
   // Makes the values again as they were at first. Where the user gave data, each rank takes its own.
-  void initialize();
+  void initialize() { initialize({}); }
   // Whether nobody has trained, set or loaded any since.
   bool are_initial() const { return are_initial_; }
   void set_changed() { are_initial_ = false; }
@@ -64,6 +65,9 @@ class ModelValues {
  private:
   // States that count steps.
   std::vector<std::string> counters() const;
+  // While ranks wait for each other's values, `after_piece` is called whenever this rank has made more of its own.
+  void initialize(const std::function<void()>& after_piece);
+  void initialize_together();
   void make_states();
   void take_initial_states();
   void declare();
