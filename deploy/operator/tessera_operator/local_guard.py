@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
@@ -17,7 +18,8 @@ PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PAUSE_S = 0.01
 
 
-def _children():
+def children():
+    """Of this thread, by their numbers; a process's first thread has those that have fallen to it, too."""
     try:
         return list(map(int, Path("/proc/thread-self/children").read_text().split()))
     except OSError:
@@ -41,6 +43,24 @@ def _kill(pid, number, send=os.kill):
         send(pid, number)
     except ProcessLookupError:
         pass
+
+
+def adopt_fallen_processes():
+    """From now on those below this process whose parents end become its children."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_children(limit_s):
+    """A process that is killed leaves its own children to us: only a look that finds none is the last one."""
+    end = time.monotonic() + limit_s
+    while (found := children()) and time.monotonic() < end:
+        for pid in found:
+            _kill(pid, signal.SIGKILL)
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+        time.sleep(PAUSE_S)
 
 
 class _Guard:
@@ -77,7 +97,7 @@ class _Guard:
         while self._note_ended():
             if self._status is None:
                 _kill(self._program, signal.SIGKILL, os.killpg)
-            for pid in _children():
+            for pid in children():
                 _kill(pid, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD}, PAUSE_S)
         code = os.waitstatus_to_exitcode(self._status)
@@ -90,7 +110,7 @@ def guard_program(parent, told, held, words):
     for descriptor in (told, held):
         os.set_inheritable(descriptor, False)
     control(PR_SET_NAME, b"pod-guard", 0, 0, 0)
-    control(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_fallen_processes()
     before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     control(PR_SET_PDEATHSIG, END_ALL, 0, 0, 0)
     if os.getppid() != parent:

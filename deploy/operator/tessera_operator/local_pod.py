@@ -344,9 +344,14 @@ def _whole_number(quantity, divisor):
 
 
 class JobFolder:
-    """A job's folder, with its secrets: removed at the end, also where this process is killed, by a guard that waits for that."""
+    """A job's folder, with its secrets: removed at the end, also where this process is killed, by a guard that waits for that. What a program's guard
+    has not ended, as it was killed itself, falls to this process, and ends then, too; not where this process had children before, from whose leavings
+    it could not be told."""
 
     def __init__(self):
+        self._adopts = not local_guard.children()
+        if self._adopts:
+            local_guard.adopt_fallen_processes()
         self.path = Path(tempfile.mkdtemp(prefix="tessera-job."))
         self._guard = None
         try:
@@ -369,6 +374,8 @@ class JobFolder:
             except subprocess.TimeoutExpired:  # a program's guard does not answer, as one that was stopped
                 self._guard.kill()
                 self._guard.wait()
+        if self._adopts:
+            local_guard.end_children(END_S)
         shutil.rmtree(self.path, ignore_errors=True)
 
 

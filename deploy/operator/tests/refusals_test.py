@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -231,6 +232,21 @@ def daemon(folder):
 def test_what_a_program_leaves_behind_ends_with_it(tmp_path):
     run(tmp_path, alone(daemon(tmp_path)))
     assert not os.path.exists(f"/proc/{(tmp_path / 'daemon').read_text().strip()}")
+
+
+def test_what_a_guard_that_was_killed_leaves_behind_ends_with_the_job(tmp_path):
+    command = daemon(tmp_path)
+    command[2] += "; sleep 300"
+    body = alone(command)
+    body["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
+    running = Run(tmp_path, body)
+    assert "left" in running.process.stdout.readline()
+    pid = int((tmp_path / "daemon").read_text())
+    guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    assert Path(f"/proc/{guard}/comm").read_text() == "pod-guard\n"
+    os.kill(guard, signal.SIGKILL)
+    assert "exit code 137" in running.end(1).err
+    assert not os.path.exists(f"/proc/{pid}")
 
 
 def test_neither_a_process_nor_the_folder_is_left_where_the_command_is_killed(tmp_path):
