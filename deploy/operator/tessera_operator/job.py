@@ -7,7 +7,7 @@ not know them, and name the field in the same words.
 import re
 from dataclasses import dataclass, field
 
-from tessera_operator import names
+from tessera_operator import names, pod_rules
 
 MAX_NAME = 48  # JOB-scheduler-0 and JOB-worker-4095 are names of hosts, which have 63 characters at most
 MAX_REPLICAS = 4096  # a job's status has some 100 bytes for each pod, an object at most 1.5 MB
@@ -136,6 +136,8 @@ def _read_role(say, name, spec):
     for index, container in enumerate(containers):
         if [port.get("name") for port in container.get("ports") or []].count(names.PORT_NAME) > 1:
             say(InvalidJob(f"{path}.template.spec.containers[{index}].ports", f"at most one port may have the name {names.PORT_NAME!r}"))
+    for place, words in pod_rules.faults(template.get("spec"), f"{path}.template.spec"):
+        say(InvalidJob(place, words))
     return Role(name, replicas, policy, template)
 
 

@@ -4,6 +4,7 @@ reconcile() looks and plan() decides, as they do in a cluster; LocalCluster is t
 order of begin and end, and what is success are those of the operator.
 """
 
+import contextlib
 import copy
 import os
 import queue
@@ -11,15 +12,13 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import uuid
-from pathlib import Path
 
 from tessera_operator import actions, names, pods
 from tessera_operator.job import read
-from tessera_operator.local_pod import ADDRESS, Here, Layout, LocalPod, Output
+from tessera_operator.local_pod import ADDRESS, Here, JobFolder, Layout, LocalPod, Output
 from tessera_operator.plan import Observed
 from tessera_operator.pods import needed_keys
 from tessera_operator.reconcile import reconcile
@@ -260,24 +259,59 @@ def _run(cluster, signals):
     return 0 if outcome["type"] == "Succeeded" else 1
 
 
+class Interrupted(BaseException):
+    """A signal, before the job has begun."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.number = number
+
+
+def _interrupt(number, _):
+    raise Interrupted(number)
+
+
+@contextlib.contextmanager
+def _folder():
+    """A job's folder, for as long as this is looked at. A signal ends that with Interrupted; none ends the removal."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = {number: signal.signal(number, _interrupt) for number in SIGNALS}
+    folder = None
+    try:
+        folder = JobFolder()
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            yield folder
+        finally:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+    finally:
+        if folder is not None:
+            folder.remove()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run_here(manifest, num_workers=None, port=None, secrets=None, config_maps=None, claims=None, paths=None):
     """(faults, exit code): runs the job of a manifest where nothing of it is missing on this machine."""
     body = local_body(manifest.body, num_workers, port)
-    folder = Path(tempfile.mkdtemp(prefix="tessera-job."))
     try:
-        here = Here(folder, manifest.secrets | (secrets or {}), manifest.config_maps | (config_maps or {}), dict(claims or {}), paths)
-        job = read(body)
-        if job.owns_secret:
-            here.secrets[job.secret_name] = {names.SECRET_KEY: os.urandom(SECRET_BYTES)}
-        if job.recovery:
-            here.claims.setdefault(job.recovery["claimName"], folder / "claims" / job.recovery["claimName"])
-        faults = faults_here(job, here)
-        if faults:
-            return faults, None
-        for option, given in (("--secret", secrets), ("--config", config_maps), ("--claim", claims), ("--path", paths)):
-            for name in given or {}:
-                if name not in here.used[option]:
-                    print(f"{option} {name}=...: no pod of the job names it, so that it has no effect", file=sys.stderr)
-        return [], run(body, here)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with _folder() as folder:
+            here = Here(folder, manifest.secrets | (secrets or {}), manifest.config_maps | (config_maps or {}), dict(claims or {}), paths)
+            job = read(body)
+            if job.owns_secret:
+                here.secrets[job.secret_name] = {names.SECRET_KEY: os.urandom(SECRET_BYTES)}
+            if job.recovery:
+                here.claims.setdefault(job.recovery["claimName"], here.folder / "claims" / job.recovery["claimName"])
+            faults = faults_here(job, here)
+            if faults:
+                return faults, None
+            for option, given in (("--secret", secrets), ("--config", config_maps), ("--claim", claims), ("--path", paths)):
+                for name in given or {}:
+                    if name not in here.used[option]:
+                        print(f"{option} {name}=...: no pod of the job names it, so that it has no effect", file=sys.stderr)
+            return [], run(body, here)
+    except Interrupted as end:
+        print(f"ended by {signal.Signals(end.number).name}", file=sys.stderr)
+        return [], 128 + end.number

@@ -4,17 +4,20 @@ What a container's image and its limits are is nothing here: programs are those 
 word or a variable, it becomes the folder where the volume lies.
 """
 
-import ctypes
 import os
+import posixpath
 import re
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
-from tessera_operator import names
+from tessera_operator import local_guard, names
+from tessera_operator.pod_rules import VARIABLE
 from tessera_operator.status import text_of
 
 ADDRESS = "127.0.0.1"
@@ -23,7 +26,9 @@ FOREIGN = ("TESSERA_", "MS_", "OMPI_", "PMIX_", "SLURM", "RANK_", "DEVICE_ID", "
 # Those for whoever runs the programs of this machine stay: where they lie, how they are spoken of, and where they write what they know of a failure.
 KEPT = ("TESSERA_CUDA_", "TESSERA_PLUGIN_DIR", "TESSERA_LOG_LEVEL", "TESSERA_NUM_THREADS", "TESSERA_REPORT_DIR")
 INTERPRETER = re.compile(r"python[0-9.]*|bash|sh")
-PR_SET_PDEATHSIG = 1
+GUARD = [sys.executable, "-I", "-S", "-B", local_guard.__file__]
+MAX_TEXT = 128 << 10  # a process's arguments and NAME=VALUE are shorter than that: Linux' MAX_ARG_STRLEN
+END_S = 30  # so long programs that were killed may take to end
 NOT_STARTED = 128  # as a kubelet says of a container whose program cannot be started
 
 
@@ -39,11 +44,28 @@ def _throw(fault):
     raise fault
 
 
+class TooLong(Exception):
+    """A text that no process can be given."""
+
+
+def _bounded(text):
+    if len(text) >= MAX_TEXT or len(text.encode(errors="surrogateescape")) >= MAX_TEXT:
+        raise TooLong
+    return text
+
+
 def expand(text, variables):
-    """$(NAME) as Kubernetes expands it; $$ is a $, and what is not known stays."""
+    """$(NAME) as Kubernetes expands it; $$ is a $, and what is not known stays. Throws TooLong before it takes the memory."""
+    length = 0
+
     def value(match):
-        return "$" + match.group(0)[2:] if match.group(0).startswith("$$") else variables.get(match.group(1), match.group(0))
-    return re.sub(r"\$\$\(\w+\)|\$\(([-.\w]+)\)|\$\$", value, text)
+        nonlocal length
+        found = "$" + match.group(0)[2:] if match.group(0).startswith("$$") else variables.get(match.group(1), match.group(0))
+        length += len(found)
+        if length >= MAX_TEXT:
+            raise TooLong
+        return found
+    return _bounded(re.sub(r"\$\$\(\w+\)|\$\(([-.\w]+)\)|\$\$", value, text))
 
 
 def own_environment():
@@ -52,13 +74,27 @@ def own_environment():
 
 
 class Here:
-    """What a pod finds on this machine: folders for volumes by their names, and for paths of an image. `folder` is where the rest lies."""
+    """What a pod finds on this machine: folders for volumes by their names, and for paths of an image. `folder`, a JobFolder, is where the rest lies."""
 
     def __init__(self, folder, secrets=None, config_maps=None, claims=None, paths=None):
-        self.folder = Path(folder)
+        self.folder, self.held = folder.path, folder.held
         self.secrets, self.config_maps = secrets or {}, config_maps or {}  # name -> {key: bytes}
         self.claims, self.paths = claims or {}, paths or {}  # name of a claim, path of an image -> folder
         self.used = {"--secret": set(), "--config": set(), "--claim": set(), "--path": set()}  # what a pod has asked for, by the option that gives it
+
+
+def _write_within(folder, name, content, path):
+    """A new file of a volume. Whatever its name is, nothing else is written: that names do not lead elsewhere was checked before (pod_rules)."""
+    target = folder / name
+    try:
+        if posixpath.normpath(name).startswith(("/", "..")) or not target.resolve().is_relative_to(folder.resolve()):
+            raise Refused(path, f'the file "{name}" would not lie in the volume')
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(content)
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else failure
+        raise Refused(path, f'the file "{name}" cannot be made in the volume: {why}') from None
 
 
 class Layout:
@@ -106,10 +142,7 @@ class Layout:
             raise Refused(path, f"a volume of this kind ({kind}) cannot be had without a cluster")
         own.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            target = own / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(content)
+            _write_within(own, name, content, path)
         return own
 
     def _files(self, source, found, kind, option, path):
@@ -160,25 +193,59 @@ class Layout:
     def environment(self, container, path, say=_throw):
         """Its variables, all of them. `say` is told of each that cannot be had."""
         found = own_environment() | {"HOSTNAME": self.pod["spec"].get("hostname", self.pod["metadata"]["name"])}
+        left = os.sysconf("SC_ARG_MAX") - sum(len(name) + len(value) for name, value in found.items())
+
+        def add(name, value, place):
+            nonlocal left
+            if "\0" in value:
+                raise Refused(place, f"the variable {name} has the character U+0000, where a text ends")
+            if len(f"{name}={value}".encode(errors="surrogateescape")) >= MAX_TEXT:
+                raise Refused(place, f"the variable {name} is longer than a process can be given: {MAX_TEXT >> 10} KiB with its name")
+            left -= len(name) + len(value)
+            if left < 0:
+                raise Refused(place, f"up to {name} the variables have more than {os.sysconf('SC_ARG_MAX') >> 10} KiB, which is more than a process can be given")
+            found[name] = value
+
         for index, source in enumerate(container.get("envFrom") or []):
             place = f"{path}.envFrom[{index}]"
             try:
-                files = self._files(source["secretRef"], self.here.secrets, "Secret", "--secret", f"{place}.secretRef.name") if "secretRef" in source else \
-                    self._files(source["configMapRef"], self.here.config_maps, "ConfigMap", "--config", f"{place}.configMapRef.name")
-                found |= {source.get("prefix", "") + key: content.decode() for key, content in files.items()}
+                part = next((part for part in ("secretRef", "configMapRef") if part in source), None)
+                if part is None:
+                    raise Refused(place, "it names neither a secretRef nor a configMapRef")
+                kind = ("Secret", "--secret") if part == "secretRef" else ("ConfigMap", "--config")
+                files = self._files(source[part], self.here.secrets if part == "secretRef" else self.here.config_maps, *kind, f"{place}.{part}.name")
+                for key, content in files.items():
+                    name = (source.get("prefix") or "") + key
+                    if not VARIABLE.fullmatch(name):
+                        raise Refused(f"{place}.{part}.name", f"{name!r} is no name of a variable")
+                    add(name, self._decoded(content, key, f"{place}.{part}.name"), f"{place}.{part}.name")
             except Refused as fault:
                 say(fault)
         for index, variable in enumerate(container.get("env") or []):
-            if "valueFrom" not in variable:
-                found[variable["name"]] = self.here_of(container, expand(variable.get("value") or "", found))
-                continue
+            place, name = f"{path}.env[{index}]", variable["name"]
             try:
-                value = self._value_from(variable["valueFrom"], f"{path}.env[{index}].valueFrom", container)
+                if "valueFrom" not in variable:
+                    add(name, self._expanded(container, variable.get("value") or "", found, f"{place}.value", f"the variable {name} becomes"), f"{place}.value")
+                    continue
+                value = self._value_from(variable["valueFrom"], f"{place}.valueFrom", container)
                 if value is not None:
-                    found[variable["name"]] = value
+                    add(name, value, f"{place}.valueFrom")
             except Refused as fault:
                 say(fault)
         return found
+
+    def _expanded(self, container, text, variables, place, what):
+        try:
+            return _bounded(self.here_of(container, expand(text, variables)))
+        except TooLong:
+            raise Refused(place, f"{what} longer than a process can be given: {MAX_TEXT >> 10} KiB") from None
+
+    @staticmethod
+    def _decoded(content, key, place):
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise Refused(place, f"the value of {key} is no text in UTF-8, as a variable's must be") from None
 
     def faults(self):
         """All that cannot be had here. Makes the volumes' folders."""
@@ -202,15 +269,16 @@ class Layout:
                                            ("ConfigMap", "configMapKeyRef", self.here.config_maps, "--config")):
             if field in source:
                 files = self._files(source[field] | {"items": [{"key": source[field]["key"], "path": "value"}]}, found, kind, option, f"{path}.{field}")
-                return files["value"].decode() if "value" in files else None
+                return self._decoded(files["value"], source[field]["key"], f"{path}.{field}") if "value" in files else None
         if "fieldRef" in source or "resourceFieldRef" in source:
             return self._field(source, path, container)
         raise Refused(path, f"a value of this kind ({', '.join(source)}) cannot be had without a cluster")
 
     def words(self, container, path, variables):
         """Program and arguments."""
-        said = [expand(word, variables) for word in (container.get("command") or []) + (container.get("args") or [])]
-        words = [self.here_of(container, word) for word in said]
+        fields = [(f"{path}.{field}[{index}]", word) for field in ("command", "args") for index, word in enumerate(container.get(field) or [])]
+        words = [self._expanded(container, word, variables, place, "it becomes") for place, word in fields]
+        said = [expand(word, variables) for _, word in fields]
         if not container.get("command"):
             raise Refused(f"{path}.command", "it is missing: what an image starts by itself is not known here")
         folder = self.working_folder(container)
@@ -280,8 +348,40 @@ def _whole_number(quantity, divisor):
     return str(int(-(-number(quantity) // (number(divisor) or 1))))
 
 
-def _die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+class JobFolder:
+    """A job's folder, with its secrets: removed at the end, also where this process is killed, by a guard that waits for that. What a program's guard
+    has not ended, as it was killed itself, falls to this process, and ends then, too; not where this process had children before, from whose leavings
+    it could not be told."""
+
+    def __init__(self):
+        self._adopts = not local_guard.children()
+        if self._adopts:
+            local_guard.adopt_fallen_processes()
+        self.path = Path(tempfile.mkdtemp(prefix="tessera-job."))
+        self._guard = None
+        try:
+            waits, self.held = os.pipe()
+            try:
+                self._guard = subprocess.Popen([*GUARD, "folder", str(self.path)], stdin=waits, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                               cwd="/", start_new_session=True)
+            finally:
+                os.close(waits)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self):
+        """Returns when no program of the job is left that could write there."""
+        if self._guard is not None:
+            os.close(self.held)
+            try:
+                self._guard.wait(END_S)
+            except subprocess.TimeoutExpired:  # a program's guard does not answer, as one that was stopped
+                self._guard.kill()
+                self._guard.wait()
+        if self._adopts:
+            local_guard.end_children(END_S)
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 class Output:
@@ -300,14 +400,24 @@ class Output:
 
 
 class _Program:
-    """A container's process, with all that it has started."""
+    """A container's process, with all that it has started: a guard ends that with it (local_guard.py). `held`: of the job's folder.
+    Throws OSError where it cannot be started."""
 
-    def __init__(self, container, words, variables, folder, label, output, changed):
+    def __init__(self, container, words, variables, folder, label, output, changed, held):
         self.container = container
         self.code = None
-        self._ended = False
-        self._process = subprocess.Popen(words, env=variables, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         start_new_session=True, preexec_fn=_die_with_parent)
+        told, tells = os.pipe()
+        with open(told, "rb") as answer:
+            try:
+                self._process = subprocess.Popen([*GUARD, "program", str(os.getpid()), str(tells), str(held), *words], env=variables, cwd=folder,
+                                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                                                 pass_fds=(tells, held))
+            finally:
+                os.close(tells)
+            number = answer.read()
+        if number:
+            self._process.communicate()
+            raise OSError(int(number), os.strerror(int(number)), words[0])
         readers = [threading.Thread(target=self._read, args=(stream, kind, label, output), daemon=True)
                    for stream, kind in ((self._process.stdout, "out"), (self._process.stderr, "err"))]
         for reader in readers:
@@ -321,17 +431,13 @@ class _Program:
 
     def _wait(self, readers, changed):
         code = self._process.wait()
-        self.signal(signal.SIGKILL)  # what it has left behind ends with its container
         for reader in readers:
             reader.join(5)
         self.code = code if code >= 0 else 128 - code
         changed.set()
 
     def signal(self, number):
-        try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            pass
+        self._process.send_signal(local_guard.END_ALL if number == signal.SIGKILL else number)
 
 
 class LocalPod:
@@ -360,7 +466,7 @@ class LocalPod:
         words = self._layout.words(container, path, variables)
         name = self.item["metadata"]["name"]
         label = name if container["name"] == names.CONTAINER else f"{name}/{container['name']}"
-        return _Program(container, words, variables, self._layout.working_folder(container), label, self._output, self._changed)
+        return _Program(container, words, variables, self._layout.working_folder(container), label, self._output, self._changed, self._layout.here.held)
 
     def _go_on(self):
         """Init containers one after the other, those that stay beside the others at once; then all containers."""
