@@ -64,26 +64,24 @@ int64_t checksum_of(std::span<const TensorView> batch) {
 }  // namespace
 
 void agree_on_step(comm::Communicator& group, const std::string& step, const std::string& given,
-                   std::span<int64_t> flags) {
+                   std::span<int64_t> numbers) {
   if (group.size() == 1) return;
   // The largest of the complements is the complement of the smallest.
   const auto hash = static_cast<int64_t>(hash_name(given));
   std::vector<int64_t> most = {hash, ~hash};
-  most.insert(most.end(), flags.begin(), flags.end());
+  most.insert(most.end(), numbers.begin(), numbers.end());
   group.all_reduce(most.data(), std::ssize(most), DType::kI64, comm::ReduceOp::kMax, kComparingSteps);
-  std::copy(most.begin() + 2, most.end(), flags.begin());
+  std::copy(most.begin() + 2, most.end(), numbers.begin());
   if (most[0] != ~most[1]) refuse_other_columns(group, step, given);
 }
 
 void agree_on_batch(comm::Communicator& group, const std::string& step, const std::string& given,
                     std::span<const TensorView> batch) {
   if (group.size() == 1) return;
-  const auto hash = static_cast<int64_t>(hash_name(given));
   const int64_t rows = checksum_of(batch);
-  std::array<int64_t, 4> most = {hash, ~hash, rows, ~rows};
-  group.all_reduce(most.data(), std::ssize(most), DType::kI64, comm::ReduceOp::kMax, kComparingSteps);
-  if (most[0] != ~most[1]) refuse_other_columns(group, step, given);
-  if (most[2] == ~most[3]) return;
+  std::array<int64_t, 2> most = {rows, ~rows};
+  agree_on_step(group, step, given, most);
+  if (most[0] == ~most[1]) return;
   const auto all = session::gather_texts(group, std::to_string(rows), kComparingSteps);
   std::vector<int> others;
   for (size_t i = 1; i < all.size(); ++i) {

@@ -11,10 +11,10 @@
 namespace tessera::session {
 
 // Every rank of the group calls it before such a step, with the types of what it gives: one all_reduce of a few words,
-// whatever they are. Afterwards each flag, 0 or 1, is on every rank what it is at most on any. Throws InvalidArgument
+// whatever they are. Afterwards each of the numbers is on every rank what it is at most on any. Throws InvalidArgument
 // on every rank, saying which ranks give what, where they do not give the same; the ranks may go on then.
 void agree_on_step(comm::Communicator& group, const std::string& step, const std::string& given,
-                   std::span<int64_t> flags = {});
+                   std::span<int64_t> numbers = {});
 
 // The same before a step on one batch, which every rank has whole and takes its part of: compares the rows, too, by a
 // checksum of their bytes. Throws InvalidArgument on every rank, saying which ranks' rows are not those of the first.
