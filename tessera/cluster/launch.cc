@@ -23,6 +23,7 @@
 #include "tessera/cluster/ranks/slurm_step.h"
 #include "tessera/cluster/ranks/variable_names.h"
 #include "tessera/cluster/rendezvous/host_port.h"
+#include "tessera/cluster/rendezvous/messages/frame.h"
 #include "tessera/cluster/tls/certificates.h"
 
 namespace tessera::cluster {
@@ -263,6 +264,9 @@ SchedulerPlace scheduler_place_from_environment() {
     from_user([&] { return rendezvous::parse_host_port(place.address, "TESSERA_SCHEDULER"); });
   }
   place.node_id = read_text("TESSERA_NODE_ID");
+  if (!place.node_id.empty()) {
+    from_user([&] { rendezvous::check_node_id(place.node_id, "TESSERA_NODE_ID", rendezvous::kMaxNodeId); });
+  }
   const std::string incarnation = read_text("TESSERA_INCARNATION");
   if (!incarnation.empty()) {
     place.incarnation = from_user([&] { return static_cast<uint64_t>(parse_int(incarnation, "TESSERA_INCARNATION")); });

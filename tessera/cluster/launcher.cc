@@ -266,6 +266,7 @@ class Launcher {
     scheduler_.num_servers = options_.num_servers;
     scheduler_.program = program_number();
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
+    rendezvous::check_node_id(node_id_, "a launcher's node id", rendezvous::kMaxNodeIdOfLauncher);
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
     if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text() + "\n");
     std::tie(end_, end_write_) = make_pipe();

@@ -541,6 +541,7 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   }
   if (options.scheduler.node_id.empty()) options.scheduler.node_id = random_node_id();
   const std::string& node_id = options.scheduler.node_id;
+  rendezvous::check_node_id(node_id, "a rank's node id", rendezvous::kMaxNodeId);
   const auto link = std::make_shared<SchedulerLink>(options.scheduler, rendezvous::PeerRole::kWorker,
                                                     std::vector<std::string>{node_id});
   const rendezvous::Generation generation = wait_for_generation(*link);

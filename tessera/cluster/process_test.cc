@@ -27,6 +27,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
@@ -783,6 +784,31 @@ class ScopedVariable {
   const char* name_;
   std::optional<std::string> old_;
 };
+
+TEST(Environment, RefusesANodeIdThatWouldBreakLogsOrTheWire) {
+  const ScopedVariable config("TESSERA_TLS_CONFIG", "/nonexistent");  // no key of this user's is asked for
+  const ScopedVariable secret("TESSERA_SECRET_FILE", nullptr);
+  const auto place = [](const std::string& id) {
+    const ScopedVariable node("TESSERA_NODE_ID", id.c_str());
+    return cluster::scheduler_place_from_environment().node_id;
+  };
+  EXPECT_EQ(place(std::string(100, 'n')), std::string(100, 'n'));
+  EXPECT_EQ(place("left-1/0"), "left-1/0");
+  EXPECT_EQ(place(""), "") << "one is drawn";
+  const auto expect_refused = [&](const std::string& id, const std::string& shown) {
+    EXPECT_THAT(
+        [&] { place(id); },
+        ThrowsMessage<UsageError>(HasSubstr("TESSERA_NODE_ID must be 1 to 100 visible characters of ASCII, without "
+                                            "spaces, got " +
+                                            shown)));
+  };
+  expect_refused("a b", "3: \"a\\x20b\"");
+  expect_refused(std::string(101, 'n'), "101: \"nnn");
+  expect_refused("a\nb", "3: \"a\\x0ab\"");
+  expect_refused("\x1b[2J", "4: \"\\x1b[2J\"");
+  expect_refused("a\x7f", "2: \"a\\x7f\"");
+  expect_refused("\xc3\xa4", "2: \"\\xc3\\xa4\"");
+}
 
 TEST(Environment, HasTheVariablesByWhichACommandComputesSomethingElse) {
   const ScopedVariable rounding("TESSERA_CUDA_TF32", "1");

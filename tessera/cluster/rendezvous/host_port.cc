@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
+#include "tessera/cluster/rendezvous/messages/frame.h"
 
 namespace tessera::cluster::rendezvous {
 
@@ -28,6 +29,17 @@ HostPort parse_host_port(std::string_view text, std::string_view what) {
                           printable(text));
   }
   return {std::string(host), static_cast<uint16_t>(number)};
+}
+
+void check_node_id(std::string_view id, std::string_view what, size_t max_bytes) {
+  if (is_visible(id) && id.size() <= max_bytes) return;
+  constexpr size_t kShown = 120;  // shows which one it is
+  std::string shown;
+  for (const char c : id.substr(0, kShown)) {
+    shown += is_visible({&c, 1}) ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  throw InvalidArgument("{} must be 1 to {} visible characters of ASCII, without spaces, got {}: \"{}{}\"", what,
+                        max_bytes, id.size(), shown, id.size() > kShown ? "..." : "");
 }
 
 }  // namespace tessera::cluster::rendezvous

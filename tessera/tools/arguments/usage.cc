@@ -167,9 +167,6 @@ CLI::Validator number_that(const std::function<bool(double)>& is_good, const std
 // The largest number that counts anything here.
 constexpr int64_t kMaxCount = int64_t{1} << 30;
 
-// A node id has 100 at most, and ends with a "/" and a rank of this host.
-constexpr size_t kMaxNodeIds = 90;
-
 // By a function that returns what is wrong, or throws it.
 CLI::Validator read_by(const std::function<std::string(const std::string&)>& wrong_with) {
   const auto check = [wrong_with](const std::string& text) -> std::string {
@@ -234,9 +231,8 @@ CLI::Validator dashboard_place() {
 
 CLI::Validator node_ids() {
   return read_by([](const std::string& text) -> std::string {
-    const bool is_seen = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-    const bool is_good = is_seen && !text.empty() && text.size() <= kMaxNodeIds;
-    return is_good ? "" : fmt::format("must be 1 to {} visible characters of ASCII, got \"{}\"", kMaxNodeIds, text);
+    cluster::rendezvous::check_node_id(text, "a node id", cluster::rendezvous::kMaxNodeIdOfLauncher);
+    return "";
   });
 }
 

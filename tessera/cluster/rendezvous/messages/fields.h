@@ -5,7 +5,6 @@
 //   the elements.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +13,8 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include "tessera/cluster/rendezvous/messages/frame.h"
 
 namespace tessera::cluster::rendezvous {
 
@@ -89,8 +90,7 @@ class FieldReader {
   void node_id(std::string& value, size_t max_bytes) {
     text(value, max_bytes);
     if (has_failed()) return;
-    const bool is_seen = std::ranges::all_of(value, [](char c) { return c > ' ' && c < '\x7f'; });
-    if (value.empty() || !is_seen) fail("a node id that is empty or has other characters than visible ASCII");
+    if (!is_visible(value)) fail("a node id that is empty or has other characters than visible ASCII");
   }
   template <typename Element, typename Visit>
   void list(std::vector<Element>& elements, size_t max_count, Visit&& visit) {

@@ -54,6 +54,10 @@ Number read_little(std::string_view bytes) {
 
 }  // namespace
 
+bool is_visible(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
 const std::array<FrameRules, 23>& all_rules() { return kRules; }
 
 const FrameRules* find_rules(uint8_t type) {

@@ -57,6 +57,9 @@ struct FrameRules {
   size_t max_body_bytes;
 };
 
+// Whether a text has characters, and only such of ASCII as can be seen: no space either. A node id is so.
+bool is_visible(std::string_view text);
+
 // The most bytes of a text, a value and a blob.
 inline constexpr size_t kMaxNodeId = 100;
 inline constexpr size_t kMaxHostName = 256;
