@@ -9,6 +9,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/base/thread.h"
 #include "tessera/base/usage_error.h"
+#include "tessera/tensor/dlpack/truths.h"
 #include "tessera/tensor/tensor.h"
 
 // Where a job's scheduler is, what this host is to others, and who is guilty when a job has failed.

@@ -165,8 +165,8 @@ void bind_dlpack(nb::module_& m) {
         R"(A tensor in the memory of an array or tensor of another library, or of a capsule.
 
 It keeps the memory, and sees what is written there; tensor[key] = value gives it memory of its own. Copied is what a
-tensor cannot share: elements that do not lie dense and row-major, memory that is read-only, and an address that is no
-multiple of an element's size. copy=False: that is refused; True: a copy in any case. device="cpu": what lies in the
+tensor cannot share: elements that do not lie dense and row-major, memory that is read-only, an address that is no
+multiple of an element's size, and bools that are bytes other than 0 and 1, which become 1. copy=False: that is refused; True: a copy in any case. device="cpu": what lies in the
 memory of another device is copied to the host's by the library that has it.
 Raises InvalidArgument for a capsule that was used, a dtype that no tensor has, more than 8 dims, and the memory of another
 device; TypeError for what has no __dlpack__().)");

@@ -42,14 +42,19 @@ nb::object as_array(nb::handle data) {
   return array;
 }
 
-// A tensor that shares the array's memory; the array must be dense.
+// A tensor that shares the array's memory, unless bools of it are bytes other than 0 and 1, as numpy's views of other
+// elements may have: then it is a copy, in which they are 1. The array must be dense.
 Tensor share(const nb::object& array) {
   const DType dtype = to_dtype(array.attr("dtype"));
   const auto shape = Shape(nb::cast<std::vector<int64_t>>(array.attr("shape")));
   const auto view = nb::cast<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(array);
   auto* owner = new nb::object(array);
   std::shared_ptr<void> storage(const_cast<void*>(view.data()), [owner](void*) { let_go(owner); });
-  return Tensor::wrap({dtype, shape}, std::move(storage));
+  const Tensor shared = Tensor::wrap({dtype, shape}, std::move(storage));
+  if (dtype != DType::kBool || are_truths(shared.bytes())) return shared;
+  Tensor made = shared.clone();
+  make_truths(made.bytes());
+  return made;
 }
 
 nb::object to_numpy(const Tensor& tensor) {
@@ -134,7 +139,8 @@ Operators on tensors run at once. Numbers, arrays and tensors broadcast as NumPy
       "data"_a, "dtype"_a = nb::none());
   tensor.def_static(
       "from_numpy", [](const nb::object& array) { return share(as_array(array)); }, "array"_a,
-      "Shares the memory of a dense array, until tensor[key] = value; another one is copied.");
+      "Shares the memory of a dense array, until tensor[key] = value; another one is copied, and so are bools that are "
+      "bytes other than 0 and 1, which become 1.");
   tensor.def("numpy", &to_numpy, "Shares the tensor's memory; bfloat16 becomes a copy in float32.");
   tensor.def("asnumpy", &to_numpy, "numpy(), by its name in the reference.");
   tensor.def(

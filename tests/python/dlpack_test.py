@@ -96,6 +96,15 @@ def test_numpy_and_a_tensor_have_one_memory(dtype):
     np.testing.assert_array_equal(back, array)
 
 
+def test_bools_that_are_other_bytes_than_0_and_1_are_copied_as_1_and_never_shared():
+    array = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
+    assert tessera.from_dlpack(array).numpy().view(np.uint8).tolist() == [0, 1, 1, 1]
+    with pytest.raises(tessera.InvalidArgument, match="neither 0 nor 1"):
+        tessera.from_dlpack(array, copy=False)
+    array.view(np.uint8)[2:] = 1
+    assert address(tessera.from_dlpack(array, copy=False)) == array.ctypes.data
+
+
 def test_what_one_writes_the_other_sees():
     array = np.zeros(3, np.float32)
     tensor = tessera.from_dlpack(array)

@@ -23,6 +23,14 @@ def test_a_tensor_is_a_copy_and_from_numpy_shares():
     assert list(shared.numpy()) == [0, 5, 0]
 
 
+@pytest.mark.parametrize("make", [tessera.Tensor, tessera.Tensor.from_numpy])
+def test_bools_that_are_other_bytes_than_0_and_1_become_1(make):
+    array = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
+    tensor = make(array)
+    assert tensor.dtype == tessera.bool_ and tensor.numpy().view(np.uint8).tolist() == [0, 1, 1, 1]
+    assert array.view(np.uint8).tolist() == [0, 1, 2, 255]  # the array is its owner's
+
+
 def test_numpy_shares_and_keeps_the_memory():
     tensor = tessera.Tensor([1.0, 2.0])
     first, second = tensor.numpy(), tensor.numpy()

@@ -24,8 +24,4 @@ const char* ckpt_type_name(DType dtype) {
   return "";
 }
 
-void make_truths(std::span<std::byte> bytes) {
-  for (std::byte& byte : bytes) byte = std::byte{byte != std::byte{0}};
-}
-
 }  // namespace tessera::checkpoint

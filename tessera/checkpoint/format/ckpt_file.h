@@ -22,10 +22,6 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{512} << 20;
 // The file's word for a dtype: "Float32", "BFloat16", "UInt8", "Bool".
 const char* ckpt_type_name(DType dtype);
 
-// Bytes of a file as elements of type bool: 1 where a byte is not 0. As they stand, others than 0 and 1 would be
-// undefined.
-void make_truths(std::span<std::byte> bytes);
-
 // One value to be saved: a tensor or a text.
 struct Entry {
   std::string name;

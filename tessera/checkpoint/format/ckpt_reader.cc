@@ -14,6 +14,7 @@
 #include "tessera/checkpoint/format/crc32.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/threads/copy_views.h"
+#include "tessera/tensor/dlpack/truths.h"
 
 namespace tessera::checkpoint {
 namespace {

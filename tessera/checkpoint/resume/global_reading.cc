@@ -20,6 +20,7 @@
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 #include "tessera/checkpoint/threads/crc_sum.h"
+#include "tessera/tensor/dlpack/truths.h"
 
 namespace tessera::checkpoint {
 namespace {

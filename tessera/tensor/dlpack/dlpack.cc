@@ -4,12 +4,14 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/tensor/dlpack/dlpack_abi.h"
+#include "tessera/tensor/dlpack/truths.h"
 
 namespace tessera {
 namespace {
@@ -147,6 +149,8 @@ std::string_view reason_to_copy(const TensorView& view, bool is_read_only) {
   if (is_read_only) return "its memory is read-only, and that of a tensor may be written";
   if (!view.is_dense()) return "its elements do not lie dense and row-major";
   if (!is_aligned(view)) return "its address is no multiple of an element's size";
+  const std::span bytes(static_cast<const std::byte*>(view.data), static_cast<size_t>(view.type().size_bytes()));
+  if (view.dtype == DType::kBool && !are_truths(bytes)) return "a bool of it is a byte that is neither 0 nor 1";
   return "";
 }
 
@@ -194,6 +198,7 @@ Tensor take_managed(Managed* managed, const DlpackFlags& flags, DlpackCopy copy)
   }
   if (!reason.empty() || (copy == DlpackCopy::kAlways && !flags.is_copied)) {
     Tensor made = is_aligned(view) || view.is_dense() ? Tensor::copy_of(view) : copy_of_unaligned(view);
+    if (made.dtype() == DType::kBool) make_truths(made.bytes());
     release_managed(managed);
     return made;
   }

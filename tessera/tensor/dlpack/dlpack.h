@@ -29,11 +29,11 @@ void* to_dlpack(const Tensor& tensor, DlpackForm form, const DlpackFlags& flags 
 
 // Returns the tensor that a struct describes, and takes the struct: its deleter is called once, when the last tensor
 // that shares the memory goes, by whichever thread that is; where elements were copied it is called at once. Shared is
-// memory of the host that may be written, in which elements lie dense, row-major and at multiples of their size; other
-// memory of the host is copied, which kNever refuses. kAlways shares what the struct says was copied for the consumer.
-// Throws InvalidArgument for what kNever refuses, for memory that the host does not read, and for a struct that is no
-// tensor of Tessera's: another version or dtype, several lanes, more than kMaxNdim dims, sizes and addresses that
-// cannot be. Where it throws, the struct is still the caller's.
+// memory of the host that may be written, in which elements lie dense, row-major and at multiples of their size, and
+// bools are bytes 0 and 1; other memory of the host is copied, bools as 0 and 1, which kNever refuses. kAlways shares
+// what the struct says was copied for the consumer. Throws InvalidArgument for what kNever refuses, for memory that the
+// host does not read, and for a struct that is no tensor of Tessera's: another version or dtype, several lanes, more
+// than kMaxNdim dims, sizes and addresses that cannot be. Where it throws, the struct is still the caller's.
 Tensor from_dlpack(void* managed, DlpackForm form, DlpackCopy copy = DlpackCopy::kIfNeeded);
 
 // Calls the deleter of a struct that nobody has taken.

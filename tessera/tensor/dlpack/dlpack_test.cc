@@ -75,6 +75,26 @@ TEST(Dlpack, EveryDtypeGoesOutAndComesBackInTheSameMemory) {
   }
 }
 
+TEST(Dlpack, BoolsThatAreOtherBytesThan0And1AreCopiedAsOnes) {
+  for (const int64_t stride : {1, 2}) {
+    Foreign foreign;
+    std::array<uint8_t, 8> bytes = {0, 0, 2, 2, 255, 255, 1, 1};
+    foreign.managed.dl_tensor.data = bytes.data();
+    foreign.managed.dl_tensor.dtype = {dlpack::kBool, 8, 1};
+    foreign.shape = {8 / stride};
+    foreign.strides = {stride};
+    foreign.describe();
+    EXPECT_THAT([&] { foreign.take(DlpackCopy::kNever); },
+                ThrowsMessage<InvalidArgument>(
+                    HasSubstr(stride == 1 ? "neither 0 nor 1; allow that it is copied" : "dense and row-major")));
+    const Tensor taken = foreign.take();
+    EXPECT_EQ(foreign.num_deleted, 1) << "nothing of it is shared";
+    for (int64_t i = 0; i < taken.num_elements(); ++i) {
+      EXPECT_EQ(taken.bytes()[static_cast<size_t>(i)], std::byte{i * stride >= 2}) << i;
+    }
+  }
+}
+
 TEST(Dlpack, AStructSaysWhatTheSpecificationHas) {
   const Tensor tensor = Tensor::zeros({DType::kBF16, {4, 0, 2}});
   auto* managed = static_cast<DLManagedTensor*>(to_dlpack(tensor, DlpackForm::kUnversioned));
