@@ -36,6 +36,13 @@ unsigned lock_mode(const struct stat& directory, const struct stat& lock) {
   return writers | writers << 1;
 }
 
+PathKind kind_of_mode(mode_t mode) {
+  if (S_ISREG(mode)) return PathKind::kFile;
+  if (S_ISDIR(mode)) return PathKind::kDirectory;
+  if (S_ISFIFO(mode)) return PathKind::kPipe;
+  return S_ISSOCK(mode) ? PathKind::kSocket : PathKind::kDevice;
+}
+
 class MappedFile : public ReadableFile {
  public:
   MappedFile(void* data, size_t size) : data_(data), size_(size) {}
@@ -91,7 +98,7 @@ class LocalFileSystem : public FileSystem {
     struct stat status {};
     if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
       ::close(fd);
-      throw IoError("{}: cannot open: not a regular file", path);
+      throw IoError("{}: cannot open: it is {}, not a regular file", path, to_string(kind_of_mode(status.st_mode)));
     }
     const auto size = static_cast<size_t>(status.st_size);
     void* data = nullptr;
@@ -119,10 +126,7 @@ class LocalFileSystem : public FileSystem {
       return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode) ? PathKind::kLinkToNothing
                                                                             : PathKind::kNothing;
     }
-    if (S_ISREG(status.st_mode)) return PathKind::kFile;
-    if (S_ISDIR(status.st_mode)) return PathKind::kDirectory;
-    if (S_ISFIFO(status.st_mode)) return PathKind::kPipe;
-    return S_ISSOCK(status.st_mode) ? PathKind::kSocket : PathKind::kDevice;
+    return kind_of_mode(status.st_mode);
   }
   std::string real_path(const std::string& path) override {
     std::error_code error;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -18,6 +19,22 @@ TEST(TextFile, IsReadUpToItsLimit) {
   EXPECT_EQ(read_text_file(files, "f", {.name = "text", .max_bytes = 8, .remedy = ""}), "12345678");
   EXPECT_THAT([&] { read_text_file(files, "f", {.name = "list", .max_bytes = 7, .remedy = "cut it"}); },
               testing::ThrowsMessage<InvalidArgument>("list \"f\": has 8 B, at most 7 B are read: cut it"));
+}
+
+TEST(TextFile, WhatCannotBeOpenedIsSaidInWordsOfItsOwn) {
+  auto& files = FileSystem::local();
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("tessera-no-text-{}", getpid());
+  std::filesystem::create_directories(folder / "directory");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const auto expect_refused = [&](const char* name, const std::string& words) {
+    const auto path = (folder / name).string();
+    EXPECT_THAT([&] { read_settings(files, path, "plan"); },
+                testing::ThrowsMessage<IoError>(path + ": cannot open: " + words));
+  };
+  expect_refused("directory", "it is a directory, not a regular file");
+  expect_refused("pipe", "it is a pipe, not a regular file");
+  expect_refused("missing", "No such file or directory");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(TextFile, OfManyGigabytesIsRefusedUnread) {

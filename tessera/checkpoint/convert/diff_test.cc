@@ -188,9 +188,9 @@ TEST(List, NamesPipesAndSocketsWithoutWaitingForThemAndShowsTheOthers) {
   const auto list = list_checkpoints(files, directory);
   ASSERT_EQ(list.size(), 4);
   EXPECT_EQ(list[0].problem, "");
-  EXPECT_EQ(list[1].problem, in("manifest.ckpt.manifest") + ": cannot open: not a regular file");
-  EXPECT_EQ(list[2].problem, in("pipe.ckpt") + ": cannot open: not a regular file");
-  EXPECT_EQ(list[3].problem, in("zeros.ckpt") + ": cannot open: not a regular file");
+  EXPECT_EQ(list[1].problem, in("manifest.ckpt.manifest") + ": cannot open: it is a pipe, not a regular file");
+  EXPECT_EQ(list[2].problem, in("pipe.ckpt") + ": cannot open: it is a pipe, not a regular file");
+  EXPECT_EQ(list[3].problem, in("zeros.ckpt") + ": cannot open: it is a device, not a regular file");
   const auto verified = verify_checkpoints(files, directory);
   ASSERT_EQ(verified.size(), 4);
   EXPECT_EQ(verified[0].state, Verified::kYes);
