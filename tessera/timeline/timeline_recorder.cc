@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/timeline/timeline_files.h"
 #include "tessera/timeline/timeline_json.h"
 
 namespace tessera::timeline {
@@ -205,7 +206,7 @@ RankTimeline TimelineRecorder::part_without_spans() const {
 void TimelineRecorder::write_failure(const std::string& reason) {
   const std::string path = part_path(options_.file, rank_.rank);
   try {
-    const bool has_spans = files_->exists(path) && parse_timeline(files_->read_text(path), path).ranks.at(0).is_written;
+    const bool has_spans = files_->exists(path) && read_timeline(*files_, path).ranks.at(0).is_written;
     if (has_spans) return;
     RankTimeline part = part_without_spans();
     part.failure = reason;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/checkpoint/write/commit.h"
 
 namespace tessera::checkpoint {
@@ -12,6 +13,11 @@ namespace {
 
 constexpr const char* kMarker = "conversion";
 constexpr const char* kPublished = ".conversion";
+
+// A line for each rank and what is said of all.
+std::string read_marker(FileSystem& files, const std::string& path) {
+  return read_settings(files, path, "marker of a conversion");
+}
 
 }  // namespace
 
@@ -23,7 +29,7 @@ std::string plain_path(const std::string& path) {
 
 bool Staging::was_published(FileSystem& files, const std::string& directory, const std::string& fingerprint) {
   const auto published = join_path(plain_path(directory), kPublished);
-  return files.exists(published) && files.read_text(published) == fingerprint;
+  return files.exists(published) && read_marker(files, published) == fingerprint;
 }
 
 Staging::Staging(FileSystem& files, const std::string& directory, const std::string& fingerprint,
@@ -36,7 +42,7 @@ Staging::Staging(FileSystem& files, const std::string& directory, const std::str
       if (!was_just_begun()) {
         throw InvalidArgument("{}: is in the way, and was not made by a conversion; move it away", partial_);
       }
-    } else if (files_.read_text(marker) == fingerprint) {
+    } else if (read_marker(files_, marker) == fingerprint) {
       return;
     }
     files_.remove_directory_tree(partial_);
@@ -111,7 +117,7 @@ bool Staging::is_complete(const std::string& name) const {
 
 Manifest Staging::manifest(const std::string& name) const {
   const auto file = manifest_path(path(name));
-  return parse_manifest(files_.read_text(file), file);
+  return read_manifest(files_, file);
 }
 
 // The order in which a single checkpoint is committed.
@@ -141,7 +147,7 @@ void Staging::publish() {
     for (const auto& name : names_) replace(name);
     // A copy goes along: without its own marker, the partial directory would be nobody's.
     const auto copy = join_path(partial_, kPublished);
-    files_.write_atomically(copy, files_.read_text(join_path(partial_, kMarker)), 0666);
+    files_.write_atomically(copy, read_marker(files_, join_path(partial_, kMarker)), 0666);
     files_.rename(copy, marker);
     files_.sync_directory(directory_);
     files_.remove_directory_tree(partial_);

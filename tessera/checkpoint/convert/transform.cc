@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
@@ -52,7 +53,7 @@ void require_space(FileSystem& files, const std::string& directory, int64_t num_
 }
 
 std::string describe_file(FileSystem& files, const std::string& path) {
-  const auto text = path.empty() ? std::string() : files.read_text(path);
+  const auto text = path.empty() ? std::string() : read_settings(files, path, "strategy file");
   return fmt::format("{} {:08x}", text.size(), crc32c(std::as_bytes(std::span(text))));
 }
 

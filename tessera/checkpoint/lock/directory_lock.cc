@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/random_id.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/manifest/json_field.h"
@@ -59,10 +60,13 @@ std::string to_text(const LockHolder& holder) {
          "\n";
 }
 
+// Several times what a holder writes.
+constexpr TextKind kLock = {.name = "lock", .max_bytes = 64 << 10, .remedy = "no job has written it"};
+
 // nullopt when the file says nothing: its holder has not written it yet, or died while it did.
 std::optional<LockHolder> read_holder(FileSystem& files, const std::string& path) {
   try {
-    const auto json = parse_json(files.read_text(path), path);
+    const auto json = parse_json(read_text_file(files, path, kLock), path);
     const JsonField root(path, "the lock", json);
     return LockHolder{.job_id = root["job_id"].text(),
                       .host = root["host"].text(),

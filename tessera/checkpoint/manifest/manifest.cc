@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
-#include "tessera/base/files/file_system.h"
+#include "tessera/base/files/text_file.h"
 #include "tessera/checkpoint/format/encryption.h"
 #include "tessera/checkpoint/manifest/json_field.h"
 
@@ -30,6 +30,10 @@ constexpr size_t kBodyStart = kBeforeCrc.size() + kCrcDigits + kAfterCrc.size();
 
 // A manifest of a hundred thousand tensors has some 20 MB.
 constexpr size_t kMaxBytes = size_t{64} << 20;
+constexpr TextKind kTextKind = {
+    .name = "manifest",
+    .max_bytes = kMaxBytes,
+    .remedy = "nobody has saved it so; take another checkpoint, or move it away and load the values unverified"};
 
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
@@ -239,6 +243,13 @@ std::string_view body_of(std::string_view text, const std::string& path) {
   return body;
 }
 
+// A writer makes files and renames them. What a link leads to is another checkpoint's, or changes without this one.
+void refuse_link(FileSystem& files, const std::string& path) {
+  const auto real = files.real_path(path);
+  if (base_name(real) == base_name(path) && parent_path(real) == files.real_path(parent_path(path))) return;
+  throw InvalidArgument("{}: is a link to {}; a manifest is a file beside its checkpoint: copy it there", path, real);
+}
+
 }  // namespace
 
 std::string manifest_path(const std::string& checkpoint_path) { return checkpoint_path + ".manifest"; }
@@ -298,6 +309,11 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     if (!names.insert(manifest.tensors.back().name).second) field["name"].fail("must occur once");
   }
   return manifest;
+}
+
+Manifest read_manifest(FileSystem& files, const std::string& path) {
+  refuse_link(files, path);
+  return parse_manifest(read_text_file(files, path, kTextKind), path);
 }
 
 }  // namespace tessera::checkpoint

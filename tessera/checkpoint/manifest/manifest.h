@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/files/file_system.h"
 #include "tessera/tensor/type.h"
 
 namespace tessera::checkpoint {
@@ -97,5 +98,9 @@ std::string to_text(const Manifest& manifest);
 // Throws InvalidArgument naming `path` and the field ("tensors[3].slices[0].size_bytes"): not JSON, nested deeper or
 // larger than a manifest can be, checksum wrong, field missing, ill-typed or contradicting another one.
 Manifest parse_manifest(std::string_view text, const std::string& path);
+
+// The manifest at `path`. Throws as parse_manifest() does, also for a file that is too large, of which nothing is read,
+// and for a link, which no writer makes; IoError when it cannot be read.
+Manifest read_manifest(FileSystem& files, const std::string& path);
 
 }  // namespace tessera::checkpoint

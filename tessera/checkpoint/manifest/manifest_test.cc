@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
@@ -9,8 +12,10 @@
 namespace tessera::checkpoint {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
+using testing::ThrowsMessage;
 
 Manifest example() {
   Manifest manifest;
@@ -217,6 +222,38 @@ TEST(Manifest, HostileTextsAreRefused) {
   EXPECT_THAT(refusal(seal("[]")), HasSubstr("m: the manifest must be an object, got []"));
   EXPECT_THAT(refusal(std::string((64 << 20) + 1, ' ')), HasSubstr("a manifest has at most"));
   EXPECT_THAT(refusal("{}"), HasSubstr("is no manifest"));
+}
+
+TEST(Manifest, AFileThatIsTooLargeIsRefusedUnread) {
+  auto& files = FileSystem::local();
+  const auto path = join_path(testing::TempDir(), fmt::format("tessera-large-{}.ckpt.manifest", ::getpid()));
+  files.create(path)->append(to_text(example()));
+  EXPECT_EQ(read_manifest(files, path), example());
+  std::filesystem::resize_file(path, uintmax_t{1} << 40);  // no block of it is on the disk
+  EXPECT_THAT([&] { read_manifest(files, path); },
+              ThrowsMessage<InvalidArgument>(AllOf(StartsWith("manifest \"" + path + "\": has 1"),
+                                                   HasSubstr("at most 64"), HasSubstr("take another checkpoint"))));
+  files.remove(path);
+}
+
+TEST(Manifest, ALinkIsRefusedThoughItsDirectoryMayBeOne) {
+  auto& files = FileSystem::local();
+  const auto folder = join_path(testing::TempDir(), fmt::format("tessera-links-{}", ::getpid()));
+  const auto in = [&](const std::string& name) { return join_path(folder, name); };
+  files.create_directories(in("d"));
+  files.create(in("d/a.ckpt.manifest"))->append(to_text(example()));
+  std::filesystem::create_symlink(in("d"), in("linked"));
+  EXPECT_EQ(read_manifest(files, in("linked/a.ckpt.manifest")), example());
+  for (const char* target : {"d/a.ckpt.manifest", "d/../d/a.ckpt.manifest"}) {
+    std::filesystem::create_symlink(in(target), in("a.ckpt.manifest"));
+    EXPECT_THAT([&] { read_manifest(files, in("a.ckpt.manifest")); },
+                ThrowsMessage<InvalidArgument>(AllOf(StartsWith(in("a.ckpt.manifest") + ": is a link to "),
+                                                     HasSubstr("a manifest is a file beside its checkpoint"))));
+    files.remove(in("a.ckpt.manifest"));
+  }
+  std::filesystem::create_symlink("a.ckpt.manifest", in("d/b.ckpt.manifest"));
+  EXPECT_THROW(read_manifest(files, in("d/b.ckpt.manifest")), InvalidArgument) << "nor one to a file beside it";
+  files.remove_directory_tree(folder);
 }
 
 TEST(Manifest, TextsMustBeUtf8) {

@@ -10,7 +10,7 @@ namespace {
 std::optional<Manifest> parse_or_none(FileSystem& files, const std::string& manifest_file) {
   if (!files.exists(manifest_file)) return std::nullopt;
   try {
-    return parse_manifest(files.read_text(manifest_file), manifest_file);
+    return read_manifest(files, manifest_file);
   } catch (const InvalidArgument&) {  // whoever verifies it says what is wrong
     return std::nullopt;
   }

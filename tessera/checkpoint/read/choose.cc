@@ -69,7 +69,7 @@ CheckpointPosition position_of(FileSystem& files, const std::string& path) {
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files.exists(manifest_file)) continue;
     try {
-      const auto info = parse_manifest(files.read_text(manifest_file), manifest_file).info;
+      const auto info = read_manifest(files, manifest_file).info;
       return {info.epoch, info.step_in_epoch};
     } catch (const Error&) {
     }

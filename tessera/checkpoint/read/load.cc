@@ -90,6 +90,9 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
   if (!files.exists(path)) throw InvalidArgument("{}: is missing; {} describes it", path, manifest_file);
   const auto& described = manifest.files[static_cast<size_t>(index)];
   refuse_link_out(files, path, manifest_file);
+  // A file that has grown by terabytes must not take the address space. One that was cut short is looked at all the
+  // same, to say which value it was cut in.
+  if (const auto size = files.size_bytes(path); size > described.size_bytes) require_size(path, size, described);
   const auto mapped = files.open(path);
   const MappedGuard guard(mapped->bytes(), path);
   const bool is_plain = described.encryption.empty();
@@ -115,7 +118,7 @@ void verify_file(FileSystem& files, const std::string& path, const Manifest& man
 
 // Against one manifest. Throws InvalidArgument with what is wrong.
 Manifest verify_against(FileSystem& files, const std::string& path, const std::string& manifest_file) {
-  auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
+  auto manifest = read_manifest(files, manifest_file);
   file_index(manifest, manifest_file, base_name(path));
   int index = 0;
   for (const auto& file : manifest.files) {

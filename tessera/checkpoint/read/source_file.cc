@@ -26,7 +26,7 @@ std::optional<Manifest> manifest_of(FileSystem& files, const CkptFile& file) {
     if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
     return std::move(verification.manifest);
   }
-  auto manifest = parse_manifest(files.read_text(manifest_file), manifest_file);
+  auto manifest = read_manifest(files, manifest_file);
   refuse_link_out(files, file.path(), manifest_file);
   require_entries(file, manifest, manifest_file);
   return manifest;

@@ -68,7 +68,7 @@ bool BestRetention::is_of_training(const std::string& path) const {
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files_.exists(manifest_file)) continue;
     try {
-      const auto info = parse_manifest(files_.read_text(manifest_file), manifest_file).info;
+      const auto info = read_manifest(files_, manifest_file).info;
       if (info.training_id == training_id_) return true;
     } catch (const Error&) {  // of a training that nobody knows
     }

@@ -43,7 +43,7 @@ bool Retention::is_of_training(const std::string& checkpoint) const {
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
     if (!files_.exists(manifest_file)) continue;
     try {
-      const auto info = parse_manifest(files_.read_text(manifest_file), manifest_file).info;
+      const auto info = read_manifest(files_, manifest_file).info;
       if (!info.job_name.empty() && !training_.job_name.empty()) return info.job_name == training_.job_name;
       return !info.training_id.empty() && info.training_id == training_.training_id;
     } catch (const Error&) {  // of a training that nobody knows

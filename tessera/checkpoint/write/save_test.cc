@@ -360,6 +360,29 @@ TEST(Barrier, JobsThatLookForWritersInOneDirectoryDoNotSeeEachOther) {
   EXPECT_THAT(files.list("d"), testing::IsEmpty());
 }
 
+// Knows which files were opened.
+class WatchedFileSystem : public MemoryFileSystem {
+ public:
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    opened.push_back(path);
+    return MemoryFileSystem::open(path);
+  }
+  std::vector<std::string> opened;
+};
+
+TEST(Verify, RefusesAFileThatHasGrownBeforeItIsMapped) {
+  WatchedFileSystem files;
+  const auto path = save_step(files, 1);
+  const auto content = files.read_text(path);
+  files.create(path)->append(content + "x");
+  files.opened.clear();
+  const auto verification = verify(files, path);
+  EXPECT_EQ(verification.state, Verified::kNo);
+  EXPECT_EQ(verification.problem, fmt::format("{}: has {} bytes, {} were written: the file was changed", path,
+                                              content.size() + 1, content.size()));
+  EXPECT_THAT(files.opened, ElementsAre(manifest_path(path)));
+}
+
 // Takes no further file.
 class FullFileSystem : public MemoryFileSystem {
  public:
