@@ -66,14 +66,18 @@ void add_inspect(CLI::App& ckpt, int& exit_code) {
   });
 }
 
+// Scripts that restart a job must tell "nothing yet" from "all damaged".
+constexpr int kNoCheckpoint = 3;
+constexpr int kNoUsableCheckpoint = 4;
+
 void add_verify(CLI::App& ckpt, int& exit_code) {
   static std::string path;
   static bool json = false;
   auto* verify = ckpt.add_subcommand("verify", "check that every byte is as it was written");
   verify->footer(
-      "Reads whole files and compares them with their manifests. Exit code 1 when one is damaged; what is wrong is "
-      "named,\n"
-      "nothing is deleted.\n"
+      "Reads whole files and compares them with their manifests. What is wrong is named, nothing is deleted.\n"
+      "Exit code 1 when one is DAMAGED, or UNREADABLE: the disk or a permission keeps it from us; 3 when there is no\n"
+      "checkpoint at all.\n"
       "Examples:\n"
       "  tessera ckpt verify checkpoints/CKP-2_73.ckpt\n"
       "  tessera ckpt verify dst_checkpoints            also those in rank_0, rank_1, ...");
@@ -85,12 +89,11 @@ void add_verify(CLI::App& ckpt, int& exit_code) {
     for (const auto& file : list) {
       if (file.state == checkpoint::Verified::kNo) exit_code = 1;
     }
+    if (!list.empty()) return;
+    std::fprintf(stderr, "error: %s\n", checkpoint::nothing_to_verify(FileSystem::local(), path).c_str());
+    exit_code = kNoCheckpoint;
   });
 }
-
-// Scripts that restart a job must tell "nothing yet" from "all damaged".
-constexpr int kNoCheckpoint = 3;
-constexpr int kNoUsableCheckpoint = 4;
 
 void add_newest(CLI::App& ckpt, int& exit_code) {
   static std::string directory = ".";

@@ -1,6 +1,7 @@
 // `tessera ckpt`, run as its users run it, on checkpoints of two ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -238,6 +239,33 @@ TEST_F(CkptCommand, F35_WhereThereIsNoRoomForAFileThatIsSaid) {
   }
   EXPECT_GT(codes[0], 4);
   EXPECT_GT(codes[1], 4);
+}
+
+TEST_F(CkptCommand, VerifySaysWhatItFoundInPlaceOfACheckpoint) {
+  files.create_directories(folder + "/empty");
+  const auto empty = run("verify empty");
+  EXPECT_EQ(empty.exit_code, 3);
+  EXPECT_THAT(empty.text, HasSubstr("error: empty: is a directory without checkpoints: neither *.ckpt nor"));
+  const auto strategy = run("verify 2.ckpt");
+  EXPECT_EQ(strategy.exit_code, 3);
+  EXPECT_THAT(strategy.text, HasSubstr("error: 2.ckpt: is a strategy file; name a checkpoint's .ckpt file"));
+  const auto manifest = run("verify src/rank_0/CKP-1_4.ckpt.manifest");
+  EXPECT_EQ(manifest.exit_code, 1);
+  EXPECT_THAT(manifest.text,
+              HasSubstr("is a manifest; name the checkpoint that it describes, src/rank_0/CKP-1_4.ckpt\n"));
+}
+
+TEST_F(CkptCommand, VerifyTellsUnreadableFromDamaged) {
+  files.create(folder + "/src/rank_0/CKP-1_4.ckpt")->append("nothing");
+  const auto path = folder + "/src/rank_1/CKP-1_4.ckpt";
+  files.remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);  // which root cannot read as a file either
+  const auto outcome = run("verify src");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.text, HasSubstr("DAMAGED      src/rank_0/CKP-1_4.ckpt: has 7 bytes"));
+  EXPECT_THAT(outcome.text, HasSubstr("UNREADABLE   src/rank_1/CKP-1_4.ckpt: cannot open: it is a pipe"));
+  EXPECT_THAT(outcome.text, HasSubstr("0 verified, 0 without a manifest, 1 damaged, 1 unreadable\n"));
+  EXPECT_THAT(run("verify src --json").text, HasSubstr("\"state\": \"unreadable\""));
 }
 
 TEST_F(CkptCommand, F35_NewestPrefersAnOlderOneThatIsVerified) {

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/read/source_file.h"
@@ -22,7 +23,13 @@ std::string dump(const Json& json) { return json.dump(1, ' ', false, Json::error
 std::vector<std::string> files_below(FileSystem& files, const std::string& path) {
   if (lacks_its_file(files, path)) return {path};
   if (!files.exists(path)) throw InvalidArgument("{}: no such file or directory", path);
-  if (!files.is_directory(path)) return {checkpoint_of_file(files, path)};
+  if (!files.is_directory(path)) {
+    const auto checkpoint = path.substr(0, path.rfind('.'));
+    if (checkpoint.ends_with(kCheckpointSuffix) && path == manifest_path(checkpoint)) {
+      throw InvalidArgument("{}: is a manifest; name the checkpoint that it describes, {}", path, checkpoint);
+    }
+    return {checkpoint_of_file(files, path)};
+  }
   std::vector<std::pair<int64_t, std::string>> folders = {{-1, path}};
   for (const auto& name : files.list(path)) {
     const auto rank = rank_of_folder(name);
@@ -91,8 +98,9 @@ std::string remark(const ListedFile& file) {
   return file.holds_parts ? fmt::format("part of {} ranks", file.info->world_size) : "";
 }
 
-std::string state_text(Verified state) {
-  return state == Verified::kYes ? "verified" : state == Verified::kNoManifest ? "no manifest" : "damaged";
+std::string state_text(const VerifiedFile& file) {
+  if (file.is_unreadable) return "unreadable";
+  return file.state == Verified::kYes ? "verified" : file.state == Verified::kNoManifest ? "no manifest" : "damaged";
 }
 
 }  // namespace
@@ -162,6 +170,7 @@ std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::strin
       throw;
     } catch (const IoError& error) {  // one that cannot be read hides none of the others
       verified.problem = error.what();
+      verified.is_unreadable = true;
     }
     if (verified.state == Verified::kNo && is_strategy_file(files, file)) continue;
     list.push_back(std::move(verified));
@@ -172,22 +181,32 @@ std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::strin
 std::string verify_table(const std::vector<VerifiedFile>& list) {
   std::string text;
   std::array<int, 3> counts{};
+  int num_unreadable = 0;
   for (const auto& file : list) {
-    ++counts[static_cast<size_t>(file.state)];
-    text += fmt::format("{:<11}  {}\n", file.state == Verified::kNo ? "DAMAGED" : state_text(file.state),
+    ++(file.is_unreadable ? num_unreadable : counts[static_cast<size_t>(file.state)]);
+    const char* const bad = file.is_unreadable ? "UNREADABLE" : "DAMAGED";
+    text += fmt::format("{:<11}  {}\n", file.state == Verified::kNo ? bad : state_text(file),
                         file.state == Verified::kNo ? file.problem : file.path);
   }
-  return text + fmt::format("{} verified, {} without a manifest, {} damaged\n", counts[0], counts[1], counts[2]);
+  return text + fmt::format("{} verified, {} without a manifest, {} damaged{}\n", counts[0], counts[1], counts[2],
+                            num_unreadable > 0 ? fmt::format(", {} unreadable", num_unreadable) : "");
 }
 
 std::string verify_json(const std::vector<VerifiedFile>& list) {
   Json json{{"files", Json::array()}};
   for (const auto& file : list) {
-    Json one{{"file", file.path}, {"state", state_text(file.state)}};
+    Json one{{"file", file.path}, {"state", state_text(file)}};
     if (!file.problem.empty()) one["problem"] = file.problem;
     json["files"].push_back(std::move(one));
   }
   return dump(json);
+}
+
+std::string nothing_to_verify(FileSystem& files, const std::string& path) {
+  if (files.is_directory(path)) {
+    return fmt::format("{}: is a directory without checkpoints: neither *.ckpt nor rank_N/*.ckpt is there", path);
+  }
+  return fmt::format("{}: is a strategy file; name a checkpoint's .ckpt file, or a directory with some", path);
 }
 
 }  // namespace tessera::checkpoint

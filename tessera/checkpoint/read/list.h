@@ -38,12 +38,16 @@ std::string files_text(const std::vector<std::string>& paths);
 struct VerifiedFile {
   std::string path;
   Verified state = Verified::kNo;
-  std::string problem;  // "" unless state is kNo
+  std::string problem;         // "" unless state is kNo
+  bool is_unreadable = false;  // a disk or a permission keeps a file from us: nothing shows whether it is damaged
 };
 
 // Reads every byte of these checkpoints; strategy files are left out.
 std::vector<VerifiedFile> verify_checkpoints(FileSystem& files, const std::string& path);
 std::string verify_table(const std::vector<VerifiedFile>& list);
 std::string verify_json(const std::vector<VerifiedFile>& list);
+
+// Why there was no checkpoint to verify at `path`: what it is, and what was expected.
+std::string nothing_to_verify(FileSystem& files, const std::string& path);
 
 }  // namespace tessera::checkpoint
