@@ -59,7 +59,8 @@ class Model {
              const TrainOptions& options = {});
   // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for. In
   // modes in which every rank reads whole batches (all but data parallel without servers, and hybrid parallel) the
-  // ranks compare what they read: where it differs every rank throws InvalidArgument.
+  // ranks compare what they read: where it differs every rank throws InvalidArgument. So does every rank for an index
+  // that is out of range in the rows of one of them, whose rank, batch, column, row, value and range are named.
   std::map<std::string, double> eval(const data::Dataset& dataset, const TrainOptions& options = {});
   // The latest one's result: callbacks write it down.
   const EvaluationResult& latest_evaluation() const;
