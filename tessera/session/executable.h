@@ -39,6 +39,12 @@ class Executable {
   // Where the rows of a data input go that this rank is given, where each rank is given rows of its own: equally many
   // to each place, in order. Throws InvalidArgument where the rows cannot be dealt so.
   virtual std::vector<TensorView> places_of_own_rows(const std::string& name) const { return {input(name)}; }
+  // Whether a run passes over an index that is out of range, and noted_bad_index() tells it: so it comes to every
+  // collective that other ranks wait in, and who runs it has all of them throw. Off until this is called, but in a
+  // pipeline, whose ranks tell each other by themselves, and where ranks share the loss of a training step.
+  virtual void set_notes_bad_indices(bool /*on*/) {}
+  // What run() would have thrown of the first such index of the latest run on this rank; "" where it met none.
+  virtual std::string noted_bad_index(const std::string& /*input_noun*/) const { return {}; }
   // One step. Throws executor::NonFiniteLoss with what is known of its origin; nothing has been updated then. Throws
   // executor::InvalidIndex naming input, row, value and range for an index, a label or a row number that is out of
   // range; on all ranks where they share the loss of a training step, and then nothing has been updated. `input_noun`:
@@ -75,8 +81,6 @@ class Executable {
   void look_at_cores() {
     if (core_watch_ != nullptr) core_watch_->look();
   }
-  // Every rank says what is wrong with an index of its own, or "". Throws InvalidIndex on all of them where one does.
-  void throw_first_bad_index(const std::string& of_this_rank) const;
 
  private:
   compiler::Compiled compiled_;

@@ -12,6 +12,7 @@
 #include "tessera/kernels/registry.h"
 #include "tessera/ops/registry/index_range.h"
 #include "tessera/ops/rules/localize.h"
+#include "tessera/session/agree/gather_texts.h"
 
 namespace tessera::session {
 namespace {
@@ -20,6 +21,8 @@ using ir::Graph;
 using ir::Node;
 using ir::ValueId;
 using ops::Elements;
+
+constexpr const char* kComparingIndices = "comparing bad indices";
 
 // The value of the graph that a schedule calls `name`.
 std::optional<ValueId> find_value(const Graph& graph, const std::string& name) {
@@ -164,6 +167,18 @@ std::string describe_bad_index(const compiler::Compiled& compiled, const executo
   if (!at.empty()) at[0] += data->first_row;
   return fmt::format("{}; an index of {} {}", describe_place(noun, data->name, std::to_string(bad.value), at), reader,
                      range);
+}
+
+void throw_first_bad_index(comm::Communicator& ranks, const std::string& of_this_rank) {
+  if (ranks.size() > 1) {
+    int64_t any_has = of_this_rank.empty() ? 0 : 1;
+    ranks.all_reduce(&any_has, 1, DType::kI64, comm::ReduceOp::kMax, kComparingIndices);
+    if (any_has == 0) return;
+  }
+  const auto texts = gather_texts(ranks, of_this_rank, kComparingIndices);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].empty()) throw executor::InvalidIndex(fmt::format("rank {}: {}", ranks.ranks()[i], texts[i]));
+  }
 }
 
 }  // namespace tessera::session

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/executor/executor.h"
 #include "tessera/tensor/tensor.h"
@@ -27,6 +28,11 @@ using FindData = std::function<std::optional<DataPiece>(const ir::Input& input)>
 // `gather "embedding": an index is 7; it must be from 0 to 4`. `noun`: what a data input is called.
 std::string describe_bad_index(const compiler::Compiled& compiled, const executor::BadIndex& bad,
                                const FindData& find_data, const std::string& noun);
+
+// Every rank says what is wrong with an index of its own, or "". Throws executor::InvalidIndex on all of them where one
+// has met any, in the words of the first that has: `rank 3: column "tokens": row 5 holds ...`. One all_reduce of a word
+// where none has. Collective.
+void throw_first_bad_index(comm::Communicator& ranks, const std::string& of_this_rank);
 
 // `column "label": row 33 holds nan at [33, 0]` for the first number of `held` that is not finite; "" where all are.
 // `held`: what this rank has of the data input, in memory of the host.

@@ -347,7 +347,7 @@ void PipelinedStep::share_loss(const std::string& input_noun) {
   double sums[3] = {loss_sum_, loss_count_, bad_index_ ? 1.0 : 0.0};
   context().world().all_reduce(sums, 3, DType::kF64, comm::ReduceOp::kSum, "loss");
   *loss_view_.as<double>() = sums[1] > 0 ? loss_factor_ * sums[0] / sums[1] : 0;
-  if (sums[2] > 0) throw_first_bad_index(bad_index_ ? describe(*bad_index_, input_noun) : "");
+  if (sums[2] > 0) throw_first_bad_index(context().world(), bad_index_ ? describe(*bad_index_, input_noun) : "");
 }
 
 std::string PipelinedStep::describe(const BadIndexAt& bad, const std::string& input_noun) const {

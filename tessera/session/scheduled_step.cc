@@ -38,6 +38,10 @@ std::string ScheduledStep::describe_bad_index(const std::string& input_noun) con
   return session::describe_bad_index(compiled(), *executor_->bad_index(), find_data, input_noun);
 }
 
+std::string ScheduledStep::noted_bad_index(const std::string& input_noun) const {
+  return executor_->bad_index() ? describe_bad_index(input_noun) : "";
+}
+
 std::string ScheduledStep::describe_non_finite_data(const std::string& input_noun) const {
   std::string text;
   for (const ir::Input& data : compiled().logical.inputs()) {
@@ -52,7 +56,7 @@ std::string ScheduledStep::describe_non_finite_data(const std::string& input_nou
 // All ranks have stopped for one loss: they tell each other whether an index was the reason.
 void ScheduledStep::stop_for_bad_indices(const std::string& input_noun) {
   if (!executor_->stops_together()) return;
-  throw_first_bad_index(executor_->bad_index() ? describe_bad_index(input_noun) : "");
+  throw_first_bad_index(context().world(), noted_bad_index(input_noun));
 }
 
 // Whether a guard left out the updates, and the loss is not finite: the same on all ranks.

@@ -28,6 +28,8 @@ class ScheduledStep final : public Executable {
   const TensorView& output(const std::string& name) const override { return executor_->output(name); }
   std::vector<mesh::Range> input_slice(const std::string& name) const override;
   std::vector<mesh::Range> output_slice(const std::string& name) const override;
+  void set_notes_bad_indices(bool on) override { executor_->set_notes_bad_indices(on); }
+  std::string noted_bad_index(const std::string& input_noun) const override;
   void run(const std::string& input_noun = "input") override { run(Until::kDone, input_noun); }
   void run_until_decided(const std::string& input_noun = "input") override { run(Until::kDecided, input_noun); }
   bool may_run_ahead() const override { return executor_->may_run_ahead(); }

@@ -197,6 +197,44 @@ TEST_P(BadIndexOnRanks, StopsAllOfThemAndNamesTheRank) {
   EXPECT_EQ(errors[0], errors[2]);
 }
 
+// What each of three ranks hears of an evaluation whose second batch has a bad index in this row: in hybrid parallel in
+// the batch of that rank. Before and afterwards they evaluate together.
+std::vector<std::string> heard_of_evaluation(const Mode& mode, int64_t row, int rank) {
+  std::vector<std::string> errors(3);
+  run_ranks(3,
+            [&](cluster::Context& context) {
+              Training training(context, mode.options);
+              if (mode.splits_vocabulary) training.network.embedding.shard("gather", {{3, 1}, {1, 1}});
+              const bool has_it = mode.options.parallel_mode != ParallelMode::kHybrid || context.rank() == rank;
+              const Bad bad{.token_row = kBatchRows + row, .token_at = 2, .token = 7};
+              const auto good = training.model->eval(rows(DType::kI32, {}));
+              try {
+                training.model->eval(rows(DType::kI32, has_it ? bad : Bad{}));
+              } catch (const InvalidIndex& error) {
+                errors[static_cast<size_t>(context.rank())] = error.what();
+              }
+              EXPECT_EQ(training.model->eval(rows(DType::kI32, {})), good);
+            },
+            {.timeout_ms = 600000});
+  return errors;
+}
+
+TEST_P(BadIndexOnRanks, StopsAnEvaluationOfAllAndNamesTheRank) {
+  for (const int rank : {0, 2}) {
+    const int64_t row = rank == 0 ? 0 : kBatchRows - 1;
+    const auto errors = heard_of_evaluation(GetParam(), row, rank);
+    // Else a plan says which ranks read the row, and several may.
+    const bool is_read_by_one = GetParam().options.parallel_mode != ParallelMode::kSemiAuto;
+    const auto named = is_read_by_one ? fmt::format("rank {}: ", rank) : std::string("rank ");
+    EXPECT_THAT(errors,
+                Each(AllOf(StartsWith("eval: "), HasSubstr("batch 2: "), HasSubstr(named),
+                           HasSubstr(fmt::format("column \"tokens\": row {} holds 7 at [{}, 2]; an index of gather "
+                                                 "\"embedding\" must be from 0 to 6",
+                                                 row, row)))));
+    EXPECT_THAT(errors, Each(errors[0]));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, BadIndexOnRanks,
                          testing::Values(Mode{"data_parallel", {.parallel_mode = ParallelMode::kDataParallel}},
                                          Mode{"guarded",
@@ -262,14 +300,42 @@ TEST(BadIndex, InAPipelineStopsAnEvaluationAndAPrediction) {
 }
 
 TEST(BadIndex, OfARankStopsTheOthersInAnEvaluationToo) {
-  EXPECT_THAT(
-      [&] {
-        run_ranks(2, [&](cluster::Context& context) {
-          Training training(context, {.parallel_mode = ParallelMode::kDataParallel});
-          training.model->eval(rows(DType::kI32, {.label_row = 5, .label = 4}));
-        });
-      },
-      ThrowsMessage<InvalidArgument>(HasSubstr("rank 1: eval: batch 1: column \"label\": row 5 holds 4 at [5]")));
+  std::vector<std::string> errors(2);
+  run_ranks(2,
+            [&](cluster::Context& context) {
+              Training training(context, {.parallel_mode = ParallelMode::kDataParallel});
+              try {
+                training.model->eval(rows(DType::kI32, {.label_row = 5, .label = 4}));
+              } catch (const InvalidIndex& error) {
+                errors[static_cast<size_t>(context.rank())] = error.what();
+              }
+            },
+            {.timeout_ms = 600000});
+  EXPECT_THAT(errors, Each(StartsWith("eval: rank 1: batch 1: column \"label\": row 5 holds 4 at [5]")));
+}
+
+// The ranks would meet again only where the results are put together.
+TEST(BadIndex, OfARankStopsTheOthersInAPredictionThatTheyShare) {
+  std::vector<std::string> errors(2);
+  run_ranks(2,
+            [&](cluster::Context& context) {
+              Training training(context, {.parallel_mode = ParallelMode::kSemiAuto});
+              training.network.embedding.shard("gather", {{1, 1}, {2, 1}});
+              training.model->train(1, rows(DType::kI32, {}).take(1));
+              Tensor tokens = Tensor::full({DType::kI32, {4, kTokens}}, 1);
+              const auto good = training.model->predict({tokens}).to_doubles();
+              Tensor bad = Tensor::copy_of(tokens.view());
+              bad.values<int32_t>()[4 * kTokens - 1] = 9;
+              try {
+                training.model->predict({bad});
+              } catch (const InvalidIndex& error) {
+                errors[static_cast<size_t>(context.rank())] = error.what();
+              }
+              EXPECT_EQ(training.model->predict({tokens}).to_doubles(), good);
+            },
+            {.timeout_ms = 600000});
+  EXPECT_THAT(errors,
+              Each(AllOf(StartsWith("rank "), HasSubstr("gather \"embedding\""), HasSubstr("must be from 0 to 6"))));
 }
 
 TEST(BadIndex, OfClassesThatAreSplitIsNamed) {

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/session/agree/agree_on_step.h"
 #include "tessera/session/agree/gather_texts.h"
+#include "tessera/session/index_fault.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/modes/common_data.h"
 
@@ -43,6 +44,7 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
   auto batches = batches_of(dataset, mode, {}, 1, options, steps.evaluation(full_inputs), core.context.recorder());
   core.values->compare_new();
   int64_t batch = 0;
+  std::string bad_index;  // the first one of this rank, where each rank has rows of its own
   while (const int64_t rows = batches.next_global_rows()) {
     if (options.before_batch) options.before_batch();
     ++batch;
@@ -69,14 +71,30 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
       session::agree_on_batch(core.context.world(), fmt::format("eval: batch {}", batch), "", place.written);
     }
     core.values->set_assigned(executable.compiled().logical);
+    // A rank that stopped alone would leave the others waiting: in the collectives of this batch, or of a later one.
+    executable.set_notes_bad_indices(mode.is_shared());
     try {
       executable.run("column");
+      // Before metrics are given the labels of all ranks, and may refuse them.
+      if (have_one_batch) session::throw_first_bad_index(core.context.world(), executable.noted_bad_index("column"));
     } catch (const executor::InvalidIndex& error) {
       throw executor::InvalidIndex(fmt::format("eval: batch {}: {}", batch, error.what()));
     }
     const Tensor output = Tensor::copy_of(executable.output("output"));
     const double loss = has_loss ? mode.mean_loss(executable.output("loss")) : 0.0;
+    if (mode.is_shared() && bad_index.empty()) {
+      const auto bad = executable.noted_bad_index("column");
+      if (!bad.empty()) bad_index = fmt::format("batch {}: {}", batch, bad);
+    }
+    if (!bad_index.empty()) continue;  // the rest is for the ranks that have to come to their end
     for (const auto& metric : metrics) metric->update(output, label, loss, global_rows);
+  }
+  if (mode.is_shared() && !have_one_batch) {
+    try {
+      session::throw_first_bad_index(core.context.world(), bad_index);
+    } catch (const executor::InvalidIndex& error) {
+      throw executor::InvalidIndex(fmt::format("eval: {}", error.what()));
+    }
   }
   std::map<std::string, double> results;
   for (const auto& metric : metrics) {

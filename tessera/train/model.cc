@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/session/agree/agree_on_step.h"
+#include "tessera/session/index_fault.h"
 #include "tessera/train/batches.h"
 #include "tessera/train/compiled_steps.h"
 #include "tessera/train/core/averages.h"
@@ -136,7 +137,8 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
   for (const Tensor& input : inputs) types.push_back(input.type());
   const auto specs = numbered(types);
   if (parts_->core.mode->predicts_together()) parts_->core.mode->come_together();
-  if (parts_->steps.predicts_one_batch()) agree_on_inputs(parts_->core, inputs);
+  const bool have_one_batch = parts_->steps.predicts_one_batch();
+  if (have_one_batch) agree_on_inputs(parts_->core, inputs);
   auto& executable = parts_->steps.prediction(specs);
   if (parts_->core.mode->predicts_together()) {
     refresh_copies(parts_->core, parts_->snapshot);
@@ -147,7 +149,10 @@ Tensor Model::predict(const std::vector<Tensor>& inputs) {
     copy_elements(mesh::piece_of(inputs[i].view(), executable.input_slice(name)), executable.input(name));
   }
   parts_->core.values->set_assigned(executable.compiled().logical);
+  // A rank that stopped alone would leave the others waiting.
+  executable.set_notes_bad_indices(have_one_batch);
   executable.run();
+  if (have_one_batch) session::throw_first_bad_index(parts_->core.context.world(), executable.noted_bad_index("input"));
   return Tensor::copy_of(executable.output("output"));
 }
 

@@ -1,6 +1,7 @@
 #include "tessera/train/training.h"
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -195,6 +196,9 @@ class Training::TrainCall {
   // What is compiled for the next batch, which is in its inputs.
   session::Executable& next_batch();
   session::Executable& read_batch();
+  // Where every rank gives whole batches: throws InvalidArgument on every rank where one has read other rows than the
+  // first. Of some batches, the same on all ranks. Collective there.
+  void compare_rows(const BatchPlace& place);
   // Gives a step to a device that may still be busy with others.
   void give_step(session::Executable& executable);
   // Looks at the losses of such steps: of the one that was given first, or of all. They count from then on.
@@ -226,6 +230,9 @@ class Training::TrainCall {
   // By part of the step: what is compiled for full batches, and where they go.
   std::map<session::StepPart, std::pair<session::Executable*, BatchPlace>> full_;
   int64_t num_doubts_ = 0;
+  bool is_one_batch_ = false;  // of all ranks, which each of them reads as a whole
+  int64_t num_read_ = 0;       // batches
+  int64_t num_compared_ = 0;   // of those that were read, up to the latest whose rows were compared
   std::optional<data::BatchIterator> batches_;
   // A step whose loss nobody has looked at yet.
   struct GivenStep {
@@ -247,6 +254,8 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   mode_.compare_steps(steps);
   full_rows_ = mode_.global_rows(dataset_, dataset_.get_batch_size());
   full_inputs_ = input_specs(dataset_, full_rows_);
+  is_one_batch_ =
+      mode_.is_shared() && mode_.steps_together() && mode_.takes_whole_batches() && !mode_.gives_own_rows(dataset_);
   compile_full();
   fix_ranks();
   if (find_kept(callbacks) == KeptTraining::Found::kDone) return false;
@@ -526,6 +535,7 @@ session::Executable& Training::TrainCall::read_batch() {
     const comm::RankProgress::Phase phase(t_.core_.context.progress(), "the next batch");
     const timeline::ScopedSpan span(t_.core_.context.recorder(), timeline::SpanKind::kBatch);
     batches_->next_into(place.written);
+    compare_rows(place);
     place.distribute();
     return compiled;
   };
@@ -538,6 +548,24 @@ session::Executable& Training::TrainCall::read_batch() {
   const auto inputs = input_specs(dataset_, rows);
   session::Executable& compiled = t_.steps_.training(inputs, t_.next_part());
   return read_into(compiled, t_.whole_batches_.place(compiled, inputs, mode_.gives_own_rows(dataset_)));
+}
+
+namespace {
+
+// Data that differs between ranks mostly does so from the first batches on. Later a checksum of one batch in so many,
+// and an all_reduce of four words, are nothing beside the steps.
+constexpr int64_t kBatchesBetween = 64;
+
+}  // namespace
+
+void Training::TrainCall::compare_rows(const BatchPlace& place) {
+  if (!is_one_batch_) return;
+  ++num_read_;
+  if (!std::has_single_bit(static_cast<uint64_t>(num_read_)) && num_read_ % kBatchesBetween != 0) return;
+  const int64_t since = num_read_ - std::exchange(num_compared_, num_read_);
+  const auto where = fmt::format("train: epoch {}, batch {}{}", context_.epoch, t_.progress_.position.batch + 1,
+                                 since > 1 ? fmt::format(", compared {} batches after the latest one", since) : "");
+  session::agree_on_batch(t_.core_.context.world(), where, "", place.written);
 }
 
 namespace {

@@ -241,17 +241,56 @@ TEST(OtherRows, OfAnEvaluationAreSaid) {
   }
 }
 
-// Rows that are known when they are read: from the sixth on rank 1 has others.
-TEST(OtherRows, OfAnEvaluationThatAFunctionGivesAreSaidWithTheirBatch) {
-  const auto call = [](Model& model, int rank) {
-    const auto read = [rank](int64_t row, std::span<const TensorView> columns) {
-      const bool is_other = rank == 1 && row > 4;
-      for (const TensorView& column : columns)
-        std::fill_n(column.as<float>(), column.num_elements(), is_other ? 2.0F : 1.0F);
-    };
-    model.eval(data::generator({{"x", {DType::kF32, {4}}}, {"y", {DType::kF32, {2}}}}, 8, read).batch(4));
+// Rows that are known when they are read: from `first_other` on they are other ones.
+data::Dataset rows_of_a_function(int64_t num_rows, int64_t first_other) {
+  const auto read = [first_other](int64_t row, std::span<const TensorView> columns) {
+    const float value = row >= first_other ? 2.0F : 1.0F;
+    for (const TensorView& column : columns) std::fill_n(column.as<float>(), column.num_elements(), value);
   };
+  return data::generator({{"x", {DType::kF32, {4}}}, {"y", {DType::kF32, {2}}}}, num_rows, read).batch(4);
+}
+
+TEST(OtherRows, OfAnEvaluationThatAFunctionGivesAreSaidWithTheirBatch) {
+  const auto call = [](Model& model, int rank) { model.eval(rows_of_a_function(8, rank == 1 ? 5 : 8)); };
   for (const OneBatch form : kForms) expect_heard(form, call, "eval: batch 2: the rows of rank 1 are not rank 0's");
+}
+
+// Four batches of a function, of which this rank gives other rows from `first_other` on.
+std::function<void(Model&, int rank)> training_with_other_rows(int of_rank, int64_t first_other) {
+  return [=](Model& model, int rank) {
+    const int64_t before = model.step();
+    const int64_t heard_at = first_other < 8 ? 1 : 3;
+    try {
+      model.train(1, rows_of_a_function(16, rank == of_rank ? first_other : 16));
+    } catch (const InvalidArgument&) {
+      EXPECT_EQ(model.step(), before + heard_at);
+      throw;
+    }
+    EXPECT_EQ(model.step(), before + 4);
+  };
+}
+
+TEST(OtherRows, OfATrainingThatAFunctionGivesAreSaidWithTheirBatch) {
+  for (const OneBatch form : kForms) {
+    if (form == OneBatch::kStaleServers) continue;  // whose workers are at other steps
+    const int last = has_servers(form) ? 2 : 1;
+    expect_heard(form, training_with_other_rows(last, 5),
+                 fmt::format("train: epoch 1, batch 2: the rows of rank {} are not rank 0's", last));
+    expect_heard(form, training_with_other_rows(0, 5),
+                 fmt::format("train: epoch 1, batch 2: the rows of {} are not rank 0's",
+                             has_servers(form) ? "ranks 1, 2" : "rank 1"));
+  }
+}
+
+TEST(OtherRows, OfABatchOfATrainingThatIsNotComparedAreSaidAtTheNextThatIs) {
+  expect_heard(OneBatch::kStrategies, training_with_other_rows(1, 8),
+               "train: epoch 1, batch 4, compared 2 batches after the latest one: the rows of rank 1 are not rank 0's");
+}
+
+TEST(OtherRows, OfNoRankAreSaidNowhereInATraining) {
+  for (const OneBatch form : {OneBatch::kStrategies, OneBatch::kAutomatic, OneBatch::kServers}) {
+    EXPECT_THAT(heard_of_call(form, training_with_other_rows(-1, 0)), SizeIs(0)) << name_of(form);
+  }
 }
 
 // Of a model that has trained a step, or none: each rank predicts for rows of its own what all of them together predict
