@@ -12,8 +12,13 @@
 namespace tessera::cluster::rendezvous {
 
 void JobScheduler::take(Peer& peer, const Register& message) {
-  // A rank that began anew when the job failed must know whose failure it was.
-  if (phase_ == JobPhase::kFailed) return tell(peer.id, ended_, /*ends=*/true);
+  // A rank that began anew when the job failed must know whose failure it was, and one that lost the scheduler at the
+  // end that it is the end.
+  const auto is_of_job = [&](const std::string& id) { return nodes_.contains(id); };
+  if (phase_ == JobPhase::kFailed ||
+      (phase_ == JobPhase::kFinished && std::ranges::any_of(message.node_ids, is_of_job))) {
+    return tell(peer.id, ended_, /*ends=*/true);
+  }
   const std::vector<std::string> node_ids = without_dropped(message);
   if (std::string reason = why_not(peer, message, node_ids); !reason.empty()) return refuse(peer, reason);
   if (node_ids.empty()) {
