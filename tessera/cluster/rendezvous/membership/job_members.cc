@@ -63,8 +63,9 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                                          /*ends_by_itself=*/false, state_.num_losses,
                                          "it ended while this process was not connected"});
   }
+  // Between two generations, too: an older process of a node, or of another host, is known by who has come since.
+  if (state_.generation > 0) record();
   if (phase_ == JobPhase::kRunning) {
-    record();
     tell_ranks(peer, is_one_host());
     if (is_newcomer(nodes_[node_ids.front()])) tell_of_newcomers();
   } else if (is_complete()) {

@@ -662,6 +662,39 @@ TEST(JobScheduler, StartedAgainAfterNobodyCameItWaitsAnew) {
   EXPECT_EQ(next.scheduler.phase(), JobPhase::kWaiting);
 }
 
+TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsWhatIsSaidAgainOfAnEarlierProcessIsNoLoss) {
+  Job job({.num_workers = 2, .max_restarts = 9});
+  const Leave killed{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"};
+  const PeerId launcher = job.launch({"a", "b"});
+  job.begin("a", 1);
+  job.begin("b", 1);
+  job.say(launcher, killed);
+  job.begin("b", 3);
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "a has not begun anew";
+  Job next({.num_workers = 2, .max_restarts = 9}, state_on_disk(job));
+  const PeerId again = next.launch({"a", "b"});
+  next.say(again, killed);
+  EXPECT_EQ(next.scheduler.state().num_losses, 1U);
+  EXPECT_EQ(next.last_of<GenerationEnded>(again), nullptr) << "the process that has come since is not to be killed";
+}
+
+TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsANodeThatMovedToAnotherHostIsNotFenced) {
+  Job job({.num_workers = 2, .max_restarts = 9});
+  job.join("a");
+  const PeerId b = job.join("b");
+  job.say(b, Leave{.node_id = "b", .failed = true, .reason = "killed by SIGKILL"});
+  Register moved{.incarnation = 5, .clock_id = 7, .host = "right", .node_ids = {"b"}};
+  const PeerId there = job.connect();
+  job.say(there, moved, 0);
+  ASSERT_NE(job.last_of<Welcome>(there), nullptr);
+  moved.token = job.last_of<Welcome>(there)->token;
+  Job next({.num_workers = 2, .max_restarts = 9}, state_on_disk(job));
+  const PeerId back = next.connect();
+  next.say(back, moved, 0);
+  EXPECT_EQ(next.last_of<Fenced>(back), nullptr);
+  EXPECT_NE(next.last_of<Welcome>(back), nullptr);
+}
+
 TEST(JobScheduler, AStateOfAnotherJobIsRefused) {
   FakeClock clock;
   EXPECT_THROW(JobScheduler({.num_workers = 2}, clock, {.num_workers = 3}), InvalidArgument);
