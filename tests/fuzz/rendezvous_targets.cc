@@ -104,7 +104,9 @@ std::vector<Target> rendezvous_targets() {
                                    .num_ranks = 2,
                                    .num_first_ranks = 3,
                                    .fixed_by = "its strategies are for 2 ranks",
-                                   .dropped = {{"c/0", 7}}};
+                                   .dropped = {{"c/0", 7}},
+                                   .is_over = true,
+                                   .end = {true, "b/0", 0, "the shape is wrong"}};
   return {target_of("rendezvous_peer", wire::Sender::kPeer),
           target_of("rendezvous_scheduler", wire::Sender::kScheduler),
           {"rendezvous_state", {wire::print_scheduler_state(state)}, mutate_state, state_parses}};

@@ -26,7 +26,8 @@
 namespace tessera::cluster {
 namespace {
 
-// Beyond the connections that are served, so many at a time are told that there are too many.
+// Beyond the connections that are served, so many at a time are told that there are too many. For one more, the first
+// of them makes room.
 constexpr int kMostRefused = 64;
 constexpr int kMostAcceptedAtOnce = 64;
 // After its answer who has asked has so long to hang up.
@@ -191,11 +192,22 @@ struct DashboardServer::Impl {
       if (num_served < kMostConnections) {
         connections.push_back(
             {.socket = std::move(socket), .deadline_ms = now_ms() + kHeadMs, .asked = {}, .answer = {}});
-      } else if (num_refused < kMostRefused) {
+      } else {
+        if (num_refused >= kMostRefused) end_first_refused();
         connections.push_back({.socket = std::move(socket), .is_refused = true, .asked = {}, .answer = {}});
-        begin_answer(connections.back(), DashboardAnswers::plain(503));
+        if (!begin_answer(connections.back(), DashboardAnswers::plain(503))) connections.pop_back();
       }
     }
+  }
+
+  // It has its answer, and so it keeps it: what it has asked is read before its connection is closed.
+  void end_first_refused() {
+    constexpr int kMostReads = 16;
+    const auto first = std::ranges::find_if(connections, &ReaderConnection::is_refused);
+    char bytes[kMostRead];
+    for (int i = 0; i < kMostReads && recv(first->socket.fd(), bytes, sizeof(bytes), MSG_DONTWAIT) > 0; ++i) {
+    }
+    connections.erase(first);
   }
 
   // A phase that has lasted too long ends the connection; who was about to say something is told so.

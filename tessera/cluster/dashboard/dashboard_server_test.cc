@@ -123,6 +123,21 @@ TEST_F(Server, TellsThoseBeyondItsLimitSoAndServesAgainOnceTheyAreGone) {
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
 }
 
+// A reset, in place of the answer or behind it, is what a reader gets whose request was not read.
+TEST_F(Server, TellsEachOfHundredsBeyondItsLimitSoWhoDoNotHangUp) {
+  std::vector<std::unique_ptr<Reader>> idle;
+  for (int i = 0; i < DashboardServer::kMostConnections; ++i) idle.push_back(std::make_unique<Reader>(port));
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int i = 0; i < 200; ++i) {
+    readers.push_back(std::make_unique<Reader>(port));
+    readers.back()->say(get("/metrics"));
+  }
+  // An idle one that was ended meanwhile makes room for one of them.
+  for (const auto& reader : readers) {
+    EXPECT_THAT(reader->hear(), testing::AnyOf(StartsWith("HTTP/1.1 503 "), StartsWith("HTTP/1.1 200 ")));
+  }
+}
+
 TEST_F(Server, ServesManyReadersTheSameText) {
   for (int i = 0; i < 100; ++i) board.add_line(0, "a line");
   std::vector<std::unique_ptr<Reader>> readers;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <deque>
 #include <mutex>
 #include <random>
 #include <set>
@@ -75,9 +76,7 @@ struct RendezvousClient::Impl {
     if (!connection && !is_connecting && !is_over() && now >= next_try_ms) connect();
     if (connection && is_welcome && now >= next_heartbeat_ms) {
       next_heartbeat_ms = now + heartbeat_ms;
-      Heartbeat said = heartbeat();
-      if (options.find_idle) said.idle = options.find_idle(timeout_ms);
-      connection->send(std::move(said), number());
+      beat();
     }
     if (connection && is_welcome && wants_figures.load()) send_figures();
     if (connection && is_welcome && now - heard_ms >= timeout_ms) connection->close("it says nothing any more");
@@ -104,6 +103,18 @@ struct RendezvousClient::Impl {
     const std::lock_guard lock(mutex);
     doing.step = step.load();
     return doing;
+  }
+
+  void beat() {
+    Heartbeat said = heartbeat();
+    if (options.find_idle) said.idle = options.find_idle(timeout_ms);
+    uint64_t of_generation = 0;
+    {
+      const std::lock_guard lock(mutex);
+      leaves_before_beats.push_back(num_leaves_said);
+      of_generation = generation.number;
+    }
+    connection->send(std::move(said), of_generation);
   }
 
   // A certificate that was renewed while the job runs is shown at the next connection.
@@ -280,12 +291,17 @@ struct RendezvousClient::Impl {
       num_revoked = 0;
       pause_ms = 0;
       next_heartbeat_ms = 0;
+      leaves_before_beats.clear();
       say_leaves();
       for (const auto& [name, question] : asked_states) unsaid.push_back(question);
     } else if (const auto* assigned = std::get_if<Assigned>(&message)) {
       return take_ranks(of_generation, *assigned);
     } else if (const auto* answer = std::get_if<HeartbeatAnswer>(&message)) {
       num_newcomers = answer->num_newcomers;
+      if (!leaves_before_beats.empty()) {
+        num_leaves_heard = leaves_before_beats.front();
+        leaves_before_beats.pop_front();
+      }
     } else if (const auto* dropped = std::get_if<NodeDropped>(&message)) {
       return RendezvousEnd{.kind = Kind::kNodeDropped,
                            .node_id = dropped->node_id,
@@ -359,7 +375,7 @@ struct RendezvousClient::Impl {
 
   void say_leaves() {
     for (const auto& [id, leave] : leaves) unsaid.emplace_back(leave);
-    num_leaves_said = leaves.size();
+    num_leaves_said = num_leaves;
   }
 
   [[noreturn]] void throw_end(const std::string& doing) const {
@@ -453,7 +469,12 @@ struct RendezvousClient::Impl {
   std::map<std::string, Message> asked_states;  // that have not been answered
   std::vector<Message> unsaid;
   std::map<std::string, Leave> leaves;  // by node
-  size_t num_leaves_said = 0;
+  // Calls of leave(): those there were, those whose words are on their way, and those that the scheduler has taken. It
+  // answers a heartbeat once what it was told before is saved; the list has an entry for each that is not answered.
+  uint64_t num_leaves = 0;
+  uint64_t num_leaves_said = 0;
+  uint64_t num_leaves_heard = 0;
+  std::deque<uint64_t> leaves_before_beats;
   std::thread thread;
 };
 
@@ -629,8 +650,7 @@ void RendezvousClient::leave(const std::string& node_id, bool failed, const std:
                             .failed = failed,
                             .reason = reason,
                             .for_good = impl_->leaves_for_good || for_good};
-  const size_t wanted = impl_->leaves.size();
-  impl_->num_leaves_said = 0;
+  const uint64_t wanted = ++impl_->num_leaves;
   impl_->post([impl = impl_.get()] {
     if (!impl->connection || !impl->is_welcome) return;
     {
@@ -638,10 +658,13 @@ void RendezvousClient::leave(const std::string& node_id, bool failed, const std:
       impl->say_leaves();
     }
     impl->send_unsaid();
-    impl->changed.notify_all();
+    if (impl->connection) impl->beat();
   });
-  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms),
-                          [&] { return impl_->num_leaves_said >= wanted || impl_->end; });
+  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms), [&] {
+    // The end of a generation is none of what this says.
+    const bool is_over = impl_->end && impl_->end->kind != RendezvousEnd::Kind::kGenerationEnded;
+    return impl_->num_leaves_heard >= wanted || is_over;
+  });
 }
 
 void RendezvousClient::leave_for_good() {

@@ -124,8 +124,9 @@ class RendezvousClient final : public comm::Store {
   bool wants_figures() const;
   // How this node's training goes, in the text of ranks/training_figures.h; told soon, where the scheduler wants it.
   void report_figures(std::string figures);
-  // Ends a node's part in the job; waits up to `limit_ms` until that, and what else was to be said of ends, is on its
-  // way. `for_good`: it does not come back, which ends a job whose number of ranks stays.
+  // Ends a node's part in the job; waits up to `limit_ms` until the scheduler has taken that, and what else was to be
+  // said of ends, and has saved it where it keeps a state. `for_good`: it does not come back, which ends a job whose
+  // number of ranks stays.
   void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000,
              bool for_good = false);
   // From now on leave() says that the node does not come back.

@@ -111,7 +111,8 @@ struct RendezvousServer::Impl {
                   options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
         acceptor(loop.context()),
         telling(loop.context()),
-        strangers(options.strangers) {
+        strangers(options.strangers),
+        was_over(scheduler.is_over()) {
     say_warnings();
     const auto endpoint = resolve_one(loop.context(), options.address);
     if (endpoint.address().is_unspecified()) {
@@ -307,8 +308,8 @@ struct RendezvousServer::Impl {
     show_status(now);
     if (!scheduler.is_over()) return;
     if (goodbye_ms == 0) goodbye_ms = now + kGoodbyeMs;
-    // Who was distrusted has lost its connection, and hears why when it comes again.
-    const bool all_told = !has_distrusted && std::ranges::none_of(entries, [&](const auto& entry) {
+    // Who was distrusted, or has lost an earlier scheduler, hears how the job has ended when it comes again.
+    const bool all_told = !has_distrusted && !was_over && std::ranges::none_of(entries, [&](const auto& entry) {
       return scheduler.is_member(entry.first);
     });
     if (all_told || now >= goodbye_ms) finish();
@@ -376,6 +377,7 @@ struct RendezvousServer::Impl {
   HostPort address;
   std::map<PeerId, Entry> entries;
   Strangers strangers;
+  bool was_over;  // before this scheduler was started
   PeerId last_id = 0;
   bool is_waiting_for_peers = false;
   bool is_done = false;

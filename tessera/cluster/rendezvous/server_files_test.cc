@@ -16,6 +16,7 @@
 #include "tessera/base/error.h"
 #include "tessera/cluster/rendezvous/ask_status.h"
 #include "tessera/cluster/rendezvous/client.h"
+#include "tessera/cluster/rendezvous/membership/scheduler_state.h"
 #include "tessera/cluster/rendezvous/server.h"
 #include "tessera/cluster/rendezvous/test_peer.h"
 #include "tessera/cluster/tls/make_certificates.h"
@@ -237,6 +238,29 @@ TEST(TurnedAway, IsNamedByItsAddressAlsoWhenItHasHungUpBefore) {
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, testing::HasSubstr("has turned away a connection from 127.0.0.1: "));
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("a connection from : ")));
+}
+
+TEST(SchedulersState, HasTheEndOfAWorkerBeforeThatWorkerGoes) {
+  const std::string folder = testing::TempDir() + fmt::format("server_files_test_end_{}", getpid());
+  std::filesystem::create_directories(folder);
+  const TlsOptions tls{.secret = comm::Secret(std::string(32, 's'), "the test"), .certificates = std::nullopt};
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = fmt::format("{}/{}.state", folder, round);
+    const RunningServer server({.tls = tls, .scheduler = {.num_workers = 2}, .state_path = path}, FileSystem::local(),
+                               Clock::system());
+    std::vector<std::unique_ptr<RendezvousClient>> clients;
+    for (const char* id : {"a", "b"}) {
+      clients.push_back(std::make_unique<RendezvousClient>(
+          ClientOptions{.scheduler = {"127.0.0.1", server.port()}, .tls = tls, .host = "here", .node_ids = {id}},
+          [](const RendezvousEnd&) {}));
+    }
+    for (const auto& client : clients) client->wait_for_generation();
+    clients[0]->leave("a", /*failed=*/false, "", 60000);
+    const SchedulerState saved = load_scheduler_state(FileSystem::local(), path);
+    ASSERT_EQ(saved.nodes.size(), 2U);
+    EXPECT_TRUE(saved.nodes[0].has_finished);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // No file is made while it is held.

@@ -12,8 +12,13 @@
 namespace tessera::cluster::rendezvous {
 
 void JobScheduler::take(Peer& peer, const Register& message) {
-  // A rank that began anew when the job failed must know whose failure it was.
-  if (phase_ == JobPhase::kFailed) return tell(peer.id, ended_, /*ends=*/true);
+  // A rank that began anew when the job failed must know whose failure it was, and one that lost the scheduler at the
+  // end that it is the end.
+  const auto is_of_job = [&](const std::string& id) { return nodes_.contains(id); };
+  if (phase_ == JobPhase::kFailed ||
+      (phase_ == JobPhase::kFinished && std::ranges::any_of(message.node_ids, is_of_job))) {
+    return tell(peer.id, ended_, /*ends=*/true);
+  }
   const std::vector<std::string> node_ids = without_dropped(message);
   if (std::string reason = why_not(peer, message, node_ids); !reason.empty()) return refuse(peer, reason);
   if (node_ids.empty()) {
@@ -58,8 +63,9 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                                          /*ends_by_itself=*/false, state_.num_losses,
                                          "it ended while this process was not connected"});
   }
+  // Between two generations, too: an older process of a node, or of another host, is known by who has come since.
+  if (state_.generation > 0) record();
   if (phase_ == JobPhase::kRunning) {
-    record();
     tell_ranks(peer, is_one_host());
     if (is_newcomer(nodes_[node_ids.front()])) tell_of_newcomers();
   } else if (is_complete()) {

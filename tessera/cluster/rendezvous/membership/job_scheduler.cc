@@ -44,15 +44,16 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
                             .is_ready = saved.is_running,
                             .has_left = node.has_left,
                             .is_server = node.is_server,
-                            .has_finished = node.has_left,
+                            .has_finished = node.has_finished,
                             .heard_ms = started_ms_,
                             .deadline_ms = started_ms_ + options_.node_timeout_ms};
   }
   is_started_again_ = saved.is_running;
   if (saved.is_running) phase_ = JobPhase::kRunning;
   if (state_.num_ranks == 0 && state_.generation > 0) state_.num_ranks = state_.num_first_ranks = num_workers;
-  const bool all_left = std::ranges::all_of(saved.nodes, [](const SavedNode& node) { return node.has_left; });
-  if (state_.num_ranks > 0 && saved.nodes.size() == state_.num_ranks && all_left) phase_ = JobPhase::kFinished;
+  if (!saved.is_over) return;
+  take_end(saved.end);
+  news_.emplace_back("the job has ended before, as the scheduler's state says: remove that to begin a new job");
 }
 
 JobScheduler::~JobScheduler() = default;
@@ -343,11 +344,20 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
 }
 
 void JobScheduler::end_job(bool failed, const std::string& node_id, const std::string& reason) {
-  phase_ = failed ? JobPhase::kFailed : JobPhase::kFinished;
-  failure_ = !failed ? "" : node_id.empty() ? reason : fmt::format("node {} failed: {}", node_id, reason);
-  ended_ = {failed, node_id, rank_of(node_id), reason};
+  take_end({failed, node_id, rank_of(node_id), reason});
+  // A job that has not begun has lost nothing: who starts its scheduler again waits for its workers again.
+  state_.is_over = state_.generation > 0;
+  if (state_.is_over) state_.end = ended_;
   record();
   tell_members(ended_, /*ends=*/true);
+}
+
+void JobScheduler::take_end(const JobEnded& end) {
+  ended_ = end;
+  phase_ = end.failed ? JobPhase::kFailed : JobPhase::kFinished;
+  failure_ = !end.failed           ? ""
+             : end.node_id.empty() ? end.reason
+                                   : fmt::format("node {} failed: {}", end.node_id, end.reason);
 }
 
 std::string JobScheduler::named(const std::string& node_id) const {
@@ -367,7 +377,7 @@ void JobScheduler::record() {
   for (const auto& [id, node] : nodes_) {
     if (node.rank) {
       state_.nodes.push_back({id, node.host, *node.rank, node.incarnation, node.clock_id, node.started_ns, node.token,
-                              node.has_left, node.is_server});
+                              node.has_left, node.is_server, node.has_finished});
     }
   }
   state_.is_running = phase_ == JobPhase::kRunning;

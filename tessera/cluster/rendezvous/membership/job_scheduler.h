@@ -180,6 +180,8 @@ class JobScheduler {
   bool is_of_ended_generation(const Peer& peer) const;
   void end_generation(const std::string& node_id, bool is_lost, const std::string& reason, LostBy by = LostBy::kEnd);
   void end_job(bool failed, const std::string& node_id, const std::string& reason);
+  // The job is over, for this scheduler or for an earlier one.
+  void take_end(const JobEnded& end);
   void tell(PeerId peer, Message message, bool ends = false);
   void tell_members(const Message& message, bool ends = false);
   void refuse(const Peer& peer, const std::string& reason);

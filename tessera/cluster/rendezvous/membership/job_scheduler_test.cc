@@ -594,6 +594,107 @@ TEST(JobScheduler, F04_AfterItsDeathDuringRegistrationNoRankIsLostOrDoubled) {
   }
 }
 
+// What the scheduler of this job has on disk.
+SchedulerState state_on_disk(const Job& job) {
+  FrameError error;
+  return *parse_scheduler_state(print_scheduler_state(job.scheduler.state()), error);
+}
+
+TEST(JobScheduler, StartedAgainAfterTheEndItKnowsThatEnd) {
+  Job finished({.num_workers = 2});
+  const PeerId a = finished.join("a");
+  const PeerId b = finished.join("b");
+  finished.say(a, Leave{.node_id = "a"});
+  finished.say(b, Leave{.node_id = "b"});
+  Job after({.num_workers = 2}, state_on_disk(finished));
+  EXPECT_EQ(after.scheduler.phase(), JobPhase::kFinished);
+  const PeerId late = after.join("a", 1, "left", 0, 1);
+  ASSERT_NE(after.last_of<JobEnded>(late), nullptr) << "who lost the scheduler at the end hears of it";
+  EXPECT_FALSE(after.last_of<JobEnded>(late)->failed);
+  EXPECT_EQ(after.refusal_of(after.join("c")), "the job is over");
+
+  Job failed({.num_workers = 2});
+  failed.join("a");
+  failed.say(failed.join("b"), Leave{.node_id = "b", .failed = true, .reason = "the shape is wrong"});
+  Job again({.num_workers = 2}, state_on_disk(failed));
+  EXPECT_EQ(again.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_EQ(again.scheduler.failure(), "node b failed: the shape is wrong");
+  const PeerId other = again.join("a", 1, "left", 0, 1);
+  ASSERT_NE(again.last_of<JobEnded>(other), nullptr);
+  EXPECT_EQ(again.last_of<JobEnded>(other)->rank, 1);
+}
+
+TEST(JobScheduler, StartedAgainAfterSomeHaveFinishedItWaitsForTheOthersOnly) {
+  Job job({.num_workers = 3, .max_restarts = 9});
+  const PeerId a = job.join("a");
+  job.join("b");
+  job.join("c");
+  job.say(a, Leave{.node_id = "a"});
+  Job next({.num_workers = 3, .max_restarts = 9}, state_on_disk(job));
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kRunning);
+  const PeerId b = next.join("b", 1, "left", 0, 1);
+  next.say(b, Leave{.node_id = "b"});
+  next.pass(29000);
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kRunning) << "c may come back";
+  next.pass(2000);
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kFinished) << "c had nothing left to do";
+}
+
+// That a process ends with exit code 0, as its launcher says, does not mean that the others have finished.
+TEST(JobScheduler, StartedAgainItTakesNobodyToHaveFinishedWhoHasNotSaidSo) {
+  Job job({.num_workers = 2});
+  const PeerId launcher = job.launch({"a", "b"});
+  job.begin("a", 1);
+  job.begin("b", 1);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 2});
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  Job next({.num_workers = 2}, state_on_disk(job));
+  next.pass(31000);
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kFailed);
+}
+
+TEST(JobScheduler, StartedAgainAfterNobodyCameItWaitsAnew) {
+  Job job({.num_workers = 2, .join_timeout_ms = 1000});
+  job.join("a");
+  job.pass(2000);
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  const Job next({.num_workers = 2}, state_on_disk(job));
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kWaiting);
+}
+
+TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsWhatIsSaidAgainOfAnEarlierProcessIsNoLoss) {
+  Job job({.num_workers = 2, .max_restarts = 9});
+  const Leave killed{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"};
+  const PeerId launcher = job.launch({"a", "b"});
+  job.begin("a", 1);
+  job.begin("b", 1);
+  job.say(launcher, killed);
+  job.begin("b", 3);
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting) << "a has not begun anew";
+  Job next({.num_workers = 2, .max_restarts = 9}, state_on_disk(job));
+  const PeerId again = next.launch({"a", "b"});
+  next.say(again, killed);
+  EXPECT_EQ(next.scheduler.state().num_losses, 1U);
+  EXPECT_EQ(next.last_of<GenerationEnded>(again), nullptr) << "the process that has come since is not to be killed";
+}
+
+TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsANodeThatMovedToAnotherHostIsNotFenced) {
+  Job job({.num_workers = 2, .max_restarts = 9});
+  job.join("a");
+  const PeerId b = job.join("b");
+  job.say(b, Leave{.node_id = "b", .failed = true, .reason = "killed by SIGKILL"});
+  Register moved{.incarnation = 5, .clock_id = 7, .host = "right", .node_ids = {"b"}};
+  const PeerId there = job.connect();
+  job.say(there, moved, 0);
+  ASSERT_NE(job.last_of<Welcome>(there), nullptr);
+  moved.token = job.last_of<Welcome>(there)->token;
+  Job next({.num_workers = 2, .max_restarts = 9}, state_on_disk(job));
+  const PeerId back = next.connect();
+  next.say(back, moved, 0);
+  EXPECT_EQ(next.last_of<Fenced>(back), nullptr);
+  EXPECT_NE(next.last_of<Welcome>(back), nullptr);
+}
+
 TEST(JobScheduler, AStateOfAnotherJobIsRefused) {
   FakeClock clock;
   EXPECT_THROW(JobScheduler({.num_workers = 2}, clock, {.num_workers = 3}), InvalidArgument);

@@ -12,7 +12,7 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS7";
+constexpr std::string_view kStateMagic = "TRS8";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
@@ -41,6 +41,7 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_node.number(node.token);
     of_node.flag(node.has_left);
     of_node.flag(node.is_server);
+    of_node.flag(node.has_finished);
   });
   fields.list(blobs, kBlobRules.size(), [](Fields& of_blob, std::pair<std::string, std::string>& blob) {
     of_blob.text(blob.first, kMaxValueName);
@@ -54,6 +55,11 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_node.number(node.incarnation);
   });
   fields.flag(state.has_told_of_newcomers);
+  fields.flag(state.is_over);
+  fields.flag(state.end.failed);
+  fields.text(state.end.node_id, kMaxNodeId);
+  fields.number(state.end.rank);
+  fields.text(state.end.reason, kMaxReason);
 }
 
 uint32_t checksum_of(std::string_view bytes) { return crc32c(std::as_bytes(std::span(bytes.data(), bytes.size()))); }

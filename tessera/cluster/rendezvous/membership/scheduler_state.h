@@ -1,6 +1,6 @@
-// What a scheduler must not forget when it dies: which node has which rank, the generation, and the job's states. It is
-// kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS7", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+// What a scheduler must not forget when it dies: which node has which rank, the generation, the job's states, and how
+// it has ended. It is kept in a file that is replaced as a whole and that only its owner reads:
+//   "TRS8", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 
 #include "tessera/base/files/file_system.h"
 #include "tessera/cluster/rendezvous/messages/frame.h"
+#include "tessera/cluster/rendezvous/messages/messages.h"
 
 namespace tessera::cluster::rendezvous {
 
@@ -25,7 +26,8 @@ struct SavedNode {
   uint64_t started_ns = 0;  // of its process; 0: none has registered
   uint64_t token = 0;
   bool has_left = false;
-  bool is_server = false;  // it keeps parameters
+  bool is_server = false;     // it keeps parameters
+  bool has_finished = false;  // it has left, and its own process has said so
 };
 
 // A node of an elastic job that goes on without it.
@@ -49,6 +51,9 @@ struct SchedulerState {
   std::vector<DroppedNode> dropped;  // in the order in which they were
   // Whether ranks of this generation have been told that others wait: they may begin anew to take those in.
   bool has_told_of_newcomers = false;
+  // The job is over, and its members were told so.
+  bool is_over = false;
+  JobEnded end = {};
 };
 
 // The job's states that the scheduler keeps, and the most bytes of each.

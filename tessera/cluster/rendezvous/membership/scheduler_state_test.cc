@@ -19,13 +19,15 @@ SchedulerState example_state() {
           .last_token = 9,
           .num_losses = 3,
           .is_running = true,
-          .nodes = {{"a/0", "left", 1, 17, 29, 4, 8, false}, {"b/0", "right", 0, 18, 0, 0, 9, true}},
+          .nodes = {{"a/0", "left", 1, 17, 29, 4, 8, true, false, true}, {"b/0", "right", 0, 18, 0, 0, 9, true}},
           .blobs = {{"seed", "42"}, {"decisions", std::string(1000, 'p')}},
           .num_ranks = 2,
           .num_first_ranks = 3,
           .fixed_by = "its strategies are for 2 ranks",
           .dropped = {{"c/0", 7}},
-          .has_told_of_newcomers = true};
+          .has_told_of_newcomers = true,
+          .is_over = true,
+          .end = {true, "b/0", 0, "the shape is wrong"}};
 }
 
 TEST(SchedulerStateFile, ComesBackAndOnlyItsOwnerReadsIt) {
