@@ -75,6 +75,7 @@ void PipelineBuilder::cut() {
   for (const int chunk : plan_.placement.chunks_of(stage_)) {
     auto cut = cut_chunk(plan_, chunk);
     slots_[chunk].values = std::move(cut.slot);
+    slots_[chunk].read = std::move(cut.read_in_slot);
     for (auto& phase : cut.phases) {
       if (phase.kind == PhaseKind::kForward || trains_) phases_.push_back({chunk, std::move(phase)});
     }
@@ -127,8 +128,9 @@ void PipelineBuilder::lay_out() {
   for (const auto& [chunk, phase] : phases_) {
     for (const auto& input : phase.part.graph.inputs()) {
       if (layout_.offsets.contains(input.name) || in_slot.contains(input.name)) continue;
+      if (is_read_in_slot(input.name)) continue;
       layout_.add(input.name, local_type(phase.part.graph.type(input.value), phase.part.plan.layout(input.value)));
-      if (gathered.contains(input.name)) continue;
+      if (gathered.contains(input.name) || plan_.placement.unsummed.contains(input.name)) continue;
       if (phase.kind != PhaseKind::kUpdate || plan_.options.accumulators.contains(input.name)) {
         cleared_.push_back(input.name);
       }
@@ -166,6 +168,16 @@ void PipelineBuilder::lay_out(int chunk, Slots& slots) {
   slots.begin = slots.values.empty() ? layout_.bytes : slots.layout.offsets.at(slots.values[0].name);
   slots.bytes = end.offsets.at("the end of the slot") - slots.begin;
   slots.layout.bytes = layout_.bytes = slots.begin + slots.bytes * num_slots(chunk);
+  for (const auto& [accumulator, value] : slots.read) {
+    check_equal(num_slots(chunk), 1, "slots of a chunk that has accumulators in them");
+    layout_.offsets[accumulator] = slots.layout.offsets.at(value);
+    layout_.types[accumulator] = slots.layout.types.at(value);
+  }
+}
+
+bool PipelineBuilder::is_read_in_slot(const std::string& accumulator) const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [&](const auto& of_chunk) { return of_chunk.second.read.contains(accumulator); });
 }
 
 int PipelineBuilder::num_slots(int chunk) const { return parts_.program.slots.at(chunk); }

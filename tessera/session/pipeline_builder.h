@@ -42,6 +42,7 @@ class PipelineBuilder {
   // The slots of a chunk.
   struct Slots {
     std::vector<compiler::SlotValue> values;
+    std::map<std::string, std::string> read;    // accumulators in the slot: ChunkParts::read_in_slot
     std::map<std::string, std::string> copies;  // states that all stages have, with the names of this chunk's copies
     ir::PersistentLayout layout;                // all values as the chunk's phases see them, in the first slot
     int64_t begin = 0;
@@ -66,6 +67,8 @@ class PipelineBuilder {
   // comes there, others have been in the first chunk since.
   void copy_common_states(int chunk, const compiler::ChunkPhase& phase);
   bool is_common(const std::string& name) const;
+  // Whether an accumulator has its place in a slot.
+  bool is_read_in_slot(const std::string& accumulator) const;
   void lay_out(int chunk, Slots& slots);
   int num_slots(int chunk) const;
   // What other stages tell between rounds of the update lies here, too, whether it is read or not.

@@ -1,5 +1,6 @@
 #include "tessera/session/pipelined_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -315,6 +316,20 @@ void PipelinedStep::load(const ProgramItem& item) {
   }
 }
 
+// Whether the next item waits for what this one starts, and for nothing else: then who waits does it, and the lane's
+// thread sleeps on.
+bool PipelinedStep::is_awaited_at_once(const ProgramItem& item) const {
+  const ProgramItem* const next = &item + 1;
+  if (next == parts_.program.items.data() + parts_.program.items.size()) return false;
+  if (item.kind == ItemKind::kReceive) {
+    return next->kind == ItemKind::kAwait && next->micro_batch == item.micro_batch &&
+           way_of(*next, parts_.program.stage) == way_of(item, parts_.program.stage);
+  }
+  const auto has_left = [](const auto& of_slot) { return of_slot.second.empty(); };
+  return next->kind == ItemKind::kRun && next->phase == PhaseKind::kUpdate && leaving_once_.empty() &&
+         std::all_of(leaving_.begin(), leaving_.end(), has_left);
+}
+
 void PipelinedStep::start_messages(const ProgramItem& item) {
   const bool sends = item.kind == ItemKind::kSend;
   const bool of_all = item.micro_batch < 0;
@@ -326,13 +341,15 @@ void PipelinedStep::start_messages(const ProgramItem& item) {
     for (const ValuePlace& value : parts_.received_values) before_update_(value.mark());
   }
   const size_t number = of_all ? 0 : static_cast<size_t>(item.slot);
+  // Of several lanes, each does its own meanwhile.
+  const bool wakes = parts_.channels[way].size() != 1 || !is_awaited_at_once(item);
   auto& under_way = !sends   ? arriving_[{way, item.micro_batch}]
                     : of_all ? leaving_once_
                              : leaving_[{item.chunk, item.slot}];
   // A rank that has nothing of what the other stage needs has no channels.
   for (auto& channel : parts_.channels[way]) {
     if (channel.queue != nullptr) parts_.arena->queue().record(*channel.may_start[number]);
-    under_way.push_back({channel.lane.get(), channel.lane->start(channel.tasks[number])});
+    under_way.push_back({channel.lane.get(), channel.lane->start(channel.tasks[number], wakes)});
   }
 }
 

@@ -140,6 +140,7 @@ class PipelinedStep final : public Executable {
   bool was_skipped() const;
   void load(const ir::ProgramItem& item);
   void start_messages(const ir::ProgramItem& item);
+  bool is_awaited_at_once(const ir::ProgramItem& item) const;
   void hand_over(const ir::ProgramItem& item);
   void take_slot(int chunk, int slot, int micro_batch);
   void add_loss(executor::Executor& phase);

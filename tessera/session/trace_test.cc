@@ -47,6 +47,32 @@ TEST(Trace, ForwardHasTheNetworksResult) {
   EXPECT_EQ(graph.outputs().size(), 1U);
 }
 
+struct MeansOfRows : nn::Cell {
+  nn::Embedding& table = child<nn::Embedding>("table", 9, 4);
+  using nn::Cell::construct;
+  Value construct(Value ids) override { return ops::reduce_mean(table(ids), {1}); }
+};
+
+TEST(Trace, RowsOfAnOnlyMicroBatchAreKeptAsTheyCome) {
+  const std::vector<InputSpec> inputs = {{"ids", {DType::kI32, {3}}}, {"label", {DType::kF32, {3}}}};
+  const std::string name = "table.embedding_table";
+  for (const int64_t micro_batches : {1, 2}) {
+    MeansOfRows network;
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    const auto graph = trace_train_step(network, &loss, optimizer, inputs, {},
+                                        {.part = StepPart::kAccumulate, .rows = {{name}, micro_batches}});
+    const bool is_only = micro_batches == 1;
+    EXPECT_EQ(graph.find_input("accu_count." + name) == nullptr, is_only);
+    const ir::Output* ids = graph.find_output("accu_ids." + name);
+    const ir::Output* rows = graph.find_output("accu_rows." + name);
+    ASSERT_TRUE(ids != nullptr && rows != nullptr);
+    EXPECT_EQ(graph.type(rows->value), (Type{DType::kF32, {3 * micro_batches, 4}}));
+    EXPECT_EQ(ids->value == graph.find_input("ids")->value, is_only);
+    EXPECT_EQ(graph.node(graph.info(rows->value).node).op != "scatter_add", is_only);
+  }
+}
+
 // Adds what it was given in its last call.
 struct AddsLastInput : nn::Cell {
   Value last;

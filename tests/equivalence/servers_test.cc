@@ -391,6 +391,36 @@ TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
   }
 }
 
+// Nothing is computed of rows but their means.
+struct MeansOfRows : nn::Cell {
+  nn::Embedding& table = child<nn::Embedding>("table", 2000, 256);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override { return ops::reduce_mean(table(ids), {1}); }
+};
+
+// A server has room for the rows that it sends, and for their gradients where they come to: there it updates from.
+TEST(ServersMemory, AServerHasNoCopyOfTheGradientsOfTheOnlyMicroBatch) {
+  constexpr int64_t kIds = 1600;
+  run_ranks(2, [&](cluster::Context& context) {
+    MeansOfRows network;
+    network.table.set_on_servers();
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    train::Model model(context, network, &loss, &optimizer,
+                       {.parallel_mode = train::ParallelMode::kDataParallel,
+                        .servers = 1,
+                        .session = {.num_threads = 1, .kernel_choice = session::KernelChoice::kFixed}});
+    Tensor ids(DType::kI32, {kIds});
+    for (size_t i = 0; i < static_cast<size_t>(kIds); ++i) ids.values<int32_t>()[i] = static_cast<int32_t>(i / 2);
+    const Tensor labels = Tensor::full({DType::kF32, {kIds}}, 1);
+    const double first = model.train_step({ids.view(), labels.view()}, kIds);
+    EXPECT_LT(model.train_step({ids.view(), labels.view()}, kIds), first);
+    if (context.rank() > 0) return;
+    const int64_t rows_bytes = kIds * 256 * 4;
+    EXPECT_LT(model.session().arena_bytes() - model.session().values().layout().bytes, 2 * rows_bytes + rows_bytes / 2);
+  });
+}
+
 // The table is four times what a server may have of it, and its moments are two more tables.
 TEST(ServersMemory, IsNoMoreThanTheLimitOfValues) {
   const int64_t table_bytes = Rows::kNumbers * 8 * 4;

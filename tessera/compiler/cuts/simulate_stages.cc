@@ -166,6 +166,7 @@ class StageSimulator {
       ir::PersistentLayout slot;
       for (const auto& value : cut.slot) slot.add(value.name, local_type(value.type, value.layout));
       for (const auto& value : cut.slot) in_slots.insert(value.name);
+      for (const auto& [accumulator, value] : cut.read_in_slot) in_slots.insert(accumulator);
       auto& of_chunk = chunks[static_cast<size_t>(chunk)];
       of_chunk.stage = stage;
       of_chunk.segment = plan_.placement.chunks.segments[static_cast<size_t>(chunk)];

@@ -40,6 +40,9 @@ class ChunkCutter {
       }
       parts.slot.push_back(std::move(value));
     }
+    for (const auto& output : graph_.outputs()) {
+      if (is_read_in_slot(output)) parts.read_in_slot[output.name] = slot_name(graph_, output.value);
+    }
     return parts;
   }
 
@@ -113,11 +116,20 @@ class ChunkCutter {
     return phase;
   }
 
+  bool is_read_in_slot(const ir::Output& output) const {
+    return placement_.is_read_in_slot(graph_, output) && placement_.value_chunks.at(output.name) == chunk_;
+  }
+
   // Whether this phase of the chunk makes the output.
   bool is_mine(const ir::Output& output, PhaseKind kind) const {
+    if (placement_.is_read_in_slot(graph_, output)) return false;
     const ir::Input* input = graph_.find_input(output.name);
     const NodeId producer = graph_.info(output.value).node;
-    if (producer == ir::kNone) return false;  // nothing changes
+    if (producer == ir::kNone) {
+      // Nothing changes, but for an accumulator that gets the value of a parameter or a state.
+      return kind == PhaseKind::kBackward && placement_.unsummed.contains(output.name) &&
+             placement_.value_chunks.at(output.name) == chunk_;
+    }
     const auto owner = input == nullptr ? placement_.value_chunks.end() : placement_.value_chunks.find(output.name);
     if (owner != placement_.value_chunks.end()) {
       if (owner->second != kEveryStage && owner->second != chunk_) return false;
@@ -130,6 +142,9 @@ class ChunkCutter {
   void find_kept() {
     for (const Phase& phase : phases_) {
       in_slot_.insert(phase.slots.begin(), phase.slots.end());
+    }
+    for (const auto& output : graph_.outputs()) {
+      if (is_read_in_slot(output)) in_slot_.insert(output.value);
     }
     std::set<ValueId> sent;
     for (const auto& message : chunk_messages(graph_, placement_)) {

@@ -35,6 +35,8 @@ struct ChunkPhase {
 struct ChunkParts {
   std::vector<ChunkPhase> phases;  // forward, backward and, where it is split, weight gradient
   std::vector<SlotValue> slot;     // what lies in a micro-batch's slot
+  // Accumulators that are a value of the slot, which the update reads there: the names of both.
+  std::map<std::string, std::string> read_in_slot;
 };
 
 // The plan's values as they are where other phases and chunks read them: completed, as Plan::copies says.

@@ -145,8 +145,9 @@ Graph split_accumulators(const Graph& graph, const StagePlacement& placement, St
     const bool is_shared =
         accumulator != accumulators.end() && placement.shared_by_chunks.contains(accumulator->second);
     const NodeId producer = graph.info(output.value).node;
-    // Rows are put one behind the other where their parameter is, whoever makes them.
-    if (!is_shared || producer == ir::kNone || graph.node(producer).op == "scatter_add") {
+    // Rows are put one behind the other where their parameter is, whoever makes them, or taken as they are.
+    if (!is_shared || producer == ir::kNone || graph.node(producer).op == "scatter_add" ||
+        placement.unsummed.contains(output.name)) {
       result.add_output(output.name, result.value(output.value));
       continue;
     }

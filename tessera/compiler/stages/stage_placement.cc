@@ -229,6 +229,19 @@ class Placer {
                        : at == result_.value_chunks.end()       ? 0
                                                                 : at->second);
     }
+    find_unsummed();
+  }
+
+  void find_unsummed() {
+    std::vector<bool> is_read(static_cast<size_t>(graph_.num_values()));
+    for (size_t n = 0; n < num_nodes_; ++n) {
+      for (const ValueId v : node(n).inputs) is_read[static_cast<size_t>(v)] = true;
+    }
+    for (const auto& output : graph_.outputs()) {
+      const ir::Input* held = options_.accumulators.contains(output.name) ? graph_.find_input(output.name) : nullptr;
+      if (held == nullptr || held->value == output.value || is_read[static_cast<size_t>(held->value)]) continue;
+      result_.unsummed.insert(output.name);
+    }
   }
 
   void put(const std::string& value, int chunk) {
@@ -380,20 +393,36 @@ std::vector<int> StagePlacement::chunks_of(int stage) const {
   return chunks;
 }
 
+bool StagePlacement::is_read_in_slot(const Graph& graph, const ir::Output& output) const {
+  if (!unsummed.contains(output.name)) return false;
+  const auto& info = graph.info(output.value);
+  if (info.node == ir::kNone) {
+    return graph.inputs()[static_cast<size_t>(info.index)].kind == ir::InputKind::kInput;
+  }
+  const int from = chunk_of(info.node);
+  return from != kEveryStage && from != value_chunks.at(output.name);
+}
+
 std::vector<ChunkMessage> chunk_messages(const Graph& graph, const StagePlacement& placement) {
   std::map<std::pair<ValueId, int>, ChunkMessage> found;
+  const auto add = [&](ValueId v, int reader, PhaseKind read) {
+    const NodeId producer = graph.info(v).node;
+    if (producer == ir::kNone) return;
+    const int from = placement.chunk_of(producer);
+    if (from == kEveryStage || from == reader) return;
+    const auto [it, is_new] =
+        found.emplace(std::pair{v, reader}, ChunkMessage{v, from, reader, placement.phase_of(producer), read});
+    if (!is_new) it->second.read = std::min(it->second.read, read);
+  };
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const int reader = placement.chunk_of(n);
     if (reader == kEveryStage) continue;
-    for (const ValueId v : graph.node(n).inputs) {
-      const NodeId producer = graph.info(v).node;
-      if (producer == ir::kNone) continue;
-      const int from = placement.chunk_of(producer);
-      if (from == kEveryStage || from == reader) continue;
-      const auto [it, is_new] = found.emplace(
-          std::pair{v, reader}, ChunkMessage{v, from, reader, placement.phase_of(producer), placement.phase_of(n)});
-      if (!is_new) it->second.read = std::min(it->second.read, placement.phase_of(n));
-    }
+    for (const ValueId v : graph.node(n).inputs) add(v, reader, placement.phase_of(n));
+  }
+  // What the update reads has come by the end of backward.
+  for (const auto& output : graph.outputs()) {
+    if (!placement.is_read_in_slot(graph, output)) continue;
+    add(output.value, placement.value_chunks.at(output.name), PhaseKind::kBackward);
   }
   std::vector<ChunkMessage> messages;
   for (const auto& [key, message] : found) messages.push_back(message);

@@ -71,7 +71,12 @@ struct StagePlacement {
   std::map<std::string, std::vector<int>> shared = {};
   std::set<std::string> shared_by_chunks = {};  // parameters that several chunks read, of one stage or of several
   std::set<std::string> gathered = {};          // StageOptions::gathered
+  // Accumulators that nothing is added to: a step's only micro-batch gives them their value.
+  std::set<std::string> unsummed = {};
 
+  // Whether a result is the value of such an accumulator that its chunk has in the slot anyway, as data or as what
+  // another chunk sends: the update reads it there.
+  bool is_read_in_slot(const ir::Graph& graph, const ir::Output& output) const;
   int num_chunks() const { return chunks.count(); }
   int stage_of_chunk(int chunk) const { return chunk < 0 ? chunk : chunks.stages[static_cast<size_t>(chunk)]; }
   // Those of a stage, in order.

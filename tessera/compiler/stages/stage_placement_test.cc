@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "tessera/base/error.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/stages/update_rounds.h"
@@ -118,6 +121,47 @@ TEST(Placement, OfServersHasThemLookUpRowsAndOwnWhatIsServed) {
   ASSERT_EQ(values.size(), 1U);
   EXPECT_EQ(values[0].values, (std::vector<std::string>{"w"}));
   EXPECT_EQ(values[0].to, 1);
+}
+
+// The gradients of rows that a step's only micro-batch looks up, as the update takes them.
+ir::Graph looked_up_once() {
+  std::string text = kTable;
+  for (const auto& [from, to] : {std::pair{"  state accu_grads.table f32[9,4]\n",
+                                           "  state accu_ids.table i32[2]\n  state accu_rows.table f32[2,4]\n"},
+                                 {"  %7 = zeros_like table : f32[9,4] @ a (grad of %1)\n", ""},
+                                 {"  %8 = scatter_add %7, ids, %6 {axis=0} : f32[9,4] @ a (grad of %1)\n", ""},
+                                 {"  %9 = add accu_grads.table, %8 : f32[9,4] @ accumulate\n", ""},
+                                 {"%10 = add", "%7 = add"},
+                                 {"accu_grads.table = %9, accu_grads.w = %10",
+                                  "accu_ids.table = ids, accu_rows.table = %6, accu_grads.w = %7"}}) {
+    text.replace(text.find(from), std::string(from).size(), to);
+  }
+  return ir::parse(text);
+}
+
+TEST(Placement, HasServersReadRowsOfTheOnlyMicroBatchWhereTheyCome) {
+  auto graph = looked_up_once();
+  StageOptions stages{
+      .num_stages = 2,
+      .accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}, {"accu_grads.w", "w"}},
+      .served = {"table"}};
+  place_for_servers(graph, stages.served);
+  for (const bool split_backward : {false, true}) {
+    stages.split_backward = split_backward;
+    const auto placed = place_on_stages(graph, stages);
+    EXPECT_EQ(placed.unsummed, (std::set<std::string>{"accu_ids.table", "accu_rows.table"}));
+    EXPECT_EQ(placed.values.at("accu_rows.table"), 0);
+    for (const char* name : {"accu_ids.table", "accu_rows.table"}) {
+      EXPECT_TRUE(placed.is_read_in_slot(graph, *graph.find_output(name))) << name;
+    }
+    EXPECT_FALSE(placed.is_read_in_slot(graph, *graph.find_output("accu_grads.w")));
+    const auto messages = chunk_messages(graph, placed);
+    ASSERT_EQ(messages.size(), 2U);
+    EXPECT_EQ(graph.value_name(messages[1].value), "%6");
+    EXPECT_EQ(messages[1].to, 0);
+    EXPECT_EQ(messages[1].made, PhaseKind::kBackward);
+    EXPECT_EQ(messages[1].read, PhaseKind::kBackward);
+  }
 }
 
 TEST(Placement, SplitsOffWhatNoOtherStageWaitsFor) {

@@ -28,6 +28,11 @@ std::set<ValueId> leaving_values(const Graph& graph, const StagePlacement& place
       if (crosses || placement.phase_of(producer) != placement.phase_of(n)) leaving.insert(v);
     }
   }
+  for (const auto& output : graph.outputs()) {
+    if (graph.info(output.value).node != ir::kNone && placement.is_read_in_slot(graph, output)) {
+      leaving.insert(output.value);
+    }
+  }
   return leaving;
 }
 
@@ -200,6 +205,7 @@ class StagePlanMaker {
     // An evaluation gathers where it reads.
     if (update_ != nullptr) finest.gathered = plan_.placement.gathered = plan_.options.gathered;
     recompute(finest);
+    for (auto& [kind, sized] : plan_.kinds) place_unsummed(sized.micro);
     verify(plan_.micro, &SizedPlan::micro);
     plan_.values = plan_.placement.values;
     // The sums of other stages are sent to the parameter's own.
@@ -283,6 +289,18 @@ class StagePlanMaker {
     if (plan_.micro.num_nodes() != num_nodes) plan_.placement = place_on_stages(plan_.micro, stages);
     leaving_ = leaving_values(plan_.micro, plan_.placement);
     for (Plan* plan : plans) complete(*plan, leaving_);
+  }
+
+  // Accumulators that nothing is added to lie as the values that they get.
+  void place_unsummed(Plan& plan) const {
+    const auto& outputs = plan_.micro.outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!plan_.placement.unsummed.contains(outputs[i].name)) continue;
+      const auto held = static_cast<size_t>(plan_.micro.find_input(outputs[i].name)->value);
+      plan.outputs[i] = completed(plan.source_layout(outputs[i].value)).sharding;
+      plan.values[held] = plan.outputs[i];
+      plan.value_mesh[held] = plan.value_mesh[static_cast<size_t>(outputs[i].value)];
+    }
   }
 
   // Sums that stages of this kind complete before they send them.

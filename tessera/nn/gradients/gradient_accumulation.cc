@@ -39,7 +39,7 @@ ir::Value sum_with(const Parameter& accumulator, const ir::Value& gradient) {
   return ops::add(held, ops::cast(gradient, accumulator.type.dtype));
 }
 
-// Puts the rows of a micro-batch behind those of the ones before it.
+// Puts the rows of a micro-batch behind those of the ones before it. Those of a step's only one are all there are.
 void append(ir::Graph& graph, const Parameter& parameter, const RowGradient& gradient, int64_t micro_batches) {
   const int64_t count = gradient.ids.shape()[0];
   const auto with_room = [&](const Shape& of_one) {
@@ -47,10 +47,15 @@ void append(ir::Graph& graph, const Parameter& parameter, const RowGradient& gra
     shape[0] *= micro_batches;
     return shape;
   };
-  const Parameter so_far = state_of(kCount, parameter, {DType::kI32, {}});
   const Parameter ids = state_of(kIds, parameter, {gradient.ids.dtype(), with_room(gradient.ids.shape())});
   const Parameter rows =
       state_of(kRows, parameter, {at_least_f32(parameter.type.dtype), with_room(gradient.rows.shape())});
+  if (micro_batches == 1) {
+    ids.assign(gradient.ids);
+    rows.assign(ops::cast(gradient.rows, rows.type.dtype));
+    return;
+  }
+  const Parameter so_far = state_of(kCount, parameter, {DType::kI32, {}});
   const ir::Value begin = so_far.in(graph);
   const ir::Value places = ops::add(begin, ops::range(graph, 0, static_cast<double>(count)));
   ids.assign(ops::scatter_add(ids.in(graph), places, gradient.ids));

@@ -5,7 +5,8 @@
 //
 // Of a parameter that is updated by rows, a step that has memory of its own for its accumulators may keep the rows that
 // its micro-batches look up, one after the other: accu_ids.<parameter> and accu_rows.<parameter> have room for all of
-// them, accu_count.<parameter>, i32[], says how many are there.
+// them, accu_count.<parameter>, i32[], says how many are there. A step of one micro-batch counts and adds nothing: they
+// are what it looks up, and gradients as they come.
 #pragma once
 
 #include <map>
