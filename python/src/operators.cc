@@ -148,7 +148,10 @@ void bind_clipping(nb::module_& m) {
         Operation operation;
         return operation.finish(nn::clip_by_value(operation.value(x), least, most));
       },
-      "x"_a, "least"_a = nb::none(), "most"_a = nb::none(), "x, at least the one and at most the other.");
+      "x"_a, "least"_a = nb::none(), "most"_a = nb::none(),
+      R"(x, at least the one and at most the other, of x's shape and dtype. None does not bind.
+
+Raises InvalidArgument when both are None. For example: ops.clip_by_value(gradient, -1.0, 1.0).)");
   m.def(
       "clip_by_norm",
       [](nb::handle x, double norm, nb::handle axes) {
@@ -156,7 +159,10 @@ void bind_clipping(nb::module_& m) {
         return operation.finish(nn::clip_by_norm(operation.value(x), norm, to_ints(axes)));
       },
       "x"_a, "clip_norm"_a, "axes"_a = nb::none(),
-      "x scaled so that its root of the sum of squares over the axes, all of them for None, is at most clip_norm.");
+      R"(x scaled so that its root of the sum of squares over the axes, all of them for None, is at most clip_norm.
+
+x: floating, of any shape, which the result has, too. Raises InvalidArgument unless clip_norm is positive. For example:
+ops.clip_by_norm(x, 1.0, axes=1) has rows of a norm of 1 at most, for x of [n,c].)");
   m.def(
       "clip_by_global_norm",
       [](nb::handle values, double norm) {
@@ -164,7 +170,11 @@ void bind_clipping(nb::module_& m) {
         return operation.finish(nn::clip_by_global_norm(operation.values(values), norm));
       },
       "values"_a, "clip_norm"_a,
-      "Values scaled alike, so that the root of the sum of all their squares is at most clip_norm.");
+      R"(Values scaled alike, so that the root of the sum of all their squares is at most clip_norm.
+
+values: floating, each of its shape and dtype, which its result has, too; the norm is computed in float32 at least. Raises
+InvalidArgument unless clip_norm is positive and there is a value. For example, in a step that is a cell:
+optimizer.update(parameters, ops.clip_by_global_norm(gradients, 1.0)).)");
 }
 
 void bind_reductions(nb::module_& m) {

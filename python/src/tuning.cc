@@ -38,7 +38,7 @@ that change without end are given as schedule.table(num_steps). Steps behind the
            "The rates up to the schedule's end, the last one twice. Raises InvalidArgument where there is none.")
       .def("per_epoch", &nn::RateSchedule::per_epoch, "steps_per_epoch"_a,
            "The same, counted in epochs: all steps of an epoch have the rate that a step has here.");
-  m.def("constant", &nn::schedules::constant, "rate"_a);
+  m.def("constant", &nn::schedules::constant, "rate"_a, "rate, at every step.");
   m.def("linear", &nn::schedules::linear, "rate"_a, "end_rate"_a, "num_steps"_a,
         "rate + (end_rate - rate) * step / num_steps.");
   m.def("cosine", &nn::schedules::cosine, "rate"_a, "num_steps"_a, "end_rate"_a = 0.0,

@@ -55,6 +55,22 @@ def test_a_schedule_is_its_formula(schedule, rate_of):
     assert schedule(7) == schedule.table(8)[7]
 
 
+def test_clipping_is_its_formula_and_leaves_what_is_within_bounds():
+    norm = float(np.sqrt((X ** 2).sum() + (Y ** 2).sum()))
+    for bound in (0.5, 2 * norm):
+        clipped = ops.clip_by_global_norm([X, Y], bound)
+        for own, value in zip(clipped, (X, Y), strict=True):
+            np.testing.assert_allclose(own.numpy(), value * min(1, bound / norm), rtol=1e-5)
+    norms = np.sqrt((X ** 2).sum(1, keepdims=True))
+    np.testing.assert_allclose(ops.clip_by_norm(X, 1.0, axes=1).numpy(), X / np.maximum(norms, 1), rtol=1e-5)
+    np.testing.assert_allclose(ops.clip_by_norm(X, 1.0).numpy(), X / np.sqrt((X ** 2).sum()), rtol=1e-5)
+    assert (ops.clip_by_value(X, -0.5, 0.25).numpy() == X.clip(-0.5, 0.25)).all()
+    assert (ops.clip_by_value(X, most=0.25).numpy() == X.clip(max=np.float32(0.25))).all()
+    for call in (lambda: ops.clip_by_value(X), lambda: ops.clip_by_norm(X, 0), lambda: ops.clip_by_global_norm([X], -1), lambda: ops.clip_by_global_norm([], 1)):
+        with pytest.raises(tessera.InvalidArgument):
+            call()
+
+
 def test_one_cycle_is_pytorchs():
     # OneCycleLR(max_lr=1, total_steps=10, pct_start=0.4, div_factor=4, final_div_factor=10, anneal_strategy="linear")
     schedule = nn.schedules.one_cycle(1, 10, rising_part=0.4, div_factor=4, final_div_factor=10, is_linear=True)

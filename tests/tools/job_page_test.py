@@ -162,10 +162,13 @@ def check_keys(browser):
     tops = [one[1] for one in seen]
     check(tops == sorted(tops), f"Tab goes from top to bottom: {seen}")
     check(all(one[2] != "none" for one in seen), f"who has the focus can be seen: {seen}")
+    live = "[...document.querySelectorAll('figure output')].map(one => one.getAttribute('aria-live'))"
+    check(browser.value_of(live) == ["off"] * 3, f"what comes once a second is not read aloud: {browser.value_of(live)}")
     browser.value_of("document.querySelector('figure').focus()")
     said = "document.querySelector('figure output').textContent"
     press(browser, "Home", code=36)
     check(browser.value_of(said).startswith("step 1: "), "Home goes to the first step: " + browser.value_of(said))
+    check(browser.value_of(live)[0] == "polite", "what keys ask for is")
     press(browser, "ArrowRight", code=39)
     check(browser.value_of(said).startswith("step 5: "), "an arrow goes to the next: " + browser.value_of(said))
     press(browser, "End", code=35)

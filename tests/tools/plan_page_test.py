@@ -110,7 +110,37 @@ def click(cell):
             f"{json.dumps(cell)}).dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
 
 
+def press_at(place, key):
+    return f"{place}.dispatchEvent(new KeyboardEvent('keydown', {{key: {json.dumps(key)}, bubbles: true, cancelable: true}}))"
+
+
+def check_plan_keys(browser, cell):
+    """Whatever the pointer does on the page of a plan, keys do, too."""
+    boxes = "document.querySelectorAll('svg .box').length"
+    tip = "document.getElementById('tip').textContent"
+    few = browser.value_of(boxes)
+    box = f"[...document.querySelectorAll('svg .box')].find(b => b.querySelector('text').textContent === {json.dumps(cell)})"
+    browser.value_of(f"{box}.focus()")
+    check(browser.value_of(tip).startswith(cell), f"a box that has the focus says what it is: {browser.value_of(tip)}")
+    browser.value_of(press_at(box, "Enter"))
+    check(browser.value_of(boxes) > few, "Enter unfolds a cell")
+    check(browser.value_of("document.activeElement.textContent") == "− " + cell, "where it is folded again has the focus then")
+    browser.value_of("document.activeElement.click()")
+    check(browser.value_of(boxes) == few, "and folds it")
+    browser.value_of(press_at("document.getElementById('memory')", "End"))
+    check("while it runs" in browser.value_of(tip), f"arrow keys say the memory of an operator: {browser.value_of(tip)}")
+    before = browser.value_of("window_[1] - window_[0]")
+    browser.value_of(press_at("document.getElementById('lanes')", "+"))
+    check(browser.value_of("window_[1] - window_[0]") < before, "+ comes nearer to the lanes")
+    browser.value_of(press_at("document.getElementById('lanes')", "Home"))
+    check(browser.value_of("window_[1] - window_[0]") == before, "Home shows all of them")
+
+
 def check_page(browser, page):
+    browser.call("Emulation.setDeviceMetricsOverride", width=800, height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(page)
+    check(browser.value_of("document.documentElement.scrollWidth") <= 800, "it fits a window of 800 pixels")
+    browser.call("Emulation.clearDeviceMetricsOverride")
     browser.open(page)
     boxes = "document.querySelectorAll('svg .box').length"
     rows = "document.querySelectorAll('#body tr').length"
@@ -127,11 +157,17 @@ def check_page(browser, page):
     browser.value_of("[...document.querySelectorAll('#unfolded button')].find(b => b.textContent === "
                      f"{json.dumps('− ' + folded[0])}).click()")
     check(browser.value_of(boxes) == few, "its button folds it again")
+    verdict = browser.value_of("document.getElementById('verdict').textContent")
+    check(verdict.startswith("Taken: "), f"the page opens with what was taken: {verdict}")
+    check(browser.value_of("document.querySelectorAll('#facts div').length") >= 6, "and with numbers")
+    check(browser.value_of("document.querySelectorAll('#candidates tr.taken').length") == 1, "one of the plans that were compared was taken")
+    check_plan_keys(browser, folded[0])
     all_rows = browser.value_of(rows)
     browser.value_of("const f = document.getElementById('filter'); f.value = 'Word_Embedding'; f.dispatchEvent(new Event('input'))")
     some_rows = browser.value_of(rows)
     check(0 < some_rows < all_rows, f"the filter leaves some rows: {some_rows} of {all_rows}")
-    browser.value_of("document.querySelectorAll('#head th')[3].click()")
+    browser.value_of("document.querySelectorAll('#head th button')[3].click()")
+    check(browser.value_of("document.querySelectorAll('#head th')[3].getAttribute('aria-sort')") == "descending", "a column's name sorts by it")
     browser.value_of("document.getElementById('lanes').dispatchEvent(new WheelEvent('wheel', {deltaY: -1, cancelable: true}))")
     browser.value_of("f.value = ''; f.dispatchEvent(new Event('input'))")
     check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))

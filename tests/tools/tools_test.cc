@@ -365,6 +365,14 @@ TEST(Plan, ThePageHoldsEveryOperatorAndAsksForNothing) {
   EXPECT_EQ(data.at("operators").size(),
             nlohmann::json::parse(run_tool(kPlanMlp + std::string("--json"))).at("operators").size());
   EXPECT_FALSE(data.at("lanes").at("steps").empty());
+  // It opens with what was taken, over what, and with numbers that have names and units.
+  const auto verdict = data.at("verdict").get<std::string>();
+  EXPECT_EQ(verdict.rfind("Taken: ", 0), 0U) << verdict;
+  EXPECT_NE(verdict.find(fmt::format("compared: {}.", data.at("candidates").size())), std::string::npos) << verdict;
+  EXPECT_GE(data.at("facts").size(), 6U) << data.at("facts");
+  int num_taken = 0;
+  for (const auto& candidate : data.at("candidates")) num_taken += candidate.at("taken").get<bool>() ? 1 : 0;
+  EXPECT_EQ(num_taken, 1) << data.at("candidates");
   EXPECT_EQ(page.find("src="), std::string::npos);
   EXPECT_EQ(page.find("href="), std::string::npos);
   EXPECT_EQ(page.find("fetch("), std::string::npos);

@@ -88,6 +88,8 @@ class Chart {
     const caption = element("figcaption");
     this.legend = element("span", "");
     this.output = element("output", "");
+    // Values are read aloud to who asks for them by keys, not once a second.
+    this.output.setAttribute("aria-live", "off");
     caption.append(element("b", title + (unit ? ` (${unit})` : "")), " ", this.legend, document.createElement("br"), this.output);
     this.drawing = drawn("svg", { viewBox: "0 0 460 220", role: "img", "aria-label": title });
     this.empty = element("p", "No step yet.");
@@ -107,6 +109,7 @@ class Chart {
       const moves = { ArrowLeft: now - stride, ArrowRight: now + stride, Home: 0, End: points.length - 1, Escape: points.length - 1 };
       if (!(event.key in moves)) return;
       event.preventDefault();
+      this.output.setAttribute("aria-live", "polite");
       const to = Math.max(0, Math.min(points.length - 1, moves[event.key]));
       this.at = to === points.length - 1 ? null : points[to][0];
       this.say();
@@ -129,6 +132,7 @@ class Chart {
   // Lines of {name, points: [[step, value]]}; the first one leads.
   show(lines) {
     this.lines = lines.filter(line => line.points.length > 0);
+    if (this.at === null) this.output.setAttribute("aria-live", "off");
     const finite = this.lines.flatMap(line => line.points).filter(point => typeof point[1] === "number");
     const isEmpty = finite.length === 0;
     this.drawing.toggleAttribute("hidden", isEmpty);
@@ -195,7 +199,7 @@ class Chart {
     let text = `step ${step}: ${number(value)}`;
     const others = this.lines.slice(1).map(line => line.points[this.index(line.points, step)][1]).filter(one => typeof one === "number");
     if (others.length > 0) text += `, the others ${number(Math.min(...others))} to ${number(Math.max(...others))}`;
-    this.output.textContent = text;
+    if (this.output.textContent !== text) this.output.textContent = text;
     if (this.box && this.mark) {
       const { left, right, top, bottom, low, high } = this.box;
       this.mark.setAttribute("d", this.at === null ? "" : `M${left + (step - low) / (high - low) * (right - left)} ${top}V${bottom}`);
