@@ -12,6 +12,7 @@
 //   nvrtc=12        the compiler of kernels is of that version; without it 13
 //   host=2          memory of the host for copies is refused with that error
 //   module=209      loading a kernel returns that error
+//   blas=1          cuBLASLt computes products of float32 and says how on standard error; 2: none with an epilogue
 //   lost=719        the first kernel that runs is the device's end: whoever waits for it, and every call after that, is
 //                   told that error
 #include <cuda.h>
@@ -24,7 +25,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -335,24 +338,100 @@ nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char* code) {
   return NVRTC_SUCCESS;
 }
 
-// --- the library of matrix products, which can be opened and has no way for any product ------------------------------
+// --- the library of matrix products, which has no way for any product unless `blas` is set ---------------------------
+
+namespace {
+
+// The library's numbers, whose header declares its functions with other types.
+constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasDataType = 26;
+constexpr int64_t kBias = 4;  // the bit of an epilogue
+
+// A matrix and a product as they are described: attributes by their numbers.
+struct StubMatrix {
+  uint64_t rows, columns;
+  int64_t leading;
+};
+struct StubProduct {
+  std::map<int, int64_t> attributes;
+  int64_t get(int attribute) const {
+    const auto found = attributes.find(attribute);
+    return found == attributes.end() ? 0 : found->second;
+  }
+};
+int blas_status() { return setting("blas", 0) == 0 ? 15 : 0; }
+bool has_epilogue(const StubProduct& product) { return product.get(kEpilogue) != 0; }
+// The element (row, column) of a matrix of f32 as the product reads it.
+float element(const float* data, const StubMatrix& matrix, bool transposed, uint64_t row, uint64_t column) {
+  if (transposed) std::swap(row, column);
+  return data[static_cast<int64_t>(column) * matrix.leading + static_cast<int64_t>(row)];
+}
+
+}  // namespace
 
 extern "C" {
 int cublasLtCreate(void** handle) {
   *handle = new char;
   return 0;
 }
-int cublasLtMatmul() { return 15; }
-int cublasLtMatmulAlgoGetHeuristic() { return 15; }
-int cublasLtMatmulDescCreate() { return 15; }
-int cublasLtMatmulDescDestroy() { return 15; }
-int cublasLtMatmulDescSetAttribute() { return 15; }
-int cublasLtMatrixLayoutCreate() { return 15; }
-int cublasLtMatrixLayoutDestroy() { return 15; }
-int cublasLtMatrixLayoutSetAttribute() { return 15; }
-int cublasLtMatmulPreferenceCreate() { return 15; }
-int cublasLtMatmulPreferenceDestroy() { return 15; }
-int cublasLtMatmulPreferenceSetAttribute() { return 15; }
+int cublasLtMatmulDescCreate(StubProduct** made, int, int) {
+  *made = new StubProduct;
+  return 0;
+}
+int cublasLtMatmulDescDestroy(StubProduct* product) {
+  delete product;
+  return 0;
+}
+int cublasLtMatmulDescSetAttribute(StubProduct* product, int attribute, const void* value, size_t bytes) {
+  std::memcpy(&(product->attributes[attribute] = 0), value, bytes);
+  return 0;
+}
+int cublasLtMatrixLayoutCreate(StubMatrix** made, int, uint64_t rows, uint64_t columns, int64_t leading) {
+  *made = new StubMatrix{rows, columns, leading};
+  return 0;
+}
+int cublasLtMatrixLayoutDestroy(StubMatrix* matrix) {
+  delete matrix;
+  return 0;
+}
+int cublasLtMatrixLayoutSetAttribute() { return 0; }
+int cublasLtMatmulPreferenceCreate(void** made) {
+  *made = nullptr;
+  return 0;
+}
+int cublasLtMatmulPreferenceDestroy() { return 0; }
+int cublasLtMatmulPreferenceSetAttribute() { return 0; }
+int cublasLtMatmulAlgoGetHeuristic(void*, StubProduct* product, void*, void*, void*, void*, void*, int, void*,
+                                   int* count) {
+  if (setting("blas", 0) == 2 && has_epilogue(*product)) return 15;
+  const bool wants_bias = (product->get(kEpilogue) & kBias) != 0;
+  if (wants_bias && product->get(kBiasPointer) == 0) return 15;
+  *count = blas_status() == 0 ? 1 : 0;
+  return blas_status();
+}
+// Of f32, without batches.
+int cublasLtMatmul(void*, StubProduct* product, const float* alpha, const float* a, StubMatrix* of_a, const float* b,
+                   StubMatrix* of_b, const float* beta, const float* c, StubMatrix* of_c, float* d, StubMatrix* of_d) {
+  const bool a_turned = product->get(kTransA) != 0;
+  const bool b_turned = product->get(kTransB) != 0;
+  const auto epilogue = product->get(kEpilogue);
+  const auto* bias = reinterpret_cast<const float*>(product->get(kBiasPointer));
+  std::fprintf(stderr, "product: epilogue %d, beta %g, bias of type %d\n", static_cast<int>(epilogue), *beta,
+               static_cast<int>(product->get(kBiasDataType)));
+  const uint64_t depth = a_turned ? of_a->rows : of_a->columns;
+  for (uint64_t column = 0; column < of_d->columns; ++column) {
+    for (uint64_t row = 0; row < of_d->rows; ++row) {
+      float sum = 0;
+      for (uint64_t k = 0; k < depth; ++k) {
+        sum += element(a, *of_a, a_turned, row, k) * element(b, *of_b, b_turned, k, column);
+      }
+      sum *= *alpha;
+      if (*beta != 0) sum += *beta * element(c, *of_c, false, row, column);
+      if ((epilogue & kBias) != 0) sum += bias[row];
+      d[static_cast<int64_t>(column) * of_d->leading + static_cast<int64_t>(row)] = sum;
+    }
+  }
+  return 0;
+}
 
 // --- the library of convolutions, as well ----------------------------------------------------------------------------
 

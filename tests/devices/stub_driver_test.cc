@@ -94,6 +94,59 @@ TEST(StubDriver, ComputesWhereNothingFails) {
   EXPECT_EQ(all.text, "");
 }
 
+// The kernel of a library for x w^T + r + b of f32, run on the stub's memory; it says its name and whether the sums are
+// right.
+void adds_bias_and_value(cluster::Context&) {
+  const kernels::Backend& backend = cuda::cuda_backend(0);
+  const Tensor x(DType::kF32, {3, 4});
+  const Tensor w(DType::kF32, {5, 4});
+  const Tensor b(DType::kF32, {5});
+  const Tensor r(DType::kF32, {3, 5});
+  const Tensor y(DType::kF32, {3, 5});
+  float number = 0;
+  for (const Tensor* tensor : {&x, &w, &b, &r}) {
+    for (float& element : tensor->values<float>()) element = number += 1;
+  }
+  const KernelRequest request{.op = "fused_matmul",
+                              .inputs = {x.view(), w.view(), b.view(), r.view()},
+                              .outputs = {y.view()},
+                              .attributes = {{"transpose_a", false},
+                                             {"transpose_b", true},
+                                             {"program", "t0=add a0 a1; t1=add a2 t0; return t1"},
+                                             {"dtype", DType::kF32}}};
+  const auto kernel = backend.registries[0]->find(request);
+  check(kernel.has_value(), "the library takes it");
+  std::vector<std::byte> scratch(static_cast<size_t>(kernel->scratch_bytes));
+  const ParallelFor parallel_for(1);
+  const auto queue = backend.device->make_queue();
+  queue->launch(*kernel, {request.inputs, request.outputs, request.attributes, scratch, parallel_for, queue.get()},
+                nullptr);
+  queue->synchronize();
+  bool is_right = true;
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t j = 0; j < 5; ++j) {
+      float sum = b.values<float>()[j] + r.values<float>()[i * 5 + j];
+      for (size_t k = 0; k < 4; ++k) sum += x.values<float>()[i * 4 + k] * w.values<float>()[j * 4 + k];
+      is_right = is_right && y.values<float>()[i * 5 + j] == sum;
+    }
+  }
+  std::fprintf(stderr, "%s: %s\n", kernel->name.c_str(), is_right ? "right" : "wrong");
+}
+
+TEST(StubDriver, GivesTheLibraryOfProductsBiasAndValueAsItsEpilogue) {
+  const Ended all = ended("blas=1", adds_bias_and_value);
+  EXPECT_EQ(all.code, 0) << all.text;
+  EXPECT_THAT(all.text, HasSubstr("product: epilogue 4, beta 1, bias of type 0\ncublaslt.fused_matmul: right"));
+}
+
+TEST(StubDriver, ComputesAnEpilogueThatTheLibraryRefusesInAKernelOfItsOwn) {
+  const Ended all = ended("blas=2", adds_bias_and_value);
+  EXPECT_EQ(all.code, 0) << all.text;
+  EXPECT_THAT(all.text, HasSubstr("product: epilogue 0, beta 0, bias of type 0"));
+  // The stub's generated kernels do nothing, so sums are not looked at.
+  EXPECT_THAT(all.text, HasSubstr("cublaslt.matmul+cuda.fused_elementwise: "));
+}
+
 TEST(StubDriver, TakesTimedEventsIntoARecording) {
   const Ended all = ended("", [](cluster::Context&) {
     Device& device = *cuda::cuda_backend(0).device;

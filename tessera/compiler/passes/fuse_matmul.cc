@@ -28,9 +28,36 @@ bool is_epilogue(const Graph& graph, const Node& node) {
 
 bool is_fused_dtype(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
 
+// Whether a chain, node by node, is still what libraries do with a product: see fuse_matmul_epilogues().
+class LibraryEpilogue {
+ public:
+  // Takes the node that reads `v`, the end of the chain, or says no.
+  bool take(const Graph& graph, const Node& node, ValueId v) {
+    const Type& type = graph.type(v);
+    if (has_gelu_ || !(graph.type(node.outputs[0]) == type)) return false;
+    const auto name = program_op(graph, node);
+    if (name == "gelu_tanh") return has_gelu_ = is_half(type.dtype);
+    if (node.op != "bias_add" && node.op != "add") return false;
+    const ValueId other = node.inputs[0] == v ? node.inputs[1] : node.inputs[0];
+    const Type& added = graph.type(other);
+    if (added.dtype != type.dtype) return false;
+    const bool is_bias = added.shape == Shape{type.shape[1]} || added.shape == Shape{1, type.shape[1]};
+    if (is_bias && !has_bias_) return has_bias_ = true;
+    if (!(added.shape == type.shape) || adds_value_) return false;
+    return adds_value_ = true;
+  }
+
+ private:
+  bool has_bias_ = false, adds_value_ = false, has_gelu_ = false;
+};
+
+// What follows a product in its node: all that is done to single elements, or what libraries do.
+enum class Takes { kElements, kLibraryEpilogues };
+
 class MatmulFusion {
  public:
-  explicit MatmulFusion(const Graph& graph) : graph_(graph), uses_(find_uses(graph)), behind_(nodes_behind(graph)) {}
+  MatmulFusion(const Graph& graph, Takes takes)
+      : graph_(graph), takes_(takes), uses_(find_uses(graph)), behind_(nodes_behind(graph)) {}
 
   Graph run() {
     // The node that ends the chain of a product, by the product; a member of a chain is not copied.
@@ -60,12 +87,14 @@ class MatmulFusion {
   std::vector<NodeId> chain_of(NodeId n) const {
     std::vector<NodeId> chain;
     if (!is_fused_dtype(graph_.type(graph_.node(n).inputs[0]).dtype)) return chain;
+    LibraryEpilogue library;
     NodeId last = n;
     while (true) {
       const ValueId v = graph_.node(last).outputs[0];
       const auto& users = uses_.users[static_cast<size_t>(v)];
       if (users.size() != 1 || uses_.is_result[static_cast<size_t>(v)]) return chain;
       if (!may_follow(n, v, users[0])) return chain;
+      if (takes_ == Takes::kLibraryEpilogues && !library.take(graph_, graph_.node(users[0]), v)) return chain;
       last = users[0];
       chain.push_back(last);
     }
@@ -127,12 +156,14 @@ class MatmulFusion {
   }
 
   const Graph& graph_;
+  const Takes takes_;
   const ValueUses uses_;
   const std::vector<NodeId> behind_;
 };
 
 }  // namespace
 
-Graph fuse_matmul(const Graph& local) { return MatmulFusion(local).run(); }
+Graph fuse_matmul(const Graph& local) { return MatmulFusion(local, Takes::kElements).run(); }
+Graph fuse_matmul_epilogues(const Graph& local) { return MatmulFusion(local, Takes::kLibraryEpilogues).run(); }
 
 }  // namespace tessera::compiler

@@ -12,6 +12,7 @@ const std::map<std::string, bool Fusions::*>& fusions_by_name() {
       {"batch_norm_statistics", &Fusions::batch_norm_statistics},
       {"batch_norm", &Fusions::batch_norm},
       {"matmul", &Fusions::matmul},
+      {"matmul_epilogues", &Fusions::matmul_epilogues},
       {"elementwise", &Fusions::elementwise},
       {"updates", &Fusions::updates}};
   return names;
@@ -50,6 +51,7 @@ ir::Graph fuse(const ir::Graph& local, const Fusions& fusions, bool channels_las
   if (fusions.batch_norm_statistics) graph = fuse_batch_norm_statistics(graph, channels_last);
   if (fusions.batch_norm) graph = fuse_batch_norm(graph, channels_last);
   if (fusions.matmul) graph = fuse_matmul(graph);
+  if (fusions.matmul_epilogues) graph = fuse_matmul_epilogues(graph);
   if (fusions.elementwise) graph = fuse_elementwise(graph);
   if (fusions.updates) graph = fuse_updates(graph);
   return graph;

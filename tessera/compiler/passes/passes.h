@@ -28,18 +28,24 @@ struct Fusions {
   bool batch_norm_statistics = true;
   bool batch_norm = true;
   bool matmul = true;
+  bool matmul_epilogues = true;
   bool elementwise = true;
   bool updates = true;
 
   static Fusions none() {
-    return {
-        .batch_norm_statistics = false, .batch_norm = false, .matmul = false, .elementwise = false, .updates = false};
+    return {.batch_norm_statistics = false,
+            .batch_norm = false,
+            .matmul = false,
+            .matmul_epilogues = false,
+            .elementwise = false,
+            .updates = false};
   }
   // Those that are in these and in the others.
   Fusions both(const Fusions& others) const {
     return {.batch_norm_statistics = batch_norm_statistics && others.batch_norm_statistics,
             .batch_norm = batch_norm && others.batch_norm,
             .matmul = matmul && others.matmul,
+            .matmul_epilogues = matmul_epilogues && others.matmul_epilogues,
             .elementwise = elementwise && others.elementwise,
             .updates = updates && others.updates};
   }
@@ -64,6 +70,10 @@ ir::Graph fuse_batch_norm(const ir::Graph& local, bool channels_last = true);
 // Joins a matmul with what is done to the elements of its product: a bias, a factor, another value of its shape, an
 // activation that is not needed by itself; where each result has one reader.
 ir::Graph fuse_matmul(const ir::Graph& local);
+// Joins a matmul with what a library of products does in one kernel with it, all in the dtype of its result: at most
+// one bias, at most one value of the product's own shape that is added, and behind these a gelu by tanh where that
+// dtype is a half type. What fuse_matmul has joined it leaves alone.
+ir::Graph fuse_matmul_epilogues(const ir::Graph& local);
 // Joins elementwise nodes of f32 and half types of one shape whose inner results nobody else reads into
 // fused_elementwise nodes, of at most `max_nodes` each: a longer chain keeps more operands alive than registers hold.
 ir::Graph fuse_elementwise(const ir::Graph& local, int max_nodes = 24);

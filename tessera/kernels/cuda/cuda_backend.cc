@@ -33,7 +33,7 @@ struct Opened {
   kernels::Backend tf32_backend = backend;
 
   explicit Opened(int index) : device(index, cuda_settings().kernel_cache) {
-    add_library_products(of_libraries, device, cuda_settings().allows_tf32);
+    add_library_products(of_libraries, device, generated, cuda_settings().allows_tf32);
     add_library_convolutions(of_libraries, device, generated, cuda_settings().allows_tf32);
     tf32_backend.registries = {&tf32_of_libraries, &generated};
   }
@@ -55,7 +55,7 @@ const kernels::Backend& cuda_backend(int index) { return opened(index).backend; 
 const kernels::Backend& cuda_tf32_backend(int index) {
   Opened& device = opened(index);
   std::call_once(device.asked_for_tf32, [&] {
-    add_library_products(device.tf32_of_libraries, device.device, /*allows_tf32=*/true);
+    add_library_products(device.tf32_of_libraries, device.device, device.generated, /*allows_tf32=*/true);
     add_library_convolutions(device.tf32_of_libraries, device.device, device.generated, /*allows_tf32=*/true);
   });
   return device.tf32_backend;

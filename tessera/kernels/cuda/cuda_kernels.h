@@ -7,9 +7,9 @@
 
 namespace tessera::cuda {
 
-// The fusions whose nodes are worth it on a GPU: a product of matrices is a library's, and what follows it is a kernel
-// of its own.
-inline constexpr const char* kFusions = "batch_norm_statistics,batch_norm,elementwise,updates";
+// The fusions whose nodes are worth it on a GPU: a product of matrices is a library's, which takes along what its
+// epilogues compute; what else follows it is a kernel of its own.
+inline constexpr const char* kFusions = "batch_norm_statistics,batch_norm,matmul_epilogues,elementwise,updates";
 
 // The GPU outlives the registry and the kernels that it prepares.
 KernelRegistry generated_kernels(Gpu& gpu);

@@ -35,6 +35,16 @@ std::vector<Type> infer_fused_matmul(const Attributes& attributes, std::span<con
   return {{dtype, shape}};
 }
 
+// An example whose values have the result's dtype, as libraries want them.
+Example epilogue_example(DType operands, DType result, bool transpose_b, const std::vector<Shape>& values,
+                         const char* program) {
+  const Shape rhs = transpose_b ? Shape{24, 16} : Shape{16, 24};
+  Example example{.inputs = {{{operands, {8, 16}}}, {{operands, rhs}}},
+                  .attributes = {{"transpose_b", transpose_b}, {"program", program}, {"dtype", result}}};
+  for (const Shape& value : values) example.inputs.push_back({{result, value}});
+  return example;
+}
+
 Example fused_matmul_example(DType operands, DType result, const Shape& lhs, const Shape& rhs, bool transpose_b,
                              const std::vector<Shape>& values, const char* program) {
   Example example{.inputs = {{{operands, lhs}}, {{operands, rhs}}},
@@ -78,6 +88,11 @@ void add_fused_matmul(OpRegistry& registry) {
                                 "t0=add a0 a1; t1=add a2 t0; return t1"),
            fused_matmul_example(DType::kF16, DType::kF16, {5, 9}, {6, 9}, true, {{6}}, "t0=add a0 a1; return t0"),
            fused_matmul_example(DType::kF64, DType::kF64, {3, 4}, {4, 5}, false, {{5}}, "t0=add a0 a1; return t0"),
+           epilogue_example(DType::kF32, DType::kF32, false, {{24}, {8, 24}}, "t0=add a0 a1; t1=add a2 t0; return t1"),
+           epilogue_example(DType::kBF16, DType::kBF16, true, {{24}}, "t0=add a0 a1; t1=gelu_tanh t0; return t1"),
+           epilogue_example(DType::kF16, DType::kF16, false, {{8, 24}, {24}},
+                            "t0=add a0 a1; t1=add t0 a2; t2=gelu_tanh t1; return t2"),
+           epilogue_example(DType::kBF16, DType::kF32, true, {{24}, {8, 24}}, "t0=add a0 a1; t1=add t0 a2; return t1"),
            fused_matmul_example(DType::kF32, DType::kF32, {0, 4}, {4, 5}, false, {{5}}, "t0=add a0 a1; return t0"),
            fused_matmul_example(DType::kF32, DType::kF32, {3, 0}, {0, 5}, false, {{5}}, "t0=add a0 a1; return t0"),
        }});

@@ -399,8 +399,8 @@ class Convolutions {
       const DeviceBuffer y(device_, roles.y.size_bytes());
       const DeviceBuffer weight(device_, roles.weight.size_bytes());
       const DeviceBuffer scratch(device_, workspace);
-      const auto found = fastest(device_, engines.size(), [&](size_t way, CUstream stream) {
-        execute(handle(), engines[way], x.data(), y.data(), weight.data(), scratch.data(), stream);
+      const auto found = fastest(device_, engines.size(), [&](size_t way, Queue& queue) {
+        execute(handle(), engines[way], x.data(), y.data(), weight.data(), scratch.data(), stream_of(queue));
       });
       if (!found) return nullptr;
       best = *found;

@@ -1,5 +1,6 @@
 #include "tessera/kernels/cuda/libraries/cublaslt.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -8,7 +9,9 @@
 #include "tessera/kernels/cuda/device/cuda_queue.h"
 #include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/device/shared_library.h"
+#include "tessera/kernels/cuda/libraries/product_epilogue.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
+#include "tessera/tensor/kernel_chain.h"
 
 namespace tessera::cuda {
 namespace {
@@ -78,11 +81,15 @@ struct Problem {
   Stored first, second, result;  // as they are given to the library, which computes the transpose
   int64_t batch = 1;
   int64_t first_stride = 0, second_stride = 0, result_stride = 0;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  std::optional<Stored> added = std::nullopt;  // what the product is added to; without it beta is 0
 
+  bool has_bias() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
   bool operator<(const Problem& o) const {
     return std::tie(type, result_type, compute, first, second, result, batch, first_stride, second_stride,
-                    result_stride) < std::tie(o.type, o.result_type, o.compute, o.first, o.second, o.result, o.batch,
-                                              o.first_stride, o.second_stride, o.result_stride);
+                    result_stride, epilogue, added) < std::tie(o.type, o.result_type, o.compute, o.first, o.second,
+                                                               o.result, o.batch, o.first_stride, o.second_stride,
+                                                               o.result_stride, o.epilogue, o.added);
   }
 };
 
@@ -141,6 +148,32 @@ std::optional<Problem> problem_of(const KernelRequest& request, bool allows_tf32
   return problem;
 }
 
+// A product and its epilogue; nullopt where the library computes no such.
+std::optional<Problem> fused_problem_of(const KernelRequest& request, bool allows_tf32) {
+  const auto epilogue = product_epilogue(request);
+  auto problem = epilogue ? problem_of(request, allows_tf32) : std::nullopt;
+  if (!problem) return std::nullopt;
+  // The library has the transpose of the product: a bias of our columns is one of its rows.
+  uint32_t number = epilogue->has_gelu ? CUBLASLT_EPILOGUE_GELU : 0;
+  if (epilogue->bias) number |= CUBLASLT_EPILOGUE_BIAS;
+  if (number != 0) problem->epilogue = number;
+  if (epilogue->value) {
+    const TensorView& value = request.inputs[*epilogue->value];
+    problem->added = stored(value.shape[0], value.shape[1], value.strides[0], value.strides[1]);
+    if (!problem->added || problem->added->is_transposed) return std::nullopt;
+  }
+  return problem;
+}
+
+// What a product is computed of and where it goes.
+struct Addresses {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;
+  const void* added = nullptr;
+};
+
 // A problem as the library's descriptors, with the algorithm that is taken.
 class Product {
  public:
@@ -155,10 +188,22 @@ class Product {
     layout(&first_, problem.type, problem.first, problem.first_stride);
     layout(&second_, problem.type, problem.second, problem.second_stride);
     layout(&result_, problem.result_type, problem.result, problem.result_stride);
+    if (problem.added) layout(&added_, problem.result_type, *problem.added, 0);
+    if (problem.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return;
+    require_blas(
+        blas.set_description(description_, CUBLASLT_MATMUL_DESC_EPILOGUE, &problem.epilogue, sizeof(problem.epilogue)),
+        "describing an epilogue");
+    if (!problem.has_bias()) return;
+    const auto type = static_cast<int32_t>(problem.result_type);
+    require_blas(blas.set_description(description_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type)),
+                 "describing a bias");
+    // What is proposed depends on how this address is aligned; nobody reads there.
+    set_bias(reinterpret_cast<const void*>(uintptr_t{kAlignment}));
   }
   ~Product() {
     const auto& blas = cublaslt();
     for (auto* made : {first_, second_, result_}) blas.destroy_layout(made);
+    if (added_ != nullptr) blas.destroy_layout(added_);
     blas.destroy_description(description_);
   }
   Product(const Product&) = delete;
@@ -178,7 +223,7 @@ class Product {
     }
     std::vector<cublasLtMatmulHeuristicResult_t> found(8);
     int count = 0;
-    const auto status = blas.heuristic(handle, description_, first_, second_, result_, result_, preference,
+    const auto status = blas.heuristic(handle, description_, first_, second_, layout_of_added(), result_, preference,
                                        static_cast<int>(found.size()), found.data(), &count);
     blas.destroy_preference(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return {};
@@ -187,21 +232,38 @@ class Product {
     return found;
   }
 
-  void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b, void* c,
-           void* workspace, CUstream stream) const {
+  // Any thread.
+  void run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const Addresses& at, void* workspace,
+           CUstream stream) {
     const double one = 1;
     const double zero = 0;
     const float one_f = 1;
     const float zero_f = 0;
     const bool is_f64 = problem_.scale == CUDA_R_64F;
+    const bool adds = problem_.added.has_value();
     const void* alpha = is_f64 ? static_cast<const void*>(&one) : &one_f;
-    const void* beta = is_f64 ? static_cast<const void*>(&zero) : &zero_f;
-    require_blas(cublaslt().multiply(handle, description_, alpha, b, first_, a, second_, beta, c, result_, c, result_,
-                                     &algorithm, workspace, kWorkspaceBytes, stream),
-                 "a product");
+    const void* none = is_f64 ? static_cast<const void*>(&zero) : &zero_f;
+    const auto multiply = [&] {
+      require_blas(cublaslt().multiply(handle, description_, alpha, at.b, first_, at.a, second_, adds ? alpha : none,
+                                       adds ? at.added : at.c, layout_of_added(), at.c, result_, &algorithm, workspace,
+                                       kWorkspaceBytes, stream),
+                   "a product");
+    };
+    if (!problem_.has_bias()) return multiply();
+    // The bias's address is part of the description, which the library reads in the call.
+    const std::lock_guard lock(mutex_);
+    set_bias(at.bias);
+    multiply();
   }
 
  private:
+  cublasLtMatrixLayout_t layout_of_added() const { return added_ != nullptr ? added_ : result_; }
+
+  void set_bias(const void* address) const {
+    require_blas(cublaslt().set_description(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &address, sizeof(address)),
+                 "giving a bias");
+  }
+
   void layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, const Stored& matrix, int64_t stride) const {
     const auto& blas = cublaslt();
     require_blas(blas.create_layout(made, type, static_cast<uint64_t>(matrix.rows),
@@ -216,7 +278,8 @@ class Product {
 
   Problem problem_;
   cublasLtMatmulDesc_t description_ = nullptr;
-  cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
+  cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr, added_ = nullptr;
+  std::mutex mutex_;
 };
 
 int64_t spanned_bytes(const TensorView& view) {
@@ -225,10 +288,26 @@ int64_t spanned_bytes(const TensorView& view) {
   return (last + 1) * static_cast<int64_t>(size_bytes(view.dtype));
 }
 
+// A request whose operands and results lie in memory of their own, for measuring.
+struct PlacedRequest {
+  KernelRequest request;
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers = {};
+
+  PlacedRequest(const CudaDevice& device, const KernelRequest& of) : request(of) {
+    for (auto* views : {&request.inputs, &request.outputs}) {
+      for (TensorView& view : *views) {
+        buffers.push_back(std::make_unique<DeviceBuffer>(device, spanned_bytes(view)));
+        view.data = buffers.back()->data();
+      }
+    }
+  }
+};
+
 // The library on a device, and what was measured there.
 class Products {
  public:
-  Products(CudaDevice& device, bool allows_tf32) : device_(device), allows_tf32_(allows_tf32) {
+  Products(CudaDevice& device, const KernelRegistry& generated, bool allows_tf32)
+      : device_(device), generated_(generated), allows_tf32_(allows_tf32) {
     device.use();
     require_blas(cublaslt().create(&handle_), "opening cublasLt");
   }
@@ -236,43 +315,104 @@ class Products {
   std::optional<PreparedKernel> prepare(const KernelRequest& request) {
     const auto problem = problem_of(request, allows_tf32_);
     if (!problem) return std::nullopt;
+    return prepare(request, *problem, {}, nullptr);
+  }
+
+  // The product with its epilogue, or in two kernels, whichever is faster; what the library has no epilogue for in two.
+  std::optional<PreparedKernel> prepare_fused(const KernelRequest& request) {
+    auto unfused = prepare_two_kernels(request);
+    const auto problem = fused_problem_of(request, allows_tf32_);
+    if (!problem) return unfused;
+    auto fused = prepare(request, *problem, *product_epilogue(request), unfused ? &*unfused : nullptr);
+    return fused ? std::move(fused) : std::move(unfused);
+  }
+
+ private:
+  // nullopt where the library has no way, or `instead` is faster than all.
+  std::optional<PreparedKernel> prepare(const KernelRequest& request, const Problem& problem,
+                                        const ProductEpilogue& epilogue, const PreparedKernel* instead) {
     device_.use();
-    const auto product = std::make_shared<Product>(*problem);
-    const auto algorithm = choose(*problem, *product, request);
+    const auto product = std::make_shared<Product>(problem);
+    const auto algorithm = choose(problem, *product, request, epilogue, instead);
     if (!algorithm) return std::nullopt;
     return PreparedKernel{.name = "cublaslt." + request.op,
                           .run =
-                              [this, product, algorithm = *algorithm](const KernelArgs& args) {
-                                product->run(handle_, algorithm, args.inputs[0].data, args.inputs[1].data,
-                                             args.outputs[0].data, aligned(args.scratch.data()),
-                                             stream_of(*args.queue));
+                              [this, product, algorithm = *algorithm, epilogue](const KernelArgs& args) {
+                                product->run(handle_, algorithm, addresses(args.inputs, args.outputs[0], epilogue),
+                                             aligned(args.scratch.data()), stream_of(*args.queue));
                               },
                           .scratch_bytes = static_cast<int64_t>(kWorkspaceBytes + kWorkspaceAlignment)};
   }
 
- private:
-  std::optional<cublasLtMatmulAlgo_t> choose(const Problem& problem, const Product& product,
-                                             const KernelRequest& request) {
+  static Addresses addresses(std::span<const TensorView> inputs, const TensorView& output,
+                             const ProductEpilogue& epilogue) {
+    Addresses at{.a = inputs[0].data, .b = inputs[1].data, .c = output.data};
+    if (epilogue.bias) at.bias = inputs[*epilogue.bias].data;
+    if (epilogue.value) at.added = inputs[*epilogue.value].data;
+    return at;
+  }
+
+  // The product in scratch memory, which is not rounded there, and the program over it as a kernel of its own.
+  std::optional<PreparedKernel> prepare_two_kernels(const KernelRequest& request) {
+    const DType dtype = request.inputs[0].dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+    const TensorView between(nullptr, {dtype, request.outputs[0].shape});
+    KernelRequest multiply = request;
+    multiply.op = "matmul";
+    multiply.inputs.resize(2);
+    multiply.outputs = {between};
+    auto multiplied = prepare(multiply);
+    if (!multiplied) return std::nullopt;
+    KernelRequest finish{.op = "fused_elementwise", .inputs = {between}, .outputs = request.outputs};
+    finish.inputs.insert(finish.inputs.end(), request.inputs.begin() + 2, request.inputs.end());
+    finish.attributes = {{"program", request.attributes.get_string("program")}, {"num_outputs", int64_t{1}}};
+    auto finished = generated_.find(finish);
+    if (!finished) return std::nullopt;
+    const std::string name = multiplied->name + "+" + finished->name;
+    return chain_kernels(name, std::move(*multiplied), std::move(*finished), std::move(finish.inputs));
+  }
+
+  std::optional<cublasLtMatmulAlgo_t> choose(const Problem& problem, Product& product, const KernelRequest& request,
+                                             const ProductEpilogue& epilogue, const PreparedKernel* instead) {
     const std::lock_guard lock(mutex_);
     if (const auto known = chosen_.find(problem); known != chosen_.end()) return known->second;
     const auto proposals = product.proposals(handle_);
     std::optional<cublasLtMatmulAlgo_t> taken;
     if (!proposals.empty()) taken = proposals[0].algo;
-    if (proposals.size() > 1 && cuda_settings().measures) {
-      const DeviceBuffer a(device_, spanned_bytes(request.inputs[0]));
-      const DeviceBuffer b(device_, spanned_bytes(request.inputs[1]));
-      const DeviceBuffer c(device_, spanned_bytes(request.outputs[0]));
-      const DeviceBuffer workspace(device_, static_cast<int64_t>(kWorkspaceBytes));
-      const auto best = fastest(device_, proposals.size(), [&](size_t way, CUstream stream) {
-        product.run(handle_, proposals[way].algo, a.data(), b.data(), c.data(), workspace.data(), stream);
+    const size_t num_ways = proposals.size() + (instead != nullptr ? 1 : 0);
+    if (taken && num_ways > 1 && cuda_settings().measures) {
+      const PlacedRequest placed(device_, request);
+      const KernelRequest& ours = placed.request;
+      const Addresses at = addresses(ours.inputs, ours.outputs[0], epilogue);
+      const auto workspace_bytes = static_cast<int64_t>(kWorkspaceBytes);
+      const DeviceBuffer scratch(
+          device_, instead != nullptr ? std::max(instead->scratch_bytes, workspace_bytes) : workspace_bytes);
+      const auto run_instead = [&](Queue& queue) {
+        const ParallelFor parallel_for(1);
+        instead->run({ours.inputs,
+                      ours.outputs,
+                      ours.attributes,
+                      {static_cast<std::byte*>(scratch.data()), static_cast<size_t>(instead->scratch_bytes)},
+                      parallel_for,
+                      &queue});
+      };
+      if (instead != nullptr) {
+        // A generated kernel may be compiled until it is first launched, and that must not be measured.
+        const auto queue = device_.make_queue();
+        run_instead(*queue);
+        queue->synchronize();
+      }
+      const auto best = fastest(device_, num_ways, [&](size_t way, Queue& queue) {
+        if (way == proposals.size()) return run_instead(queue);
+        product.run(handle_, proposals[way].algo, at, scratch.data(), stream_of(queue));
       });
-      taken = best ? std::optional(proposals[*best].algo) : std::nullopt;
+      taken = best && *best < proposals.size() ? std::optional(proposals[*best].algo) : std::nullopt;
     }
     chosen_[problem] = taken;
     return taken;
   }
 
   CudaDevice& device_;
+  const KernelRegistry& generated_;
   const bool allows_tf32_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
@@ -302,11 +442,13 @@ const CublasLt& cublaslt() {
   return table;
 }
 
-void add_library_products(KernelRegistry& registry, CudaDevice& device, bool allows_tf32) {
-  const auto products = std::make_shared<Products>(device, allows_tf32);
+void add_library_products(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
+                          bool allows_tf32) {
+  const auto products = std::make_shared<Products>(device, generated, allows_tf32);
   for (const char* op : {"matmul", "batch_matmul"}) {
     registry.add(op, [products](const KernelRequest& request) { return products->prepare(request); });
   }
+  registry.add("fused_matmul", [products](const KernelRequest& request) { return products->prepare_fused(request); });
 }
 
 }  // namespace tessera::cuda

@@ -32,8 +32,11 @@ struct CublasLt {
 // Throws IoError where libcublasLt.so.13 is not found.
 const CublasLt& cublaslt();
 
-// Registers matmul and batch_matmul for what cuBLASLt takes: f32, f64, bf16 and f16, matrices with one dense dim. Where
-// TF32 is allowed, operands of f32 are rounded to that.
-void add_library_products(KernelRegistry& registry, CudaDevice& device, bool allows_tf32);
+// Registers matmul, batch_matmul and fused_matmul for what cuBLASLt takes: f32, f64, bf16 and f16, matrices with one
+// dense dim. Where TF32 is allowed, operands of f32 are rounded to that. The program of a fused_matmul is the library's
+// epilogue where it is one (product_epilogue.h) and no slower, else a kernel of `generated`, which outlives the
+// registry, behind the product.
+void add_library_products(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
+                          bool allows_tf32);
 
 }  // namespace tessera::cuda

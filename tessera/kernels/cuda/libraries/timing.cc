@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
+#include "tessera/kernels/cuda/device/cuda_queue.h"
 #include "tessera/kernels/cuda/device/driver.h"
 
 namespace tessera::cuda {
@@ -15,21 +17,20 @@ namespace {
 // Milliseconds between two events around a few runs.
 class Stopwatch {
  public:
-  explicit Stopwatch(const CudaDevice& device) : device_(device) {
-    device_.require(driver().create_stream(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
+  explicit Stopwatch(CudaDevice& device) : device_(device), queue_(device.make_queue()) {
     for (auto& event : events_) device_.require(driver().create_event(&event, CU_EVENT_DEFAULT), "making an event");
   }
   ~Stopwatch() {
     for (const auto event : events_) driver().destroy_event(event);
-    driver().destroy_stream(stream_);
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  float time(const std::function<void(CUstream)>& run, int repetitions) {
-    device_.require(driver().record_event(events_[0], stream_), "measuring");
-    for (int i = 0; i < repetitions; ++i) run(stream_);
-    device_.require(driver().record_event(events_[1], stream_), "measuring");
+  float time(const std::function<void(Queue&)>& run, int repetitions) {
+    const CUstream stream = stream_of(*queue_);
+    device_.require(driver().record_event(events_[0], stream), "measuring");
+    for (int i = 0; i < repetitions; ++i) run(*queue_);
+    device_.require(driver().record_event(events_[1], stream), "measuring");
     device_.require(driver().synchronize_event(events_[1]), "measuring");
     float milliseconds = 0;
     device_.require(driver().event_time(&milliseconds, events_[0], events_[1]), "measuring");
@@ -38,7 +39,7 @@ class Stopwatch {
 
  private:
   const CudaDevice& device_;
-  CUstream stream_ = nullptr;
+  const std::unique_ptr<Queue> queue_;
   std::array<CUevent, 2> events_{};
 };
 
@@ -56,15 +57,14 @@ DeviceBuffer::~DeviceBuffer() {
   driver().free(address_);
 }
 
-std::optional<size_t> fastest(const CudaDevice& device, size_t count,
-                              const std::function<void(size_t, CUstream)>& run) {
+std::optional<size_t> fastest(CudaDevice& device, size_t count, const std::function<void(size_t, Queue&)>& run) {
   device.use();
   Stopwatch watch(device);
   size_t best = count;
   float best_time = std::numeric_limits<float>::infinity();
   for (size_t way = 0; way < count; ++way) {
     try {
-      const auto once = [&](CUstream stream) { run(way, stream); };
+      const auto once = [&](Queue& queue) { run(way, queue); };
       const float first = watch.time(once, 1);
       if (first > 20 * best_time) continue;
       const int repetitions = std::clamp(static_cast<int>(2.0F / std::max(first, 1e-3F)), 2, 20);

@@ -23,8 +23,8 @@ class DeviceBuffer {
   CUdeviceptr address_ = 0;
 };
 
-// The number of the fastest way of `count`; run(way, stream) does it once, or throws where it cannot. nullopt where
-// none can.
-std::optional<size_t> fastest(const CudaDevice& device, size_t count, const std::function<void(size_t, CUstream)>& run);
+// The number of the fastest way of `count`; run(way, queue) does it once, or throws where it cannot. nullopt where none
+// can.
+std::optional<size_t> fastest(CudaDevice& device, size_t count, const std::function<void(size_t, Queue&)>& run);
 
 }  // namespace tessera::cuda
