@@ -50,6 +50,10 @@
 #include "tessera/ir/graph.h"
 #include "tessera/ops/verify.h"
 
+// Operators of a program's own: what a definition says, and what it asks of its operands.
+#include "tessera/ops/registry/op_def.h"
+#include "tessera/ops/registry/require.h"
+
 // Plans: how a step is split, what that costs, what is best.
 #include "tessera/compiler/choose_plan.h"
 #include "tessera/compiler/cost/machines.h"

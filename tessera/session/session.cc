@@ -17,6 +17,7 @@
 #include "tessera/kernels/cuda/cuda_backend.h"
 #include "tessera/kernels/machine.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/ops/registry/op_def.h"
 #include "tessera/session/agree/agree_on_kernels.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
@@ -104,22 +105,29 @@ std::unique_ptr<executor::KernelTable> make_kernel_table(cluster::Context& conte
   return table;
 }
 
+// The kernels of the host, behind them those of the program's own operators.
+std::vector<const KernelRegistry*> with_own_kernels(const kernels::Backend& of_host) {
+  auto registries = of_host.registries;
+  registries.push_back(&ops::OpRegistry::instance().own_kernels());
+  return registries;
+}
+
 executor::KernelSelection make_selection(cluster::Context& context, const SessionOptions& options,
                                          executor::KernelTable* table) {
   const int num_threads = options.num_threads > 0 ? options.num_threads : context.num_compute_threads();
   const auto backend = backend_of(options);
   if (table == nullptr) {
+    if (backend.device == nullptr) return {with_own_kernels(backend), num_threads};
     executor::KernelSelection selection(backend.registries, num_threads);
-    if (backend.device != nullptr) {
-      std::vector<const KernelRegistry*> of_host;
-      if (options.cpu_fallback)
-        of_host = (kOnlyReference ? kernels::reference_backend() : kernels::cpu_backend()).registries;
-      selection.beside_device(backend.device->name(), std::move(of_host));
+    std::vector<const KernelRegistry*> of_host;
+    if (options.cpu_fallback) {
+      of_host = with_own_kernels(kOnlyReference ? kernels::reference_backend() : kernels::cpu_backend());
     }
+    selection.beside_device(backend.device->name(), std::move(of_host));
     return selection;
   }
   using Unknown = executor::KernelSelection::Unknown;
-  return {backend.registries, num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
+  return {with_own_kernels(backend), num_threads, *table, context.size() > 1 ? Unknown::kNote : Unknown::kMeasure,
           context.clock()};
 }
 

@@ -175,7 +175,7 @@ class Forms(unittest.TestCase):
 RUN_BY = {"docs/python.md": "tests/python/guide_test.py", "docs/watching.md": "tests/python/logs_test.py", "docs/program.md": "tests/program/program_test.py",
           "docs/start_from_pytorch.md": "tests/site/snippets_test.py", "docs/start_from_mindspore.md": "tests/site/snippets_test.py",
           "docs/other_frameworks.md": "tests/site/snippets_test.py", "docs/start_in_cpp.md": "tests/site/CMakeLists.txt",
-          "README.md": "tests/python/readme_test.py"}
+          "docs/extending.md": "tests/program/program_test.py", "README.md": "tests/python/readme_test.py"}
 
 
 class Snippets(unittest.TestCase):

@@ -302,6 +302,11 @@ class BadInput(Jobs):
         programs = [RESNET, BIN / "transformer_wmt14", BIN / "wide_deep"]
         for program in programs:
             self.refused([program, "--batchsize", 1], r"error: unknown option --batchsize; did you mean --batch_size\?", code=2)
+        for name in ("language_model", "custom_operator", "custom_data_set", "fine_tune"):
+            self.refused([BIN / name, "--batchsize", 1], r"error: .*--batchsize", code=2)
+            code, out, err = run([BIN / name, "--help"])
+            self.assertEqual((code, err), (0, ""))
+            self.assertIn("Usage:", out)
 
     def test_a_data_set_smaller_than_a_batch(self):
         self.refused([JOB, "--data_path", self.data, "--batch_size", 1000], "batch|rows|images")

@@ -1,4 +1,4 @@
-"""program_test.py BUILD_FOLDER: docs/program.md's program, built outside of the project from an installation, and run."""
+"""program_test.py BUILD_FOLDER: docs/program.md's program, built outside of the project from an installation, and run; docs/extending.md's, compiled."""
 import re
 import subprocess
 import sys
@@ -45,15 +45,19 @@ def check_headers(include):
 def main():
     build = Path(sys.argv[1]).resolve()
     page = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
+    (operator,) = blocks((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), "cpp")
     with tempfile.TemporaryDirectory(prefix="tessera-program-") as folder:
         prefix, source = Path(folder) / "installed", Path(folder) / "line"
         source.mkdir()
         program, cell = blocks(page, "cpp")
-        # The cell is compiled only.
-        project = blocks(page, "cmake")[0] + "add_library(cell OBJECT cell.cc)\ntarget_link_libraries(cell PRIVATE Tessera::tessera)\n"
+        # The cell and the operator, whose kernel is left out, are compiled only.
+        project = blocks(page, "cmake")[0]
+        for name in ("cell", "operator"):
+            project += f"add_library({name} OBJECT {name}.cc)\ntarget_link_libraries({name} PRIVATE Tessera::tessera)\n"
         (source / "CMakeLists.txt").write_text(project, encoding="utf-8")
         (source / "line.cc").write_text(program, encoding="utf-8")
         (source / "cell.cc").write_text(f"#include <tessera/tessera.h>\nusing namespace tessera;\n{cell}", encoding="utf-8")
+        (source / "operator.cc").write_text(operator, encoding="utf-8")
         for component in ("runtime", "mpi", "development"):
             run("cmake", "--install", build, "--prefix", prefix, "--component", component)
         check_headers(prefix / "include")

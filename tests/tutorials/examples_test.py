@@ -61,6 +61,54 @@ def test_wide_deep_learns_what_the_log_is_drawn_from_with_and_without_servers(tm
         assert reachable - 0.02 < reached < reachable + 0.02
 
 
+def test_a_language_model_in_cpp_learns_and_writes_alike_on_one_rank_and_on_two(tmp_path):
+    def said(ranks, *options):
+        out, _ = job.run(by_tessera(ranks, job.BIN / "language_model", "--text", job.pages.ROOT / "docs", "--samples", 640, "--written", 30, *options), tmp_path)
+        written = out.split("language_model.ckpt writes:\n")
+        assert len(written) == 2 and "Every rank" in written[1], out
+        return [float(loss) for loss in re.findall(r"epoch \d/2: loss ([\d.]+)", out)], written[1]
+
+    losses, text = said(1, "--epochs", 2)
+    assert len(losses) == 2 and losses[1] < losses[0] < math.log(256)
+    assert said(1, "--epochs", 0) == ([], text)
+    for mode in ("data_parallel", "auto_parallel"):
+        assert said(2, "--epochs", 2, "--parallel_mode", mode)[0] == pytest.approx(losses, rel=5e-3), mode
+
+
+def test_an_operator_of_the_program_in_cpp_trains_however_it_is_split(tmp_path):
+    expected = None
+    for ranks in (1, 2):
+        out, _ = job.run(by_tessera(ranks, job.BIN / "custom_operator"), tmp_path)
+        assert [split for split in re.findall(r"(\w+) split:\n", out)] == ["rows", "prototypes", "features"], out
+        epochs = [(float(loss), float(accuracy)) for loss, accuracy in re.findall(r"epoch \d/3: loss ([\d.]+), accuracy ([\d.]+)", out)]
+        expected = expected or epochs[:3]
+        assert len(epochs) == 9 and expected[2][0] < expected[0][0] and expected[2][1] > 0.5
+        for split in range(3):
+            for own, first in zip(epochs[3 * split:3 * split + 3], expected, strict=True):
+                assert own == pytest.approx(first, rel=1e-2), (ranks, out)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_data_set_of_the_program_in_cpp_is_shared_by_ranks_and_goes_on_within_an_epoch(tmp_path, ranks):
+    out, _ = job.run(by_tessera(ranks, job.BIN / "custom_data_set"), tmp_path)
+    assert sorted(re.findall(r"rank (\d) has read (\d+) samples", out)) == [(str(rank), str(4 * 2048 // ranks)) for rank in range(ranks)], out
+    assert re.findall(r"training from (.*)\n", out) == ["epoch=0 batch=0", "epoch=0 batch=0", "epoch=1 batch=8"], out
+    whole, resumed = re.search(r"last loss ([\d.]+); with a stop ([\d.]+)\n", out).groups()
+    assert whole == resumed and float(whole) < 0.1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_fine_tuning_in_cpp_takes_from_safetensors_what_fits(tmp_path, ranks):
+    out, _ = job.run(by_tessera(ranks, job.BIN / "fine_tune"), tmp_path)
+    loaded, new, left_out = (set(names.split()) for names in re.search(r"loaded (.*); new (.*); left out (.*)\n", out).groups())
+    assert loaded == {f"backbone.{layer}.{name}" for layer in ("up", "down") for name in ("weight", "bias")}
+    assert (new, left_out) == ({"head.weight", "head.bias"}, {"classifier.weight", "classifier.bias"})
+    tuned, fresh = map(float, re.search(r"accuracy ([\d.]+), from nothing ([\d.]+)\n", out).groups())
+    assert tuned > fresh + 0.05, out
+    again, _ = job.run(by_tessera(ranks, job.BIN / "fine_tune", "--pretrained", "pretrained.safetensors"), tmp_path)
+    assert "epoch 1/8" in out and "epoch 1/8" not in again and f"accuracy {tuned:.3f}, from nothing {fresh:.3f}" in again
+
+
 @pytest.mark.parametrize("mode, ranks", [("stand_alone", 1), ("data_parallel", 2), ("semi_auto_parallel", 2), ("auto_parallel", 2)])
 def test_resnet50_in_python(tmp_path, images, mode, ranks):
     out, _ = job.run(job.python(ranks, PYTHON / "resnet50" / "train.py", "--data_path", images, "--parallel_mode", mode, "--epochs", "2"), tmp_path)

@@ -1,10 +1,32 @@
 #include "tessera/ops/registry/op_def.h"
 
+#include <mutex>
+
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/ops/registry/families.h"
 
 namespace tessera::ops {
+namespace {
+
+struct AllOperators {
+  AllOperators() { add_all_families(registry); }
+  std::mutex mutex;
+  OpRegistry registry;
+  bool is_closed = false;  // somebody reads it
+};
+
+AllOperators& all_operators() {
+  static AllOperators all;
+  return all;
+}
+
+bool is_word(const std::string& name) {
+  constexpr auto kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  return !name.empty() && name.find_first_not_of(kCharacters) == std::string::npos;
+}
+
+}  // namespace
 
 AttributeDef of_run(AttributeDef attribute) {
   attribute.is_of_network = false;
@@ -18,12 +40,39 @@ Value GradientContext::cotangent(int i) const {
 }
 
 const OpRegistry& OpRegistry::instance() {
-  static const OpRegistry registry = [] {
-    OpRegistry made;
-    add_all_families(made);
-    return made;
+  // It is closed once, so that those who read it afterwards need no lock.
+  static const OpRegistry& closed = []() -> const OpRegistry& {
+    AllOperators& all = all_operators();
+    const std::lock_guard lock(all.mutex);
+    all.is_closed = true;
+    return all.registry;
   }();
-  return registry;
+  return closed;
+}
+
+void add_operator(OpDef def, KernelFactory kernel) {
+  const auto name = def.name;
+  if (!is_word(name)) {
+    throw InvalidArgument("operator \"{}\": its name must have letters, digits and underscores only", name);
+  }
+  if (!def.infer) throw InvalidArgument("operator {}: infer must be given, which says the types of its results", name);
+  if (!kernel) throw InvalidArgument("operator {}: a kernel must be given, which computes it on the host", name);
+  if (def.update || def.collective != nullptr) {
+    throw InvalidArgument(
+        "operator {}: a program's own operator neither updates parameters nor communicates: write the optimizer of "
+        "operators that there are, and call the collectives of ops/functions/collective_functions.h",
+        name);
+  }
+  AllOperators& all = all_operators();
+  const std::lock_guard lock(all.mutex);
+  if (all.is_closed) {
+    throw InvalidArgument(
+        "operator {} is added when operators have been used already: add it at the beginning of main, before "
+        "cluster::run",
+        name);
+  }
+  all.registry.add(std::move(def));
+  all.registry.own_kernels_.add(name, std::move(kernel));
 }
 
 const OpDef* OpRegistry::find(const std::string& name) const {

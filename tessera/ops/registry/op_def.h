@@ -1,6 +1,6 @@
 // OpDef: all that anyone knows about one operator, in one place: shape inference, gradient, sharding rule, linearity,
 // cost. Text form, functions, documentation, partitioning and the law tests come from it. OpRegistry: all of them by
-// name; built once, never changed.
+// name; built once, with those that a program adds, and never changed once it is read.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@
 #include "tessera/mesh/mesh.h"
 #include "tessera/mesh/strategy.h"
 #include "tessera/ops/registry/index_rule.h"
+#include "tessera/tensor/kernel.h"
 
 namespace tessera::ops {
 
@@ -200,18 +201,33 @@ struct OpDef {
 
 class OpRegistry {
  public:
-  // All operators of Tessera.
+  // All operators of Tessera, and those that the program has added: from the first call on none is added any more.
   static const OpRegistry& instance();
 
   // Throws InvalidArgument naming the closest known name.
   const OpDef& get(const std::string& name) const;
   const OpDef* find(const std::string& name) const;
   const std::map<std::string, OpDef>& all() const { return defs_; }
+  // How the host computes the operators that the program has added.
+  const KernelRegistry& own_kernels() const { return own_kernels_; }
   void add(OpDef def);
 
  private:
+  friend void add_operator(OpDef def, KernelFactory kernel);
+
   std::map<std::string, OpDef> defs_;
+  KernelRegistry own_kernels_;
 };
+
+// Adds an operator of the program's own, with its kernel for the host; networks call it by apply() and apply1(). It is
+// differentiated, split, planned and simulated as its definition says, as any other. Call it at the beginning of main,
+// before cluster::run, in every process alike. A kernel is asked for any strides, and may decline. A GPU computes no
+// such operator: SessionOptions::cpu_fallback has the host do it. Throws InvalidArgument for a name that is taken or
+// has other characters than letters, digits and underscores, without `infer` or a kernel, for a definition with
+// `update` or `collective`, which the compiler knows by more than their definition, and where operators have been used
+// before.
+//     ops::add_operator({.name = "squared_distance", ...}, prepare_squared_distance);
+void add_operator(OpDef def, KernelFactory kernel);
 
 // Adds a node of operator `op`: fills in default attributes, refuses unknown or missing ones and a wrong number of
 // inputs, infers the types. Throws InvalidArgument: `matmul "ffn/up": contracted dims differ ...: lhs f32[8,16], rhs
