@@ -1,5 +1,5 @@
-# Debian's packages, which `scripts/package deb` makes of a release build by `cpack`:
-#   tessera      the command, the Python packages, the libraries that they bring along, pages of the manual
+# Debian's packages, which `scripts/package deb` makes of a release build with TESSERA_SHARED by `cpack`:
+#   tessera      the command, the Python packages, libtessera.so, the libraries that they bring along, pages of the manual
 #   tessera-mpi  the plugin for MPI
 #   tessera-dev  what programs of others build with
 set(CPACK_GENERATOR DEB)
@@ -36,6 +36,12 @@ set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${own_version}")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
   "${own_version}, libgloo-dev, libhwy-dev, libspdlog-dev, libfmt-dev, nlohmann-json3-dev, libssl-dev, libjpeg-dev, libpng-dev, pkg-config")
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SUGGESTS "tessera-mpi, tessera-dev")
+# Packages of programs that load libtessera.so depend on libtessera0.1, which only a `tessera` of this minor version is.
+set(library libtessera${TESSERA_SOVERSION})
+set(CPACK_DEBIAN_TESSERA_PACKAGE_PROVIDES "${library} (= ${PROJECT_VERSION})")
+file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs "libtessera ${TESSERA_SOVERSION} ${library}\n")
+file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_TESSERA_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/shlibs;${PROJECT_BINARY_DIR}/debian/triggers")
 include(CPack)
 cpack_add_component(runtime GROUP tessera)
 cpack_add_component(python GROUP tessera)

@@ -96,7 +96,7 @@ def make_debs(out):
     log_file.parent.mkdir(exist_ok=True)
     with open(log_file, "w") as log:
         run("cmake", "-S", ".", "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_TESTS=OFF", "-DTESSERA_BENCHMARKS=OFF",
-            "-DTESSERA_MPI=ON", "-DTESSERA_PYTHON=ON", f"-DPython_EXECUTABLE={python}", log=log)
+            "-DTESSERA_MPI=ON", "-DTESSERA_PYTHON=ON", "-DTESSERA_SHARED=ON", f"-DPython_EXECUTABLE={python}", log=log)
         run("cmake", "--build", BUILD, log=log)
     write_share(BUILD / "bin" / "tessera", BUILD / "share")
     shutil.rmtree(BUILD / "packages", ignore_errors=True)

@@ -87,6 +87,14 @@ class Versions(unittest.TestCase):
         rule = re.search(r"COMPATIBILITY (\w+)", (ROOT / "cmake/TesseraInstall.cmake").read_text())[1]
         self.assertIn(f"`COMPATIBILITY {rule}` in `cmake/TesseraInstall.cmake`", self.page)
 
+    def test_the_shared_library_is_called_after_the_minor_version(self):
+        minor = re.search(r"project\(tessera VERSION (\d+\.\d+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        self.assertIn("set(TESSERA_SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})", (ROOT / "cmake/TesseraShared.cmake").read_text())
+        self.assertEqual(self.number_of(f"the shared library, `libtessera.so.{minor}`"), minor)
+        for page, name in (("docs/program.md", "libtessera.so"), ("docs/packages.md", "libtessera.so"), ("docs/packages.md", "libtessera")):
+            found = re.findall(rf"{re.escape(name)}\.?(\d+\.\d+)", (ROOT / page).read_text())
+            self.assertEqual(set(found), {minor}, page)
+
     def test_the_objects_of_kubernetes_have_the_version_of_the_definition(self):
         text = (ROOT / "deploy/operator/config/crd/tesserajobs.tessera.dev.yaml").read_text()
         self.assertEqual(re.findall(r"^  - name: (v\w+)$", text, re.M), [self.number_of("objects of Kubernetes, `TesseraJob`")])

@@ -48,6 +48,16 @@ def test_they_say_what_they_need(made):
     assert re.search(r"tessera \(= [0-9.]+\)", depends(made["tessera-dev"])) and "libgloo-dev" in depends(made["tessera-dev"])
 
 
+def version(made):
+    return package.run("dpkg-deb", "--field", made["tessera"], "Version", cwd="/").strip()
+
+
+@pytest.fixture(scope="module")
+def library(made, root):
+    """libtessera.so by the name by which programs load it."""
+    return root / "lib" / f"libtessera.so.{version(made).rpartition('.')[0]}"
+
+
 def test_no_file_is_in_two_of_them_or_names_the_clone(made, root):
     files = [line.split()[-1] for file in made.values() for line in package.run("dpkg-deb", "--contents", file, cwd="/").splitlines()
              if not line.startswith("d") and "->" not in line]
@@ -94,3 +104,51 @@ def test_a_program_is_built_with_them(root, tmp_path):
     package.run("cmake", "-G", "Ninja", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={root}", cwd=tmp_path)
     package.run("cmake", "--build", "build", cwd=tmp_path)
     assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "-n", "2", "build/line", cwd=tmp_path)
+
+
+def test_the_shared_library_has_the_minor_version_in_its_name(made, root, library):
+    assert f"[{library.name}]" in re.search(r"\(SONAME\).*", package.run("readelf", "--dynamic", library, cwd="/"))[0]
+    assert library.resolve().name == f"libtessera.so.{version(made)}"
+    of_the_package = {name: package.run("dpkg-deb", "--contents", file, cwd="/") for name, file in made.items()}
+    assert f"/{library.name} -> " in of_the_package["tessera"] and "/libtessera.so -> " in of_the_package["tessera-dev"]
+    assert (root / "lib" / "libtessera.so").resolve() == library.resolve()
+
+
+def test_programs_depend_on_a_package_of_the_minor_version(made, library, tmp_path):
+    minor = library.name.partition(".so.")[2]
+    assert package.run("dpkg-deb", "--field", made["tessera"], "Provides", cwd="/").strip() == f"libtessera{minor} (= {version(made)})"
+    package.run("dpkg-deb", "--control", made["tessera"], tmp_path, cwd="/")
+    assert (tmp_path / "shlibs").read_text().split() == ["libtessera", minor, f"libtessera{minor}"]
+    assert "ldconfig" in (tmp_path / "triggers").read_text()
+
+
+def test_the_shared_library_shows_names_of_tessera_only(library):
+    names = package.defined_names(library)
+    assert {name for name in names if not package.is_ours(name)} == set()
+    # Not everything is hidden: a function, a class's tables.
+    assert {"_ZN7tessera5train10print_lineERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "_ZTIN7tessera15InvalidArgumentE"} <= names
+
+
+def test_a_program_is_built_with_the_shared_library(root, library, tmp_path):
+    package.write_program(tmp_path, shared=True)
+    package.run("cmake", "-G", "Ninja", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={root}", cwd=tmp_path)
+    package.run("cmake", "--build", "build", cwd=tmp_path)
+    program = tmp_path / "build" / "line"
+    assert Path(package.loaded(program)[library.name]).samefile(library)
+    # The program itself links what it uses of the headers, and none of what Tessera alone uses.
+    assert not [name for name in package.needed(program)[0] if name.startswith(("libdnnl", "libgloo", "libspdlog", "libssl", "libhwy"))]
+    assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "-n", "2", program, cwd=tmp_path)
+    assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "--threads", "2", program, cwd=tmp_path)
+
+
+def test_a_folder_with_a_program_and_the_library_may_move(root, library, tmp_path):
+    package.write_program(tmp_path)
+    folder, moved = tmp_path / "folder", tmp_path / "moved"
+    shutil.copytree(root, folder, symlinks=True, ignore=shutil.ignore_patterns("*.a", "python3", "share"))
+    flags = package.run("pkg-config", "--cflags", "--libs", "tessera", cwd=tmp_path, PKG_CONFIG_PATH=folder / "lib" / "pkgconfig").split()
+    package.run("c++", "-std=c++20", "-O1", "line.cc", *flags, "-Wl,-rpath,$ORIGIN/../lib", "-o", folder / "bin" / "line", cwd=tmp_path)
+    folder.rename(moved)
+    found = package.loaded(moved / "bin" / "line")
+    assert Path(found[library.name]).samefile(moved / "lib" / library.name)
+    assert found["libdnnl.so.3"].startswith(f"{tmp_path}/moved/") or not (root / "lib" / "tessera" / "onednn").exists()
+    assert "f(3) = 7.0" in package.run(moved / "bin" / "line", cwd=tmp_path)

@@ -24,6 +24,21 @@ def make(what, out):
     return sorted(out.iterdir())
 
 
+def defined_names(library):
+    """The names that a shared library shows to programs, as compilers write them."""
+    return {line.split()[-1].partition("@")[0] for line in run("nm", "--dynamic", "--defined-only", library, cwd=ROOT).splitlines()}
+
+
+def is_ours(name):
+    """Whether a name is of namespace tessera: a function, a variable, a class's tables, or what belongs to one of these."""
+    return re.match(r"_Z(T[VTISHW]|T[hv]\w+?_|GV)?Z?NK?[RO]?7tessera", name) is not None
+
+
+def loaded(program, **variables):
+    """The file of each shared library that a program loads, by its name."""
+    return dict(re.findall(r"^\s*(\S+) => (\S+)", run("ldd", program, cwd=ROOT, **variables), re.MULTILINE))
+
+
 def needed(file):
     """The shared libraries that a program or library names, and the folders in which it seeks them."""
     printed = run("readelf", "--dynamic", file, cwd=ROOT)
@@ -49,10 +64,11 @@ def check_training(tessera, python, folder, **variables):
     check_trained(run(tessera, "run", "-n", "4", python, "model.py", cwd=folder, **variables))
 
 
-def write_program(folder):
-    """The program of docs/program.md with its CMakeLists.txt; as `line` it prints "f(3) = 7.0"."""
+def write_program(folder, shared=False):
+    """The program of docs/program.md with one of its CMakeLists.txt; as `line` it prints "f(3) = 7.0"."""
     text = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
-    (folder / "CMakeLists.txt").write_text(re.search(r"```cmake\n(.*?)```", text, re.DOTALL)[1])
+    with_static, with_shared = re.findall(r"```cmake\n(.*?)```", text, re.DOTALL)
+    (folder / "CMakeLists.txt").write_text(with_shared if shared else with_static)
     (folder / "line.cc").write_text(re.search(r"```cpp\n(.*?)```", text, re.DOTALL)[1])
 
 

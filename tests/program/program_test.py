@@ -42,6 +42,36 @@ def check_headers(include):
         assert not re.search(r"#include <(gtest|gmock|benchmark)/", text), header
 
 
+def check_components(prefix, folder):
+    """find_package(Tessera COMPONENTS ...) says which component is not there, and what is instead."""
+    folder.mkdir()
+    has_shared = (prefix / "lib" / "cmake" / "Tessera" / "TesseraSharedTargets.cmake").exists()
+    asked = {"gpu": 'component "gpu": Tessera has no such one; there are static (target Tessera::tessera) and shared (target Tessera::shared)',
+             "shared": None if has_shared else "has no libtessera.so; build it with -DTESSERA_SHARED=ON, or take the component static",
+             "static": None}
+    for component, refusal in asked.items():
+        target = "tessera" if component == "static" else component
+        (folder / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.25)
+project(asks LANGUAGES CXX)
+find_package(Tessera REQUIRED COMPONENTS {component})
+if(NOT TARGET Tessera::{target})
+  message(FATAL_ERROR "no target Tessera::{target}")
+endif()
+if(TARGET Tessera::{'shared' if component == 'static' else 'tessera'})
+  message(FATAL_ERROR "a component that nobody asked for")
+endif()
+""", encoding="utf-8")
+        done = subprocess.run(["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                              capture_output=True, text=True, check=False)
+        said = " ".join(done.stderr.split())
+        assert (done.returncode == 0) == (refusal is None), (component, said)
+        assert refusal is None or refusal in said, (component, said)
+    # One that a program can do without is no error.
+    optional = "project(asks LANGUAGES CXX)\nfind_package(Tessera REQUIRED COMPONENTS static OPTIONAL_COMPONENTS gpu)\n"
+    (folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.25)\n{optional}", encoding="utf-8")
+    run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+
+
 def main():
     build = Path(sys.argv[1]).resolve()
     page = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
@@ -61,8 +91,9 @@ def main():
         for component in ("runtime", "mpi", "development"):
             run("cmake", "--install", build, "--prefix", prefix, "--component", component)
         check_headers(prefix / "include")
+        check_components(prefix, Path(folder) / "components")
         # An installation does not need the clone.
-        for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so")]:
+        for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so*")]:
             assert str(ROOT) not in run("readelf", "--dynamic", file), f"{file} seeks libraries in the clone"
         run("cmake", "-G", "Ninja", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
         run("cmake", "--build", source / "build")
