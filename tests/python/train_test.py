@@ -357,6 +357,34 @@ def test_a_checkpoint_resumes_exactly(tmp_path):
     assert first.losses + losses.losses == whole
 
 
+def test_mixed_rows_are_means_and_train_by_probabilities():
+    x, label = np.eye(12, dtype=np.float32), np.arange(12, dtype=np.int32) % 3
+    rows = data.tensors({"x": x, "label": label}, shuffle=True, seed=3).mixup(0.5, num_classes=3).batch(4)
+    assert rows.output_shapes() == [(4, 12), (4, 3)]
+    mixed, probabilities = (np.concatenate(column) for column in zip(*[[column.numpy() for column in batch] for batch in rows]))
+    np.testing.assert_allclose(mixed @ np.eye(3)[label], probabilities, atol=1e-6)
+    np.testing.assert_allclose(mixed.sum(1), 1, atol=1e-6)
+    assert (np.count_nonzero(mixed, axis=1) == 2).sum() > 6
+    model = tessera.Model(nn.Dense(12, 3), nn.CrossEntropy(), nn.Adam(learning_rate=0.1), metrics=["accuracy"])
+    model.train(20, rows)
+    assert model.eval(data.tensors({"x": x, "label": label}).batch(4))["accuracy"] > 0.9
+    with pytest.raises(tessera.InvalidArgument, match="where it is a class number, num_classes says how many there are"):
+        data.tensors({"x": x, "label": label}).mixup(0.5)
+
+
+def test_images_are_cut_into_each_other():
+    images = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1) * np.ones((1, 6, 8, 3), np.uint8)
+    rows = data.tensors({"image": images, "label": np.arange(20, dtype=np.int32)}).cutmix(1.0, num_classes=20)
+    cut = 0
+    for image, probabilities in rows:
+        area = np.bincount(image.numpy()[:, :, 0].ravel(), minlength=20) / 48
+        np.testing.assert_allclose(probabilities.numpy(), area, atol=1e-6)
+        cut += np.count_nonzero(area) == 2
+    assert cut > 10
+    with pytest.raises(tessera.InvalidArgument, match="say channels_first=false"):
+        data.tensors({"image": images, "label": np.arange(20, dtype=np.int32)}).cutmix(1.0, 20, channels_first=True)
+
+
 def test_a_checkpoint_of_another_job_is_not_resumed(tmp_path):
     def job(name):
         return tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01), job_name=name)
