@@ -357,6 +357,43 @@ def test_a_checkpoint_resumes_exactly(tmp_path):
     assert first.losses + losses.losses == whole
 
 
+def test_a_training_resumes_by_itself_where_there_is_a_checkpoint(tmp_path, capfd):
+    dataset = data.tensors(regression()).batch(16)
+    whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
+    saved = tmp_path / "saved"
+
+    def train(epochs, **settings):
+        losses, model = Losses(), tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+        model.train(epochs, dataset, [losses, tessera.ModelCheckpoint("one", saved, save_checkpoint_steps=4)], **settings)
+        return losses.losses, [line for line in capfd.readouterr().out.splitlines() if line.startswith("train: ")]
+
+    first, said = train(1, resume="auto")
+    assert said == [f"train: {saved} holds no checkpoint one-*.ckpt: begins with the model as it is"]
+    second, said = train(2, resume="auto")
+    assert said == [f"train: goes on from {saved}/one-1_4.ckpt, after step 4"]
+    assert first + second == whole
+    for path in (saved / "one-1_4.ckpt", str(saved / "one-1_4.ckpt")):
+        assert train(2, resume=path) == (second, [f"train: goes on from {saved}/one-1_4.ckpt, after step 4"])
+    for nothing in (None, False):
+        assert train(2, resume=nothing) == (whole, [])
+
+
+def test_a_training_says_what_it_cannot_resume_from(tmp_path):
+    dataset = data.tensors(regression()).batch(16)
+    saver = tessera.ModelCheckpoint("one", tmp_path, save_checkpoint_steps=4)
+    tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01)).train(1, dataset, [saver])
+    other = tessera.Model(nn.Sequential(nn.Dense(4, 3), nn.Dense(3, 1)), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    for callbacks, resume, error, words in (
+            ([saver], "auto", tessera.NoUsableCheckpoint, "the only checkpoint there cannot be used"),
+            ([], "auto", tessera.InvalidArgument, "there is none among the callbacks: add one, or name the checkpoint"),
+            ([], True, tessera.InvalidArgument, "resume=True does not say from what"),
+            ([], "", tessera.InvalidArgument, "resume is an empty path"),
+            ([], saver.latest, tessera.InvalidArgument, "one-1_4.ckpt"), ([], 3, TypeError, "resume")):
+        with pytest.raises(error, match=words):
+            other.train(1, dataset, callbacks, resume=resume)
+        assert other.step == 0
+
+
 def test_mixed_rows_are_means_and_train_by_probabilities():
     x, label = np.eye(12, dtype=np.float32), np.arange(12, dtype=np.int32) % 3
     rows = data.tensors({"x": x, "label": label}, shuffle=True, seed=3).mixup(0.5, num_classes=3).batch(4)
