@@ -394,6 +394,16 @@ def test_a_training_says_what_it_cannot_resume_from(tmp_path):
         assert other.step == 0
 
 
+def test_a_deterministic_model_has_the_bits_of_any_on_a_cpu_and_refuses_what_is_not():
+    dataset = data.tensors(regression()).batch(16)
+    runs = [losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), **options) for options in ({}, {"deterministic": True}, {"deterministic": False})]
+    assert runs[0][0] == runs[1][0] == runs[2][0]
+    for options, words in (({"kernels": "measured"}, "deterministic is not available beside kernels: with that another run may give other bits"),
+                           ({"servers": 1, "server_staleness": 2}, "deterministic is not available beside server_staleness: ")):
+        with pytest.raises(tessera.InvalidArgument, match=words):
+            tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), deterministic=True, **options)
+
+
 def test_mixed_rows_are_means_and_train_by_probabilities():
     x, label = np.eye(12, dtype=np.float32), np.arange(12, dtype=np.int32) % 3
     rows = data.tensors({"x": x, "label": label}, shuffle=True, seed=3).mixup(0.5, num_classes=3).batch(4)

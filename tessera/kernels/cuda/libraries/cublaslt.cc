@@ -6,7 +6,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/device/cuda_queue.h"
-#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/device/shared_library.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
 
@@ -228,13 +227,13 @@ int64_t spanned_bytes(const TensorView& view) {
 // The library on a device, and what was measured there.
 class Products {
  public:
-  Products(CudaDevice& device, bool allows_tf32) : device_(device), allows_tf32_(allows_tf32) {
+  Products(CudaDevice& device, const LibraryWays& ways) : device_(device), ways_(ways) {
     device.use();
     require_blas(cublaslt().create(&handle_), "opening cublasLt");
   }
 
   std::optional<PreparedKernel> prepare(const KernelRequest& request) {
-    const auto problem = problem_of(request, allows_tf32_);
+    const auto problem = problem_of(request, ways_.allows_tf32);
     if (!problem) return std::nullopt;
     device_.use();
     const auto product = std::make_shared<Product>(*problem);
@@ -258,7 +257,7 @@ class Products {
     const auto proposals = product.proposals(handle_);
     std::optional<cublasLtMatmulAlgo_t> taken;
     if (!proposals.empty()) taken = proposals[0].algo;
-    if (proposals.size() > 1 && cuda_settings().measures) {
+    if (proposals.size() > 1 && ways_.measures) {
       const DeviceBuffer a(device_, spanned_bytes(request.inputs[0]));
       const DeviceBuffer b(device_, spanned_bytes(request.inputs[1]));
       const DeviceBuffer c(device_, spanned_bytes(request.outputs[0]));
@@ -273,7 +272,7 @@ class Products {
   }
 
   CudaDevice& device_;
-  const bool allows_tf32_;
+  const LibraryWays ways_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<Problem, std::optional<cublasLtMatmulAlgo_t>> chosen_;
@@ -302,8 +301,8 @@ const CublasLt& cublaslt() {
   return table;
 }
 
-void add_library_products(KernelRegistry& registry, CudaDevice& device, bool allows_tf32) {
-  const auto products = std::make_shared<Products>(device, allows_tf32);
+void add_library_products(KernelRegistry& registry, CudaDevice& device, const LibraryWays& ways) {
+  const auto products = std::make_shared<Products>(device, ways);
   for (const char* op : {"matmul", "batch_matmul"}) {
     registry.add(op, [products](const KernelRequest& request) { return products->prepare(request); });
   }

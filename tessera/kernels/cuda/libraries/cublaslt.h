@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include "tessera/kernels/cuda/device/cuda_device.h"
+#include "tessera/kernels/cuda/libraries/timing.h"
 #include "tessera/tensor/kernel.h"
 
 namespace tessera::cuda {
@@ -34,6 +35,6 @@ const CublasLt& cublaslt();
 
 // Registers matmul and batch_matmul for what cuBLASLt takes: f32, f64, bf16 and f16, matrices with one dense dim. Where
 // TF32 is allowed, operands of f32 are rounded to that.
-void add_library_products(KernelRegistry& registry, CudaDevice& device, bool allows_tf32);
+void add_library_products(KernelRegistry& registry, CudaDevice& device, const LibraryWays& ways);
 
 }  // namespace tessera::cuda
