@@ -356,6 +356,26 @@ A data set describes the global batch: training gives each rank its rows. One wi
           "Replaces columns by those that a function makes: from as many arrays as there are inputs to an array, or a "
           "tuple of as many as there are outputs. Before batch(); called once with zeros to see their types.")
       .def("project", &data::Dataset::project, "columns"_a, "These columns, in this order. Before batch().")
+      .def(
+          "mixup", &data::Dataset::mixup, "alpha"_a, "num_classes"_a = 0,
+          R"(Mixup: each row becomes w times itself plus 1 - w times another row, in every column. Before batch() and repeat().
+
+alpha: w is drawn for each row from Beta(alpha, alpha), alpha above 0. Columns are float32 of any shape; the last is the label.
+num_classes: how many classes there are where the label is a class number, an integer of shape []: it becomes probabilities
+float32[num_classes], which nn.CrossEntropy takes; 0: it is float32 of any shape and mixed like the others. The other row is
+drawn from all rows of the epoch. Both draws depend on seed, epoch and the row's place alone: rows are the same for any number of
+ranks, whatever the plan. Each row is made of two, which takes twice the time. Raises InvalidArgument for columns that are none of these,
+and for a label outside of [0, num_classes). Zhang et al., ICLR 2018.
+
+rows = tessera.data.tensors({"x": x, "label": label}).mixup(0.2, num_classes=10).batch(32))")
+      .def("cutmix", &data::Dataset::cutmix, "alpha"_a, "num_classes"_a = 0, "channels_first"_a = false,
+           R"(CutMix: a window of another row's image is put over each row's. Before batch() and repeat().
+
+The label becomes the mean that the two parts' areas say. Two columns: an image [h,w,c] of any dtype, with channels_first
+[c,h,w], and the label, as for mixup(). The window has a part 1 - w of the area, w drawn from Beta(alpha, alpha), around a place
+drawn uniformly; what would stand over the edges is cut off. Draws, errors and num_classes are mixup()'s. Yun et al., ICCV 2019.
+
+rows = tessera.data.cifar10("cifar").map("label", [tessera.data.type_cast("int32")]).cutmix(1.0, num_classes=10).batch(32))")
       .def("as_part_of", &data::Dataset::as_part_of, "num_parts"_a,
            "The same rows, taken as one rank's part of the rows of so many ranks; 1: as all rows.")
       .def("shuffle", &data::Dataset::shuffle, "buffer_size"_a, "A new order in each epoch.")

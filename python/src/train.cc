@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "python/src/bind.h"
 #include "python/src/callbacks.h"
@@ -55,6 +57,20 @@ std::string model_signature() {
       "collections.abc.Sequence[str] = (), *, {2}, sliced_parameters: bool = False, states: "
       "collections.abc.Sequence[{3}] = ()) -> None",
       cell, name(nb::type<nn::Optimizer>()), option_signature(), name(nb::type<nn::Parameter>()));
+}
+
+// What train() is told to go on from, in C++'s words.
+std::string to_resume(const std::optional<std::variant<bool, Path>>& given) {
+  if (!given) return "";
+  if (const auto* path = std::get_if<Path>(&*given)) {
+    if (path->bytes.empty())
+      throw InvalidArgument("train: resume is an empty path; None goes on from the model as it is");
+    return path->bytes;
+  }
+  if (!std::get<bool>(*given)) return "";
+  throw InvalidArgument(
+      "train: resume=True does not say from what: \"auto\" goes on where there is a checkpoint, and a path must hold "
+      "one");
 }
 
 std::vector<std::string> to_patterns(nb::handle given) {
@@ -205,12 +221,15 @@ start as they are, and follow what is trained. See help(Model.train). Further op
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
-         const nb::typed<nb::sequence, train::Callback>& callbacks, bool sink, int64_t sink_size, int num_workers) {
+         const nb::typed<nb::sequence, train::Callback>& callbacks, bool sink, int64_t sink_size, int num_workers,
+         const std::optional<std::variant<bool, Path>>& resume) {
         try {
           self.train(epochs, dataset, to_callbacks(callbacks),
                      {.dataset_sink_mode = sink,
                       .sink_size = sink_size,
                       .num_workers = num_workers,
+                      .resume = to_resume(resume),
+                      .print = print_in_python,
                       .before_batch = raise_signals,
                       .signal_of = signal_of});
         } catch (nb::python_error& error) {
@@ -220,8 +239,15 @@ start as they are, and follow what is trained. See help(Model.train). Further op
         }
       },
       "num_epochs"_a, "dataset"_a, "callbacks"_a = nb::make_tuple(), "dataset_sink_mode"_a = false, "sink_size"_a = -1,
-      "num_workers"_a = 1,
+      "num_workers"_a = 1, "resume"_a = nb::none(),
       R"(Trains until num_epochs epochs are done, those of a loaded checkpoint included.
+
+resume: "auto" goes on from the newest whole checkpoint that the ModelCheckpoint among the callbacks has saved, and begins with the model as
+it is where there is none; a path goes on from that checkpoint, or from the newest whole one of that directory. A line says which it
+was. None and False: from the model as it is. What is trained has the bits that it would have had without the interruption. Raises
+InvalidArgument for a checkpoint that does not fit, and NoUsableCheckpoint, which is one, where there are some of which none can be
+used; as load_checkpoint(), which has a key for encrypted ones: "auto" uses the callback's.
+model.train(10, rows, [tessera.ModelCheckpoint("net", "saved")], resume="auto")
 
 dataset_sink_mode: callbacks run once per sink_size steps, -1: once an epoch. num_workers: threads that make batches
 ahead. Raises InvalidArgument for data that does not fit, NonFiniteLoss for a loss that is not finite, IoError when a rank

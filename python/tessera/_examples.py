@@ -559,6 +559,9 @@ Columns have a row each for every sample: [rows, ...]; a batch of n has [n, ...]
     rows = tessera.data.tensors({"x": np.ones((4, 8)), "label": np.zeros(4, "int32")}).batch(2)
     assert rows.get_dataset_size() == 2 and rows.column_names() == ["x", "label"]
     tessera.data.tensors({"x": np.ones(3), "y": np.ones(4)})  # raises InvalidArgument
+    labelled = tessera.data.tensors({"x": np.ones((4, 8), "float32"), "label": np.arange(4, dtype="int32")})
+    assert labelled.mixup(0.2, num_classes=4).batch(2).output_shapes() == [(2, 8), (2, 4)]
+    labelled.mixup(0.2)  # raises InvalidArgument
 
 # data.Batches
 What iterating over a data set gives: for each batch a tuple of tensors [n, ...], in the order of the columns. Raises TypeError where it is made otherwise.

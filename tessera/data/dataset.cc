@@ -4,6 +4,7 @@
 
 #include "tessera/data/batch_iterator.h"
 #include "tessera/data/mapped_source.h"
+#include "tessera/data/mixed_source.h"
 #include "tessera/data/prepared_source.h"
 #include "tessera/data/recipe.h"
 
@@ -52,14 +53,17 @@ SourceOrder::SourceOrder(const std::string& source, int64_t num_source_samples, 
 }
 
 SampleRef SourceOrder::sample(EpochIndex place) const {
-  const int64_t position = place.index * options_.num_shards + options_.shard_id;
+  return at(place.epoch, place.index * options_.num_shards + options_.shard_id);
+}
+
+SampleRef SourceOrder::at(int64_t epoch, int64_t position) const {
   const int64_t wrapped = position % num_source_samples_;
-  if (!options_.shuffle) return {place.epoch, wrapped, position};
-  const auto make = [this](int64_t epoch, std::vector<int64_t>& order) {
-    buffer_shuffle({options_.seed, stream_, static_cast<uint64_t>(epoch)}, num_source_samples_, num_source_samples_,
+  if (!options_.shuffle) return {epoch, wrapped, position};
+  const auto make = [this](int64_t of_epoch, std::vector<int64_t>& order) {
+    buffer_shuffle({options_.seed, stream_, static_cast<uint64_t>(of_epoch)}, num_source_samples_, num_source_samples_,
                    order);
   };
-  return {place.epoch, cache_.at(place.epoch, wrapped, make), position};
+  return {epoch, cache_.at(epoch, wrapped, make), position};
 }
 
 int64_t Recipe::num_batched_rows() const {
@@ -80,6 +84,24 @@ SampleRef Recipe::sample(EpochIndex place) const {
     place = (*stage)->input_place(place);
   }
   return order->sample(place);
+}
+
+std::vector<Tensor> Recipe::make_sample(const SampleRef& sample) const {
+  std::vector<Tensor> values;
+  std::vector<TensorView> views;
+  for (const Column& column : source->columns()) values.emplace_back(column.type);
+  for (const Tensor& value : values) views.push_back(value.view());
+  source->read(sample, views);
+  const SampleKey key{order->options().seed, sample.epoch, sample.position};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Chain& chain = *chains[i];
+    if (chain.empty()) continue;
+    Tensor transformed(chain.output_type());
+    auto workspace = chain.make_workspace();
+    chain.run(values[i].view(), transformed.view(), key, workspace);
+    values[i] = std::move(transformed);
+  }
+  return values;
 }
 
 Dataset::Dataset(std::shared_ptr<const Source> source, const SourceOptions& options) {
@@ -148,6 +170,29 @@ Dataset Dataset::map(const std::vector<std::string>& inputs, const std::vector<s
 Dataset Dataset::project(const std::vector<std::string>& columns) const {
   return with_source(std::make_shared<MappedSource>(recipe_, columns),
                      fmt::format("project \"{}\"", fmt::join(columns, "\", \"")));
+}
+
+Dataset Dataset::mixed(MixOptions options) const {
+  const auto text = fmt::format("{} {}, {} classes{}", options.name, options.alpha, options.num_classes,
+                                options.has_channels_first ? ", channels first" : "");
+  if (recipe_->batch_size > 0) throw InvalidArgument("{}: stands after batch; put it before batch", options.name);
+  // What is mixed twice draws twice.
+  options.stream = hash_name(fmt::format("data.{}{}", options.name, recipe_->num_mixes));
+  auto recipe = std::make_shared<Recipe>(*recipe_);
+  ++recipe->num_mixes;
+  return Dataset(recipe).with_source(std::make_shared<MixedSource>(recipe_, std::move(options)), text);
+}
+
+Dataset Dataset::mixup(double alpha, int64_t num_classes) const {
+  return mixed({.name = "mixup", .alpha = alpha, .num_classes = num_classes});
+}
+
+Dataset Dataset::cutmix(double alpha, int64_t num_classes, bool channels_first) const {
+  return mixed({.name = "cutmix",
+                .alpha = alpha,
+                .num_classes = num_classes,
+                .cuts = true,
+                .has_channels_first = channels_first});
 }
 
 Dataset Dataset::with_source(std::shared_ptr<const Source> source, const std::string& text) const {

@@ -34,6 +34,7 @@ class TimelineRecorder;
 namespace tessera::data {
 
 class BatchIterator;
+struct MixOptions;
 struct Recipe;
 
 struct BatchOptions {
@@ -84,6 +85,22 @@ class Dataset {
               const ColumnsFunction& function) const;
   // These columns, in this order. Must come before batch.
   Dataset project(const std::vector<std::string>& columns) const;
+  // Mixup (Zhang et al., ICLR 2018): each row becomes w times itself plus (1 - w) times another row, in every column.
+  // All but the last are f32 of any shape; the last is the label. Where that is a class number, an integer [] in
+  // [0, num_classes), it becomes probabilities f32[num_classes], as nn::CrossEntropy takes them; with num_classes 0 it
+  // is f32 of any shape and mixed like the others. w is drawn for each row from Beta(alpha, alpha), alpha above 0; the
+  // other row from all that the data set has in the epoch, those of all shards, and it is transformed as for its own
+  // place. Both draws are functions of seed, epoch and place, as those of transforms are; each row is made of two,
+  // which takes twice the time, and of a stream reads a pass up to the drawn row. Must come before batch and repeat.
+  // Throws InvalidArgument for columns, options and places that do not fit, and a batch does so for a label that is
+  // outside of [0, num_classes), naming the sample.
+  //     auto rows = cifar10(directory).map("image", {rescale(1 / 255.0, 0), hwc2chw()}).mixup(0.2, 10).batch(32);
+  Dataset mixup(double alpha, int64_t num_classes = 0) const;
+  // CutMix (Yun et al., ICCV 2019): a window of another row's image is put over each row's, and the label becomes the
+  // mean that the two parts' areas say; else as mixup. There are two columns: an image [h,w,c] of any dtype, with
+  // channels_first [c,h,w], and the label. The window has a part 1 - w of the area, around a place drawn uniformly;
+  // what would stand over the edges is cut off.
+  Dataset cutmix(double alpha, int64_t num_classes = 0, bool channels_first = false) const;
   // The same rows, taken as one rank's part of the rows of so many ranks (1: as all rows), however the source is
   // sharded.
   Dataset as_part_of(int64_t num_parts) const;
@@ -128,6 +145,7 @@ class Dataset {
 
  private:
   explicit Dataset(std::shared_ptr<const Recipe> recipe) : recipe_(std::move(recipe)) {}
+  Dataset mixed(MixOptions options) const;
   // The same order of the samples of another source.
   Dataset with_source(std::shared_ptr<const Source> source, const std::string& text) const;
 

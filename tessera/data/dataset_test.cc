@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -480,6 +482,182 @@ TEST(Workers, WithoutRoomForThemIterationIsRefused) {
   const NoThreads none;
   EXPECT_THAT([] { ids(8).batch(2).batches({.num_workers = 2}); },
               ThrowsMessage<IoError>(HasSubstr("cannot start a thread for the workers that prepare batches: ")));
+}
+
+// Rows "x" f32[2] = {i, 100 i} of the class "label" i32[] = i mod 3.
+Dataset classified(int64_t n, const SourceOptions& options = {.seed = 4}) {
+  return generator(
+      {{"x", {DType::kF32, {2}}}, {"label", {DType::kI32, {}}}}, n,
+      [](int64_t index, std::span<const TensorView> out) {
+        out[0].as<float>()[0] = static_cast<float>(index);
+        out[0].as<float>()[1] = static_cast<float>(100 * index);
+        *out[1].as<int32_t>() = static_cast<int32_t>(index % 3);
+      },
+      options);
+}
+
+TEST(Mixup, GivesMeansOfTwoRowsAndOfTheirLabels) {
+  const Dataset mixed = classified(30).mixup(0.5, 3);
+  EXPECT_THAT(mixed.output_types(), ElementsAre(DType::kF32, DType::kF32));
+  EXPECT_THAT(mixed.output_shapes(), ElementsAre(Shape({2}), Shape({3})));
+  EXPECT_THAT(mixed.to_string(), HasSubstr(" | mixup 0.5, 3 classes"));
+  const auto batches = all(mixed.batch(30));
+  const auto x = flat(batches), label = flat(batches, 1);
+  int num_of_two_classes = 0;
+  for (size_t i = 0; i < 30; ++i) {
+    const double* probabilities = &label[3 * i];
+    const double weight = probabilities[i % 3];
+    EXPECT_NEAR(probabilities[0] + probabilities[1] + probabilities[2], 1, 1e-6);
+    EXPECT_NEAR(x[2 * i + 1], 100 * x[2 * i], 1e-3);
+    if (weight > 0.9) continue;  // or both rows are of this class
+    ++num_of_two_classes;
+    const double other = (x[2 * i] - weight * static_cast<double>(i)) / (1 - weight);
+    EXPECT_NEAR(other, std::round(other), 1e-3) << "row " << i;
+    EXPECT_NEAR(probabilities[static_cast<size_t>(std::round(other)) % 3], 1 - weight, 1e-6) << "row " << i;
+  }
+  EXPECT_GE(num_of_two_classes, 5);
+}
+
+TEST(Mixup, GivesEachPartTheRowsOfTheWhole) {
+  const Dataset mixed = augmented(50).mixup(0.4, 50).batch(8);
+  const Batches whole = all(mixed, {.num_epochs = 2});
+  expect_equal(all(mixed, {.num_epochs = 2, .num_workers = 0}), whole);
+  expect_equal(all(mixed, {.num_epochs = 2, .num_workers = 3}), whole);
+  std::vector<double> of_parts;
+  std::vector<Batches> parts;
+  for (int64_t part = 0; part < 3; ++part) {
+    parts.push_back(all(mixed, {.num_epochs = 2, .part = part, .num_parts = 3}));
+  }
+  for (size_t batch = 0; batch < whole.size(); ++batch) {
+    for (const auto& part : parts) {
+      const auto values = part[batch][0].to_doubles();
+      of_parts.insert(of_parts.end(), values.begin(), values.end());
+    }
+  }
+  EXPECT_EQ(of_parts, flat(whole));
+}
+
+TEST(Mixup, OfAShardGivesItsRowsOfTheWhole) {
+  const auto shard = [](int64_t id, int64_t count) {
+    return all(augmented(50, {.shuffle = true, .num_shards = count, .shard_id = id, .seed = 5}).mixup(0.4, 50));
+  };
+  const Batches whole = shard(0, 1);
+  for (int64_t id = 0; id < 2; ++id) {
+    Batches expected;
+    for (size_t row = static_cast<size_t>(id); row < whole.size(); row += 2) expected.push_back(whole[row]);
+    expect_equal(shard(id, 2), expected);
+  }
+}
+
+TEST(Mixup, TakesOtherRowsFromThoseThatAreLeft) {
+  for (int64_t epoch = 0; epoch < 5; ++epoch) {
+    for (const double x : order(classified(100).take(10).mixup(1, 3), epoch)) EXPECT_LE(x, 900);
+    for (const double x : order(classified(100).map("x", {}).skip(90).shuffle(4).mixup(1, 3), epoch)) EXPECT_GE(x, 90);
+  }
+}
+
+TEST(Mixup, DrawsAnewInEachEpochAndWhereItStandsTwice) {
+  const Dataset mixed = classified(20).mixup(1, 3);
+  EXPECT_NE(order(mixed, 0), order(mixed, 1));
+  EXPECT_NE(order(mixed), order(classified(20, {.seed = 5}).mixup(1, 3)));
+  auto two_epochs = order(mixed);
+  const auto second = order(mixed, 1);
+  two_epochs.insert(two_epochs.end(), second.begin(), second.end());
+  EXPECT_EQ(order(mixed.repeat(2)), two_epochs);
+  // Of labels that are probabilities already.
+  const auto twice = all(mixed.mixup(1).batch(20));
+  EXPECT_NE(flat(twice), order(mixed));
+  const auto label = flat(twice, 1);
+  for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(label[3 * i] + label[3 * i + 1] + label[3 * i + 2], 1, 1e-6);
+}
+
+TEST(Mixup, WeighsAsTheBetaDistributionSays) {
+  for (const double alpha : {0.2, 1.0, 4.0}) {
+    double sum = 0, squares = 0;
+    constexpr int64_t kRows = 6000;
+    const auto rows = all(classified(kRows).mixup(alpha, 3));
+    int64_t num = 0;
+    for (int64_t i = 0; i < kRows; ++i) {
+      const auto probabilities = rows[static_cast<size_t>(i)][1].to_doubles();
+      if (*std::max_element(probabilities.begin(), probabilities.end()) == 1)
+        continue;  // maybe of two rows of one class
+      const double weight = probabilities[static_cast<size_t>(i % 3)];
+      ++num;
+      sum += weight;
+      squares += (weight - 0.5) * (weight - 0.5);
+    }
+    const auto count = static_cast<double>(num);
+    EXPECT_GT(num, kRows / 2);
+    EXPECT_NEAR(sum / count, 0.5, 0.03) << alpha;
+    EXPECT_NEAR(squares / count, 1 / (4 * (2 * alpha + 1)), 0.01) << alpha;
+  }
+}
+
+TEST(Mixup, RefusesWhatCannotBeMixed) {
+  const auto refuses = [](const std::function<Dataset()>& f, const char* words) {
+    EXPECT_THAT(f, ThrowsMessage<InvalidArgument>(HasSubstr(words)));
+  };
+  refuses([] { return classified(9).mixup(0, 3); }, "mixup: alpha must be a number above 0, got 0");
+  refuses([] { return classified(9).mixup(1, -1); }, "mixup: num_classes must be 0, where labels are f32, or positive");
+  refuses([] { return classified(9).mixup(1); },
+          "mixup: the last column, the label \"label\", is i32[]: where it is a class number, num_classes says");
+  refuses([] { return classified(9).mixup(1, 3).mixup(1, 3); }, "f32[3]: leave num_classes out");
+  refuses([] { return augmented(9).map("image", {type_cast(DType::kF16)}).mixup(1, 9); },
+          "column \"image\" is f16[3,8,8], and means are taken of f32");
+  refuses([] { return ids(9).mixup(1, 9); }, "needs columns to mix and, as the last, the label");
+  refuses([] { return classified(9).batch(3).mixup(1, 3); }, "mixup: stands after batch");
+  refuses([] { return classified(9).repeat(2).mixup(1, 3); }, "mixup: stands after repeat");
+  refuses([] { return classified(9, {.num_shards = 2}).take(2).mixup(1, 3); }, "stands after take or skip of one of 2");
+  EXPECT_THAT([] { all(classified(9).mixup(1, 2)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("label \"label\" is 2, it must be in [0, 2)")));
+}
+
+// Pictures u8[6,8,3], each of one colour and of the class of that number.
+Dataset colours(int64_t n) {
+  return generator({{"image", {DType::kU8, {6, 8, 3}}}, {"label", {DType::kU32, {}}}}, n,
+                   [](int64_t index, std::span<const TensorView> out) {
+                     std::fill_n(out[0].as<uint8_t>(), 144, static_cast<uint8_t>(index));
+                     *out[1].as<uint32_t>() = static_cast<uint32_t>(index);
+                   },
+                   {.seed = 2});
+}
+
+TEST(CutMix, PutsAWindowOfAnotherImageOverEachAndItsAreaIntoTheLabel) {
+  const auto rows = all(colours(40).cutmix(1, 40));
+  int num_cut = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto pixels = rows[i][0].to_doubles();
+    const auto label = rows[i][1].to_doubles();
+    int64_t top = 6, bottom = -1, left = 8, right = -1, area = 0, other = 0;
+    for (int64_t p = 0; p < 48; ++p) {
+      const auto pixel = static_cast<int64_t>(pixels[static_cast<size_t>(3 * p)]);
+      if (pixel == static_cast<int64_t>(i)) continue;
+      if (area++ == 0) other = pixel;
+      EXPECT_EQ(pixel, other);
+      top = std::min(top, p / 8);
+      bottom = std::max(bottom, p / 8);
+      left = std::min(left, p % 8);
+      right = std::max(right, p % 8);
+    }
+    if (area == 0) continue;  // or a window of its own colour
+    ++num_cut;
+    EXPECT_EQ(area, (bottom - top + 1) * (right - left + 1)) << "a rectangle";
+    EXPECT_NEAR(label[i], 1 - static_cast<double>(area) / 48, 1e-6);
+    EXPECT_NEAR(label[static_cast<size_t>(other)], static_cast<double>(area) / 48, 1e-6);
+  }
+  EXPECT_GE(num_cut, 20);
+}
+
+TEST(CutMix, CutsChannelsFirstAlike) {
+  const std::vector<Transform> turned = {hwc2chw()};
+  expect_equal(all(colours(20).map("image", turned).cutmix(0.7, 20, /*channels_first=*/true).batch(7)),
+               all(colours(20).cutmix(0.7, 20).map("image", turned).batch(7)));
+  EXPECT_THAT([&] { colours(20).map("image", turned).cutmix(1, 20); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("looks like an image [c,h,w]: say channels_first=true")));
+  EXPECT_THAT([] { colours(20).cutmix(1, 20, true); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("looks like an image [h,w,c]: say channels_first=false")));
+  EXPECT_THAT([] { classified(9).cutmix(1, 3); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("needs an image and a label, and column \"x\" of 2 is f32[2]")));
 }
 
 }  // namespace

@@ -70,26 +70,8 @@ size_t MappedSource::base_column(const std::string& who, const std::string& name
   return static_cast<size_t>(found - names.begin());
 }
 
-std::vector<Tensor> MappedSource::base_values(const SampleRef& sample) const {
-  std::vector<Tensor> values;
-  std::vector<TensorView> views;
-  for (const Column& column : base_->source->columns()) values.emplace_back(column.type);
-  for (const Tensor& value : values) views.push_back(value.view());
-  base_->source->read(sample, views);
-  const SampleKey key{base_->order->options().seed, sample.epoch, sample.position};
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Chain& chain = *base_->chains[i];
-    if (chain.empty()) continue;
-    Tensor transformed(chain.output_type());
-    auto workspace = chain.make_workspace();
-    chain.run(values[i].view(), transformed.view(), key, workspace);
-    values[i] = std::move(transformed);
-  }
-  return values;
-}
-
 void MappedSource::read(const SampleRef& sample, std::span<const TensorView> outputs) const {
-  const std::vector<Tensor> values = base_values(sample);
+  const std::vector<Tensor> values = base_->make_sample(sample);
   if (!made_.empty()) {
     std::vector<TensorView> in;
     std::vector<TensorView> out(made_.size());

@@ -32,7 +32,6 @@ class MappedSource : public Source {
   };
 
   size_t base_column(const std::string& who, const std::string& name) const;
-  std::vector<Tensor> base_values(const SampleRef& sample) const;
 
   std::shared_ptr<const Recipe> base_;
   std::vector<size_t> inputs_;  // the inputs of the function, which are columns of the base

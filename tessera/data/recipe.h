@@ -2,6 +2,7 @@
 // after batching. Internal to data/.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@ class SourceOrder {
   SourceOrder(const std::string& source, int64_t num_source_samples, const SourceOptions& options);
   int64_t size() const { return size_; }
   SampleRef sample(EpochIndex place) const;
+  // How many places of the order the shards have together, each counted once; and the sample at one of them.
+  int64_t num_positions() const { return std::min(size_ * options_.num_shards, num_source_samples_); }
+  SampleRef at(int64_t epoch, int64_t position) const;
   const SourceOptions& options() const { return options_; }
 
  private:
@@ -48,7 +52,7 @@ struct Recipe {
   std::vector<std::shared_ptr<const IndexStage>> batch_stages;
   int64_t repeat_count = 1;
   int64_t num_parts = 1;
-  int num_maps = 0, num_shuffles = 0;
+  int num_maps = 0, num_shuffles = 0, num_mixes = 0;
   int64_t nominal_size = 0;  // rows, where an endless repeat counts once
   std::string text;
   std::string row_order;  // of it what decides the order of rows, but for the shard
@@ -60,6 +64,8 @@ struct Recipe {
   // The samples of row `place` of the data set.
   RowRange rows(EpochIndex place) const;
   SampleRef sample(EpochIndex place) const;
+  // The sample's columns, transformed.
+  std::vector<Tensor> make_sample(const SampleRef& sample) const;
   Type column_type(size_t column) const { return chains[column]->output_type(); }
 };
 

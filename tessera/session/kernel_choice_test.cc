@@ -72,6 +72,13 @@ TEST(MeasuredKernels, AreNoMatterOfSessionsThatWantNone) {
   }
 }
 
+TEST(MeasuredKernels, AreRefusedByADeterministicSession) {
+  const auto context = cluster::single_context(1);
+  EXPECT_EQ(Session(*context, {.deterministic = true}).kernel_table(), nullptr);
+  EXPECT_THAT([&] { Session(*context, {.deterministic = true, .kernel_choice = KernelChoice::kMeasured}); },
+              ThrowsMessage<InvalidArgument>(testing::HasSubstr("leave deterministic out, or kernel_choice")));
+}
+
 TEST(MeasuredKernels, TheChoiceHasNames) {
   EXPECT_EQ(parse_kernel_choice("fixed"), KernelChoice::kFixed);
   EXPECT_EQ(parse_kernel_choice("measured"), KernelChoice::kMeasured);

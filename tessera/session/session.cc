@@ -62,6 +62,11 @@ int gpu_of_rank(const cluster::Context& context) {
 
 // With the backend that `device` names, and what the environment says of devices.
 SessionOptions with_backend(const cluster::Context& context, SessionOptions options) {
+  if (options.deterministic && options.kernel_choice == KernelChoice::kMeasured) {
+    throw InvalidArgument(
+        "a session is deterministic or measures its kernels, of which other ones may be the fastest in another run: "
+        "leave deterministic out, or kernel_choice");
+  }
   options.cpu_fallback = options.cpu_fallback || cluster::cpu_fallback_from_environment();
   const std::string& device = options.device;
   if (device.empty()) return options;
@@ -82,7 +87,7 @@ SessionOptions with_backend(const cluster::Context& context, SessionOptions opti
     if (number > std::numeric_limits<int>::max()) throw InvalidArgument("device \"{}\": there is none", device);
     index = static_cast<int>(number);
   }
-  options.backend = &cuda::cuda_backend(index);
+  options.backend = &cuda::cuda_backend(index, options.deterministic);
   return options;
 }
 

@@ -29,6 +29,10 @@ struct SessionOptions {
   // Whether the host computes what the device has no kernel for, with copies there and back in every step, which a
   // warning says once for each operator and its types; so does TESSERA_CPU_FALLBACK=1. Else compiling refuses it.
   bool cpu_fallback = false;
+  // A step that is run again, by as many ranks and threads under the same plan on the same machine, gives the same
+  // bits. The CPU's kernels and collectives do so always. On a GPU that `device` names, libraries take the first way
+  // that they propose, not the fastest by measuring. A session throws InvalidArgument where kernel_choice is kMeasured.
+  bool deterministic = false;
   // Every value in NaN-filled memory of its own, nothing fused: to find errors of planning and kernels.
   bool debug = false;
   compiler::Fusions fusions = {};

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/checkpoint/format/encryption.h"
+
 namespace tessera::train {
 
 class Model;
@@ -39,7 +41,8 @@ struct RunContext {
 struct SavedNames {
   std::string directory = {};
   std::string prefix = {};
-  bool are_best = false;  // those that are the best by a number; false: the newest
+  bool are_best = false;                   // those that are the best by a number; false: the newest
+  checkpoint::Encryption encryption = {};  // with what they are read
 };
 
 class Callback {

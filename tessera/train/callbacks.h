@@ -96,7 +96,9 @@ class ModelCheckpoint : public Callback {
   // of them can use, it throws InvalidArgument saying what each rank has. Nothing is deleted.
   bool load_latest(RunContext& run) override;
   bool saves() const override { return true; }
-  SavedNames saved_names() const override { return {.directory = directory_, .prefix = given_prefix_}; }
+  SavedNames saved_names() const override {
+    return {.directory = directory_, .prefix = given_prefix_, .encryption = {config_.enc_key, config_.enc_mode}};
+  }
   std::string save_before_end(RunContext& run) override;
   // The path of the newest one, which a thread may still be writing; "" before the first.
   const std::string& latest() const { return latest_; }

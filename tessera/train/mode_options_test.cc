@@ -335,6 +335,27 @@ TEST(RefusedOptions, NameTheWayOut) {
                   HasSubstr("leave it out, or train in one of data_parallel, semi_auto_parallel, pipeline_parallel")));
 }
 
+TEST(RefusedOptions, NameTheOneThatTheyCannotStandBesideOnAnyNumberOfRanks) {
+  ModelOptions options{.session = {.deterministic = true}};
+  require_no_refused(options, 1);
+  require_no_refused(options, 4);
+  options.session.kernel_choice = session::KernelChoice::kMeasured;
+  for (const int num_ranks : {1, 4}) {
+    EXPECT_THAT([&] { require_no_refused(options, num_ranks); },
+                testing::ThrowsMessage<InvalidArgument>("session.deterministic is not available beside "
+                                                        "session.kernel_choice: with that another run may give other "
+                                                        "bits; leave one of them out"));
+  }
+  options = {.parallel_mode = ParallelMode::kDataParallel,
+             .servers = 1,
+             .server_staleness = ServerStaleness::asynchronous(),
+             .session = {.deterministic = true},
+             .are_of_python = true};
+  EXPECT_THAT([&] { require_no_refused(options, 4); },
+              testing::ThrowsMessage<InvalidArgument>(
+                  testing::StartsWith("deterministic is not available beside server_staleness: ")));
+}
+
 TEST_F(ModeOptions, StrategiesSplitOrAWordSaysThatTheyDoNot) {
   for (const ParallelMode mode : kModes) {
     SCOPED_TRACE(to_string(mode));

@@ -122,6 +122,10 @@ double Model::train_step(const std::vector<TensorView>& local_batch, int64_t glo
 }
 
 std::map<std::string, double> Model::eval(const data::Dataset& dataset, const TrainOptions& options) {
+  if (!options.resume.empty()) {
+    throw InvalidArgument("eval: resume={} is of train(): load_checkpoint() loads what is to be evaluated",
+                          options.resume);
+  }
   parts_->core.meet("begin of an evaluation");
   refresh_copies(parts_->core, parts_->snapshot);
   auto metrics = evaluate(parts_->core, parts_->steps, parts_->whole_batches, dataset, options);

@@ -49,14 +49,15 @@ class Model {
 
   // Trains until `num_epochs` epochs of the data set are done, those of a loaded checkpoint included. The last column
   // of the data set is the label. In hybrid parallel each rank has a data set of its own; all have as many batches, of
-  // whatever rows. Throws InvalidArgument for data that does not fit the network, NonFiniteLoss naming
-  // the step for a loss that is not finite, InvalidArgument naming batch, column, row, value and range for an index (a
-  // token, a label) that is out of range (nothing is updated by that step), InvalidArgument on every rank where one has
-  // read other rows than the others though each reads the whole batch (which is compared for the batches 1, 2, 4, ...
-  // 64 and every 64th), IoError when a rank is lost, and what data and callbacks throw. When it returns, saves that a
-  // thread was writing are done; what one of them threw, it throws. After an exception the values are those of the last
-  // whole step, and the next train() is a new training of as many epochs as it is asked for, unless a checkpoint is
-  // loaded before; one that is saved before says how far this came.
+  // whatever rows. TrainOptions::resume has it go on from a checkpoint, with the bits that it would have had without
+  // the interruption, and throws what load_checkpoint() throws. Throws InvalidArgument for data that does not fit the
+  // network, NonFiniteLoss naming the step for a loss that is not finite, InvalidArgument naming batch, column, row,
+  // value and range for an index (a token, a label) that is out of range (nothing is updated by that step),
+  // InvalidArgument on every rank where one has read other rows than the others though each reads the whole batch
+  // (which is compared for the batches 1, 2, 4, ... 64 and every 64th), IoError when a rank is lost, and what data and
+  // callbacks throw. When it returns, saves that a thread was writing are done; what one of them threw, it throws.
+  // After an exception the values are those of the last whole step, and the next train() is a new training of as many
+  // epochs as it is asked for, unless a checkpoint is loaded before; one that is saved before says how far this came.
   void train(int64_t num_epochs, const data::Dataset& dataset, const Callbacks& callbacks = {},
              const TrainOptions& options = {});
   // The metrics over the data set, by name; the same on every rank. The loss is one of them only where asked for. In

@@ -14,15 +14,20 @@
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
+#include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/read/candidates.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
 #include "tessera/session/agree/agree_on_step.h"
+#include "tessera/train/callbacks.h"
 #include "tessera/train/core/same_training.h"
+#include "tessera/train/model.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/end_agreement.h"
+#include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
 
@@ -187,6 +192,8 @@ class Training::TrainCall {
   void run_epochs(const Callbacks& callbacks);
 
  private:
+  // As TrainOptions::resume says.
+  void resume(const Callbacks& callbacks);
   KeptTraining::Found find_kept(const Callbacks& callbacks);
   void run_epoch(const Callbacks& callbacks);
   // Calls a function of each callback; who looks on sees that.
@@ -258,6 +265,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
       mode_.is_shared() && mode_.steps_together() && mode_.takes_whole_batches() && !mode_.gives_own_rows(dataset_);
   compile_full();
   fix_ranks();
+  resume(callbacks);
   if (find_kept(callbacks) == KeptTraining::Found::kDone) return false;
   t_.find_place_in(dataset_, full_rows_);
   t_.core_.values->compare_new();
@@ -281,6 +289,66 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   context_.step = progress.step;
   if (options_.dataset_sink_mode) steps_per_loop_ = options_.sink_size > 0 ? options_.sink_size : steps;
   return true;
+}
+
+namespace {
+
+// What the callback saves that saves the newest steps.
+SavedNames names_of_newest(const Callbacks& callbacks) {
+  std::vector<SavedNames> found;
+  for (const auto& callback : callbacks) {
+    const SavedNames names = callback->saved_names();
+    if (!names.directory.empty() && !names.are_best) found.push_back(names);
+  }
+  if (found.empty()) {
+    throw InvalidArgument(
+        "train: resume is \"auto\", which goes on from what a ModelCheckpoint has saved, and there is none among the "
+        "callbacks: add one, or name the checkpoint or its directory, as resume=\"saved\"");
+  }
+  if (found.size() > 1) {
+    throw InvalidArgument(
+        "train: resume is \"auto\", which goes on from what a ModelCheckpoint has saved, and there are {}, that of {} "
+        "and that of {}: name the checkpoint or its directory, as resume=\"{}\"",
+        found.size(), join_path(found[0].directory, found[0].prefix), join_path(found[1].directory, found[1].prefix),
+        found[0].directory);
+  }
+  return found[0];
+}
+
+// Whether there is a checkpoint of such a name, whole or not: where ranks train together, on any of them.
+bool has_checkpoint(const ModelCore& core, const SavedNames& names) {
+  FileSystem& files = core.context.file_system();
+  const auto look = [&]() -> std::string {
+    if (!files.exists(names.directory)) return "";
+    return checkpoint::Candidates(files, names.directory, names.prefix).empty() ? "" : "found";
+  };
+  if (!core.mode->is_shared()) return !look().empty();
+  RankBarrier all(core.context.world());
+  const auto found = checkpoint::run_together(all, "cannot look for checkpoints", look);
+  return std::ranges::any_of(found, [](const auto& one) { return !one.empty(); });
+}
+
+}  // namespace
+
+void Training::TrainCall::resume(const Callbacks& callbacks) {
+  if (options_.resume.empty()) return;
+  const auto say = [&](const std::string& line) {
+    if (t_.core_.context.rank() != 0 && mode_.is_shared()) return;
+    options_.print ? options_.print(line) : print_line(line);
+  };
+  std::string path = options_.resume;
+  LoadCheckpointOptions loading;
+  if (path == "auto") {
+    const SavedNames names = names_of_newest(callbacks);
+    path = names.directory;
+    loading = {.decryption = names.encryption, .prefix = names.prefix};
+    if (!has_checkpoint(t_.core_, names)) {
+      say(fmt::format("train: {} holds no checkpoint {}-*.ckpt: begins with the model as it is", path, names.prefix));
+      return;
+    }
+  }
+  const auto info = context_.model.load_checkpoint(path, loading);
+  say(fmt::format("train: goes on from {}, after step {}", context_.model.load_report().path, info.step));
 }
 
 // What was kept of this training, or else what a callback has saved of it.

@@ -23,6 +23,31 @@ TEST_P(CudaKernels, AgreeWithTheReference) {
   }
 }
 
+// One device has one memory and one set of collectives, whatever ways its libraries take.
+TEST(CudaBackend, IsOfOneDeviceWhetherItsLibrariesMeasureOrNot) {
+  const kernels::Backend& measuring = cuda::cuda_backend(0);
+  const kernels::Backend& deterministic = cuda::cuda_backend(0, /*is_deterministic=*/true);
+  EXPECT_EQ(&deterministic, &cuda::cuda_backend(0, /*is_deterministic=*/true));
+  EXPECT_EQ(deterministic.device, measuring.device);
+  EXPECT_EQ(deterministic.communicators, measuring.communicators);
+  EXPECT_EQ(deterministic.registries.back(), measuring.registries.back());
+  ASSERT_EQ(deterministic.registries.size(), measuring.registries.size());
+}
+
+// What a product and a convolution give in deterministic ways is what the reference gives.
+TEST(CudaBackend, AgreesWithTheReferenceInDeterministicWays) {
+  const kernels::Backend& backend = cuda::cuda_backend(0, /*is_deterministic=*/true);
+  int num_taken = 0;
+  for (const auto& call : generated::all_calls()) {
+    for (const auto order : kernels::kStrideOrders) {
+      if (!backend.registries.front()->find(request_of(call, order))) continue;
+      compare({*backend.registries.front(), *backend.device}, call, order);
+      ++num_taken;
+    }
+  }
+  EXPECT_GT(num_taken, 0);
+}
+
 std::string name_of(const testing::TestParamInfo<generated::OpCall>& info) { return info.param.name(); }
 INSTANTIATE_TEST_SUITE_P(All, CudaKernels, testing::ValuesIn(generated::all_calls()), name_of);
 

@@ -357,6 +357,81 @@ def test_a_checkpoint_resumes_exactly(tmp_path):
     assert first.losses + losses.losses == whole
 
 
+def test_a_training_resumes_by_itself_where_there_is_a_checkpoint(tmp_path, capfd):
+    dataset = data.tensors(regression()).batch(16)
+    whole, _ = losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), epochs=2)
+    saved = tmp_path / "saved"
+
+    def train(epochs, **settings):
+        losses, model = Losses(), tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+        model.train(epochs, dataset, [losses, tessera.ModelCheckpoint("one", saved, save_checkpoint_steps=4)], **settings)
+        return losses.losses, [line for line in capfd.readouterr().out.splitlines() if line.startswith("train: ")]
+
+    first, said = train(1, resume="auto")
+    assert said == [f"train: {saved} holds no checkpoint one-*.ckpt: begins with the model as it is"]
+    second, said = train(2, resume="auto")
+    assert said == [f"train: goes on from {saved}/one-1_4.ckpt, after step 4"]
+    assert first + second == whole
+    for path in (saved / "one-1_4.ckpt", str(saved / "one-1_4.ckpt")):
+        assert train(2, resume=path) == (second, [f"train: goes on from {saved}/one-1_4.ckpt, after step 4"])
+    for nothing in (None, False):
+        assert train(2, resume=nothing) == (whole, [])
+
+
+def test_a_training_says_what_it_cannot_resume_from(tmp_path):
+    dataset = data.tensors(regression()).batch(16)
+    saver = tessera.ModelCheckpoint("one", tmp_path, save_checkpoint_steps=4)
+    tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01)).train(1, dataset, [saver])
+    other = tessera.Model(nn.Sequential(nn.Dense(4, 3), nn.Dense(3, 1)), nn.MSELoss(), nn.Momentum(learning_rate=0.01))
+    for callbacks, resume, error, words in (
+            ([saver], "auto", tessera.NoUsableCheckpoint, "the only checkpoint there cannot be used"),
+            ([], "auto", tessera.InvalidArgument, "there is none among the callbacks: add one, or name the checkpoint"),
+            ([], True, tessera.InvalidArgument, "resume=True does not say from what"),
+            ([], "", tessera.InvalidArgument, "resume is an empty path"),
+            ([], saver.latest, tessera.InvalidArgument, "one-1_4.ckpt"), ([], 3, TypeError, "resume")):
+        with pytest.raises(error, match=words):
+            other.train(1, dataset, callbacks, resume=resume)
+        assert other.step == 0
+
+
+def test_a_deterministic_model_has_the_bits_of_any_on_a_cpu_and_refuses_what_is_not():
+    dataset = data.tensors(regression()).batch(16)
+    runs = [losses_of(nn.Dense(4, 1), dataset, nn.MSELoss(), **options) for options in ({}, {"deterministic": True}, {"deterministic": False})]
+    assert runs[0][0] == runs[1][0] == runs[2][0]
+    for options, words in (({"kernels": "measured"}, "deterministic is not available beside kernels: with that another run may give other bits"),
+                           ({"servers": 1, "server_staleness": 2}, "deterministic is not available beside server_staleness: ")):
+        with pytest.raises(tessera.InvalidArgument, match=words):
+            tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.SGD(0.1), deterministic=True, **options)
+
+
+def test_mixed_rows_are_means_and_train_by_probabilities():
+    x, label = np.eye(12, dtype=np.float32), np.arange(12, dtype=np.int32) % 3
+    rows = data.tensors({"x": x, "label": label}, shuffle=True, seed=3).mixup(0.5, num_classes=3).batch(4)
+    assert rows.output_shapes() == [(4, 12), (4, 3)]
+    mixed, probabilities = (np.concatenate(column) for column in zip(*[[column.numpy() for column in batch] for batch in rows]))
+    np.testing.assert_allclose(mixed @ np.eye(3)[label], probabilities, atol=1e-6)
+    np.testing.assert_allclose(mixed.sum(1), 1, atol=1e-6)
+    assert (np.count_nonzero(mixed, axis=1) == 2).sum() > 6
+    model = tessera.Model(nn.Dense(12, 3), nn.CrossEntropy(), nn.Adam(learning_rate=0.1), metrics=["accuracy"])
+    model.train(20, rows)
+    assert model.eval(data.tensors({"x": x, "label": label}).batch(4))["accuracy"] > 0.9
+    with pytest.raises(tessera.InvalidArgument, match="where it is a class number, num_classes says how many there are"):
+        data.tensors({"x": x, "label": label}).mixup(0.5)
+
+
+def test_images_are_cut_into_each_other():
+    images = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1) * np.ones((1, 6, 8, 3), np.uint8)
+    rows = data.tensors({"image": images, "label": np.arange(20, dtype=np.int32)}).cutmix(1.0, num_classes=20)
+    cut = 0
+    for image, probabilities in rows:
+        area = np.bincount(image.numpy()[:, :, 0].ravel(), minlength=20) / 48
+        np.testing.assert_allclose(probabilities.numpy(), area, atol=1e-6)
+        cut += np.count_nonzero(area) == 2
+    assert cut > 10
+    with pytest.raises(tessera.InvalidArgument, match="say channels_first=false"):
+        data.tensors({"image": images, "label": np.arange(20, dtype=np.int32)}).cutmix(1.0, 20, channels_first=True)
+
+
 def test_a_checkpoint_of_another_job_is_not_resumed(tmp_path):
     def job(name):
         return tessera.Model(nn.Dense(4, 1), nn.MSELoss(), nn.Momentum(learning_rate=0.01), job_name=name)

@@ -63,6 +63,7 @@ class GlobalCheckpoint {
     bool is_taken() const { return to.data != nullptr || target != nullptr; }
   };
   struct Report {
+    std::string path = {};     // of what was read
     int64_t bytes_wanted = 0;  // bytes of the boxes, as stored
     int64_t bytes_read = 0;    // bytes of the files: more only where runs of less than 512 bytes are wanted
     // The stored slices that this rank, or the ranks together, read from: how many were read completely and had the

@@ -469,6 +469,7 @@ void GlobalCheckpoint::Reading::run() {
 GlobalCheckpoint::Report GlobalCheckpoint::read(std::span<const Wanted> wanted, Barrier* barrier,
                                                 Unverified unverified) const {
   Reading reading(*this);
+  reading.report.path = path();
   const auto read_own = [&] {
     for (const auto& each : wanted) reading.add(each);
     reading.run();

@@ -11,32 +11,45 @@
 #include "tessera/kernels/cuda/libraries/cublaslt.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
 #include "tessera/kernels/cuda/libraries/nccl_communicators.h"
+#include "tessera/kernels/cuda/libraries/timing.h"
 
 namespace tessera::cuda {
 namespace {
 
-struct Opened {
-  CudaDevice device;
-  NcclCommunicators communicators{device};
-  KernelRegistry generated = generated_kernels(device);
-  KernelRegistry of_libraries;
-  kernels::Backend backend = {.name = device.name(),
-                              .registries = {&of_libraries, &generated},
-                              .device = &device,
-                              .communicators = cuda_settings().uses_nccl ? &communicators : nullptr,
-                              .fusions = kFusions,
-                              .idle_steps = cuda_settings().idle_steps};
+class Opened {
+ public:
+  explicit Opened(int index) : device_(index, cuda_settings().kernel_cache) {}
 
-  // The same with TF32, once it is asked for.
-  std::once_flag asked_for_tf32;
-  KernelRegistry tf32_of_libraries;
-  kernels::Backend tf32_backend = backend;
-
-  explicit Opened(int index) : device(index, cuda_settings().kernel_cache) {
-    add_library_products(of_libraries, device, generated, cuda_settings().allows_tf32);
-    add_library_convolutions(of_libraries, device, generated, cuda_settings().allows_tf32);
-    tf32_backend.registries = {&tf32_of_libraries, &generated};
+  CudaDevice& device() { return device_; }
+  // The device whose libraries take these ways, made when it is asked for first. Any thread.
+  const kernels::Backend& backend(const LibraryWays& ways) {
+    const std::lock_guard lock(mutex_);
+    auto& made = made_[ways];
+    if (made != nullptr) return made->backend;
+    auto making = std::make_unique<Made>();
+    add_library_products(making->of_libraries, device_, generated_, ways);
+    add_library_convolutions(making->of_libraries, device_, generated_, ways);
+    making->backend = {.name = device_.name(),
+                       .registries = {&making->of_libraries, &generated_},
+                       .device = &device_,
+                       .communicators = cuda_settings().uses_nccl ? &communicators_ : nullptr,
+                       .fusions = kFusions,
+                       .idle_steps = cuda_settings().idle_steps};
+    made = std::move(making);
+    return made->backend;
   }
+
+ private:
+  struct Made {
+    KernelRegistry of_libraries;
+    kernels::Backend backend;
+  };
+
+  CudaDevice device_;
+  NcclCommunicators communicators_{device_};
+  KernelRegistry generated_ = generated_kernels(device_);
+  std::mutex mutex_;
+  std::map<LibraryWays, std::unique_ptr<Made>> made_;
 };
 
 // Never closed: sessions of other threads may still use a device when the process ends.
@@ -51,14 +64,13 @@ Opened& opened(int index) {
 
 }  // namespace
 
-const kernels::Backend& cuda_backend(int index) { return opened(index).backend; }
+const kernels::Backend& cuda_backend(int index, bool is_deterministic) {
+  const CudaSettings& settings = cuda_settings();
+  return opened(index).backend(
+      {.allows_tf32 = settings.allows_tf32, .measures = settings.measures && !is_deterministic});
+}
 const kernels::Backend& cuda_tf32_backend(int index) {
-  Opened& device = opened(index);
-  std::call_once(device.asked_for_tf32, [&] {
-    add_library_products(device.tf32_of_libraries, device.device, device.generated, /*allows_tf32=*/true);
-    add_library_convolutions(device.tf32_of_libraries, device.device, device.generated, /*allows_tf32=*/true);
-  });
-  return device.tf32_backend;
+  return opened(index).backend({.allows_tf32 = true, .measures = cuda_settings().measures});
 }
 std::string compiled_kernel(const std::string& text, const std::string& architecture) {
   return KernelCache(cuda_settings().kernel_cache).get(text, architecture);
@@ -67,6 +79,6 @@ std::shared_future<std::string> compile_beside(const std::string& text, const st
   static auto& compilers = *new KernelCompilers(KernelCache(cuda_settings().kernel_cache));
   return compilers.compile(text, architecture);
 }
-int64_t free_bytes(int index) { return opened(index).device.free_bytes().value_or(0); }
+int64_t free_bytes(int index) { return opened(index).device().free_bytes().value_or(0); }
 
 }  // namespace tessera::cuda

@@ -14,8 +14,10 @@ namespace tessera::cuda {
 std::vector<CudaDeviceInfo> cuda_devices();
 
 // Device number `index`, opened at the first call and for as long as the process lives: its libraries' kernels, then
-// the generated ones. Throws IoError as cuda_devices does, or where there is no such device. Any thread.
-const kernels::Backend& cuda_backend(int index);
+// the generated ones. Libraries take the fastest of the ways that they propose, measured once in a process, unless
+// TESSERA_CUDA_MEASURE is 0; where it is deterministic, the first, which does not depend on times. Throws IoError as
+// cuda_devices does, or where there is no such device. Any thread.
+const kernels::Backend& cuda_backend(int index, bool is_deterministic = false);
 
 // The same device, whose products and convolutions of f32 may round operands to TF32, whatever TESSERA_CUDA_TF32 says:
 // to measure what that gains.

@@ -15,7 +15,7 @@ namespace {
 }  // namespace
 
 std::vector<CudaDeviceInfo> cuda_devices() { refuse(); }
-const kernels::Backend& cuda_backend(int) { refuse(); }
+const kernels::Backend& cuda_backend(int, bool) { refuse(); }
 const kernels::Backend& cuda_tf32_backend(int) { refuse(); }
 int64_t free_bytes(int) { refuse(); }
 std::shared_future<std::string> compile_beside(const std::string&, const std::string&) { refuse(); }

@@ -151,9 +151,18 @@ int64_t rows_of_micro_batch(int64_t rows, int64_t micro_batches) {
 }
 
 void require_no_refused(const ModelOptions& options, int num_ranks) {
-  if (num_ranks == 1) return;
   const ParallelMode mode = working_mode(options);
-  for (const auto& option : given_options(options)) {
+  const auto given = given_options(options);
+  for (const auto& option : given) {
+    if (!option.is_set) continue;
+    for (const GivenOption* other : options_named(option.info.without, given)) {
+      if (!other->is_set) continue;
+      throw InvalidArgument("{} is not available beside {}: {}", option.word(options), other->word(options),
+                            option.info.way_out);
+    }
+  }
+  if (num_ranks == 1) return;
+  for (const auto& option : given) {
     const OptionInfo& info = option.info;
     if (!option.is_set || !info.uses || info.uses->in(mode) != OptionUse::kRefused) continue;
     const std::string way_out = info.way_out.empty()

@@ -240,6 +240,15 @@ void for_each_option(ModelOptions& options, const Visit& visit) {
                           "such a step is refused. A CPU lacks no kernel; docs/backends.md.",
                    .member = "session.cpu_fallback"},
         options.session.cpu_fallback);
+  visit(OptionInfo{.name = "deterministic",
+                   .doc = "A step that is run again, by as many ranks and threads under the same plan on the same "
+                          "machine, gives the same bits. On CPUs it always does, and this costs nothing; on GPUs "
+                          "products and convolutions take the first way that their library proposes. False: the "
+                          "fastest by measuring, which may be another one in another run; docs/backends.md.",
+                   .member = "session.deterministic",
+                   .without = {"session.kernel_choice", "server_staleness"},
+                   .way_out = "with that another run may give other bits; leave one of them out"},
+        options.session.deterministic);
   visit(OptionInfo{.name = "kernels",
                    .doc = "fixed, the usual ones, or measured, the fastest.",
                    .member = "session.kernel_choice",

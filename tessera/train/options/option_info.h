@@ -42,13 +42,15 @@ struct OptionInfo {
   std::string_view doc;   // what it does, in sentences; the default is shown beside it
   // What the modes make of it, in the order of ParallelMode; absent: it means the same in all of them.
   std::optional<OptionUses> uses = {};
-  std::string_view member = {};               // of the struct, where that is another word
-  std::vector<std::string_view> needs = {};   // the options of which one must be set, too, as C++ calls them
-  std::vector<std::string_view> unless = {};  // those of which none may be set, or this one has no effect
-  std::string_view way_out = {};              // where a mode refuses it; empty: to train in one that does not
-  bool names_file = false;                    // a single rank splits nothing: it neither reads nor writes this file
-  bool needs_ranks = false;                   // on a single rank it has no effect, which is said
-  bool is_bytes = false;                      // a size, which Python takes as a text like "2GiB", too
+  std::string_view member = {};                // of the struct, where that is another word
+  std::vector<std::string_view> needs = {};    // the options of which one must be set, too, as C++ calls them
+  std::vector<std::string_view> unless = {};   // those of which none may be set, or this one has no effect
+  std::vector<std::string_view> without = {};  // those of which none may be set, or a model throws InvalidArgument
+  // Where a mode refuses it, or one of `without` is set; empty: to train in a mode that does not.
+  std::string_view way_out = {};
+  bool names_file = false;   // a single rank splits nothing: it neither reads nor writes this file
+  bool needs_ranks = false;  // on a single rank it has no effect, which is said
+  bool is_bytes = false;     // a size, which Python takes as a text like "2GiB", too
   // A whole number is from `least` to `most`.
   int64_t least = std::numeric_limits<int64_t>::min();
   int64_t most = std::numeric_limits<int64_t>::max();

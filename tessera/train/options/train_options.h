@@ -17,6 +17,13 @@ struct TrainOptions {
   bool dataset_sink_mode = false;
   int64_t sink_size = -1;  // -1: the whole epoch; another number needs dataset_sink_mode
   int num_workers = 1;     // threads that make batches ahead
+  // From what Model::train goes on, before its first step: a path as Model::load_checkpoint takes it; "auto", the
+  // newest whole checkpoint that its ModelCheckpoint has saved, under its prefix or one that follows that, or, where
+  // there is none at all, from the model as it is; "": from the model as it is. A path that is called auto is "./auto".
+  std::string resume = {};
+  // Where the one line goes that says what `resume` has found, without its end; on rank 0, and on each rank that trains
+  // by itself. Empty: to standard output.
+  std::function<void(const std::string&)> print = {};
   // Called before each batch, whatever callbacks there are: what it throws ends the call.
   std::function<void()> before_batch = {};
   // The signal that an exception of the program's own stands for, "SIGINT" of Python's KeyboardInterrupt, or "": then
@@ -53,6 +60,8 @@ struct LoadCheckpointOptions {
   // Go on with the checkpoint of another training: of another name (ModelOptions::job_name), of an optimizer of another
   // kind, or of a network that computes something else with parameters of equal names and shapes.
   bool accept_other_jobs = false;
+  // Of a directory only the checkpoints of this prefix and those that follow it (PREFIX_1); empty: all.
+  std::string prefix = {};
 };
 
 // How Model::load_parameters loads. The same on all ranks.

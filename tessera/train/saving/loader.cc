@@ -73,7 +73,7 @@ Loader::Opened Loader::load_first_usable(const std::string& path, const Loading&
   std::optional<Opened> opened;
   Destinations destinations;
   run([&] {
-    candidates.emplace(core_.context.file_system(), path);
+    candidates.emplace(core_.context.file_system(), path, loading.prefix);
     if (!candidates->empty()) return std::string();
     throw InvalidArgument(
         "{}: holds no checkpoint: neither rank_N/*.ckpt nor *.ckpt that has a manifest or names its step; one without "
@@ -330,6 +330,7 @@ checkpoint::CheckpointInfo Loader::load_training(const std::string& path, const 
   const auto own_numbers = fixed_numbers(core_);
   const auto opened = load(path, {.decryption = options.decryption,
                                   .job_name = options.accept_other_jobs ? std::string() : core_.options.job_name,
+                                  .prefix = options.prefix,
                                   .names = session.names(),
                                   .is_resumed = true,
                                   .accepts_other_trainings = options.accept_other_jobs});

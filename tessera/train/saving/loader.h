@@ -42,7 +42,8 @@ class Loader {
   // What is to be loaded of a checkpoint, and how.
   struct Loading {
     checkpoint::Encryption decryption;
-    std::string job_name;  // as in checkpoint::GlobalCheckpoint::open
+    std::string job_name;     // as in checkpoint::GlobalCheckpoint::open
+    std::string prefix = {};  // as in checkpoint::Candidates
     std::vector<std::string> names;
     bool is_resumed = false;  // the values of a training that goes on, all of them
     bool accepts_other_trainings = false;

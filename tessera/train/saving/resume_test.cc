@@ -662,6 +662,102 @@ class CountingDisk : public MemoryFileSystem {
   };
 };
 
+// What a training of so many ranks has given that saves every third step into `directory` and ends after `last_step`.
+struct Resumed {
+  std::vector<double> losses = {};
+  std::vector<std::string> said = {};  // of what it goes on from
+  Tensor weight = {};
+};
+
+Resumed resumed_training(int ranks, const std::string& directory, const std::string& resume,
+                         int64_t last_step = kEpochs * kStepsPerEpoch, const std::string& key = "") {
+  Resumed result;
+  run_ranks(ranks, [&](cluster::Context& context) {
+    Mlp network(ranks, 1, DType::kF32);
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kSemiAuto, .seed = 5});
+    const checkpoint::CheckpointConfig config{.save_checkpoint_steps = 3, .enc_key = key};
+    model.train(kEpochs, samples(DType::kF32),
+                {ModelCheckpoint("net", directory, config), Losses(result.losses, last_step)},
+                {.resume = resume, .print = [&](const std::string& line) { result.said.push_back(line); }});
+    const Tensor weight = model.value("up.weight");
+    if (context.rank() == 0) result.weight = weight;
+  });
+  return result;
+}
+
+TEST_F(Saves, AreFoundByATrainingThatResumesByItselfOrItBegins) {
+  for (const int ranks : {1, 2}) {
+    for (const std::string key : {"", "0123456789abcdef"}) {
+      FileSystem::local().remove_directory_tree(in(""));
+      const Resumed whole = resumed_training(ranks, in("whole"), "");
+      EXPECT_THAT(whole.said, testing::IsEmpty());
+      const Resumed first = resumed_training(ranks, in("parts"), "auto", 5, key);
+      EXPECT_THAT(first.said, testing::ElementsAre("train: " + in("parts") +
+                                                   " holds no checkpoint net-*.ckpt: begins with the model as it is"));
+      const Resumed second = resumed_training(ranks, in("parts"), "auto", kEpochs * kStepsPerEpoch, key);
+      EXPECT_THAT(second.said,
+                  testing::ElementsAre("train: goes on from " + in("parts/net-2_1.ckpt") + ", after step 5"));
+      std::vector<double> losses = first.losses;
+      losses.insert(losses.end(), second.losses.begin(), second.losses.end());
+      EXPECT_EQ(losses, whole.losses);
+      EXPECT_TRUE(bit_equal(second.weight, whole.weight));
+    }
+  }
+}
+
+TEST_F(Saves, AreGoneOnFromByTheirPath) {
+  const Resumed whole = resumed_training(2, in("saved"), "");
+  const Resumed second = resumed_training(2, in("others"), in("saved/net-2_2.ckpt"));
+  EXPECT_THAT(second.said, testing::ElementsAre("train: goes on from " + in("saved/net-2_2.ckpt") + ", after step 6"));
+  EXPECT_EQ(second.losses, std::vector(whole.losses.begin() + 6, whole.losses.end()));
+  EXPECT_TRUE(bit_equal(second.weight, whole.weight));
+  EXPECT_THAT(resumed_training(2, in("more"), in("saved"), 9).said,
+              testing::ElementsAre(testing::HasSubstr("net-3_4.ckpt, after step 12")));
+  EXPECT_THROW(resumed_training(1, in("none"), in("there/is/none")), Error);
+  EXPECT_THAT([&] { resumed_training(1, in("none"), in("")); },
+              testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("holds no checkpoint")));
+}
+
+TEST_F(Saves, OfWhichNoneCanBeUsedAreNoReasonToBeginAnew) {
+  resumed_training(1, in("saved"), "", 5);
+  auto& files = FileSystem::local();
+  for (const char* name : {"saved/net-1_3.ckpt", "saved/net-2_1.ckpt"}) {
+    const std::string begin = files.read_text(in(name)).substr(0, 100);
+    files.create(in(name))->append(begin);
+  }
+  EXPECT_THAT([&] { resumed_training(1, in("saved"), "auto"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("none of the 2 checkpoints there can be used")));
+  // Those of another network.
+  const auto context = cluster::single_context(1);
+  nn::Dense network(12, 5);
+  nn::MSELoss loss;
+  nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+  Model model(*context, network, &loss, &optimizer);
+  resumed_training(1, in("mlp"), "", 5);
+  const auto resume = [&](const Callbacks& callbacks, const std::string& from) {
+    std::vector<std::string> said;
+    model.train(1, samples(DType::kF32), callbacks,
+                {.resume = from, .print = [&](const std::string& line) { said.push_back(line); }});
+    return said;
+  };
+  const auto refuses = [&](const Callbacks& callbacks, const std::string& from, const std::string& words) {
+    EXPECT_THAT([&] { resume(callbacks, from); }, testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(words)));
+    EXPECT_EQ(model.step(), 0);
+  };
+  const auto saver = [&](const std::string& prefix) {
+    return std::make_shared<ModelCheckpoint>(prefix, in("mlp"), checkpoint::CheckpointConfig{});
+  };
+  refuses({saver("net")}, "auto", "none of the 2 checkpoints there can be used");
+  refuses({}, "auto", "there is none among the callbacks: add one, or name the checkpoint or its directory");
+  refuses({saver("a"), saver("b")}, "auto", "and there are 2, that of");
+  EXPECT_THROW(model.eval(samples(DType::kF32), {.resume = "auto"}), InvalidArgument);
+  // Those of another prefix are not looked at.
+  EXPECT_THAT(resume({saver("dense")}, "auto"), testing::ElementsAre(testing::HasSubstr("no checkpoint dense-*.ckpt")));
+  EXPECT_EQ(model.step(), kStepsPerEpoch);
+}
+
 TEST_F(Saves, AreReadOnceByAModelThatHasNotTrainedYet) {
   CountingDisk disk;
   ContextWithDisk context(disk);

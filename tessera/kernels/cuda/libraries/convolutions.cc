@@ -10,7 +10,6 @@
 #include "tessera/kernels/cuda/core/device_program.h"
 #include "tessera/kernels/cuda/core/writer.h"
 #include "tessera/kernels/cuda/device/cuda_queue.h"
-#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
 
@@ -267,8 +266,8 @@ std::optional<Roles> as_library_wants(const Roles& ours, int64_t groups) {
 
 class Convolutions {
  public:
-  Convolutions(CudaDevice& device, const KernelRegistry& generated, bool allows_tf32)
-      : device_(device), generated_(generated), allows_tf32_(allows_tf32) {
+  Convolutions(CudaDevice& device, const KernelRegistry& generated, const LibraryWays& ways)
+      : device_(device), generated_(generated), ways_(ways) {
     handle();  // or it throws now
   }
 
@@ -385,8 +384,8 @@ class Convolutions {
     const bool is_f32 = roles.x.dtype == DType::kF32;
     std::vector<Engine> engines;
     try {
-      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes), !is_f32 || allows_tf32_,
-                           cuda_settings().measures ? kMostMeasured : 1);
+      engines = engines_of(handle(), graph_of(handle(), roles, request.attributes), !is_f32 || ways_.allows_tf32,
+                           ways_.measures ? kMostMeasured : 1);
     } catch (const IoError&) {
       return nullptr;  // the library has no words for it
     }
@@ -411,7 +410,7 @@ class Convolutions {
 
   CudaDevice& device_;
   const KernelRegistry& generated_;
-  const bool allows_tf32_;
+  const LibraryWays ways_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Engine>> engines_;
 };
@@ -419,8 +418,8 @@ class Convolutions {
 }  // namespace
 
 void add_library_convolutions(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
-                              bool allows_tf32) {
-  const auto convolutions = std::make_shared<Convolutions>(device, generated, allows_tf32);
+                              const LibraryWays& ways) {
+  const auto convolutions = std::make_shared<Convolutions>(device, generated, ways);
   for (const char* op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
     registry.add(op, [convolutions](const KernelRequest& request) { return convolutions->prepare(request); });
   }

@@ -7,7 +7,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cuda/device/cuda_queue.h"
-#include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/device/shared_library.h"
 #include "tessera/kernels/cuda/libraries/product_epilogue.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
@@ -306,14 +305,14 @@ struct PlacedRequest {
 // The library on a device, and what was measured there.
 class Products {
  public:
-  Products(CudaDevice& device, const KernelRegistry& generated, bool allows_tf32)
-      : device_(device), generated_(generated), allows_tf32_(allows_tf32) {
+  Products(CudaDevice& device, const KernelRegistry& generated, const LibraryWays& ways)
+      : device_(device), generated_(generated), ways_(ways) {
     device.use();
     require_blas(cublaslt().create(&handle_), "opening cublasLt");
   }
 
   std::optional<PreparedKernel> prepare(const KernelRequest& request) {
-    const auto problem = problem_of(request, allows_tf32_);
+    const auto problem = problem_of(request, ways_.allows_tf32);
     if (!problem) return std::nullopt;
     return prepare(request, *problem, {}, nullptr);
   }
@@ -321,7 +320,7 @@ class Products {
   // The product with its epilogue, or in two kernels, whichever is faster; what the library has no epilogue for in two.
   std::optional<PreparedKernel> prepare_fused(const KernelRequest& request) {
     auto unfused = prepare_two_kernels(request);
-    const auto problem = fused_problem_of(request, allows_tf32_);
+    const auto problem = fused_problem_of(request, ways_.allows_tf32);
     if (!problem) return unfused;
     auto fused = prepare(request, *problem, *product_epilogue(request), unfused ? &*unfused : nullptr);
     return fused ? std::move(fused) : std::move(unfused);
@@ -379,7 +378,7 @@ class Products {
     std::optional<cublasLtMatmulAlgo_t> taken;
     if (!proposals.empty()) taken = proposals[0].algo;
     const size_t num_ways = proposals.size() + (instead != nullptr ? 1 : 0);
-    if (taken && num_ways > 1 && cuda_settings().measures) {
+    if (taken && num_ways > 1 && ways_.measures) {
       const PlacedRequest placed(device_, request);
       const KernelRequest& ours = placed.request;
       const Addresses at = addresses(ours.inputs, ours.outputs[0], epilogue);
@@ -413,7 +412,7 @@ class Products {
 
   CudaDevice& device_;
   const KernelRegistry& generated_;
-  const bool allows_tf32_;
+  const LibraryWays ways_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<Problem, std::optional<cublasLtMatmulAlgo_t>> chosen_;
@@ -443,8 +442,8 @@ const CublasLt& cublaslt() {
 }
 
 void add_library_products(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
-                          bool allows_tf32) {
-  const auto products = std::make_shared<Products>(device, generated, allows_tf32);
+                          const LibraryWays& ways) {
+  const auto products = std::make_shared<Products>(device, generated, ways);
   for (const char* op : {"matmul", "batch_matmul"}) {
     registry.add(op, [products](const KernelRequest& request) { return products->prepare(request); });
   }

@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include "tessera/kernels/cuda/device/cuda_device.h"
+#include "tessera/kernels/cuda/libraries/timing.h"
 #include "tessera/tensor/kernel.h"
 
 namespace tessera::cuda {
@@ -37,6 +38,6 @@ const CublasLt& cublaslt();
 // epilogue where it is one (product_epilogue.h) and no slower, else a kernel of `generated`, which outlives the
 // registry, behind the product.
 void add_library_products(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
-                          bool allows_tf32);
+                          const LibraryWays& ways);
 
 }  // namespace tessera::cuda

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/kernels/cuda/device/cuda_device.h"
+#include "tessera/kernels/cuda/libraries/timing.h"
 #include "tessera/tensor/kernel.h"
 
 namespace tessera::cuda {
@@ -82,6 +83,6 @@ class CudnnDescriptor {
 // Registers conv2d and its gradients for what cuDNN takes: f32, bf16 and f16. `generated` has the kernel "copy". Where
 // TF32 is allowed, operands of f32 may be rounded to that.
 void add_library_convolutions(KernelRegistry& registry, CudaDevice& device, const KernelRegistry& generated,
-                              bool allows_tf32);
+                              const LibraryWays& ways);
 
 }  // namespace tessera::cuda

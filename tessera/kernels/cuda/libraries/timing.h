@@ -23,6 +23,13 @@ class DeviceBuffer {
   CUdeviceptr address_ = 0;
 };
 
+// Which ways a library may take.
+struct LibraryWays {
+  bool allows_tf32 = false;  // operands of f32 may be rounded to TF32
+  bool measures = true;      // the fastest of several is taken, else the first that is proposed
+  auto operator<=>(const LibraryWays&) const = default;
+};
+
 // The number of the fastest way of `count`; run(way, queue) does it once, or throws where it cannot. nullopt where none
 // can.
 std::optional<size_t> fastest(CudaDevice& device, size_t count, const std::function<void(size_t, Queue&)>& run);
