@@ -178,6 +178,16 @@ class PythonImports(unittest.TestCase):
             self.assertEqual(imports.circles(imports.imports(folder)), [["house.lower", "house.upper", "house.lower"]])
 
 
+class Suites(unittest.TestCase):
+    def test_what_the_fast_suite_has_is_a_suite_where_it_is_named(self):
+        listed = {"house_test": suites.Test({"fast", "house", "no-sanitizer"}, None), "laws_test": suites.Test({"laws"}, None)}
+        self.assertEqual(suites.suites_of(listed), (["fast", "lint", "laws", "fuzz", "asan-ubsan", "tsan"], ["house"]))
+
+    def test_the_house_is_one(self):
+        text = (ROOT / "tests/house/CMakeLists.txt").read_text()
+        self.assertEqual(len(re.findall(r'LABELS "(?:fast|laws);house;no-sanitizer"', text)), text.count("LABELS"))
+
+
 class Time(unittest.TestCase):
     def test_it_is_told_by_a_clock_that_is_passed_in(self):
         """But of waits for other ranks, whose processes have no clock of a test's: comm and cluster count them themselves."""
