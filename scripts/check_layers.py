@@ -23,8 +23,8 @@ LAYERS = {
     "train": 7,
     "tools": 8,
 }
-# The rooms of a folder, from the lowest up. Its own files stand above them, or where "." is. A folder that is not listed within its folder
-# counts as the folder's own files. Tests may look into every room of their folder.
+# The rooms of a folder, from the lowest up. Its own files stand above them, or where "." is. Each folder within a folder of the library is
+# a room. Tests may look into every room of their folder.
 ROOMS = {
     "base": (".", "files", "workers"),
     "tensor": (".", "dlpack"),
@@ -32,6 +32,7 @@ ROOMS = {
     "pipeline": (".", "search"),
     "timeline": (".", "perfetto"),
     "mesh": (".", "redistribution"),
+    "kernels": (".", "reference", "cuda", "cpu"),
     "kernels/cpu": ("registry", "rows", "elementwise", "matmul", "images", "normalization", "attention"),
     "kernels/cuda": ("device_code", "core", "elementwise", "shapes", "creation", "indexing", "reduce", "optimizers", "matmul", "images",
                      "normalization", "attention", "device", "libraries"),
@@ -46,8 +47,11 @@ ROOMS = {
     "compiler": ("cost", "passes", "plan", "partition", "verify", "schedule", "search", ".", "stages", "cuts", "pipelines"),
     "session": ("values", "agree", "records", "speed"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
-    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect", "timeline"),
+    "train/modes": (".", "stages"),
+    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect", "timeline", "check"),
 }
+# Named as another project has them, whose headers they stand in for.
+FOLDERS_OF_OTHERS = ("comm/wire/gloo_headers/gloo/common",)
 TESTING = "testing"
 PUBLIC_HEADERS = ("tessera/tessera.h", "tessera/engine.h")
 PUBLIC_ONLY = ("tessera/tools", "examples", "python")
@@ -65,26 +69,41 @@ def folder_of(path):
 
 
 def rooms_of(path):
-    """tessera/kernels/cpu/rows/row_ops.h -> kernels/cpu, its rooms from the lowest up, and rows; None where ROOMS has none."""
+    """tessera/kernels/cpu/rows/row_ops.h -> {kernels: its rooms from the lowest up and cpu, kernels/cpu: its rooms and rows}: of each folder
+    around the file that has rooms."""
     parts = path.split("/")
-    for depth in range(len(parts) - 1, 1, -1):
+    found = {}
+    for depth in range(2, len(parts)):
         folder = "/".join(parts[1:depth])
         if folder in ROOMS:
             rooms = ROOMS[folder] if "." in ROOMS[folder] else (*ROOMS[folder], ".")
-            return folder, rooms, parts[depth] if depth < len(parts) - 1 and parts[depth] in rooms else "."
-    return None
+            found[folder] = rooms, parts[depth] if depth < len(parts) - 1 and parts[depth] in rooms else "."
+    return found
 
 
 def check_rooms(path, target):
-    """The rule that `path` breaks by including `target`, of the same folder, or None."""
-    own, used = rooms_of(path), rooms_of(target)
-    if own is None or used is None or own[0] != used[0]:
-        return None
-    folder, rooms, room = own
-    if rooms.index(used[2]) <= rooms.index(room):
-        return None
-    name = lambda room: folder if room == "." else f"{folder}/{room}"
-    return f"upward: {name(room)} may include of {folder} only " + (", ".join(map(name, rooms[:rooms.index(room)])) or "nothing")
+    """The rule that `path` breaks by including `target`, or None."""
+    used_rooms = rooms_of(target)
+    for folder, (rooms, room) in rooms_of(path).items():
+        _, used = used_rooms.get(folder, (rooms, room))
+        if rooms.index(used) > rooms.index(room):
+            name = lambda room: folder if room == "." else f"{folder}/{room}"
+            return f"upward: {name(room)} may include of {folder} only " + (", ".join(map(name, rooms[:rooms.index(room)])) or "nothing")
+    return None
+
+
+def unlisted_rooms(root):
+    """A line for each folder within a folder of the library that ROOMS does not list: its files would be taken for those of the folder around it."""
+    folders = {file.parent.relative_to(root) for file in Path(root, "tessera").rglob("*.*") if file.suffix in (".h", ".cc")}
+    faults = []
+    for folder in sorted(folders):
+        parts = folder.parts[1:]
+        if len(parts) < 2 or parts[0] not in LAYERS or parts[-1] in ROOMS.get("/".join(parts[:-1]), ()):
+            continue
+        if "/".join(parts) not in FOLDERS_OF_OTHERS:
+            faults.append(f"{folder.as_posix()}: is no room of {'/'.join(parts[:-1])}: list it in ROOMS of scripts/check_layers.py, in the order of the includes, and "
+                          "in docs/architecture.md")
+    return faults
 
 
 def lower_than(folder):
@@ -104,8 +123,10 @@ def check_include(path, target, test_files=frozenset()):
         return None  # another project's header
     public_only = next((top for top in PUBLIC_ONLY if path.startswith(top + "/")), None)
     if public_only and not is_test(path, test_files):
-        if target in PUBLIC_HEADERS or target.startswith(public_only + "/"):
+        if target in PUBLIC_HEADERS:
             return None
+        if target.startswith(public_only + "/"):
+            return check_rooms(path, target) if own else None
         return f"{public_only} includes only {' and '.join(PUBLIC_HEADERS)} and its own headers"
     if target in PUBLIC_HEADERS:
         return None if own is None or is_test(path, test_files) else f"{target} is for users; include the header that you need"
@@ -165,7 +186,7 @@ def cmake_targets(root):
 def check(root):
     """The faults of the tree at `root`, each a line of text that begins with the file's path."""
     root = Path(root)
-    faults = []
+    faults = unlisted_rooms(root)
     targets = list(cmake_targets(root))
     # Helpers of tests: sources that belong to tests and to no library, with their headers.
     sources_of = lambda test: {str(Path(path).parent / source) for path, _, kind, name, _, sources in targets for source in sources

@@ -38,7 +38,7 @@ SANITIZER_LABEL = {"asan-ubsan": "fast", "tsan": "threads"}
 # Suites that run in another build than release, and the one target that they need of it.
 OTHER_BUILD = {"fuzz": ("asan-ubsan", "fuzz")}
 # What the release build has to compile where only this suite runs; else everything.
-ONLY_TARGET = {("fast",): "suite_fast"}
+ONLY_TARGET = {("fast",): "suite_fast", ("house",): "suite_house"}
 # Minutes after which a machine that tests every change (it says so by CI=true) begins no further suite. Such machines end a
 # run that takes too long, and then nothing of it counts.
 CI_MINUTES = 62
@@ -56,6 +56,7 @@ PROGRAMS_AT_ONCE = 6
 SUMMARY = (r"^\d+ cases, \d+ failures.*$|^\d+ of \d+ mutants killed.*$|^reference: \d+ equal.*$|^\d+ wrong calls$"
            r"|^\d+ names work, \d+ are refused$")
 NO_SUITE = {"no-sanitizer", "privileged", "threads"}  # labels that say something about a test but name no suite
+WITHIN_OTHERS = {"house"}  # suites whose tests belong to another one each: they run by themselves where they are named
 
 # Objects compiled in one clone serve another.
 os.environ.setdefault("CCACHE_BASEDIR", str(ROOT))
@@ -188,6 +189,13 @@ def tests_of(preset):
         tests[test["name"]] = Test(set(properties.get("LABELS", [])), Path(command[0]) if command else None,
                                    properties.get("RUN_SERIAL") is True)
     return tests
+
+
+def suites_of(tests, order=sorted):
+    """The suites that run where none is named, with `order` for those whose place is free; and those that run only where they are named."""
+    labels = {label for test in tests.values() for label in test.labels} - NO_SUITE
+    others = labels - {*OTHER_BUILD, *ALWAYS_WHOLE} - WITHIN_OTHERS
+    return [*ALWAYS_WHOLE, *order(others), *OTHER_BUILD, *SANITIZERS], sorted(labels & WITHIN_OTHERS)
 
 
 def compiled_tests(preset, label):
@@ -402,21 +410,20 @@ def main():
     if not configure("release", python_options() if wants_python else ()):
         return 1
     tests = tests_of("release")
-    labels = {label for test in tests.values() for label in test.labels} - NO_SUITE
-    others = labels - {*OTHER_BUILD, *ALWAYS_WHOLE}
-    suites = [*ALWAYS_WHOLE, *(sorted(others) if deadline is None else drawn_order(others)), *OTHER_BUILD, *SANITIZERS]
+    suites, within = suites_of(tests, sorted if deadline is None else drawn_order)
     if arguments.list:
-        for suite in suites:
+        for suite in [*suites, *within]:
             size = sum(1 for test in tests.values() if suite in test.labels)
             print(f"{suite:<16}" + (f"{size} test programs" if size else "see scripts/suites.py"))
         return 0
 
     chosen = ["fast"] if arguments.all is None else arguments.all or suites
+    known = [*suites, *within]
     for suite in chosen:
-        if suite not in suites:
-            close = difflib.get_close_matches(suite, suites, 1)
+        if suite not in known:
+            close = difflib.get_close_matches(suite, known, 1)
             parser.error(f"no suite '{suite}'" + (f", did you mean '{close[0]}'?" if close else "") +
-                         f" Suites: {' '.join(suites)}")
+                         f" Suites: {' '.join(known)}")
     if "lint" in chosen and subprocess.run([ROOT / "scripts" / "setup", "lint"]).returncode != 0:
         return 1
 

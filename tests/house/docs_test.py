@@ -171,6 +171,15 @@ class Forms(unittest.TestCase):
         self.assertEqual(said, forms)
 
 
+class Decisions(unittest.TestCase):
+    def test_the_page_lists_its_sections_with_the_folders_that_they_are_of(self):
+        begin, *sections = (ROOT / "docs/decisions.md").read_text().split("\n## ")
+        listed = re.findall(r"^\* \[(.+?)\]\(#\S+\), of ((?:`[\w/]+`(?:, )?)+): ", begin, re.M)
+        self.assertEqual([name for name, _ in listed], [section.splitlines()[0] for section in sections])
+        folders = [folder for _, names in listed for folder in documents.names_in(names)]
+        self.assertEqual([folder for folder in folders if not any((ROOT / top / folder).is_dir() for top in ("", "tessera"))], [])
+
+
 # Which test runs the code of a page.
 RUN_BY = {"docs/python.md": "tests/python/guide_test.py", "docs/watching.md": "tests/python/logs_test.py", "docs/program.md": "tests/program/program_test.py",
           "docs/start_from_pytorch.md": "tests/site/snippets_test.py", "docs/start_from_mindspore.md": "tests/site/snippets_test.py",

@@ -84,6 +84,24 @@ class Layers(unittest.TestCase):
     def test_a_test_may_look_into_every_room_of_its_folder(self):
         self.assertEqual(faults_of({"tessera/train/options/a_test.cc": '#include "tessera/train/modes/mode.h"\n'}), [])
 
+    def test_a_file_of_a_room_within_a_room_keeps_to_the_order_of_both(self):
+        self.assertIn("upward: train/modes may include of train/modes only nothing",
+                      faults_of({"tessera/train/modes/mode.cc": '#include "tessera/train/modes/stages/servers.h"\n'})[0])
+        self.assertIn("upward: train/modes may include of train only train/options",
+                      faults_of({"tessera/train/modes/stages/servers.cc": '#include "tessera/train/model.h"\n'})[0])
+        self.assertIn("upward: cluster/rendezvous may include of cluster only",
+                      faults_of({"tessera/cluster/rendezvous/client.cc": '#include "tessera/cluster/dashboard/job_board.h"\n'})[0])
+
+    def test_the_commands_rooms_have_an_order_too(self):
+        self.assertIn("upward: tools/check may include of tools only",
+                      faults_of({"tessera/tools/check/measure.cc": '#include "tessera/tools/info.h"\n'})[0])
+        self.assertEqual(faults_of({"tessera/tools/info.cc": '#include "tessera/tools/check/cpu_features.h"\n'}), [])
+
+    def test_a_folder_that_is_no_room_is_named(self):
+        self.assertEqual(faults_of({"tessera/ir/attic/a.h": "", "tessera/testing/attic/a.h": ""}),
+                         ["tessera/ir/attic: is no room of ir: list it in ROOMS of scripts/check_layers.py, in the order of the includes, and in "
+                          "docs/architecture.md"])
+
     def test_a_folder_is_a_room_that_one_can_know(self):
         """Sources: .h and .cc, tests and their helpers included, of one folder without those below it."""
         folders = {}
@@ -158,6 +176,16 @@ class PythonImports(unittest.TestCase):
             (package / "lower.py").write_text("def f():\n    from house import upper\n    return upper\n")
             (package / "upper.py").write_text("from house import lower\n")
             self.assertEqual(imports.circles(imports.imports(folder)), [["house.lower", "house.upper", "house.lower"]])
+
+
+class Suites(unittest.TestCase):
+    def test_what_the_fast_suite_has_is_a_suite_where_it_is_named(self):
+        listed = {"house_test": suites.Test({"fast", "house", "no-sanitizer"}, None), "laws_test": suites.Test({"laws"}, None)}
+        self.assertEqual(suites.suites_of(listed), (["fast", "lint", "laws", "fuzz", "asan-ubsan", "tsan"], ["house"]))
+
+    def test_the_house_is_one(self):
+        text = (ROOT / "tests/house/CMakeLists.txt").read_text()
+        self.assertEqual(len(re.findall(r'LABELS "(?:fast|laws);house;no-sanitizer"', text)), text.count("LABELS"))
 
 
 class Time(unittest.TestCase):

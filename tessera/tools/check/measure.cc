@@ -18,8 +18,8 @@
 #include <span>
 
 #include "tessera/engine.h"
+#include "tessera/tools/check/cpu_features.h"
 #include "tessera/tools/check/packet_end.h"
-#include "tessera/tools/info.h"
 
 namespace tessera::tools {
 namespace {
