@@ -124,6 +124,8 @@ nlohmann::ordered_json rank_or_null(int32_t rank) {
   return rank < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(rank);
 }
 
+const char* role_of(const NodeStatus& node) { return node.is_server ? "server" : "worker"; }
+
 double seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
 
 }  // namespace
@@ -145,14 +147,14 @@ std::string status_text(const JobStatus& status, uint64_t generation) {
     if (!is_there) waited_for.push_back(printable(node.node_id));
   }
   if (!nodes.empty()) {
-    text += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<8}  {:>9}  {:>8}\n", "rank", "node", width, "host", host_width,
-                        "state", "heard", "step");
+    text += fmt::format("{:>5}  {:<6}  {:<{}}  {:<{}}  {:<8}  {:>9}  {:>8}\n", "rank", "role", "node", width, "host",
+                        host_width, "state", "heard", "step");
   }
   for (const NodeStatus& node : nodes) {
     const std::string_view state =
         node.state == NodeState::kPresent && !node.is_started ? "launched" : name_of(node.state);
-    text += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<8}  {:>6.1f} s  {:>8}\n",
-                        node.has_rank ? std::to_string(node.rank) : "-", printable(node.node_id), width,
+    text += fmt::format("{:>5}  {:<6}  {:<{}}  {:<{}}  {:<8}  {:>6.1f} s  {:>8}\n",
+                        node.has_rank ? std::to_string(node.rank) : "-", role_of(node), printable(node.node_id), width,
                         printable(node.host), host_width, state, seconds(node.heard_ms_ago), node.said.step);
   }
   if (const NodeStatus* slowest = slowest_of(status, nodes)) {
@@ -207,6 +209,7 @@ std::string status_json(const JobStatus& status, uint64_t generation) {
   for (const NodeStatus& node : nodes) {
     nlohmann::ordered_json entry;
     entry["node_id"] = printable(node.node_id);
+    entry["role"] = role_of(node);
     entry["state"] = name_of(node.state);
     entry["rank"] = node.has_rank ? nlohmann::ordered_json(node.rank) : nlohmann::ordered_json();
     entry["host"] = printable(node.host);

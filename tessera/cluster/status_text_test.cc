@@ -51,11 +51,11 @@ TEST(Status, NamesWhoIsWaitedForAndWhoIsSlow) {
   EXPECT_EQ(
       status_text(status_of(nodes), 1),
       "running: generation 1, 4 of 4 workers, up 60 s\n"
-      " rank  node    host  state         heard      step\n"
-      "    0  left/0  left  present      0.4 s        41\n"
-      "    1  left/1  left  present      0.4 s        41\n"
-      "    2  left/2  left  present      0.4 s        40\n"
-      "    3  left/3  left  present      0.4 s        41\n"
+      " rank  role    node    host  state         heard      step\n"
+      "    0  worker  left/0  left  present      0.4 s        41\n"
+      "    1  worker  left/1  left  present      0.4 s        41\n"
+      "    2  worker  left/2  left  present      0.4 s        40\n"
+      "    3  worker  left/3  left  present      0.4 s        41\n"
       "slowest: rank 2, node left/2, at step 40\n"
       "ranks 0, 1, 3 wait for rank 2 in all_reduce \"fc\" #82 of group \"world\"; rank 2 is at matmul \"fc\", made by "
       "model.py:41\n"
@@ -93,6 +93,17 @@ TEST(Status, NamesNoRankThatIsNotThere) {
   EXPECT_THAT(status_text(status_of(nodes), 1), HasSubstr("waits for rank 2000000000 in barrier #1"));
 }
 
+TEST(Status, TellsServersFromWorkers) {
+  std::vector<NodeStatus> nodes = {node(0, 41), node(1, 41)};
+  nodes[0].is_server = true;
+  const std::string text = status_text(status_of(nodes), 1);
+  EXPECT_THAT(text, HasSubstr("    0  server  left/0  left  present"));
+  EXPECT_THAT(text, HasSubstr("    1  worker  left/1  left  present"));
+  const auto json = nlohmann::json::parse(status_json(status_of(nodes), 1));
+  EXPECT_EQ(json.at("nodes").at(0).at("role"), "server");
+  EXPECT_EQ(json.at("nodes").at(1).at("role"), "worker");
+}
+
 TEST(Status, OfOneWorkerIsInTheSingular) {
   EXPECT_THAT(status_text(status_of({node(0, 3)}), 1),
               testing::StartsWith("running: generation 1, 1 of 1 worker, up 60 s\n"));
@@ -114,10 +125,10 @@ TEST(Status, NamesTheRankThatHangsInAGenerationThatHasEnded) {
   status.num_missing = 1;
   EXPECT_EQ(status_text(status, 1),
             "waiting: generation 1, 2 of 3 workers, up 60 s\n"
-            " rank  node    host  state         heard      step\n"
-            "    0  left/0  left  present      0.4 s         0\n"
-            "    1  left/1  left  behind       0.4 s         4\n"
-            "    2  left/2  left  present      0.4 s         0\n"
+            " rank  role    node    host  state         heard      step\n"
+            "    0  worker  left/0  left  present      0.4 s         0\n"
+            "    1  worker  left/1  left  behind       0.4 s         4\n"
+            "    2  worker  left/2  left  present      0.4 s         0\n"
             "rank 1 has not left the generation that has ended; it is at the callbacks\n"
             "waited for: left/1\n");
   const auto json = nlohmann::json::parse(status_json(status, 1));

@@ -73,6 +73,7 @@ std::vector<Target> all_targets() {
   for (auto& target : hub_targets()) targets.push_back(std::move(target));
   for (auto& target : rendezvous_targets()) targets.push_back(std::move(target));
   for (auto& target : text_targets()) targets.push_back(std::move(target));
+  for (auto& target : tls_targets()) targets.push_back(std::move(target));
   return targets;
 }
 

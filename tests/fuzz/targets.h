@@ -31,5 +31,6 @@ std::vector<Target> dashboard_targets();
 std::vector<Target> hub_targets();
 std::vector<Target> rendezvous_targets();
 std::vector<Target> text_targets();
+std::vector<Target> tls_targets();
 
 }  // namespace tessera::fuzz

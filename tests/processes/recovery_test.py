@@ -635,6 +635,28 @@ class ByHand(Recovery):
         self.assertRegex(out, "a newer process is node worker_1 now|a newer process has taken its place")
         self.ends_undisturbed(workers, before)
 
+    def waits_in(self, number):
+        """The call in which this worker waits, as the scheduler has heard of it last; "" where it waits in none."""
+        code, out = run([TESSERA, "cluster", "status", f"127.0.0.1:{self.port}", "--json"])
+        nodes = json.loads(out)["nodes"] if code == 0 else []
+        return next((node["waits_in"] for node in nodes if node["node_id"] == f"worker_{number}"), "")
+
+    def test_F08_who_was_stopped_within_an_all_reduce_adds_nothing_to_those_of_its_successors(self):
+        # The other rank comes so late to each of them that this one is stopped while it waits there.
+        workers = self.start_job(2, *self.endless(pace=("--slow_rank", 0, "--slow_ms", 6000)))
+        before = self.lines_until(workers[0], 1)
+        eventually(lambda: "all_reduce" in self.waits_in(1), "rank 1 waits in an all_reduce")
+        older = workers[1]
+        older.send_signal(signal.SIGSTOP)
+        workers[1] = self.start_worker(1)
+        self.generation(2)
+        older.send_signal(signal.SIGCONT)  # it wakes where it was, and its successors train
+        before += self.next_steps(workers[0], 2)
+        out = rest_of(older)
+        self.assertEqual(older.returncode, 1, out)
+        self.assertRegex(out, "a newer process is node worker_1 now|a newer process has taken its place")
+        self.ends_undisturbed(workers, before)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -134,6 +134,9 @@ class Storm(recovery_test.Scheduled):
     def test_F12_a_storm_of_signals_changes_no_bit_where_each_rank_keeps_a_slice(self):
         self.storm("--shards")
 
+    def test_F12_a_storm_of_signals_changes_no_bit_where_memory_keeps_every_fifth_step(self):
+        self.storm("--shards", TESSERA_KEEP_STEPS=5)
+
     def test_F12_a_storm_of_signals_changes_no_bit_of_what_checkpoints_keep(self):
         self.storm(TESSERA_KEEP_STEPS=1_000_000)
         said = self.said()

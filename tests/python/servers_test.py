@@ -245,6 +245,22 @@ print(ops.AllGather()(Tensor(np.array([get_rank()], np.float32))).asnumpy().toli
     assert code == 1 and "password" in err, err
 
 
+def test_certificates_that_a_script_asks_for_and_does_not_name_are_refused(tmp_path):
+    script = "from mindspore import set_ps_context\nfrom mindspore.communication import init\nset_ps_context(enable_ssl=True)\ninit()\n"
+    common = {"MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port()}
+    for role in ("MS_SCHED", "MS_WORKER"):
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment(MS_ROLE=role, **common), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 1 and "set_ps_context(enable_ssl=True): config_file_path is missing" in done.stderr, done.stderr
+
+
+def test_a_worker_listens_at_the_interface_that_is_named(tmp_path):
+    script = ("import os\nfrom mindspore.communication import _scheduler\n_scheduler.meet_at_scheduler()\n"
+              "print(os.environ['TESSERA_INTERFACE'], os.environ['TESSERA_NODE_ID'])\n")
+    variables = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": 2, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": free_port(), "MS_INTERFACE": "eth7",
+                 "MS_NODE_ID": "worker_1"}
+    assert run([sys.executable, "-c", script], tmp_path, **variables) == "eth7 worker_1\n"
+
+
 def test_the_launcher_starts_servers_beside_ranks(lenet):
     folder, straight = lenet
     out = run([TESSERA, "run", "-n", 2, "--servers", 1, sys.executable, "train.py", "servers"], folder)

@@ -50,9 +50,12 @@ def is_enabled():
 
 
 def show_certificates(is_scheduler):
-    """Tells tessera which certificates set_ps_context() has named."""
-    if not _said["enable_ssl"] or not _said["config_file_path"]:
+    """Tells tessera which certificates set_ps_context() has named. RuntimeError where it has asked for some and named none."""
+    if not _said["enable_ssl"]:
         return
+    if not _said["config_file_path"]:
+        raise RuntimeError("set_ps_context(enable_ssl=True): config_file_path is missing: the JSON file that says where the certificates are, as "
+                           "`tessera cluster make-certificates FOLDER` makes it; without enable_ssl connections are encrypted by the job's secret.")
     os.environ["TESSERA_TLS_CONFIG"] = _said["config_file_path"]
     password = _said["server_password" if is_scheduler else "client_password"]
     if password is not None:

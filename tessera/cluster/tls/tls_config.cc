@@ -18,7 +18,12 @@ CertificateFiles read_tls_config(const std::string& path, TlsSide side, Password
   if (files.exists(path) && files.size_bytes(path) > kMaxBytes) {
     throw InvalidArgument("the TLS configuration \"{}\" has more than {} bytes", path, kMaxBytes);
   }
-  const auto config = nlohmann::json::parse(files.read_text(path), nullptr, /*allow_exceptions=*/false);
+  return parse_tls_config(files.read_text(path), path, side, std::move(password));
+}
+
+CertificateFiles parse_tls_config(const std::string& text_of_file, const std::string& path, TlsSide side,
+                                  Password password) {
+  const auto config = nlohmann::json::parse(text_of_file, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) throw InvalidArgument("the TLS configuration \"{}\" is no JSON object", path);
   // The last two are of the reference's own, and say nothing here: files are looked at twice a second.
   const std::vector<std::string> known = {"server_cert_path",    "client_cert_path",

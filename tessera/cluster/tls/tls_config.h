@@ -16,5 +16,7 @@ namespace tessera::cluster {
 
 // Reads it for a side. Throws InvalidArgument naming the file and the key.
 CertificateFiles read_tls_config(const std::string& path, TlsSide side, Password password);
+// The same of the file's text, whatever that is; `path`: where it lies.
+CertificateFiles parse_tls_config(const std::string& text, const std::string& path, TlsSide side, Password password);
 
 }  // namespace tessera::cluster

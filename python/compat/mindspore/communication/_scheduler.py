@@ -110,6 +110,8 @@ def meet_at_scheduler():
     os.environ["TESSERA_JOIN_TIMEOUT_MS"] = str(1000 * seconds)
     if os.environ.get("MS_NODE_ID"):
         os.environ["TESSERA_NODE_ID"] = os.environ["MS_NODE_ID"]
+    if os.environ.get("MS_INTERFACE"):
+        os.environ["TESSERA_INTERFACE"] = os.environ["MS_INTERFACE"]
 
 
 def tell_place():

@@ -68,6 +68,11 @@ TEST(JobScheduler, ServersHaveTheFirstRanksOnWhicheverHost) {
   EXPECT_EQ(ranks->nodes[1].rank, 2U);
   EXPECT_EQ(ranks->nodes[2].rank, 3U);
   EXPECT_EQ(job.rank_of(worker), 4);
+  std::vector<std::string> servers;
+  for (const NodeStatus& node : job.scheduler.status().nodes) {
+    if (node.is_server) servers.push_back(node.node_id);
+  }
+  EXPECT_THAT(servers, ElementsAre("a/0", "z"));
   // Another scheduler, which has what this one has written, says the same.
   Job again({.num_workers = 5}, job.scheduler.state());
   const PeerId back = again.join("z", 1, "z", 0, 1);

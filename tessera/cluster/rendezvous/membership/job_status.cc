@@ -64,6 +64,7 @@ JobStatus JobScheduler::status() const {
                             .has_rank = node.rank.has_value(),
                             .rank = node.rank.value_or(0),
                             .is_started = node.is_started,
+                            .is_server = node.is_server,
                             .heard_ms_ago = now_ms() - node.heard_ms,
                             .said = node.said});
   }

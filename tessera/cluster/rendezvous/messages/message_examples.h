@@ -53,7 +53,7 @@ inline std::vector<Message> message_examples() {
                 .num_missing = 1,
                 .up_ms = 60000,
                 .reason = "",
-                .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, 40, {12, "the callbacks"}}},
+                .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, true, 40, {12, "the callbacks"}}},
                 .blobs = {{"seed", 2}}},
       NodeDropped{"left-1/0", "it has not come back within 60000 ms"},
   };

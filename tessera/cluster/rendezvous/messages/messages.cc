@@ -178,6 +178,7 @@ void visit_fields(Fields& fields, JobStatus& message) {
     of_node.flag(node.has_rank);
     of_node.number(node.rank);
     of_node.flag(node.is_started);
+    of_node.flag(node.is_server);
     of_node.number(node.heard_ms_ago);
     visit_fields(of_node, node.said);
   });

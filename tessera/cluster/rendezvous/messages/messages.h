@@ -197,6 +197,7 @@ struct NodeStatus {
   bool has_rank = false;
   uint32_t rank = 0;
   bool is_started = false;  // its own process is connected, not only its launcher
+  bool is_server = false;   // it keeps parameters
   int64_t heard_ms_ago = 0;
   Heartbeat said = {};  // the latest
 };
