@@ -149,10 +149,23 @@ std::vector<Job> jobs() {
   std::vector<Job> all;
   for (const int servers : {1, 2, 3}) {
     for (const int workers : {1, 2, 4}) {
-      const auto name = [&](const char* text) {
+      const auto name = [&](const std::string& text) {
         return fmt::format("{}_{}_servers_{}_workers", text, servers, workers);
       };
-      all.push_back({.name = name("dense"), .network = "mlp", .servers = servers, .workers = workers});
+      // Layers, tables beside layers, and tables on servers beside layers that workers train among themselves.
+      for (const char* optimizer : {"momentum", "sgd", "adam", "lazy_adam", "ftrl"}) {
+        const auto add = [&](const char* text, const char* network, const char* kept) {
+          all.push_back({.name = name(fmt::format("{}_{}", text, optimizer)),
+                         .network = network,
+                         .servers = servers,
+                         .workers = workers,
+                         .kept = kept,
+                         .optimizer = optimizer});
+        };
+        add("dense", "mlp", "");
+        add("sparse", "clicks", "");
+        add("beside", "clicks", "deep");
+      }
       all.push_back({.name = name("tables"),
                      .network = "transformer",
                      .servers = servers,

@@ -27,6 +27,7 @@
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
 #include "tessera/train/modes/stages/stale_step.h"
+#include "tessera/train/modes/stages/wanted_rows.h"
 #include "tests/equivalence/networks.h"
 
 namespace tessera::equivalence {
@@ -436,6 +437,29 @@ TEST(StaleServers, TellTheWordsOfAServerThatFails) {
                 testing::ThrowsMessage<Error>(HasSubstr(fmt::format("rank {}: the server's own words", server))));
     EXPECT_EQ(heard.size(), 4U);
     for (const auto& [rank, words] : heard) EXPECT_THAT(words, HasSubstr("the server's own words")) << rank;
+  }
+}
+
+// A row that a batch looks up several times is asked for, and travels, once.
+TEST(WantedRows, AreAskedForOnceEachOfTheServerThatGivesThem) {
+  using Place = train::WantedRows::PlaceOfRow;
+  const mesh::Range given[] = {{0, 10}, {10, 10}, {0, 0}};
+  const int64_t numbers[] = {3, 19, 3, 10, 19, 3, 0};
+  const auto wanted = train::wanted_rows(numbers, given);
+  EXPECT_FALSE(wanted.unknown);
+  ASSERT_EQ(wanted.servers.size(), 3U);
+  EXPECT_THAT(wanted.servers[0].rows, testing::ElementsAre(3, 0));
+  EXPECT_THAT(wanted.servers[0].places, testing::ElementsAre(Place{0, 0}, Place{2, 0}, Place{5, 0}, Place{6, 1}));
+  EXPECT_THAT(wanted.servers[1].rows, testing::ElementsAre(9, 0));
+  EXPECT_THAT(wanted.servers[1].places, testing::ElementsAre(Place{1, 0}, Place{3, 1}, Place{4, 0}));
+  EXPECT_TRUE(wanted.servers[2].rows.empty());
+}
+
+TEST(WantedRows, SayWhichPlaceAsksForARowThatNoServerGives) {
+  const mesh::Range given[] = {{0, 10}};
+  for (const int64_t number : {int64_t{10}, int64_t{-1}}) {
+    const int64_t numbers[] = {3, number, 3};
+    EXPECT_EQ(train::wanted_rows(numbers, given).unknown, std::optional<size_t>(1));
   }
 }
 

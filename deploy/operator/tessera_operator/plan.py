@@ -58,6 +58,13 @@ def attempt_of(pod):
     return int(pod["metadata"]["labels"][names.ATTEMPT_LABEL])
 
 
+def is_ready(pod):
+    """Whether the pod runs and its kubelet does not say that its probes fail."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return phase_of(pod) == "Running" and not is_going(pod) and not any(
+        condition["type"] == "Ready" and condition["status"] == "False" for condition in conditions)
+
+
 def is_disruption(pod):
     """Whether the pod has failed because its place was taken, and not by itself."""
     status = pod.get("status") or {}
@@ -198,6 +205,7 @@ class _Planner:
             counts[role.name] = count
         new["replicaStatuses"] = counts
         new["replicas"] = counts["Worker"]["active"]
+        new["ready"] = sum(is_ready(pod) for pod in self.own)
         new["selector"] = f"{names.JOB_LABEL}={self.job.name},{names.KIND_LABEL}={self.job.kind},{names.ROLE_LABEL}={names.SLUGS['Worker']}"
         new.setdefault("restarts", 0)
 

@@ -136,6 +136,7 @@ def _status():
         "restarts": count | {"description": "Losses that count against maxRestarts."}, "suspensions": count,
         "refused": {"type": "boolean", "description": "The text is wrong in a way that no rule of this CRD has noticed."},
         "replicas": count | {"description": "Workers whose pods have not ended."}, "selector": _text("Selects the workers' pods."),
+        "ready": count | {"description": "Pods that run and have not said that they are not ready, of all roles."},
         "formation": {"type": "object", "description": "What all pods have been told alike.", "properties": {
             "generation": {"type": "integer", "format": "int32"}, "name": {"type": "string"}}},
         "replicaStatuses": {"type": "object", "additionalProperties": {"type": "object", "properties": {"active": count, "succeeded": count, "failed": count}}},
@@ -149,7 +150,8 @@ def crd(kind):
               "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object", "properties": {"name": name}},
                              "spec": _spec(kind), "status": _status()}}
     columns = [("State", "string", ".status.state", 0), ("Workers", "integer", ".spec.msReplicaSpecs.Worker.replicas", 0),
-               ("Active", "integer", ".status.replicas", 0), ("Restarts", "integer", ".status.restarts", 0),
+               ("Ready", "integer", ".status.ready", 0), ("Generation", "integer", ".status.formation.generation", 0),
+               ("Restarts", "integer", ".status.restarts", 0),
                ("Why", "string", ".status.conditions[-1:].message", 1), ("Age", "date", ".metadata.creationTimestamp", 0)]
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.{group}"},
             "spec": {"group": group, "scope": "Namespaced",

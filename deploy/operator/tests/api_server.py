@@ -1,5 +1,5 @@
-"""An API server of our own: HTTP over a Store, with discovery, watches, subresources, and the rights of roles. The official client and
-kopf run against it.
+"""An API server of our own: HTTP over a Store, with discovery, watches, subresources, tables, and the rights of roles. The official
+client, kopf and kubectl run against it.
 
 It knows what the operator's tests ask of it and no more: no admission webhooks, no server-side apply, no versions converted.
 """
@@ -14,7 +14,7 @@ import kubernetes.client
 import pydantic
 from aiohttp import web
 
-from api_store import ApiError, Store
+from api_store import ApiError, Store, table_of
 
 BOOKMARK_S = 5.0
 
@@ -208,11 +208,12 @@ class ApiServer:
         for resource in self.store.kinds():
             if (resource.group, resource.version) == (group, version):
                 entry = {"name": resource.plural, "singularName": resource.kind.lower(), "namespaced": resource.is_namespaced, "kind": resource.kind,
-                         "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"]}
+                         "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"], "shortNames": list(resource.short_names)}
                 found.append(entry)
                 for part, is_there in (("status", resource.has_status), ("scale", resource.scale)):
                     if is_there:
-                        found.append(entry | {"name": f"{resource.plural}/{part}", "verbs": ["get", "patch", "update"]})
+                        of_scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"} if part == "scale" else {}
+                        found.append(entry | {"name": f"{resource.plural}/{part}", "verbs": ["get", "patch", "update"]} | of_scale)
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}".strip("/"), "resources": found}
 
     async def _of_resource(self, request, resource, namespace, name, subresource):
@@ -242,6 +243,9 @@ class ApiServer:
         try:
             status, answer = self._do(verb, resource, namespace, name, subresource, body, content_type, is_strict, query)
             entry.code = status
+            if "as=Table" in request.headers.get("Accept", "") and resource.columns and verb in ("get", "list") and not subresource:
+                items = answer["items"] if verb == "list" else [answer]
+                answer = table_of(resource, items, answer["metadata"]["resourceVersion"])
         except ApiError as error:
             entry.code = error.code
             raise

@@ -36,6 +36,8 @@ class Resource:
     has_status: bool = False
     scale: dict | None = field(default=None, hash=False)
     schema: dict | None = field(default=None, hash=False)
+    columns: list = field(default_factory=list, hash=False)  # additionalPrinterColumns
+    short_names: tuple = ()
 
     @property
     def api_version(self):
@@ -122,6 +124,32 @@ def at_path(item, path):
     for part in path.strip(".").split("."):
         item = (item or {}).get(part)
     return item
+
+
+def _cell(column, item):
+    """What a printer column shows of an object; paths have names, and `[-1:]` for the last of a list."""
+    found = item
+    for part in column["jsonPath"].strip(".").split("."):
+        name, _, last = part.partition("[")
+        found = (found or {}).get(name)
+        if last == "-1:]":
+            found = (found or [None])[-1]
+        elif last:
+            raise ValueError(f"the path {column['jsonPath']} has a part that is not known here: {part}")
+    if column["type"] == "date" and found:
+        age = datetime.now(timezone.utc) - datetime.fromisoformat(found.replace("Z", "+00:00"))
+        return f"{int(age.total_seconds())}s"
+    return found
+
+
+def table_of(resource, items, version):
+    """As `kubectl get` asks for objects of a CRD: a row for each, with the CRD's printer columns."""
+    columns = [{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}]
+    columns += [{"name": column["name"], "type": column["type"], "format": "", "description": "", "priority": column.get("priority", 0)}
+                for column in resource.columns]
+    rows = [{"cells": [item["metadata"]["name"], *(_cell(column, item) for column in resource.columns)],
+             "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}} for item in items]
+    return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version}, "columnDefinitions": columns, "rows": rows}
 
 
 class Store:
@@ -245,7 +273,8 @@ class Store:
         for version in spec["versions"]:
             self._add_kind(Resource(spec["group"], version["name"], spec["names"]["plural"], spec["names"]["kind"],
                                     has_status="status" in version.get("subresources", {}), scale=version.get("subresources", {}).get("scale"),
-                                    schema=version["schema"]["openAPIV3Schema"]))
+                                    schema=version["schema"]["openAPIV3Schema"], columns=version.get("additionalPrinterColumns", []),
+                                    short_names=tuple(spec["names"].get("shortNames", []))))
 
     def update(self, resource, namespace, name, body, subresource=None, is_strict=False):
         with self.lock:

@@ -311,18 +311,22 @@ def programs(monkeypatch):
 
 
 @pytest.fixture
-def real(cluster, programs):
-    """Applies a TesseraJob of two real ranks. Its scheduler is `tessera scheduler`, as of a job that names none."""
+def training(cluster, programs):
+    """The role of real ranks, so many, that train with these arguments."""
     data = cluster.folder / "cifar"
     if not data.exists():
         subprocess.run([programs / "resnet50_cifar10", "--make_data", data, "--train_records", "320", "--test_records", "40"], check=True,
                        stdout=subprocess.PIPE)
+    env = [{"name": "TESSERA_NUM_THREADS", "value": "1"}, {"name": "OMP_WAIT_POLICY", "value": "PASSIVE"}]
+    return lambda count, *arguments: role([str(programs / "train_job"), "--data_path", str(data), *arguments], count, ports=port_named(free_port()), env=env)
 
+
+@pytest.fixture
+def real(cluster, training):
+    """Applies a TesseraJob of two real ranks. Its scheduler is `tessera scheduler`, as of a job that names none."""
     def apply(name, *arguments, **spec):
-        env = [{"name": "TESSERA_NUM_THREADS", "value": "1"}, {"name": "OMP_WAIT_POLICY", "value": "PASSIVE"}]
         body = job(name, kind="TesseraJob", workers=2, recovery={"claimName": name}, **spec)
-        body["spec"]["msReplicaSpecs"] = {"Worker": role([str(programs / "train_job"), "--data_path", str(data), *arguments], 2,
-                                                         ports=port_named(free_port()), env=env)}
+        body["spec"]["msReplicaSpecs"] = {"Worker": training(2, *arguments)}
         cluster.apply(body)
 
     return apply
@@ -336,9 +340,9 @@ def losses_of(text):
     return found
 
 
-def losses_of_job(cluster, name):
-    cluster.wait_until(name, "Succeeded", "tesserajobs")
-    return losses_of("".join(cluster.kubelet.log(f"{name}-worker-{index}") for index in range(2)))  # rank 0 says them
+def losses_of_job(cluster, name, plural="tesserajobs", workers=2):
+    cluster.wait_until(name, "Succeeded", plural)
+    return losses_of("".join(cluster.kubelet.log(f"{name}-worker-{index}") for index in range(workers)))  # rank 0 says them
 
 
 def test_real_ranks_that_are_killed_come_again_and_lose_no_bit(cluster, real):
@@ -349,6 +353,38 @@ def test_real_ranks_that_are_killed_come_again_and_lose_no_bit(cluster, real):
     assert losses_of_job(cluster, "struck") == straight
     assert cluster.status("struck", "tesserajobs")["restarts"] == 1
     assert sorted(member["attempt"] for member in cluster.status("struck", "tesserajobs")["members"].values()) == [0, 0, 1]
+
+
+def test_an_msjob_of_four_real_workers_loses_one_and_its_scheduler_and_loses_no_bit(cluster, training):
+    """An MSJob names its scheduler itself; the state that this one keeps lies where its next attempt finds it, too."""
+    def apply(name, *arguments):
+        port = free_port()
+        command = ["tessera", "scheduler", "--workers", "4", "--host", "$(MS_SCHED_HOST)", "--port", str(port), "--max_restarts", "1000000",
+                   "--state", str(cluster.folder / f"{name}.state")]
+        body = job(name, workers=4)
+        body["spec"]["msReplicaSpecs"] = {"Scheduler": role(command, ports=port_named(port)), "Worker": training(4, *arguments)}
+        cluster.apply(body)
+
+    stop = cluster.folder / "four.stop"
+    apply("four", "--steps", "10", "--epochs", "100000", "--stop_file", str(stop))
+    cluster.wait_until("four", "Running")
+    cluster.wait_for_words("four-worker-0", "loss 20 ")
+    scheduler, worker = cluster.uid("four-scheduler-0"), cluster.uid("four-worker-2")
+    os.kill(cluster.kubelet.pid("default", "four-worker-2"), 9)
+    cluster.wait_for_new("four-worker-2", worker)
+    steps = len(losses_of(cluster.kubelet.log("four-worker-0")))
+    cluster.wait_for_words("four-worker-0", f"loss {steps + 20} ")
+    cluster.delete("pods", "four-scheduler-0")
+    cluster.wait_for_new("four-scheduler-0", scheduler)
+    steps = len(losses_of(cluster.kubelet.log("four-worker-0")))
+    cluster.wait_for_words("four-worker-0", f"loss {steps + 20} ")
+    stop.touch()
+    losses = losses_of_job(cluster, "four", "msjobs", 4)
+    assert cluster.status("four")["restarts"] == 1
+    assert [cluster.status("four")["members"][f"four-{name}"]["attempt"] for name in ("scheduler-0", "worker-2", "worker-1")] == [1, 1, 0]
+    apply("four-whole", "--steps", "10", "--epochs", str(-(-len(losses) // 10)))
+    whole = losses_of_job(cluster, "four-whole", "msjobs", 4)
+    assert losses == {step: whole[step] for step in losses}
 
 
 def test_f75_real_ranks_train_on_while_their_scheduler_is_replaced(cluster, real):

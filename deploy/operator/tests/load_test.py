@@ -18,18 +18,19 @@ def test_200_jobs_at_once_are_made_with_few_requests_each_and_then_nothing_is_as
         for index in range(NUM_JOBS):
             begun[f"j{index}"] = time.monotonic()
             view.apply(job(f"j{index}"))
-        wait_for("all jobs have their pods", lambda: len(view.items("pods")) == 3 * NUM_JOBS, 120)
+        wait_for("all jobs have their pods", lambda: len(view.items("pods")) == 3 * NUM_JOBS, 400)
         made = {request.name: request.time for request in server.requests if request.verb == "create" and request.resource == "pods"}
         latencies = [max(made[f"{name}-{member}"] for member in ("scheduler-0", "worker-0", "worker-1")) - begin for name, begin in begun.items()]
         wait_for("all are said to be created", lambda: all(view.is_true(name, "Created") for name in begun), 60)
         wait_for("the operator rests", lambda: _rests(server), 60)
         for pod in view.items("pods"):
             view.set_pod(pod["metadata"]["name"], "Running")
-        wait_for("all jobs run", lambda: all(view.is_true(name, "Running") for name in begun), 120)
+        wait_for("all jobs run", lambda: all(view.is_true(name, "Running") for name in begun), 400)
         wait_for("the operator rests", lambda: _rests(server), 60)
         own = [request for request in server.requests if request.user]
         verbs = Counter(request.verb for request in own)
-        print(f"{NUM_JOBS} jobs of 3 pods: pods made {statistics.median(latencies):.2f} s after their job (median; the last {max(latencies):.2f} s); "
+        p99 = statistics.quantiles(latencies, n=100)[98]
+        print(f"{NUM_JOBS} jobs of 3 pods: pods made {statistics.median(latencies):.2f} s after their job (median; p99 {p99:.2f} s, the last {max(latencies):.2f} s); "
               f"{len(own) / NUM_JOBS:.1f} requests a job until all run: {dict(verbs)}")
         assert len(own) / NUM_JOBS < 70
         wait_for("the operator asks for nothing", lambda: _asks_for_nothing(server), 60)

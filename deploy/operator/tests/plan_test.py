@@ -51,6 +51,19 @@ class TestBegin:
         w.set("a-worker-1", "Pending", containerStatuses=[{"name": "mindspore", "state": waits}])
         assert "1 of 3 pods do not run: a-worker-1: ImagePullBackOff: no such image" in w.settle().condition("Running")["message"]
 
+    def test_it_counts_the_pods_that_are_ready(self):
+        w = running()
+        assert w.status()["ready"] == 3
+        w.set("a-worker-1", "Running", conditions=[{"type": "Ready", "status": "False"}])
+        assert w.settle().status()["ready"] == 2
+        w.set("a-worker-1", "Running", conditions=[{"type": "Ready", "status": "True"}])
+        w.delete("a-worker-0")
+        assert w.settle().status()["ready"] == 2
+        w.go_on()
+        for name in ("a-worker-0", "a-worker-1"):
+            w.succeed(name)
+        assert w.go_on().status()["ready"] == 0
+
     def test_one_worker_alone_has_no_scheduler_service_or_secret(self):
         body = job("a", workers=1)
         del body["spec"]["msReplicaSpecs"]["Scheduler"]

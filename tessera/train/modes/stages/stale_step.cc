@@ -10,6 +10,7 @@
 #include "tessera/nn/gradients/pushed_gradients.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/tensor/alignment.h"
+#include "tessera/train/modes/stages/wanted_rows.h"
 
 namespace tessera::train {
 namespace {
@@ -68,13 +69,6 @@ double mean_of(const TensorView& loss) {
   for (const double value : values) sum += value;
   return sum / static_cast<double>(values.size());
 }
-
-// Which rows of a table a worker wants, of those that a server gives: where they go in the worker's list, and which of
-// the server's rows they are.
-struct Wanted {
-  std::vector<int64_t> places;
-  std::vector<int64_t> rows;
-};
 
 }  // namespace
 
@@ -210,39 +204,32 @@ void StaleStep::count_noise(const BatchPart& part) {
 void StaleStep::pull(BatchPart& part, const std::string& input_noun) {
   const auto& ranks = training_.ranks;
   const auto& lookups = part.graphs.lookups;
-  std::vector<std::vector<Wanted>> wanted(static_cast<size_t>(ranks.count(0)),
-                                          std::vector<Wanted>(lookups.size()));  // by server and lookup
-  for (size_t k = 0; k < lookups.size(); ++k) {
-    const Tensor numbers = Tensor::copy_of(part.numbers->output(lookups[k].name));
-    const Shape& shape = training_.session.global_type(lookups[k].table).shape;
-    std::vector<mesh::Range> rows_of;
+  std::vector<std::vector<WantedRows>> wanted;  // by lookup and server
+  for (const auto& lookup : lookups) {
+    const Tensor numbers = Tensor::copy_of(part.numbers->output(lookup.name));
+    const Shape& shape = training_.session.global_type(lookup.table).shape;
+    std::vector<mesh::Range> given;
     for (const int server : ranks.ranks_of(0)) {
-      const bool is_given = gives(lookups[k].table, server);
-      rows_of.push_back(is_given ? piece_of(lookups[k].table, shape, server)[0] : mesh::Range{0, 0});
+      given.push_back(gives(lookup.table, server) ? piece_of(lookup.table, shape, server)[0] : mesh::Range{0, 0});
     }
     const auto ids = numbers.values<int64_t>();
-    for (size_t place = 0; place < ids.size(); ++place) {
-      const int64_t id = ids[place];
-      const auto server = std::ranges::find_if(
-          rows_of, [&](const mesh::Range& rows) { return id >= rows.offset && id < rows.offset + rows.size; });
-      if (server == rows_of.end()) {
-        throw executor::InvalidIndex(
-            fmt::format("a lookup in \"{}\" asks for row {}, which is made of the {}s of this worker's rows of the "
-                        "batch (element {} of them): the table has rows 0 to {}",
-                        lookups[k].table, id, input_noun, place, shape[0] - 1));
-      }
-      Wanted& of_server = wanted[static_cast<size_t>(server - rows_of.begin())][k];
-      of_server.places.push_back(static_cast<int64_t>(place));
-      of_server.rows.push_back(id - server->offset);
+    auto of_lookup = wanted_rows(ids, given);
+    if (of_lookup.unknown) {
+      throw executor::InvalidIndex(
+          fmt::format("a lookup in \"{}\" asks for row {}, which is made of the {}s of this worker's rows of the "
+                      "batch (element {} of them): the table has rows 0 to {}",
+                      lookup.table, ids[*of_lookup.unknown], input_noun, *of_lookup.unknown, shape[0] - 1));
     }
+    wanted.push_back(std::move(of_lookup.servers));
   }
   const ServerExchange::Head head{.kind = Kind::kPull, .step = training_.step + 1, .graph = number_};
   for (const int server : ranks.ranks_of(0)) {
     Packer question;
-    for (const Wanted& of_lookup : wanted[static_cast<size_t>(server)]) {
-      const int64_t count = static_cast<int64_t>(of_lookup.rows.size());
+    for (const auto& of_lookup : wanted) {
+      const auto& rows = of_lookup[static_cast<size_t>(server)].rows;
+      const int64_t count = std::ssize(rows);
       question.add(std::span(&count, 1));
-      question.add(of_lookup.rows);
+      question.add(rows);
     }
     training_.exchange.send(server, head, question.bytes());
   }
@@ -258,7 +245,7 @@ void StaleStep::pull(BatchPart& part, const std::string& input_noun) {
     }
     const auto type_of_rows = [&](size_t k) {
       auto dims = training_.session.global_type(lookups[k].table).shape.to_vector();
-      dims[0] = static_cast<int64_t>(wanted[static_cast<size_t>(server)][k].rows.size());
+      dims[0] = std::ssize(wanted[k][static_cast<size_t>(server)].rows);
       return Type{rows[k].dtype(), Shape(dims)};
     };
     for (size_t k = 0; k < lookups.size(); ++k) bytes += room_for(type_of_rows(k));
@@ -274,15 +261,14 @@ void StaleStep::pull(BatchPart& part, const std::string& input_noun) {
                     mesh::piece_of(whole, piece_of(name, whole.shape, server)));
     }
     for (size_t k = 0; k < lookups.size(); ++k) {
-      const auto& places = wanted[static_cast<size_t>(server)][k].places;
+      const WantedRows& of_server = wanted[k][static_cast<size_t>(server)];
       const TensorView given = reply.next(type_of_rows(k));
-      if (places.empty()) continue;
-      const int64_t row_bytes = given.size_bytes() / static_cast<int64_t>(places.size());
+      if (of_server.rows.empty()) continue;
+      const int64_t row_bytes = given.size_bytes() / std::ssize(of_server.rows);
       auto* const to = static_cast<std::byte*>(rows[k].view().data);
-      for (size_t i = 0; i < places.size(); ++i) {
-        std::memcpy(to + places[i] * row_bytes,
-                    static_cast<const std::byte*>(given.data) + static_cast<int64_t>(i) * row_bytes,
-                    static_cast<size_t>(row_bytes));
+      const auto* const from = static_cast<const std::byte*>(given.data);
+      for (const auto& [place, row] : of_server.places) {
+        std::memcpy(to + place * row_bytes, from + row * row_bytes, static_cast<size_t>(row_bytes));
       }
     }
   }
