@@ -102,7 +102,7 @@ def test_the_translation_of_given_files_is_learnt(tmp_path):
     sentences = [f"{'one two three'.split()[i % 3]} {'red green'.split()[i % 2]} hats" for i in range(200)]
     (tmp_path / "source.txt").write_text("\n".join(sentences) + "\n")
     (tmp_path / "target.txt").write_text("\n".join(sentence.upper() for sentence in sentences) + "\n")
-    out = run(1, tmp_path, "translation.py", "--source", "source.txt", "--target", "target.txt", *TRANSLATION, "--epochs", 30, "--batch_size", 19)
+    out = run(1, tmp_path, "translation.py", "--source", "source.txt", "--target", "target.txt", *TRANSLATION, "--epochs", 60, "--batch_size", 19)
     assert "10 without a fault" in out, out
 
 
