@@ -3,7 +3,7 @@
     python language_model.py                                                   one process, the project's own pages as the text
     tessera run -n 2 python language_model.py                                  two processes, each computes half of a batch
     tessera run -n 2 python language_model.py --parallel_mode auto_parallel    a search decides what they share
-    python language_model.py --resume language_model.ckpt --prompt "A rank"    its epochs are done: it only writes
+    python language_model.py --resume --prompt "A rank"                        its epochs are done: it only writes
 
 The losses are the same for any number of processes, but for rounding. A token is a byte, so that any text will do.
 """
@@ -83,8 +83,8 @@ def main() -> None:
     parser.add_argument("--hidden_size", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--learning_rate", type=float, default=5e-3, help="the first one, which falls along half a cosine")
-    parser.add_argument("--save", default="language_model.ckpt", help="where the checkpoint goes")
-    parser.add_argument("--resume", type=Path, help="a checkpoint to go on from")
+    parser.add_argument("--save", default="language_model", help="the directory where a checkpoint of each epoch goes")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest one there, if there is one")
     parser.add_argument("--prompt", default="The ", help="how what is written begins")
     parser.add_argument("--count", type=int, default=120, help="bytes to write")
     parser.add_argument("--temperature", type=float, default=0.7, help="of the second text; the first one has 0")
@@ -93,7 +93,7 @@ def main() -> None:
         parser.error("numbers of epochs, steps, rows, bytes and layers must be at least 1, and --prompt must not be empty")
     if options.hidden_size < HEADS or options.hidden_size % HEADS != 0 or options.temperature <= 0:
         parser.error(f"--hidden_size must be a multiple of {HEADS}, is {options.hidden_size}; --temperature above 0, is {options.temperature}")
-    if missing := [path for path in [*options.text, options.resume] if path and not path.exists()]:
+    if missing := [path for path in options.text if not path.exists()]:
         parser.error(f"there is no {missing[0]}")
     text = b"\n".join(path.read_bytes() for path in options.text)
     held_out = HELD_OUT_ROWS * options.length + 1
@@ -104,11 +104,8 @@ def main() -> None:
     optimizer = nn.AdamW(nn.schedules.cosine(options.learning_rate, options.epochs * len(rows), options.learning_rate / 100))
     network = Gpt(options.length, options.hidden_size, options.layers)
     model = tessera.Model(network, nn.CrossEntropy(), optimizer, metrics=["loss"], parallel_mode=options.parallel_mode, seed=1)
-    if options.resume:
-        model.build(rows)  # from here on it is known which values each rank holds
-        model.load_checkpoint(options.resume)
-    model.train(options.epochs, rows, [tessera.EpochSummary(valid=valid)])
-    model.save_checkpoint(options.save)
+    saver = tessera.ModelCheckpoint("gpt", options.save, save_checkpoint_steps=len(rows))
+    model.train(options.epochs, rows, [tessera.EpochSummary(valid=valid), saver], resume="auto" if options.resume else None)
     for temperature in (0.0, options.temperature):
         written = write(model, options.prompt, options.length, options.count, temperature)
         if tessera.cluster.rank() == 0:
