@@ -68,7 +68,8 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
     }
     // What a data set computes is known by now.
     if (have_one_batch) {
-      session::agree_on_batch(core.context.world(), fmt::format("eval: batch {}", batch), "", place.written);
+      const auto step = [&] { return fmt::format("eval: batch {}", batch); };
+      session::agree_on_batch(core.context.world(), step, "", place.written);
     }
     core.values->set_assigned(executable.compiled().logical);
     // A rank that stopped alone would leave the others waiting: in the collectives of this batch, or of a later one.

@@ -61,7 +61,8 @@ void agree_on_inputs(const ModelCore& core, const std::vector<Tensor>& inputs) {
     types += fmt::format("{}{}", types.empty() ? "" : ", ", input.type());
     batch.push_back(input.view());
   }
-  session::agree_on_batch(core.context.world(), "predict", types, batch);
+  session::agree_on_batch(
+      core.context.world(), [] { return std::string("predict"); }, types, batch);
 }
 
 // What is being saved is copied first.

@@ -631,8 +631,10 @@ void Training::TrainCall::compare_rows(const BatchPlace& place) {
   ++num_read_;
   if (!std::has_single_bit(static_cast<uint64_t>(num_read_)) && num_read_ % kBatchesBetween != 0) return;
   const int64_t since = num_read_ - std::exchange(num_compared_, num_read_);
-  const auto where = fmt::format("train: epoch {}, batch {}{}", context_.epoch, t_.progress_.position.batch + 1,
-                                 since > 1 ? fmt::format(", compared {} batches after the latest one", since) : "");
+  const auto where = [&] {
+    return fmt::format("train: epoch {}, batch {}{}", context_.epoch, t_.progress_.position.batch + 1,
+                       since > 1 ? fmt::format(", compared {} batches after the latest one", since) : "");
+  };
   session::agree_on_batch(t_.core_.context.world(), where, "", place.written);
 }
 
@@ -753,7 +755,7 @@ void Training::leave_failed() {
 
 namespace {
 
-constexpr const char* kTrainStep = "train_step";
+constexpr auto train_step = [] { return std::string("train_step"); };
 
 }  // namespace
 
@@ -766,7 +768,7 @@ void Training::agree_on_rows(const InputSpecs& inputs, const std::vector<TensorV
   for (const auto& input : inputs) columns += fmt::format("{}{}", columns.empty() ? "" : ", ", input.type);
   auto given = fmt::format("global_rows {} ({})", global_rows, columns);
   if (mode.takes_whole_batches()) {
-    return session::agree_on_batch(core_.context.world(), kTrainStep, given, local_batch);
+    return session::agree_on_batch(core_.context.world(), train_step, given, local_batch);
   }
   // Else it would be refused alone, while the others are in the step.
   const session::Executable* known = steps_.known_training(inputs, part);
@@ -776,13 +778,13 @@ void Training::agree_on_rows(const InputSpecs& inputs, const std::vector<TensorV
     given += fmt::format(", of which it has {} in place of {}", plural(local_batch[i].shape[0], "row"), wanted[0]);
     break;
   }
-  session::agree_on_step(core_.context.world(), kTrainStep, given);
+  session::agree_on_step(core_.context.world(), train_step(), given);
 }
 
 void Training::agree_on_rows_of_job(const std::vector<TensorView>& local_batch) const {
   const Mode& mode = *core_.mode;
   if (!mode.takes_whole_batches() || !mode.steps_together() || !is_compared_with_job(core_.context)) return;
-  session::agree_on_batch(core_.context.world(), kTrainStep, "", local_batch);
+  session::agree_on_batch(core_.context.world(), train_step, "", local_batch);
 }
 
 namespace {

@@ -498,11 +498,12 @@ TEST(RendezvousServer, F64_ARecordedHandshakeProvesNothing) {
 TEST(RendezvousServer, F69_F70_AMemberThatGoesWrongLosesItsConnectionAndNothingElse) {
   Running running(2);
   Member good(running.client("good"));
-  const std::string huge = std::string("TR\x04\x03", 4) + std::string(4, '\xff') + std::string(8, '\0');
+  const std::string begin = {'T', 'R', static_cast<char>(kProtocolVersion)};
+  const std::string huge = begin + '\x03' + std::string(4, '\xff') + std::string(8, '\0');
   const std::vector<std::string> words = {
       huge,
       std::string("TR\x01\x01", 4),
-      std::string("TR\x04\x63", 4),
+      begin + '\x63',
       "garbage",
       print_message(Welcome{}, 0),
       print_frame(FrameType::kHeartbeat, 0, "x"),

@@ -61,26 +61,33 @@ int64_t checksum_of(std::span<const TensorView> batch) {
   return checksum;
 }
 
+// Whether all ranks give the same; each of the numbers becomes what it is at most on any.
+bool give_the_same(comm::Communicator& group, const std::string& given, std::span<int64_t> numbers) {
+  std::array<int64_t, 8> most{};
+  check(numbers.size() + 2 <= most.size(), "more numbers than are compared in one all_reduce");
+  // The largest of the complements is the complement of the smallest.
+  most[0] = static_cast<int64_t>(hash_name(given));
+  most[1] = ~most[0];
+  std::ranges::copy(numbers, most.begin() + 2);
+  group.all_reduce(most.data(), std::ssize(numbers) + 2, DType::kI64, comm::ReduceOp::kMax, kComparingSteps);
+  std::copy_n(most.begin() + 2, numbers.size(), numbers.begin());
+  return most[0] == ~most[1];
+}
+
 }  // namespace
 
 void agree_on_step(comm::Communicator& group, const std::string& step, const std::string& given,
                    std::span<int64_t> numbers) {
-  if (group.size() == 1) return;
-  // The largest of the complements is the complement of the smallest.
-  const auto hash = static_cast<int64_t>(hash_name(given));
-  std::vector<int64_t> most = {hash, ~hash};
-  most.insert(most.end(), numbers.begin(), numbers.end());
-  group.all_reduce(most.data(), std::ssize(most), DType::kI64, comm::ReduceOp::kMax, kComparingSteps);
-  std::copy(most.begin() + 2, most.end(), numbers.begin());
-  if (most[0] != ~most[1]) refuse_other_columns(group, step, given);
+  if (group.size() == 1 || give_the_same(group, given, numbers)) return;
+  refuse_other_columns(group, step, given);
 }
 
-void agree_on_batch(comm::Communicator& group, const std::string& step, const std::string& given,
+void agree_on_batch(comm::Communicator& group, FunctionRef<std::string()> step, const std::string& given,
                     std::span<const TensorView> batch) {
   if (group.size() == 1) return;
   const int64_t rows = checksum_of(batch);
   std::array<int64_t, 2> most = {rows, ~rows};
-  agree_on_step(group, step, given, most);
+  if (!give_the_same(group, given, most)) refuse_other_columns(group, step(), given);
   if (most[0] == ~most[1]) return;
   const auto all = session::gather_texts(group, std::to_string(rows), kComparingSteps);
   std::vector<int> others;
@@ -90,7 +97,7 @@ void agree_on_batch(comm::Communicator& group, const std::string& step, const st
   throw InvalidArgument(
       "{}: the rows of {} are not rank {}'s, though each rank takes its part of one batch, which all must give as a "
       "whole; give every rank the same rows in the same order, what is random in them from one seed",
-      step, ranks_text(others), group.ranks()[0]);
+      step(), ranks_text(others), group.ranks()[0]);
 }
 
 }  // namespace tessera::session
