@@ -10,6 +10,7 @@ checkpoint says how far it was read. A class as this one is for data that must b
 """
 import argparse
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,7 +105,7 @@ def main() -> None:
         # Beside parameters, the optimizer's states and the step: what the data set says, as a text. Every process saves.
         saved = model.save_checkpoint(options.checkpoint, append_info={"readings": json.dumps(rows.state())})
         if rank == 0:
-            print(f"{saved}: {rows.epoch} of {options.epochs} epochs are done, and {rows.next_row} of {LINES} rows of the next", flush=True)
+            print(f"{os.fsdecode(saved)}: {rows.epoch} of {options.epochs} epochs are done, and {rows.next_row} of {LINES} rows of the next", flush=True)
 
 
 if __name__ == "__main__":

@@ -72,14 +72,14 @@ class Network(nn.Cell):
 
     def __init__(self, rounded: Rounded) -> None:
         super().__init__()
-        self.up = nn.Dense(8, 64, weight_init="he_uniform")
-        self.down = nn.Dense(64, 3, weight_init="xavier_uniform")
+        self.up, self.down = nn.Dense(8, 64, weight_init="he_uniform"), nn.Dense(64, 3, weight_init="xavier_uniform")
         self.rounded, self.swish = rounded, Swish()
 
     def construct(self, x: tessera.Tensor) -> tessera.Tensor:
         # A layer's parameter is a value as any other: what is multiplied is what was made of it.
         x = self.swish(ops.matmul(x, self.rounded(self.up.weight), transpose_b=True) + self.up.bias)
-        return ops.matmul(x, self.rounded(self.down.weight), transpose_b=True) + self.down.bias
+        x = ops.matmul(x, self.rounded(self.down.weight), transpose_b=True) + self.down.bias
+        return x
 
 
 def main() -> None:

@@ -32,7 +32,8 @@ class Block(nn.Cell):
     def construct(self, x: tessera.Tensor) -> tessera.Tensor:
         normed = self.norm1(x)
         x = x + self.attention(normed, normed, normed)
-        return x + self.feed_forward(self.norm2(x))
+        x = x + self.feed_forward(self.norm2(x))
+        return x
 
 
 class Gpt(nn.Cell):
