@@ -239,7 +239,7 @@ class Resume(Jobs):
             with self.subTest(killed_before=step):
                 folder = self.folder / f"killed-{step}"
                 self.refused([TESSERA, "run", "-n", 3, JOB, *common, "--slices", "--async_save", "--save_steps", 1,
-                              "--checkpoint_dir", folder, "--kill_rank", 1, "--kill_step", step], "rank 1")
+                              "--checkpoint_dir", folder, "--kill_rank", 1, "--kill_step", step], "rank 1", limit_s=300)
                 code, out, err = run([TESSERA, "run", "-n", 2, JOB, *common, "--resume", folder])
                 self.assertEqual(code, 0, out + err)
                 # Step K-1 was done, and its save begun; that of K-2 was complete before.
