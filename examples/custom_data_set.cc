@@ -104,7 +104,7 @@ void run(cluster::Context& context, const std::string& folder) {
   const auto dataset = data::Dataset(readings, {.shuffle = true, .seed = 1}).batch(64);
   const double whole = train_model(context, dataset, -1, "", {train::EpochSummary({.row_name = "days"})});
   train::print_line(fmt::format("rank {} has read {} samples", context.rank(), readings->num_reads()));
-  // Once more, in two parts: the first one ends in the middle of the second epoch, some steps behind a checkpoint.
+  // Once more, in two parts: the first one ends in the middle of the second epoch, and saves where it ends.
   const auto saver = std::make_shared<train::ModelCheckpoint>(
       "forecast", folder, checkpoint::CheckpointConfig{.save_checkpoint_steps = 10, .keep_checkpoint_max = 2});
   train_model(context, dataset, dataset.get_dataset_size() + 15, "", {saver});
