@@ -121,8 +121,8 @@ Json facts_json(const PlannedStep& planned) {
   add("memory of a rank", format_bytes(memory_bytes > 0 ? memory_bytes : planned.cost.peak_bytes) + limit);
   if (planned.chosen && planned.searched && std::isfinite(planned.chosen->search.bound)) {
     const auto& search = planned.chosen->search;
-    add("proven: no plan adds up to less than",
-        fmt::format("{}, a gap of {:.3f} %", format_seconds(search.bound), 100 * search.gap()));
+    add("proven: no plan adds up to less than", fmt::format("{}; gap of the plan that the search found: {:.3f} %",
+                                                            format_seconds(search.bound), 100 * search.gap()));
   }
   return facts;
 }
