@@ -52,6 +52,7 @@ endif()
 function(tessera_units target)
   foreach(source ${ARGN})
     cmake_path(GET source PARENT_PATH folder)
+    string(REPLACE "${CMAKE_BINARY_DIR}" "made" folder "${folder}")  # a source that the build makes
     string(MAKE_C_IDENTIFIER "in_${folder}" folder)
     if(NOT DEFINED ${folder}_sources)
       set(${folder}_sources 0)

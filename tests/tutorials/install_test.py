@@ -1,7 +1,6 @@
 """`python -m pip install .` in a virtual environment of its own, and a training with what it installed."""
 import os
 import sys
-import sysconfig
 
 import pytest
 
@@ -26,18 +25,13 @@ WITHOUT_PACKAGES = {"PYTHONPATH": ""}
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The folder of the environment's programs. The build takes the packages that it needs from where these tests run and the
-    compiler of the other builds, so that ccache knows the objects; with --full pip fetches its own, as a user's does."""
+    """The folder of the environment's programs. pip fetches what the build needs, as it does for a user; ccache knows the objects of
+    the build that these tests run in."""
     folder = tmp_path_factory.mktemp("environment")
     base = os.path.realpath(sys.executable)
     job.run([base, "-m", "venv", folder], pages.ROOT, **WITHOUT_PACKAGES)
-    options, variables = [], {"CXX": "c++", "CCACHE_BASEDIR": pages.ROOT, "CCACHE_NOHASHDIR": 1, "PIP_DISABLE_PIP_VERSION_CHECK": 1}
-    if job.FULL:
-        variables |= WITHOUT_PACKAGES
-    else:
-        options = ["--no-build-isolation", "--ignore-installed"]
-        variables["PYTHONPATH"] = sysconfig.get_paths()["purelib"]
-    job.run([folder / "bin" / "python", "-m", "pip", "install", *options, "."], pages.ROOT, timeout=1700, **variables)
+    variables = {"CCACHE_BASEDIR": pages.ROOT, "CCACHE_NOHASHDIR": 1, "PIP_DISABLE_PIP_VERSION_CHECK": 1} | WITHOUT_PACKAGES
+    job.run([folder / "bin" / "python", "-m", "pip", "install", "."], pages.ROOT, timeout=1700, **variables)
     return folder / "bin"
 
 
