@@ -96,7 +96,7 @@ class Search {
 
   const Instance& instance_;
   const Relaxation& relaxation_;
-  const Graph& graph_;
+  const CostGraph& graph_;
   const Dual& dual_;
   int64_t steps_left_;
   UsageTree usage_;

@@ -52,7 +52,7 @@ Problem random_problem(uint64_t seed) {
   const int64_t nodes = 1 + draws.below(8);
   int64_t total = 0;
   for (int64_t n = 0; n < nodes; ++n) {
-    Node node{.begin = draws.below(10), .end = 0, .costs = {}, .usages = {}};
+    ProblemNode node{.begin = draws.below(10), .end = 0, .costs = {}, .usages = {}};
     node.end = node.begin + draws.below(8);
     const int64_t choices = 1 + draws.below(4);
     for (int64_t i = 0; i < choices; ++i) {
@@ -371,8 +371,8 @@ TEST(Bound, FindsThePriceOfTheLimit) {
   EXPECT_LE(bound.value(), 25 + 1e-9);
 }
 
-TEST(Graph, EqualEdgesShareTheirCosts) {
-  Graph graph;
+TEST(CostGraph, EqualEdgesShareTheirCosts) {
+  CostGraph graph;
   for (int n = 0; n < 3; ++n) graph.add_node(std::vector<double>{0, 0});
   const std::vector<double> costs{1, 2, 3, 4};
   graph.add_edge(0, 1, costs);
@@ -446,8 +446,8 @@ TEST(UsageTree, IsAnArrayThatKnowsItsLargest) {
 
 TEST(Problem, IsChecked) {
   const auto message = [](Problem problem) { return [problem] { validate(problem); }; };
-  const Node node{.begin = 0, .end = 1, .costs = {1, 2}, .usages = {0, 0}};
-  EXPECT_THAT(message({.name = "", .nodes = {Node{}}, .edges = {}}),
+  const ProblemNode node{.begin = 0, .end = 1, .costs = {1, 2}, .usages = {0, 0}};
+  EXPECT_THAT(message({.name = "", .nodes = {ProblemNode{}}, .edges = {}}),
               ThrowsMessage<InvalidArgument>("node 0: no choice"));
   EXPECT_THAT(message({.name = "", .nodes = {node}, .edges = {{0, 1, {1, 2, 3, 4}}}}),
               ThrowsMessage<InvalidArgument>("edge 0: there is no node 1, the nodes are 0 to 0"));

@@ -134,7 +134,7 @@ class Generator {
   // Lives from now on for a few nodes, or for what `stays` and hold() say.
   int add(int kind, int64_t life) {
     const Kind& of = kinds_[static_cast<size_t>(kind)];
-    solver::Node node{.begin = time_, .end = time_ + life, .costs = {}, .usages = {}};
+    solver::ProblemNode node{.begin = time_, .end = time_ + life, .costs = {}, .usages = {}};
     for (const Choice& choice : of.choices) {
       node.costs.push_back(choice.cost);
       node.usages.push_back(std::max<int64_t>(1, static_cast<int64_t>(of.bytes) / parts(choice.split)));

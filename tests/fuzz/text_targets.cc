@@ -44,7 +44,7 @@ std::string print_problem(const solver::Problem& problem) {
 }
 
 bool same_problem(const solver::Problem& a, const solver::Problem& b) {
-  const auto nodes = [](const solver::Node& x, const solver::Node& y) {
+  const auto nodes = [](const solver::ProblemNode& x, const solver::ProblemNode& y) {
     return x.begin == y.begin && x.end == y.end && x.costs == y.costs && x.usages == y.usages;
   };
   const auto edges = [](const solver::Edge& x, const solver::Edge& y) {

@@ -115,7 +115,7 @@ void SearchProblem::add_inputs() {
         numbers.push_back(costs_.number_of(table, sharding));
       }
     }
-    solver::Node node{.begin = 0, .end = graph_.num_nodes() + 1, .name = input.name};
+    solver::ProblemNode node{.begin = 0, .end = graph_.num_nodes() + 1, .name = input.name};
     for (const int number : numbers) {
       node.costs.push_back(0);
       node.usages.push_back(table.bytes[static_cast<size_t>(number)]);
@@ -133,7 +133,7 @@ void SearchProblem::add_operators() {
     // From its first reader on it lives as what the readers take.
     int64_t end = n + 1;
     for (const ValueId v : operation.outputs) end = std::max(end, reading_of(v).begin);
-    solver::Node node{.begin = n, .end = end, .name = graph_.node_name(n)};
+    solver::ProblemNode node{.begin = n, .end = end, .name = graph_.node_name(n)};
     for (size_t choice = 0; choice < options.choices.size(); ++choice) {
       node.costs.push_back(options.compute_seconds[choice] + own_price() * options.communication_seconds[choice]);
       // New values of parameters and states take the place of the old ones.
@@ -146,7 +146,7 @@ void SearchProblem::add_operators() {
 }
 
 // Forbids all choices but the given one.
-void SearchProblem::fix(solver::Node& node, NodeId n) const {
+void SearchProblem::fix(solver::ProblemNode& node, NodeId n) const {
   const auto given = options_given_.fixed.find(n);
   if (given == options_given_.fixed.end()) return;
   const auto& choices = options_of(n).choices;
@@ -159,7 +159,7 @@ void SearchProblem::fix(solver::Node& node, NodeId n) const {
 }
 
 // What the options rule out; unless that is everything.
-void SearchProblem::forbid(solver::Node& node, NodeId n) const {
+void SearchProblem::forbid(solver::ProblemNode& node, NodeId n) const {
   const ir::Node& operation = graph_.node(n);
   if (!operation.strategy.empty() || options_given_.fixed.contains(n)) return;
   const auto& choices = options_of(n).choices;
@@ -247,7 +247,7 @@ SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from) {
   Copy& copy = *copies_.emplace_back(
       std::make_unique<Copy>(Copy{v, static_cast<int>(problem_.nodes.size()), std::move(shardings), {}}));
   const Reading reading = reading_of(v);
-  solver::Node node{.begin = reading.begin, .end = reading.end};
+  solver::ProblemNode node{.begin = reading.begin, .end = reading.end};
   double price = 0;
   for (const Reader& reader : readers) price = std::max(price, price_for(reader.node));
   if (!returns_[static_cast<size_t>(v)].empty()) price = std::max(price, options_given_.prices.gradient);
@@ -266,7 +266,7 @@ SearchProblem::Source SearchProblem::add_copy(ValueId v, const Source& from) {
 }
 
 // The choices become pairs: what the value lies as, and what it is taken as.
-void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::Node& node, double price) {
+void SearchProblem::add_made_of(const Source& from, Copy& copy, solver::ProblemNode& node, double price) {
   auto& table = costs_.shardings_of(graph_.type(copy.value));
   std::vector<int> taken;
   for (const int had : *from.shardings) {

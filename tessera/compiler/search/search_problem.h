@@ -112,8 +112,8 @@ class SearchProblem {
   }
   void add_inputs();
   void add_operators();
-  void fix(solver::Node& node, ir::NodeId n) const;
-  void forbid(solver::Node& node, ir::NodeId n) const;
+  void fix(solver::ProblemNode& node, ir::NodeId n) const;
+  void forbid(solver::ProblemNode& node, ir::NodeId n) const;
   bool is_aligned(ir::NodeId n, size_t choice) const;
   void add_values();
   void add_return(ir::ValueId v, const Source& from, const ir::Input* replaced);
@@ -129,7 +129,7 @@ class SearchProblem {
   int returned_sharding(ShardingTable& table, int made) const;
   Source source_of(ir::ValueId v) const;
   Source add_copy(ir::ValueId v, const Source& from);
-  void add_made_of(const Source& from, Copy& copy, solver::Node& node, double price);
+  void add_made_of(const Source& from, Copy& copy, solver::ProblemNode& node, double price);
   void add_way(ir::ValueId v, const Source& from, int to_node, const std::vector<int>& to, double price);
 
   const ir::Graph& graph_;

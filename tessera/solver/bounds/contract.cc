@@ -35,7 +35,7 @@ class Contractor {
       }
       add_group(relaxation, n, partner, picks);
     }
-    Graph graph;
+    CostGraph graph;
     for (const auto& costs : cost_) graph.add_node(costs);
     make_edges(graph, made.state.moved);
     graph.finish();
@@ -43,7 +43,7 @@ class Contractor {
     auto cost = graph.cost.begin();
     for (const auto& costs : cost_) cost = std::copy(costs.begin(), costs.end(), cost);
     for (const auto& left : left_) made.state.node.insert(made.state.node.end(), left.begin(), left.end());
-    relaxation.graph = std::make_shared<const Graph>(std::move(graph));
+    relaxation.graph = std::make_shared<const CostGraph>(std::move(graph));
     return made;
   }
 
@@ -127,7 +127,7 @@ class Contractor {
   }
 
   // The sums of the edges between the members of each two groups.
-  void make_edges(Graph& graph, std::vector<double>& moved) {
+  void make_edges(CostGraph& graph, std::vector<double>& moved) {
     std::vector<std::tuple<int, int, int>> between;  // groups, in order, and an edge
     for (int e = 0; e < graph_.num_edges(); ++e) {
       const int a = group_of_[as_index(graph_.u[as_index(e)])];
@@ -156,7 +156,7 @@ class Contractor {
     const bool is_turned = group_of_[as_index(u)] != to.u;
     const auto& rows = as_[as_index(is_turned ? v : u)];
     const auto& columns = as_[as_index(is_turned ? u : v)];
-    const Graph::Incidence incidence{e, is_turned ? u : v, !is_turned};
+    const CostGraph::Incidence incidence{e, is_turned ? u : v, !is_turned};
     const double* at_u = &dual_.state().moved[dual_.first_moved(e)];
     const double* at_v = at_u + graph_.num_choices(u);
     const double* at_rows = is_turned ? at_v : at_u;
@@ -203,7 +203,7 @@ class Contractor {
   }
 
   const Relaxation& old_;
-  const Graph& graph_;
+  const CostGraph& graph_;
   const Dual& dual_;
   const Contraction& how_;
   std::vector<int> group_of_;         // of each old group

@@ -8,7 +8,7 @@
 namespace tessera::solver {
 namespace {
 
-size_t num_moved(const Graph& graph) {
+size_t num_moved(const CostGraph& graph) {
   size_t sum = 0;
   for (int e = 0; e < graph.num_edges(); ++e) {
     sum += as_index(graph.num_choices(graph.u[as_index(e)])) + as_index(graph.num_choices(graph.v[as_index(e)]));
@@ -32,9 +32,9 @@ void lower(double* least, const double* costs, double moved, int count) {
 
 }  // namespace
 
-Dual::Dual(const Graph& graph) : Dual(graph, {graph.cost, std::vector<double>(num_moved(graph), 0.0)}) {}
+Dual::Dual(const CostGraph& graph) : Dual(graph, {graph.cost, std::vector<double>(num_moved(graph), 0.0)}) {}
 
-Dual::Dual(const Graph& graph, State state)
+Dual::Dual(const CostGraph& graph, State state)
     : graph_(graph),
       state_(std::move(state)),
       before_(as_index(graph.num_nodes()), 0),
@@ -56,7 +56,7 @@ Dual::Dual(const Graph& graph, State state)
 }
 
 // Moves to `node` the least that the edge costs beside each of its choices.
-void Dual::collect(const Graph::Incidence& incidence, int node) {
+void Dual::collect(const CostGraph::Incidence& incidence, int node) {
   const auto edge = as_index(incidence.edge);
   const int own = graph_.num_choices(node);
   const int others = graph_.num_choices(incidence.other);
@@ -64,7 +64,7 @@ void Dual::collect(const Graph::Incidence& incidence, int node) {
   double* near = &state_.moved[incidence.is_first ? first_at_u_[edge] : first_at_v_[edge]];
   double* least = local_.data();
   std::fill_n(least, own, kForbidden);
-  const Graph::Incidence opposite{incidence.edge, node, !incidence.is_first};
+  const CostGraph::Incidence opposite{incidence.edge, node, !incidence.is_first};
   for (int j = 0; j < others; ++j) {
     lower(least, graph_.beside(opposite, j), far[j], own);
   }

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/cost_graph.h"
 #include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
@@ -22,8 +22,8 @@ class Dual {
   };
 
   // The graph must outlive the dual.
-  explicit Dual(const Graph& graph);
-  Dual(const Graph& graph, State state);
+  explicit Dual(const CostGraph& graph);
+  Dual(const CostGraph& graph, State state);
 
   // One pass over the nodes forth and back. The forward pass also chooses, node by node, what is best beside the nodes
   // before it and the bound of those behind it: choices(). Choices that are part of no solution below `limit` are
@@ -53,13 +53,13 @@ class Dual {
   size_t first_moved(int edge) const { return first_at_u_[static_cast<size_t>(edge)]; }
 
  private:
-  void collect(const Graph::Incidence& incidence, int node);
+  void collect(const CostGraph::Incidence& incidence, int node);
   void distribute(int node, bool forward);
   void choose(int node);
   void go_back(double limit);
   void mark(int node, double bound, double limit);
 
-  const Graph& graph_;
+  const CostGraph& graph_;
   State state_;
   std::vector<size_t> first_at_u_;  // the first entry of each edge
   std::vector<size_t> first_at_v_;

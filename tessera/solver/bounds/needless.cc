@@ -10,7 +10,7 @@ namespace tessera::solver {
 namespace {
 
 // Marks choices that are forbidden or stand beside no allowed choice of a neighbour that is not marked.
-void mark_forbidden(const Graph& graph, std::vector<bool>& is_out) {
+void mark_forbidden(const CostGraph& graph, std::vector<bool>& is_out) {
   for (size_t i = 0; i < graph.cost.size(); ++i) {
     if (graph.cost[i] == kForbidden) is_out[i] = true;
   }
@@ -22,7 +22,7 @@ void mark_forbidden(const Graph& graph, std::vector<bool>& is_out) {
                                     static_cast<size_t>(graph.num_choices(graph.v[e_index]));
     if (std::find(begin, end, kForbidden) != end) edges.push_back(e);
   }
-  const auto look = [&](const Graph::Incidence& incidence, int node) {
+  const auto look = [&](const CostGraph::Incidence& incidence, int node) {
     const auto own = as_index(graph.first_choice[as_index(node)]);
     const auto other = as_index(graph.first_choice[as_index(incidence.other)]);
     bool any = false;

@@ -12,7 +12,7 @@ namespace {
 class Loss {
  public:
   // `most`: no edge counts more.
-  Loss(const Graph& graph, const Dual& dual, double most) : of_edge_(as_index(graph.num_edges())) {
+  Loss(const CostGraph& graph, const Dual& dual, double most) : of_edge_(as_index(graph.num_edges())) {
     const auto& choices = dual.choices();
     const auto share = [&](int node) {
       return (dual.node_cost(node, choices[as_index(node)]) - dual.least(node)) /
@@ -39,7 +39,7 @@ class Loss {
 
 std::vector<int> choose_partners(const Relaxation& relaxation, const Dual& dual, const std::vector<bool>& is_out,
                                  double most, const PartnerLimits& limits) {
-  const Graph& graph = *relaxation.graph;
+  const CostGraph& graph = *relaxation.graph;
   const auto nodes = as_index(graph.num_nodes());
   std::vector<std::vector<int>> kept(nodes);
   for (size_t n = 0; n < nodes; ++n) {

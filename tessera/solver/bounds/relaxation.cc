@@ -7,7 +7,7 @@ namespace tessera::solver {
 namespace {}  // namespace
 
 Relaxation::Relaxation(const Instance& instance)
-    : graph(&instance, [](const Graph*) {}), members(as_index(instance.num_nodes())), choices(members.size()) {
+    : graph(&instance, [](const CostGraph*) {}), members(as_index(instance.num_nodes())), choices(members.size()) {
   for (int n = 0; n < instance.num_nodes(); ++n) {
     members[as_index(n)] = {n};
     choices[as_index(n)].resize(as_index(instance.num_choices(n)));

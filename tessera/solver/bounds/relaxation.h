@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/cost_graph.h"
 #include "tessera/solver/problem/instance.h"
 
 namespace tessera::solver {
@@ -16,7 +16,7 @@ struct Relaxation {
   explicit Relaxation(const Instance& instance);
   Relaxation() = default;
 
-  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const CostGraph> graph;
   std::vector<std::vector<int>> members;  // the members of each group
   std::vector<std::vector<int>> choices;  // the choices of each group's members, row by row of its own choices
 

@@ -22,8 +22,8 @@ FoldedProblem fold(const Problem& problem, std::span<const int> classes) {
   const int num_classes = classes.empty() ? 0 : 1 + *std::max_element(classes.begin(), classes.end());
   folded.problem.nodes.resize(static_cast<size_t>(num_classes));
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
-    const Node& node = problem.nodes[n];
-    Node& sum = folded.problem.nodes[static_cast<size_t>(classes[n])];
+    const ProblemNode& node = problem.nodes[n];
+    ProblemNode& sum = folded.problem.nodes[static_cast<size_t>(classes[n])];
     if (sum.costs.empty()) {
       sum.name = node.name;
       sum.costs.resize(node.costs.size());

@@ -193,7 +193,7 @@ std::vector<int> FreeNodes::original(const std::vector<int>& choices) const {
 
 FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline) {
   FreeNodes result;
-  for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
+  for (const ProblemNode& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
   Eliminator(problem, result, kMaxPairs).take_out_free(deadline);
   std::vector<int> numbers(problem.nodes.size(), 0);
   for (const auto& taken : result.taken) numbers[as_index(taken.node)] = -1;
@@ -215,7 +215,7 @@ FreeNodes take_out_free_nodes(Problem problem, const Deadline& deadline) {
 FreeNodes take_out_all_nodes(Problem problem, const Deadline& stop) {
   problem.usage_limit = kNoLimit;
   FreeNodes result;
-  for (const Node& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
+  for (const ProblemNode& node : problem.nodes) result.num_choices_.push_back(static_cast<int>(node.costs.size()));
   Eliminator(problem, result, std::numeric_limits<size_t>::max()).take_out_all(stop);
   return result;
 }

@@ -8,7 +8,7 @@ Instance::Instance(const Problem& problem) : usage_limit(problem.usage_limit) {
   const TimePoints points = time_points(problem);
   num_points = points.count;
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
-    const Node& node = problem.nodes[n];
+    const ProblemNode& node = problem.nodes[n];
     add_node(node.costs);
     usage.insert(usage.end(), node.usages.begin(), node.usages.end());
     first_point.push_back(points.ranges[n].first);

@@ -5,12 +5,12 @@
 #include <span>
 #include <vector>
 
-#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/cost_graph.h"
 #include "tessera/solver/problem/problem.h"
 
 namespace tessera::solver {
 
-struct Instance : Graph {
+struct Instance : CostGraph {
   // `problem` as reduce() leaves it; it may go afterwards.
   explicit Instance(const Problem& problem);
 

@@ -30,7 +30,7 @@ void check_costs(const std::vector<double>& costs, const std::string& where) {
 void validate(const Problem& problem) {
   int64_t most_usage = 0;  // if all nodes were alive at once
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
-    const Node& node = problem.nodes[n];
+    const ProblemNode& node = problem.nodes[n];
     const auto where = node_text(problem, n);
     if (node.costs.empty()) throw InvalidArgument("{}: no choice", where);
     if (node.costs.size() != node.usages.size()) {
@@ -74,7 +74,7 @@ Evaluation evaluate(const Problem& problem, const std::vector<int>& choices) {
   std::vector<std::pair<int64_t, int64_t>> changes;  // of what is in use: at which time, by how much
   changes.reserve(2 * choices.size());
   for (size_t n = 0; n < choices.size(); ++n) {
-    const Node& node = problem.nodes[n];
+    const ProblemNode& node = problem.nodes[n];
     const int choice = choices[n];
     if (choice < 0 || static_cast<size_t>(choice) >= node.costs.size()) {
       throw InvalidArgument("{}: choice {}, expected 0 to {}", node_text(problem, n), choice, node.costs.size() - 1);

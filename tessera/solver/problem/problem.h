@@ -22,7 +22,7 @@ inline constexpr size_t kNodesPerQuestion = 1024;
 inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-struct Node {
+struct ProblemNode {
   // Lives at the times begin <= t < end; never where end <= begin.
   int64_t begin = 0;
   int64_t end = 0;
@@ -67,7 +67,7 @@ struct Edge {
 
 struct Problem {
   std::string name;
-  std::vector<Node> nodes;
+  std::vector<ProblemNode> nodes;
   std::vector<Edge> edges;
   int64_t usage_limit = kNoLimit;
 };

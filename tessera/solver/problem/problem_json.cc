@@ -205,7 +205,7 @@ Problem parse_problem(std::string_view text, const std::string& path) {
   }
   problem.nodes.reserve(costs.size());
   for (size_t n = 0; n < costs.size(); ++n) {
-    Node node;
+    ProblemNode node;
     const auto where = [n](const char* what) {
       return [n, what] { return fmt::format("problem.nodes.{}[{}]", what, n); };
     };

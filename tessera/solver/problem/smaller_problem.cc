@@ -17,7 +17,7 @@ class Reducer {
     result_.problem.name = problem.name;
     result_.problem.usage_limit = problem.usage_limit;
     result_.problem.nodes = problem.nodes;
-    for (const Node& node : problem.nodes) {
+    for (const ProblemNode& node : problem.nodes) {
       result_.choices.emplace_back(node.costs.size());
       std::iota(result_.choices.back().begin(), result_.choices.back().end(), 0);
     }
@@ -38,7 +38,7 @@ class Reducer {
   }
 
  private:
-  std::vector<Node>& nodes() { return result_.problem.nodes; }
+  std::vector<ProblemNode>& nodes() { return result_.problem.nodes; }
   std::vector<Edge>& edges() { return result_.problem.edges; }
   size_t size(int node) const { return result_.problem.nodes[static_cast<size_t>(node)].costs.size(); }
 
@@ -96,7 +96,7 @@ class Reducer {
   bool drop_impossible() {
     bool any = false;
     for (size_t n = 0; n < nodes().size(); ++n) {
-      const Node& node = nodes()[n];
+      const ProblemNode& node = nodes()[n];
       std::vector<bool> keep(node.costs.size());
       for (size_t i = 0; i < keep.size(); ++i) {
         keep[i] = node.costs[i] != kForbidden &&
@@ -169,7 +169,7 @@ class Reducer {
 
   // Whether choice a of node n costs and uses no more than choice b, whatever else is chosen.
   bool dominates(size_t n, size_t a, size_t b) const {
-    const Node& node = result_.problem.nodes[n];
+    const ProblemNode& node = result_.problem.nodes[n];
     if (node.begin < node.end && node.usages[a] > node.usages[b]) return false;
     double more = node.costs[a] - node.costs[b];
     // Most pairs differ already beside the neighbours' choices that suit b best.

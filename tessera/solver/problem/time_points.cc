@@ -6,9 +6,9 @@
 namespace tessera::solver {
 namespace {
 
-int64_t largest(const Node& node) { return *std::max_element(node.usages.begin(), node.usages.end()); }
+int64_t largest(const ProblemNode& node) { return *std::max_element(node.usages.begin(), node.usages.end()); }
 
-bool counts(const Node& node) { return node.begin < node.end && largest(node) > 0; }
+bool counts(const ProblemNode& node) { return node.begin < node.end && largest(node) > 0; }
 
 }  // namespace
 
@@ -18,7 +18,7 @@ TimePoints time_points(const Problem& problem) {
     double usage = 0;  // of the largest choices; a double does not overflow
   };
   std::map<int64_t, Change> changes;
-  for (const Node& node : problem.nodes) {
+  for (const ProblemNode& node : problem.nodes) {
     if (!counts(node)) continue;
     Change& begin = changes[node.begin];
     begin.begins = true;
@@ -39,7 +39,7 @@ TimePoints time_points(const Problem& problem) {
     }
   }
   TimePoints points{.count = static_cast<int>(kept.size()), .ranges = {}};
-  for (const Node& node : problem.nodes) {
+  for (const ProblemNode& node : problem.nodes) {
     if (!counts(node)) {
       points.ranges.emplace_back(0, 0);
       continue;

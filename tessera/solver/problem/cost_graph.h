@@ -9,7 +9,7 @@
 
 namespace tessera::solver {
 
-struct Graph {
+struct CostGraph {
   // An edge as one of its ends sees it.
   struct Incidence {
     int edge;

@@ -1,4 +1,4 @@
-#include "tessera/solver/problem/graph.h"
+#include "tessera/solver/problem/cost_graph.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace tessera::solver {
 
-void Graph::add_node(std::span<const double> costs) {
+void CostGraph::add_node(std::span<const double> costs) {
   cost.insert(cost.end(), costs.begin(), costs.end());
   first_choice.push_back(static_cast<int>(cost.size()));
 }
 
-void Graph::add_edge(int from, int to, std::span<const double> costs) {
+void CostGraph::add_edge(int from, int to, std::span<const double> costs) {
   u.push_back(from);
   v.push_back(to);
   num_pairs += costs.size();
@@ -38,7 +38,7 @@ void Graph::add_edge(int from, int to, std::span<const double> costs) {
   }
 }
 
-void Graph::finish() {
+void CostGraph::finish() {
   alike_.clear();
   std::vector<std::vector<Incidence>> of_node(static_cast<size_t>(num_nodes()));
   for (int e = 0; e < num_edges(); ++e) {
