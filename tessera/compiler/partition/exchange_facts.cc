@@ -11,7 +11,7 @@ namespace tessera::compiler {
 namespace {
 
 using mesh::Layout;
-using mesh::StepKind;
+using mesh::MoveKind;
 
 // Every element lies on one rank.
 bool is_spread(const Layout& layout) {
@@ -37,8 +37,8 @@ class Collector {
     Layout at = from;
     for (const auto& step : way.steps) {
       const Layout after{way.meshes[static_cast<size_t>(step.mesh)], step.after};
-      if (step.kind == StepKind::kExchange) moves.push_back({at, after, {}});
-      if (step.kind == StepKind::kAllToAll) moves.push_back({at, after, step.axes});
+      if (step.kind == MoveKind::kExchange) moves.push_back({at, after, {}});
+      if (step.kind == MoveKind::kAllToAll) moves.push_back({at, after, step.axes});
       at = after;
     }
     if (moves.empty()) return;

@@ -84,25 +84,25 @@ const mesh::Redistribution& RedistributionLowering::find_way(const Type& type, c
   return it->second;
 }
 
-Value RedistributionLowering::lower(const mesh::Step& step, const Shape& shape, Value value, const mesh::Layout& before,
-                                    const mesh::Layout& after) {
+Value RedistributionLowering::lower(const mesh::RedistributionStep& step, const Shape& shape, Value value,
+                                    const mesh::Layout& before, const mesh::Layout& after) {
   switch (step.kind) {
-    case mesh::StepKind::kRelabel: return value;
-    case mesh::StepKind::kSlice: return slice(shape, value, before, after);
-    case mesh::StepKind::kAllToAll:
-    case mesh::StepKind::kExchange: return ops::apply1("exchange", {value}, exchange_for(step, shape, before, after));
-    case mesh::StepKind::kAllReduce:
-    case mesh::StepKind::kAllGather:
-    case mesh::StepKind::kReduceScatter: break;
+    case mesh::MoveKind::kRelabel: return value;
+    case mesh::MoveKind::kSlice: return slice(shape, value, before, after);
+    case mesh::MoveKind::kAllToAll:
+    case mesh::MoveKind::kExchange: return ops::apply1("exchange", {value}, exchange_for(step, shape, before, after));
+    case mesh::MoveKind::kAllReduce:
+    case mesh::MoveKind::kAllGather:
+    case mesh::MoveKind::kReduceScatter: break;
   }
   Attributes attributes = group_over(before.mesh, step.axes);
   if (attributes.get_ints("ranks").size() == 1) return value;
-  const bool gathers = step.kind == mesh::StepKind::kAllGather;
+  const bool gathers = step.kind == mesh::MoveKind::kAllGather;
   const auto& whole = gathers ? after : before;
   // The first rank of a mesh has the largest parts.
   const Shape largest = mesh::local_shape(shape, whole.sharding, whole.mesh, whole.mesh.ranks()[0]);
   collective_bytes_[local_.num_nodes()] = Type{value.dtype(), largest}.size_bytes();
-  if (step.kind == mesh::StepKind::kAllReduce) {
+  if (step.kind == mesh::MoveKind::kAllReduce) {
     attributes.set("reduction", std::string(mesh::to_string(step.reduction)));
     return ops::apply1("all_reduce", {value}, attributes);
   }
@@ -114,9 +114,9 @@ Value RedistributionLowering::lower(const mesh::Step& step, const Shape& shape, 
   return ops::apply1(gathers ? "all_gather" : "reduce_scatter", {value}, attributes);
 }
 
-const Attributes& RedistributionLowering::exchange_for(const mesh::Step& step, const Shape& shape,
+const Attributes& RedistributionLowering::exchange_for(const mesh::RedistributionStep& step, const Shape& shape,
                                                        const mesh::Layout& before, const mesh::Layout& after) {
-  const bool among_all = step.kind == mesh::StepKind::kExchange;
+  const bool among_all = step.kind == mesh::MoveKind::kExchange;
   auto& known = exchanges_[fmt::format("{} {} {} {}", among_all, shape, before.to_string(), after.to_string())];
   // Texts do not name ranks.
   const auto it = std::find_if(known.begin(), known.end(), [&](const Exchange& exchange) {
@@ -142,8 +142,8 @@ Value RedistributionLowering::slice(const Shape& shape, Value value, const mesh:
 }
 
 // Along some axes, between the ranks that differ along them only.
-Attributes RedistributionLowering::swap_slices(const mesh::Step& step, const Shape& shape, const mesh::Layout& before,
-                                               const mesh::Layout& after) {
+Attributes RedistributionLowering::swap_slices(const mesh::RedistributionStep& step, const Shape& shape,
+                                               const mesh::Layout& before, const mesh::Layout& after) {
   const Attributes group = group_over(before.mesh, step.axes);
   std::vector<mesh::Box> held;
   std::vector<mesh::Box> wanted;

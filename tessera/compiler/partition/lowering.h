@@ -39,13 +39,13 @@ class RedistributionLowering {
     mesh::Layout after;
     Attributes attributes;
   };
-  const Attributes& exchange_for(const mesh::Step& step, const Shape& shape, const mesh::Layout& before,
+  const Attributes& exchange_for(const mesh::RedistributionStep& step, const Shape& shape, const mesh::Layout& before,
                                  const mesh::Layout& after);
   const mesh::Redistribution& find_way(const Type& type, const mesh::Layout& from, const mesh::Layout& to);
-  ir::Value lower(const mesh::Step& step, const Shape& shape, ir::Value value, const mesh::Layout& before,
+  ir::Value lower(const mesh::RedistributionStep& step, const Shape& shape, ir::Value value, const mesh::Layout& before,
                   const mesh::Layout& after);
   ir::Value slice(const Shape& shape, ir::Value value, const mesh::Layout& before, const mesh::Layout& after) const;
-  Attributes swap_slices(const mesh::Step& step, const Shape& shape, const mesh::Layout& before,
+  Attributes swap_slices(const mesh::RedistributionStep& step, const Shape& shape, const mesh::Layout& before,
                          const mesh::Layout& after);
   Attributes exchange(const Shape& shape, const mesh::Layout& before, const mesh::Layout& after);
 

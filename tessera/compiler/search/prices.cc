@@ -26,15 +26,15 @@ bool is_possible(const mesh::Sharding& from, const mesh::Sharding& to) {
 }
 
 // Rounds of messages.
-int rounds_of(mesh::StepKind kind) {
+int rounds_of(mesh::MoveKind kind) {
   switch (kind) {
-    case mesh::StepKind::kRelabel:
-    case mesh::StepKind::kSlice: return 0;
-    case mesh::StepKind::kAllReduce: return 2;
-    case mesh::StepKind::kAllGather:
-    case mesh::StepKind::kAllToAll:
-    case mesh::StepKind::kReduceScatter:
-    case mesh::StepKind::kExchange: return 1;
+    case mesh::MoveKind::kRelabel:
+    case mesh::MoveKind::kSlice: return 0;
+    case mesh::MoveKind::kAllReduce: return 2;
+    case mesh::MoveKind::kAllGather:
+    case mesh::MoveKind::kAllToAll:
+    case mesh::MoveKind::kReduceScatter:
+    case mesh::MoveKind::kExchange: return 1;
   }
   return 1;
 }
@@ -50,25 +50,25 @@ int64_t common_piece(const Type& a, const Type& b) {
 
 // What is copied into one piece, or out of it, where `received` bytes come from the others of n ranks and a rank has
 // `before` and then `after`.
-std::vector<Packed> packed_by(const mesh::Step& step, const Type& before, const Type& after, int64_t received,
-                              int64_t n) {
+std::vector<Packed> packed_by(const mesh::RedistributionStep& step, const Type& before, const Type& after,
+                              int64_t received, int64_t n) {
   const int64_t whole = n > 1 ? received * n / (n - 1) : 0;
   switch (step.kind) {
-    case mesh::StepKind::kAllGather:
+    case mesh::MoveKind::kAllGather:
       if (step.dim == 0) return {};
       return {{whole, piece_bytes(before, step.dim, before.shape[step.dim])}};
-    case mesh::StepKind::kReduceScatter:
+    case mesh::MoveKind::kReduceScatter:
       if (step.dim == 0) return {};
       return {{whole, piece_bytes(after, step.dim, after.shape[step.dim])}};
-    case mesh::StepKind::kAllToAll:
-    case mesh::StepKind::kExchange: {
-      const int64_t copied = step.kind == mesh::StepKind::kAllToAll ? whole : received;
+    case mesh::MoveKind::kAllToAll:
+    case mesh::MoveKind::kExchange: {
+      const int64_t copied = step.kind == mesh::MoveKind::kAllToAll ? whole : received;
       const int64_t piece = common_piece(before, after);
       return {{copied, piece}, {copied, piece}};
     }
-    case mesh::StepKind::kRelabel:
-    case mesh::StepKind::kSlice:
-    case mesh::StepKind::kAllReduce: return {};
+    case mesh::MoveKind::kRelabel:
+    case mesh::MoveKind::kSlice:
+    case mesh::MoveKind::kAllReduce: return {};
   }
   return {};
 }
@@ -103,14 +103,14 @@ WayPrice price_of_way(const Type& type, const mesh::Layout& from, const mesh::La
     const Type after = largest_part(type, way.meshes[static_cast<size_t>(step.mesh)], step.after);
     const Type held = std::exchange(before, after);
     const auto& mesh = way.meshes[static_cast<size_t>(step.mesh)];
-    if (step.kind == mesh::StepKind::kSlice) {
+    if (step.kind == mesh::MoveKind::kSlice) {
       price.seconds +=
           profile.work_seconds("strided_slice", after.dtype, 0, 2.0 * static_cast<double>(after.size_bytes()));
     }
     const int rounds = rounds_of(step.kind);
     if (rounds == 0) continue;
     const int rank = mesh.ranks()[0];
-    const bool among_all = step.kind == mesh::StepKind::kExchange;
+    const bool among_all = step.kind == mesh::MoveKind::kExchange;
     const GroupMembers group(among_all ? mesh.ranks() : mesh::ordered_group(mesh, rank, step.axes), rank, profile);
     auto received = group.from_all(step.bytes, rounds);
     received.packed = packed_by(step, held, after, step.bytes, group.size());

@@ -41,14 +41,14 @@ void check_stays_partial(const Sharding& from, const Sharding& to, const Layout&
 }
 
 // Fills in what follows from the shardings before and after each step.
-void name_axes(const Sharding& start, std::vector<Step>& steps) {
+void name_axes(const Sharding& start, std::vector<RedistributionStep>& steps) {
   const Sharding* before = &start;
   for (auto& step : steps) {
     const auto& old_dims = before->dims;
     const auto& new_dims = step.after.dims;
     const auto dim = static_cast<size_t>(step.dim);
     switch (step.kind) {
-      case StepKind::kSlice: {
+      case MoveKind::kSlice: {
         int num_dims = 0;
         for (size_t d = 0; d < old_dims.size(); ++d) {
           if (new_dims[d].size() == old_dims[d].size()) continue;
@@ -58,22 +58,22 @@ void name_axes(const Sharding& start, std::vector<Step>& steps) {
         }
         break;
       }
-      case StepKind::kAllGather:
-      case StepKind::kAllToAll:
+      case MoveKind::kAllGather:
+      case MoveKind::kAllToAll:
         step.axes.assign(old_dims[dim].begin() + static_cast<std::ptrdiff_t>(new_dims[dim].size()),
                          old_dims[dim].end());
         break;
-      case StepKind::kReduceScatter:
+      case MoveKind::kReduceScatter:
         step.axes.assign(new_dims[dim].begin() + static_cast<std::ptrdiff_t>(old_dims[dim].size()),
                          new_dims[dim].end());
         break;
-      case StepKind::kAllReduce:
+      case MoveKind::kAllReduce:
         for (const auto& partial : before->partial) {
           if (!lists(step.after.partial, partial.axis)) step.axes.push_back(partial.axis);
         }
         break;
-      case StepKind::kRelabel:
-      case StepKind::kExchange: break;
+      case MoveKind::kRelabel:
+      case MoveKind::kExchange: break;
     }
     before = &step.after;
   }
@@ -150,7 +150,7 @@ class Builder {
     };
     auto found = search({shape_, from_.mesh, start_, nullptr, element_bytes_, options_.latency_bytes, true, exchanged,
                          largest_slice, mean});
-    Step last = std::move(found.steps.back());
+    RedistributionStep last = std::move(found.steps.back());
     found.steps.pop_back();
     append(std::move(found), start_);
     result_.meshes.push_back(to_.mesh);
@@ -171,7 +171,7 @@ class Builder {
 
   void relabel(const Mesh& mesh, const Sharding& sharding) {
     result_.meshes.push_back(mesh);
-    Step step;
+    RedistributionStep step;
     step.mesh = static_cast<int>(result_.meshes.size()) - 1;
     step.after = sharding;
     result_.steps.push_back(std::move(step));
@@ -212,7 +212,7 @@ class Builder {
 };
 
 // What an all_reduce moves whose ranks add up stretches of elements, not of blocks.
-int64_t all_reduce_bytes(const Shape& shape, int64_t element_bytes, const Mesh& mesh, const Step& step) {
+int64_t all_reduce_bytes(const Shape& shape, int64_t element_bytes, const Mesh& mesh, const RedistributionStep& step) {
   int64_t members = 1;
   for (const int axis : step.axes) members *= mesh.axis(axis).size;
   const int64_t elements = local_shape(shape, step.after, mesh, mesh.ranks()[0]).num_elements();
@@ -232,10 +232,10 @@ Redistribution redistribute_blocks(const Shape& shape, int64_t element_bytes, La
   from.sharding.blocks.clear();
   to.sharding.blocks.clear();
   auto result = Builder(units, unit_bytes, from, to, options).build();
-  for (Step& step : result.steps) {
+  for (RedistributionStep& step : result.steps) {
     const Mesh& mesh = result.meshes[static_cast<size_t>(step.mesh)];
     step.after = with_blocks(shape, mesh, std::move(step.after), blocks);
-    if (step.kind != StepKind::kAllReduce) continue;
+    if (step.kind != MoveKind::kAllReduce) continue;
     const int64_t bytes = all_reduce_bytes(shape, element_bytes, mesh, step);
     result.bytes += bytes - step.bytes;
     result.cost += static_cast<double>(bytes - step.bytes);
@@ -249,7 +249,7 @@ Redistribution redistribute_blocks(const Shape& shape, int64_t element_bytes, La
 Redistribution joined(Redistribution first, const Redistribution& second) {
   const int shift = static_cast<int>(first.meshes.size()) - 1;
   first.meshes.insert(first.meshes.end(), second.meshes.begin() + 1, second.meshes.end());
-  for (Step step : second.steps) {
+  for (RedistributionStep step : second.steps) {
     step.mesh += shift;
     first.steps.push_back(std::move(step));
   }
@@ -293,8 +293,8 @@ Redistribution redistribute_to_other_blocks(const Shape& shape, int64_t element_
   }
   auto result = redistribute(shape, element_bytes, from, completed, options);
   if (!(result.meshes.back() == to.mesh)) result.meshes.push_back(to.mesh);
-  Step& last = result.steps.emplace_back();
-  last.kind = StepKind::kExchange;
+  RedistributionStep& last = result.steps.emplace_back();
+  last.kind = MoveKind::kExchange;
   last.mesh = static_cast<int>(result.meshes.size()) - 1;
   last.after = to.sharding;
   last.bytes = element_bytes * exchange_elements(shape, completed.mesh, completed.sharding, to.mesh, to.sharding);
@@ -311,15 +311,15 @@ std::string join_axes(const std::vector<int>& axes, const Mesh& mesh) {
 
 }  // namespace
 
-const char* to_string(StepKind kind) {
+const char* to_string(MoveKind kind) {
   switch (kind) {
-    case StepKind::kRelabel: return "relabel";
-    case StepKind::kSlice: return "slice";
-    case StepKind::kAllGather: return "all_gather";
-    case StepKind::kAllToAll: return "all_to_all";
-    case StepKind::kReduceScatter: return "reduce_scatter";
-    case StepKind::kAllReduce: return "all_reduce";
-    case StepKind::kExchange: return "exchange";
+    case MoveKind::kRelabel: return "relabel";
+    case MoveKind::kSlice: return "slice";
+    case MoveKind::kAllGather: return "all_gather";
+    case MoveKind::kAllToAll: return "all_to_all";
+    case MoveKind::kReduceScatter: return "reduce_scatter";
+    case MoveKind::kAllReduce: return "all_reduce";
+    case MoveKind::kExchange: return "exchange";
   }
   return "?";
 }
@@ -350,7 +350,7 @@ std::string to_string(const Redistribution& redistribution) {
     const Mesh& on = redistribution.meshes[static_cast<size_t>(step.mesh)];
     text += to_string(step.kind);
     if (step.reduction != Reduction::kSum &&
-        (step.kind == StepKind::kAllReduce || step.kind == StepKind::kReduceScatter)) {
+        (step.kind == MoveKind::kAllReduce || step.kind == MoveKind::kReduceScatter)) {
       text += std::string(":") + to_string(step.reduction);
     }
     if (step.dim >= 0) text += fmt::format(" dim {}", step.dim);

@@ -15,7 +15,7 @@
 
 namespace tessera::mesh {
 
-enum class StepKind {
+enum class MoveKind {
   kRelabel,        // nothing moves: the same slices in the terms of another mesh, or without axes of size 1
   kSlice,          // local: each rank keeps a part of what it holds
   kAllGather,      // the innermost axes of dim `dim` go
@@ -24,10 +24,10 @@ enum class StepKind {
   kAllReduce,      // partial axes are completed
   kExchange,       // point to point, see exchange_plan()
 };
-const char* to_string(StepKind kind);  // "all_gather"
+const char* to_string(MoveKind kind);  // "all_gather"
 
-struct Step {
-  StepKind kind = StepKind::kRelabel;
+struct RedistributionStep {
+  MoveKind kind = MoveKind::kRelabel;
   // Axes of the mesh, outer first: the members of a group in the order of their parts are ordered_group(mesh, rank,
   // axes), the sizes of the parts part_sizes(). A slice lists those added, dim by dim; relabel and exchange none.
   std::vector<int> axes;
@@ -43,10 +43,10 @@ struct Redistribution {
   // The first is that of the source, the last that of the target. Only relabel, exchange and slice steps go from one to
   // the next; groups and axes of the other steps belong to the one mesh they stay on.
   std::vector<Mesh> meshes;
-  std::vector<Step> steps;  // none when the layouts are equal
-  int64_t bytes = 0;        // sum over steps
-  double cost = 0;          // bytes plus latencies, in bytes
-  bool optimal = true;      // false when the search gave up: on a mesh with very many axes
+  std::vector<RedistributionStep> steps;  // none when the layouts are equal
+  int64_t bytes = 0;                      // sum over steps
+  double cost = 0;                        // bytes plus latencies, in bytes
+  bool optimal = true;                    // false when the search gave up: on a mesh with very many axes
 };
 
 struct RedistributionOptions {

@@ -31,7 +31,7 @@ std::string broken_law(const Shape& shape, const Layout& from, const Layout& to,
   const int64_t least = lower_bound_bytes(shape, kElementBytes, from, to);
   if (found.bytes < least) return fmt::format("{} B, the lower bound is {}", found.bytes, least);
   for (const auto& step : found.steps) {
-    const bool moves_freely = step.kind == StepKind::kAllToAll || step.kind == StepKind::kExchange;
+    const bool moves_freely = step.kind == MoveKind::kAllToAll || step.kind == MoveKind::kExchange;
     if (!options.enable_alltoall && moves_freely) return "moves point to point";
   }
   return "";
@@ -160,7 +160,7 @@ TEST(Redistribution, BlocksStayTogether) {
               EXPECT_GE(found.bytes, lower_bound_bytes(shape, kElementBytes, a, b)) << describe(shape, a, b, options);
               for (const auto& step : found.steps) {
                 EXPECT_TRUE(options.enable_alltoall ||
-                            (step.kind != StepKind::kAllToAll && step.kind != StepKind::kExchange))
+                            (step.kind != MoveKind::kAllToAll && step.kind != MoveKind::kExchange))
                     << describe(shape, a, b, options);
               }
             }

@@ -89,12 +89,12 @@ class Search {
     const UnpackedState state = space_.unpack(from.state);
     const bool whole = state.partial == 0;
     if (whole && space_.is_within_mesh() && from.ahead.latencies == 0) {
-      reach(space_.target(), {}, node, {StepKind::kSlice});
+      reach(space_.target(), {}, node, {MoveKind::kSlice});
       return;
     }
     const bool may_exchange = !space_.is_within_mesh() || problem_.enable_alltoall;
     const bool just_completed =
-        from.parent < 0 || from.move.kind == StepKind::kReduceScatter || from.move.kind == StepKind::kAllReduce;
+        from.parent < 0 || from.move.kind == MoveKind::kReduceScatter || from.move.kind == MoveKind::kAllReduce;
     // An exchange gets each rank exactly what it lacks, so nothing that moves whole values is worth doing before it.
     if (whole && may_exchange && just_completed) push_exchange(node);
     if (whole && !space_.is_within_mesh()) return;
@@ -111,13 +111,13 @@ class Search {
 
   // Slices commute: of those in a row, the ones onto lower dims are made first.
   void slice(int node, const SearchNode& from, const UnpackedState& state) {
-    const int first_dim = from.parent >= 0 && from.move.kind == StepKind::kSlice ? from.move.dim : 0;
+    const int first_dim = from.parent >= 0 && from.move.kind == MoveKind::kSlice ? from.move.dim : 0;
     for (int axis = 0; axis < space_.num_axes(); ++axis) {
       if ((state.unused >> axis & 1) == 0) continue;
       for (int d = first_dim; d < space_.ndim(); ++d) {
         ShardingState next = from.state;
         next.places[as_index(axis)] = ShardingState::place(d, state.num_axes[as_index(d)]);
-        reach(next, {}, node, {StepKind::kSlice, d});
+        reach(next, {}, node, {MoveKind::kSlice, d});
       }
     }
   }
@@ -130,7 +130,7 @@ class Search {
         const int axis = state.axes[as_index(d)][as_index(i)];
         next.places[as_index(axis)] = ShardingState::kUnused;
         ways *= space_.axis_size(axis);
-        reach(next, collective_cost(space_.gathered_elements(state, d, ways)), node, {StepKind::kAllGather, d});
+        reach(next, collective_cost(space_.gathered_elements(state, d, ways)), node, {MoveKind::kAllGather, d});
       }
     }
   }
@@ -146,7 +146,7 @@ class Search {
                 ShardingState::place(to, state.num_axes[as_index(to)] + k - i);
           }
           const int64_t elements = space_.moved_elements(state, d, i, to);
-          reach(next, collective_cost(elements), node, {StepKind::kAllToAll, d, to});
+          reach(next, collective_cost(elements), node, {MoveKind::kAllToAll, d, to});
         }
       }
     }
@@ -167,7 +167,7 @@ class Search {
           next.places[chosen[as_index(i)]] = ShardingState::place(d, state.num_axes[as_index(d)] + i);
         }
         const int64_t elements = space_.scattered_elements(state, d, wider);
-        reach(next, collective_cost(elements), node, {StepKind::kReduceScatter, d});
+        reach(next, collective_cost(elements), node, {MoveKind::kReduceScatter, d});
       }
       reduce_scatter(node, from, state, chosen, num_chosen + 1, wider);
     }
@@ -181,7 +181,7 @@ class Search {
         if ((axes >> axis & 1) != 0) next.places[as_index(axis)] = ShardingState::kUnused;
       }
       const int64_t elements = space_.all_reduced_elements(state, space_.product_of(axes));
-      reach(next, collective_cost(elements), node, {StepKind::kAllReduce});
+      reach(next, collective_cost(elements), node, {MoveKind::kAllReduce});
     }
   }
 
@@ -198,8 +198,8 @@ class Search {
 
   std::pair<MoveCost, Move> exchange_step(const ShardingState& state) const {
     const int64_t elements = space_.exchanged_elements(state);
-    if (!space_.is_within_mesh() && elements == 0) return {MoveCost{}, Move{StepKind::kSlice}};
-    return {exchange_cost(elements), Move{StepKind::kExchange}};
+    if (!space_.is_within_mesh() && elements == 0) return {MoveCost{}, Move{MoveKind::kSlice}};
+    return {exchange_cost(elements), Move{MoveKind::kExchange}};
   }
 
   // --- paths that are always there; their nodes are not to be found by state ---
@@ -219,10 +219,10 @@ class Search {
         next.places[as_index(axis)] = ShardingState::kUnused;
         ways *= space_.axis_size(axis);
       }
-      node = append(node, next, collective_cost(space_.gathered_elements(state, d, ways)), {StepKind::kAllGather, d});
+      node = append(node, next, collective_cost(space_.gathered_elements(state, d, ways)), {MoveKind::kAllGather, d});
     }
     if (table_[node].state == space_.target()) return node;
-    return append(node, space_.target(), {}, {StepKind::kSlice});
+    return append(node, space_.target(), {}, {MoveKind::kSlice});
   }
 
   int complete(int root) {
@@ -233,7 +233,7 @@ class Search {
       if (place == ShardingState::kPartial) place = ShardingState::kUnused;
     }
     const int64_t elements = space_.all_reduced_elements(state, space_.product_of(state.partial));
-    return append(root, next, collective_cost(elements), {StepKind::kAllReduce});
+    return append(root, next, collective_cost(elements), {MoveKind::kAllReduce});
   }
 
   int append(int parent, const ShardingState& state, const MoveCost& step, Move move) {
@@ -260,9 +260,9 @@ class Search {
       const SearchNode& n = table_[node];
       // Slices in a row are one step.
       const bool continues =
-          n.move.kind == StepKind::kSlice && !result.steps.empty() && result.steps.back().kind == StepKind::kSlice;
+          n.move.kind == MoveKind::kSlice && !result.steps.empty() && result.steps.back().kind == MoveKind::kSlice;
       if (continues) continue;
-      Step step;
+      RedistributionStep step;
       step.kind = n.move.kind;
       step.dim = n.move.dim;
       step.to_dim = n.move.to_dim;

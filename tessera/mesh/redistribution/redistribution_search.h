@@ -28,7 +28,8 @@ struct RedistributionProblem {
 };
 
 struct FoundSteps {
-  std::vector<Step> steps;  // on mesh 0; towards another mesh the last is an exchange, or a slice if nothing moves
+  // On mesh 0; towards another mesh the last is an exchange, or a slice if nothing moves.
+  std::vector<RedistributionStep> steps;
   int64_t latencies = 0;
   bool optimal = true;
 };

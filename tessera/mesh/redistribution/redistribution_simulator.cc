@@ -138,11 +138,11 @@ Simulator::Local Simulator::reduced(const std::vector<int>& members, Reduction r
   return result;
 }
 
-Simulator::Local Simulator::apply_to(const Step& step, int rank, int64_t& received) const {
+Simulator::Local Simulator::apply_to(const RedistributionStep& step, int rank, int64_t& received) const {
   const Local& own = locals_.at(rank);
   const auto members = ordered_group(layout_.mesh, rank, step.axes);
   const auto member = static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-  if (step.kind == StepKind::kAllReduce) {
+  if (step.kind == MoveKind::kAllReduce) {
     const auto n = static_cast<int>(members.size());
     const auto elements = static_cast<int64_t>(own.values.size());
     const int64_t stretch = balanced_part(elements, n, static_cast<int>(member)).size;
@@ -155,7 +155,7 @@ Simulator::Local Simulator::apply_to(const Step& step, int rank, int64_t& receiv
     const auto begin = sizes.begin() + static_cast<std::ptrdiff_t>(member);
     return Range{std::accumulate(sizes.begin(), begin, int64_t{0}), *begin};
   };
-  if (step.kind == StepKind::kReduceScatter) {
+  if (step.kind == MoveKind::kReduceScatter) {
     const Local sum = reduced(members, step.reduction);
     const auto box = with_range(whole(sum.shape), step.dim, part_range(sum, step.dim));
     Local result{sizes_of(box), std::vector<int64_t>(static_cast<size_t>(num_elements(box)))};
@@ -170,10 +170,10 @@ Simulator::Local Simulator::apply_to(const Step& step, int rank, int64_t& receiv
   for (const int other : members) {
     const Local& local = locals_.at(other);
     auto box = whole(local.shape);
-    if (step.kind == StepKind::kAllToAll) box = with_range(box, step.to_dim, part_range(local, step.to_dim));
+    if (step.kind == MoveKind::kAllToAll) box = with_range(box, step.to_dim, part_range(local, step.to_dim));
     pieces.emplace_back(other, box);
     result.shape[static_cast<size_t>(step.dim)] += local.shape[static_cast<size_t>(step.dim)];
-    if (step.kind == StepKind::kAllToAll) {
+    if (step.kind == MoveKind::kAllToAll) {
       result.shape[static_cast<size_t>(step.to_dim)] = box[static_cast<size_t>(step.to_dim)].size;
     }
     if (other != rank) received += num_elements(box);
@@ -222,20 +222,20 @@ std::string Simulator::exchange(const Layout& after, Locals& next, std::map<int,
   return num_sends == num_receives ? "" : fmt::format("{} boxes sent, {} received", num_sends, num_receives);
 }
 
-std::string Simulator::apply(const Step& step, const Layout& after, int64_t element_bytes) {
+std::string Simulator::apply(const RedistributionStep& step, const Layout& after, int64_t element_bytes) {
   Locals next;
   std::map<int, int64_t> received;
-  if (step.kind == StepKind::kExchange) {
+  if (step.kind == MoveKind::kExchange) {
     if (auto wrong = exchange(after, next, received); !wrong.empty()) return wrong;
   } else {
     for (const int rank : after.mesh.ranks()) {
       const auto target = slice_of(shape_, after.sharding, after.mesh, rank);
-      if (step.kind == StepKind::kRelabel || step.kind == StepKind::kSlice) {
+      if (step.kind == MoveKind::kRelabel || step.kind == MoveKind::kSlice) {
         auto box = target;
         const auto own = slice_of(shape_, layout_.sharding, layout_.mesh, rank);
         for (size_t d = 0; d < box.size(); ++d) box[d].offset -= own[d].offset;
         Local local{sizes_of(box), std::vector<int64_t>(static_cast<size_t>(num_elements(box)))};
-        if (step.kind == StepKind::kRelabel && own != target) return fmt::format("rank {} would change", rank);
+        if (step.kind == MoveKind::kRelabel && own != target) return fmt::format("rank {} would change", rank);
         if (num_elements(box) > 0 && !copy_box(locals_.at(rank), box, local, whole(local.shape))) {
           return fmt::format("rank {} lacks what it should keep", rank);
         }

@@ -27,8 +27,8 @@ class Simulator {
 
   int64_t global_value(int64_t index) const;
   int64_t contribution(int64_t index, int64_t member, int64_t num_members, Reduction reduction) const;
-  std::string apply(const Step& step, const Layout& after, int64_t element_bytes);
-  Local apply_to(const Step& step, int rank, int64_t& received) const;
+  std::string apply(const RedistributionStep& step, const Layout& after, int64_t element_bytes);
+  Local apply_to(const RedistributionStep& step, int rank, int64_t& received) const;
   std::string exchange(const Layout& after, Locals& next, std::map<int, int64_t>& received) const;
   std::string check_result() const;
   Local reduced(const std::vector<int>& members, Reduction reduction) const;

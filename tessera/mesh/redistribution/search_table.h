@@ -9,7 +9,7 @@ namespace tessera::mesh {
 
 // How a state was reached from its parent.
 struct Move {
-  StepKind kind = StepKind::kRelabel;
+  MoveKind kind = MoveKind::kRelabel;
   int dim = -1;
   int to_dim = -1;
   int64_t elements = 0;
