@@ -14,7 +14,7 @@
 #include "benchmarks/one_core.h"
 #include "benchmarks/protocol.h"
 #include "tessera/compiler/rank_classes.h"
-#include "tessera/compiler/search/candidates.h"
+#include "tessera/compiler/search/choices.h"
 #include "tessera/compiler/simulate.h"
 #include "tessera/engine.h"
 #include "tessera/solver/elimination.h"

@@ -36,7 +36,7 @@
 #include "tessera/data/text/synthetic_translation.h"
 #include "tessera/data/text/translation.h"
 #include "tessera/data/text/vocabulary.h"
-#include "tessera/data/transform.h"
+#include "tessera/data/transforms.h"
 
 // Networks: cells are made of layers, of other cells, and of functions on values; collectives are among them.
 #include "tessera/nn/cell.h"
@@ -56,7 +56,7 @@
 // Networks that there are.
 #include "tessera/nn/models/gpt.h"
 #include "tessera/nn/models/llama.h"
-#include "tessera/nn/models/registry.h"
+#include "tessera/nn/models/models.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
 #include "tessera/nn/models/translator.h"

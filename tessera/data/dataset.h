@@ -25,7 +25,7 @@
 
 #include "tessera/data/position.h"
 #include "tessera/data/source.h"
-#include "tessera/data/transform.h"
+#include "tessera/data/transforms.h"
 
 namespace tessera::timeline {
 class TimelineRecorder;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tessera/data/transform.h"
+#include "tessera/data/transforms.h"
 
 namespace tessera::data {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tessera/data/chain.h"
-#include "tessera/data/transform.h"
+#include "tessera/data/transforms.h"
 
 namespace tessera::data {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/gpt.h"
-#include "tessera/nn/models/registry.h"
+#include "tessera/nn/models/models.h"
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/session/trace.h"
 

@@ -9,7 +9,7 @@
 #include "tessera/compiler/choose_plan.h"
 #include "tessera/compiler/search/least_memory.h"
 #include "tessera/nn/losses.h"
-#include "tessera/nn/models/registry.h"
+#include "tessera/nn/models/models.h"
 #include "tessera/ops/kernel_catalogue.h"
 #include "tessera/ops/registry/collective_def.h"
 #include "tessera/session/trace.h"

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "tessera/compiler/partition/lowering.h"
-#include "tessera/mesh/exchange.h"
+#include "tessera/mesh/exchange_plan.h"
 #include "tessera/ops/rules/exchange.h"
 
 namespace tessera::compiler {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tessera/mesh/exchange.h"
+#include "tessera/mesh/exchange_plan.h"
 #include "tessera/ops/functions/elementwise_functions.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/ops/rules/exchange.h"

@@ -9,7 +9,7 @@
 #include "tessera/compiler/cost/collective_time.h"
 #include "tessera/compiler/cost/operator_time.h"
 #include "tessera/compiler/plan/node_planner.h"
-#include "tessera/compiler/search/candidates.h"
+#include "tessera/compiler/search/choices.h"
 #include "tessera/compiler/search/prices.h"
 #include "tessera/ops/registry/op_def.h"
 

@@ -1,5 +1,5 @@
 // What the ranks of two stages send each other of a value. Where the stages are of one kind, rank i of one has the same
-// piece as rank i of the other; else each rank sends what the others need of what it has (mesh/exchange.h).
+// piece as rank i of the other; else each rank sends what the others need of what it has (mesh/exchange_plan.h).
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/compiler/stages/staged_plan.h"
-#include "tessera/mesh/exchange.h"
+#include "tessera/mesh/exchange_plan.h"
 
 namespace tessera::compiler {
 

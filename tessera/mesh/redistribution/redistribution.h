@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/mesh/exchange.h"
+#include "tessera/mesh/exchange_plan.h"
 #include "tessera/mesh/layout.h"
 
 namespace tessera::mesh {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/mesh/exchange.h"
+#include "tessera/mesh/exchange_plan.h"
 
 namespace tessera::mesh {
 namespace {

@@ -5,7 +5,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/models/gpt.h"
 #include "tessera/nn/models/llama.h"
-#include "tessera/nn/models/registry.h"
+#include "tessera/nn/models/models.h"
 #include "tessera/nn/models/resnet.h"
 #include "tessera/nn/models/small.h"
 #include "tessera/testing/traced_cells.h"

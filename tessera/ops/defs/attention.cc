@@ -1,7 +1,7 @@
 // Scaled dot-product attention (Vaswani et al., 2017) as one operator: the matrix of weights is never a value of the
 // graph. Its gradient computes the weights again, block by block, from the log-sum-exp of each row (Dao et al.,
 // "FlashAttention", 2022).
-#include "tessera/ops/defs/attention.h"
+#include "tessera/ops/defs/attention_operands.h"
 
 #include "tessera/base/error.h"
 #include "tessera/ops/registry/families.h"

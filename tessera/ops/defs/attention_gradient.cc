@@ -4,7 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/defs/attention.h"
+#include "tessera/ops/defs/attention_operands.h"
 #include "tessera/ops/registry/gradient_helpers.h"
 
 namespace tessera::ops {

@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/registry/require.h"
-#include "tessera/ops/rules/batch_norm_groups.h"
+#include "tessera/ops/rules/batch_norm_operands.h"
 
 namespace tessera::ops {
 

@@ -7,7 +7,7 @@
 #include "tessera/ops/registry/infer_helpers.h"
 #include "tessera/ops/registry/op_def.h"
 #include "tessera/ops/registry/require.h"
-#include "tessera/ops/rules/batch_norm_groups.h"
+#include "tessera/ops/rules/batch_norm_operands.h"
 
 namespace tessera::ops {
 namespace {

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/kernels/cpu/images/convolution.h"
+#include "tessera/kernels/cpu/images/convolution_operands.h"
 #include "tessera/kernels/cpu/images/patches.h"
 #include "tessera/kernels/cpu/matmul/matrix_product.h"
 #include "tessera/kernels/cpu/registry/families.h"

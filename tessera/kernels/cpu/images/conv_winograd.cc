@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/kernels/cpu/images/convolution.h"
+#include "tessera/kernels/cpu/images/convolution_operands.h"
 #include "tessera/kernels/cpu/images/winograd_tiles.h"
 #include "tessera/kernels/cpu/matmul/onednn.h"
 #include "tessera/kernels/cpu/registry/families.h"

@@ -4,7 +4,7 @@
 // matrix products of conv_matmul.cc are the better candidates.
 #include <set>
 
-#include "tessera/kernels/cpu/images/convolution.h"
+#include "tessera/kernels/cpu/images/convolution_operands.h"
 #include "tessera/kernels/cpu/matmul/onednn.h"
 #include "tessera/kernels/cpu/registry/families.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/nn/models/registry.h"
+#include "tessera/nn/models/models.h"
 
 #include "tessera/base/error.h"
 #include "tessera/nn/models/gpt.h"

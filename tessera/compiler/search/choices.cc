@@ -1,4 +1,4 @@
-#include "tessera/compiler/search/candidates.h"
+#include "tessera/compiler/search/choices.h"
 
 #include <algorithm>
 #include <functional>

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/compiler/search/candidates.h"
+#include "tessera/compiler/search/choices.h"
 #include "tessera/ops/functions/functions.h"
 #include "tessera/ops/registry/op_def.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/cpu/images/convolution.h"
+#include "tessera/kernels/cpu/images/convolution_operands.h"
 
 namespace tessera::kernels::cpu {
 

@@ -1,4 +1,4 @@
-#include "tessera/mesh/exchange.h"
+#include "tessera/mesh/exchange_plan.h"
 
 #include <algorithm>
 #include <map>

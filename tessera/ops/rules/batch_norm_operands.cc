@@ -1,4 +1,4 @@
-#include "tessera/ops/rules/batch_norm_groups.h"
+#include "tessera/ops/rules/batch_norm_operands.h"
 
 #include <algorithm>
 #include <numeric>
