@@ -75,7 +75,7 @@ void write_with(FileSystem& files, const std::string& path, const std::vector<En
     RecordWriter records(file, {.checksums = sums != Sums::kNone});
     for (const auto& entry : entries) {
       const Shape& shape = entry.value.shape;
-      BoxHash hash(Box::whole(shape), shape, static_cast<int64_t>(size_bytes(entry.value.dtype)));
+      RegionHash hash(Region::whole(shape), shape, static_cast<int64_t>(size_bytes(entry.value.dtype)));
       records.add({.name = entry.name,
                    .type_name = ckpt_type_name(entry.value.dtype),
                    .dims = std::span(shape.begin(), shape.end()),
@@ -109,7 +109,7 @@ void load_into(FileSystem& files, const std::string& path, std::vector<Tensor>& 
   const auto checkpoint = GlobalCheckpoint::open(files, path);
   std::vector<GlobalCheckpoint::Wanted> wanted;
   for (size_t i = 0; i < to.size(); ++i) {
-    wanted.push_back({checkpoint.entries()[i].name, Box::whole(to[i].shape()), to[i].view()});
+    wanted.push_back({checkpoint.entries()[i].name, Region::whole(to[i].shape()), to[i].view()});
   }
   const auto report = checkpoint.read(wanted);
   check_equal(report.slices_verified, std::ssize(to), "values that were compared with the manifest");

@@ -46,11 +46,11 @@ void save_step_in_slices(FileSystem& files, int64_t step, int num_ranks, const s
     const auto entries = entries_of_step(step);
     const std::vector<HeldValue> values = {{entries[0].name, entries[0].owner.type(), mesh::Layout{mesh, {{{0}}, {}}}},
                                            {entries[1].name, entries[1].owner.type(), std::nullopt}};
-    const auto boxes = written_boxes(values, together, barrier.rank());
+    const auto regions = written_regions(values, together, barrier.rank());
     std::vector<Slice> slices;
     for (size_t i = 0; i < values.size(); ++i) {
-      slices.push_back({values[i].name, values[i].type, boxes[i], {}});
-      if (boxes[i]) slices.back().value = view_of(entries[i].value, *boxes[i]);
+      slices.push_back({values[i].name, values[i].type, regions[i], {}});
+      if (regions[i]) slices.back().value = view_of(entries[i].value, *regions[i]);
     }
     save_slices(files, barrier, {.path = path, .append_info = {Entry::number("step_num", step)}, .together = together},
                 slices, info_of_step(step));

@@ -335,7 +335,7 @@ TEST(Faults, F36_ARanksWholeCheckpointOfAnotherJobIsRefused) {
   const auto save_of = [&](const std::string& job_id, int64_t step, const std::string& root) {
     const auto messages = ThreadBarrier::run(2, [&](Barrier& barrier) {
       const auto path = path_of_step(step, join_path(root, fmt::format("rank_{}", barrier.rank())));
-      const Box half{{barrier.rank()}, {1}};
+      const Region half{{barrier.rank()}, {1}};
       const auto value = Tensor::full({DType::kF32, {1}}, static_cast<double>(step));
       const std::vector<Slice> slices = {{"w", {DType::kF32, {2}}, half, value.view()}};
       save_slices(files, barrier, {.path = path, .together = ranks_of_directory(files, barrier, parent_path(path))},
@@ -580,7 +580,7 @@ TEST_F(OnDisk, FilesAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
 TEST_F(OnDisk, FilesOfSeveralRanksAreAsTheUmaskHasThemAndEncryptedOnesTheirOwnersAlone) {
   const auto save_encrypted = [&](Barrier& barrier) {
     const auto row = Tensor::full({DType::kF32, {1}}, 2);
-    const std::vector<Slice> slices = {{"w", {DType::kF32, {3}}, Box{{barrier.rank()}, {1}}, row.view()}};
+    const std::vector<Slice> slices = {{"w", {DType::kF32, {3}}, Region{{barrier.rank()}, {1}}, row.view()}};
     save_slices(disk, barrier,
                 {.path = path_of_step(2, directory), .together = {0, 1, 2}, .encryption = {.key = "0123456789abcdef"}},
                 slices, info_of_step(2));

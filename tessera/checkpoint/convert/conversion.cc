@@ -217,25 +217,25 @@ void Conversion::require_held(const std::string& name, int64_t stage, const Know
     const auto* file = source(rank);
     if (file == nullptr) continue;
     const auto* tensor = file->find(name);
-    const Box box = known.slicing.box(known.global, position);
+    const Region region = known.slicing.region(known.global, position);
     const auto fail = [&](const std::string& what) {
       throw InvalidArgument("{}: {} {}; by {} rank {} holds {} of {}{}{}", file->path(), quoted_name(name), what,
-                            from_.has_layouts() ? from_.path() : "no strategy file", rank, box.to_string(),
+                            from_.has_layouts() ? from_.path() : "no strategy file", rank, region.to_string(),
                             to_string(known.like->dtype), known.global,
                             from_.has_layouts() ? "; give the strategy file of the run that saved it" : "");
     };
     if (tensor == nullptr) {
-      if (!box.is_empty()) fail("is missing");
+      if (!region.is_empty()) fail("is missing");
       continue;
     }
     if (tensor->is_text != known.like->is_text || (!tensor->is_text && tensor->dtype != known.like->dtype)) {
       fail(fmt::format("is {}", tensor->type_text()));
     }
-    if (tensor->part && (!(tensor->part->box == box) || tensor->part->global != known.global)) {
-      fail(fmt::format("is {} of {} by its manifest", tensor->part->box.to_string(), tensor->part->global));
+    if (tensor->part && (!(tensor->part->region == region) || tensor->part->global != known.global)) {
+      fail(fmt::format("is {} of {} by its manifest", tensor->part->region.to_string(), tensor->part->global));
     }
-    const bool both_empty = box.is_empty() && tensor->shape.num_elements() == 0;
-    if (tensor->shape != box.shape && !both_empty) fail(fmt::format("is {}", tensor->type_text()));
+    const bool both_empty = region.is_empty() && tensor->shape.num_elements() == 0;
+    if (tensor->shape != region.shape && !both_empty) fail(fmt::format("is {}", tensor->type_text()));
   }
 }
 
@@ -250,15 +250,15 @@ void Conversion::require_equal_replicas(const std::string& name, const Known& kn
       slicings.emplace(stage, slicing_for(in_stage, known.global.ndim(), from_.path()));
     }
   }
-  std::map<std::string, std::pair<int64_t, const SourceTensor*>> first;  // by box, with its rank
+  std::map<std::string, std::pair<int64_t, const SourceTensor*>> first;  // by region, with its rank
   for (const auto& [stage, slicing] : slicings) {
     const int64_t begin = from_.first_rank_of(stage);
     for (int64_t rank = begin; rank < begin + from_.num_ranks_of(stage); ++rank) {
       const auto* file = source(rank);
       const auto* tensor = file == nullptr ? nullptr : file->find(name);
       if (tensor == nullptr || !tensor->crc32c) continue;
-      const Box box = slicing.box(known.global, rank - begin);
-      const auto [it, is_first] = first.emplace(box.to_string(), std::pair(rank, tensor));
+      const Region region = slicing.region(known.global, rank - begin);
+      const auto [it, is_first] = first.emplace(region.to_string(), std::pair(rank, tensor));
       if (is_first || have_equal_values(*it->second.second, *tensor)) continue;
       throw InvalidArgument(
           "{}: ranks {} and {} hold the same part of {}, but not the same values; take away the checkpoint of the one "
@@ -275,12 +275,13 @@ std::optional<uint64_t> Conversion::hash_in(const std::string& name, int64_t sta
   for (int64_t position = 0; position < from_.num_ranks_of(stage); ++position) {
     const auto* file = source(from_.first_rank_of(stage) + position);
     const auto* tensor = file == nullptr ? nullptr : file->find(name);
-    const Box box = known.slicing.box(known.global, position);
-    if (tensor == nullptr || box.is_empty()) continue;
+    const Region region = known.slicing.region(known.global, position);
+    if (tensor == nullptr || region.is_empty()) continue;
     // A slice whose manifest takes it for a tensor has a hash by places within the slice.
-    const bool knows_place = tensor->part || box == Box::whole(known.global);
+    const bool knows_place = tensor->part || region == Region::whole(known.global);
     if (!tensor->hash || !knows_place) return std::nullopt;
-    if (slices.emplace(known.slicing.slice_index(position), *tensor->hash).second) covered += box.shape.num_elements();
+    if (slices.emplace(known.slicing.slice_index(position), *tensor->hash).second)
+      covered += region.shape.num_elements();
   }
   if (covered != known.global.num_elements()) return std::nullopt;
   uint64_t sum = 0;
@@ -317,9 +318,9 @@ void Conversion::require_equal_stages(const std::string& name) const {
 }
 
 // nullopt for a parameter of other stages.
-std::optional<Box> Conversion::destination_box(const std::string& name, const Shape& global, int64_t rank) const {
+std::optional<Region> Conversion::destination_region(const std::string& name, const Shape& global, int64_t rank) const {
   const auto* parameter = to_.find(name);
-  if (parameter == nullptr) return Box::whole(global);
+  if (parameter == nullptr) return Region::whole(global);
   const int64_t stage = to_.stage_of(rank);
   if (!parameter->is_in(stage)) return std::nullopt;
   const auto shape = parameter->shape();
@@ -327,11 +328,11 @@ std::optional<Box> Conversion::destination_box(const std::string& name, const Sh
     throw InvalidArgument("{}: {} has shape {} there, {} in the checkpoint", to_.path(), quoted_name(name),
                           Shape(shape), global);
   }
-  return slicing_for(parameter->in(stage), global.ndim(), to_.path()).box(global, to_.position_of(rank));
+  return slicing_for(parameter->in(stage), global.ndim(), to_.path()).region(global, to_.position_of(rank));
 }
 
-// Whether the files of a stage that are there hold all of the box.
-bool Conversion::has_all_parts(int64_t stage, const Known& known, const Box& wanted) const {
+// Whether the files of a stage that are there hold all of the region.
+bool Conversion::has_all_parts(int64_t stage, const Known& known, const Region& wanted) const {
   const int64_t first = from_.first_rank_of(stage);
   const auto is_there = [&](int64_t position) { return source(first + position) != nullptr; };
   const auto held = choose_holders(known.slicing, known.global, wanted, /*home=*/0, is_there);
@@ -340,7 +341,7 @@ bool Conversion::has_all_parts(int64_t stage, const Known& known, const Box& wan
 }
 
 std::vector<SourcePart> Conversion::parts_in(const std::string& name, int64_t stage, const Known& known,
-                                             const Box& wanted, int64_t rank) const {
+                                             const Region& wanted, int64_t rank) const {
   const int64_t first = from_.first_rank_of(stage);
   const auto is_there = [&](int64_t position) { return source(first + position) != nullptr; };
   const int64_t home = home_rank(from_, to_, stage, rank) - first;
@@ -351,7 +352,7 @@ std::vector<SourcePart> Conversion::parts_in(const std::string& name, int64_t st
     const auto it = holders.find(slice);
     const int64_t source_rank = first + (it == holders.end() ? position : it->second);
     parts.push_back({source_rank, needed_source(source_rank, rank).find(name),
-                     known.slicing.box(known.global, source_rank - first)});
+                     known.slicing.region(known.global, source_rank - first)});
   }
   return parts;
 }
@@ -360,10 +361,10 @@ void Conversion::cut_anew(int64_t rank, const std::vector<int64_t>& stages, Made
   const auto cut = [&](const std::string& name, int64_t stage) {
     const auto& source = known(name, stage);
     if (!source || source->like->is_text) return false;
-    const auto box = destination_box(name, source->global, rank);
-    if (!box) return false;
-    OutputTensor tensor{.like = source->like, .global = source->global, .box = *box};
-    if (!box->is_empty()) tensor.sources = parts_in(name, stage, *source, *box, rank);
+    const auto region = destination_region(name, source->global, rank);
+    if (!region) return false;
+    OutputTensor tensor{.like = source->like, .global = source->global, .region = *region};
+    if (!region->is_empty()) tensor.sources = parts_in(name, stage, *source, *region, rank);
     made.emplace(name, std::move(tensor));
     return true;
   };
@@ -379,9 +380,9 @@ void Conversion::cut_anew(int64_t rank, const std::vector<int64_t>& stages, Made
       if (!parameter.is_in(stage)) continue;
       const auto& source = known(name, stage);
       if (!source || source->like->is_text) continue;
-      const auto box = destination_box(name, source->global, rank);
-      if (!box) break;
-      const bool has_all = has_all_parts(stage, *source, *box);
+      const auto region = destination_region(name, source->global, rank);
+      if (!region) break;
+      const bool has_all = has_all_parts(stage, *source, *region);
       if (has_all || !chosen) chosen = stage;
       if (has_all) break;
     }
@@ -400,7 +401,7 @@ std::optional<OutputTensor> Conversion::joined_by_manifest(const std::string& na
     if (tensor == nullptr) continue;
     if (like == nullptr) like = tensor;
     is_split = is_split || tensor->part;
-    parts.push_back({source_rank, tensor, tensor->box()});
+    parts.push_back({source_rank, tensor, tensor->region()});
   }
   if (!is_split && to_.find(name) == nullptr) return std::nullopt;
   const Shape& global = like->global();
@@ -410,21 +411,21 @@ std::optional<OutputTensor> Conversion::joined_by_manifest(const std::string& na
                           quoted_name(name), part.tensor->type_text(), to_string(part.tensor->dtype),
                           part.tensor->global(), to_string(like->dtype), global);
   }
-  const auto box = destination_box(name, global, rank);
-  if (!box) return std::nullopt;
-  OutputTensor output{.like = like, .global = global, .box = *box};
-  if (!box->is_empty()) output.sources = tiling_parts(name, parts, *box, rank % num_source_ranks());
+  const auto region = destination_region(name, global, rank);
+  if (!region) return std::nullopt;
+  OutputTensor output{.like = like, .global = global, .region = *region};
+  if (!region->is_empty()) output.sources = tiling_parts(name, parts, *region, rank % num_source_ranks());
   return output;
 }
 
-// Of the parts of all ranks those that tile the box, once each; those of rank `home` are preferred.
+// Of the parts of all ranks those that tile the region, once each; those of rank `home` are preferred.
 std::vector<SourcePart> Conversion::tiling_parts(const std::string& name, const std::vector<SourcePart>& parts,
-                                                 const Box& wanted, int64_t home) const {
-  std::vector<SourcePart> unlike;  // each box once
+                                                 const Region& wanted, int64_t home) const {
+  std::vector<SourcePart> unlike;  // each region once
   for (const auto& part : parts) {
-    if (!intersection(part.box, wanted)) continue;
+    if (!intersection(part.region, wanted)) continue;
     const auto same =
-        std::find_if(unlike.begin(), unlike.end(), [&](const auto& other) { return other.box == part.box; });
+        std::find_if(unlike.begin(), unlike.end(), [&](const auto& other) { return other.region == part.region; });
     if (same == unlike.end()) {
       unlike.push_back(part);
       continue;
@@ -435,14 +436,14 @@ std::vector<SourcePart> Conversion::tiling_parts(const std::string& name, const 
     }
     if (part.rank == home) *same = part;
   }
-  std::vector<Box> boxes;
-  for (const auto& part : unlike) boxes.push_back(part.box);
-  const auto tilings = tilings_of(boxes, wanted);
+  std::vector<Region> regions;
+  for (const auto& part : unlike) regions.push_back(part.region);
+  const auto tilings = tilings_of(regions, wanted);
   if (tilings.empty()) fail_to_tile(name, unlike);
   const auto hash_of = [&](const std::vector<size_t>& tiling) -> std::optional<uint64_t> {
     uint64_t sum = 0;
     for (const size_t i : tiling) {
-      const bool is_inside = intersection(unlike[i].box, wanted) == unlike[i].box;
+      const bool is_inside = intersection(unlike[i].region, wanted) == unlike[i].region;
       if (!is_inside || !unlike[i].tensor->hash) return std::nullopt;
       sum += *unlike[i].tensor->hash;
     }
@@ -470,7 +471,7 @@ std::vector<SourcePart> Conversion::tiling_parts(const std::string& name, const 
 void Conversion::fail_to_tile(const std::string& name, const std::vector<SourcePart>& parts) const {
   for (size_t i = 0; i < parts.size(); ++i) {
     for (size_t other = 0; other < i; ++other) {
-      if (!intersection(parts[i].box, parts[other].box)) continue;
+      if (!intersection(parts[i].region, parts[other].region)) continue;
       throw InvalidArgument("{}: {} of rank {} overlaps that of rank {}, and neither is part of a whole",
                             sources_.at(parts[i].rank).path(), quoted_name(name), parts[i].rank, parts[other].rank);
     }
@@ -514,18 +515,18 @@ void Conversion::copy_unchanged(int64_t rank, const SourceFile& from, Made& made
     const auto splits = [](const auto* parameter) { return parameter != nullptr && !parameter->is_whole(); };
     // A slice that is known to be one stays with as many ranks. On others it would be taken for the whole. What the
     // destination alone leaves out, as a prediction's strategies do with an optimizer's states, nobody will read there.
-    const bool is_slice = tensor.part && !(tensor.part->box == Box::whole(tensor.part->global));
+    const bool is_slice = tensor.part && !(tensor.part->region == Region::whole(tensor.part->global));
     if (is_slice && source == nullptr && from_.has_layouts() && from_.num_ranks() != to_.num_ranks()) {
       throw InvalidArgument(
           "{}: does not list {}, of which {} holds {} of {} by its manifest; slices are copied to as many ranks only, "
           "here {} become {}: a strategy file with all split values is needed",
-          from_.path(), quoted_name(tensor.name), from.path(), tensor.part->box.to_string(), tensor.part->global,
+          from_.path(), quoted_name(tensor.name), from.path(), tensor.part->region.to_string(), tensor.part->global,
           from_.num_ranks(), to_.num_ranks());
     }
     if (splits(source) || splits(target) || tensor.part) copied_slices_.insert(tensor.name);
-    const Box box = tensor.box();
-    OutputTensor output{.like = &tensor, .global = tensor.global(), .box = box};
-    if (!tensor.is_text && !box.is_empty()) output.sources.push_back({from_rank, &tensor, box});
+    const Region region = tensor.region();
+    OutputTensor output{.like = &tensor, .global = tensor.global(), .region = region};
+    if (!tensor.is_text && !region.is_empty()) output.sources.push_back({from_rank, &tensor, region});
     if (tensor.is_text) output.sources.push_back({from_rank, &tensor, {}});
     made.emplace(tensor.name, std::move(output));
   }
@@ -567,7 +568,7 @@ OutputFile Conversion::output(int64_t rank) {
     const auto& like = *it->second.like;
     file.size_bytes += like.is_text
                            ? like.size_bytes
-                           : it->second.box.shape.num_elements() * static_cast<int64_t>(size_bytes(like.dtype));
+                           : it->second.region.shape.num_elements() * static_cast<int64_t>(size_bytes(like.dtype));
     file.tensors.push_back(std::move(it->second));
   }
   return file;

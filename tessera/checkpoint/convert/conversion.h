@@ -1,5 +1,5 @@
 // Conversion: from the files of one placement to those of another. For each rank of the destination it says which
-// tensors its file holds, and of which boxes of which source files each is made. It reads no values.
+// tensors its file holds, and of which regions of which source files each is made. It reads no values.
 //
 // A parameter that both placements list is cut anew. Where several stages of the source have it, each in a layout of
 // its own, it is read from the first whose files hold all that is wanted. One that a strategy file does not list is
@@ -23,19 +23,19 @@
 
 namespace tessera::checkpoint {
 
-// A box of the global value, and the source tensor that holds it.
+// A region of the global value, and the source tensor that holds it.
 struct SourcePart {
   int64_t rank = 0;
   const SourceTensor* tensor = nullptr;
-  Box box;  // what the tensor holds in all
+  Region region;  // what the tensor holds in all
 };
 
 // An OutputTensor is one tensor of a destination file.
 struct OutputTensor {
   const SourceTensor* like = nullptr;  // gives name, dtype, whether it is a text or was appended
   Shape global;
-  Box box;                          // what the file holds of it
-  std::vector<SourcePart> sources;  // they overlap with the box, not with each other, and cover it
+  Region region;                    // what the file holds of it
+  std::vector<SourcePart> sources;  // they overlap with the region, not with each other, and cover it
 };
 
 struct OutputFile {
@@ -85,13 +85,13 @@ class Conversion {
   void require_equal_replicas(const std::string& name, const Known& known) const;
   void require_equal_stages(const std::string& name) const;
   std::optional<uint64_t> hash_in(const std::string& name, int64_t stage, const Known& known) const;
-  std::optional<Box> destination_box(const std::string& name, const Shape& global, int64_t rank) const;
-  std::vector<SourcePart> parts_in(const std::string& name, int64_t stage, const Known& known, const Box& wanted,
+  std::optional<Region> destination_region(const std::string& name, const Shape& global, int64_t rank) const;
+  std::vector<SourcePart> parts_in(const std::string& name, int64_t stage, const Known& known, const Region& wanted,
                                    int64_t rank) const;
-  bool has_all_parts(int64_t stage, const Known& known, const Box& wanted) const;
+  bool has_all_parts(int64_t stage, const Known& known, const Region& wanted) const;
   std::optional<OutputTensor> joined_by_manifest(const std::string& name, int64_t rank) const;
-  std::vector<SourcePart> tiling_parts(const std::string& name, const std::vector<SourcePart>& parts, const Box& wanted,
-                                       int64_t home) const;
+  std::vector<SourcePart> tiling_parts(const std::string& name, const std::vector<SourcePart>& parts,
+                                       const Region& wanted, int64_t home) const;
   [[noreturn]] void fail_to_tile(const std::string& name, const std::vector<SourcePart>& parts) const;
   void cut_anew(int64_t rank, const std::vector<int64_t>& stages, Made& made);
   void join_by_manifest(int64_t rank, Made& made) const;

@@ -9,8 +9,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
-#include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/convert/conversion.h"
+#include "tessera/checkpoint/convert/region_reader.h"
 #include "tessera/checkpoint/convert/tensor_hashes.h"
 #include "tessera/checkpoint/read/list.h"
 #include "tessera/tensor/tensor.h"
@@ -39,7 +39,7 @@ struct Side {
   Conversion conversion;
   OutputFile output;
   TensorHashes hashes;
-  BoxReader reader;
+  RegionReader reader;
 
   Side(FileSystem& files, const std::string& path, const std::string& strategy_file)
       : sources(open_side(files, path, described)),
@@ -53,7 +53,7 @@ struct Side {
 };
 
 std::string type_text(const OutputTensor& tensor) {
-  return tensor.like->is_text ? "str" : Type{tensor.like->dtype, tensor.box.shape}.to_string();
+  return tensor.like->is_text ? "str" : Type{tensor.like->dtype, tensor.region.shape}.to_string();
 }
 
 void compare_piece(const Type& type, std::span<std::byte> left, std::span<std::byte> right, TensorDifference& result) {
@@ -87,22 +87,22 @@ TensorDifference compare(FileSystem& files, Side& left, const OutputTensor& a, S
     result.num_different = text_of(left, a) == text_of(right, b) ? 0 : 1;
     return result;
   }
-  result.num_elements = a.box.shape.num_elements();
+  result.num_elements = a.region.shape.num_elements();
   const auto element_bytes = static_cast<int64_t>(size_bytes(a.like->dtype));
-  std::vector<std::byte> mine(BoxReader::kPieceBytes);
-  std::vector<std::byte> other(BoxReader::kPieceBytes);
-  for_each_piece(a.box, BoxReader::kPieceBytes / element_bytes, [&](const Box& box) {
-    const auto size = static_cast<size_t>(box.shape.num_elements() * element_bytes);
-    left.reader.read_piece(a, box, std::span(mine).first(size));
-    right.reader.read_piece(b, box, std::span(other).first(size));
-    compare_piece({a.like->dtype, box.shape}, std::span(mine).first(size), std::span(other).first(size), result);
+  std::vector<std::byte> mine(RegionReader::kPieceBytes);
+  std::vector<std::byte> other(RegionReader::kPieceBytes);
+  for_each_piece(a.region, RegionReader::kPieceBytes / element_bytes, [&](const Region& region) {
+    const auto size = static_cast<size_t>(region.shape.num_elements() * element_bytes);
+    left.reader.read_piece(a, region, std::span(mine).first(size));
+    right.reader.read_piece(b, region, std::span(other).first(size));
+    compare_piece({a.like->dtype, region.shape}, std::span(mine).first(size), std::span(other).first(size), result);
   });
   return result;
 }
 
 bool have_equal_hashes(const Side& left, const OutputTensor& a, const Side& right, const OutputTensor& b) {
   if (a.like->is_text || type_text(a) != type_text(b)) return false;
-  if (!(a.box == Box::whole(a.global)) || a.global != b.global) return false;
+  if (!(a.region == Region::whole(a.global)) || a.global != b.global) return false;
   const auto hash = left.hashes.find(a.like->name, a.global);
   return hash && hash == right.hashes.find(b.like->name, b.global);
 }

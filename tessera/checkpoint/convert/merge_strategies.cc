@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/strategy/placement.h"
 #include "tessera/mesh/mesh.h"
 
@@ -46,14 +46,14 @@ std::map<int64_t, StageFile> read_stages(FileSystem& files, const std::string& d
   return stages;
 }
 
-TensorView part_of(const Tensor& whole, const Box& box) {
+TensorView part_of(const Tensor& whole, const Region& region) {
   std::vector<mesh::Range> ranges;
-  for (int dim = 0; dim < box.ndim(); ++dim) ranges.push_back({box.offset[dim], box.shape[dim]});
+  for (int dim = 0; dim < region.ndim(); ++dim) ranges.push_back({region.offset[dim], region.shape[dim]});
   return mesh::piece_of(whole.view(), ranges);
 }
 
-void copy_to_box(const Tensor& slice, const Tensor& whole, const Box& box) {
-  copy_elements(slice.view(), part_of(whole, box));
+void copy_to_region(const Tensor& slice, const Tensor& whole, const Region& region) {
+  copy_elements(slice.view(), part_of(whole, region));
 }
 
 // Slices one below the other.
@@ -71,11 +71,11 @@ Tensor joined_rows(const std::vector<Tensor>& slices) {
     shape[0] += slice.shape()[0];
   }
   Tensor whole(slices[0].dtype(), shape);
-  Box box = Box::whole(shape);
+  Region region = Region::whole(shape);
   for (const auto& slice : slices) {
-    box.shape[0] = slice.shape()[0];
-    copy_to_box(slice, whole, box);
-    box.offset[0] += box.shape[0];
+    region.shape[0] = slice.shape()[0];
+    copy_to_region(slice, whole, region);
+    region.offset[0] += region.shape[0];
   }
   return whole;
 }
@@ -126,12 +126,12 @@ Tensor merge_sliced_parameter(const std::vector<Tensor>& slices, const Parameter
   const Tensor whole(slices[0].dtype(), global ? global->shape : slices[0].shape());
   for (int64_t position = 0; position < num_slices; ++position) {
     const auto& slice = slices[static_cast<size_t>(position)];
-    const Box box = slicing.box(whole.shape(), position);
-    if (box.shape != slice.shape()) {
+    const Region region = slicing.region(whole.shape(), position);
+    if (region.shape != slice.shape()) {
       throw InvalidArgument("merge_sliced_parameter: slice {} of \"{}\" is {}, its place {} of {} has another shape",
-                            position, layout->name, slice.type().to_string(), box.to_string(), whole.shape());
+                            position, layout->name, slice.type().to_string(), region.to_string(), whole.shape());
     }
-    copy_to_box(slice, whole, box);
+    copy_to_region(slice, whole, region);
   }
   return whole;
 }
@@ -146,7 +146,7 @@ Tensor slice_parameter(const Tensor& whole, const ParameterLayout& layout, int64
     throw InvalidArgument("slice_parameter: \"{}\" is {}, its layout has {} dims", layout.name,
                           whole.type().to_string(), slicing.ndim());
   }
-  return Tensor::copy_of(part_of(whole, slicing.box(whole.shape(), rank)));
+  return Tensor::copy_of(part_of(whole, slicing.region(whole.shape(), rank)));
 }
 
 }  // namespace tessera::checkpoint

@@ -14,8 +14,8 @@ namespace {
 CkptAssembly::Value value_of(const OutputTensor& tensor) {
   const auto& like = *tensor.like;
   if (like.is_text) return {like.name, "str", {0}, like.size_bytes, true};
-  const int64_t bytes = tensor.box.shape.num_elements() * static_cast<int64_t>(size_bytes(like.dtype));
-  return {like.name, ckpt_type_name(like.dtype), tensor.box.shape, bytes, bytes > 0};
+  const int64_t bytes = tensor.region.shape.num_elements() * static_cast<int64_t>(size_bytes(like.dtype));
+  return {like.name, ckpt_type_name(like.dtype), tensor.region.shape, bytes, bytes > 0};
 }
 
 std::vector<CkptAssembly::Value> values_of(const OutputFile& output) {
@@ -33,9 +33,9 @@ ManifestTensor manifest_tensor(const OutputTensor& tensor, const Written& writte
   if (!described.is_text) {
     described.dtype = tensor.like->dtype;
     described.shape = tensor.global;
-    slice.offset = tensor.box.offset;
-    slice.shape = tensor.box.shape;
-    slice.hash = tensor.box.is_empty() ? 0 : hash;
+    slice.offset = tensor.region.offset;
+    slice.shape = tensor.region.shape;
+    slice.hash = tensor.region.is_empty() ? 0 : hash;
   }
   described.slices.push_back(slice);
   return described;
@@ -66,7 +66,7 @@ std::vector<Manifest> OutputWriter::write(std::span<const OutputFile> outputs, s
     hashes.emplace_back(outputs[i].tensors.size());
   }
   const auto passes = planner_.plan(outputs);
-  std::vector<BoxReader> readers;  // of each thread
+  std::vector<RegionReader> readers;  // of each thread
   for (int i = 0; i < options_.num_threads; ++i) readers.emplace_back(files_, sources_);
   for_each_in_threads(options_.num_threads, passes.size(), [&](const ThreadTurn& turn) {
     const auto write_piece = [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
@@ -100,7 +100,7 @@ void OutputWriter::commit(const OutputFile& output, int64_t world_size, const st
 }
 
 void OutputWriter::copy(const OutputFile& output, FunctionRef<void(std::span<const std::byte>)> sink) {
-  BoxReader reader(files_, sources_);
+  RegionReader reader(files_, sources_);
   for (const auto& pass : planner_.plan(std::span(&output, 1))) {
     pass.run(sources_, reader, [&](std::span<const TensorPass::Holder> holders, std::span<const std::byte> bytes) {
       if (!output.tensors[holders[0].tensor].like->is_text) sink(bytes);

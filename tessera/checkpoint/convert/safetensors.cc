@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/convert/conversion.h"
 #include "tessera/checkpoint/convert/output_writer.h"
+#include "tessera/checkpoint/convert/region_reader.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/read/safetensors_header.h"
 #include "tessera/checkpoint/write/commit.h"
@@ -118,7 +118,7 @@ std::vector<std::string> export_safetensors(FileSystem& files, const std::string
     if (tensor.like->is_text) {
       writer.add_text(tensor.like->name, read_text(files, sources.at(tensor.sources[0].rank), tensor.like->name));
     } else {
-      writer.add(tensor.like->name, {tensor.like->dtype, tensor.box.shape});
+      writer.add(tensor.like->name, {tensor.like->dtype, tensor.region.shape});
     }
   }
   writer.begin();

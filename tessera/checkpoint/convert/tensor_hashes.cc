@@ -13,7 +13,7 @@ TensorHashes::TensorHashes(const SourceFiles& sources) {
     for (const auto& tensor : file.tensors()) {
       if (tensor.is_text) continue;
       const Shape& global = tensor.part ? tensor.part->global : tensor.shape;
-      add(tensor.name, global, {tensor.part ? tensor.part->box : Box::whole(global), tensor.hash});
+      add(tensor.name, global, {tensor.part ? tensor.part->region : Region::whole(global), tensor.hash});
     }
   }
 }
@@ -26,10 +26,10 @@ void TensorHashes::add(const Manifest& manifest) {
 }
 
 void TensorHashes::add(const std::string& name, const Shape& global, const Slice& slice) {
-  if (slice.box.is_empty()) return;
+  if (slice.region.is_empty()) return;
   auto& known = tensors_.emplace(name, Known{.global = global}).first->second;
   const auto same = std::find_if(known.slices.begin(), known.slices.end(),
-                                 [&](const Slice& other) { return other.box == slice.box; });
+                                 [&](const Slice& other) { return other.region == slice.region; });
   if (known.global != global || (same != known.slices.end() && same->hash != slice.hash)) known.is_contradictory = true;
   if (same == known.slices.end()) known.slices.push_back(slice);
 }
@@ -42,13 +42,13 @@ std::optional<uint64_t> TensorHashes::find(const std::string& name, const Shape&
   for (const auto& slice : it->second.slices) {
     if (!slice.hash) return std::nullopt;
     sum += *slice.hash;
-    covered += slice.box.shape.num_elements();
+    covered += slice.region.shape.num_elements();
   }
   if (covered == global.num_elements()) return sum;
-  std::vector<Box> boxes;
-  for (const auto& slice : it->second.slices) boxes.push_back(slice.box);
+  std::vector<Region> regions;
+  for (const auto& slice : it->second.slices) regions.push_back(slice.region);
   std::optional<uint64_t> common;
-  for (const auto& tiling : tilings_of(boxes, Box::whole(global))) {
+  for (const auto& tiling : tilings_of(regions, Region::whole(global))) {
     uint64_t own = 0;
     for (const size_t slice : tiling) own += *it->second.slices[slice].hash;
     if (common && *common != own) return std::nullopt;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/convert/sources.h"
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 
 namespace tessera::checkpoint {
@@ -31,12 +31,12 @@ class TensorHashes {
 
  private:
   struct Slice {
-    Box box;
+    Region region;
     std::optional<uint64_t> hash;
   };
   struct Known {
     Shape global;
-    std::vector<Slice> slices;  // each box once
+    std::vector<Slice> slices;  // each region once
     bool is_contradictory = false;
   };
   void add(const std::string& name, const Shape& global, const Slice& slice);

@@ -24,15 +24,15 @@ void require_checksum(const SourceFile& file, const SourceTensor& tensor, uint32
                         tensor.pieces.empty() ? 0 : tensor.pieces[0].offset, crc, *tensor.crc32c);
 }
 
-// The smallest box around both.
-Box around(const Box& a, const Box& b) {
-  Box box = a;
+// The smallest region around both.
+Region around(const Region& a, const Region& b) {
+  Region region = a;
   for (int dim = 0; dim < a.ndim(); ++dim) {
     const int64_t end = std::max(a.offset[dim] + a.shape[dim], b.offset[dim] + b.shape[dim]);
-    box.offset[dim] = std::min(a.offset[dim], b.offset[dim]);
-    box.shape[dim] = end - box.offset[dim];
+    region.offset[dim] = std::min(a.offset[dim], b.offset[dim]);
+    region.shape[dim] = end - region.offset[dim];
   }
-  return box;
+  return region;
 }
 
 const OutputTensor& tensor_of(std::span<const OutputFile> outputs, const Holder& holder) {
@@ -68,49 +68,51 @@ int64_t TensorPass::piece_elements() const {
   const int64_t all = global_.num_elements();
   if (all == 0) return 1;  // an empty text
   int64_t held = 0;
-  for (const auto& source : sources_) held += source.part.box.shape.num_elements();
+  for (const auto& source : sources_) held += source.part.region.shape.num_elements();
   const int64_t times = std::max<int64_t>(1, (held + all - 1) / all);
-  return std::max<int64_t>(1, BoxReader::kPieceBytes / element_bytes_ / times);
+  return std::max<int64_t>(1, RegionReader::kPieceBytes / element_bytes_ / times);
 }
 
-std::vector<TensorPass::Hashed> TensorPass::run(const SourceFiles& files, BoxReader& reader, Sink sink) const {
+std::vector<TensorPass::Hashed> TensorPass::run(const SourceFiles& files, RegionReader& reader, Sink sink) const {
   struct Chunk {  // of a source, in the present piece
-    Box box;
+    Region region;
     std::span<std::byte> bytes;
   };
   std::vector<std::optional<Chunk>> chunks(sources_.size());
-  std::vector<std::optional<Box>> needed(sources_.size());
+  std::vector<std::optional<Region>> needed(sources_.size());
   std::vector<uint32_t> crcs(sources_.size(), 0);
-  std::vector<BoxHash> hashes;
+  std::vector<RegionHash> hashes;
   if (!is_text_) {
-    for (const auto& target : targets_) hashes.emplace_back(target.box, global_, element_bytes_);
+    for (const auto& target : targets_) hashes.emplace_back(target.region, global_, element_bytes_);
   }
   std::vector<std::byte> read;
   std::vector<std::byte> joined;
-  const auto bytes_of = [&](const Box& box) { return static_cast<size_t>(box.shape.num_elements() * element_bytes_); };
+  const auto bytes_of = [&](const Region& region) {
+    return static_cast<size_t>(region.shape.num_elements() * element_bytes_);
+  };
 
-  const auto read_sources = [&](const Box& piece) {
+  const auto read_sources = [&](const Region& piece) {
     size_t total = 0;
     for (size_t s = 0; s < sources_.size(); ++s) {
       chunks[s].reset();
-      needed[s] = sources_[s].is_verified ? intersection(sources_[s].part.box, piece) : std::nullopt;
+      needed[s] = sources_[s].is_verified ? intersection(sources_[s].part.region, piece) : std::nullopt;
     }
     for (const auto& target : targets_) {
-      const auto wanted = intersection(target.box, piece);
+      const auto wanted = intersection(target.region, piece);
       if (!wanted) continue;
       for (const size_t s : target.sources) {
-        const auto common = intersection(sources_[s].part.box, *wanted);
+        const auto common = intersection(sources_[s].part.region, *wanted);
         if (common) needed[s] = needed[s] ? around(*needed[s], *common) : *common;
       }
     }
-    for (const auto& box : needed) total += box ? bytes_of(*box) : 0;
+    for (const auto& region : needed) total += region ? bytes_of(*region) : 0;
     if (read.size() < total) read.resize(total);
     auto room = std::span(read);
     for (size_t s = 0; s < sources_.size(); ++s) {
       if (!needed[s]) continue;
       chunks[s] = Chunk{*needed[s], room.first(bytes_of(*needed[s]))};
       room = room.subspan(chunks[s]->bytes.size());
-      reader.read_box(sources_[s].part, element_bytes_, chunks[s]->box, {chunks[s]->box, chunks[s]->bytes});
+      reader.read_region(sources_[s].part, element_bytes_, chunks[s]->region, {chunks[s]->region, chunks[s]->bytes});
       if (sources_[s].is_verified) crcs[s] = crc32c(chunks[s]->bytes, crcs[s]);
     }
   };
@@ -120,26 +122,26 @@ std::vector<TensorPass::Hashed> TensorPass::run(const SourceFiles& files, BoxRea
     sink(targets_[t].holders, bytes);
   };
 
-  const auto feed = [&](size_t t, const Box& wanted) {
+  const auto feed = [&](size_t t, const Region& wanted) {
     const auto& target = targets_[t];
     if (joined.size() < bytes_of(wanted)) joined.resize(bytes_of(wanted));
-    const BoxBytes to{wanted, std::span(joined).first(bytes_of(wanted))};
+    const RegionBytes to{wanted, std::span(joined).first(bytes_of(wanted))};
     for (const size_t s : target.sources) {
-      const auto common = intersection(sources_[s].part.box, wanted);
+      const auto common = intersection(sources_[s].part.region, wanted);
       if (!common) continue;
-      const BoxBytes from{chunks[s]->box, chunks[s]->bytes};
+      const RegionBytes from{chunks[s]->region, chunks[s]->bytes};
       if (const auto all = dense_part(from, wanted, element_bytes_); *common == wanted && !all.empty()) {
         return give(t, all);  // it lies there as it is wanted
       }
-      copy_box(from, to, *common, element_bytes_);
+      copy_region(from, to, *common, element_bytes_);
     }
     give(t, to.bytes);
   };
 
-  for_each_piece(Box::whole(global_), piece_elements(), [&](const Box& piece) {
+  for_each_piece(Region::whole(global_), piece_elements(), [&](const Region& piece) {
     read_sources(piece);
     for (size_t t = 0; t < targets_.size(); ++t) {
-      if (const auto wanted = intersection(targets_[t].box, piece)) feed(t, *wanted);
+      if (const auto wanted = intersection(targets_[t].region, piece)) feed(t, *wanted);
     }
   });
   for (size_t s = 0; s < sources_.size(); ++s) {
@@ -163,16 +165,16 @@ TensorPass PassPlanner::make(std::span<const OutputFile> outputs, std::span<cons
   std::unordered_map<const SourceTensor*, size_t> index;
   for (const auto& holder : holders) {
     const auto& tensor = tensor_of(outputs, holder);
-    TensorPass::Target target{.box = is_text ? Box::whole(pass.global_) : tensor.box, .holders = {holder}};
+    TensorPass::Target target{.region = is_text ? Region::whole(pass.global_) : tensor.region, .holders = {holder}};
     for (const auto& part : tensor.sources) {
       const auto [it, is_new] = index.emplace(part.tensor, pass.sources_.size());
       target.sources.push_back(it->second);
       if (!is_new) continue;
       const bool claims = verify_ && part.tensor->crc32c && claimed_.insert(part.tensor).second;
-      pass.sources_.push_back({{part.rank, part.tensor, is_text ? Box::whole(pass.global_) : part.box}, claims});
+      pass.sources_.push_back({{part.rank, part.tensor, is_text ? Region::whole(pass.global_) : part.region}, claims});
     }
     const auto same = std::find_if(pass.targets_.begin(), pass.targets_.end(), [&](const auto& other) {
-      return other.box == target.box && other.sources == target.sources;
+      return other.region == target.region && other.sources == target.sources;
     });
     if (same == pass.targets_.end()) {
       pass.targets_.push_back(std::move(target));

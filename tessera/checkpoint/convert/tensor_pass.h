@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tessera/base/function_ref.h"
-#include "tessera/checkpoint/convert/box_reader.h"
 #include "tessera/checkpoint/convert/conversion.h"
+#include "tessera/checkpoint/convert/region_reader.h"
 
 namespace tessera::checkpoint {
 
@@ -34,7 +34,7 @@ class TensorPass {
 
   // Reads and hands on everything. Returns the hashes, of a text none. Throws InvalidArgument naming file and tensor
   // when a source that it verifies is damaged, IoError when one cannot be read.
-  std::vector<Hashed> run(const SourceFiles& files, BoxReader& reader, Sink sink) const;
+  std::vector<Hashed> run(const SourceFiles& files, RegionReader& reader, Sink sink) const;
 
  private:
   friend class PassPlanner;
@@ -43,7 +43,7 @@ class TensorPass {
     bool is_verified = false;  // then it is read as a whole, what no output needs too
   };
   struct Target {
-    Box box;
+    Region region;
     std::vector<size_t> sources;
     std::vector<Holder> holders;
   };

@@ -4,28 +4,29 @@
 
 namespace tessera::checkpoint {
 
-std::vector<std::vector<size_t>> tilings_of(std::span<const Box> boxes, const Box& wanted) {
+std::vector<std::vector<size_t>> tilings_of(std::span<const Region> regions, const Region& wanted) {
   std::vector<std::vector<size_t>> tilings;
-  const auto fits = [&](const std::vector<size_t>& tiling, size_t box) {
+  const auto fits = [&](const std::vector<size_t>& tiling, size_t region) {
     return std::none_of(tiling.begin(), tiling.end(), [&](size_t other) {
-      return other == box || intersection(boxes[other], boxes[box]).has_value();
+      return other == region || intersection(regions[other], regions[region]).has_value();
     });
   };
-  for (size_t box = 0; box < boxes.size(); ++box) {
-    const auto it = std::find_if(tilings.begin(), tilings.end(), [&](const auto& tiling) { return fits(tiling, box); });
+  for (size_t region = 0; region < regions.size(); ++region) {
+    const auto it =
+        std::find_if(tilings.begin(), tilings.end(), [&](const auto& tiling) { return fits(tiling, region); });
     if (it == tilings.end()) {
-      tilings.push_back({box});
+      tilings.push_back({region});
     } else {
-      it->push_back(box);
+      it->push_back(region);
     }
   }
   for (auto& tiling : tilings) {
-    for (size_t box = 0; box < boxes.size() && tilings.size() > 1; ++box) {
-      if (fits(tiling, box)) tiling.push_back(box);
+    for (size_t region = 0; region < regions.size() && tilings.size() > 1; ++region) {
+      if (fits(tiling, region)) tiling.push_back(region);
     }
     int64_t covered = 0;
-    for (const size_t box : tiling) {
-      const auto common = intersection(boxes[box], wanted);
+    for (const size_t region : tiling) {
+      const auto common = intersection(regions[region], wanted);
       covered += common ? common->shape.num_elements() : 0;
     }
     if (covered != wanted.shape.num_elements()) return {};

@@ -6,13 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 
 namespace tessera::checkpoint {
 
-// Deals boxes, no two of them equal and all overlapping with `wanted`, to groups that each tile it: their boxes do not
-// overlap with each other and cover it. A box that several tilings have is in each of them. By indices; {} where a box
-// is in no tiling that is found, looking at boxes in the order given: those of one tiling must follow each other.
-std::vector<std::vector<size_t>> tilings_of(std::span<const Box> boxes, const Box& wanted);
+// Deals regions, no two of them equal and all overlapping with `wanted`, to groups that each tile it: their regions do
+// not overlap with each other and cover it. A region that several tilings have is in each of them. By indices; {} where
+// a region is in no tiling that is found, looking at regions in the order given: those of one tiling must follow each
+// other.
+std::vector<std::vector<size_t>> tilings_of(std::span<const Region> regions, const Region& wanted);
 
 }  // namespace tessera::checkpoint

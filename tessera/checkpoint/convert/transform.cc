@@ -240,8 +240,9 @@ std::vector<int64_t> rank_list_for_transform(FileSystem& files, int64_t rank, co
         for (int dim = 0; dim < ndim; ++dim) shape.push_back(std::lcm(source.num_parts(dim), target.num_parts(dim)));
         if (const auto known = parameter.shape(); !known.empty()) shape = Shape(known);
         if (wanted != nullptr && !wanted->shape().empty()) shape = Shape(wanted->shape());
-        const auto box = target.box(shape, to.position_of(rank));
-        for (const auto& [slice, position] : choose_holders(source, shape, box, home, [](int64_t) { return true; })) {
+        const auto region = target.region(shape, to.position_of(rank));
+        for (const auto& [slice, position] :
+             choose_holders(source, shape, region, home, [](int64_t) { return true; })) {
           positions.insert(position);
         }
       }

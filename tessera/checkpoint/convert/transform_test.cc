@@ -349,7 +349,7 @@ TEST_F(TwoRanks, NamesThatEndInTheFoldersNumberAreNotTakenForPartsWhereTheyAreOf
     const auto& described = checkpoint.manifest()->tensors[0];
     const auto value = checkpoint.find("w")->read();
     slices.push_back(
-        {"w", {DType::kF32, described.shape}, Box{described.slices[0].offset, value.shape()}, value.view()});
+        {"w", {DType::kF32, described.shape}, Region{described.slices[0].offset, value.shape()}, value.view()});
     const auto messages = ThreadBarrier::run(
         1, [&](Barrier& barrier) { save_slices(files, barrier, {.path = to + name, .together = {0}}, slices, info); });
     EXPECT_THAT(messages, testing::Each("no error"));
@@ -551,7 +551,7 @@ TEST(Slicing, OptimizerShardsMustMeetEachOther) {
                          .tensor_map = {{0}},
                          .opt_weight_shard_step = 4,
                          .opt_weight_shard_size = 2};
-  EXPECT_EQ(Slicing(layout, "s").box({17}, 5), (Box{{7}, {2}}));  // 5,4,4,4 rows; of the second, the second half
+  EXPECT_EQ(Slicing(layout, "s").region({17}, 5), (Region{{7}, {2}}));  // 5,4,4,4 rows; of the second, the second half
   EXPECT_EQ(Slicing(layout, "s").replica(5), 0);
   layout.opt_weight_shard_step = 1;
   EXPECT_THAT(message_of([&] { const Slicing slicing(layout, "s"); }), HasSubstr("some are on no rank"));
@@ -691,8 +691,8 @@ TEST_F(SharedTable, OfWhichStagesHaveUnlikeValuesIsRefused) {
     for (const auto& tensor : described.tensors) {
       values.push_back(checkpoint.find(tensor.name)->read());
       if (rank == 4 && tensor.name == "table") values.back().values<float>()[0] += 1;
-      const Box box{tensor.slices[0].offset, values.back().shape()};
-      slices.push_back({tensor.name, {DType::kF32, tensor.shape}, box, values.back().view()});
+      const Region region{tensor.slices[0].offset, values.back().shape()};
+      slices.push_back({tensor.name, {DType::kF32, tensor.shape}, region, values.back().view()});
     }
     const auto path = fmt::format("src/rank_{0}/net.ckpt", rank);
     const auto messages = ThreadBarrier::run(1, [&](Barrier& barrier) {
@@ -721,9 +721,9 @@ TEST_F(SharedTable, ThatTheDestinationDoesNotListIsNoStagesSlice) {
       HasSubstr("no_table.ckpt: does not list \"table\", which the stages of two_stages.ckpt cut in different"));
 }
 
-TEST(Tilings, AreFoundOfBoxesThatOverlap) {
-  const auto range = [](int64_t first, int64_t last) { return Box{{first}, {last - first}}; };
-  const auto tilings = [&](const std::vector<Box>& boxes) { return tilings_of(boxes, Box::whole({6})); };
+TEST(Tilings, AreFoundOfRegionsThatOverlap) {
+  const auto range = [](int64_t first, int64_t last) { return Region{{first}, {last - first}}; };
+  const auto tilings = [&](const std::vector<Region>& regions) { return tilings_of(regions, Region::whole({6})); };
   using Groups = std::vector<std::vector<size_t>>;
   EXPECT_EQ(tilings({range(0, 3), range(3, 6)}), (Groups{{0, 1}}));
   EXPECT_EQ(tilings({range(0, 3), range(3, 6), range(0, 2), range(2, 4), range(4, 6)}), (Groups{{0, 1}, {2, 3, 4}}));

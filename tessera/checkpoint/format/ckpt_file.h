@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/element_stream.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -30,9 +30,9 @@ struct Entry {
   std::string text;
   Tensor owner;  // what `value` looks at, where the entry owns it
   // Where the value lies in the global one, when it is only a part of that.
-  std::optional<GlobalBox> part;
+  std::optional<GlobalRegion> part;
   // Has the elements where `value` has no memory: then that says their type only.
-  std::optional<StreamedBox> streamed;
+  std::optional<StreamedRegion> streamed;
 
   Entry(std::string name, Tensor tensor) : name(std::move(name)), value(tensor.view()), owner(std::move(tensor)) {}
   // The memory must live until the entry was saved.

@@ -45,11 +45,11 @@ void CkptWriter::take_name(const std::string& name) {
 Written CkptWriter::add(const Entry& entry) {
   if (!entry.is_text) {
     const auto type = entry.value.type();
-    const auto part = entry.part.value_or(GlobalBox{Box::whole(type.shape), type.shape});
+    const auto part = entry.part.value_or(GlobalRegion{Region::whole(type.shape), type.shape});
     const auto& streamed = entry.streamed;
     if (streamed) check_equal(streamed->type().size_bytes(), type.size_bytes(), "bytes of a value that is streamed");
     return add(entry.name, type, part, [&](Sink sink) {
-      streamed ? streamed->stream->read(streamed->box, sink) : stream_row_major(entry.value, sink);
+      streamed ? streamed->stream->read(streamed->region, sink) : stream_row_major(entry.value, sink);
     });
   }
   take_name(entry.name);
@@ -66,13 +66,13 @@ Written CkptWriter::add(const Entry& entry) {
   return {.size_bytes = std::ssize(bytes), .crc32c = crc};
 }
 
-Written CkptWriter::add(const std::string& name, const Type& type, const GlobalBox& part,
+Written CkptWriter::add(const std::string& name, const Type& type, const GlobalRegion& part,
                         FunctionRef<void(Sink)> produce) {
   take_name(name);
-  check(part.box.shape == type.shape, "a part has the shape of its value");
+  check(part.region.shape == type.shape, "a part has the shape of its value");
   const int64_t total = type.size_bytes();
   if (total == 0) return {.hash = 0};
-  BoxHash hash(part.box, part.global, static_cast<int64_t>(tessera::size_bytes(type.dtype)));
+  RegionHash hash(part.region, part.global, static_cast<int64_t>(tessera::size_bytes(type.dtype)));
   const std::span dims(type.shape.begin(), type.shape.end());
   const uint32_t crc = records_->add({name, ckpt_type_name(type.dtype), dims, total}, &hash, produce);
   return {.size_bytes = total, .crc32c = crc, .hash = hash.sum()};

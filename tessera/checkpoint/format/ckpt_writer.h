@@ -11,8 +11,8 @@
 
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/function_ref.h"
-#include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -45,7 +45,7 @@ class CkptWriter {
   // row-major and in pieces, to what it is given. They must be as many as the type has.
   using Sink = FunctionRef<void(std::span<const std::byte>)>;
   Written add(const std::string& name, const Type& type, FunctionRef<void(Sink)> produce) {
-    return add(name, type, {Box::whole(type.shape), type.shape}, produce);
+    return add(name, type, {Region::whole(type.shape), type.shape}, produce);
   }
   void finish();
 
@@ -54,7 +54,7 @@ class CkptWriter {
   uint32_t crc32c() const;
 
  private:
-  Written add(const std::string& name, const Type& type, const GlobalBox& part, FunctionRef<void(Sink)> produce);
+  Written add(const std::string& name, const Type& type, const GlobalRegion& part, FunctionRef<void(Sink)> produce);
   void take_name(const std::string& name);
 
   int64_t max_record_bytes_;

@@ -127,24 +127,24 @@ uint64_t hash_elements(std::span<const std::byte> bytes, int64_t element_bytes, 
   return 0;
 }
 
-BoxHash::BoxHash(const Box& box, const Shape& global, int64_t element_bytes)
-    : box_(box), strides_(dense_strides(global)), element_bytes_(element_bytes) {
-  // The innermost dims that the box has whole, and the one outside them, are one run.
-  outer_ndim_ = box.ndim();
+RegionHash::RegionHash(const Region& region, const Shape& global, int64_t element_bytes)
+    : region_(region), strides_(dense_strides(global)), element_bytes_(element_bytes) {
+  // The innermost dims that the region has whole, and the one outside them, are one run.
+  outer_ndim_ = region.ndim();
   while (outer_ndim_ > 0) {
     --outer_ndim_;
-    run_elements_ *= box.shape[outer_ndim_];
-    if (box.shape[outer_ndim_] != global[outer_ndim_]) break;
+    run_elements_ *= region.shape[outer_ndim_];
+    if (region.shape[outer_ndim_] != global[outer_ndim_]) break;
   }
   left_in_run_ = run_elements_;
   at_ = Shape(std::vector<int64_t>(static_cast<size_t>(outer_ndim_), 0));
-  for (int dim = 0; dim < box.ndim(); ++dim) index_ += box.offset[dim] * strides_[dim];
+  for (int dim = 0; dim < region.ndim(); ++dim) index_ += region.offset[dim] * strides_[dim];
 }
 
-void BoxHash::add(std::span<const std::byte> bytes) {
+void RegionHash::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const int64_t elements = std::min(left_in_run_, std::ssize(bytes) / element_bytes_);
-    check(elements > 0, "whole elements, and no more than the box has");
+    check(elements > 0, "whole elements, and no more than the region has");
     const auto part = bytes.first(static_cast<size_t>(elements * element_bytes_));
     sum_ += hash_elements(part, element_bytes_, static_cast<uint64_t>(index_));
     bytes = bytes.subspan(part.size());
@@ -154,13 +154,13 @@ void BoxHash::add(std::span<const std::byte> bytes) {
   }
 }
 
-void BoxHash::next_run() {
+void RegionHash::next_run() {
   index_ -= run_elements_;
   left_in_run_ = run_elements_;
   for (int dim = outer_ndim_ - 1; dim >= 0; --dim) {
     index_ += strides_[dim];
-    if (++at_[dim] < box_.shape[dim]) return;
-    index_ -= box_.shape[dim] * strides_[dim];
+    if (++at_[dim] < region_.shape[dim]) return;
+    index_ -= region_.shape[dim] * strides_[dim];
     at_[dim] = 0;
   }
   left_in_run_ = 0;  // that was the last one

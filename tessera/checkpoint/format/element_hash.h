@@ -12,18 +12,18 @@
 #include <cstdint>
 #include <span>
 
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 
 namespace tessera::checkpoint {
 
 // The hash of elements of 1, 2, 4 or 8 bytes whose indices follow each other, beginning at `first_index`.
 uint64_t hash_elements(std::span<const std::byte> bytes, int64_t element_bytes, uint64_t first_index);
 
-// A BoxHash is the hash of a box of a tensor of shape `global`. Its elements come row-major, in pieces of whole
+// A RegionHash is the hash of a region of a tensor of shape `global`. Its elements come row-major, in pieces of whole
 // elements.
-class BoxHash {
+class RegionHash {
  public:
-  BoxHash(const Box& box, const Shape& global, int64_t element_bytes);
+  RegionHash(const Region& region, const Shape& global, int64_t element_bytes);
   void add(std::span<const std::byte> bytes);
   // The hash of what was added.
   uint64_t sum() const { return sum_; }
@@ -31,7 +31,7 @@ class BoxHash {
  private:
   void next_run();
 
-  Box box_;
+  Region region_;
   Strides strides_;
   int64_t element_bytes_;
   int outer_ndim_ = 0;  // the dims along which runs follow each other

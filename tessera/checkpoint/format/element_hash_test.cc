@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "tessera/checkpoint/convert/box_reader.h"
+#include "tessera/checkpoint/convert/region_reader.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -58,17 +58,17 @@ TEST(ElementHash, OfAllTilesIsThatOfTheWhole) {
   const Shape global{6, 5, 7};
   auto bytes = random_bytes(static_cast<size_t>(global.num_elements() * 4));
   const uint64_t whole = hash_elements(bytes, 4, 0);
-  const BoxBytes from{Box::whole(global), bytes};
+  const RegionBytes from{Region::whole(global), bytes};
   for (const Shape& cut : {Shape{1, 1, 1}, Shape{4, 5, 7}, Shape{6, 2, 7}, Shape{6, 5, 3}, Shape{4, 2, 3}}) {
     uint64_t sum = 0;
     for (int64_t i = 0; i < global[0]; i += cut[0]) {
       for (int64_t j = 0; j < global[1]; j += cut[1]) {
         for (int64_t k = 0; k < global[2]; k += cut[2]) {
-          const Box wanted{{i, j, k}, cut};
-          const Box tile = *intersection(wanted, Box::whole(global));
+          const Region wanted{{i, j, k}, cut};
+          const Region tile = *intersection(wanted, Region::whole(global));
           std::vector<std::byte> held(static_cast<size_t>(tile.shape.num_elements() * 4));
-          copy_box(from, {tile, held}, tile, 4);
-          BoxHash hash(tile, global, 4);
+          copy_region(from, {tile, held}, tile, 4);
+          RegionHash hash(tile, global, 4);
           const size_t first = held.size() / 3 / 4 * 4;  // in pieces that end anywhere
           hash.add(std::span(held).first(first));
           hash.add(std::span(held).subspan(first));

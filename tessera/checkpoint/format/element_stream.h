@@ -7,7 +7,7 @@
 #include <span>
 
 #include "tessera/base/function_ref.h"
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -16,21 +16,21 @@ class ElementStream {
  public:
   virtual ~ElementStream() = default;
   virtual const Type& type() const = 0;
-  // Hands the elements of a box of the value to `sink`, row-major, in pieces of whole elements. Any number of threads.
-  // Throws IoError where the device fails.
+  // Hands the elements of a region of the value to `sink`, row-major, in pieces of whole elements. Any number of
+  // threads. Throws IoError where the device fails.
   using Sink = FunctionRef<void(std::span<const std::byte>)>;
-  virtual void read(const Box& box, Sink sink) const = 0;
+  virtual void read(const Region& region, Sink sink) const = 0;
 };
 
-// StreamedBox is a box of such a value.
-struct StreamedBox {
+// StreamedRegion is a region of such a value.
+struct StreamedRegion {
   std::shared_ptr<const ElementStream> stream;
-  Box box;
+  Region region;
 
-  Type type() const { return {stream->type().dtype, box.shape}; }
+  Type type() const { return {stream->type().dtype, region.shape}; }
 };
 
 // Copies the elements to memory of the host that has their type and any strides.
-void read_to(const StreamedBox& from, const TensorView& to);
+void read_to(const StreamedRegion& from, const TensorView& to);
 
 }  // namespace tessera::checkpoint

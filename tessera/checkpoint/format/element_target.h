@@ -5,16 +5,16 @@
 #include <cstddef>
 #include <span>
 
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 
 namespace tessera::checkpoint {
 
 class ElementTarget {
  public:
   virtual ~ElementTarget() = default;
-  // Takes the elements of a box of the value, dense and row-major, in its dtype; they are the caller's again when it
-  // returns. Any number of threads, whose boxes do not overlap.
-  virtual void write(const Box& box, std::span<const std::byte> elements) = 0;
+  // Takes the elements of a region of the value, dense and row-major, in its dtype; they are the caller's again when it
+  // returns. Any number of threads, whose regions do not overlap.
+  virtual void write(const Region& region, std::span<const std::byte> elements) = 0;
 };
 
 }  // namespace tessera::checkpoint

@@ -57,7 +57,7 @@ void stream_row_major(const TensorView& view, CkptWriter::Sink sink) {
 // One content on its way into records of at most max_record_bytes.
 class RecordWriter::Content {
  public:
-  Content(RecordWriter& writer, const Value& value, BoxHash* hash)
+  Content(RecordWriter& writer, const Value& value, RegionHash* hash)
       : writer_(writer), value_(value), hash_(hash), left_(value.size_bytes) {}
 
   void add(std::span<const std::byte> bytes) {
@@ -116,7 +116,7 @@ class RecordWriter::Content {
 
   RecordWriter& writer_;
   const Value& value_;
-  BoxHash* hash_;
+  RegionHash* hash_;
   int64_t left_;  // of the content
   int64_t left_in_record_ = 0;
   uint32_t record_crc_ = 0;
@@ -128,7 +128,7 @@ RecordWriter::RecordWriter(WritableFile& file, const Options& options) : file_(f
   check(options.max_record_bytes > 0, "records must have room for content");
 }
 
-uint32_t RecordWriter::add(const Value& value, BoxHash* hash, FunctionRef<void(CkptWriter::Sink)> produce) {
+uint32_t RecordWriter::add(const Value& value, RegionHash* hash, FunctionRef<void(CkptWriter::Sink)> produce) {
   Content content(*this, value, hash);
   if (value.size_bytes == 0) content.add({});
   produce([&](std::span<const std::byte> bytes) {

@@ -38,7 +38,7 @@ class RecordWriter {
   };
   // Writes the content that `produce` hands to what it is given, in pieces, and adds it to `hash` unless that is null.
   // Returns the content's CRC-32C.
-  uint32_t add(const Value& value, BoxHash* hash, FunctionRef<void(CkptWriter::Sink)> produce);
+  uint32_t add(const Value& value, RegionHash* hash, FunctionRef<void(CkptWriter::Sink)> produce);
   // The file is complete afterwards.
   void finish();
 

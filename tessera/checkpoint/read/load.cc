@@ -6,7 +6,7 @@
 #include "tessera/base/files/mapped_guard.h"
 #include "tessera/base/files/range_reader.h"
 #include "tessera/base/logging.h"
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/manifest/verified_entries.h"
 #include "tessera/checkpoint/read/cut_value.h"
@@ -258,16 +258,16 @@ void Checkpoint::join_files() {
 
 StoredEntry Checkpoint::join_slices(const ManifestTensor& tensor, const std::vector<DescribedEntry>& slices) {
   const Type type{tensor.dtype, tensor.shape};
-  std::vector<Box> boxes;
+  std::vector<Region> regions;
   for (const auto& described : slices) {
     const auto& slice = tensor.slices[described.slice];
-    boxes.push_back({slice.offset, slice.shape});
+    regions.push_back({slice.offset, slice.shape});
   }
-  if (!covers_once(boxes, tensor.shape)) {
+  if (!covers_once(regions, tensor.shape)) {
     throw InvalidArgument("{}: its files do not hold each element of \"{}\" {} once", path_, tensor.name, type);
   }
   const Tensor& whole = joined_.emplace_back(type);
-  for (size_t i = 0; i < slices.size(); ++i) slices[i].entry.read_into(view_of(whole.view(), boxes[i]));
+  for (size_t i = 0; i < slices.size(); ++i) slices[i].entry.read_into(view_of(whole.view(), regions[i]));
   return {.name = tensor.name,
           .dtype = tensor.dtype,
           .shape = tensor.shape,

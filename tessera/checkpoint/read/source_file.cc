@@ -69,7 +69,7 @@ void add_manifest(SourceTensor& tensor, const ManifestTensor& described, const M
   if (!described.is_text) tensor.shape = slice.shape;
   tensor.hash = slice.hash;
   if (!described.is_text && slice.shape != described.shape) {
-    tensor.part = GlobalBox{{slice.offset, slice.shape}, described.shape};
+    tensor.part = GlobalRegion{{slice.offset, slice.shape}, described.shape};
   }
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_reader.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/choose.h"
 #include "tessera/checkpoint/read/content_reader.h"
@@ -26,12 +26,12 @@ struct SourceTensor {
   int64_t size_bytes = 0;
   std::vector<Extent> pieces;  // where the content lies, in order
   // Where it lies in the global value, when the manifest says that it is only a part of that.
-  std::optional<GlobalBox> part;
+  std::optional<GlobalRegion> part;
   std::optional<uint32_t> crc32c;  // the checksum of the content, where there is a manifest
   std::optional<uint64_t> hash;    // its share of the tensor's layout-free hash, when the manifest has it
 
   // What the file holds of the global value, and that value's shape.
-  Box box() const { return part ? part->box : Box::whole(shape); }
+  Region region() const { return part ? part->region : Region::whole(shape); }
   const Shape& global() const { return part ? part->global : shape; }
   std::string type_text() const { return is_text ? "str" : Type{dtype, shape}.to_string(); }
 };

@@ -76,16 +76,16 @@ void GlobalCheckpoint::add(size_t source, const SourceTensor& tensor) {
     throw InvalidArgument("{}: {} is of {}{}, in {} it is of {}", sources_[source].path(), quoted_name(tensor.name),
                           to_string(tensor.dtype), tensor.global(), path_, entry.type_text());
   }
-  const Box box = tensor.box();
+  const Region region = tensor.region();
   for (const auto& other : parts_[it->second]) {
     if (entry.is_text || tensor.appended) return;
-    if (!(other.box == box)) continue;
+    if (!(other.region == region)) continue;
     if (other.tensor->crc32c == tensor.crc32c) return;
     throw InvalidArgument("{}: {} {} does not have the same values as in {}, which holds the same part",
-                          sources_[source].path(), quoted_name(tensor.name), box.to_string(),
+                          sources_[source].path(), quoted_name(tensor.name), region.to_string(),
                           sources_[other.source].path());
   }
-  parts_[it->second].push_back({source, &tensor, box});
+  parts_[it->second].push_back({source, &tensor, region});
 }
 
 void GlobalCheckpoint::require_all_files() const {
@@ -105,7 +105,7 @@ void GlobalCheckpoint::verify_others(std::span<const std::string> names) const {
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (left_out.contains(entries_[i].name)) continue;
-    for (const auto& [source, tensor, box] : parts_[i]) {
+    for (const auto& [source, tensor, region] : parts_[i]) {
       if (!tensor->crc32c) continue;
       const auto& path = sources_[source].path();
       const auto file = open_ranges(*files_, path);
@@ -126,7 +126,7 @@ Tensor GlobalCheckpoint::read_whole(const std::string& name) const {
   const auto* entry = find(name);
   if (entry == nullptr || entry->is_text) throw InvalidArgument("{}: holds no tensor {}", path_, quoted_name(name));
   Tensor value(entry->type());
-  const Wanted wanted{name, Box::whole(entry->shape), value.view()};
+  const Wanted wanted{name, Region::whole(entry->shape), value.view()};
   read({&wanted, 1});
   return value;
 }

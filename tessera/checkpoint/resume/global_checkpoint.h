@@ -1,8 +1,8 @@
 // GlobalCheckpoint: the values of a checkpoint as global tensors, whatever files hold them: one file of whole values,
-// files of several ranks in one directory, or NAME.ckpt in folders rank_0, rank_1, ... A rank reads the boxes that its
-// own plan wants, and no other bytes.
+// files of several ranks in one directory, or NAME.ckpt in folders rank_0, rank_1, ... A rank reads the regions that
+// its own plan wants, and no other bytes.
 //     const auto checkpoint = GlobalCheckpoint::open(files, "ckpt/CKP-2_73.ckpt");
-//     checkpoint.read({{"fc.weight", box, view}}, &barrier);
+//     checkpoint.read({{"fc.weight", region, view}}, &barrier);
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_reader.h"
 #include "tessera/checkpoint/format/element_target.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/checkpoint/read/source_file.h"
@@ -52,9 +52,9 @@ class GlobalCheckpoint {
 
   struct Wanted {
     std::string name;
-    Box box;
-    TensorView to;  // has the box's shape and any strides; another dtype is converted
-    // Whether this rank answers for these bytes' checksum: of the ranks that want the same box, one does.
+    Region region;
+    TensorView to;  // has the region's shape and any strides; another dtype is converted
+    // Whether this rank answers for these bytes' checksum: of the ranks that want the same region, one does.
     bool is_first = true;
     // Takes the elements where it is given: `to` has no memory then, and says their dtype.
     ElementTarget* target = nullptr;
@@ -64,7 +64,7 @@ class GlobalCheckpoint {
   };
   struct Report {
     std::string path = {};     // of what was read
-    int64_t bytes_wanted = 0;  // bytes of the boxes, as stored
+    int64_t bytes_wanted = 0;  // bytes of the regions, as stored
     int64_t bytes_read = 0;    // bytes of the files: more only where runs of less than 512 bytes are wanted
     // The stored slices that this rank, or the ranks together, read from: how many were read completely and had the
     // manifest's checksum, and how many not.
@@ -89,11 +89,11 @@ class GlobalCheckpoint {
   Tensor read_whole(const std::string& name) const;
 
  private:
-  // A box of a value and where it is stored.
-  struct StoredBox {
+  // A region of a value and where it is stored.
+  struct StoredRegion {
     size_t source = 0;
     const SourceTensor* tensor = nullptr;
-    Box box;
+    Region region;
   };
   class Reading;
 
@@ -106,7 +106,7 @@ class GlobalCheckpoint {
   std::vector<SourceFile> sources_;
   std::optional<CheckpointInfo> info_;
   std::vector<StoredEntry> entries_;
-  std::vector<std::vector<StoredBox>> parts_;  // the parts of each entry
+  std::vector<std::vector<StoredRegion>> parts_;  // the parts of each entry
   std::unordered_map<std::string, size_t> index_;
   std::vector<std::string> missing_;  // files of other ranks
 };

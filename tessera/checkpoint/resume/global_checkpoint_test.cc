@@ -1,4 +1,5 @@
-// Reading any box of a checkpoint of any layout: the right values, no other bytes, and no damage that goes unnoticed.
+// Reading any region of a checkpoint of any layout: the right values, no other bytes, and no damage that goes
+// unnoticed.
 #include "tessera/checkpoint/resume/global_checkpoint.h"
 
 #include <fcntl.h>
@@ -54,7 +55,7 @@ TEST(CrcSum, OfPiecesInAnyOrderIsTheChecksumOfTheWhole) {
   EXPECT_EQ(CrcSum().crc32c(), crc32c({}));
 }
 
-// Element i of a value is i, so that a box shows where it comes from.
+// Element i of a value is i, so that a region shows where it comes from.
 Tensor counting(const Type& type) {
   Tensor values(DType::kF64, type.shape);
   const auto at = values.values<double>();
@@ -87,13 +88,13 @@ void save_on(FileSystem& files, const Grid& grid, const PathOf& path_of, int64_t
   const auto messages = ThreadBarrier::run(grid.size(), [&](Barrier& barrier) {
     const auto path = path_of(barrier.rank());
     const auto ranks = ranks_of_directory(files, barrier, parent_path(path));
-    const auto boxes = written_boxes(values, ranks, barrier.rank(), /*min_shared_bytes=*/4096);
+    const auto regions = written_regions(values, ranks, barrier.rank(), /*min_shared_bytes=*/4096);
     std::vector<Slice> slices;
     std::vector<Tensor> owners;
     for (size_t i = 0; i < values.size(); ++i) {
       owners.push_back(counting(values[i].type));
-      slices.push_back({values[i].name, values[i].type, boxes[i], {}});
-      if (boxes[i]) slices.back().value = view_of(owners.back().view(), *boxes[i]);
+      slices.push_back({values[i].name, values[i].type, regions[i], {}});
+      if (regions[i]) slices.back().value = view_of(owners.back().view(), *regions[i]);
     }
     save_slices(files, barrier, {.path = path, .together = ranks}, slices,
                 {.epoch = 1, .step_in_epoch = step, .step = step, .world_size = grid.size()});
@@ -111,15 +112,15 @@ std::vector<std::string> load_on(FileSystem& files, const Grid& grid, const Path
     std::vector<GlobalCheckpoint::Wanted> wanted;
     std::vector<Tensor> pieces;
     for (const auto& value : values_on(grid)) {
-      const auto box = held_box(value, rank);
-      if (!box) continue;
-      pieces.emplace_back(Type{value.type.dtype, box->shape});
-      wanted.push_back({value.name, *box, pieces.back().view(), is_first_holder(value, rank)});
+      const auto region = held_region(value, rank);
+      if (!region) continue;
+      pieces.emplace_back(Type{value.type.dtype, region->shape});
+      wanted.push_back({value.name, *region, pieces.back().view(), is_first_holder(value, rank)});
     }
     reports[static_cast<size_t>(rank)] = checkpoint.read(wanted, &barrier);
     for (size_t i = 0; i < wanted.size(); ++i) {
       const auto whole = counting({wanted[i].to.dtype, checkpoint.find(wanted[i].name)->shape});
-      EXPECT_TRUE(bit_equal(pieces[i], Tensor::copy_of(view_of(whole.view(), wanted[i].box)))) << wanted[i].name;
+      EXPECT_TRUE(bit_equal(pieces[i], Tensor::copy_of(view_of(whole.view(), wanted[i].region)))) << wanted[i].name;
     }
   });
 }
@@ -231,7 +232,7 @@ std::vector<GlobalCheckpoint::Wanted> all_of(const GlobalCheckpoint& checkpoint,
   std::vector<GlobalCheckpoint::Wanted> wanted;
   for (const auto& entry : checkpoint.entries()) {
     values.emplace_back(entry.type());
-    wanted.push_back({entry.name, Box::whole(entry.shape), values.back().view()});
+    wanted.push_back({entry.name, Region::whole(entry.shape), values.back().view()});
   }
   return wanted;
 }
@@ -268,7 +269,7 @@ TEST(GlobalCheckpoint, OfAFewColumnsOnTheDiskNoBlocksAreRead) {
   OnDisk files;
   save(files, {.path = "d/w.ckpt"}, std::vector<Entry>{{"w", counting({DType::kF32, {256, 4096}})}}, {});
   const auto checkpoint = GlobalCheckpoint::open(files, "d/w.ckpt");
-  const Box columns{{0, 512}, {256, 256}};
+  const Region columns{{0, 512}, {256, 256}};
   const Tensor piece(Type{DType::kF32, columns.shape});
   const GlobalCheckpoint::Wanted wanted{"w", columns, piece.view()};
   EXPECT_EQ(checkpoint.read({&wanted, 1}).bytes_read, piece.size_bytes());
@@ -359,9 +360,9 @@ TEST(GlobalCheckpoint, AFlippedBitIsNoticedByAllRanksThoughEachReadsAPart) {
     std::vector<std::string> messages = ThreadBarrier::run(4, [&](Barrier& barrier) {
       const auto checkpoint = GlobalCheckpoint::open(files, "d/CKP-1_4.ckpt");
       const auto value = values_on({2, 2})[0];
-      const auto box = *held_box(value, barrier.rank());
-      const Tensor piece(Type{value.type.dtype, box.shape});
-      const GlobalCheckpoint::Wanted wanted{"w", box, piece.view()};
+      const auto region = *held_region(value, barrier.rank());
+      const Tensor piece(Type{value.type.dtype, region.shape});
+      const GlobalCheckpoint::Wanted wanted{"w", region, piece.view()};
       checkpoint.read({&wanted, 1}, &barrier);
     });
     EXPECT_THAT(messages, Each(AllOf(HasSubstr("d/CKP-1_4.ckpt"), HasSubstr("\"w\" is damaged"))));
@@ -382,9 +383,9 @@ TEST(GlobalCheckpoint, AFlippedBitIsNoticedInValuesOfNamesThatMessagesShowAlike)
       const auto read = [&](Barrier& barrier) {
         const auto checkpoint = GlobalCheckpoint::open(files, "x.ckpt");
         const int64_t rows = 4 / num_ranks;
-        const Box box{{rows * barrier.rank(), 0}, {rows, 2}};
-        const Tensor piece(Type{DType::kF32, box.shape});
-        const std::vector<GlobalCheckpoint::Wanted> wanted = {{a, box, piece.view()}, {b, box, piece.view()}};
+        const Region region{{rows * barrier.rank(), 0}, {rows, 2}};
+        const Tensor piece(Type{DType::kF32, region.shape});
+        const std::vector<GlobalCheckpoint::Wanted> wanted = {{a, region, piece.view()}, {b, region, piece.view()}};
         const auto report = checkpoint.read(wanted, &barrier, Unverified::kRefused);
         EXPECT_EQ(report.slices_verified, 2);
       };
@@ -403,7 +404,7 @@ TEST(GlobalCheckpoint, AFlippedBitIsNoticedInValuesOfNamesThatMessagesShowAlike)
 TEST(GlobalCheckpoint, WhatNoChecksumTellsIsRefusedByWhoWantsAllOfIt) {
   MemoryFileSystem files;
   save_on(files, {1, 1}, together);
-  const Box half{{0, 0}, {32, 8192}};
+  const Region half{{0, 0}, {32, 8192}};
   EXPECT_THAT(ThreadBarrier::run(2,
                                  [&](Barrier& barrier) {
                                    const auto checkpoint = GlobalCheckpoint::open(files, "d/CKP-1_4.ckpt");
@@ -422,7 +423,7 @@ TEST(GlobalCheckpoint, VerifyFindsDamageAndWritesNothing) {
   save_on(files, {2, 2}, together);
   const auto before = counting({DType::kF32, {64, 8192}});
   const Tensor destination = Tensor::full(before.type(), 7);
-  const GlobalCheckpoint::Wanted wanted{"w", Box::whole(before.shape()), destination.view()};
+  const GlobalCheckpoint::Wanted wanted{"w", Region::whole(before.shape()), destination.view()};
   const auto report = GlobalCheckpoint::open(files, "d/CKP-1_4.ckpt").verify({&wanted, 1});
   EXPECT_EQ(report.bytes_read, before.size_bytes());
   EXPECT_EQ(report.slices_verified, 4);
@@ -493,7 +494,7 @@ TEST(GlobalCheckpoint, ByteOtherThanZeroIsTrue) {
   const auto checkpoint = GlobalCheckpoint::open(files, "x.ckpt");
   for (const DType dtype : {DType::kBool, DType::kU8}) {
     Tensor found(dtype, {4});
-    const GlobalCheckpoint::Wanted wanted{"mask", Box::whole(found.shape()), found.view()};
+    const GlobalCheckpoint::Wanted wanted{"mask", Region::whole(found.shape()), found.view()};
     checkpoint.read({&wanted, 1});
     EXPECT_TRUE(std::ranges::equal(found.bytes(), expected.bytes())) << to_string(dtype);
   }

@@ -1,5 +1,5 @@
-// Reading boxes of values: in threads, each byte of a file once, its checksum taken while it is in the cache. What the
-// system has in memory is copied from there, by a thread per core. What lies on the disk is read in large blocks,
+// Reading regions of values: in threads, each byte of a file once, its checksum taken while it is in the cache. What
+// the system has in memory is copied from there, by a thread per core. What lies on the disk is read in large blocks,
 // several at a time, so that the disk always has the next one to read while others are summed up and copied to their
 // places.
 #include <algorithm>
@@ -13,9 +13,9 @@
 #include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/workers/in_threads.h"
-#include "tessera/checkpoint/convert/box_reader.h"
-#include "tessera/checkpoint/format/box_runs.h"
+#include "tessera/checkpoint/convert/region_reader.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
+#include "tessera/checkpoint/format/region_runs.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/resume/global_checkpoint.h"
@@ -37,23 +37,23 @@ constexpr int64_t kPageBytes = 4096;
 // So that a checkpoint of a thousand ranks does not run out of file descriptors.
 constexpr size_t kMaxOpenFiles = 64;
 
-// What is left of a box without a part of it.
-std::vector<Box> without(Box box, const Box& part) {
-  std::vector<Box> rest;
-  for (int dim = 0; dim < box.ndim(); ++dim) {
-    const int64_t end = box.offset[dim] + box.shape[dim];
+// What is left of a region without a part of it.
+std::vector<Region> without(Region region, const Region& part) {
+  std::vector<Region> rest;
+  for (int dim = 0; dim < region.ndim(); ++dim) {
+    const int64_t end = region.offset[dim] + region.shape[dim];
     const int64_t part_end = part.offset[dim] + part.shape[dim];
     const auto cut = [&](int64_t from, int64_t to) {
       if (from == to) return;
-      Box piece = box;
+      Region piece = region;
       piece.offset[dim] = from;
       piece.shape[dim] = to - from;
       rest.push_back(piece);
     };
-    cut(box.offset[dim], part.offset[dim]);
+    cut(region.offset[dim], part.offset[dim]);
     cut(part_end, end);
-    box.offset[dim] = part.offset[dim];
-    box.shape[dim] = part.shape[dim];
+    region.offset[dim] = part.offset[dim];
+    region.shape[dim] = part.shape[dim];
   }
   return rest;
 }
@@ -112,19 +112,19 @@ class OpenFiles {
   std::unordered_map<size_t, std::shared_ptr<const RangeReader>> readers_;
 };
 
-// What to read for a box: itself, with whole rows of its container where its own runs are short.
-Box box_to_read(Box box, const Box& container, int64_t element_bytes) {
+// What to read for a region: itself, with whole rows of its container where its own runs are short.
+Region region_to_read(Region region, const Region& container, int64_t element_bytes) {
   int64_t run_bytes = element_bytes;
   int64_t row_bytes = element_bytes;
-  for (int dim = box.ndim() - 1; dim > 0; --dim) {
-    run_bytes *= box.shape[dim];
+  for (int dim = region.ndim() - 1; dim > 0; --dim) {
+    run_bytes *= region.shape[dim];
     row_bytes *= container.shape[dim];
     if (run_bytes >= kMinRunBytes || row_bytes > kPageBytes) break;
-    box.offset[dim] = container.offset[dim];
-    box.shape[dim] = container.shape[dim];
+    region.offset[dim] = container.offset[dim];
+    region.shape[dim] = container.shape[dim];
     run_bytes = row_bytes;
   }
-  return box;
+  return region;
 }
 
 }  // namespace
@@ -134,28 +134,28 @@ class GlobalCheckpoint::Reading {
  public:
   explicit Reading(const GlobalCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  // Notes what is to be read for a box. `wanted` must outlive the reading.
+  // Notes what is to be read for a region. `wanted` must outlive the reading.
   void add(const Wanted& wanted) {
     const auto it = checkpoint_.index_.find(wanted.name);
     if (it == checkpoint_.index_.end() || checkpoint_.entries_[it->second].is_text) {
       throw InvalidArgument("{}: holds no tensor {}", checkpoint_.path_, quoted_name(wanted.name));
     }
-    if (wanted.box.is_empty()) return;
+    if (wanted.region.is_empty()) return;
     report.bytes_wanted +=
-        wanted.box.shape.num_elements() * static_cast<int64_t>(size_bytes(checkpoint_.entries_[it->second].dtype));
-    std::vector<Box> rest{wanted.box};
+        wanted.region.shape.num_elements() * static_cast<int64_t>(size_bytes(checkpoint_.entries_[it->second].dtype));
+    std::vector<Region> rest{wanted.region};
     const auto& parts = checkpoint_.parts_[it->second];
     for (size_t p = 0; p < parts.size(); ++p) {
       const auto& part = parts[p];
-      std::vector<Box> left;
-      for (const Box& box : rest) {
-        const auto common = intersection(box, part.box);
+      std::vector<Region> left;
+      for (const Region& region : rest) {
+        const auto common = intersection(region, part.region);
         if (!common) {
-          left.push_back(box);
+          left.push_back(region);
           continue;
         }
         add_tasks(part, slices_[{it->second, p}], *common, wanted);
-        const auto others = without(box, *common);
+        const auto others = without(region, *common);
         left.insert(left.end(), others.begin(), others.end());
       }
       rest = std::move(left);
@@ -225,9 +225,9 @@ class GlobalCheckpoint::Reading {
   Report report;
 
  private:
-  // What was read of a stored slice, by all of this rank's boxes, and by those for which it answers.
+  // What was read of a stored slice, by all of this rank's regions, and by those for which it answers.
   struct Slice {
-    const StoredBox* part = nullptr;
+    const StoredRegion* part = nullptr;
     std::string path;
     int64_t size_bytes = 0;
     std::optional<uint32_t> expected;
@@ -236,10 +236,10 @@ class GlobalCheckpoint::Reading {
     bool is_verified = false;
 
     // The same on each rank, and no other slice's.
-    std::string name() const { return fmt::format("{} {}", part->box.to_string(), part->tensor->name); }
+    std::string name() const { return fmt::format("{} {}", part->region.to_string(), part->tensor->name); }
     std::string described() const {
-      if (part->box.ndim() == 0) return quoted_name(part->tensor->name);  // all of a scalar
-      return fmt::format("{} {}", part->box.to_string(), quoted_name(part->tensor->name));
+      if (part->region.ndim() == 0) return quoted_name(part->tensor->name);  // all of a scalar
+      return fmt::format("{} {}", part->region.to_string(), quoted_name(part->tensor->name));
     }
     void require(const CrcSum& sum) const {
       if (sum.crc32c() == *expected) return;
@@ -248,12 +248,12 @@ class GlobalCheckpoint::Reading {
     }
   };
 
-  // A part of a wanted box, as one file holds it.
+  // A part of a wanted region, as one file holds it.
   struct Task {
-    const StoredBox* part;
+    const StoredRegion* part;
     const Wanted* wanted;
     Slice* slice;
-    Box box;
+    Region region;
     // What is read of the file for it lies within, with other bytes between where it is not in one piece.
     Extent range;
     int64_t num_bytes = 0;
@@ -280,8 +280,8 @@ class GlobalCheckpoint::Reading {
 
    private:
     CrcSum read(const Task& task);
-    // Elements of a box, of any strides, to the target that wants them.
-    void give(const TensorView& elements, const Box& box, const Wanted& wanted);
+    // Elements of a region, of any strides, to the target that wants them.
+    void give(const TensorView& elements, const Region& region, const Wanted& wanted);
     // The same of bytes that nobody wants but for their checksum and that are in memory: they are looked at where they
     // lie, not copied.
     CrcSum look_at(const Task& task);
@@ -299,20 +299,21 @@ class GlobalCheckpoint::Reading {
     int64_t bytes_read_ = 0;
   };
 
-  void add_tasks(const StoredBox& part, Slice& slice, const Box& common, const Wanted& wanted) {
+  void add_tasks(const StoredRegion& part, Slice& slice, const Region& common, const Wanted& wanted) {
     slice.part = &part;
     slice.path = checkpoint_.sources_[part.source].path();
     slice.size_bytes = part.tensor->size_bytes;
     slice.expected = part.tensor->crc32c;
     const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
-    for_each_piece(common, kTaskBytes / element_bytes, [&](const Box& box) {
-      const Box read = box_to_read(box, part.box, element_bytes);
-      Box last = read;
+    for_each_piece(common, kTaskBytes / element_bytes, [&](const Region& region) {
+      const Region read = region_to_read(region, part.region, element_bytes);
+      Region last = read;
       for (int dim = 0; dim < last.ndim(); ++dim) last.offset[dim] += last.shape[dim] - 1;
-      const int64_t begin = offset_in_file(part.tensor->pieces, offset_in(part.box, read) * element_bytes);
-      const int64_t end = offset_in_file(part.tensor->pieces, (offset_in(part.box, last) + 1) * element_bytes - 1) + 1;
+      const int64_t begin = offset_in_file(part.tensor->pieces, offset_in(part.region, read) * element_bytes);
+      const int64_t end =
+          offset_in_file(part.tensor->pieces, (offset_in(part.region, last) + 1) * element_bytes - 1) + 1;
       const int64_t num_bytes = read.shape.num_elements() * element_bytes;
-      tasks_.push_back({&part, &wanted, &slice, box, {begin, end - begin}, num_bytes});
+      tasks_.push_back({&part, &wanted, &slice, region, {begin, end - begin}, num_bytes});
     });
   }
 
@@ -335,28 +336,28 @@ void GlobalCheckpoint::Reading::Reader::read(const Batch& batch, std::span<const
 }
 
 CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
-  const StoredBox& part = *task.part;
+  const StoredRegion& part = *task.part;
   const Wanted& wanted = *task.wanted;
-  const Box& box = task.box;
+  const Region& region = task.region;
   const DType dtype = part.tensor->dtype;
   const auto element_bytes = static_cast<int64_t>(size_bytes(dtype));
   CrcSum sum;
-  for_each_run(box_to_read(box, part.box, element_bytes), part.box, [&](const Box& run) {
-    for_each_piece(run, kPieceBytes / element_bytes, [&](const Box& piece) {
-      const Box needed = *intersection(piece, box);
+  for_each_run(region_to_read(region, part.region, element_bytes), part.region, [&](const Region& run) {
+    for_each_piece(run, kPieceBytes / element_bytes, [&](const Region& piece) {
+      const Region needed = *intersection(piece, region);
       const bool has_memory = wanted.to.data != nullptr;
-      const TensorView to = has_memory ? view_of(wanted.to, relative(needed, wanted.box)) : TensorView();
+      const TensorView to = has_memory ? view_of(wanted.to, relative(needed, wanted.region)) : TensorView();
       const bool in_place = has_memory && needed == piece && to.dtype == dtype && to.is_dense();
       const int64_t bytes = piece.shape.num_elements() * element_bytes;
       if (!in_place) scratch_.resize(static_cast<size_t>(kPieceBytes));
       const std::span<std::byte> content(in_place ? static_cast<std::byte*>(to.data) : scratch_.data(),
                                          static_cast<size_t>(bytes));
-      read_content(file_, part.tensor->pieces, offset_in(part.box, piece) * element_bytes, content);
+      read_content(file_, part.tensor->pieces, offset_in(part.region, piece) * element_bytes, content);
       bytes_read_ += bytes;
-      for_each_run(needed, piece, [&](const Box& counted) {
+      for_each_run(needed, piece, [&](const Region& counted) {
         const auto begin = static_cast<size_t>(offset_in(piece, counted) * element_bytes);
         const auto size = static_cast<size_t>(counted.shape.num_elements() * element_bytes);
-        sum.add(content.subspan(begin, size), offset_in(part.box, counted) * element_bytes, task.slice->size_bytes);
+        sum.add(content.subspan(begin, size), offset_in(part.region, counted) * element_bytes, task.slice->size_bytes);
       });
       if (wanted.is_taken() && dtype == DType::kBool) make_truths(content);
       if (in_place || !wanted.is_taken()) return;
@@ -367,8 +368,8 @@ CrcSum GlobalCheckpoint::Reading::Reader::read(const Task& task) {
   return sum;
 }
 
-void GlobalCheckpoint::Reading::Reader::give(const TensorView& elements, const Box& box, const Wanted& wanted) {
-  const Box at = relative(box, wanted.box);
+void GlobalCheckpoint::Reading::Reader::give(const TensorView& elements, const Region& region, const Wanted& wanted) {
+  const Region at = relative(region, wanted.region);
   const Type type{wanted.to.dtype, elements.shape};
   const auto size = static_cast<size_t>(type.size_bytes());
   if (elements.dtype == type.dtype && elements.is_dense()) {
@@ -380,13 +381,13 @@ void GlobalCheckpoint::Reading::Reader::give(const TensorView& elements, const B
 }
 
 CrcSum GlobalCheckpoint::Reading::Reader::look_at(const Task& task) {
-  const StoredBox& part = *task.part;
+  const StoredRegion& part = *task.part;
   const auto element_bytes = static_cast<int64_t>(size_bytes(part.tensor->dtype));
   const auto& [file, guard] = mapped(part.source);
   const auto in_file = file->bytes();
   CrcSum sum;
-  for_each_run(task.box, part.box, [&](const Box& run) {
-    int64_t begin = offset_in(part.box, run) * element_bytes;
+  for_each_run(task.region, part.region, [&](const Region& run) {
+    int64_t begin = offset_in(part.region, run) * element_bytes;
     const int64_t end = begin + run.shape.num_elements() * element_bytes;
     bytes_read_ += end - begin;
     int64_t extent_begin = 0;

@@ -14,11 +14,11 @@ Slicing slicing_for(const ParameterPlacement::InStage& parameter, int ndim, cons
                         quoted_name(parameter.layout.name), parameter.slicing.ndim(), ndim);
 }
 
-std::map<int64_t, int64_t> choose_holders(const Slicing& slicing, const Shape& global, const Box& wanted, int64_t home,
-                                          FunctionRef<bool(int64_t)> is_there) {
+std::map<int64_t, int64_t> choose_holders(const Slicing& slicing, const Shape& global, const Region& wanted,
+                                          int64_t home, FunctionRef<bool(int64_t)> is_there) {
   std::map<int64_t, int64_t> holders;
   for (int64_t position = 0; position < slicing.num_ranks(); ++position) {
-    if (!intersection(slicing.box(global, position), wanted) || !is_there(position)) continue;
+    if (!intersection(slicing.region(global, position), wanted) || !is_there(position)) continue;
     const auto [it, is_first] = holders.emplace(slicing.slice_index(position), position);
     if (!is_first && slicing.replica(position) == slicing.replica(home)) it->second = position;
   }

@@ -140,18 +140,18 @@ int64_t Slicing::part(int dim, int64_t position) const {
   return index;
 }
 
-Box Slicing::box(const Shape& global, int64_t position) const {
+Region Slicing::region(const Shape& global, int64_t position) const {
   check_equal(global.ndim(), ndim(), "dims of a tensor and its slicing");
-  Box box = Box::whole(global);
+  Region region = Region::whole(global);
   for (int dim = 0; dim < ndim(); ++dim) {
     for (const Cut& cut : cuts_[static_cast<size_t>(dim)]) {
       const auto part =
-          mesh::balanced_part(box.shape[dim], static_cast<int>(cut.parts), static_cast<int>(cut.part(position)));
-      box.offset[dim] += part.offset;
-      box.shape[dim] = part.size;
+          mesh::balanced_part(region.shape[dim], static_cast<int>(cut.parts), static_cast<int>(cut.part(position)));
+      region.offset[dim] += part.offset;
+      region.shape[dim] = part.size;
     }
   }
-  return box;
+  return region;
 }
 
 int64_t Slicing::replica(int64_t position) const {

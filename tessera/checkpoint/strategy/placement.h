@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/strategy/strategy_file.h"
 #include "tessera/mesh/stage_ranks.h"
 
@@ -36,7 +36,7 @@ class Slicing {
   // Which part of a dim the rank at `position` holds.
   int64_t part(int dim, int64_t position) const;
   // What it holds of a tensor of this global shape, of ndim() dims.
-  Box box(const Shape& global, int64_t position) const;
+  Region region(const Shape& global, int64_t position) const;
   // What a position means beside the parts that it holds: ranks of equal replica together hold everything once.
   int64_t replica(int64_t position) const;
   // Which of the slices it holds, counted row-major over the parts of all dims.

@@ -296,7 +296,7 @@ TEST_P(Modes, FilesOfSeveralRanksAreReadTogether) {
   const auto messages = ThreadBarrier::run(kRanks, [&](Barrier& barrier) {
     const auto rank = static_cast<int64_t>(barrier.rank());
     const Tensor row = Tensor::full({DType::kF32, {1, 4}}, static_cast<double>(rank));
-    const Slice slice{"w", {DType::kF32, {kRanks, 4}}, Box{{rank, 0}, {1, 4}}, row.view()};
+    const Slice slice{"w", {DType::kF32, {kRanks, 4}}, Region{{rank, 0}, {1, 4}}, row.view()};
     save_slices(files, barrier, {.path = kPath, .together = {0, 1, 2}, .encryption = encryption}, std::array{slice},
                 {.epoch = 1, .step_in_epoch = 1, .step = 1});
   });

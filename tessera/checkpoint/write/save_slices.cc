@@ -57,13 +57,13 @@ class SliceSave {
  private:
   bool is_leader() const { return barrier_.rank() == leader_; }
   bool writes() const {
-    return is_leader() || std::any_of(slices_.begin(), slices_.end(), [](const Slice& slice) { return slice.box; });
+    return is_leader() || std::any_of(slices_.begin(), slices_.end(), [](const Slice& slice) { return slice.region; });
   }
 
   // The first of the directory's ranks that has anything to write, for NAME.ckpt must hold something.
   void choose_leader() {
     const auto has_values = barrier_.exchange(
-        std::any_of(slices_.begin(), slices_.end(), [](const Slice& slice) { return slice.box; }) ? "values" : "");
+        std::any_of(slices_.begin(), slices_.end(), [](const Slice& slice) { return slice.region; }) ? "values" : "");
     const auto& together = options_.together;
     const auto it = std::find_if(together.begin(), together.end(),
                                  [&](int rank) { return !has_values[static_cast<size_t>(rank)].empty(); });
@@ -102,11 +102,11 @@ class SliceSave {
         Manifest described{.info = info_};
         CkptWriter writer(file, {.max_record_bytes = options_.max_record_bytes});
         for (const auto& slice : slices_) {
-          if (!slice.box) continue;
+          if (!slice.region) continue;
           Entry entry(slice.name, record_of(slice));
           entry.streamed = slice.streamed;
           // A row of a value that is written without its first dim has no hash: it does not say where it lies.
-          if (!slice.without_first_dim) entry.part = GlobalBox{*slice.box, slice.type.shape};
+          if (!slice.without_first_dim) entry.part = GlobalRegion{*slice.region, slice.type.shape};
           described.tensors.push_back(describe(slice, writer.add(entry)));
         }
         if (is_leader()) {
@@ -127,8 +127,8 @@ class SliceSave {
     return {.name = slice.name,
             .dtype = slice.type.dtype,
             .shape = slice.type.shape,
-            .slices = {{.offset = slice.box->offset,
-                        .shape = slice.box->shape,
+            .slices = {{.offset = slice.region->offset,
+                        .shape = slice.region->shape,
                         .size_bytes = written.size_bytes,
                         .crc32c = written.crc32c,
                         .hash = slice.without_first_dim ? std::nullopt : written.hash}}};
@@ -162,7 +162,7 @@ class SliceSave {
       if (const auto it = held.find(slice.name); it != held.end()) {
         tensor.slices = it->second;
       } else if (slice.type.shape.num_elements() == 0) {
-        const Box whole = Box::whole(slice.type.shape);
+        const Region whole = Region::whole(slice.type.shape);
         tensor.slices.push_back({.offset = whole.offset, .shape = whole.shape});
       } else {
         ++manifest.info.values_elsewhere;  // no rank of this directory holds any of it

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "tessera/base/files/file_system.h"
-#include "tessera/checkpoint/format/box.h"
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/element_stream.h"
 #include "tessera/checkpoint/format/encryption.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/lock/barrier.h"
 #include "tessera/checkpoint/manifest/manifest.h"
 
@@ -34,12 +34,12 @@ namespace tessera::checkpoint {
 // A value of the job and what the calling rank writes of it. Every rank lists all values, in the same order.
 struct Slice {
   std::string name;
-  Type type;               // global
-  std::optional<Box> box;  // nullopt: nothing
-  TensorView value;        // the elements of the box, any strides; without memory where they are `streamed`
-  // The box is one row, and the file holds it without its first dim, as one device's file would.
+  Type type;                     // global
+  std::optional<Region> region;  // nullopt: nothing
+  TensorView value;              // the elements of the region, any strides; without memory where they are `streamed`
+  // The region is one row, and the file holds it without its first dim, as one device's file would.
   bool without_first_dim = false;
-  std::optional<StreamedBox> streamed = std::nullopt;
+  std::optional<StreamedRegion> streamed = std::nullopt;
 };
 
 struct SliceSaveOptions {

@@ -33,13 +33,13 @@ std::string save_rank(FileSystem& files, Barrier& barrier, const std::string& pa
   const std::vector<HeldValue> values{{"w", {DType::kF32, {7, 2}}, mesh::Layout{mesh, {{{0}, {}}, {}}}},
                                       {"empty", {DType::kF32, {0, 2}}, std::nullopt},
                                       {"b", {DType::kF32, {4}}, std::nullopt}};
-  const auto boxes = written_boxes(values, together, barrier.rank());
+  const auto regions = written_regions(values, together, barrier.rank());
   std::vector<Tensor> owners;
   std::vector<Slice> slices;
   for (size_t i = 0; i < values.size(); ++i) {
-    Slice slice{values[i].name, values[i].type, boxes[i], {}};
-    if (boxes[i]) {
-      owners.push_back(Tensor::full({DType::kF32, boxes[i]->shape}, static_cast<double>(step)));
+    Slice slice{values[i].name, values[i].type, regions[i], {}};
+    if (regions[i]) {
+      owners.push_back(Tensor::full({DType::kF32, regions[i]->shape}, static_cast<double>(step)));
       slice.value = owners.back().view();
     }
     slices.push_back(slice);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/mesh/layout.h"
 #include "tessera/tensor/type.h"
 
@@ -24,23 +24,24 @@ struct HeldValue {
 };
 
 // What a rank holds of the value; nullopt where that is no element.
-std::optional<Box> held_box(const HeldValue& value, int rank);
-// The boxes that ranks of `among` hold, each with those ranks in their order. Copies that are split in another way than
-// the first one that these ranks have do not count.
+std::optional<Region> held_region(const HeldValue& value, int rank);
+// The regions that ranks of `among` hold, each with those ranks in their order. Copies that are split in another way
+// than the first one that these ranks have do not count.
 struct Holders {
-  Box box;
+  Region region;
   std::vector<int> ranks;
 };
 std::vector<Holders> holders(const HeldValue& value, std::span<const int> among);
-// Whether the rank holds a box of the first copy that no lower rank holds.
+// Whether the rank holds a region of the first copy that no lower rank holds.
 bool is_first_holder(const HeldValue& value, int rank);
 
-// Boxes of at least so many bytes are cut into one part for each rank that holds them; smaller ones are written by one.
+// Regions of at least so many bytes are cut into one part for each rank that holds them; smaller ones are written by
+// one.
 inline constexpr int64_t kMinSharedBytes = int64_t{1} << 20;
 
-// For each value the box that `rank` writes of it, where the ranks `together` (ascending, `rank` among them) save into
-// one directory. The boxes of all of them do not overlap; together they are what those ranks hold.
-std::vector<std::optional<Box>> written_boxes(std::span<const HeldValue> values, std::span<const int> together,
-                                              int rank, int64_t min_shared_bytes = kMinSharedBytes);
+// For each value the region that `rank` writes of it, where the ranks `together` (ascending, `rank` among them) save
+// into one directory. The regions of all of them do not overlap; together they are what those ranks hold.
+std::vector<std::optional<Region>> written_regions(std::span<const HeldValue> values, std::span<const int> together,
+                                                   int rank, int64_t min_shared_bytes = kMinSharedBytes);
 
 }  // namespace tessera::checkpoint

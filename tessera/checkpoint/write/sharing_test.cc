@@ -27,12 +27,12 @@ HeldValue split(const Shape& shape, const std::vector<std::vector<int>>& dims) {
 std::vector<double> counts(const HeldValue& value, const std::vector<int>& together, int64_t min_shared_bytes) {
   const Tensor written = Tensor::zeros({DType::kF64, value.type.shape});
   for (const int rank : together) {
-    const auto boxes = written_boxes(std::span(&value, 1), together, rank, min_shared_bytes);
-    if (!boxes[0]) continue;
-    const auto held = held_box(value, rank);
-    EXPECT_TRUE(held && intersection(*held, *boxes[0]) == boxes[0])
+    const auto regions = written_regions(std::span(&value, 1), together, rank, min_shared_bytes);
+    if (!regions[0]) continue;
+    const auto held = held_region(value, rank);
+    EXPECT_TRUE(held && intersection(*held, *regions[0]) == regions[0])
         << "rank " << rank << " does not hold what it writes";
-    const auto view = view_of(written.view(), *boxes[0]);
+    const auto view = view_of(written.view(), *regions[0]);
     const Tensor sum = Tensor::copy_of(view);
     for (auto& element : sum.values<double>()) element += 1;
     copy_elements(sum.view(), view);
@@ -40,7 +40,7 @@ std::vector<double> counts(const HeldValue& value, const std::vector<int>& toget
   return written.to_doubles();
 }
 
-TEST(WrittenBoxes, CoverEachElementOnceHoweverItIsSplit) {
+TEST(WrittenRegions, CoverEachElementOnceHoweverItIsSplit) {
   for (const int64_t min_shared : {int64_t{1}, int64_t{1} << 40}) {
     for (const auto& value : {split({10, 7}, {{}, {}}), split({10, 7}, {{0}, {1}}), split({10, 7}, {{1}, {}}),
                               split({10, 7}, {{0, 1}, {}}), split({3, 7}, {{1}, {}}), split({1, 5}, {{}, {1}})}) {
@@ -49,7 +49,7 @@ TEST(WrittenBoxes, CoverEachElementOnceHoweverItIsSplit) {
   }
 }
 
-TEST(WrittenBoxes, AreOfTheRanksOfOneDirectoryOnly) {
+TEST(WrittenRegions, AreOfTheRanksOfOneDirectoryOnly) {
   // Ranks 0 to 3 hold the first half of the rows and all columns between them, ranks 4 to 7 the second.
   const auto value = split({4, 8}, {{0}, {1}});
   std::vector<double> first_half(32);
@@ -59,7 +59,7 @@ TEST(WrittenBoxes, AreOfTheRanksOfOneDirectoryOnly) {
   EXPECT_THAT(counts(whole, {5}, 1), testing::Each(1));
 }
 
-TEST(WrittenBoxes, AreBalancedByBytes) {
+TEST(WrittenRegions, AreBalancedByBytes) {
   std::vector<HeldValue> values;
   for (uint64_t i = 0; i < 60; ++i) {
     const auto rows = static_cast<int64_t>(random_below({.seed = 1, .stream = 0, .step = 0}, i, 300)) + 1;
@@ -69,7 +69,8 @@ TEST(WrittenBoxes, AreBalancedByBytes) {
   std::vector<int64_t> bytes;
   for (const int rank : ranks(8)) {
     int64_t sum = 0;
-    for (const auto& box : written_boxes(values, ranks(8), rank)) sum += box ? box->shape.num_elements() * 4 : 0;
+    for (const auto& region : written_regions(values, ranks(8), rank))
+      sum += region ? region->shape.num_elements() * 4 : 0;
     bytes.push_back(sum);
   }
   const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
@@ -84,7 +85,7 @@ HeldValue copies_of_three_stages(const Shape& shape) {
   return {"w", {DType::kF32, shape}, rows({0, 1, 2}), {rows({3, 4}), rows({5, 6, 7})}};
 }
 
-TEST(WrittenBoxes, OfCopiesOnSeveralStagesHoldEachElementOnce) {
+TEST(WrittenRegions, OfCopiesOnSeveralStagesHoldEachElementOnce) {
   const auto value = copies_of_three_stages({12, 8});
   const std::vector<double> once(96, 1);
   for (const int64_t min_shared_bytes : {int64_t{1}, int64_t{1} << 20}) {
@@ -93,7 +94,7 @@ TEST(WrittenBoxes, OfCopiesOnSeveralStagesHoldEachElementOnce) {
     EXPECT_EQ(counts(value, {3, 4, 5, 6, 7}, min_shared_bytes), once);
   }
   EXPECT_THAT(holders(value, ranks(8))[1].ranks, testing::ElementsAre(1, 6));
-  EXPECT_EQ(held_box(value, 4), (Box{.offset = {6, 0}, .shape = {6, 8}}));
+  EXPECT_EQ(held_region(value, 4), (Region{.offset = {6, 0}, .shape = {6, 8}}));
   std::vector<int> firsts;
   for (const int rank : ranks(8)) {
     if (is_first_holder(value, rank)) firsts.push_back(rank);
@@ -101,7 +102,7 @@ TEST(WrittenBoxes, OfCopiesOnSeveralStagesHoldEachElementOnce) {
   EXPECT_THAT(firsts, testing::ElementsAre(0, 1, 2));
 }
 
-TEST(Holders, TheFirstOfEachBoxIsOne) {
+TEST(Holders, TheFirstOfEachRegionIsOne) {
   const auto value = split({10, 8}, {{}, {1}});
   std::vector<int> firsts;
   for (const int rank : ranks(8)) {

@@ -20,11 +20,11 @@ using Pieces = std::vector<RecordedValue::Piece>;
 // The ranks whose pieces differ; nullopt where the runs have not cut the value alike.
 struct OddPieces {
   std::vector<int> ranks;
-  std::vector<std::string> boxes;
+  std::vector<std::string> regions;
 };
 std::optional<OddPieces> odd_pieces(const Pieces& left, const Pieces& right) {
   const auto alike = [](const RecordedValue::Piece& a, const RecordedValue::Piece& b) {
-    return a.rank == b.rank && a.entry.box == b.entry.box && a.entry.reduction == b.entry.reduction &&
+    return a.rank == b.rank && a.entry.region == b.entry.region && a.entry.reduction == b.entry.reduction &&
            a.entry.type == b.entry.type;
   };
   if (left.empty() || !std::equal(left.begin(), left.end(), right.begin(), right.end(), alike)) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<OddPieces> odd_pieces(const Pieces& left, const Pieces& right) {
   for (size_t i = 0; i < left.size(); ++i) {
     if (left[i].entry.hash == right[i].entry.hash) continue;
     odd.ranks.push_back(left[i].rank);
-    odd.boxes.push_back(left[i].entry.box.to_string());
+    odd.regions.push_back(left[i].entry.region.to_string());
   }
   return odd;
 }
@@ -63,7 +63,7 @@ class StepComparer {
     difference.is_cut_alike = odd.has_value();
     if (odd) {
       difference.ranks = odd->ranks;
-      difference.boxes = odd->boxes;
+      difference.regions = odd->regions;
     }
     difference.left = left.statistics();
     difference.right = right.statistics();
@@ -106,7 +106,7 @@ class StepComparer {
     if (are_terms) difference.name += ", the terms of whose sum the ranks have,";
     difference.is_cut_alike = difference.differs_in_bits = true;
     difference.ranks = odd->ranks;
-    difference.boxes = odd->boxes;
+    difference.regions = odd->regions;
     differs(difference);
   }
 
@@ -223,7 +223,7 @@ std::string describe(int64_t step, const RecordedDifference& d) {
     text += fmt::format(" on rank{} {}{}", d.ranks.size() == 1 ? "" : "s",
                         fmt::join(d.ranks.begin(), d.ranks.begin() + static_cast<int64_t>(shown), ", "),
                         shown < d.ranks.size() ? fmt::format(" and {} more", d.ranks.size() - shown) : "");
-    text += d.ranks.size() == 1 ? fmt::format(", whose piece is {}", d.boxes.front()) : "";
+    text += d.ranks.size() == 1 ? fmt::format(", whose piece is {}", d.regions.front()) : "";
   } else if (!d.is_cut_alike) {
     text += "; the runs have cut it differently, so that no rank can be named";
   }

@@ -39,7 +39,7 @@ struct RecordedDifference {
   std::optional<ValueStatistics> right;
   // The ranks whose pieces differ, where both runs have cut the value alike; else none, and is_cut_alike is false.
   std::vector<int> ranks;
-  std::vector<std::string> boxes;  // their pieces: "[0:4,0:8]"
+  std::vector<std::string> regions;  // their pieces: "[0:4,0:8]"
   bool is_cut_alike = false;
 };
 

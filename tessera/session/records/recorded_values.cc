@@ -97,16 +97,16 @@ std::optional<FileName> parse_file_name(std::string_view name) {
   return FileName{*step, static_cast<int>(*rank)};
 }
 
-// One piece of each box: that of the lowest rank.
+// One piece of each region: that of the lowest rank.
 std::vector<const ValueEntry*> first_copies(const std::vector<RecordedValue::Piece>& pieces) {
   std::vector<const ValueEntry*> first;
-  std::set<std::vector<int64_t>> boxes;
+  std::set<std::vector<int64_t>> regions;
   for (const auto& [rank, entry] : pieces) {
-    if (entry.box.is_empty()) continue;
-    auto box = entry.box.offset.to_vector();
-    const auto shape = entry.box.shape.to_vector();
-    box.insert(box.end(), shape.begin(), shape.end());
-    if (boxes.insert(std::move(box)).second) first.push_back(&entry);
+    if (entry.region.is_empty()) continue;
+    auto region = entry.region.offset.to_vector();
+    const auto shape = entry.region.shape.to_vector();
+    region.insert(region.end(), shape.begin(), shape.end());
+    if (regions.insert(std::move(region)).second) first.push_back(&entry);
   }
   return first;
 }
@@ -114,7 +114,7 @@ std::vector<const ValueEntry*> first_copies(const std::vector<RecordedValue::Pie
 bool are_whole(const std::vector<const ValueEntry*>& pieces, const Type& type) {
   // Unsigned: what a damaged file says may be more than there can be.
   uint64_t elements = 0;
-  for (const ValueEntry* piece : pieces) elements += static_cast<uint64_t>(piece->box.shape.num_elements());
+  for (const ValueEntry* piece : pieces) elements += static_cast<uint64_t>(piece->region.shape.num_elements());
   return elements == static_cast<uint64_t>(type.shape.num_elements());
 }
 
@@ -205,7 +205,7 @@ std::vector<int> RecordedValue::odd_copies() const {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const ValueEntry& entry = pieces[i].entry;
     const auto first =
-        std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.entry.box == entry.box; });
+        std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.entry.region == entry.region; });
     if (first->entry.hash != entry.hash) odd.push_back(pieces[i].rank);
   }
   return odd;

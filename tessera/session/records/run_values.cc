@@ -47,8 +47,8 @@ const mesh::Partial* sum_over_ranks(const mesh::Layout& layout) {
 ValueEntry entry_of(const ValueName& name, int64_t number, const Type& type, const mesh::Layout& layout, int rank) {
   ValueEntry entry{.name = name, .number = number, .type = type};
   for (const auto& [offset, size] : mesh::slice_of(type.shape, layout.sharding, layout.mesh, rank)) {
-    entry.box.offset.push_back(offset);
-    entry.box.shape.push_back(size);
+    entry.region.offset.push_back(offset);
+    entry.region.shape.push_back(size);
   }
   if (const auto* sum = sum_over_ranks(layout)) entry.reduction = mesh::to_string(sum->reduction);
   return entry;
@@ -102,7 +102,7 @@ void RunValues::see(int value, const Tensor& elements) {
   const ir::NodeId made_by = logical.info(found.value).node;
   ValueEntry entry = entry_of(names_[v], found.value, logical.type(found.value), found.layout, rank_);
   if (made_by != ir::kNone) entry.line = logical.node(made_by).line;
-  check_equal(elements.shape(), entry.box.shape, "shape of a piece that a step has made");
+  check_equal(elements.shape(), entry.region.shape, "shape of a piece that a step has made");
   // The terms of a sum of a half type are wider than it.
   entry.type.dtype = elements.dtype();
   describe_piece(entry, elements);

@@ -71,9 +71,9 @@ std::string ValueName::text() const {
 
 void describe_piece(ValueEntry& entry, const Tensor& piece) {
   const auto element_bytes = static_cast<int64_t>(size_bytes(piece.dtype()));
-  check_equal(piece.num_elements(), entry.box.shape.num_elements(), "elements of a recorded piece");
+  check_equal(piece.num_elements(), entry.region.shape.num_elements(), "elements of a recorded piece");
   if (piece.num_elements() > 0) {
-    checkpoint::BoxHash hash(entry.box, entry.type.shape, element_bytes);
+    checkpoint::RegionHash hash(entry.region, entry.type.shape, element_bytes);
     hash.add(piece.bytes());
     entry.hash = hash.sum();
   }
@@ -139,8 +139,8 @@ std::string print_entry(const ValueEntry& entry) {
                  {"ordinal", name.ordinal},
                  {"output", name.output},
                  {"type", fmt::format("{}", entry.type)},
-                 {"offset", entry.box.offset.to_vector()},
-                 {"shape", entry.box.shape.to_vector()},
+                 {"offset", entry.region.offset.to_vector()},
+                 {"shape", entry.region.shape.to_vector()},
                  {"reduction", entry.reduction},
                  {"hash", fmt::format("{:016x}", entry.hash)},
                  {"count", statistics.count},
@@ -173,12 +173,12 @@ ValueEntry parse_entry(std::string_view line) {
   entry.name.output = int_in(object, "output", 0);
   entry.type = parse_type(text_in(object, "type"));
   const int ndim = entry.type.shape.ndim();
-  entry.box = {shape_in(object, "offset", ndim), shape_in(object, "shape", ndim)};
+  entry.region = {shape_in(object, "offset", ndim), shape_in(object, "shape", ndim)};
   for (int dim = 0; dim < ndim; ++dim) {
     // Without a sum, which could overflow.
     const int64_t size = entry.type.shape[dim];
-    if (entry.box.shape[dim] > size || entry.box.offset[dim] > size - entry.box.shape[dim]) {
-      throw InvalidArgument("the piece {} is not within {}", entry.box.to_string(), entry.type);
+    if (entry.region.shape[dim] > size || entry.region.offset[dim] > size - entry.region.shape[dim]) {
+      throw InvalidArgument("the piece {} is not within {}", entry.region.to_string(), entry.type);
     }
   }
   entry.reduction = text_in(object, "reduction");

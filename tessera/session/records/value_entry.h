@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::session {
@@ -62,8 +62,8 @@ struct ValueEntry {
   int64_t number = 0;  // its place in the order of the graph
   Type type;           // of the whole value
   std::string line;    // of the script, that made it; "" where that is not known
-  checkpoint::Box box;
-  // How the pieces of equal boxes become the value: "" where each is that already, else "sum", "max", ...; kOwnOfRank
+  checkpoint::Region region;
+  // How the pieces of equal regions become the value: "" where each is that already, else "sum", "max", ...; kOwnOfRank
   // where they are no pieces of one value.
   std::string reduction;
   uint64_t hash = 0;

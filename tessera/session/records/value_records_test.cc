@@ -31,21 +31,21 @@ Tensor counted(const Type& type, double first = 1) {
 
 ValueName product(int64_t ordinal = 1) { return {.op = "matmul", .source = "up", .ordinal = ordinal}; }
 
-// The piece of a value that a box is.
-ValueEntry entry_with(const ValueName& name, int64_t number, const Tensor& whole, const checkpoint::Box& box) {
-  ValueEntry entry{.name = name, .number = number, .type = whole.type(), .line = "model.py:7", .box = box};
-  describe_piece(entry, Tensor::copy_of(checkpoint::view_of(whole.view(), box)));
+// The piece of a value that a region is.
+ValueEntry entry_with(const ValueName& name, int64_t number, const Tensor& whole, const checkpoint::Region& region) {
+  ValueEntry entry{.name = name, .number = number, .type = whole.type(), .line = "model.py:7", .region = region};
+  describe_piece(entry, Tensor::copy_of(checkpoint::view_of(whole.view(), region)));
   return entry;
 }
 
-std::vector<checkpoint::Box> rows_of(const Shape& shape, std::vector<int64_t> sizes) {
-  std::vector<checkpoint::Box> boxes;
+std::vector<checkpoint::Region> rows_of(const Shape& shape, std::vector<int64_t> sizes) {
+  std::vector<checkpoint::Region> regions;
   int64_t at = 0;
   for (const int64_t size : sizes) {
-    boxes.push_back({Shape{at, 0}, Shape{size, shape[1]}});
+    regions.push_back({Shape{at, 0}, Shape{size, shape[1]}});
     at += size;
   }
-  return boxes;
+  return regions;
 }
 
 RankRecord record_of(int64_t step, int rank, int num_ranks, std::vector<ValueEntry> entries) {
@@ -57,13 +57,13 @@ RankRecord record_of(int64_t step, int rank, int num_ranks, std::vector<ValueEnt
 RecordedStep step_of(const Tensor& whole, const std::vector<int64_t>& rows, const Tensor& copied, int odd_rank = -1,
                      int64_t number = 1) {
   std::vector<RankRecord> records;
-  const auto boxes = rows_of(whole.shape(), rows);
+  const auto regions = rows_of(whole.shape(), rows);
   for (size_t r = 0; r < rows.size(); ++r) {
     const bool is_odd = static_cast<int>(r) == odd_rank;
     const Tensor& copy = is_odd ? counted(copied.type(), 9) : copied;
     records.push_back(record_of(number, static_cast<int>(r), static_cast<int>(rows.size()),
-                                {entry_with(product(), 3, whole, boxes[r]),
-                                 entry_with(product(2), 5, copy, checkpoint::Box::whole(copied.shape()))}));
+                                {entry_with(product(), 3, whole, regions[r]),
+                                 entry_with(product(2), 5, copy, checkpoint::Region::whole(copied.shape()))}));
   }
   return merge_records(std::move(records));
 }
@@ -103,7 +103,7 @@ TEST(ValueEntry, IsReadAsItWasWritten) {
   EXPECT_EQ(again.name.key(), entry.name.key());
   EXPECT_EQ(again.number, 17);
   EXPECT_EQ(again.type, entry.type);
-  EXPECT_EQ(again.box, entry.box);
+  EXPECT_EQ(again.region, entry.region);
   EXPECT_EQ(again.line, "model.py:7");
   EXPECT_EQ(again.reduction, "sum");
   EXPECT_EQ(again.hash, entry.hash);
@@ -131,7 +131,8 @@ TEST(ValueEntry, RefusesWhatIsNone) {
 }
 
 TEST(RankRecord, IsWholeOrNone) {
-  const std::vector<ValueEntry> entries{entry_with(product(), 3, counted(kWholeType), checkpoint::Box::whole({4, 6}))};
+  const std::vector<ValueEntry> entries{
+      entry_with(product(), 3, counted(kWholeType), checkpoint::Region::whole({4, 6}))};
   const RecordHeader header{
       .step = 5, .rank = 1, .num_ranks = 2, .mode = "data_parallel", .precision = "f32", .num_missing = 4};
   const auto text = print_record(header, entries);
@@ -170,8 +171,8 @@ TEST(RecordedStep, HashesDoNotDependOnHowAValueIsCut) {
 
 TEST(RecordedStep, OfAMissingRankHasNoWholeValue) {
   const Tensor whole = counted(kWholeType);
-  const auto boxes = rows_of(whole.shape(), {2, 2});
-  const auto half = merge_records({record_of(1, 1, 2, {entry_with(product(), 3, whole, boxes[1])})});
+  const auto regions = rows_of(whole.shape(), {2, 2});
+  const auto half = merge_records({record_of(1, 1, 2, {entry_with(product(), 3, whole, regions[1])})});
   EXPECT_THAT(half.missing_ranks, ElementsAre(0));
   EXPECT_FALSE(half.values[0].hash().has_value());
   // Rank by rank where both runs have the same ones, else not at all.
@@ -180,7 +181,7 @@ TEST(RecordedStep, OfAMissingRankHasNoWholeValue) {
 }
 
 TEST(RecordedStep, OfSeveralJobsIsRefused) {
-  const auto entry = entry_with(product(), 3, counted(kWholeType), checkpoint::Box::whole({4, 6}));
+  const auto entry = entry_with(product(), 3, counted(kWholeType), checkpoint::Region::whole({4, 6}));
   EXPECT_THAT(
       [&] {
         merge_records({record_of(1, 0, 2, {entry}), record_of(1, 1, 3, {entry})});
@@ -202,7 +203,7 @@ TEST(CompareValues, NamesTheRankWhosePieceDiffersInItsLastBit) {
   ASSERT_TRUE(comparison.first.has_value());
   EXPECT_EQ(comparison.first->name, "matmul \"up\"");
   EXPECT_THAT(comparison.first->ranks, ElementsAre(1));
-  EXPECT_THAT(comparison.first->boxes, ElementsAre("[2:3,0:6]"));
+  EXPECT_THAT(comparison.first->regions, ElementsAre("[2:3,0:6]"));
   EXPECT_TRUE(comparison.first->differs_in_bits);
   EXPECT_EQ(comparison.num_close, 2);
   EXPECT_FALSE(comparison.first_beyond.has_value());
@@ -248,7 +249,7 @@ TEST(CompareValues, ComparesTermsOfSumsRankByRank) {
   const auto terms_of = [&](const Tensor& first, const Tensor& second) {
     std::vector<RankRecord> records;
     for (int rank = 0; rank < 2; ++rank) {
-      auto entry = entry_with(product(), 3, rank == 0 ? first : second, checkpoint::Box::whole(whole.shape()));
+      auto entry = entry_with(product(), 3, rank == 0 ? first : second, checkpoint::Region::whole(whole.shape()));
       entry.reduction = "sum";
       records.push_back(record_of(1, rank, 2, {entry}));
     }
@@ -277,10 +278,11 @@ TEST(RecordFiles, AreFoundByStepAndRank) {
   MemoryFileSystem files;
   files.create_directories("/a");
   const Tensor whole = counted(kWholeType);
-  const auto boxes = rows_of(whole.shape(), {2, 2});
+  const auto regions = rows_of(whole.shape(), {2, 2});
   const auto write = [&](const std::string& folder, int64_t step, const Tensor& value) {
     for (int rank = 0; rank < 2; ++rank) {
-      const auto record = record_of(step, rank, 2, {entry_with(product(), 3, value, boxes[static_cast<size_t>(rank)])});
+      const auto record =
+          record_of(step, rank, 2, {entry_with(product(), 3, value, regions[static_cast<size_t>(rank)])});
       files.write_atomically(join_path(folder, record_file_name(step, rank)),
                              print_record(record.header, record.entries));
     }

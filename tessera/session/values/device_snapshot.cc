@@ -11,10 +11,14 @@ namespace {
 constexpr int64_t kSpareBytes = int64_t{256} << 20;
 constexpr int64_t kGranularity = int64_t{2} << 20;
 
-const SlicedRead& value_of(const checkpoint::StreamedBox& box) { return dynamic_cast<const SlicedRead&>(*box.stream); }
+const SlicedRead& value_of(const checkpoint::StreamedRegion& region) {
+  return dynamic_cast<const SlicedRead&>(*region.stream);
+}
 
 // Its place in the snapshot: from the first to the last element, with what lies between.
-ValueStretch stretch_of(const checkpoint::StreamedBox& box) { return stretch_of_box(box.stream->type(), box.box); }
+ValueStretch stretch_of(const checkpoint::StreamedRegion& region) {
+  return stretch_of_region(region.stream->type(), region.region);
+}
 
 }  // namespace
 
@@ -33,9 +37,9 @@ DeviceSnapshot::~DeviceSnapshot() {
   }
 }
 
-bool DeviceSnapshot::reserve(std::span<const checkpoint::StreamedBox> boxes) {
+bool DeviceSnapshot::reserve(std::span<const checkpoint::StreamedRegion> regions) {
   int64_t bytes = 0;
-  for (const auto& box : boxes) bytes += aligned(stretch_of(box).bytes);
+  for (const auto& region : regions) bytes += aligned(stretch_of(region).bytes);
   if (bytes <= size_bytes_) return true;
   synchronize();
   memory_.reset();
@@ -55,21 +59,21 @@ bool DeviceSnapshot::reserve(std::span<const checkpoint::StreamedBox> boxes) {
   return true;
 }
 
-std::vector<checkpoint::StreamedBox> DeviceSnapshot::begin(std::span<const checkpoint::StreamedBox> boxes) {
+std::vector<checkpoint::StreamedRegion> DeviceSnapshot::begin(std::span<const checkpoint::StreamedRegion> regions) {
   arena_.queue().record(*updated_);
   queue_->wait(*updated_);
-  std::vector<checkpoint::StreamedBox> copies;
+  std::vector<checkpoint::StreamedRegion> copies;
   int64_t at = 0;
-  for (const auto& box : boxes) {
-    const ValueStretch stretch = stretch_of(box);
+  for (const auto& region : regions) {
+    const ValueStretch stretch = stretch_of(region);
     check(at + stretch.bytes <= size_bytes_, "a snapshot has memory for all its copies");
     std::byte* const to = memory_->data() + at;
-    queue_->copy(to, value_of(box).address_of(stretch.first), stretch.bytes, CopyWay::kWithin);
-    copies.push_back({std::make_shared<SlicedRead>(
-                          slices_,
-                          SlicedRead::Source{
-                              .there = to, .type = box.stream->type(), .first_byte = stretch.first, .after = copied_}),
-                      box.box});
+    queue_->copy(to, value_of(region).address_of(stretch.first), stretch.bytes, CopyWay::kWithin);
+    copies.push_back({std::make_shared<SlicedRead>(slices_, SlicedRead::Source{.there = to,
+                                                                               .type = region.stream->type(),
+                                                                               .first_byte = stretch.first,
+                                                                               .after = copied_}),
+                      region.region});
     at += aligned(stretch.bytes);
   }
   queue_->record(*copied_);

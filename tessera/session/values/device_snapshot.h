@@ -24,16 +24,16 @@ class DeviceSnapshot {
   DeviceSnapshot(const DeviceSnapshot&) = delete;
   DeviceSnapshot& operator=(const DeviceSnapshot&) = delete;
 
-  // Takes the memory for copies of these boxes, which are SlicedReads' of values in the arena; that of an earlier copy
-  // where it suffices. False where the device does not have it beside what steps may still need: then there is none.
-  // Nobody may read the earlier copy any more.
-  bool reserve(std::span<const checkpoint::StreamedBox> boxes);
+  // Takes the memory for copies of these regions, which are SlicedReads' of values in the arena; that of an earlier
+  // copy where it suffices. False where the device does not have it beside what steps may still need: then there is
+  // none. Nobody may read the earlier copy any more.
+  bool reserve(std::span<const checkpoint::StreamedRegion> regions);
   const Device& device() const { return *arena_.device(); }
   // The memory that is kept.
   int64_t size_bytes() const { return size_bytes_; }
-  // Begins to copy these boxes, as the arena's queue will have left them, and returns the copies. They were reserved
+  // Begins to copy these regions, as the arena's queue will have left them, and returns the copies. They were reserved
   // for.
-  std::vector<checkpoint::StreamedBox> begin(std::span<const checkpoint::StreamedBox> boxes);
+  std::vector<checkpoint::StreamedRegion> begin(std::span<const checkpoint::StreamedRegion> regions);
   // Has what the arena's queue is given from now on come after the copies.
   void hold_changes();
   // Returns when the copies are done. Any thread.

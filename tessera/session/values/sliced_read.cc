@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/base/logging.h"
-#include "tessera/checkpoint/format/box_runs.h"
+#include "tessera/checkpoint/format/region_runs.h"
 
 namespace tessera::session {
 namespace {
@@ -113,22 +113,22 @@ class RunReader {
 
 }  // namespace
 
-ValueStretch stretch_of_box(const Type& type, const checkpoint::Box& box) {
-  const auto whole = checkpoint::Box::whole(type.shape);
+ValueStretch stretch_of_region(const Type& type, const checkpoint::Region& region) {
+  const auto whole = checkpoint::Region::whole(type.shape);
   const auto element_bytes = static_cast<int64_t>(size_bytes(type.dtype));
-  checkpoint::Box last = box;
+  checkpoint::Region last = region;
   for (int dim = 0; dim < last.ndim(); ++dim) last.offset[dim] += last.shape[dim] - 1;
-  const int64_t first = checkpoint::offset_in(whole, box);
+  const int64_t first = checkpoint::offset_in(whole, region);
   return {first * element_bytes, (checkpoint::offset_in(whole, last) + 1 - first) * element_bytes};
 }
 
-void SlicedRead::read(const checkpoint::Box& box, Sink sink) const {
-  if (box.is_empty()) return;
+void SlicedRead::read(const checkpoint::Region& region, Sink sink) const {
+  if (region.is_empty()) return;
   if (source_.after != nullptr) slices_.wait(*source_.after);
-  const auto whole = checkpoint::Box::whole(type().shape);
+  const auto whole = checkpoint::Region::whole(type().shape);
   const auto element_bytes = static_cast<int64_t>(size_bytes(type().dtype));
   RunReader reader(slices_, *this, sink);
-  checkpoint::for_each_run(box, whole, [&](const checkpoint::Box& run) {
+  checkpoint::for_each_run(region, whole, [&](const checkpoint::Region& run) {
     reader.add({checkpoint::offset_in(whole, run) * element_bytes, run.shape.num_elements() * element_bytes});
   });
   reader.finish();

@@ -16,8 +16,8 @@ struct ValueStretch {
   int64_t first = 0;
   int64_t bytes = 0;
 };
-// Reaches from the first to the last element of a box of a value of that type. The box has elements.
-ValueStretch stretch_of_box(const Type& type, const checkpoint::Box& box);
+// Reaches from the first to the last element of a region of a value of that type. The region has elements.
+ValueStretch stretch_of_region(const Type& type, const checkpoint::Region& region);
 
 class SlicedRead final : public checkpoint::ElementStream {
  public:
@@ -31,7 +31,7 @@ class SlicedRead final : public checkpoint::ElementStream {
   SlicedRead(TransferSlices& slices, Source source) : slices_(slices), source_(std::move(source)) {}
 
   const Type& type() const override { return source_.type; }
-  void read(const checkpoint::Box& box, Sink sink) const override;
+  void read(const checkpoint::Region& region, Sink sink) const override;
   // Where a byte of the value lies in the device's memory.
   std::byte* address_of(int64_t byte) const { return source_.there + (byte - source_.first_byte); }
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "tessera/checkpoint/format/box_runs.h"
+#include "tessera/checkpoint/format/region_runs.h"
 #include "tessera/kernels/backend.h"
 #include "tessera/session/session.h"
 #include "tessera/session/values/device_snapshot.h"
@@ -17,7 +17,7 @@
 namespace tessera::session {
 namespace {
 
-using checkpoint::Box;
+using checkpoint::Region;
 
 // Slices of a few bytes, so that values have many.
 constexpr SliceSizes kSmall{.count = 3, .bytes = 64};
@@ -55,21 +55,21 @@ class ThereValue {
   ValuePlace place_;
 };
 
-checkpoint::StreamedBox streamed(TransferSlices& slices, const ThereValue& value, const Box& box) {
+checkpoint::StreamedRegion streamed(TransferSlices& slices, const ThereValue& value, const Region& region) {
   return {
       std::make_shared<SlicedRead>(slices, SlicedRead::Source{.there = value.there(), .type = value.place().type()}),
-      box};
+      region};
 }
 
-Tensor read(const checkpoint::StreamedBox& from) {
+Tensor read(const checkpoint::StreamedRegion& from) {
   const Tensor to(from.type());
   checkpoint::read_to(from, to.view());
   return to;
 }
 
-// Boxes of a value of 7 x 5 x 3 elements: whole, in one piece, in several, one element.
-const std::vector<Box> kBoxes{Box::whole({7, 5, 3}),  {{2, 0, 0}, {3, 5, 3}}, {{0, 1, 0}, {7, 3, 3}},
-                              {{1, 1, 1}, {5, 3, 1}}, {{0, 0, 2}, {7, 5, 1}}, {{6, 4, 2}, {1, 1, 1}}};
+// Regions of a value of 7 x 5 x 3 elements: whole, in one piece, in several, one element.
+const std::vector<Region> kRegions{Region::whole({7, 5, 3}), {{2, 0, 0}, {3, 5, 3}}, {{0, 1, 0}, {7, 3, 3}},
+                                   {{1, 1, 1}, {5, 3, 1}},   {{0, 0, 2}, {7, 5, 1}}, {{6, 4, 2}, {1, 1, 1}}};
 
 TEST(SlicedRead, GivesTheElementsOfAnyValue) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -79,22 +79,22 @@ TEST(SlicedRead, GivesTheElementsOfAnyValue) {
       const ThereValue value(device, type);
       const Tensor elements = counted(type);
       value.place().write(elements.view());
-      EXPECT_TRUE(bit_equal(read(streamed(slices, value, Box::whole(type.shape))), elements)) << type.to_string();
+      EXPECT_TRUE(bit_equal(read(streamed(slices, value, Region::whole(type.shape))), elements)) << type.to_string();
     }
   }
 }
 
-TEST(SlicedRead, GivesTheElementsOfAnyBox) {
+TEST(SlicedRead, GivesTheElementsOfAnyRegion) {
   FakeDevice device(3);
   for (const int64_t bytes : {int64_t{8}, int64_t{64}, int64_t{4} << 20}) {
     TransferSlices slices(device, {.count = 2, .bytes = bytes});
     const ThereValue value(device, {DType::kF32, {7, 5, 3}});
     const Tensor elements = counted(value.place().type());
     value.place().write(elements.view());
-    for (const Box& box : kBoxes) {
-      EXPECT_TRUE(
-          bit_equal(read(streamed(slices, value, box)), Tensor::copy_of(checkpoint::view_of(elements.view(), box))))
-          << box.to_string();
+    for (const Region& region : kRegions) {
+      EXPECT_TRUE(bit_equal(read(streamed(slices, value, region)),
+                            Tensor::copy_of(checkpoint::view_of(elements.view(), region))))
+          << region.to_string();
     }
   }
 }
@@ -105,10 +105,10 @@ TEST(SlicedRead, ReadsDistantRunsByThemselves) {
   const ThereValue value(device, {DType::kF32, {3, 64 << 10}});  // a row has more bytes than are read along
   const Tensor elements = counted(value.place().type());
   value.place().write(elements.view());
-  const Box box{{0, 5}, {3, 7}};
+  const Region region{{0, 5}, {3, 7}};
   const int64_t before = device.num_copies();
-  const Tensor copy = read(streamed(slices, value, box));
-  EXPECT_TRUE(bit_equal(copy, Tensor::copy_of(checkpoint::view_of(elements.view(), box))));
+  const Tensor copy = read(streamed(slices, value, region));
+  EXPECT_TRUE(bit_equal(copy, Tensor::copy_of(checkpoint::view_of(elements.view(), region))));
   EXPECT_EQ(device.num_copies() - before, 3);
 }
 
@@ -123,7 +123,7 @@ TEST(SlicedRead, ComesAfterItsEvent) {
     value.arena().queue().record(*written);  // nobody has waited yet
     const auto stream = std::make_shared<SlicedRead>(
         slices, SlicedRead::Source{.there = value.there(), .type = value.place().type(), .after = written});
-    EXPECT_TRUE(bit_equal(read({stream, Box::whole({100})}), elements));
+    EXPECT_TRUE(bit_equal(read({stream, Region::whole({100})}), elements));
     value.arena().queue().synchronize();
   }
 }
@@ -133,9 +133,9 @@ TEST(SlicedRead, GivesBackItsSlicesWhereTheSinkThrows) {
   TransferSlices slices(device, kSmall);
   const ThereValue value(device, {DType::kI32, {100}});
   value.place().write(counted(value.place().type()).view());
-  const auto full = streamed(slices, value, Box::whole({100}));
+  const auto full = streamed(slices, value, Region::whole({100}));
   for (int i = 0; i < 5; ++i) {
-    EXPECT_THROW(full.stream->read(full.box, [](std::span<const std::byte>) { throw IoError("the disk is full"); }),
+    EXPECT_THROW(full.stream->read(full.region, [](std::span<const std::byte>) { throw IoError("the disk is full"); }),
                  IoError);
   }
   EXPECT_TRUE(bit_equal(read(full), counted(value.place().type())));
@@ -150,7 +150,7 @@ TEST(SlicedRead, IsReadByManyThreadsThroughTheSameSlices) {
   std::vector<Tensor> copies(6);
   std::vector<std::thread> threads;
   for (auto& copy : copies) {
-    threads.emplace_back([&] { copy = read(streamed(slices, value, Box::whole({1000}))); });
+    threads.emplace_back([&] { copy = read(streamed(slices, value, Region::whole({1000}))); });
   }
   for (auto& thread : threads) thread.join();
   for (const Tensor& copy : copies) EXPECT_TRUE(bit_equal(copy, elements));
@@ -164,14 +164,14 @@ TEST(SlicedWrite, PutsTheElementsOfAnyValueInTheirPlaces) {
       const ThereValue value(device, type);
       const Tensor elements = counted(type);
       SlicedWrite write(slices, value.there(), type);
-      write.write(Box::whole(type.shape), elements.bytes());
+      write.write(Region::whole(type.shape), elements.bytes());
       write.finish();
       EXPECT_TRUE(bit_equal(value.place().read(), elements)) << type.to_string();
     }
   }
 }
 
-TEST(SlicedWrite, TakesBoxesFromManyThreadsInAnyOrder) {
+TEST(SlicedWrite, TakesRegionsFromManyThreadsInAnyOrder) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FakeDevice device(seed);
     TransferSlices slices(device, kSmall);
@@ -183,9 +183,9 @@ TEST(SlicedWrite, TakesBoxesFromManyThreadsInAnyOrder) {
     for (int64_t t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
         for (int64_t row = 39 - t; row >= 0; row -= 4) {
-          for (const Box& box :
-               {Box{{row, 0, 0}, {1, 2, 5}}, Box{{row, 2, 0}, {1, 4, 2}}, Box{{row, 2, 2}, {1, 4, 3}}}) {
-            write.write(box, Tensor::copy_of(checkpoint::view_of(elements.view(), box)).bytes());
+          for (const Region& region :
+               {Region{{row, 0, 0}, {1, 2, 5}}, Region{{row, 2, 0}, {1, 4, 2}}, Region{{row, 2, 2}, {1, 4, 3}}}) {
+            write.write(region, Tensor::copy_of(checkpoint::view_of(elements.view(), region)).bytes());
           }
         }
       });
@@ -203,8 +203,8 @@ TEST(SlicedWrite, GathersScatteredElementsOnTheHostAndKeepsWhatWasWritten) {
   const ThereValue value(device, type);
   const Tensor elements = counted(type);
   SlicedWrite write(slices, value.there(), type);
-  const auto put = [&](const Box& box) {
-    write.write(box, Tensor::copy_of(checkpoint::view_of(elements.view(), box)).bytes());
+  const auto put = [&](const Region& region) {
+    write.write(region, Tensor::copy_of(checkpoint::view_of(elements.view(), region)).bytes());
   };
   put({{0, 0}, {100, 4}});
   const int64_t before = device.num_copies();
@@ -222,9 +222,9 @@ TEST(TransferSlices, TakeAsMuchOfTheHostsMemoryAsTheyAre) {
   const ThereValue value(device, {DType::kF64, {3000}});
   const Tensor elements = counted(value.place().type());
   SlicedWrite write(slices, value.there(), value.place().type());
-  write.write(Box::whole({3000}), elements.bytes());
+  write.write(Region::whole({3000}), elements.bytes());
   write.finish();
-  EXPECT_TRUE(bit_equal(read(streamed(slices, value, Box::whole({3000}))), elements));
+  EXPECT_TRUE(bit_equal(read(streamed(slices, value, Region::whole({3000}))), elements));
   EXPECT_EQ(device.most_on_host(), kSmall.count * kSmall.bytes);
 }
 
@@ -235,9 +235,9 @@ TEST(DeviceSnapshot, HoldsWhatValuesWereBeforeTheyChanged) {
     ThereValue value(device, {DType::kF32, {7, 5, 3}});
     Queue& queue = value.arena().queue();
     DeviceSnapshot snapshot(value.arena(), slices);
-    std::vector<checkpoint::StreamedBox> boxes;
-    for (const Box& box : kBoxes) boxes.push_back(streamed(slices, value, box));
-    ASSERT_TRUE(snapshot.reserve(boxes));
+    std::vector<checkpoint::StreamedRegion> regions;
+    for (const Region& region : kRegions) regions.push_back(streamed(slices, value, region));
+    ASSERT_TRUE(snapshot.reserve(regions));
     std::vector<Tensor> of_steps;
     for (int step = 0; step < 3; ++step) of_steps.push_back(counted(value.place().type(), step));
     const auto update_to = [&](int step) {
@@ -246,13 +246,13 @@ TEST(DeviceSnapshot, HoldsWhatValuesWereBeforeTheyChanged) {
     };
     for (int step = 0; step + 1 < 3; ++step) {
       update_to(step);
-      const auto copies = snapshot.begin(boxes);
+      const auto copies = snapshot.begin(regions);
       snapshot.hold_changes();
       update_to(step + 1);  // given while the copies, late as they are, may not have begun
       const Tensor& elements = of_steps[static_cast<size_t>(step)];
       for (const auto& copy : copies) {
-        EXPECT_TRUE(bit_equal(read(copy), Tensor::copy_of(checkpoint::view_of(elements.view(), copy.box))))
-            << "seed " << seed << ", step " << step << ", " << copy.box.to_string();
+        EXPECT_TRUE(bit_equal(read(copy), Tensor::copy_of(checkpoint::view_of(elements.view(), copy.region))))
+            << "seed " << seed << ", step " << step << ", " << copy.region.to_string();
       }
     }
     queue.synchronize();
@@ -263,16 +263,16 @@ TEST(DeviceSnapshot, KeepsItsMemoryAndTakesNoneWhereThereIsNoRoom) {
   FakeDevice device(1);
   TransferSlices slices(device, kSmall);
   ThereValue value(device, {DType::kF32, {7, 5, 3}});
-  const std::vector<checkpoint::StreamedBox> boxes{streamed(slices, value, Box::whole({7, 5, 3}))};
+  const std::vector<checkpoint::StreamedRegion> regions{streamed(slices, value, Region::whole({7, 5, 3}))};
   DeviceSnapshot snapshot(value.arena(), slices);
   device.set_free_bytes(1000);
-  EXPECT_FALSE(snapshot.reserve(boxes));
+  EXPECT_FALSE(snapshot.reserve(regions));
   EXPECT_EQ(snapshot.size_bytes(), 0);
   device.set_free_bytes(int64_t{1} << 30);
-  EXPECT_TRUE(snapshot.reserve(boxes));
+  EXPECT_TRUE(snapshot.reserve(regions));
   EXPECT_GE(snapshot.size_bytes(), value.place().type().size_bytes());
   device.set_free_bytes(0);
-  EXPECT_TRUE(snapshot.reserve(boxes)) << "it has the memory by now";
+  EXPECT_TRUE(snapshot.reserve(regions)) << "it has the memory by now";
 }
 
 TEST(Values, AreReachedBySlicesOnADeviceOnly) {
@@ -287,10 +287,10 @@ TEST(Values, AreReachedBySlicesOnADeviceOnly) {
   EXPECT_EQ(here.values().make_snapshot(), nullptr);
   const Tensor elements = counted({DType::kF32, {3, 5}});
   const auto write = there.values().sliced_write("w");
-  write->write(Box::whole({3, 5}), elements.bytes());
+  write->write(Region::whole({3, 5}), elements.bytes());
   write->finish();
   EXPECT_TRUE(bit_equal(there.value("w"), elements));
-  EXPECT_TRUE(bit_equal(read({there.values().sliced_read("w"), Box::whole({3, 5})}), elements));
+  EXPECT_TRUE(bit_equal(read({there.values().sliced_read("w"), Region::whole({3, 5})}), elements));
   EXPECT_THROW(there.values().sliced_read("v"), InvalidArgument);
 }
 

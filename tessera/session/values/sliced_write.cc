@@ -7,13 +7,13 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
-#include "tessera/checkpoint/format/box_runs.h"
+#include "tessera/checkpoint/format/region_runs.h"
 #include "tessera/session/values/sliced_read.h"
 
 namespace tessera::session {
 namespace {
 
-// A box of more runs would cost more time for beginning copies than the copies themselves: a reader of checkpoints
+// A region of more runs would cost more time for beginning copies than the copies themselves: a reader of checkpoints
 // gives 256 KiB at most.
 constexpr int64_t kMostRuns = 64;
 
@@ -62,19 +62,19 @@ SlicedWrite::~SlicedWrite() {
   }
 }
 
-void SlicedWrite::write(const checkpoint::Box& box, std::span<const std::byte> elements) {
-  if (box.is_empty()) return;
+void SlicedWrite::write(const checkpoint::Region& region, std::span<const std::byte> elements) {
+  if (region.is_empty()) return;
   const auto element_bytes = static_cast<int64_t>(size_bytes(type_.dtype));
-  check_equal(std::ssize(elements), box.shape.num_elements() * element_bytes, "bytes of a box that is written");
-  const auto whole = checkpoint::Box::whole(type_.shape);
-  if (checkpoint::num_runs(box, whole) > kMostRuns) gather_on_host();
+  check_equal(std::ssize(elements), region.shape.num_elements() * element_bytes, "bytes of a region that is written");
+  const auto whole = checkpoint::Region::whole(type_.shape);
+  if (checkpoint::num_runs(region, whole) > kMostRuns) gather_on_host();
   const std::shared_lock lock(mutex_);
   if (on_host_) {
-    const TensorView from(const_cast<std::byte*>(elements.data()), Type{type_.dtype, box.shape});
-    return copy_elements(from, checkpoint::view_of(on_host_->view(), box));
+    const TensorView from(const_cast<std::byte*>(elements.data()), Type{type_.dtype, region.shape});
+    return copy_elements(from, checkpoint::view_of(on_host_->view(), region));
   }
   RunWriter writer(slices_);
-  checkpoint::for_each_run(box, whole, [&](const checkpoint::Box& run) {
+  checkpoint::for_each_run(region, whole, [&](const checkpoint::Region& run) {
     const auto size = static_cast<size_t>(run.shape.num_elements() * element_bytes);
     writer.add(there_ + checkpoint::offset_in(whole, run) * element_bytes, elements.first(size));
     elements = elements.subspan(size);
@@ -89,7 +89,7 @@ void SlicedWrite::gather_on_host() {
   const Tensor whole(type_);
   slices_.synchronize();
   checkpoint::read_to({std::make_shared<SlicedRead>(slices_, SlicedRead::Source{.there = there_, .type = type_}),
-                       checkpoint::Box::whole(type_.shape)},
+                       checkpoint::Region::whole(type_.shape)},
                       whole.view());
   on_host_ = whole;
 }

@@ -1,5 +1,5 @@
-// SlicedWrite: a value in a device's memory, as the host writes it: box by box, through slices, beside whatever makes
-// the next elements.
+// SlicedWrite: a value in a device's memory, as the host writes it: region by region, through slices, beside whatever
+// makes the next elements.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ class SlicedWrite final : public checkpoint::ElementTarget {
   SlicedWrite(const SlicedWrite&) = delete;
   SlicedWrite& operator=(const SlicedWrite&) = delete;
 
-  // Boxes whose elements lie scattered in the value are put together on the host first, in memory as large as the
+  // Regions whose elements lie scattered in the value are put together on the host first, in memory as large as the
   // value.
-  void write(const checkpoint::Box& box, std::span<const std::byte> elements) override;
+  void write(const checkpoint::Region& region, std::span<const std::byte> elements) override;
   // Returns when all elements are in their places. Throws where the device has failed.
   void finish();
 
@@ -37,7 +37,7 @@ class SlicedWrite final : public checkpoint::ElementTarget {
   Type type_;
   // Who writes shares it; who puts the value on the host has it alone.
   std::shared_mutex mutex_;
-  std::optional<Tensor> on_host_;  // the whole value, once boxes are gathered
+  std::optional<Tensor> on_host_;  // the whole value, once regions are gathered
 };
 
 }  // namespace tessera::session

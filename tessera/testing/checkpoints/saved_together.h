@@ -36,14 +36,14 @@ inline std::string save_together(FileSystem& files, const std::string& path, int
   const auto messages = ThreadBarrier::run(3, [&](Barrier& barrier) {
     const int rank = barrier.rank();
     std::vector<Slice> slices;
-    const auto add = [&](const std::string& name, const Tensor& value, std::optional<Box> box) {
-      slices.push_back({name, value.type(), box, {}});
-      if (box) slices.back().value = view_of(value.view(), *box);
+    const auto add = [&](const std::string& name, const Tensor& value, std::optional<Region> region) {
+      slices.push_back({name, value.type(), region, {}});
+      if (region) slices.back().value = view_of(value.view(), *region);
     };
     const auto whole_on = [&](int owner, const Tensor& value) {
-      return rank == owner ? std::optional(Box::whole(value.shape())) : std::nullopt;
+      return rank == owner ? std::optional(Region::whole(value.shape())) : std::nullopt;
     };
-    if (has_split) add("w", values.w, Box{{2 * rank, 0}, {2, 2}});
+    if (has_split) add("w", values.w, Region{{2 * rank, 0}, {2, 2}});
     add("a", values.b, whole_on(0, values.b));
     add("b", values.b, whole_on(1, values.b));
     add("count", values.count, whole_on(2, values.count));

@@ -58,7 +58,7 @@ json difference_json(const std::optional<RecordedDifference>& difference) {
           {"tolerance", difference->tolerance},
           {"cut_alike", difference->is_cut_alike},
           {"ranks", difference->ranks},
-          {"pieces", difference->boxes},
+          {"pieces", difference->regions},
           {"left", statistics_json(difference->left)},
           {"right", statistics_json(difference->right)}};
 }

@@ -131,7 +131,7 @@ TEST_F(ValueRecords, FindThePlantedFaultByOperatorStepAndRank) {
   ASSERT_TRUE(found.first.has_value());
   EXPECT_EQ(found.first->name, "tanh \"squash\"");
   EXPECT_THAT(found.first->ranks, ElementsAre(2));
-  EXPECT_THAT(found.first->boxes, ElementsAre("[4:6,0:10]"));
+  EXPECT_THAT(found.first->regions, ElementsAre("[4:6,0:10]"));
   EXPECT_THAT(session::describe(3, *found.first), HasSubstr("step 3: tanh \"squash\" f32[8,10] differs on rank 2"));
   // What it is made of is equal.
   EXPECT_GT(found.num_equal, 5);

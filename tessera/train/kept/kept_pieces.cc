@@ -23,11 +23,12 @@ Shape parse_numbers(std::string_view text) {
   return numbers;
 }
 
-bool is_within(const checkpoint::Box& box, const Shape& shape) {
-  if (box.offset.ndim() != shape.ndim() || box.shape.ndim() != shape.ndim()) return false;
+bool is_within(const checkpoint::Region& region, const Shape& shape) {
+  if (region.offset.ndim() != shape.ndim() || region.shape.ndim() != shape.ndim()) return false;
   for (int dim = 0; dim < shape.ndim(); ++dim) {
-    const int64_t offset = box.offset[dim];
-    if (offset < 0 || offset > shape[dim] || box.shape[dim] < 0 || box.shape[dim] > shape[dim] - offset) return false;
+    const int64_t offset = region.offset[dim];
+    if (offset < 0 || offset > shape[dim] || region.shape[dim] < 0 || region.shape[dim] > shape[dim] - offset)
+      return false;
   }
   return true;
 }
@@ -37,8 +38,8 @@ bool is_within(const checkpoint::Box& box, const Shape& shape) {
 std::string print_pieces(const KeptPieces& pieces) {
   std::string text;
   for (const auto& [name, piece] : pieces) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\n", name, piece.type, print_numbers(piece.box.offset),
-                        print_numbers(piece.box.shape), piece.at);
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\n", name, piece.type, print_numbers(piece.region.offset),
+                        print_numbers(piece.region.shape), piece.at);
   }
   return text;
 }
@@ -50,9 +51,9 @@ KeptPieces parse_pieces(std::string_view text) {
     const auto words = split(line, '\t');
     if (words.size() != 5) throw InvalidArgument("{}: a line has {} fields, not 5", kWhat, words.size());
     KeptPiece piece{.type = parse_type(words[1]),
-                    .box = {.offset = parse_numbers(words[2]), .shape = parse_numbers(words[3])},
+                    .region = {.offset = parse_numbers(words[2]), .shape = parse_numbers(words[3])},
                     .at = parse_int(words[4], kWhat)};
-    if (!is_within(piece.box, piece.type.shape) || piece.at < 0) {
+    if (!is_within(piece.region, piece.type.shape) || piece.at < 0) {
       throw InvalidArgument("{} of \"{}\" is no piece of {}", kWhat, words[0], piece.type);
     }
     if (!pieces.emplace(words[0], piece).second) throw InvalidArgument("{} twice: \"{}\"", kWhat, words[0]);
@@ -63,19 +64,20 @@ KeptPieces parse_pieces(std::string_view text) {
 std::optional<std::vector<PieceSource>> find_sources(const std::vector<KeptPieces>& of_versions,
                                                      const std::string& name, const Type& type) {
   std::vector<PieceSource> sources;
-  std::vector<checkpoint::Box> boxes;
+  std::vector<checkpoint::Region> regions;
   for (size_t version = 0; version < of_versions.size(); ++version) {
     const auto found = of_versions[version].find(name);
     if (found == of_versions[version].end()) continue;
     const KeptPiece& piece = found->second;
     if (!(piece.type == type)) return std::nullopt;
-    const bool overlaps = std::ranges::any_of(
-        boxes, [&](const checkpoint::Box& box) { return checkpoint::intersection(box, piece.box).has_value(); });
-    if (overlaps || piece.box.is_empty()) continue;
-    boxes.push_back(piece.box);
-    sources.push_back({version, piece.box, piece.at});
+    const bool overlaps = std::ranges::any_of(regions, [&](const checkpoint::Region& region) {
+      return checkpoint::intersection(region, piece.region).has_value();
+    });
+    if (overlaps || piece.region.is_empty()) continue;
+    regions.push_back(piece.region);
+    sources.push_back({version, piece.region, piece.at});
   }
-  if (!checkpoint::covers_once(boxes, type.shape)) return std::nullopt;
+  if (!checkpoint::covers_once(regions, type.shape)) return std::nullopt;
   return sources;
 }
 

@@ -9,14 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/checkpoint/format/box.h"
+#include "tessera/checkpoint/format/region.h"
 #include "tessera/tensor/type.h"
 
 namespace tessera::train {
 
 struct KeptPiece {
   Type type;  // of the whole value
-  checkpoint::Box box;
+  checkpoint::Region region;
   int64_t at = 0;  // where the piece begins among the bytes of the values
 };
 
@@ -30,7 +30,7 @@ KeptPieces parse_pieces(std::string_view text);
 // A piece that the rank which has a version gives to all.
 struct PieceSource {
   size_t version = 0;
-  checkpoint::Box box;
+  checkpoint::Region region;
   int64_t at = 0;
 };
 // The pieces that make up a whole value of this type, from the pieces of each version: each element once, of the

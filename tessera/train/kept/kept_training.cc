@@ -126,9 +126,9 @@ void KeptTraining::measure() {
     for (const auto& layout : session.layouts(name)) line += " " + layout.to_string();
     text += line += "\n";
     if (has_copies(name)) copies_text += line;
-    const auto box = is_common(name) ? checkpoint::held_box(held(name), core_.context.rank()) : std::nullopt;
-    if (box && box->shape == type.shape && !nn::is_accumulation_state(name)) {
-      pieces[name] = {session.global_type(name), *box, static_cast<int64_t>(values_bytes)};
+    const auto region = is_common(name) ? checkpoint::held_region(held(name), core_.context.rank()) : std::nullopt;
+    if (region && region->shape == type.shape && !nn::is_accumulation_state(name)) {
+      pieces[name] = {session.global_type(name), *region, static_cast<int64_t>(values_bytes)};
     }
     values_bytes += place_bytes(static_cast<size_t>(type.size_bytes()));
     if (!has_copies(name)) own_values_bytes = values_bytes;
@@ -502,11 +502,11 @@ bool KeptTraining::take_pieces(const std::vector<const Version*>& here) {
 void KeptTraining::take_value(const std::string& name, const std::vector<PieceSource>& sources,
                               const std::vector<int>& ranks, const std::vector<const Version*>& held_here) {
   const checkpoint::HeldValue value = held(name);
-  const auto wanted = checkpoint::held_box(value, core_.context.rank());
+  const auto wanted = checkpoint::held_region(value, core_.context.rank());
   Tensor piece;
   if (wanted) piece = Tensor(Type{value.type.dtype, wanted->shape});
   for (const PieceSource& source : sources) {
-    const Tensor part(Type{value.type.dtype, source.box.shape});
+    const Tensor part(Type{value.type.dtype, source.region.shape});
     const auto bytes = part.bytes();
     if (const Version* version = held_here[source.version]; version != nullptr) {
       const size_t at = version->values_at() + static_cast<size_t>(source.at);
@@ -515,9 +515,9 @@ void KeptTraining::take_value(const std::string& name, const std::vector<PieceSo
       std::memcpy(bytes.data(), version->bytes.data() + at, bytes.size());
     }
     share(bytes.data(), bytes.size(), ranks[source.version]);
-    const auto common = wanted ? checkpoint::intersection(*wanted, source.box) : std::nullopt;
+    const auto common = wanted ? checkpoint::intersection(*wanted, source.region) : std::nullopt;
     if (!common) continue;
-    copy_elements(checkpoint::view_of(part.view(), checkpoint::relative(*common, source.box)),
+    copy_elements(checkpoint::view_of(part.view(), checkpoint::relative(*common, source.region)),
                   checkpoint::view_of(piece.view(), checkpoint::relative(*common, *wanted)));
   }
   if (wanted && !sources.empty()) core_.session().set_piece(name, piece.view());

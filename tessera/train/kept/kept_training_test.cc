@@ -372,8 +372,8 @@ TEST(KeptValues, ATrainingThatNeedsItsRanksSaysSo) {
 
 TEST(KeptPieces, ComeBackFromTheirText) {
   const KeptPieces pieces = {
-      {"fc.weight", {.type = {DType::kF32, {6, 4}}, .box = {.offset = {2, 0}, .shape = {3, 4}}, .at = 64}},
-      {"step", {.type = {DType::kI64, {}}, .box = {}, .at = 0}}};
+      {"fc.weight", {.type = {DType::kF32, {6, 4}}, .region = {.offset = {2, 0}, .shape = {3, 4}}, .at = 64}},
+      {"step", {.type = {DType::kI64, {}}, .region = {}, .at = 0}}};
   const std::string text = print_pieces(pieces);
   EXPECT_EQ(text, "fc.weight\tf32[6,4]\t2,0\t3,4\t64\nstep\ti64[]\t\t\t0\n");
   EXPECT_EQ(print_pieces(parse_pieces(text)), text);
@@ -390,7 +390,7 @@ TEST(KeptPieces, WhatCannotBeIsRefused) {
 TEST(KeptPieces, MakeUpAValueWhereEachElementIsThere) {
   const Type type{DType::kF32, {6}};
   const auto piece = [&](int64_t offset, int64_t size) {
-    return KeptPieces{{"w", {.type = type, .box = {.offset = {offset}, .shape = {size}}, .at = 0}}};
+    return KeptPieces{{"w", {.type = type, .region = {.offset = {offset}, .shape = {size}}, .at = 0}}};
   };
   const auto found = find_sources({piece(0, 2), {}, piece(0, 2), piece(2, 4)}, "w", type);
   ASSERT_TRUE(found);

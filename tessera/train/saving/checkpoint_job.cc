@@ -19,7 +19,7 @@ namespace {
 // The elements of a value on the way into a file: in memory, or of a stream.
 struct Elements {
   TensorView view;  // without memory where they are streamed
-  std::optional<checkpoint::StreamedBox> streamed = std::nullopt;
+  std::optional<checkpoint::StreamedRegion> streamed = std::nullopt;
 
   checkpoint::Entry entry(const std::string& name) const {
     checkpoint::Entry entry(name, view);
@@ -36,11 +36,11 @@ struct Elements {
 
 Elements elements_of(const CheckpointJob::Value& value) { return {value.piece, value.streamed}; }
 
-// A box of them.
-Elements part_of(const Elements& whole, const checkpoint::Box& box) {
-  if (!whole.streamed) return {checkpoint::view_of(whole.view, box)};
-  checkpoint::StreamedBox part{whole.streamed->stream, box};
-  for (int dim = 0; dim < box.ndim(); ++dim) part.box.offset[dim] += whole.streamed->box.offset[dim];
+// A region of them.
+Elements part_of(const Elements& whole, const checkpoint::Region& region) {
+  if (!whole.streamed) return {checkpoint::view_of(whole.view, region)};
+  checkpoint::StreamedRegion part{whole.streamed->stream, region};
+  for (int dim = 0; dim < region.ndim(); ++dim) part.region.offset[dim] += whole.streamed->region.offset[dim];
   return {TensorView(nullptr, part.type()), part};
 }
 
@@ -63,17 +63,17 @@ class Gather {
     current_ = elements_of(value);
     whole_ = Tensor();
     if (!value.held.layout) return;
-    const auto boxes = checkpoint::holders(value.held, ranks_);
+    const auto regions = checkpoint::holders(value.held, ranks_);
     for (const int receiver : receivers_) {
       const auto has = [&](const auto& holders) {
         return std::find(holders.begin(), holders.end(), receiver) != holders.end();
       };
       // Who has all of it needs nothing of the others.
-      const bool has_all = boxes.size() == 1 && has(boxes.front().ranks);
+      const bool has_all = regions.size() == 1 && has(regions.front().ranks);
       if (has_all) continue;
       if (receiver == group_.rank()) current_ = {(whole_ = memory_for(value)).view()};
-      for (const auto& [box, ranks] : boxes) {
-        pass(value, box, has(ranks) ? receiver : ranks.front(), receiver);
+      for (const auto& [region, ranks] : regions) {
+        pass(value, region, has(ranks) ? receiver : ranks.front(), receiver);
       }
     }
   }
@@ -87,10 +87,10 @@ class Gather {
     return Tensor::wrap(type, allocate_in_file(*scratch_, type.size_bytes()));
   }
 
-  void pass(const CheckpointJob::Value& value, const checkpoint::Box& box, int from, int to) {
-    const Type type{value.held.type.dtype, box.shape};
+  void pass(const CheckpointJob::Value& value, const checkpoint::Region& region, int from, int to) {
+    const Type type{value.held.type.dtype, region.shape};
     if (group_.rank() == to) {
-      const auto place = checkpoint::view_of(whole_.view(), box);
+      const auto place = checkpoint::view_of(whole_.view(), region);
       if (from == to) return elements_of(value).copy_to(place);
       if (place.is_dense()) {
         group_.receive(place.data, type.size_bytes(), DType::kU8, from, kCheckpointCalls);
@@ -121,7 +121,7 @@ class Gather {
 std::vector<CheckpointJob::Value*> values_to_copy(std::vector<CheckpointJob::Value>& values) {
   std::vector<CheckpointJob::Value*> found;
   for (auto& value : values) {
-    if (value.box && !value.streamed && value.copy.size_bytes() == 0) found.push_back(&value);
+    if (value.region && !value.streamed && value.copy.size_bytes() == 0) found.push_back(&value);
   }
   return found;
 }
@@ -129,15 +129,15 @@ std::vector<CheckpointJob::Value*> values_to_copy(std::vector<CheckpointJob::Val
 std::vector<CheckpointJob::Value*> streamed_values(std::vector<CheckpointJob::Value>& values) {
   std::vector<CheckpointJob::Value*> found;
   for (auto& value : values) {
-    if (value.box && value.streamed) found.push_back(&value);
+    if (value.region && value.streamed) found.push_back(&value);
   }
   return found;
 }
 
-std::vector<checkpoint::StreamedBox> boxes_of(const std::vector<CheckpointJob::Value*>& streamed) {
-  std::vector<checkpoint::StreamedBox> boxes;
-  for (const auto* value : streamed) boxes.push_back(*value->streamed);
-  return boxes;
+std::vector<checkpoint::StreamedRegion> regions_of(const std::vector<CheckpointJob::Value*>& streamed) {
+  std::vector<checkpoint::StreamedRegion> regions;
+  for (const auto* value : streamed) regions.push_back(*value->streamed);
+  return regions;
 }
 
 std::vector<Type> types_of(const std::vector<CheckpointJob::Value*>& values) {
@@ -168,26 +168,27 @@ std::vector<checkpoint::HeldValue> CheckpointJob::held_values() const {
   return held;
 }
 
-std::vector<std::optional<checkpoint::Box>> CheckpointJob::boxes_to_write() const {
-  return checkpoint::written_boxes(held_values(), together, group->rank());
+std::vector<std::optional<checkpoint::Region>> CheckpointJob::regions_to_write() const {
+  return checkpoint::written_regions(held_values(), together, group->rank());
 }
 
 void CheckpointJob::keep_needed_pieces() {
-  const auto boxes = form == SaveForm::kSlices ? boxes_to_write() : std::vector<std::optional<checkpoint::Box>>();
+  const auto regions =
+      form == SaveForm::kSlices ? regions_to_write() : std::vector<std::optional<checkpoint::Region>>();
   for (size_t i = 0; i < values.size(); ++i) {
     auto& value = values[i];
     if (form == SaveForm::kSlices) {
-      if (boxes[i]) {
-        const Elements part = part_of(elements_of(value), checkpoint::relative(*boxes[i], *value.box));
+      if (regions[i]) {
+        const Elements part = part_of(elements_of(value), checkpoint::relative(*regions[i], *value.region));
         value.piece = part.view;
         value.streamed = part.streamed;
       }
-      value.box = boxes[i];
+      value.region = regions[i];
     } else if (form == SaveForm::kWhole && !is_first_in_directory()) {
       const bool sends = value.held.layout && is_first_holder(value.held, group->rank());
-      if (!sends) value.box = std::nullopt;
+      if (!sends) value.region = std::nullopt;
     }
-    if (!value.box) {
+    if (!value.region) {
       value.copy = Tensor();
       value.piece = value.copy.view();
       value.streamed.reset();
@@ -199,9 +200,9 @@ void CheckpointJob::keep_needed_pieces() {
 void CheckpointJob::copy_streamed_pieces(Snapshot& snapshot) {
   const auto streamed = streamed_values(values);
   if (streamed.empty()) return;
-  const auto boxes = boxes_of(streamed);
-  if (snapshot.reserve_on_device(boxes)) {
-    const auto copies = snapshot.begin_on_device(boxes);
+  const auto regions = regions_of(streamed);
+  if (snapshot.reserve_on_device(regions)) {
+    const auto copies = snapshot.begin_on_device(regions);
     for (size_t i = 0; i < streamed.size(); ++i) streamed[i]->streamed = copies[i];
     return;
   }
@@ -220,7 +221,7 @@ void CheckpointJob::reserve_snapshot(Snapshot& snapshot) {
   const auto streamed = streamed_values(values);
   if (streamed.empty()) {
     snapshot.allocate(types_of(values_to_copy(values)));
-  } else if (!snapshot.reserve_on_device(boxes_of(streamed))) {
+  } else if (!snapshot.reserve_on_device(regions_of(streamed))) {
     snapshot.allocate(types_of(streamed));
   }
 }
@@ -327,16 +328,16 @@ std::string CheckpointJob::save_whole() {
 
 std::string CheckpointJob::save_own_slices() {
   RankBarrier barrier(*group);
-  const auto boxes = boxes_to_write();
+  const auto regions = regions_to_write();
   std::vector<checkpoint::Slice> slices;
   for (size_t i = 0; i < values.size(); ++i) {
     auto& slice = slices.emplace_back();
     slice.name = values[i].held.name;
     slice.type = values[i].held.type;
-    slice.box = boxes[i];
+    slice.region = regions[i];
     slice.without_first_dim = values[i].is_row_of_rank && together.size() == 1;
-    if (!boxes[i]) continue;
-    const Elements part = part_of(elements_of(values[i]), checkpoint::relative(*boxes[i], *values[i].box));
+    if (!regions[i]) continue;
+    const Elements part = part_of(elements_of(values[i]), checkpoint::relative(*regions[i], *values[i].region));
     slice.value = part.view;
     slice.streamed = part.streamed;
   }

@@ -25,9 +25,9 @@ class CheckpointJob {
  public:
   struct Value {
     checkpoint::HeldValue held;
-    std::optional<checkpoint::Box> box;  // what `piece` holds; nullopt: nothing
-    TensorView piece;                    // this rank's; without memory where it is streamed
-    std::optional<checkpoint::StreamedBox> streamed = std::nullopt;
+    std::optional<checkpoint::Region> region;  // what `piece` holds; nullopt: nothing
+    TensorView piece;                          // this rank's; without memory where it is streamed
+    std::optional<checkpoint::StreamedRegion> streamed = std::nullopt;
     Tensor copy;                  // what `piece` looks at, where that is not the model's own memory
     bool is_row_of_rank = false;  // one row per rank: of one device, it has no first dim
     bool is_spilled = false;      // the model's own memory of it is a file
@@ -62,7 +62,7 @@ class CheckpointJob {
   void copy_streamed_pieces(Snapshot& snapshot);
   bool is_first_in_directory() const;
   std::vector<checkpoint::HeldValue> held_values() const;
-  std::vector<std::optional<checkpoint::Box>> boxes_to_write() const;
+  std::vector<std::optional<checkpoint::Region>> regions_to_write() const;
   std::string save_own_values();
   std::string save_whole();
   std::string save_own_slices();

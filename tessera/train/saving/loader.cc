@@ -257,19 +257,20 @@ Loader::Destinations Loader::destinations_in(const checkpoint::GlobalCheckpoint&
     if (entry == nullptr && loading.allows_missing) continue;
     if (entry != nullptr) stored_names.insert(entry->name);
     result.names.push_back(name);
-    const auto box = checkpoint::held_box(held, core_.context.rank());
-    if (!box) continue;
+    const auto region = checkpoint::held_region(held, core_.context.rank());
+    if (!region) continue;
     auto to = session.values().in_place(name);
     const bool is_sum = held.layout && held.layout->sharding.is_partial();
     const Type& type = session.values().type(name);
     checkpoint::ElementTarget* target = nullptr;
-    if (!to && !regrouped && !is_sum && type.shape == box->shape) {
+    if (!to && !regrouped && !is_sum && type.shape == region->shape) {
       target = result.there.emplace_back(session.values().sliced_write(name)).get();
       to = TensorView(nullptr, type);
-    } else if (regrouped || is_sum || !to || to->shape != box->shape) {
-      to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, box->shape})).second.view();
+    } else if (regrouped || is_sum || !to || to->shape != region->shape) {
+      to = result.elsewhere.emplace_back(name, Tensor(Type{held.type.dtype, region->shape})).second.view();
     }
-    result.wanted.push_back({result.stored_name(name), *box, *to, is_first_holder(held, core_.context.rank()), target});
+    result.wanted.push_back(
+        {result.stored_name(name), *region, *to, is_first_holder(held, core_.context.rank()), target});
   }
   const checkpoint::MatchOptions options{.allow_missing = loading.allows_missing,
                                          .allow_unexpected = !loading.is_resumed};

@@ -161,7 +161,7 @@ void expect_saved(train::SaveForm form, const std::string& slow) {
               const mesh::Mesh mesh({{"data", 2}});
               train::CheckpointJob::Value value;
               value.held = {"w", {DType::kF32, {4}}, mesh::Layout{mesh, {{{0}}, {}}}};
-              value.box = checkpoint::held_box(value.held, context.rank());
+              value.region = checkpoint::held_region(value.held, context.rank());
               const auto half = Tensor::full({DType::kF32, {2}}, context.rank());
               value.piece = half.view();
               train::CheckpointJob job;

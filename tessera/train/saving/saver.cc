@@ -74,7 +74,8 @@ std::vector<CheckpointJob::Value> Saver::held_values(bool averages) {
       value.piece = *here;
     } else if (!is_sum && session.values().type(name).dtype == value.held.type.dtype) {
       const Type& type = session.values().type(name);
-      value.streamed = checkpoint::StreamedBox{session.values().sliced_read(name), checkpoint::Box::whole(type.shape)};
+      value.streamed =
+          checkpoint::StreamedRegion{session.values().sliced_read(name), checkpoint::Region::whole(type.shape)};
       value.piece = TensorView(nullptr, type);
     } else {
       value.copy = session.values().read(name);
@@ -91,7 +92,7 @@ std::vector<CheckpointJob::Value> Saver::held_values(bool averages) {
       value.copy = Tensor::copy_of(value.piece).cast(value.held.type.dtype);
       value.piece = value.copy.view();
     }
-    value.box = checkpoint::held_box(value.held, rank);
+    value.region = checkpoint::held_region(value.held, rank);
     value.is_spilled = session.values().is_spilled(name);
     value.is_row_of_rank = core_.values->has_row_per_rank(name);
   }

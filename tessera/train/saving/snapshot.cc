@@ -51,11 +51,11 @@ std::pair<const std::byte*, const std::byte*> addresses_of(const TensorView& vie
 
 }  // namespace
 
-bool Snapshot::reserve_on_device(std::span<const checkpoint::StreamedBox> boxes) {
-  if (on_device_->reserve(boxes)) return true;
+bool Snapshot::reserve_on_device(std::span<const checkpoint::StreamedRegion> regions) {
+  if (on_device_->reserve(regions)) return true;
   if (!no_room_said_) {
     int64_t bytes = 0;
-    for (const auto& box : boxes) bytes += box.type().size_bytes();
+    for (const auto& region : regions) bytes += region.type().size_bytes();
     const auto free = on_device_->device().free_bytes();
     log_warning(
         "{} has no room for the copy of {} that a checkpoint needs which is saved while training goes on{}: the values "
@@ -66,8 +66,8 @@ bool Snapshot::reserve_on_device(std::span<const checkpoint::StreamedBox> boxes)
   return false;
 }
 
-std::vector<checkpoint::StreamedBox> Snapshot::begin_on_device(std::span<const checkpoint::StreamedBox> boxes) {
-  return on_device_->begin(boxes);
+std::vector<checkpoint::StreamedRegion> Snapshot::begin_on_device(std::span<const checkpoint::StreamedRegion> regions) {
+  return on_device_->begin(regions);
 }
 
 int64_t Snapshot::device_bytes() const { return on_device_ == nullptr ? 0 : on_device_->size_bytes(); }

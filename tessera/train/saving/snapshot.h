@@ -39,12 +39,12 @@ class Snapshot {
   // Where values on a device are copied.
   void lie_on(std::shared_ptr<session::DeviceSnapshot> device) { on_device_ = std::move(device); }
   bool lies_on_device() const { return on_device_ != nullptr; }
-  // Memory for copies of these boxes of values on the device. False where it has no room for them, which is logged
+  // Memory for copies of these regions of values on the device. False where it has no room for them, which is logged
   // once: then the caller reads them to the host before they change.
-  bool reserve_on_device(std::span<const checkpoint::StreamedBox> boxes);
+  bool reserve_on_device(std::span<const checkpoint::StreamedRegion> regions);
   // Begins to copy them, as they are when the work is done that the device has been given, and returns the copies. No
   // value may change before finish() was called for it.
-  std::vector<checkpoint::StreamedBox> begin_on_device(std::span<const checkpoint::StreamedBox> boxes);
+  std::vector<checkpoint::StreamedRegion> begin_on_device(std::span<const checkpoint::StreamedRegion> regions);
 
   // Memory for dense values of these types, one after another; that of an earlier copy where it suffices. New memory is
   // taken at once, not when it is first written to. Nobody may read the earlier copy any more.

@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/convert/box_reader.h"
+#include "tessera/checkpoint/convert/region_reader.h"
 
 #include <algorithm>
 
@@ -12,19 +12,20 @@ constexpr size_t kMaxOpenFiles = 64;
 // Runs shorter than a page are not worth a system call each: the bytes between them are read along.
 constexpr int64_t kMinRunBytes = 4096;
 
-// Where a box lies in a row-major block that contains it: element offset of its first element and strides.
+// Where a region lies in a row-major block that contains it: element offset of its first element and strides.
 struct Place {
   int64_t offset = 0;
   Strides strides;
 };
 
-Place place_in(const Box& block, const Box& box) {
+Place place_in(const Region& block, const Region& region) {
   Place place{0, dense_strides(block.shape)};
-  for (int dim = 0; dim < box.ndim(); ++dim) place.offset += (box.offset[dim] - block.offset[dim]) * place.strides[dim];
+  for (int dim = 0; dim < region.ndim(); ++dim)
+    place.offset += (region.offset[dim] - block.offset[dim]) * place.strides[dim];
   return place;
 }
 
-// How many elements of a box follow each other in a block of these strides.
+// How many elements of a region follow each other in a block of these strides.
 int64_t run_elements(const Shape& shape, const Strides& strides) {
   int64_t run = 1;
   for (int dim = shape.ndim() - 1; dim >= 0; --dim) {
@@ -35,7 +36,7 @@ int64_t run_elements(const Shape& shape, const Strides& strides) {
   return run;
 }
 
-// From the first to the last element of a box, both included.
+// From the first to the last element of a region, both included.
 int64_t extent_elements(const Shape& shape, const Strides& strides) {
   int64_t extent = 1;
   for (int dim = 0; dim < shape.ndim(); ++dim) extent += (shape[dim] - 1) * strides[dim];
@@ -44,52 +45,52 @@ int64_t extent_elements(const Shape& shape, const Strides& strides) {
 
 }  // namespace
 
-void for_each_piece(const Box& box, int64_t max_elements, FunctionRef<void(const Box&)> f) {
-  if (box.is_empty()) return;
+void for_each_piece(const Region& region, int64_t max_elements, FunctionRef<void(const Region&)> f) {
+  if (region.is_empty()) return;
   // The outermost dim whose rows fit; those before it are taken one index at a time.
   int dim = 0;
-  int64_t row_elements = box.shape.num_elements();
-  for (; dim < box.ndim(); ++dim) {
-    row_elements /= box.shape[dim];
+  int64_t row_elements = region.shape.num_elements();
+  for (; dim < region.ndim(); ++dim) {
+    row_elements /= region.shape[dim];
     if (row_elements <= max_elements) break;
   }
-  if (dim == box.ndim()) return f(box);
+  if (dim == region.ndim()) return f(region);
   const int64_t step = std::max<int64_t>(1, max_elements / row_elements);
-  Box piece = box;
+  Region piece = region;
   for (int outer = 0; outer < dim; ++outer) piece.shape[outer] = 1;
   while (true) {
-    for (int64_t row = 0; row < box.shape[dim]; row += step) {
-      piece.offset[dim] = box.offset[dim] + row;
-      piece.shape[dim] = std::min(step, box.shape[dim] - row);
+    for (int64_t row = 0; row < region.shape[dim]; row += step) {
+      piece.offset[dim] = region.offset[dim] + row;
+      piece.shape[dim] = std::min(step, region.shape[dim] - row);
       f(piece);
     }
     int outer = dim - 1;
-    while (outer >= 0 && ++piece.offset[outer] == box.offset[outer] + box.shape[outer]) {
-      piece.offset[outer] = box.offset[outer];
+    while (outer >= 0 && ++piece.offset[outer] == region.offset[outer] + region.shape[outer]) {
+      piece.offset[outer] = region.offset[outer];
       --outer;
     }
     if (outer < 0) return;
   }
 }
 
-void copy_box(const BoxBytes& from, const BoxBytes& to, const Box& common, int64_t element_bytes) {
-  const Place source = place_in(from.box, common);
-  const Place target = place_in(to.box, common);
+void copy_region(const RegionBytes& from, const RegionBytes& to, const Region& common, int64_t element_bytes) {
+  const Place source = place_in(from.region, common);
+  const Place target = place_in(to.region, common);
   StridedCopy(common.shape, source.strides, target.strides, static_cast<size_t>(element_bytes))
       .run(from.bytes.data() + source.offset * element_bytes, to.bytes.data() + target.offset * element_bytes);
 }
 
-std::span<std::byte> dense_part(const BoxBytes& from, const Box& box, int64_t element_bytes) {
-  const Place place = place_in(from.box, box);
-  const int64_t elements = box.shape.num_elements();
-  if (run_elements(box.shape, place.strides) != elements) return {};
+std::span<std::byte> dense_part(const RegionBytes& from, const Region& region, int64_t element_bytes) {
+  const Place place = place_in(from.region, region);
+  const int64_t elements = region.shape.num_elements();
+  if (run_elements(region.shape, place.strides) != elements) return {};
   return from.bytes.subspan(static_cast<size_t>(place.offset * element_bytes),
                             static_cast<size_t>(elements * element_bytes));
 }
 
-BoxReader::BoxReader(FileSystem& files, const SourceFiles& sources) : files_(files), sources_(sources) {}
+RegionReader::RegionReader(FileSystem& files, const SourceFiles& sources) : files_(files), sources_(sources) {}
 
-const RangeReader& BoxReader::reader_of(int64_t rank) {
+const RangeReader& RegionReader::reader_of(int64_t rank) {
   auto it = readers_.find(rank);
   if (it == readers_.end()) {
     if (readers_.size() == kMaxOpenFiles) readers_.clear();
@@ -98,8 +99,9 @@ const RangeReader& BoxReader::reader_of(int64_t rank) {
   return *it->second;
 }
 
-void BoxReader::read_box(const SourcePart& part, int64_t element_bytes, const Box& wanted, const BoxBytes& to) {
-  const Place from = place_in(part.box, wanted);
+void RegionReader::read_region(const SourcePart& part, int64_t element_bytes, const Region& wanted,
+                               const RegionBytes& to) {
+  const Place from = place_in(part.region, wanted);
   const int64_t elements = wanted.shape.num_elements();
   const int64_t extent = extent_elements(wanted.shape, from.strides);
   if (extent == elements) {
@@ -110,28 +112,28 @@ void BoxReader::read_box(const SourcePart& part, int64_t element_bytes, const Bo
   const bool reads_little_more =
       extent <= 2 * elements || run_elements(wanted.shape, from.strides) * element_bytes < kMinRunBytes;
   if (extent * element_bytes <= kPieceBytes && reads_little_more) {
-    scratch_.resize(kPieceBytes);  // where boxes lie dense, it never takes memory
+    scratch_.resize(kPieceBytes);  // where regions lie dense, it never takes memory
     read_content(reader_of(part.rank), part.tensor->pieces, from.offset * element_bytes,
                  std::span(scratch_).first(static_cast<size_t>(extent * element_bytes)));
-    const Place target = place_in(to.box, wanted);
+    const Place target = place_in(to.region, wanted);
     return StridedCopy(wanted.shape, from.strides, target.strides, static_cast<size_t>(element_bytes))
         .run(scratch_.data(), to.bytes.data() + target.offset * element_bytes);
   }
   // Halves along the outermost dim come to what is read at once in the end: a single run, at the latest.
   int dim = 0;
   while (wanted.shape[dim] == 1) ++dim;
-  Box half = wanted;
+  Region half = wanted;
   half.shape[dim] = wanted.shape[dim] / 2;
-  read_box(part, element_bytes, half, to);
+  read_region(part, element_bytes, half, to);
   half.offset[dim] += half.shape[dim];
   half.shape[dim] = wanted.shape[dim] - half.shape[dim];
-  read_box(part, element_bytes, half, to);
+  read_region(part, element_bytes, half, to);
 }
 
-void BoxReader::read_piece(const OutputTensor& tensor, const Box& box, std::span<std::byte> to) {
+void RegionReader::read_piece(const OutputTensor& tensor, const Region& region, std::span<std::byte> to) {
   const auto element_bytes = static_cast<int64_t>(size_bytes(tensor.like->dtype));
   for (const auto& part : tensor.sources) {
-    if (const auto common = intersection(part.box, box)) read_box(part, element_bytes, *common, {box, to});
+    if (const auto common = intersection(part.region, region)) read_region(part, element_bytes, *common, {region, to});
   }
 }
 
