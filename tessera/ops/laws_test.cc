@@ -126,6 +126,14 @@ TEST(Laws, EveryOperatorButTheCollectivesHasExamplesAndAReferenceKernel) {
       [](const OpDef& def, const Example& example) { run(def.name, elements_of(example), example.attributes); });
 }
 
+TEST(Laws, ElementwiseOperatorsSayWhetherTheyComputeInF32) {
+  for (const auto& [name, def] : OpRegistry::instance().all()) {
+    if (!def.elementwise) continue;
+    const bool says_so = def.doc.find(" In mixed precision it computes in f32.") != std::string::npos;
+    EXPECT_EQ(says_so, def.precision == MixedPrecision::kWide) << name << ": " << def.doc;
+  }
+}
+
 TEST(Laws, AttributesOfOneNameAreAllOfTheNetworkOrAllOfTheRun) {
   std::map<std::string, bool> is_of_network;
   for (const auto& [name, def] : OpRegistry::instance().all()) {

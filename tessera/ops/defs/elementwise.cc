@@ -108,6 +108,11 @@ struct Unary {
 // A rounding error of the operand is one of many times its size in the result, or the result leaves f16's range.
 constexpr MixedPrecision kLosesDigits = MixedPrecision::kWide;
 
+// What an operator's text says of it, behind a sentence.
+std::string precision_text(MixedPrecision precision) {
+  return precision == MixedPrecision::kWide ? " In mixed precision it computes in f32." : "";
+}
+
 const Unary kUnaries[] = {
     {"neg", "-x.", Kind::kNumeric, Domain::kAny, kSimple, [](Value, Value, Value dy) { return -dy; }, true},
     {"abs", "The absolute value of x.", Kind::kNumeric, Domain::kAny, kSimple,
@@ -253,7 +258,8 @@ const Binary kBinaries[] = {
 
 void add_arithmetic(OpRegistry& registry) {
   for (const Unary& unary : kUnaries) {
-    OpDef def = elementwise_def(unary.name, unary.doc, {"x"}, infer_broadcast(unary.kind), unary.cost);
+    OpDef def = elementwise_def(unary.name, unary.doc + precision_text(unary.precision), {"x"},
+                                infer_broadcast(unary.kind), unary.cost);
     if (unary.gradient != nullptr) {
       def.gradient = [gradient = unary.gradient](const GradientContext& c) -> Gradients {
         if (!is_floating(c.inputs[0].dtype())) return {Value{}};
@@ -267,8 +273,8 @@ void add_arithmetic(OpRegistry& registry) {
     registry.add(std::move(def));
   }
   for (const Binary& binary : kBinaries) {
-    OpDef def = elementwise_def(binary.name, std::string(binary.doc) + " Operands broadcast.", {"x", "y"},
-                                infer_broadcast(binary.kind), binary.cost);
+    OpDef def = elementwise_def(binary.name, binary.doc + (" Operands broadcast." + precision_text(binary.precision)),
+                                {"x", "y"}, infer_broadcast(binary.kind), binary.cost);
     def.linear_in = binary.linear_in;
     def.precision = binary.precision;
     def.gradient = [gradient = binary.gradient](const GradientContext& c) -> Gradients {
