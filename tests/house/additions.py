@@ -9,8 +9,8 @@ class Addition:
     """`name` becomes known to C++ by that name, and to Python, with that signature; `constant` is another name of it in C++. `limit`: as
     many files it may touch. `headers_words`: who has them counts on what it adds to a header, and has to be compiled again."""
 
-    def __init__(self, name, limit, lines, check, constant=None, headers_words=()):
-        self.name, self.limit, self.lines, self.check = name, limit, lines, check
+    def __init__(self, name, limit, lines, check, in_python="(x)", constant=None, headers_words=()):
+        self.name, self.limit, self.lines, self.check, self.in_python = name, limit, lines, check, in_python
         self.constant, self.headers_words = constant, headers_words
 
     def sources(self, root):
@@ -98,7 +98,7 @@ inline Value matrix_vector(Value lhs, Value rhs) { return apply1("matrix_vector"
 """)],
     "python/src/operators.cc": [("""  add_function(m, "bias_add\"""", """  add_function(m, "matrix_vector", ops::matrix_vector, "", "lhs"_a, "rhs"_a);
 """)],
-}, "ops::matrix_vector(input({3, 4}), input({4}))")
+}, "ops::matrix_vector(input({3, 4}), input({4}))", in_python="(lhs, rhs)")
 
 REDUCTION = Addition("reduce_max_abs", 4, {
     "tessera/ops/defs/reduce.cc": [("""struct Reduction {
@@ -137,7 +137,7 @@ inline Value reduce_max_abs(Value x, const Ints& axes = {}, bool keep_dims = fal
 """)],
     "python/src/operators.cc": [("""      {"reduce_any", ops::reduce_any}};""", """      {"reduce_max_abs", ops::reduce_max_abs},
 """)],
-}, "ops::reduce_max_abs(input({3, 4}), {1})")
+}, "ops::reduce_max_abs(input({3, 4}), {1})", in_python="(x, axes=None, keep_dims=False)")
 
 ELEMENTWISE = Addition("log1p_exp", 4, {
     "tessera/tensor/element_op.h": [("""  X(kSinh, """, """  X(kLog1pExp, "log1p_exp", 1, kFloating, false, false)        \\
@@ -244,7 +244,7 @@ inline Value reduce_onto(Value x, const RankGroup& group, int root = 0) {
     "docs/collectives.md": [("""| broadcast, send, receive | 1 | B |
 """, """| reduce_onto | 1 | (n-1) B |
 """)],
-}, 'ops::reduce_onto(input({3, 4}), {.name = "all", .ranks = {0, 1}, .own = 0}, 1)')
+}, 'ops::reduce_onto(input({3, 4}), {.name = "all", .ranks = {0, 1}, .own = 0}, 1)', in_python="(x, group='world', root=0)")
 
 ALL = (CONTRACTION, REDUCTION, ELEMENTWISE, OF_ANOTHER_FUNCTION, COLLECTIVE)
 

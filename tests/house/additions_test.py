@@ -1,6 +1,6 @@
 """Claims about adding to Tessera: how many files an operator and a kind of collective touch, that what is added to a few files is
-really there, that nothing outside a collective's definition asks for its name, and that element_op.h compiles as a kernel's text. All
-that holds for the project must hold for the project with the additions, too.
+really there, in Python, too, that nothing outside a collective's definition asks for its name, and that element_op.h compiles as a
+kernel's text. All that holds for the project must hold for the project with the additions, too.
 
 With --build FOLDER --laws PROGRAM... it also compiles what additions.py adds, and runs those programs of claims with it."""
 
@@ -19,7 +19,8 @@ import documents
 from claims import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/site")]
+import binding_reader  # noqa: E402
 import check_layers  # noqa: E402
 
 DEFINITIONS = ("tessera/ops/defs/collectives.cc", "tessera/ops/rules/exchange.cc")
@@ -78,6 +79,11 @@ def tables(root, page, heading):
         if names := {name for _, cells in documents.rows(block) for name in documents.names_in(cells[0])}:
             found.append(names)
     return found
+
+
+def functions_of_python(root):
+    """Those of tessera.ops, by name, as the bindings say, and the definitions where a binding goes through the registry."""
+    return {function.name: function for function in binding_reader.read(root)["tessera.ops"].functions}
 
 
 def device_code(element_op):
@@ -165,6 +171,23 @@ class OfTheAdditions(OfTheProject):
             self.assertEqual(was_there, [], f"{addition.name} is a name that is used already")
             self.assertEqual(own, sorted(addition.lines), addition.name)
             self.assertLessEqual(len(own), addition.limit, addition.name)
+
+    def test_each_is_a_function_of_python_with_a_text(self):
+        functions = functions_of_python(self.root)
+        for addition in additions.ALL:
+            self.assertIn(addition.name, functions)
+            self.assertEqual(functions[addition.name].signature, addition.in_python, addition.name)
+            self.assertNotEqual(functions[addition.name].doc, "", addition.name)
+
+    def test_what_python_is_not_given_is_missed(self):
+        source = self.root / "python/src/operators.cc"
+        text = source.read_text()
+        for addition, line in ((additions.CONTRACTION, '  add_function(m, "matrix_vector", ops::matrix_vector, "", "lhs"_a, "rhs"_a);\n'),
+                               (additions.ELEMENTWISE, "  bind_elementwise_of_registry(m);\n")):
+            self.assertEqual(text.count(line), 1, line)
+            source.write_text(text.replace(line, ""))
+            self.assertNotIn(addition.name, functions_of_python(self.root))
+        source.write_text(text)
 
     def test_a_collective_without_its_row_is_missed(self):
         page = self.root / "docs/collectives.md"
