@@ -13,6 +13,8 @@ from python_model import Class, Function, Module
 
 # One that is given a module: its name and that of the module.
 FUNCTION = re.compile(r"^(?:template [^\n]*\n)?(?:void|nb::object) (\w+)\(nb::module_& ?(\w+)[^{;]*\{$", re.MULTILINE)
+# One that is given a class, last, and binds a part of its members: its name and that of the class.
+PART = re.compile(r"^void (\w+)\((?:nb::module_& ?\w+, )?nb::class_<[^;{]*>& ?(\w+)\) \{$", re.MULTILINE)
 
 
 def literal(text):
@@ -121,12 +123,13 @@ class Bindings:
         self.docs, self.elementwise = registry(root)
         self.modules = {}
         self.classes = {}  # by the C++ type
-        self.bodies = {}
+        self.bodies, self.parts = {}, {}
         for text in self.texts.values():
-            for match in FUNCTION.finditer(text):
-                name, parameter = match.groups()
-                end = text.index("\n}\n", match.end())
-                self.bodies[name] = (parameter, text[match.end():end])
+            for found, of in ((self.bodies, FUNCTION), (self.parts, PART)):
+                for match in of.finditer(text):
+                    name, parameter = match.groups()
+                    end = text.index("\n}\n", match.end())
+                    found[name] = (parameter, text[match.end():end])
 
     def read(self):
         main = next(text for text in self.texts.values() if "NB_MODULE(" in text)
@@ -145,9 +148,9 @@ class Bindings:
         doc = "\n\n".join(one for one in (known if known not in doc else "", doc) if one)
         self.modules[module].functions.append(Function(name, text, doc))
 
-    def body(self, text, modules):
-        """Reads a function's body; `modules`: the variables that are modules, or classes, with what they are."""
-        classes, helpers, at = {}, {}, 0
+    def body(self, text, modules, given_classes=None):
+        """Reads a function's body; `modules` and `given_classes`: the variables that are modules and classes, with what they are."""
+        classes, helpers, at = dict(given_classes or {}), {}, 0
         pairs = {name: re.findall(r'\{"(\w+)"', listed) for name, listed in re.findall(r"(\w+)\[\] = \{(.*?)\};", text, re.S)}
         for found in re.finditer(r"const auto (\w+) = \[[^\]]*\]\(const char\* name.*?\b(\w+)\.def(\()\s*name", text, re.S):
             helpers[found.group(1)] = (found.group(2), arguments(text, found.start(3))[0][2:])
@@ -182,6 +185,9 @@ class Bindings:
                     self.function(modules[given[0]], own, given[2:])
             elif given and given[0] in modules and name in self.bodies and len(given) <= 2:
                 self.enter(name, modules[given[0]])
+            if variable is None and name in self.parts and given and given[-1] in classes:
+                own, part = self.parts[name]
+                self.body(part, {}, {own: classes[given[-1]]})
             if name == "bind_elementwise_of_registry":
                 for own, operands in self.elementwise.items():
                     self.function(modules[given[0]], own, ['"x"_a', '"y"_a'][:operands])

@@ -147,6 +147,14 @@ class Reading(unittest.TestCase):
                 wanted = {one.name for one in getattr(module, kind)}
                 self.assertEqual(wanted ^ {one.name for one in getattr(read[name], kind)}, set(), f"{name}: {kind}")
 
+    def test_members_that_parts_of_a_binding_add_are_of_the_class(self):
+        import binding_reader
+        read = binding_reader.read(ROOT)
+        for module, name, wanted in (("tessera", "Model", {"train", "eval", "build", "set_value", "save_checkpoint", "step"}),
+                                     ("tessera.nn", "Cell", {"__call__", "parameters", "set_stage", "training"})):
+            made = next(one for one in read[module].classes if one.name == name)
+            self.assertLessEqual(wanted, {member.name for member in made.members}, name)
+
     def test_stubs_can_be_parsed(self):
         import ast
         for path in (BUILD / "python" / "tessera").rglob("*.pyi"):
