@@ -177,47 +177,8 @@ next(prefixes int32[num_sequences * beam_size, max_length], length) gives the lo
 follows the first `length` ones. Candidates are compared by log probability / ((5 + n) / 6) ** length_penalty.)");
 }
 
-}  // namespace
-
-void bind_train(nb::module_& m) {
-  m.def("_model_options", &options_as_dict, "What each option of a Model does, and the parallel modes that read it.");
-  m.def("_end_threads", &end_threads, "timeout_ms"_a,
-        "As the process ends: stops other threads that compute. False where one does not stop in time.");
-  m.def("_finish_all_saves", &finish_all_saves, "As the process ends, before Python's objects go.");
-  m.def("_leave_with_all_models", &leave_with_all_models, "As the process leaves its job, or has made it fail.");
-  m.def("_begin_child", &begin_child, "In a child that fork() has just made: exit() will end it at once.");
-  bind_search(m);
-  bind_loaded(m);
-  bind_averages(m);
-  bind_callbacks(m);
-  static const std::string doc = R"(Trains a network on one device or on many.
-
-Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
-makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_K_accuracy
-(K a number), precision, recall, f1, auc, loss, mae, mse. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and
-value of this rank's slice, also when the model is gone; set_data takes a slice or the whole. states: those that optimizer.state_parameters() gives; they
-start as they are, and follow what is trained. See help(Model.train). Further options:
-
-)" + option_help();
-  auto model = nb::class_<PythonModel>(m, "Model", doc.c_str(), nb::dynamic_attr(), nb::is_weak_referenceable());
-  model.def("__setattr__", &set_unless_option, "name"_a, "value"_a.none());
-  // The options of C++ have no arguments of their own here: the list of them gives the signature, too.
-  static const std::string signature = model_signature();
-  model.def(
-      "__init__",
-      [](nb::handle self, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
-         const std::vector<std::string>& metrics, bool sliced_parameters, const std::vector<nn::Parameter*>& states,
-         const nb::kwargs& given) {
-        train::ModelOptions options = model_options(given);
-        for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
-        auto* made = new (nb::inst_ptr<PythonModel>(self))
-            PythonModel(network, loss, optimizer, options, sliced_parameters, states);
-        nb::inst_mark_ready(self);
-        python_models().emplace_back(&made->as_it_is(), self);
-      },
-      "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(), nb::kw_only(),
-      "sliced_parameters"_a = false, "states"_a = nb::make_tuple(), "options"_a, nb::sig(signature.c_str()),
-      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+// Training, as a whole and step by step.
+void bind_training(nb::class_<PythonModel>& model) {
   model.def(
       "train",
       [](PythonModel& self, int64_t epochs, const data::Dataset& dataset,
@@ -265,6 +226,10 @@ checkpoint is loaded before.)");
       R"(One step on one global batch. Returns the loss. In data_parallel without servers each rank gives its own rows of
 it, and global_rows, the rows of all ranks; else each gives the whole batch, in hybrid_parallel one of its own:
 docs/python.md, Ranks.)");
+}
+
+// What a network says: its metrics, its results.
+void bind_results(nb::class_<PythonModel>& model) {
   model.def(
       "eval",
       [](PythonModel& self, const data::Dataset& dataset, int num_workers, std::vector<nb::object> metrics) {
@@ -305,6 +270,10 @@ loading raise InvalidArgument. Every rank enters it.)");
 
 beam_size: beginnings that the search keeps, 1: greedy. Each step computes the network again for all of max_length tokens.
 Every rank calls it.)");
+}
+
+// What is compiled before it runs, and how values then lie.
+void bind_compilation(nb::class_<PythonModel>& model) {
   model.def(
       "build",
       [](PythonModel& self, const data::Dataset& train, const data::Dataset* valid) {
@@ -328,6 +297,10 @@ Every rank calls it.)");
   model.def_prop_ro(
       "layouts", [](PythonModel& self) { return self.as_it_is().layouts(); },
       "How parameters and states lie on the ranks: a list of checkpoint.ParameterLayout, empty before compiling.");
+}
+
+// Parameters and states, one by one.
+void bind_values(nb::class_<PythonModel>& model) {
   model.def(
       "names", [](PythonModel& self) { return self.as_it_is().names(); }, "Of parameters, then of states.");
   model.def(
@@ -367,6 +340,10 @@ Every rank calls it.)");
         self.changed();
       },
       "name"_a, "value"_a);
+}
+
+// Files of all values.
+void bind_checkpoints(nb::class_<PythonModel>& model) {
   model.def(
       "save_checkpoint",
       [](PythonModel& self, const Path& path, const nb::dict& append_info, bool integrated, bool async,
@@ -446,6 +423,10 @@ strict=False: parameters that the checkpoint lacks keep their values. only: a pa
 loaded (see Cell.freeze). rename: what the network calls the checkpoint's values, a function of the name, or a dict of names
 or of the cells above them, {"model.body": "backbone", "model": ""}, of which the longest holds, and of which
 the checkpoint must have a value each; None leaves a value out.)");
+}
+
+// What there is to know of a compiled model and its last step.
+void bind_facts(nb::class_<PythonModel>& model) {
   model.def_prop_ro(
       "was_skipped", [](PythonModel& self) { return self.as_it_is().was_skipped(); },
       "Whether the latest step was skipped because a gradient or the loss was not finite.");
@@ -485,6 +466,59 @@ the checkpoint must have a value each; None leaves a value out.)");
         return ir::print(self.as_it_is().trace_train(inputs));
       },
       "dataset"_a, "The logical graph of the training step.");
+}
+
+void bind_model(nb::module_& m) {
+  static const std::string doc = R"(Trains a network on one device or on many.
+
+Model(network, loss, optimizer): the last column of a data set is the label, which goes to the loss with what the network
+makes of the others. Without a loss the network's own result is the loss. metrics: accuracy, top_K_accuracy
+(K a number), precision, recall, f1, auc, loss, mae, mse. sliced_parameters=True: once compiled, a parameter that is split over ranks has shape and
+value of this rank's slice, also when the model is gone; set_data takes a slice or the whole. states: those that optimizer.state_parameters() gives; they
+start as they are, and follow what is trained. See help(Model.train). Further options:
+
+)" + option_help();
+  auto model = nb::class_<PythonModel>(m, "Model", doc.c_str(), nb::dynamic_attr(), nb::is_weak_referenceable());
+  model.def("__setattr__", &set_unless_option, "name"_a, "value"_a.none());
+  // The options of C++ have no arguments of their own here: the list of them gives the signature, too.
+  static const std::string signature = model_signature();
+  model.def(
+      "__init__",
+      [](nb::handle self, nn::Cell& network, nn::Cell* loss, nn::Optimizer* optimizer,
+         const std::vector<std::string>& metrics, bool sliced_parameters, const std::vector<nn::Parameter*>& states,
+         const nb::kwargs& given) {
+        train::ModelOptions options = model_options(given);
+        for (const auto& name : metrics) options.metrics.push_back(train::make_metric(name));
+        auto* made = new (nb::inst_ptr<PythonModel>(self))
+            PythonModel(network, loss, optimizer, options, sliced_parameters, states);
+        nb::inst_mark_ready(self);
+        python_models().emplace_back(&made->as_it_is(), self);
+      },
+      "network"_a, "loss"_a = nb::none(), "optimizer"_a = nb::none(), "metrics"_a = nb::make_tuple(), nb::kw_only(),
+      "sliced_parameters"_a = false, "states"_a = nb::make_tuple(), "options"_a, nb::sig(signature.c_str()),
+      nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+  bind_training(model);
+  bind_results(model);
+  bind_compilation(model);
+  bind_values(model);
+  bind_checkpoints(model);
+  bind_facts(model);
+}
+
+}  // namespace
+
+void bind_train(nb::module_& m) {
+  m.def("_model_options", &options_as_dict, "What each option of a Model does, and the parallel modes that read it.");
+  m.def("_end_threads", &end_threads, "timeout_ms"_a,
+        "As the process ends: stops other threads that compute. False where one does not stop in time.");
+  m.def("_finish_all_saves", &finish_all_saves, "As the process ends, before Python's objects go.");
+  m.def("_leave_with_all_models", &leave_with_all_models, "As the process leaves its job, or has made it fail.");
+  m.def("_begin_child", &begin_child, "In a child that fork() has just made: exit() will end it at once.");
+  bind_search(m);
+  bind_loaded(m);
+  bind_averages(m);
+  bind_callbacks(m);
+  bind_model(m);
 }
 
 }  // namespace tessera::python

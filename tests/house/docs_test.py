@@ -124,7 +124,7 @@ CALLED_OTHERWISE = {
     ("all_finite", "add_optimizers"): "a registry adds them; the queue runs what they have prepared",
     ("tensors", "set_attribute"): "by the script",
     ("set_attribute", "PythonModel"): "by the script",
-    ("HeldParameters::take", "bind_train"): "by the script",
+    ("HeldParameters::take", "bind_training"): "by the script",
     ("PythonCell::construct", "PythonCallback"): "by the loop, as any callback",
     ("Snapshot::begin", "run_task"): "by a step that runs beside the copy",
     ("RecordWriter::add", "create_local_file"): "by FileSystem::create, before the first record",
