@@ -186,14 +186,8 @@ unless drop_overflow_update is False. Micikevicius et al., 2018. Made by dynamic
   m.def("fixed_loss_scale", &nn::fixed_loss_scale, "loss_scale"_a = 128.0, "drop_overflow_update"_a = true);
 }
 
-}  // namespace
-
-std::string state_prefix_of(nb::handle optimizer) {
-  const nb::dict own = nb::borrow<nb::dict>(optimizer.attr("__dict__"));
-  return own.contains(kStatePrefix) ? nb::cast<std::string>(own[kStatePrefix]) : "";
-}
-
-void bind_optimizers(nb::module_& m) {
+// What all of them are.
+void bind_optimizer(nb::module_& m) {
   nb::class_<nn::Optimizer>(m, "Optimizer", "Updates a network's trainable parameters from their gradients.",
                             nb::dynamic_attr())
       .def("__setattr__", &set_unless_option, "name"_a, "value"_a.none())
@@ -207,6 +201,10 @@ void bind_optimizers(nb::module_& m) {
 
 Two optimizers of one step need states of their own. Where update() finds that a state has the name of another one's, it names
 its own "optimizer_2.", or by the next number that is free.)");
+}
+
+// Optimizers that hand what they are given to another one.
+void bind_optimizers_of_others(nb::module_& m) {
   nb::class_<ChosenParameters, nn::Optimizer>(m, "ChosenParameters",
                                               "Another optimizer for some of the parameters only.")
       .def(nb::init<nn::Optimizer&, std::vector<const nn::Parameter*>>(), "optimizer"_a, "parameters"_a,
@@ -243,7 +241,10 @@ parameters take their averages' values. Model.averages() evaluates with them.)")
           },
           "optimizer"_a, "decay"_a = 0.999, "start_step"_a = 0, "warms_up"_a = false, "overwrite_steps"_a = 0,
           nb::keep_alive<1, 2>());
-  bind_loss_scale(m);
+}
+
+// Steps down the gradient, or by its signs.
+void bind_descent(nb::module_& m) {
   nb::class_<nn::Momentum, nn::Optimizer>(m, "Momentum", R"(v = momentum * v + g; p -= lr * v. Sutskever et al., 2013.
 
 learning_rate: a number, one per step, or a cell that makes it of the step, i32[]. groups: dicts with params, lr, weight_decay.
@@ -269,6 +270,29 @@ is_strict=False: a momentum above 1, and dampening without momentum, are taken, 
           },
           "learning_rate"_a = 0.1, "momentum"_a = 0.0, "dampening"_a = 0.0, "weight_decay"_a = 0.0,
           "loss_scale"_a = 1.0, "nesterov"_a = false, "groups"_a = nb::none(), "is_strict"_a = true);
+  nb::class_<nn::Rprop, nn::Optimizer>(
+      m, "Rprop", "Steps whose lengths follow the signs of gradients. Riedmiller and Braun, ICNN 1993.")
+      .def(
+          "__init__",
+          [](nn::Rprop* self, nb::handle rate, double smaller, double larger, double least, double longest,
+             double decay, nb::handle groups) {
+            new (self) nn::Rprop({to_rate(rate), smaller, larger, least, longest, decay, to_groups(groups)});
+          },
+          "learning_rate"_a = 0.1, "smaller"_a = 0.5, "larger"_a = 1.2, "least_step"_a = 1e-6, "longest_step"_a = 50.0,
+          "weight_decay"_a = 0.0, "groups"_a = nb::none());
+  nb::class_<nn::ASGD, nn::Optimizer>(
+      m, "ASGD", "Steps down the gradient, and the mean of what they reach. Polyak and Juditsky, 1992.")
+      .def(
+          "__init__",
+          [](nn::ASGD* self, nb::handle rate, double lambd, double alpha, double t0, double decay, nb::handle groups) {
+            new (self) nn::ASGD({to_rate(rate), lambd, alpha, t0, decay, to_groups(groups)});
+          },
+          "learning_rate"_a = 0.1, "lambd"_a = 1e-4, "alpha"_a = 0.75, "t0"_a = 1e6, "weight_decay"_a = 0.0,
+          "groups"_a = nb::none());
+}
+
+// Adam and what was made of it.
+void bind_adam(nb::module_& m) {
   nb::class_<nn::Adam, nn::Optimizer>(m, "Adam", "Kingma and Ba, ICLR 2015.")
       .def(
           "__init__",
@@ -328,6 +352,30 @@ moments, stay. is_lazy: a function of a parameter's full name, True for tables t
           },
           "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-6, "weight_decay"_a = 0.0,
           "groups"_a = nb::none());
+  nb::class_<nn::AdaMax, nn::Optimizer>(m, "AdaMax",
+                                        "Adam with the largest decayed gradient. Kingma and Ba, ICLR 2015.")
+      .def(
+          "__init__",
+          [](nn::AdaMax* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::AdaMax({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
+  nb::class_<nn::AMSGrad, nn::Optimizer>(
+      m, "AMSGrad", "Adam that divides by the largest second moment that there was. Reddi et al., ICLR 2018.")
+      .def(
+          "__init__",
+          [](nn::AMSGrad* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
+             nb::handle groups) {
+            new (self) nn::AMSGrad({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
+          },
+          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
+          "loss_scale"_a = 1.0, "groups"_a = nb::none());
+}
+
+// Steps over sums or means of squares of gradients.
+void bind_squares(nb::module_& m) {
   nb::class_<nn::Adagrad, nn::Optimizer>(m, "Adagrad",
                                          "accum += g^2; p -= lr * g / sqrt(accum). Duchi et al., JMLR 2011.")
       .def(
@@ -364,26 +412,6 @@ step moves all rows.)")
           },
           "learning_rate"_a = 1e-3, "initial_accum"_a = 0.1, "lr_power"_a = -0.5, "l1"_a = 0.0, "l2"_a = 0.0,
           "weight_decay"_a = 0.0, "loss_scale"_a = 1.0, "groups"_a = nb::none(), "is_lazy"_a = nb::none());
-  nb::class_<nn::AdaMax, nn::Optimizer>(m, "AdaMax",
-                                        "Adam with the largest decayed gradient. Kingma and Ba, ICLR 2015.")
-      .def(
-          "__init__",
-          [](nn::AdaMax* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
-             nb::handle groups) {
-            new (self) nn::AdaMax({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
-          },
-          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
-          "loss_scale"_a = 1.0, "groups"_a = nb::none());
-  nb::class_<nn::AMSGrad, nn::Optimizer>(
-      m, "AMSGrad", "Adam that divides by the largest second moment that there was. Reddi et al., ICLR 2018.")
-      .def(
-          "__init__",
-          [](nn::AMSGrad* self, nb::handle rate, double beta1, double beta2, double eps, double decay, double scale,
-             nb::handle groups) {
-            new (self) nn::AMSGrad({to_rate(rate), beta1, beta2, eps, decay, scale, to_groups(groups)});
-          },
-          "learning_rate"_a = 1e-3, "beta1"_a = 0.9, "beta2"_a = 0.999, "eps"_a = 1e-8, "weight_decay"_a = 0.0,
-          "loss_scale"_a = 1.0, "groups"_a = nb::none());
   nb::class_<nn::Adadelta, nn::Optimizer>(
       m, "Adadelta", "Steps as long as earlier ones were, over the gradients' mean square. Zeiler, 2012.")
       .def(
@@ -394,25 +422,10 @@ step moves all rows.)")
           },
           "learning_rate"_a = 1.0, "rho"_a = 0.9, "epsilon"_a = 1e-6, "weight_decay"_a = 0.0, "loss_scale"_a = 1.0,
           "groups"_a = nb::none());
-  nb::class_<nn::Rprop, nn::Optimizer>(
-      m, "Rprop", "Steps whose lengths follow the signs of gradients. Riedmiller and Braun, ICNN 1993.")
-      .def(
-          "__init__",
-          [](nn::Rprop* self, nb::handle rate, double smaller, double larger, double least, double longest,
-             double decay, nb::handle groups) {
-            new (self) nn::Rprop({to_rate(rate), smaller, larger, least, longest, decay, to_groups(groups)});
-          },
-          "learning_rate"_a = 0.1, "smaller"_a = 0.5, "larger"_a = 1.2, "least_step"_a = 1e-6, "longest_step"_a = 50.0,
-          "weight_decay"_a = 0.0, "groups"_a = nb::none());
-  nb::class_<nn::ASGD, nn::Optimizer>(
-      m, "ASGD", "Steps down the gradient, and the mean of what they reach. Polyak and Juditsky, 1992.")
-      .def(
-          "__init__",
-          [](nn::ASGD* self, nb::handle rate, double lambd, double alpha, double t0, double decay, nb::handle groups) {
-            new (self) nn::ASGD({to_rate(rate), lambd, alpha, t0, decay, to_groups(groups)});
-          },
-          "learning_rate"_a = 0.1, "lambd"_a = 1e-4, "alpha"_a = 0.75, "t0"_a = 1e6, "weight_decay"_a = 0.0,
-          "groups"_a = nb::none());
+}
+
+// Tables of learning rates.
+void bind_rates(nb::module_& m) {
   m.def(
       "cosine_decay_lr",
       [](double min_lr, double max_lr, int64_t total, int64_t per_epoch, int64_t epochs) {
@@ -424,6 +437,23 @@ step moves all rows.)")
         "rates[i] up to milestones[i] steps.");
   m.def("with_warmup", &nn::with_warmup, "table"_a, "steps"_a,
         "The table with its first entries multiplied by 1/steps, 2/steps, ..., 1.");
+}
+
+}  // namespace
+
+std::string state_prefix_of(nb::handle optimizer) {
+  const nb::dict own = nb::borrow<nb::dict>(optimizer.attr("__dict__"));
+  return own.contains(kStatePrefix) ? nb::cast<std::string>(own[kStatePrefix]) : "";
+}
+
+void bind_optimizers(nb::module_& m) {
+  bind_optimizer(m);
+  bind_optimizers_of_others(m);
+  bind_loss_scale(m);
+  bind_descent(m);
+  bind_adam(m);
+  bind_squares(m);
+  bind_rates(m);
 }
 
 }  // namespace tessera::python
