@@ -317,14 +317,8 @@ void bind_transforms(nb::module_& m) {
         "which. random: it takes a whole number, too, which is another for each sample and epoch.");
 }
 
-}  // namespace
-
-void bind_data(nb::module_& parent) {
-  parent.def(
-      "_stop_batches", &Batches::stop_all,
-      "As the process ends, once no other thread is in C++: stops the workers of all that iterates over batches.");
-  auto m = parent.def_submodule("data", "Data sets: where samples come from and what is done to them.");
-  bind_transforms(m);
+// What is done to rows, and how they are read.
+void bind_dataset(nb::module_& m) {
   nb::class_<Batches>(m, "Batches")
       .def("__iter__", [](nb::object self) { return self; })
       .def("__next__", &Batches::next);
@@ -408,6 +402,10 @@ rows = tessera.data.cifar10("cifar").map("label", [tessera.data.type_cast("int32
       .def("__iter__", [](const data::Dataset& self) { return batches_of(self, {.num_workers = 0}); })
       .def("__len__", &data::Dataset::get_dataset_size, nb::call_guard<nb::gil_scoped_release>())
       .def("__repr__", &data::Dataset::to_string);
+}
+
+// Data sets whose files are known.
+void bind_known_sets(nb::module_& m) {
   m.def(
       "cifar10",
       [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
@@ -472,6 +470,10 @@ extensions: of the files that count, as they are written; (): all files. class_i
       },
       "directory"_a, "train_records"_a, "test_records"_a, "seed"_a = 1,
       "Writes a small made-up data set in CIFAR-10's form.");
+}
+
+// Samples of the caller's own.
+void bind_sources(nb::module_& m) {
   m.def(
       "generator", &generator, "source"_a, "column_names"_a, "num_samples"_a = 0, "shuffle"_a = false,
       "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
@@ -501,6 +503,19 @@ extensions: of the files that count, as they are written; (): all files. class_i
       "columns"_a, "shuffle"_a = false, "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
       "num_samples"_a = 0,
       "Row i of each array is sample i. num_samples: at most so many of this shard's samples, the first ones; 0: all.");
+}
+
+}  // namespace
+
+void bind_data(nb::module_& parent) {
+  parent.def(
+      "_stop_batches", &Batches::stop_all,
+      "As the process ends, once no other thread is in C++: stops the workers of all that iterates over batches.");
+  auto m = parent.def_submodule("data", "Data sets: where samples come from and what is done to them.");
+  bind_transforms(m);
+  bind_dataset(m);
+  bind_known_sets(m);
+  bind_sources(m);
   bind_text(m);
 }
 
