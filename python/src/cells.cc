@@ -280,37 +280,10 @@ nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   return operation.value(result);
 }
 
-void bind_cells(nb::module_& m) {
-  bind_initializers(m);
-  bind_parameter(m);
-  auto cell =
-      nb::class_<nn::Cell, PythonCell>(m, "Cell", R"(A piece of a network: parameters, child cells and construct().
+namespace {
 
-    class Mlp(tessera.nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.up = tessera.nn.Dense(64, 256)
-            self.down = tessera.nn.Dense(256, 10)
-
-        def construct(self, x):
-            return self.down(tessera.ops.relu(self.up(x)))
-
-construct() is traced: it is called with values that have a shape and a dtype but no elements, once for each signature
-of its inputs. A parameter's name is its attribute path. Called with tensors outside of construct(), a cell runs at
-once.)",
-                                       nb::dynamic_attr(), nb::is_weak_referenceable());
-  cell.def(
-      "__init__",
-      [](nn::Cell* self, bool auto_prefix) {
-        auto* made = new (self) PythonCell();
-        const nb::object object = nb::find(static_cast<nn::Cell&>(*made));
-        nb::borrow<nb::dict>(object.attr("__dict__"))["auto_prefix"] = auto_prefix;
-      },
-      "auto_prefix"_a = true);
-  bind_calls(m, cell);
-  m.def(
-      "_is_ready", [](nb::handle cell) { return nb::inst_ready(cell); }, "cell"_a,
-      "Whether the __init__() of Cell has been called.");
+// What stands for a cell's parts, and for a construct() that it has not.
+void bind_attributes(nb::class_<nn::Cell, PythonCell>& cell) {
   cell.def("__setattr__", &set_attribute, "name"_a, "value"_a.none());
   cell.def("__delattr__", &delete_attribute);
   cell.def("__getattr__", &get_part);
@@ -321,6 +294,10 @@ once.)",
         path.empty() ? "" : fmt::format(" \"{}\"", path), args.size(),
         nb::hasattr(self.type(), "forward") ? ": its forward() is not called; name it construct()" : "");
   });
+}
+
+// Parameters and child cells, and the names that they go by.
+void bind_parameters_and_names(nb::class_<nn::Cell, PythonCell>& cell) {
   cell.def(
       "parameters", [](const nn::Cell& self) { return parameters_of(self, false); },
       "Every parameter here and below, in the order of declaration, parents first.");
@@ -351,6 +328,10 @@ Of several paths below the first counts. A cell keeps else the path over the cel
       },
       "(path of attributes, parameter) of each.");
   cell.def("path", &nn::Cell::path, "The attribute path: \"\" for the root, \"layer1.0\" below.");
+}
+
+// Where it is computed: its split, servers, stages.
+void bind_placement(nb::class_<nn::Cell, PythonCell>& cell) {
   cell.def(
       "shard",
       [](nn::Cell& self, const std::string& op, const mesh::Strategy& strategy) {
@@ -387,6 +368,10 @@ Of several paths below the first counts. A cell keeps else the path over the cel
 A network that goes over the stages more than once has cells of several segments on each: segment 0 is what the first pass
 computes, and so on. Within a segment the stages follow each other, up from 0 or down to it. Has a meaning in
 pipeline_parallel only. Raises InvalidArgument for a negative one.)");
+}
+
+// How it is trained, and what it computes in.
+void bind_training_settings(nb::class_<nn::Cell, PythonCell>& cell) {
   cell.def(
       "freeze",
       [](nn::Cell& self, const std::string& pattern) {
@@ -444,6 +429,45 @@ rows replicas share, too. Raises InvalidArgument where it, a cell above or one b
   cell.def("configure_as", &nn::Cell::configure_as, "other"_a,
            "Takes over what is set of a cell of the same structure, here and below: mode, strategies, precision, "
            "recomputation, stages.");
+}
+
+}  // namespace
+
+void bind_cells(nb::module_& m) {
+  bind_initializers(m);
+  bind_parameter(m);
+  auto cell =
+      nb::class_<nn::Cell, PythonCell>(m, "Cell", R"(A piece of a network: parameters, child cells and construct().
+
+    class Mlp(tessera.nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.up = tessera.nn.Dense(64, 256)
+            self.down = tessera.nn.Dense(256, 10)
+
+        def construct(self, x):
+            return self.down(tessera.ops.relu(self.up(x)))
+
+construct() is traced: it is called with values that have a shape and a dtype but no elements, once for each signature
+of its inputs. A parameter's name is its attribute path. Called with tensors outside of construct(), a cell runs at
+once.)",
+                                       nb::dynamic_attr(), nb::is_weak_referenceable());
+  cell.def(
+      "__init__",
+      [](nn::Cell* self, bool auto_prefix) {
+        auto* made = new (self) PythonCell();
+        const nb::object object = nb::find(static_cast<nn::Cell&>(*made));
+        nb::borrow<nb::dict>(object.attr("__dict__"))["auto_prefix"] = auto_prefix;
+      },
+      "auto_prefix"_a = true);
+  bind_calls(m, cell);
+  m.def(
+      "_is_ready", [](nb::handle cell) { return nb::inst_ready(cell); }, "cell"_a,
+      "Whether the __init__() of Cell has been called.");
+  bind_attributes(cell);
+  bind_parameters_and_names(cell);
+  bind_placement(cell);
+  bind_training_settings(cell);
   cell.def(
       "_run_construct",
       [](nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
