@@ -59,6 +59,213 @@ std::vector<HungRank> hung_ranks(const Progress& progress) {
   return hung;
 }
 
+// The ranks of a job, a thread each, and what they share.
+class RankThreads {
+ public:
+  // The options, and what f refers to, must outlive it.
+  RankThreads(int num_ranks, const ThreadsOptions& options, FunctionRef<int(Context&)> f)
+      : num_ranks_(num_ranks),
+        options_(options),
+        f_(f),
+        per_host_(options.ranks_per_host > 0 ? options.ranks_per_host : num_ranks),
+        compute_threads_(options.num_compute_threads > 0 ? options.num_compute_threads
+                                                         : std::max(1, cores_ / num_ranks)),
+        world_(std::make_shared<comm::InProcessWorld>(
+            num_ranks, comm::WaitOptions{.timeout_ms = options.timeout_ms, .spin = cores_ >= num_ranks}, options.link)),
+        job_(world_, &world_->job()),
+        progress_(num_ranks) {
+    result_.codes.resize(static_cast<size_t>(num_ranks));
+    result_.errors.resize(static_cast<size_t>(num_ranks));
+    job_->set_late_report([this](const comm::LongWait& wait) { report_long_wait(wait); });
+    watch_ranks();
+  }
+
+  ThreadsResult run() {
+    make_room_on_stacks();
+    const ExitGuard guard;
+    ThreadGroup threads;
+    start(threads);
+    wait_until_ended();
+    threads.join();
+    if (watch_) watch_->close();
+    if (job_->failed()) name_failure(result_);
+    return std::move(result_);
+  }
+
+ private:
+  void report_long_wait(const comm::LongWait& wait) {
+    if (watch_) watch_->note_asked();
+    const comm::JobState& state = world_->job();
+    std::map<int, std::string> doing;
+    for (const int rank : wait.ranks) doing[rank] = doing_of(state, rank, wait.place);
+    report_late(wait, state.size(), doing);
+  }
+
+  // Where somebody wants to know of the ranks while they work, or once the job fails or stands still.
+  void watch_ranks() {
+    std::vector<int> all_ranks(static_cast<size_t>(num_ranks_));
+    std::iota(all_ranks.begin(), all_ranks.end(), 0);
+    std::function<void(const RankGlance&)> on_look;
+    if (options_.figures_fd >= 0) {
+      for (const int rank : all_ranks) {
+        reporters_.push_back(std::make_shared<FiguresReporter>(options_.figures_fd, rank));
+      }
+      on_look = [this](const RankGlance& glance) { reporters_[static_cast<size_t>(glance.rank)]->look(glance); };
+    }
+    if (!options_.is_watched) return;
+    watch_.emplace(job_, all_ranks,
+                   WatchOptions{.directory = options_.report_directory,
+                                .host = own_host_name(),
+                                .job = {},
+                                .timeout_ms = options_.timeout_ms,
+                                .num_servers = options_.num_servers,
+                                .on_look = on_look});
+  }
+
+  void note_failure(int rank, int origin, const std::string& message) {
+    if (watch_) watch_->note_failure(rank, origin, message);
+  }
+
+  // Adds what is not known yet of a rank that hangs.
+  void name_failure(ThreadsResult& known) const {
+    known.first_failed_rank = job_->failed_rank();
+    // A rank may also fail the job by abort() and return.
+    std::exception_ptr& error = known.errors[static_cast<size_t>(known.first_failed_rank)];
+    if (!error) error = std::make_exception_ptr(IoError(job_->message()));
+  }
+
+  // Lets the threads of the ranks go, or, where one of them cannot be started, end.
+  void start(ThreadGroup& threads) {
+    try {
+      for (int rank = 0; rank < num_ranks_; ++rank) {
+        threads.start(fmt::format("rank {} of {}", rank, num_ranks_), [this, rank] { run_rank(rank); });
+      }
+      compute_threads_ = 1 + usable_threads(num_ranks_ * (compute_threads_ - 1)) / num_ranks_;
+    } catch (...) {
+      begin(Progress::Start::kDrop);
+      throw;
+    }
+    begin(Progress::Start::kGo);
+  }
+
+  void begin(Progress::Start start) {
+    const std::lock_guard lock(progress_.mutex);
+    progress_.start = start;
+    progress_.changed.notify_all();
+  }
+
+  // Until all ranks have ended, or one has failed and others do not end: then on_hang() hears of these.
+  void wait_until_ended() {
+    std::unique_lock lock(progress_.mutex);
+    const auto all_have_ended = [&] { return progress_.num_ended == num_ranks_; };
+    // A rank that fails ends, unless it hangs afterwards.
+    progress_.changed.wait(lock, [&] { return all_have_ended() || (progress_.num_ended > 0 && job_->failed()); });
+    if (!options_.on_hang ||
+        progress_.changed.wait_for(lock, std::chrono::milliseconds(options_.grace_ms), all_have_ended)) {
+      return;
+    }
+    ThreadsResult known = result_;
+    name_failure(known);
+    const std::vector<HungRank> hung = hung_ranks(progress_);
+    lock.unlock();
+    options_.on_hang(known, hung);
+  }
+
+  // What a rank's thread does.
+  void run_rank(int rank) {
+    if (!wait_to_begin(rank)) return;
+    set_log_rank(rank);
+    const ExitGuard own_guard;  // nothing is destroyed where this thread calls exit()
+    start_compute_threads(concurrent_threads(compute_threads_));
+    wait_for_compute_threads();
+    int code = 0;
+    std::exception_ptr error;
+    try {
+      call(rank, code);
+    } catch (...) {
+      error = std::current_exception();
+      job_->fail(origin_of(error, rank), message_of(error));
+      note_failure(rank, origin_of(error, rank), message_of(error));
+    }
+    const std::lock_guard lock(progress_.mutex);
+    const auto index = static_cast<size_t>(rank);
+    result_.codes[index] = code;
+    result_.errors[index] = error;
+    progress_.has_ended[index] = true;
+    ++progress_.num_ended;
+    progress_.changed.notify_all();
+  }
+
+  // False where the rank is not to begin.
+  bool wait_to_begin(int rank) {
+    std::unique_lock lock(progress_.mutex);
+    progress_.threads[static_cast<size_t>(rank)] = gettid();
+    progress_.changed.wait(lock, [&] { return progress_.start != Progress::Start::kWait; });
+    return progress_.start == Progress::Start::kGo;
+  }
+
+  // Until all ranks have theirs.
+  void wait_for_compute_threads() {
+    std::unique_lock lock(progress_.mutex);
+    ++progress_.num_with_threads;
+    progress_.changed.notify_all();
+    progress_.changed.wait(lock, [&] { return progress_.num_with_threads == num_ranks_; });
+  }
+
+  std::unique_ptr<comm::Transport> make_transport() const {
+    if (num_ranks_ == 1) return nullptr;
+    if (per_host_ >= num_ranks_) return comm::InProcessWorld::transport(world_);
+    std::vector<int> host_of;
+    for (int rank = 0; rank < num_ranks_; ++rank) host_of.push_back(rank / per_host_);
+    return comm::make_hierarchical_transport(comm::InProcessWorld::transport(world_),
+                                             comm::InProcessWorld::transport(world_), std::move(host_of));
+  }
+
+  // Calls f as the rank and ends its part of the job. `code` is f's, also where ending throws.
+  void call(int rank, int& code) {
+    RankContext context({.rank = rank,
+                         .size = num_ranks_,
+                         .local_rank = rank % per_host_,
+                         .local_size = std::min(per_host_, num_ranks_ - rank / per_host_ * per_host_),
+                         .num_compute_threads = compute_threads_,
+                         .num_servers = options_.num_servers},
+                        make_transport(), std::make_unique<LocalMembership>(job_, rank));
+    if (!reporters_.empty()) {
+      context.set_figures_reader([reporter = reporters_[static_cast<size_t>(rank)]](const TrainingFigures& figures) {
+        reporter->report(figures);
+      });
+    }
+    context.recorder()->begin(options_.timeline, FileSystem::local(), Clock::system());
+    bool is_terminated = false;
+    try {
+      code = f_(context);
+    } catch (const Terminated&) {
+      is_terminated = true;
+      code = kExitTerminated;
+    }
+    if (code == 0 || is_terminated) {
+      if (watch_) watch_->note_end(rank);
+      context.finish();
+    } else {
+      context.abort(words_of_exit(code));
+      note_failure(rank, rank, words_of_exit(code));
+    }
+  }
+
+  const int num_ranks_;
+  const ThreadsOptions& options_;
+  const FunctionRef<int(Context&)> f_;
+  const int cores_ = num_cores();
+  const int per_host_;
+  int compute_threads_;  // of a rank
+  const std::shared_ptr<comm::InProcessWorld> world_;
+  const std::shared_ptr<comm::JobState> job_;
+  std::vector<std::shared_ptr<FiguresReporter>> reporters_;  // by rank; none where nobody wants to know
+  std::optional<RankWatch> watch_;
+  Progress progress_;
+  ThreadsResult result_;
+};
+
 }  // namespace
 
 std::string message_of(const std::exception_ptr& error) {
@@ -73,155 +280,7 @@ std::string message_of(const std::exception_ptr& error) {
 
 ThreadsResult run_threads(int num_ranks, const ThreadsOptions& options, FunctionRef<int(Context&)> f) {
   if (num_ranks < 1) throw InvalidArgument("a job needs at least 1 rank, got {}", num_ranks);
-  const int cores = num_cores();
-  int compute_threads = options.num_compute_threads > 0 ? options.num_compute_threads : std::max(1, cores / num_ranks);
-  const auto world = std::make_shared<comm::InProcessWorld>(
-      num_ranks, comm::WaitOptions{.timeout_ms = options.timeout_ms, .spin = cores >= num_ranks}, options.link);
-  const std::shared_ptr<comm::JobState> job(world, &world->job());
-  std::optional<RankWatch> watch;
-  job->set_late_report([&state = world->job(), &watch](const comm::LongWait& wait) {
-    if (watch) watch->note_asked();
-    std::map<int, std::string> doing;
-    for (const int rank : wait.ranks) doing[rank] = doing_of(state, rank, wait.place);
-    report_late(wait, state.size(), doing);
-  });
-
-  std::vector<int> all_ranks(static_cast<size_t>(num_ranks));
-  std::iota(all_ranks.begin(), all_ranks.end(), 0);
-  std::vector<std::shared_ptr<FiguresReporter>> reporters;  // by rank; none where nobody wants to know
-  std::function<void(const RankGlance&)> on_look;
-  if (options.figures_fd >= 0) {
-    for (const int rank : all_ranks) reporters.push_back(std::make_shared<FiguresReporter>(options.figures_fd, rank));
-    on_look = [&reporters](const RankGlance& glance) { reporters[static_cast<size_t>(glance.rank)]->look(glance); };
-  }
-  if (options.is_watched) {
-    watch.emplace(job, all_ranks,
-                  WatchOptions{.directory = options.report_directory,
-                               .host = own_host_name(),
-                               .job = {},
-                               .timeout_ms = options.timeout_ms,
-                               .num_servers = options.num_servers,
-                               .on_look = on_look});
-  }
-  const auto note_failure = [&](int rank, int origin, const std::string& message) {
-    if (watch) watch->note_failure(rank, origin, message);
-  };
-
-  const int per_host = options.ranks_per_host > 0 ? options.ranks_per_host : num_ranks;
-  const auto make_transport = [&]() -> std::unique_ptr<comm::Transport> {
-    if (num_ranks == 1) return nullptr;
-    if (per_host >= num_ranks) return comm::InProcessWorld::transport(world);
-    std::vector<int> host_of;
-    for (int rank = 0; rank < num_ranks; ++rank) host_of.push_back(rank / per_host);
-    return comm::make_hierarchical_transport(comm::InProcessWorld::transport(world),
-                                             comm::InProcessWorld::transport(world), std::move(host_of));
-  };
-
-  ThreadsResult result;
-  result.codes.resize(static_cast<size_t>(num_ranks));
-  result.errors.resize(static_cast<size_t>(num_ranks));
-  // What is not known yet of a rank that hangs.
-  const auto name_failure = [&job](ThreadsResult& known) {
-    known.first_failed_rank = job->failed_rank();
-    // A rank may also fail the job by abort() and return.
-    std::exception_ptr& error = known.errors[static_cast<size_t>(known.first_failed_rank)];
-    if (!error) error = std::make_exception_ptr(IoError(job->message()));
-  };
-  make_room_on_stacks();
-  const ExitGuard guard;
-  Progress progress(num_ranks);
-  const auto run_rank = [&](int rank) {
-    const auto index = static_cast<size_t>(rank);
-    {
-      std::unique_lock lock(progress.mutex);
-      progress.threads[index] = gettid();
-      progress.changed.wait(lock, [&] { return progress.start != Progress::Start::kWait; });
-      if (progress.start == Progress::Start::kDrop) return;
-    }
-    set_log_rank(rank);
-    const ExitGuard own_guard;  // nothing is destroyed where this thread calls exit()
-    start_compute_threads(concurrent_threads(compute_threads));
-    {
-      std::unique_lock lock(progress.mutex);
-      ++progress.num_with_threads;
-      progress.changed.notify_all();
-      progress.changed.wait(lock, [&] { return progress.num_with_threads == num_ranks; });
-    }
-    int code = 0;
-    std::exception_ptr error;
-    try {
-      RankContext context({.rank = rank,
-                           .size = num_ranks,
-                           .local_rank = rank % per_host,
-                           .local_size = std::min(per_host, num_ranks - rank / per_host * per_host),
-                           .num_compute_threads = compute_threads,
-                           .num_servers = options.num_servers},
-                          make_transport(), std::make_unique<LocalMembership>(job, rank));
-      if (!reporters.empty()) {
-        context.set_figures_reader(
-            [reporter = reporters[index]](const TrainingFigures& figures) { reporter->report(figures); });
-      }
-      context.recorder()->begin(options.timeline, FileSystem::local(), Clock::system());
-      bool is_terminated = false;
-      try {
-        code = f(context);
-      } catch (const Terminated&) {
-        is_terminated = true;
-        code = kExitTerminated;
-      }
-      if (code == 0 || is_terminated) {
-        if (watch) watch->note_end(rank);
-        context.finish();
-      } else {
-        context.abort(words_of_exit(code));
-        note_failure(rank, rank, words_of_exit(code));
-      }
-    } catch (...) {
-      error = std::current_exception();
-      job->fail(origin_of(error, rank), message_of(error));
-      note_failure(rank, origin_of(error, rank), message_of(error));
-    }
-    const std::lock_guard lock(progress.mutex);
-    result.codes[index] = code;
-    result.errors[index] = error;
-    progress.has_ended[index] = true;
-    ++progress.num_ended;
-    progress.changed.notify_all();
-  };
-  const auto begin = [&](Progress::Start start) {
-    const std::lock_guard lock(progress.mutex);
-    progress.start = start;
-    progress.changed.notify_all();
-  };
-  ThreadGroup threads;
-  try {
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      threads.start(fmt::format("rank {} of {}", rank, num_ranks), [&, rank] { run_rank(rank); });
-    }
-    compute_threads = 1 + usable_threads(num_ranks * (compute_threads - 1)) / num_ranks;
-  } catch (...) {
-    begin(Progress::Start::kDrop);
-    throw;
-  }
-  begin(Progress::Start::kGo);
-  {
-    std::unique_lock lock(progress.mutex);
-    const auto all_have_ended = [&] { return progress.num_ended == num_ranks; };
-    // A rank that fails ends, unless it hangs afterwards.
-    progress.changed.wait(lock, [&] { return all_have_ended() || (progress.num_ended > 0 && job->failed()); });
-    if (options.on_hang &&
-        !progress.changed.wait_for(lock, std::chrono::milliseconds(options.grace_ms), all_have_ended)) {
-      ThreadsResult known = result;
-      name_failure(known);
-      const std::vector<HungRank> hung = hung_ranks(progress);
-      lock.unlock();
-      options.on_hang(known, hung);
-    }
-  }
-  threads.join();
-  if (watch) watch->close();
-  if (job->failed()) name_failure(result);
-  return result;
+  return RankThreads(num_ranks, options, f).run();
 }
 
 }  // namespace tessera::cluster
