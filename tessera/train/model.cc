@@ -37,7 +37,7 @@ struct Model::Parts {
   WholeBatches whole_batches;
   Saver saver{core, identity, progress, snapshot};
   Loader loader{core, identity};
-  KeptTraining kept{core, identity, progress};
+  KeptTraining kept{core, identity, progress, snapshot};
   Training training{{core, steps, whole_batches, progress, snapshot, saver, kept, recording}};
   EvaluationResult latest_evaluation;
   bool is_trained = false;  // now, by train()

@@ -720,6 +720,7 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   Attempts attempts;
   for (const auto& callback : callbacks) attempts.make([&] { callback->end(run); });
   attempts.make([&] { saver_.finish(); });
+  attempts.make([&] { kept_.finish(); });
   progress_.end();
   attempts.throw_first();
   live_.end(run.stop_requested ? "stopped" : "completed", newest_checkpoint());
@@ -738,6 +739,7 @@ void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begu
   Attempts attempts(std::current_exception());
   for (size_t i = 0; i < num_begun; ++i) attempts.make([&] { callbacks[i]->end(run); });
   attempts.make([&] { saver_.finish(); });
+  attempts.make([&] { kept_.finish(); });
   if (!how.empty()) live_.end(how.data(), newest_checkpoint());
   if (auto* recorder = core_.context.recorder()) recorder->write();
 }

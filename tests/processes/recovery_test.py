@@ -194,6 +194,12 @@ class OnOneHost(Recovery):
         out = self.goes_on(2, "--steps", 8, killed=(1, 6))
         self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], list(range(1, 9)), out)
 
+    def test_no_step_is_lost_where_a_rank_is_killed_while_it_copies_the_one_before(self):
+        # So many values are copied beside the next step, and rank 1 is killed where that begins.
+        arguments = ("--network", "wide", "--learning_rate", 0.001, "--steps", 4)
+        out = self.goes_on(2, *arguments, killed=(1, 3))
+        self.assertEqual([int(step) for step in re.findall(r"loss (\d+) ", out)], [1, 2, 3, 4], out)
+
     def test_the_second_epoch_goes_on_where_its_data_stood(self):
         self.goes_on(2, "--steps", 6, "--epochs", 2, killed=(1, 9))
         self.goes_on(2, "--steps", 6, "--epochs", 2, killed=(0, 7))

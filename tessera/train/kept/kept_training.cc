@@ -1,6 +1,8 @@
 #include "tessera/train/kept/kept_training.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -20,6 +22,9 @@ namespace {
 constexpr const char* kWho = "going on after a loss";
 constexpr size_t kPlaceAlignment = 64;
 constexpr size_t kMaxId = 64;
+
+// Less is copied in the time in which a thread wakes up.
+constexpr size_t kMinBytesBeside = 256 << 10;
 
 // Between what a rank has kept and what it has kept for another one; no line of a piece is without tabs.
 constexpr const char* kNextVersion = "next\n";
@@ -47,6 +52,9 @@ struct KeptTraining::Head {
   int64_t pieces_bytes = 0;
   int64_t own_bytes = 0;     // from the beginning to the first value of which all ranks have a copy
   uint64_t fingerprint = 0;  // of the values' names and types
+  // A later step of the training whose callbacks this rank has called, and which it has begun to keep: it can go on
+  // after that step, too, with what another rank has kept of it. 0: there is none.
+  int64_t next_step = 0;
   char id[kMaxId] = {};
 };
 
@@ -78,15 +86,23 @@ KeptPieces KeptTraining::pieces_of(const Version& version) const {
   return pieces;
 }
 
-// What each rank has: as which rank it has kept a version, and whether the values lie as they do now.
+// What each rank has: as which rank it has kept a version, whether the values lie as they do now, and whether they are
+// all there; else this rank knows that the step is done, no more.
 struct KeptTraining::Holding {
   int64_t rank = 0;
   bool fits = false;
+  bool is_whole = false;
 };
 
-KeptTraining::KeptTraining(ModelCore& core, TrainingIdentity& identity, TrainingProgress& progress)
-    : core_(core), identity_(identity), progress_(progress), recovery_(core.context.recovery()) {
+KeptTraining::KeptTraining(ModelCore& core, TrainingIdentity& identity, TrainingProgress& progress, Snapshot& snapshot)
+    : core_(core), identity_(identity), progress_(progress), recovery_(core.context.recovery()), snapshot_(snapshot) {
+  snapshot_.set_beside(&copies_);
   if (recovery_ != nullptr) model_ = recovery_->next_number("model");
+}
+
+KeptTraining::~KeptTraining() {
+  finish();
+  snapshot_.set_beside(nullptr);
 }
 
 bool KeptTraining::trains_together() const { return core_.context.size() > 1 && core_.mode->is_shared(); }
@@ -292,19 +308,32 @@ bool KeptTraining::fits(const Version& version) const {
   return (head.num_ranks == num_ranks() && head.rank == own_rank()) || are_copies();
 }
 
-// What this rank has, for the others: a line for each version.
+// Whether a step may be kept beside the next one. A rank that is killed meanwhile leaves an older one: so others must
+// have all that it has. On a device only its queue's thread reads values.
+bool KeptTraining::may_copy_beside() const {
+  if (!keeps_ || !trains_together() || !are_copies() || size_bytes_ < kMinBytesBeside) return false;
+  return core_.session().values().in_place(order_.front()).has_value();
+}
+
+// What this rank has, for the others: a line for each version, then one for each step of which it knows that it is
+// done.
 std::string KeptTraining::lines_of(const std::vector<Version>& versions) const {
   std::string lines;
+  std::string lines_of_next;
   for (const Version& version : versions) {
     const Head& head = version.head;
     const bool is_fit = head.model == model_ && fits(version);
     // Values of the same ranks that lie in another way are of another training.
     const bool is_resized = head.num_ranks != num_ranks() || head.rank != own_rank();
     if (head.model == model_ && !is_fit && !is_resized) continue;
-    lines += fmt::format("{} {} {} {} {} {} {}\n", head.training, head.model, version.order(), head.generation,
-                         head.num_ranks, head.rank, is_fit ? 1 : 0);
+    const auto line = [&](int64_t order, bool is_whole) {
+      return fmt::format("{} {} {} {} {} {} {} {}\n", head.training, head.model, order, head.generation, head.num_ranks,
+                         head.rank, is_fit ? 1 : 0, is_whole ? 1 : 0);
+    };
+    lines += line(version.order(), /*is_whole=*/true);
+    if (head.next_step != 0) lines_of_next += line(head.next_step, /*is_whole=*/false);
   }
-  return lines;
+  return lines + lines_of_next;
 }
 
 std::vector<KeptTraining::Holdings> KeptTraining::gather(const std::vector<Version>& versions) {
@@ -315,10 +344,11 @@ std::vector<KeptTraining::Holdings> KeptTraining::gather(const std::vector<Versi
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
     for (const auto line : split(of_ranks[rank], '\n')) {
       const auto words = split(line, ' ');
-      if (words.size() != 7) continue;
+      if (words.size() != 8) continue;
       const KeptStep one{parse_int(words[0], kWho), parse_int(words[1], kWho), parse_int(words[2], kWho),
                          parse_int(words[3], kWho), parse_int(words[4], kWho)};
-      kept[rank][one] = {parse_int(words[5], kWho), words[6] == "1"};
+      // Of a version that is there the rank may also say that it is done.
+      kept[rank].emplace(one, Holding{parse_int(words[5], kWho), words[6] == "1", words[7] == "1"});
     }
   }
   return kept;
@@ -343,6 +373,8 @@ bool is_any_lost(const std::vector<Holdings>& kept, const KeptStep& latest) {
 KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   first_step_ = progress_.step;
   if (recovery_ == nullptr) return Found::kNothing;
+  finish();
+  newest_ = nullptr;
   number_ = recovery_->next_number("training");
   // A copy of what does not fit into memory would not fit either.
   keeps_ = core_.session().values().spilled_bytes() == 0;
@@ -351,6 +383,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
         "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
   }
   measure();
+  copies_beside_ = may_copy_beside();
   set_buddies();
   if (recovery_->generation() == 1) return Found::kNothing;
 
@@ -370,7 +403,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   }
   const bool is_known = latest.training >= number_ && latest.model == model_;
   if (is_known) {
-    // The newest that all have who have anything.
+    // The newest that all have, or know to be done, who have anything.
     std::set<KeptStep> common;
     size_t num_holders = 0;
     for (const Holdings& of_rank : kept) {
@@ -411,8 +444,12 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
 // Takes a version that all ranks have which have anything; false, on all ranks, where it does not make up the values.
 bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions,
                         const std::vector<Version>& for_others) {
-  const auto has = [&](const Holdings& of_rank) { return of_rank.contains(chosen); };
+  const auto has = [&](const Holdings& of_rank) {
+    const auto found = of_rank.find(chosen);
+    return found != of_rank.end() && found->second.is_whole;
+  };
   const auto num_holders = static_cast<size_t>(std::ranges::count_if(kept, has));
+  if (num_holders == 0) return false;  // all were lost while they copied it
   const bool all_fit =
       std::ranges::all_of(kept, [&](const Holdings& of_rank) { return !has(of_rank) || of_rank.at(chosen).fits; });
   const auto is_chosen = [&](const Version& version) { return key_of(version) == chosen; };
@@ -598,10 +635,23 @@ void KeptTraining::keep_now() {
   if (keeps_ && kept_step_ != progress_.step) write(/*is_done=*/false);
 }
 
+void KeptTraining::finish() {
+  if (copier_.leave_to_parent()) copies_.forget();
+  copies_.finish();
+  copier_.finish();
+}
+
 void KeptTraining::write(bool is_done) {
+  finish();
   // What is copied now is overwritten next but one.
   if (buddies_) buddies_->wait();
   kept_step_ = progress_.step;
+  // The first one of a process, and that of the end, is waited for.
+  const bool is_beside = copies_beside_ && newest_ != nullptr && !is_done;
+  if (is_beside) {
+    auto& next = *reinterpret_cast<int64_t*>(newest_ + offsetof(Head, next_step));
+    std::atomic_ref<int64_t>(next).store(progress_.step, std::memory_order_release);
+  }
   const Head own = head(is_done);
   std::span<std::byte> to;
   try {
@@ -620,11 +670,25 @@ void KeptTraining::write(bool is_done) {
   std::memcpy(to.data(), &own, sizeof(own));
   std::memcpy(to.data() + place_bytes(sizeof(Head)), pieces_text_.data(), pieces_text_.size());
   size_t at = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size());
+  std::vector<checkpoint::ViewCopy> copies;
   for (const auto& name : order_) {
     const session::ValuePlace place = core_.session().values().place(name);
-    place.read_to(TensorView(to.data() + at, place.type()));
+    const TensorView kept(to.data() + at, place.type());
+    if (const auto here = place.in_place()) {
+      copies.push_back({*here, kept});
+    } else {
+      place.read_to(kept);
+    }
     at += place_bytes(static_cast<size_t>(place.type().size_bytes()));
   }
+  newest_ = to.data();
+  copies_.begin(copies);
+  const auto commit_copies = [this] {
+    copies_.finish_in_background();
+    recovery_->memory().commit();
+  };
+  if (is_beside && copier_.try_start(commit_copies)) return;
+  copies_.finish();
   recovery_->memory().commit();
   if (buddies_) buddies_->start(to);
 }

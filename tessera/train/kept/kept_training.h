@@ -1,8 +1,9 @@
 // KeptTraining: a training's values and where it stands, in memory that outlives the process (cluster/recovery): after
-// a rank was lost the training goes on from there. A rank whose memory is gone, too, gets the values of another rank,
-// where all ranks are to have the same values, or what its buddy has kept for it (buddy_copies.h). In an elastic job,
-// which goes on with another number of ranks, values are put together of the pieces that ranks have kept, where these
-// make up all of them.
+// a rank was lost the training goes on from there. Values that all ranks have alike are copied there beside the next
+// step, each before it changes; a rank that is killed meanwhile gets them from one that has them whole. A rank whose
+// memory is gone, too, gets the values of another rank, where all ranks are to have the same values, or what its buddy
+// has kept for it (buddy_copies.h). In an elastic job, which goes on with another number of ranks, values are put
+// together of the pieces that ranks have kept, where these make up all of them.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/workers/worker.h"
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/train/core/model_core.h"
 #include "tessera/train/kept/buddy_copies.h"
 #include "tessera/train/kept/kept_pieces.h"
 #include "tessera/train/kept/kept_restores.h"
+#include "tessera/train/saving/snapshot.h"
 #include "tessera/train/saving/training_identity.h"
 #include "tessera/train/saving/training_progress.h"
 
@@ -27,8 +30,12 @@ namespace tessera::train {
 
 class KeptTraining {
  public:
-  // Does nothing where the job does not recover.
-  KeptTraining(ModelCore& core, TrainingIdentity& identity, TrainingProgress& progress);
+  // Does nothing where the job does not recover. Who is about to change a value finishes `snapshot`, and with it the
+  // copy that is kept.
+  KeptTraining(ModelCore& core, TrainingIdentity& identity, TrainingProgress& progress, Snapshot& snapshot);
+  ~KeptTraining();
+  KeptTraining(const KeptTraining&) = delete;
+  KeptTraining& operator=(const KeptTraining&) = delete;
 
   enum class Found {
     kNothing,  // to be trained from where the model stands
@@ -39,10 +46,13 @@ class KeptTraining {
   // and this is not the job's first generation, it calls `load`, which may load a checkpoint and returns whether it
   // has. Every rank calls it.
   Found begin(const std::function<bool()>& load);
-  // Called when a step is done, and what follows on it: copies the values if this step is one that is kept.
+  // Called when a step is done, and what follows on it: copies the values if this step is one that is kept, or begins
+  // to.
   void keep(bool is_done = false);
   // Does it for this step, whichever steps are kept, unless that is done.
   void keep_now();
+  // Until what was begun is whole. Who leaves the process calls it.
+  void finish();
   // The step of the model before the first one of this training, whichever process began it.
   int64_t first_step() const { return first_step_; }
   // The number of this training among those of the process, from 1; 0 where the job does not recover.
@@ -67,6 +77,7 @@ class KeptTraining {
   // How a value lies.
   checkpoint::HeldValue held(const std::string& name) const;
   bool is_common(const std::string& name) const;
+  bool may_copy_beside() const;
   bool has_copies(const std::string& name) const;
   KeptPieces pieces_of(const Version& version) const;
   // The head of what is kept now.
@@ -109,6 +120,12 @@ class KeptTraining {
   std::vector<std::byte> nothing_;  // what a buddy gets where nothing is kept
   std::optional<BuddyCopies> buddies_;
   int64_t kept_step_ = -1;  // by this process, the newest; -1: none
+  // Where copies are made beside the next step: the version that this process began last, in this training.
+  bool copies_beside_ = false;
+  std::byte* newest_ = nullptr;
+  Snapshot& snapshot_;
+  Snapshot copies_;  // to the kept memory
+  Worker copier_{{.purpose = "keeping a step beside the next one", .gives_way = true}};
 };
 
 }  // namespace tessera::train

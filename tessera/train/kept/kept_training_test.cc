@@ -21,6 +21,7 @@
 #include "tessera/testing/wrapped_context.h"
 #include "tessera/train/kept/kept_pieces.h"
 #include "tessera/train/model.h"
+#include "tessera/train/saving/snapshot.h"
 
 namespace tessera::train {
 namespace {
@@ -70,8 +71,9 @@ class Process final : public WrappedContext, public cluster::Recovery {
 };
 
 struct Mlp : nn::Cell {
-  nn::Dense& up = child<nn::Dense>("up", 8, 16);
-  nn::Dense& down = child<nn::Dense>("down", 16, 4);
+  explicit Mlp(int64_t width = 16) : up(child<nn::Dense>("up", 8, width)), down(child<nn::Dense>("down", width, 4)) {}
+  nn::Dense& up;
+  nn::Dense& down;
   using Cell::construct;
   ir::Value construct(ir::Value x) override { return down(ops::tanh(up(x))); }
 };
@@ -179,6 +181,14 @@ class ElasticJob {
       : options_(options), has_buddies_(has_buddies), is_elastic_(is_elastic) {
     for (size_t node = 0; node < kept_.size(); ++node) lose(node);
   }
+  // Not elastic, of so many values that they are copied beside the next step.
+  static ElasticJob of_many_values(const ModelOptions& options) {
+    ElasticJob job(options, /*has_buddies=*/false, /*is_elastic=*/false);
+    job.width_ = 4096;
+    return job;
+  }
+  // From now on each value is copied when it is about to change.
+  void copy_late() { copies_late_ = true; }
 
   // The next generation, of these nodes in the order of their ranks. It ends with an error in a step, or at the end of
   // an epoch where `num_newcomers` wait to be taken in. Returns the losses that its rank 0 has seen.
@@ -189,9 +199,9 @@ class ElasticJob {
     const auto run = [&](cluster::Context& inner) {
       Process process(inner, generation_, *kept_.at(nodes[static_cast<size_t>(inner.rank())]), is_elastic_);
       process.set_newcomers(num_newcomers);
-      Mlp network;
+      Mlp network(width_);
       nn::MSELoss loss;
-      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      nn::Momentum optimizer({.learning_rate = 0.8 / static_cast<double>(width_), .momentum = 0.9});
       ModelOptions options = options_;
       options.seed = 5;
       if (options.parallel_mode == ParallelMode::kPipeline) {
@@ -199,6 +209,7 @@ class ElasticJob {
         network.down.set_stage(1);
       }
       Model model(process, network, &loss, &optimizer, options);
+      model.snapshot().set_copies_in_background(!copies_late_);
       model.train(2, samples(), {Watch(losses, lost_in_step)});
       if (inner.rank() == 0) fixed_by_ = process.fixed_by;
     };
@@ -217,12 +228,21 @@ class ElasticJob {
     kept_.at(node) = std::make_unique<Kept>();
     if (has_buddies_) kept_[node]->keeper = node < 2 ? "left/run" : "right/run";
   }
+  // The node was killed while it copied the newest step, which it has kept to the end.
+  void leave_half(size_t node) {
+    cluster::KeptMemory& memory = kept_.at(node)->memory;
+    const auto versions = memory.versions();
+    ASSERT_EQ(versions.size(), 2U);
+    memory.forget_newer(versions[1]);
+  }
   const std::string& fixed_by() const { return fixed_by_; }
 
  private:
   ModelOptions options_;
   bool has_buddies_;
   bool is_elastic_;
+  int64_t width_ = 16;
+  bool copies_late_ = false;
   std::array<std::unique_ptr<Kept>, kRanks> kept_;
   std::string fixed_by_;
   uint64_t generation_ = 0;
@@ -275,6 +295,53 @@ void expect_same_from(int64_t newest, const Losses& losses, Losses straight) {
   EXPECT_TRUE(losses.begin()->first == newest || losses.begin()->first == newest - 1) << losses.begin()->first;
   straight.erase(straight.begin(), straight.find(losses.begin()->first));
   EXPECT_EQ(losses, straight);
+}
+
+// Steps up to the fourth are kept, the last one beside the fifth.
+TEST(KeptValues, ThatAreCopiedBesideTheNextStepAreThoseBeforeIt) {
+  const Losses straight = ElasticJob::of_many_values(kWhole).train({0, 1, 2, 3});
+  for (const bool is_late : {false, true}) {
+    ElasticJob job = ElasticJob::of_many_values(kWhole);
+    if (is_late) job.copy_late();
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+    const Losses losses = job.train({0, 1, 2, 3});
+    EXPECT_EQ(losses.begin()->first, 5);
+    expect_same_from(5, losses, straight);
+  }
+}
+
+TEST(KeptValues, OfARankThatIsKilledWhileItCopiesThemComeFromAnother) {
+  const Losses straight = ElasticJob::of_many_values(kWhole).train({0, 1, 2, 3});
+  for (const size_t killed : {0, 2}) {
+    ElasticJob job = ElasticJob::of_many_values(kWhole);
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+    job.leave_half(killed);
+    const Losses losses = job.train({0, 1, 2, 3});
+    EXPECT_EQ(losses.begin()->first, 5) << "no step is lost";
+    expect_same_from(5, losses, straight);
+  }
+}
+
+TEST(KeptValues, ThatNoRankHasCopiedToTheEndAreThoseOfTheStepBefore) {
+  const Losses straight = ElasticJob::of_many_values(kWhole).train({0, 1, 2, 3});
+  ElasticJob job = ElasticJob::of_many_values(kWhole);
+  job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+  for (size_t node = 0; node < kRanks; ++node) job.leave_half(node);
+  const Losses losses = job.train({0, 1, 2, 3});
+  EXPECT_EQ(losses.begin()->first, 4);
+  expect_same_from(4, losses, straight);
+}
+
+// The callbacks of a rank whose memory is gone may be due for the step that others have begun to copy.
+TEST(KeptValues, OfARankThatCopiesThemWhileAnotherIsLostAreThoseOfTheStepBefore) {
+  const Losses straight = ElasticJob::of_many_values(kWhole).train({0, 1, 2, 3});
+  ElasticJob job = ElasticJob::of_many_values(kWhole);
+  job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+  job.leave_half(1);
+  job.lose(2);
+  const Losses losses = job.train({0, 1, 2, 3});
+  EXPECT_EQ(losses.begin()->first, 4);
+  expect_same_from(4, losses, straight);
 }
 
 TEST(KeptValues, OfAHostThatIsLostComeBackFromBuddies) {

@@ -108,6 +108,7 @@ void Snapshot::begin(std::span<const checkpoint::ViewCopy> copies) {
 }
 
 void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
+  if (beside_ != nullptr) beside_->finish(changed, threads);
   if (on_device_ != nullptr) on_device_->hold_changes();
   if (num_left_ == 0) return;
   const auto [begin, end] = addresses_of(changed);
@@ -123,6 +124,7 @@ void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
 }
 
 void Snapshot::finish() {
+  if (beside_ != nullptr) beside_->finish();
   if (on_device_ != nullptr) on_device_->synchronize();
   finish_slices();
 }
@@ -142,6 +144,7 @@ void Snapshot::finish_in_background() {
 }
 
 void Snapshot::forget() {
+  if (beside_ != nullptr) beside_->forget();
   num_left_ = 0;
   if (on_device_ != nullptr) on_device_->forget();
 }

@@ -66,8 +66,15 @@ class Snapshot {
   void finish_in_background();
   // In a child of fork(), whose parent has the thread that makes it: there is none.
   void forget();
-  // Off: that thread copies nothing and waits, so that all is copied at the last moment. Tests use it.
-  void set_copies_in_background(bool on) { copies_in_background_ = on; }
+  // Another copy of the same values, in the host's memory: who finishes this one finishes that one, too, but for the
+  // thread in the background. nullptr: there is none any more.
+  void set_beside(Snapshot* other) { beside_ = other; }
+  // Off: that thread copies nothing and waits, so that all is copied at the last moment. Tests use it, for the copy
+  // beside this one, too.
+  void set_copies_in_background(bool on) {
+    copies_in_background_ = on;
+    if (beside_ != nullptr) beside_->set_copies_in_background(on);
+  }
 
  private:
   enum State : uint8_t { kWaiting, kTaken, kDone };
@@ -94,6 +101,7 @@ class Snapshot {
   std::vector<Extent> places_;  // by address
   std::atomic<size_t> num_left_ = 0;
   bool copies_in_background_ = true;
+  Snapshot* beside_ = nullptr;
 };
 
 }  // namespace tessera::train

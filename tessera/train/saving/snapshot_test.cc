@@ -105,6 +105,19 @@ TEST_F(SnapshotOfThree, CopiesOnlyWhatIsAboutToChange) {
   EXPECT_TRUE(is_all(copies[2], 3));
 }
 
+TEST_F(SnapshotOfThree, HasTheOneBesideItCopyWhatIsAboutToChange) {
+  Snapshot snapshot;
+  Snapshot beside;
+  snapshot.set_beside(&beside);
+  const auto copies = begin(beside);
+  snapshot.finish(views_[1]);
+  EXPECT_TRUE(is_all(copies[0], 9));
+  EXPECT_TRUE(is_all(copies[1], 2));
+  snapshot.finish();
+  EXPECT_TRUE(is_all(copies[0], 1));
+  EXPECT_TRUE(is_all(copies[2], 3));
+}
+
 TEST_F(SnapshotOfThree, KeepsItsMemory) {
   Snapshot snapshot;
   const void* memory = begin(snapshot)[0].view().data;
