@@ -220,6 +220,9 @@ class Training::TrainCall {
   void end_if_told(const Callbacks& callbacks, bool may_keep);
   // Tells an elastic job where it cannot go on with another number of ranks.
   void fix_ranks();
+  // While an exception is handled: throws that of a lost rank again, where the job ends by the loss unless the rank
+  // comes back, with the checkpoint from which it can be started again.
+  void name_newest_checkpoint(const Callbacks& callbacks) const;
   // In an elastic job, at the end of an epoch and after a step that was saved: where ranks wait to be taken in, all
   // throw cluster::Resizing.
   void take_in_newcomers(bool is_end_of_epoch);
@@ -416,6 +419,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   } catch (...) {
     context_.signal = signal_of_current(options_);
     t_.fail(context_, callbacks, num_begun);
+    name_newest_checkpoint(callbacks);
     throw;
   }
   t_.end(context_, callbacks);
@@ -466,6 +470,25 @@ void Training::TrainCall::fix_ranks() {
   if (!is_elastic(t_.core_.context)) return;
   const std::string why = mode_.why_fixed(dataset_);
   if (!why.empty()) t_.core_.context.recovery()->fix_ranks(why);
+}
+
+void Training::TrainCall::name_newest_checkpoint(const Callbacks& callbacks) const {
+  if (!is_elastic(t_.core_.context) || mode_.why_fixed(dataset_).empty()) return;
+  try {
+    throw;
+  } catch (const comm::PeerFailure& lost) {
+    std::string newest = "there is no checkpoint, for no ModelCheckpoint is among the callbacks";
+    // A process that has begun anew may have saved nothing itself.
+    for (const auto& callback : callbacks) {
+      const SavedNames names = callback->saved_names();
+      if (!names.directory.empty()) newest = fmt::format("what was saved of the training is in {}", names.directory);
+    }
+    if (const LiveCheckpoint saved = t_.newest_checkpoint(); !saved.path.empty()) {
+      newest = fmt::format("the newest checkpoint is {}, after step {}", saved.path, saved.step);
+    }
+    throw comm::PeerFailure(lost.rank(), fmt::format("{}; {}", lost.what(), newest));
+  } catch (...) {  // the caller throws it on
+  }
 }
 
 void Training::TrainCall::take_in_newcomers(bool is_end_of_epoch) {

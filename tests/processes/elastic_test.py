@@ -98,11 +98,16 @@ class OnOneHost(Elastic):
         self.assertEqual(len(losses_of(out)[4]), 1, out)
         self.assert_equal_losses(out, straight)
 
-    def test_a_training_that_needs_its_ranks_ends_and_says_so(self):
-        code, out = run([TESSERA, "run", "-n", 2, "--min_ranks", 1,
-                         *self.job("--steps", 12, "--stages", 2, "--network", "small_in_stages", "--kill_rank", 1, "--kill_step", 5)])
-        self.assertEqual(code, 1, out)
-        self.assertRegex(out, "the job cannot go on with another number of ranks: it trains in pipeline")
+    def test_a_training_that_needs_its_ranks_ends_and_says_so_with_the_checkpoint_that_is_left(self):
+        saved = self.once()
+        for options, newest in (((), "there is no checkpoint, for no ModelCheckpoint is among the callbacks"),
+                                (("--checkpoint_dir", saved, "--save_steps", 2), f"the newest checkpoint is {saved}/job-1_4.ckpt, after step 4")):
+            with self.subTest(options=options):
+                code, out = run([TESSERA, "run", "-n", 2, "--min_ranks", 1,
+                                 *self.job("--steps", 12, "--stages", 2, "--network", "small_in_stages", "--kill_rank", 1, "--kill_step", 5, *options)])
+                self.assertEqual(code, 1, out)
+                self.assertRegex(out, "the job cannot go on with another number of ranks: it trains in pipeline")
+                self.assertIn(newest, out)
 
     def test_numbers_that_do_not_fit_are_refused(self):
         for words, what in ((["run", "-n", 2, "--min_ranks", 3], "--min_ranks must be from 1 to the number of ranks, 2, got 3"),
