@@ -23,11 +23,24 @@ def losses():
     wide = ("--network", "wide", "--transport", "tls")
     for row, quantile in QUANTILES:
         yield Case(f"100 MiB of values, 4 ranks, TLS, {row}", [job("tessera run", *wide, "--quantile", quantile)], unit="s")
-        yield Case(f"100 MiB of values, 4 ranks, TLS, survivors {row}", [job("tessera run", *wide, "--measure", "survivors", "--quantile", quantile)], unit="s")
+        yield Case(f"100 MiB of values, 4 ranks, TLS, the others have left, {row}", [job("tessera run", *wide, "--measure", "left", "--quantile", quantile)], unit="s")
+    # From SIGKILL to the first operator of the next step: a spare takes the place of the lost rank.
+    for name, network in (("the small network", "small"), ("100 MiB of values", "wide")):
+        for row, quantile in QUANTILES:
+            yield Case(f"{name}, 4 ranks, TLS, a spare, survivors {row}",
+                       [job("a spare is ready", "--network", network, "--transport", "tls", "--measure", "survivors", "--quantile", quantile)], unit="s")
     for row, quantile in QUANTILES:
         yield Case(f"SIGSTOP, timeout {TIMEOUT_S} s, 4 ranks, {row}",
                    [job("tessera run", "--signal", "SIGSTOP", "--timeout", TIMEOUT_S, "--quantile", quantile, "--kills", 10)], unit="s")
     yield Case("ResNet-50, 2 ranks, p50", [job("tessera run", "--ranks", 2, "--network", "resnet50", "--kills", 3)], unit="s")
+
+
+def resizes():
+    """By hand: from the command to the first operator of the next step."""
+    for change in ("4to3", "3to2", "2to4"):
+        numbers = change.replace("to", " to ")
+        yield Case(f"resize from {numbers} ranks", [job("tessera cluster resize", "--transport", "tls", "--measure", "resize", "--change", change)],
+                   unit="s", rounds=10)
 
 
 def steps():
@@ -61,4 +74,4 @@ def hostile():
 
 
 def cases(threads):
-    return [*losses(), *steps(), *buddies(), *schedulers(), *hostile()]
+    return [*losses(), *resizes(), *steps(), *buddies(), *schedulers(), *hostile()]

@@ -42,6 +42,7 @@ struct Options {
   int kill_signal = SIGKILL;
   bool throws = false;
   bool hangs = false;
+  bool says_begin = false;
   int slow_rank = -1;
   int64_t slow_ms = 0;
   int64_t stop_after = 0;
@@ -109,6 +110,7 @@ class Watch : public train::Callback {
       ::kill(::getpid(), options_.kill_signal);
     }
     if (run.model.context().rank() == options_.slow_rank) Clock::system().sleep_ms(options_.slow_ms);
+    if (options_.says_begin) say_begin(run);
   }
   void step_end(train::RunContext& run) override {
     last_step_ = run.step;
@@ -122,6 +124,13 @@ class Watch : public train::Callback {
   }
 
  private:
+  // The batch that waits is taken then, and the first operator of the step follows.
+  static void say_begin(const train::RunContext& run) {
+    auto& context = run.model.context();
+    const uint64_t generation = context.recovery() != nullptr ? context.recovery()->generation() : 1;
+    train::print_line(fmt::format("begins {}: rank {} of {} in generation {}", run.step + 1, context.rank(),
+                                  context.size(), generation));
+  }
   // Once where a file is named, which says so to the process that is started again.
   bool is_to_be_killed() const {
     FileSystem& files = FileSystem::local();
@@ -219,8 +228,9 @@ int main(int argc, char** argv) {
   app.add_option("--kill_step", o.kill_step);
   app.add_option("--kill_once", o.kill_once);
   app.add_option("--kill_signal", o.kill_signal);
-  app.add_flag("--throws", o.throws);  // instead of being killed
-  app.add_flag("--hangs", o.hangs);    // for ever, instead of being killed
+  app.add_flag("--throws", o.throws);          // instead of being killed
+  app.add_flag("--hangs", o.hangs);            // for ever, instead of being killed
+  app.add_flag("--says_begin", o.says_begin);  // of each step, on every rank
   app.add_option("--slow_rank", o.slow_rank);
   app.add_option("--slow_ms", o.slow_ms);  // in each step
   app.add_option("--stop_after", o.stop_after);
