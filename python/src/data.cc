@@ -60,8 +60,44 @@ data::SourceOptions source_options(int64_t num_samples, bool shuffle, int64_t nu
   return {num_samples, shuffle, num_shards, shard_id, or_global(seed)};
 }
 
+nb::object of_source_state(const char* name) { return nb::module_::import_("tessera._source_state").attr(name); }
+
+// Random numbers that a source in Python draws: it tells their state by functions of its own.
+class PythonState final : public data::SourceState {
+ public:
+  explicit PythonState(nb::object source) : source_(shared(std::move(source))) {}
+  std::string get(int64_t) override {
+    const WithGil gil;
+    return nb::cast<std::string>(of_source_state("ask")(*source_));
+  }
+  void set(const std::string& text) override {
+    const WithGil gil;
+    of_source_state("give")(*source_, text);
+  }
+
+ private:
+  std::shared_ptr<nb::object> source_;
+};
+
+class UntoldState final : public data::SourceState {
+ public:
+  bool is_told() const override { return false; }
+  std::string get(int64_t) override { return ""; }
+  void set(const std::string&) override {}
+};
+
+// Of the source, or of another object that draws for it.
+std::shared_ptr<data::SourceState> state_of_source(const nb::object& source, const nb::object& other) {
+  const nb::object& owner = other.is_none() ? source : other;
+  const auto how = nb::cast<std::string>(of_source_state("how")(owner));
+  if (how == "told") return std::make_shared<PythonState>(owner);
+  if (how == "untold") return std::make_shared<UntoldState>();
+  return nullptr;
+}
+
 data::Dataset generator(const nb::object& source, const std::vector<std::string>& names, int64_t num_samples,
-                        bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
+                        bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed,
+                        const nb::object& state_of) {
   const auto size = static_cast<int64_t>(nb::len(source));
   if (size < 1) throw InvalidArgument("generator: the source has no samples");
   const auto columns = columns_of(source[0], names);
@@ -72,11 +108,11 @@ data::Dataset generator(const nb::object& source, const std::vector<std::string>
         const WithGil gil;
         write_sample((*held)[index], columns, outputs);
       },
-      source_options(num_samples, shuffle, num_shards, shard_id, seed));
+      source_options(num_samples, shuffle, num_shards, shard_id, seed), state_of_source(source, state_of));
 }
 
 data::Dataset stream(const nb::object& open, const std::vector<std::string>& names, int64_t size, int64_t num_samples,
-                     std::optional<Seed> seed, bool by_epoch) {
+                     std::optional<Seed> seed, bool by_epoch, const nb::object& state_of) {
   const auto pass = [by_epoch](const nb::object& opener, int64_t epoch) {
     return nb::iter(by_epoch ? opener(epoch) : opener());
   };
@@ -100,7 +136,7 @@ data::Dataset stream(const nb::object& open, const std::vector<std::string>& nam
           return true;
         };
       },
-      size, source_options(num_samples, false, 1, 0, seed));
+      size, source_options(num_samples, false, 1, 0, seed), state_of_source(open, state_of));
 }
 
 // What Python makes of an array; `random`: of the array and a whole number that the draws give.
@@ -476,13 +512,18 @@ extensions: of the files that count, as they are written; (): all files. class_i
 void bind_sources(nb::module_& m) {
   m.def(
       "generator", &generator, "source"_a, "column_names"_a, "num_samples"_a = 0, "shuffle"_a = false,
-      "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(),
-      "Samples source[0], ..., source[len(source) - 1]: tuples or dicts of arrays, or single arrays, all of one type.");
+      "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(), "state_of"_a = nb::none(),
+      "Samples source[0], ..., source[len(source) - 1]: tuples or dicts of arrays, or single arrays, all of one type. "
+      "A "
+      "source that draws random numbers by itself tells their state by state() and set_state(state), or state_dict() "
+      "and load_state_dict(state): a training that goes on after a loss or from a checkpoint then draws what it would "
+      "have drawn; one worker reads such a source. state_of: another object that has these functions.");
   m.def("stream", &stream, "open"_a, "column_names"_a, "size"_a = -1, "num_samples"_a = 0, "seed"_a = nb::none(),
-        "by_epoch"_a = false,
+        "by_epoch"_a = false, "state_of"_a = nb::none(),
         "Samples that are read in order: open() returns an iterator, once per epoch; without a size one pass counts "
         "them. by_epoch: open(epoch) is given the epoch's number, from 0, and may be called again for the same one; a "
-        "training that is resumed then reads what it would have read.");
+        "training that is resumed then reads what it would have read. state_of: an object that has state() and "
+        "set_state(), see generator(), where open has not; they are asked before each pass.");
   m.def(
       "tensors",
       [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed,

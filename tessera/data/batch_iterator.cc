@@ -52,6 +52,7 @@ struct Slot {
   bool ready = false;
   std::exception_ptr error;
   int64_t error_row = 0;
+  std::string state_after;  // of the source, when the batch is made
 };
 
 // What one thread needs to make samples.
@@ -128,6 +129,10 @@ struct BatchIterator::Impl {
       end = std::max<int64_t>(0, end - start.batch);
     } else if (options.num_epochs == 0) {
       end = 0;
+    }
+    if (auto* state = recipe->source->own_state(); options.keeps_state && state != nullptr && state->is_told()) {
+      state_of_source = state;
+      options.num_workers = std::min(options.num_workers, 1);
     }
     const int num_slots = options.num_workers == 0 ? 1 : options.prefetch + 1;
     slots.resize(static_cast<size_t>(num_slots));
@@ -287,9 +292,11 @@ struct BatchIterator::Impl {
           lock, [&] { return stop || (next_made < end && next_made - freed < static_cast<int64_t>(slots.size())); });
       if (stop) return;
       Slot& slot = slot_of(next_made);
+      const int64_t sequence = next_made;
       const int64_t begin = next_row;
       try {
         if (begin == 0) open_slot(slot, next_made);
+        if (slot.tasks_left == 0) note_state(slot, sequence);
       } catch (...) {
         slot.tasks_left = 0;
         slot.error = std::current_exception();
@@ -310,6 +317,7 @@ struct BatchIterator::Impl {
       std::exception_ptr error;
       try {
         worker.work->run([&] { make_rows(worker, slot, begin, end_row); });
+        if (end_row == slot.part.size()) note_state(slot, sequence);
       } catch (...) {
         error = std::current_exception();
       }
@@ -326,6 +334,11 @@ struct BatchIterator::Impl {
     }
   }
 
+  // Once all rows of a batch are made, by the one thread that makes them.
+  void note_state(Slot& slot, int64_t sequence) const {
+    if (state_of_source != nullptr) slot.state_after = state_of_source->get(position_of(sequence + 1).epoch);
+  }
+
   // --- delivering
 
   // The next batch once it is made, still to be delivered; nullptr after the last.
@@ -338,6 +351,7 @@ struct BatchIterator::Impl {
         try {
           open_slot(slot, delivered);
           make_rows(workers[0], slot, 0, slot.part.size());
+          note_state(slot, delivered);
         } catch (...) {
           slot.error = std::current_exception();
         }
@@ -366,7 +380,9 @@ struct BatchIterator::Impl {
   Position start;
   int64_t end = kEndless;  // batches to deliver
   std::vector<Worker> workers;
-  BatchView view;  // lent to the caller
+  SourceState* state_of_source = nullptr;  // where it is kept
+  BatchView view;                          // lent to the caller
+  std::string state;                       // behind what is delivered
   int64_t delivered = 0;
   int64_t made_inline = -1;
   int64_t num_waits = 0;
@@ -399,6 +415,7 @@ const BatchView* BatchIterator::next_view() {
   if (slot == nullptr) return nullptr;
   const int64_t rows = impl_->recipe->batch_size == 0 ? 1 : slot->part.size();
   impl_->view = {impl_->position_of(impl_->delivered), rows, slot->columns};
+  impl_->state = slot->state_after;
   ++impl_->delivered;
   return &impl_->view;
 }
@@ -434,6 +451,7 @@ bool BatchIterator::next_into(std::span<const TensorView> outputs) {
       copy_elements(from, outputs[i]);
     }
   }
+  impl_->state = slot->state_after;
   ++impl_->delivered;
   return true;
 }
@@ -452,6 +470,7 @@ int64_t BatchIterator::next_global_rows() const {
 }
 
 Position BatchIterator::position() const { return impl_->position_of(impl_->delivered); }
+const std::string& BatchIterator::source_state() const { return impl_->state; }
 int64_t BatchIterator::num_waits() const { return impl_->num_waits; }
 
 }  // namespace tessera::data

@@ -44,6 +44,9 @@ class BatchIterator {
   int64_t next_global_rows() const;
   // Where the next batch is: IterateOptions::start takes it to go on from here. {epoch + 1, 0} at an epoch's end.
   Position position() const;
+  // The state of the source (source.h) with which it is read on from position(); "" before the first batch, and where
+  // IterateOptions::keeps_state is not set or the source tells none.
+  const std::string& source_state() const;
   // How often a batch was not ready when it was asked for. Growing step by step, it means that training is not kept fed
   // and wants more workers.
   int64_t num_waits() const;

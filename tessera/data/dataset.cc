@@ -302,6 +302,7 @@ std::string Dataset::to_string() const { return recipe_->text; }
 std::string Dataset::order_text() const { return recipe_->row_order; }
 uint64_t Dataset::content_hash() const { return recipe_->source->content_hash(); }
 const SourceOptions& Dataset::source_options() const { return recipe_->order->options(); }
+SourceState* Dataset::source_state() const { return recipe_->source->own_state(); }
 
 int64_t Dataset::num_shards() const { return recipe_->num_parts; }
 

@@ -58,6 +58,8 @@ struct IterateOptions {
   int prefetch = 4;
   // Batches of images [n, c, h, w] are NHWC in memory, their logical order stays NCHW.
   bool channels_last = false;
+  // BatchIterator::source_state() tells the source's state; where it does, one worker reads at most.
+  bool keeps_state = false;
   // Where the worker threads' times are recorded; it outlives the iterator. Null: nowhere.
   timeline::TimelineRecorder* recorder = nullptr;
 };
@@ -139,6 +141,8 @@ class Dataset {
   uint64_t content_hash() const;
   // How the source's samples are ordered and cut into shards.
   const SourceOptions& source_options() const;
+  // See Source::own_state().
+  SourceState* source_state() const;
 
   // Throws InvalidArgument when the options do not fit or an epoch has no batch at all.
   BatchIterator batches(const IterateOptions& options = {}) const;
@@ -153,10 +157,11 @@ class Dataset {
 };
 
 // Samples from a function: read(index, outputs) writes sample `index` in [0, size) into one dense view per column, of
-// exactly the columns' types. Several threads call it at once. What it throws is delivered with the batch.
+// exactly the columns' types. Several threads call it at once. What it throws is delivered with the batch. `state` is
+// that of random numbers that it draws by itself.
 Dataset generator(std::vector<Column> columns, int64_t size,
                   std::function<void(int64_t index, std::span<const TensorView> outputs)> read,
-                  const SourceOptions& options = {});
+                  const SourceOptions& options = {}, std::shared_ptr<SourceState> state = nullptr);
 
 // One pass over samples that can only be read in order: writes the next one and returns true, or returns false.
 using Stream = std::function<bool(std::span<const TensorView> outputs)>;
@@ -164,9 +169,10 @@ using Stream = std::function<bool(std::span<const TensorView> outputs)>;
 // be opened again, to read on after a resume: its pass depends on its number, not on how often open() was called. A
 // pass may be longer than `size`, never shorter (InvalidArgument with the batch that lacks samples). Samples of the
 // passes in use are kept in memory; one thread at a time reads. Resuming reads the pass again from its start. shuffle
-// and num_shards of the options need random access and are refused; .shuffle(buffer_size) works.
+// and num_shards of the options need random access and are refused; .shuffle(buffer_size) works. `state` is that of
+// random numbers that open() and the passes draw by themselves.
 Dataset stream(std::vector<Column> columns, std::function<Stream(int64_t epoch)> open, int64_t size = -1,
-               const SourceOptions& options = {});
+               const SourceOptions& options = {}, std::shared_ptr<SourceState> state = nullptr);
 
 struct NamedTensor {
   std::string name;

@@ -428,6 +428,73 @@ TEST(StreamSource, APassThatEndsEarlyIsReported) {
               ThrowsMessage<InvalidArgument>(HasSubstr("need random access")));
 }
 
+// Counts what is drawn of it.
+class Drawn : public SourceState {
+ public:
+  std::string get(int64_t) override { return std::to_string(count_); }
+  void set(const std::string& text) override { count_ = std::stoll(text); }
+  int64_t draw() { return count_++; }
+
+ private:
+  int64_t count_ = 0;
+};
+
+// So many batches, one number a row, from a position with the state that it has.
+Batches some(const Dataset& dataset, int count, IterateOptions options, std::string* state, Position* position) {
+  options.num_epochs = 3;
+  options.keeps_state = true;
+  auto iterator = dataset.batches(options);
+  EXPECT_EQ(iterator.source_state(), "");
+  Batches batches;
+  for (int i = 0; i < count; ++i) batches.push_back(*iterator.next());
+  *state = iterator.source_state();
+  *position = iterator.position();
+  return batches;
+}
+
+TEST(SourceState, IsThatBehindWhatIsDeliveredHoweverFarWorkersReadAhead) {
+  for (const int workers : {0, 1, 3}) {
+    const auto drawn = std::make_shared<Drawn>();
+    const auto read = [drawn](int64_t, std::span<const TensorView> out) { *out[0].as<int64_t>() = drawn->draw(); };
+    const Dataset dataset = generator(kId, 6, read, {}, drawn).batch(2);
+    std::string state;
+    Position position;
+    EXPECT_THAT(flat(some(dataset, 4, {.num_workers = workers}, &state, &position)),
+                ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_EQ(state, "8");
+    dataset.source_state()->set(state);
+    EXPECT_THAT(flat(some(dataset, 2, {.start = position, .num_workers = workers}, &state, &position)),
+                ElementsAre(8, 9, 10, 11));
+  }
+}
+
+TEST(SourceState, OfAStreamIsThatOfThePassThatIsReadAgain) {
+  const auto drawn = std::make_shared<Drawn>();
+  const auto open = [drawn](int64_t) -> Stream {
+    return [drawn, left = 4](std::span<const TensorView> out) mutable {
+      if (left-- == 0) return false;
+      *out[0].as<int64_t>() = drawn->draw();
+      return true;
+    };
+  };
+  const Dataset dataset = stream(kId, open, 4, {}, drawn).map("id", {type_cast(DType::kI32)}).batch(2);
+  std::string state;
+  Position position;
+  EXPECT_THAT(flat(some(dataset, 3, {}, &state, &position)), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(state, "4") << "where the second pass has begun";
+  EXPECT_EQ(position, (Position{1, 1}));
+  dataset.source_state()->set(state);
+  EXPECT_THAT(flat(some(dataset, 3, {.start = position}, &state, &position)), ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_EQ(state, "12") << "the next pass begins here";
+}
+
+TEST(SourceState, IsNoneWhereTheSourceTellsNone) {
+  EXPECT_EQ(ids(4).source_state(), nullptr);
+  auto iterator = ids(4).batch(2).batches({.keeps_state = true});
+  iterator.next();
+  EXPECT_EQ(iterator.source_state(), "");
+}
+
 TEST(Dataset, ASampleThatIsWrittenAsAnotherTypeIsTheCallersMistake) {
   const auto wrong = [](int64_t, std::span<const TensorView> out) { *out[0].as<float>() = 1; };
   EXPECT_THAT([&] { generator(kId, 4, wrong).batch(2).batches().next(); },

@@ -22,6 +22,7 @@ class MappedSource : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return base_->source->size(); }
   std::string to_string() const override { return base_->source->to_string(); }
+  SourceState* own_state() const override { return base_->source->own_state(); }
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override;
 
  private:

@@ -27,6 +27,7 @@ class MixedSource : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return base_->source->size(); }
   std::string to_string() const override { return base_->source->to_string(); }
+  SourceState* own_state() const override { return base_->source->own_state(); }
   uint64_t content_hash() const override { return base_->source->content_hash(); }
   std::string sample_name(const SampleRef& sample) const override { return base_->source->sample_name(sample); }
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override;

@@ -20,6 +20,7 @@ class PreparedSource : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return base_->size(); }
   std::string to_string() const override { return base_->to_string(); }
+  SourceState* own_state() const override { return base_->own_state(); }
   uint64_t content_hash() const override { return base_->content_hash(); }
   std::string sample_name(const SampleRef& sample) const override { return base_->sample_name(sample); }
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override;

@@ -23,25 +23,30 @@ void require_columns(const char* who, const std::vector<Column>& columns) {
 
 class Generator : public Source {
  public:
-  Generator(std::vector<Column> columns, int64_t size, std::function<void(int64_t, std::span<const TensorView>)> read)
-      : columns_(std::move(columns)), size_(size), read_(std::move(read)) {}
+  Generator(std::vector<Column> columns, int64_t size, std::function<void(int64_t, std::span<const TensorView>)> read,
+            std::shared_ptr<SourceState> state)
+      : columns_(std::move(columns)), size_(size), read_(std::move(read)), state_(std::move(state)) {}
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return size_; }
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
     read_(sample.index, outputs);
   }
   std::string to_string() const override { return "generator"; }
+  SourceState* own_state() const override { return state_.get(); }
 
  private:
   std::vector<Column> columns_;
   int64_t size_;
   std::function<void(int64_t, std::span<const TensorView>)> read_;
+  std::shared_ptr<SourceState> state_;
 };
 
-class StreamSource : public Source {
+// Its state is that of the pass's beginning, from where a resume reads it again.
+class StreamSource : public Source, private SourceState {
  public:
-  StreamSource(std::vector<Column> columns, std::function<Stream(int64_t)> open, int64_t size)
-      : columns_(std::move(columns)), open_(std::move(open)), size_(size) {
+  StreamSource(std::vector<Column> columns, std::function<Stream(int64_t)> open, int64_t size,
+               std::shared_ptr<SourceState> state)
+      : columns_(std::move(columns)), open_(std::move(open)), size_(size), state_(std::move(state)) {
     if (size_ >= 0) return;
     Pass pass{.next = open_(0)};
     size_ = 0;
@@ -52,6 +57,7 @@ class StreamSource : public Source {
   const std::vector<Column>& columns() const override { return columns_; }
   int64_t size() const override { return size_; }
   std::string to_string() const override { return "stream"; }
+  SourceState* own_state() const override { return state_ ? const_cast<StreamSource*>(this) : nullptr; }
 
   void read(const SampleRef& sample, std::span<const TensorView> outputs) const override {
     const std::lock_guard lock(mutex_);
@@ -73,9 +79,25 @@ class StreamSource : public Source {
   struct Pass {
     int64_t epoch = -1;
     uint64_t last_used = 0;
+    std::string state;  // before it was opened
     Stream next;
     std::vector<std::vector<Tensor>> samples;
   };
+
+  bool is_told() const override { return state_->is_told(); }
+  std::string get(int64_t epoch) override {
+    const std::lock_guard lock(mutex_);
+    for (const Pass& pass : passes_) {
+      if (pass.epoch == epoch) return pass.state;
+    }
+    return state_->get(epoch);
+  }
+  // What has been read was drawn from another state.
+  void set(const std::string& text) override {
+    const std::lock_guard lock(mutex_);
+    passes_ = {};
+    state_->set(text);
+  }
 
   std::vector<Tensor> make_sample() const {
     std::vector<Tensor> sample;
@@ -98,6 +120,7 @@ class StreamSource : public Source {
       if (pass.last_used < oldest->last_used) oldest = &pass;
     }
     *oldest = Pass{};
+    if (state_ && state_->is_told()) oldest->state = state_->get(epoch);
     oldest->next = open_(epoch);
     oldest->epoch = epoch;
     oldest->last_used = ++uses_;
@@ -107,6 +130,7 @@ class StreamSource : public Source {
   std::vector<Column> columns_;
   std::function<Stream(int64_t)> open_;
   int64_t size_;
+  std::shared_ptr<SourceState> state_;
   mutable std::mutex mutex_;
   mutable uint64_t uses_ = 0;
   mutable std::array<Pass, 2> passes_;
@@ -173,20 +197,21 @@ Tensor Source::read_any_size(const SampleRef&, size_t) const {
 }
 
 Dataset generator(std::vector<Column> columns, int64_t size,
-                  std::function<void(int64_t, std::span<const TensorView>)> read, const SourceOptions& options) {
+                  std::function<void(int64_t, std::span<const TensorView>)> read, const SourceOptions& options,
+                  std::shared_ptr<SourceState> state) {
   require_columns("generator", columns);
   if (!read) throw InvalidArgument("generator: needs a function that reads a sample");
-  return {std::make_shared<Generator>(std::move(columns), size, std::move(read)), options};
+  return {std::make_shared<Generator>(std::move(columns), size, std::move(read), std::move(state)), options};
 }
 
 Dataset stream(std::vector<Column> columns, std::function<Stream(int64_t)> open, int64_t size,
-               const SourceOptions& options) {
+               const SourceOptions& options, std::shared_ptr<SourceState> state) {
   require_columns("stream", columns);
   if (!open) throw InvalidArgument("stream: needs a function that opens a pass");
   if (options.shuffle || options.num_shards != 1) {
     throw InvalidArgument("stream: shuffle and num_shards need random access; use generator, or .shuffle(buffer_size)");
   }
-  return {std::make_shared<StreamSource>(std::move(columns), std::move(open), size), options};
+  return {std::make_shared<StreamSource>(std::move(columns), std::move(open), size, std::move(state)), options};
 }
 
 Dataset tensors(std::vector<NamedTensor> columns, const SourceOptions& options) {

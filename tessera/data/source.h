@@ -32,6 +32,20 @@ struct SampleRef {
   int64_t position = 0;
 };
 
+// The state of random numbers that a source draws by itself, which are no function of a sample's place. Who sets it
+// before reading on from a position reads what would have been read, as long as one thread reads. One thread at a time
+// calls these.
+class SourceState {
+ public:
+  virtual ~SourceState() = default;
+  // Whether the source tells it. One that draws and does not tell draws anew in each process, and the rest is not
+  // called.
+  virtual bool is_told() const { return true; }
+  // The text for set(), where all samples before the next one are read, which is of that epoch.
+  virtual std::string get(int64_t epoch) = 0;
+  virtual void set(const std::string& text) = 0;
+};
+
 class Source {
  public:
   virtual ~Source() = default;
@@ -49,6 +63,8 @@ class Source {
   // Of the samples that lie in memory, or of some of them where they are many, of labels or names of files: equal for
   // equal samples in one order. 0 where samples are known only by reading them.
   virtual uint64_t content_hash() const { return 0; }
+  // nullptr: it draws no random numbers by itself, as far as anybody knows.
+  virtual SourceState* own_state() const { return nullptr; }
 };
 
 // SourceOptions say in which order a source's samples come, and which part of it is this shard's.

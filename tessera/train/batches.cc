@@ -27,6 +27,7 @@ data::BatchIterator batches_of(const data::Dataset& dataset, const Mode& mode, d
                                .part = share.index,
                                .num_parts = share.count,
                                .num_workers = options.num_workers,
+                               .keeps_state = true,
                                .recorder = recorder};
   const auto& schedule = executable.compiled().schedule;
   for (const auto& [name, v] : schedule.inputs) {

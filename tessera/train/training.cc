@@ -26,6 +26,7 @@
 #include "tessera/train/core/same_training.h"
 #include "tessera/train/model.h"
 #include "tessera/train/options/precision.h"
+#include "tessera/train/saving/data_states.h"
 #include "tessera/train/saving/end_agreement.h"
 #include "tessera/train/saving/rank_barrier.h"
 
@@ -196,6 +197,10 @@ class Training::TrainCall {
   void resume(const Callbacks& callbacks);
   KeptTraining::Found find_kept(const Callbacks& callbacks);
   void run_epoch(const Callbacks& callbacks);
+  // Says once, where the job goes on after a loss, that the data's source does not tell what it draws.
+  void warn_of_untold_state();
+  // Gives the data's source the state that another process has left.
+  void restore_data_state();
   // Calls a function of each callback; who looks on sees that.
   void call_each(const Callbacks& callbacks, void (Callback::*function)(RunContext&));
   // The micro-batches of a step. Where it is reported, the context has its loss.
@@ -248,6 +253,7 @@ class Training::TrainCall {
   struct GivenStep {
     session::Executable* executable = nullptr;
     data::Position position = {};  // behind its batch
+    std::string data_state = {};   // likewise
     int64_t step_in_epoch = 0;
     int64_t rows_of_epoch = 0;  // its own among them
   };
@@ -268,8 +274,13 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
       mode_.is_shared() && mode_.steps_together() && mode_.takes_whole_batches() && !mode_.gives_own_rows(dataset_);
   compile_full();
   fix_ranks();
+  warn_of_untold_state();
+  t_.progress_.tells_state = dataset_.source_state() != nullptr && dataset_.source_state()->is_told();
   resume(callbacks);
-  if (find_kept(callbacks) == KeptTraining::Found::kDone) return false;
+  if (find_kept(callbacks) == KeptTraining::Found::kDone) {
+    restore_data_state();
+    return false;
+  }
   t_.find_place_in(dataset_, full_rows_);
   t_.core_.values->compare_new();
 
@@ -282,6 +293,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
                 epochs_done_ == 1 ? "is" : "are", num_epochs, num_epochs == 1 ? "was" : "were");
     return false;
   }
+  restore_data_state();
   const int64_t num_left = num_epochs - epochs_done_;
   t_.say_short_rates(progress.step + num_left * steps -
                      progress.position.batch / t_.core_.options.gradient_accumulation_steps);
@@ -366,6 +378,23 @@ KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks) {
   context_.number = t_.kept_.number();
   context_.first_step = t_.kept_.first_step();
   return found;
+}
+
+void Training::TrainCall::warn_of_untold_state() {
+  const data::SourceState* source = dataset_.source_state();
+  auto* recovery = t_.core_.context.recovery();
+  if (source == nullptr || source->is_told() || recovery == nullptr || recovery->generation() > 1) return;
+  if (t_.core_.context.rank() != 0 || std::exchange(t_.state_said_, true)) return;
+  log_warning(
+      "train: the data set's source draws random numbers and does not tell their state: when the job goes on after a "
+      "loss it draws them anew, and trains otherwise than a job that lost nothing; give the source state() and "
+      "set_state(), or state_dict() and load_state_dict(), or have it draw by the number of the sample");
+}
+
+void Training::TrainCall::restore_data_state() {
+  TrainingProgress& progress = t_.progress_;
+  if (!std::exchange(progress.is_state_due, false)) return;
+  if (progress.tells_state) dataset_.source_state()->set(progress.data_state);
 }
 
 void Training::TrainCall::call_each(const Callbacks& callbacks, void (Callback::*function)(RunContext&)) {
@@ -557,6 +586,7 @@ void Training::TrainCall::run_micro_batches(bool is_reported) {
       ++num_losses;
     }
     t_.progress_.position = batches_->position();
+    t_.progress_.data_state = batches_->source_state();
   } while (!t_.count_batch());
   t_.progress_.advance(epoch_, context_.step_in_epoch);
   context_.step = t_.progress_.step;
@@ -577,6 +607,7 @@ void Training::TrainCall::give_step(session::Executable& executable) {
   }
   given_.push_back({.executable = &executable,
                     .position = batches_->position(),
+                    .data_state = batches_->source_state(),
                     .step_in_epoch = context_.step_in_epoch,
                     .rows_of_epoch = context_.rows_of_epoch});
 }
@@ -596,6 +627,7 @@ void Training::TrainCall::finish_given_step() {
   }
   t_.was_skipped_ = false;
   t_.progress_.position = given.position;
+  t_.progress_.data_state = given.data_state;
   t_.count_batch();
   t_.progress_.advance(epoch_, given.step_in_epoch);
   context_.step = t_.progress_.step;
@@ -895,7 +927,20 @@ void Training::build(const data::Dataset& dataset) {
 void Training::resume(const checkpoint::CheckpointInfo& info) {
   loss_sum_ = 0;
   has_failed_ = false;
+  const bool tells_state = progress_.tells_state;
   progress_ = TrainingProgress::of(info);
+  progress_.tells_state = tells_state;
+  if (info.random_state.empty()) return;
+  const bool are_several = core_.mode->is_shared();
+  const auto state = find_data_state(info.random_state, are_several ? core_.context.rank() : 0,
+                                     are_several ? core_.context.size() : 1);
+  progress_.data_state = state.value_or("");
+  progress_.is_state_due = state.has_value();
+  if (state || core_.context.rank() != 0) return;
+  log_warning(
+      "the checkpoint has the states of {} ranks' data sets, which differ, and here are {}: what these draw by "
+      "themselves they draw anew",
+      info.world_size, plural(core_.context.size(), "rank"));
 }
 
 }  // namespace tessera::train

@@ -119,6 +119,7 @@ class Training {
   bool was_skipped_ = false;
   double loss_sum_ = 0;  // the losses of run_step_on's micro-batches of the present step
   bool rates_said_ = false;
+  bool state_said_ = false;
   bool has_failed_ = false;  // the latest training, and nothing has been trained or loaded since
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
@@ -23,6 +24,9 @@ constexpr const char* kWho = "going on after a loss";
 constexpr size_t kPlaceAlignment = 64;
 constexpr size_t kMaxId = 64;
 
+// For the state of the data's source, where that tells it: several times that of a generator of random numbers.
+constexpr size_t kStateRoom = 64 << 10;
+
 // Less is copied in the time in which a thread wakes up.
 constexpr size_t kMinBytesBeside = 256 << 10;
 
@@ -33,8 +37,9 @@ size_t place_bytes(size_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlace
 
 }  // namespace
 
-// Before the text of this rank's pieces and the values, which follow, each at a multiple of kPlaceAlignment: first
-// those of which other ranks have no copy, then the others. Its buddy has what comes before these.
+// Before the text of this rank's pieces, the state of its data and the values, which follow, each at a multiple of
+// kPlaceAlignment: first those of which other ranks have no copy, then the others. Its buddy has what comes before
+// these.
 struct KeptTraining::Head {
   int64_t model = 0;     // of the process's
   int64_t training = 0;  // likewise
@@ -50,6 +55,8 @@ struct KeptTraining::Head {
   int64_t num_ranks = 0;   // that train together
   int64_t rank = 0;        // of these
   int64_t pieces_bytes = 0;
+  int64_t state_room = 0;    // for the state of its data
+  int64_t state_bytes = 0;   // of that
   int64_t own_bytes = 0;     // from the beginning to the first value of which all ranks have a copy
   uint64_t fingerprint = 0;  // of the values' names and types
   // A later step of the training whose callbacks this rank has called, and which it has begun to keep: it can go on
@@ -72,8 +79,17 @@ struct KeptTraining::Version {
     if (head.pieces_bytes < 0 || begin > bytes.size() || size > bytes.size() - begin) return {};
     return {reinterpret_cast<const char*>(bytes.data()) + begin, size};
   }
+  size_t state_at() const { return place_bytes(sizeof(Head)) + place_bytes(pieces().size()); }
+  // "": there is none.
+  std::string state() const {
+    const bool is_within = head.state_bytes >= 0 && head.state_bytes <= head.state_room && values_at() <= bytes.size();
+    if (!is_within) return "";
+    return {reinterpret_cast<const char*>(bytes.data()) + state_at(), static_cast<size_t>(head.state_bytes)};
+  }
   // Where the values begin.
-  size_t values_at() const { return place_bytes(sizeof(Head)) + place_bytes(pieces().size()); }
+  size_t values_at() const {
+    return state_at() + static_cast<size_t>(head.state_room == static_cast<int64_t>(kStateRoom) ? kStateRoom : 0);
+  }
 };
 
 // Those of its values: of what is kept for another rank, not those that all ranks have.
@@ -104,6 +120,8 @@ KeptTraining::~KeptTraining() {
   finish();
   snapshot_.set_beside(nullptr);
 }
+
+size_t KeptTraining::state_room() const { return progress_.tells_state ? kStateRoom : 0; }
 
 bool KeptTraining::trains_together() const { return core_.context.size() > 1 && core_.mode->is_shared(); }
 int64_t KeptTraining::num_ranks() const { return trains_together() ? core_.context.size() : 1; }
@@ -150,7 +168,7 @@ void KeptTraining::measure() {
     if (!has_copies(name)) own_values_bytes = values_bytes;
   }
   pieces_text_ = print_pieces(pieces);
-  own_bytes_ = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size()) + own_values_bytes;
+  own_bytes_ = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size()) + state_room() + own_values_bytes;
   size_bytes_ = own_bytes_ + values_bytes - own_values_bytes;
   fingerprint_ = hash_name(text);
   copies_fingerprint_ = copies.empty() ? 0 : hash_name(copies_text);
@@ -312,6 +330,7 @@ bool KeptTraining::fits(const Version& version) const {
 // have all that it has. On a device only its queue's thread reads values.
 bool KeptTraining::may_copy_beside() const {
   if (!keeps_ || !trains_together() || !are_copies() || size_bytes_ < kMinBytesBeside) return false;
+  if (progress_.tells_state) return false;  // each rank's own
   return core_.session().values().in_place(order_.front()).has_value();
 }
 
@@ -529,8 +548,13 @@ bool KeptTraining::take_pieces(const std::vector<const Version*>& here) {
   const auto holder = std::ranges::find_if(of_versions, [](const KeptPieces& pieces) { return !pieces.empty(); });
   const auto at = static_cast<size_t>(holder - of_versions.begin());
   Head head_of_holder = held_here.at(at) != nullptr ? held_here[at]->head : Head{};
+  std::string state = held_here[at] != nullptr ? held_here[at]->state() : "";
+  state.resize(state_room());
   share(&head_of_holder, sizeof(Head), ranks[at]);
-  go_on_as(head_of_holder);
+  share(state.data(), state.size(), ranks[at]);
+  state.resize(std::min(state.size(), static_cast<size_t>(head_of_holder.state_bytes)));
+  go_on_as(head_of_holder, state);
+  if (ranks[at] != own_rank()) say_state_of(ranks[at]);
   for (size_t i = 0; i < sources.size(); ++i) take_value(session.names()[i], sources[i], ranks, held_here);
   return true;
 }
@@ -560,8 +584,14 @@ void KeptTraining::take_value(const std::string& name, const std::vector<PieceSo
   if (wanted && !sources.empty()) core_.session().set_piece(name, piece.view());
 }
 
+// Ranks read other rows, but mostly draw as often for each.
+void KeptTraining::say_state_of(int rank) const {
+  if (progress_.data_state.empty()) return;
+  log_warning("what the data set of this rank draws by itself it draws on from the state of rank {}'s", rank);
+}
+
 void KeptTraining::share(void* data, size_t size_bytes, int root) {
-  if (!trains_together()) return;
+  if (!trains_together() || size_bytes == 0) return;
   core_.context.world().broadcast(data, static_cast<int64_t>(size_bytes), DType::kU8, root, kWho);
 }
 
@@ -580,24 +610,33 @@ KeptTraining::Head KeptTraining::head(bool is_done) const {
             .num_ranks = num_ranks(),
             .rank = own_rank(),
             .pieces_bytes = static_cast<int64_t>(pieces_text_.size()),
+            .state_room = static_cast<int64_t>(state_room()),
+            .state_bytes = static_cast<int64_t>(kept_state().size()),
             .own_bytes = static_cast<int64_t>(own_bytes_),
             .fingerprint = fingerprint_};
   std::strncpy(made.id, identity_.known_id().c_str(), kMaxId - 1);
   return made;
 }
 
-void KeptTraining::go_on_as(const Head& head) {
+std::string_view KeptTraining::kept_state() const {
+  return progress_.data_state.size() <= state_room() ? std::string_view(progress_.data_state) : std::string_view();
+}
+
+void KeptTraining::go_on_as(const Head& head, const std::string& data_state) {
   progress_ = {.step = head.step,
                .epoch = head.epoch,
                .step_in_epoch = head.step_in_epoch,
                .position = {.epoch = head.epoch_of_data, .batch = head.batch},
-               .rows_per_batch = head.rows_per_batch};
+               .rows_per_batch = head.rows_per_batch,
+               .tells_state = progress_.tells_state,
+               .data_state = data_state,
+               .is_state_due = !data_state.empty()};
   first_step_ = head.first_step;
   identity_.go_on_as(head.id);
 }
 
 void KeptTraining::take(const Version& version) {
-  go_on_as(version.head);
+  go_on_as(version.head, version.state());
   session::Values& values = core_.session().values();
   size_t at = version.values_at();
   for (const auto& name : order_) {
@@ -612,8 +651,15 @@ void KeptTraining::take_from(size_t holder, bool is_here) {
   comm::Communicator& world = core_.context.world();
   const auto root = static_cast<int>(holder);
   Head of_holder = head(/*is_done=*/false);
+  std::string state(kept_state());
+  state.resize(state_room());
   world.broadcast(&of_holder, sizeof(of_holder), DType::kU8, root, kWho);
-  if (!is_here) go_on_as(of_holder);
+  share(state.data(), state.size(), root);
+  state.resize(std::min(state.size(), static_cast<size_t>(of_holder.state_bytes)));
+  if (!is_here) {
+    go_on_as(of_holder, state);
+    say_state_of(root);
+  }
   session::Session& session = core_.session();
   for (const auto& name : session.names()) {
     // The sums of micro-batches are zeros between two steps.
@@ -670,6 +716,14 @@ void KeptTraining::write(bool is_done) {
   std::memcpy(to.data(), &own, sizeof(own));
   std::memcpy(to.data() + place_bytes(sizeof(Head)), pieces_text_.data(), pieces_text_.size());
   size_t at = place_bytes(sizeof(Head)) + place_bytes(pieces_text_.size());
+  std::memcpy(to.data() + at, kept_state().data(), kept_state().size());
+  at += state_room();
+  if (kept_state().size() < progress_.data_state.size() && !std::exchange(has_said_state_, true)) {
+    log_warning(
+        "the state of the data set's source has {} bytes, and {} are kept: after a loss it draws its random numbers "
+        "anew",
+        progress_.data_state.size(), state_room());
+  }
   std::vector<checkpoint::ViewCopy> copies;
   for (const auto& name : order_) {
     const session::ValuePlace place = core_.session().values().place(name);

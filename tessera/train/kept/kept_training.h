@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/workers/worker.h"
@@ -82,7 +83,11 @@ class KeptTraining {
   KeptPieces pieces_of(const Version& version) const;
   // The head of what is kept now.
   Head head(bool is_done) const;
-  void go_on_as(const Head& head);
+  void go_on_as(const Head& head, const std::string& data_state);
+  // Bytes for the state of the data's source, and what of it is kept: "" where it has no room.
+  size_t state_room() const;
+  std::string_view kept_state() const;
+  void say_state_of(int rank) const;
   bool take(const KeptStep& chosen, const std::vector<Holdings>& kept, const std::vector<Version>& versions,
             const std::vector<Version>& for_others);
   void take(const Version& version);
@@ -108,6 +113,7 @@ class KeptTraining {
   int64_t first_step_ = 0;
   bool keeps_ = false;
   bool is_out_of_memory_ = false;  // this process has nowhere to keep anything
+  bool has_said_state_ = false;    // that it has no room
   // Of what is kept: the names of the values in the order in which they lie, its bytes, and those up to the first value
   // that every rank has; which pieces of the values they are, and hashes of the names and types of all values and of
   // those that every rank has.

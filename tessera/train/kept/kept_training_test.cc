@@ -94,6 +94,31 @@ data::Dataset samples() {
       .batch(kRows);
 }
 
+// The same number of batches, of numbers that are drawn one after the other, whichever sample is read.
+class Drawn : public data::SourceState {
+ public:
+  std::string get(int64_t) override { return std::to_string(count_); }
+  void set(const std::string& text) override { count_ = std::stoll(text); }
+  uint64_t draw() { return static_cast<uint64_t>(count_++); }
+
+ private:
+  int64_t count_ = 0;
+};
+
+data::Dataset drawn_samples() {
+  const auto drawn = std::make_shared<Drawn>();
+  return data::generator(
+             {{"x", {DType::kF32, {8}}}, {"y", {DType::kF32, {4}}}}, kRows * kSteps,
+             [drawn](int64_t, std::span<const TensorView> outputs) {
+               for (const TensorView& output : outputs) {
+                 const double value = random_normal({.seed = 3, .step = drawn->draw()}, 0);
+                 copy_elements(Tensor::full({DType::kF32, output.shape}, value).view(), output);
+               }
+             },
+             {}, drawn)
+      .batch(kRows);
+}
+
 using Losses = std::map<int64_t, double>;  // by step
 
 // Notes the losses on rank 0, and loses a rank before the end of a step.
@@ -187,6 +212,8 @@ class ElasticJob {
     job.width_ = 4096;
     return job;
   }
+  // Its data set draws random numbers by itself, and tells their state.
+  void draw_samples() { draws_samples_ = true; }
   // From now on each value is copied when it is about to change.
   void copy_late() { copies_late_ = true; }
 
@@ -210,7 +237,7 @@ class ElasticJob {
       }
       Model model(process, network, &loss, &optimizer, options);
       model.snapshot().set_copies_in_background(!copies_late_);
-      model.train(2, samples(), {Watch(losses, lost_in_step)});
+      model.train(2, draws_samples_ ? drawn_samples() : samples(), {Watch(losses, lost_in_step)});
       if (inner.rank() == 0) fixed_by_ = process.fixed_by;
     };
     const auto size = static_cast<int>(nodes.size());
@@ -243,6 +270,7 @@ class ElasticJob {
   bool is_elastic_;
   int64_t width_ = 16;
   bool copies_late_ = false;
+  bool draws_samples_ = false;
   std::array<std::unique_ptr<Kept>, kRanks> kept_;
   std::string fixed_by_;
   uint64_t generation_ = 0;
@@ -345,6 +373,36 @@ TEST(KeptValues, OfARankThatCopiesThemWhileAnotherIsLostAreThoseOfTheStepBefore)
   const Losses losses = job.train({0, 1, 2, 3});
   EXPECT_EQ(losses.begin()->first, 4);
   expect_same_from(4, losses, straight);
+}
+
+TEST(KeptValues, ComeBackWithTheStateOfTheDataSetsSource) {
+  for (const ModelOptions& options : {kWhole, kSplit}) {
+    ElasticJob undisturbed(options, /*has_buddies=*/false, /*is_elastic=*/false);
+    undisturbed.draw_samples();
+    const Losses straight = undisturbed.train({0, 1, 2, 3});
+    ASSERT_EQ(straight.size(), static_cast<size_t>(2 * kSteps));
+    ElasticJob job(options, /*has_buddies=*/false, /*is_elastic=*/false);
+    job.draw_samples();
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/4);
+    expect_same_from(4, job.train({0, 1, 2, 3}, /*lost_in_step=*/9), [&] {
+      Losses part = straight;
+      part.erase(part.find(9), part.end());
+      return part;
+    }());
+    expect_same_from(9, job.train({0, 1, 2, 3}), straight);
+  }
+}
+
+// Its rank draws on from what another one has, which has drawn as often.
+TEST(KeptValues, OfARankWhoseMemoryIsGoneComeWithTheStateOfAnothersSource) {
+  ElasticJob undisturbed(kWhole, /*has_buddies=*/false, /*is_elastic=*/false);
+  undisturbed.draw_samples();
+  const Losses straight = undisturbed.train({0, 1, 2, 3});
+  ElasticJob job(kWhole, /*has_buddies=*/false, /*is_elastic=*/false);
+  job.draw_samples();
+  job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+  job.lose(1);
+  expect_same_from(5, job.train({0, 1, 2, 3}), straight);
 }
 
 TEST(KeptValues, OfAHostThatIsLostComeBackFromBuddies) {

@@ -11,10 +11,12 @@
 #include "tessera/checkpoint/write/save_slices.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/layers/dropout.h"
+#include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/values/device_snapshot.h"
 #include "tessera/session/values/sliced_read.h"
 #include "tessera/train/core/averages.h"
 #include "tessera/train/saving/checkpoint_values.h"
+#include "tessera/train/saving/data_states.h"
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
@@ -143,6 +145,12 @@ CheckpointJob Saver::make_job(const std::string& path, const SaveCheckpointOptio
               .optimizer = identity_.optimizer(),
               .seed = core_.options.seed};
   progress_.write_to(job.info);
+  if (progress_.tells_state) {
+    const bool are_several = core_.mode->is_shared() && context.size() > 1;
+    job.info.random_state = print_data_states(
+        are_several ? session::gather_texts(context.world(), progress_.data_state, "saving the states of data sets")
+                    : std::vector{progress_.data_state});
+  }
   if (job.form == SaveForm::kAlone) {
     checkpoint::ckpt_to_write(*job.files, path);
   } else {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tessera/checkpoint/manifest/manifest.h"
 #include "tessera/data/position.h"
@@ -21,6 +22,11 @@ struct TrainingProgress {
   int64_t step_in_epoch = 0;   // the last one that was done, from 1; 0: between two calls
   data::Position position;     // of the data; its epochs count on from call to call
   int64_t rows_per_batch = 0;  // of all ranks, that position counts in; 0: not known
+  // Whether the data's source tells the state of random numbers that it draws by itself (data/source.h), that of this
+  // rank at `position`, and whether another process has told it, so that the source is to be given it.
+  bool tells_state = false;
+  std::string data_state = {};
+  bool is_state_due = false;
 
   static TrainingProgress of(const checkpoint::CheckpointInfo& info);
   void write_to(checkpoint::CheckpointInfo& info) const;

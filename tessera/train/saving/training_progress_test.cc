@@ -16,6 +16,7 @@
 #include "tessera/nn/optimizers/momentum.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
+#include "tessera/train/saving/data_states.h"
 
 namespace tessera::train {
 namespace {
@@ -241,6 +242,81 @@ TEST_F(Trainings, AfterAnEarlyStopBeginAnEpochOfWhateverData) {
   EXPECT_EQ(take_read(), from_to(0, kRows));
   EXPECT_EQ(job.train(rows(4), std::make_shared<StopAt>(7)), 7);
   EXPECT_EQ(job.train(rows(16)), 2);
+}
+
+TEST(DataStates, AreEachRanksAndTheSameForAnyWhereTheyAreAlike) {
+  const std::string text = print_data_states({"one", "", "three\n"});
+  EXPECT_EQ(find_data_state(text, 0, 3), "one");
+  EXPECT_EQ(find_data_state(text, 1, 3), "");
+  EXPECT_EQ(find_data_state(text, 2, 3), "three\n");
+  EXPECT_EQ(find_data_state(text, 0, 2), std::nullopt);
+  const std::string alike = print_data_states({"all", "all"});
+  EXPECT_EQ(alike, "data states 2\n3\nall");
+  EXPECT_EQ(find_data_state(alike, 6, 7), "all");
+}
+
+TEST(DataStates, OfAnotherTextAreNone) {
+  for (const char* text : {"", "of somebody else", "data states", "data states 2\n", "data states 1\n9\nshort",
+                           "data states 3\n1\na1\nb", "data states x\n1\na", "data states 1\n-1\na"}) {
+    EXPECT_EQ(find_data_state(text, 0, 3), std::nullopt) << text;
+  }
+}
+
+// Counts what is drawn of it.
+class Drawn : public data::SourceState {
+ public:
+  explicit Drawn(int64_t first) : count_(first) {}
+  std::string get(int64_t) override { return std::to_string(count_); }
+  void set(const std::string& text) override { count_ = std::stoll(text); }
+  int64_t draw() { return count_++; }
+
+ private:
+  int64_t count_;
+};
+
+class LossesOfSteps : public Callback {
+ public:
+  explicit LossesOfSteps(std::vector<double>& losses) : losses_(losses) {}
+  void step_end(RunContext& run) override { losses_.push_back(run.loss); }
+
+ private:
+  std::vector<double>& losses_;
+};
+
+// Each rank draws other numbers, which no sample's place decides.
+TEST(DataStates, OfACheckpointGoOnWithWhatWouldHaveBeenDrawn) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("tessera-drawn-{}.ckpt", ::getpid());
+  run_ranks(2, [&](cluster::Context& context) {
+    const auto train = [&](bool is_resumed) {
+      const auto drawn = std::make_shared<Drawn>(1000 * context.rank());
+      const auto read = [drawn](int64_t, std::span<const TensorView> outputs) {
+        for (const TensorView& output : outputs) {
+          const double value = 1.0 / static_cast<double>(1 + drawn->draw());
+          copy_elements(Tensor::full({DType::kF32, output.shape}, value).view(), output);
+        }
+      };
+      const auto rows =
+          data::generator({{"x", {DType::kF32, {4}}}, {"y", {DType::kF32, {1}}}}, 16, read, {}, drawn).batch(4);
+      nn::Dense network(4, 1);
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kDataParallel, .seed = 5});
+      std::vector<double> losses;
+      if (is_resumed) {
+        model.load_checkpoint(path.string());
+      } else {
+        model.train(1, rows);
+        model.save_checkpoint(path.string());
+      }
+      model.train(1, rows, {LossesOfSteps(losses)});
+      return losses;
+    };
+    const auto straight = train(/*is_resumed=*/false);
+    ASSERT_EQ(straight.size(), 4U);
+    EXPECT_EQ(train(/*is_resumed=*/true), straight);
+  });
+  std::filesystem::remove(path);
+  std::filesystem::remove(path.string() + ".manifest");
 }
 
 }  // namespace

@@ -871,7 +871,8 @@ def _own(row):
 
 class GeneratorDataset(Dataset):
     """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__. batch_sampler: rows are batches, of the samples
-    whose numbers it gives for each; collate_fn makes the columns of those of its samples, a list of arrays for each, else these are stacked."""
+    whose numbers it gives for each; collate_fn makes the columns of those of its samples, a list of arrays for each, else these are stacked. A source that draws
+    random numbers tells their state by state() and set_state(state), or state_dict() and load_state_dict(state), see docs/cluster.md."""
 
     @_takes_samplers
     def __init__(self, source, column_names=None, column_types=None, schema=None, num_samples=None, num_parallel_workers=1,
@@ -881,6 +882,8 @@ class GeneratorDataset(Dataset):
         if column_names is None:
             raise ValueError("Neither columns_names nor schema are provided.")
         names = [column_names] if isinstance(column_names, str) else list(column_names)
+        # What is read once is kept: no later pass draws.
+        self._state_of = None if _is_read_once(source) else source
         source = _KeptRows(source) if _is_read_once(source) else source
         self._rows_source, self._is_list = source, _is_list(source)
         if batch_sampler is not None:
@@ -896,7 +899,7 @@ class GeneratorDataset(Dataset):
         size = None if is_list or shuffle else len(batch_sampler) if hasattr(batch_sampler, "__len__") else (
             sum(1 for _ in itertools.islice(_opener(source)(), num_samples or None)))
         self._rows_of = (source, dict(num_samples=num_samples or 0, shuffle=shuffle, shards=shards, shard=shard, size=size))
-        super().__init__(*self._made(source, names, num_parallel_workers, **self._rows_of[1]))
+        super().__init__(*self._made(source, names, num_parallel_workers, **self._rows_of[1], state_of=self._state_of))
         if batch_sampler is None:
             self.ragged = self.native if isinstance(self.native, RaggedRows) else _ragged_source(source, names, **self._rows_of[1])
         for name, dtype in zip(names, column_types or ()):
@@ -908,17 +911,17 @@ class GeneratorDataset(Dataset):
             self._rows_of = None
 
     @staticmethod
-    def _made(source, names, num_workers, num_samples, shuffle, shards, shard, size):
-        """What Dataset's __init__ takes. size: of a source that is no list."""
+    def _made(source, names, num_workers, num_samples, shuffle, shards, shard, size, state_of):
+        """What Dataset's __init__ takes. size: of a source that is no list; state_of: whose random numbers the rows are made with."""
         if _has_ragged_rows(source, names):
             settings = dict(num_samples=num_samples, shards=shards, shard=shard, size=size)
             native = _ragged_source(source, names, shuffle=shuffle, **settings)
             return native, num_workers, _ragged_source(source, names, shuffle=False, **settings)
         if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-            return _orders(lambda shuffles: _data.generator(source, names, num_samples, shuffles, shards, shard, config.get_seed()), shuffle, num_workers)
+            return _orders(lambda shuffles: _data.generator(source, names, num_samples, shuffles, shards, shard, config.get_seed(), state_of), shuffle, num_workers)
         if shards > 1 or shuffle:
             raise RuntimeError("num_shards and shuffle need a source with __getitem__ and __len__")
-        native = _data.stream(_opener(source), names, size, num_samples, config.get_seed())
+        native = _data.stream(_opener(source), names, size, num_samples, config.get_seed(), state_of=state_of)
         return native, num_workers, native
 
     def _mapped_source(self, operations, columns, outputs, column_order, num_workers):
@@ -927,8 +930,8 @@ class GeneratorDataset(Dataset):
         rows = _MappedRows(source, self.native.column_names(), columns, outputs, column_order, _in_turn(operations))
         is_list = hasattr(source, "__getitem__") and hasattr(source, "__len__")
         made = GeneratorDataset.__new__(GeneratorDataset)
-        made._rows_of = (rows if is_list else rows.opened, settings)
-        Dataset.__init__(made, *self._made(*made._rows_of[:1], rows.names, num_workers or self.num_workers, **settings))
+        made._rows_of, made._state_of = (rows if is_list else rows.opened, settings), self._state_of
+        Dataset.__init__(made, *self._made(*made._rows_of[:1], rows.names, num_workers or self.num_workers, **settings, state_of=self._state_of))
         made.ragged = made.native if isinstance(made.native, RaggedRows) else _ragged_source(made._rows_of[0], rows.names, **settings)
         return made
 
