@@ -104,9 +104,9 @@ class Versions(unittest.TestCase):
         self.assertIn("version < 1 || version > kVersion", code)
 
     def test_another_number_is_noticed(self):
-        for number, value in (("3", "4"), ("5", '"tessera hub 6"'), ("TSRAES1", '"\\x89TSRAES2"'), ("5", '"tessera hub 15"'), ("TRS8", '"TRS9"')):
+        for number, value in (("3", "4"), ("5", '"tessera hub 6"'), ("TSRAES1", '"\\x89TSRAES2"'), ("5", '"tessera hub 15"'), ("TRS9", '"TRS10"')):
             self.assertTrue(differ(number, value), (number, value))
-        for number, value in (("3", "3"), ("5", '"tessera hub 5"'), ("TSRAES1", '"\\x89TSRAES1"'), ("TRS8", '"TRS8"')):
+        for number, value in (("3", "3"), ("5", '"tessera hub 5"'), ("TSRAES1", '"\\x89TSRAES1"'), ("TRS9", '"TRS9"')):
             self.assertFalse(differ(number, value), (number, value))
 
 

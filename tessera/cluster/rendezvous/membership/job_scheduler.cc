@@ -42,13 +42,18 @@ JobScheduler::JobScheduler(const SchedulerOptions& options, Clock& clock, const 
                             .rank = node.rank,
                             .is_started = node.started_ns != 0,
                             .is_ready = saved.is_running,
+                            .is_lost = node.is_lost && !saved.is_running,
+                            .is_end_awaited = node.is_end_awaited,
                             .has_left = node.has_left,
                             .is_server = node.is_server,
                             .has_finished = node.has_finished,
                             .heard_ms = started_ms_,
-                            .deadline_ms = started_ms_ + options_.node_timeout_ms};
+                            .deadline_ms = started_ms_ + options_.node_timeout_ms,
+                            .lost_ms = started_ms_,
+                            .ended_ns = node.ended_ns};
   }
   is_started_again_ = saved.is_running;
+  has_ended_by_itself_ = saved.has_ended_by_itself;
   if (saved.is_running) phase_ = JobPhase::kRunning;
   if (state_.num_ranks == 0 && state_.generation > 0) state_.num_ranks = state_.num_first_ranks = num_workers;
   if (!saved.is_over) return;
@@ -280,6 +285,7 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool f
     return;
   }
   if (has_spare()) return drop(id, reason);
+  record();
   if (!was_lost) news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
   // While others come back: who starts it must know.
   tell(node.launcher, GenerationEnded{id, rank_of(id), !was_lost, by == LostBy::kOwnWord, state_.num_losses, reason});
@@ -377,10 +383,12 @@ void JobScheduler::record() {
   for (const auto& [id, node] : nodes_) {
     if (node.rank) {
       state_.nodes.push_back({id, node.host, *node.rank, node.incarnation, node.clock_id, node.started_ns, node.token,
-                              node.has_left, node.is_server, node.has_finished});
+                              node.has_left, node.is_server, node.has_finished, node.is_lost, node.is_end_awaited,
+                              node.ended_ns});
     }
   }
   state_.is_running = phase_ == JobPhase::kRunning;
+  state_.has_ended_by_itself = has_ended_by_itself_;
   is_dirty_ = true;
 }
 

@@ -683,6 +683,62 @@ TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsWhatIsSaidAgainOfAnEarlierP
   EXPECT_EQ(next.last_of<GenerationEnded>(again), nullptr) << "the process that has come since is not to be killed";
 }
 
+// A loss that is counted while the others come back is counted once, whichever scheduler hears of it.
+TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsItKnowsWhoWasLostMeanwhile) {
+  const SchedulerOptions options{.num_workers = 3, .max_restarts = 2};
+  Job job(options);
+  const Leave killed{.node_id = "c", .at_ns = 4, .failed = true, .reason = "killed by SIGKILL"};
+  const PeerId launcher = job.launch({"a", "b", "c"});
+  for (const char* id : {"a", "b", "c"}) job.begin(id, 1);
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  job.begin("b", 3);
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  job.scheduler.take_is_dirty();
+  job.say(launcher, killed);
+  EXPECT_TRUE(job.scheduler.take_is_dirty()) << "it is saved before anybody hears of it";
+  Job next(options, state_on_disk(job));
+  EXPECT_EQ(next.scheduler.state().num_losses, 2U);
+  EXPECT_EQ(next.scheduler.status().nodes[2].state, NodeState::kLost);
+  const PeerId again = next.launch({"a", "b", "c"});
+  next.say(again, killed);
+  EXPECT_EQ(next.scheduler.state().num_losses, 2U) << "it is known";
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kWaiting);
+  next.begin("c", 5);
+  EXPECT_NE(next.scheduler.status().nodes[2].state, NodeState::kLost) << "it is back";
+  next.say(again, Leave{.node_id = "b", .at_ns = 6, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kFailed) << "one more than the job survives";
+}
+
+TEST(JobScheduler, AfterItsDeathTheEndOfAProcessThatHungIsNoSecondLoss) {
+  const SchedulerOptions options{.num_workers = 2, .max_restarts = 9, .node_timeout_ms = 1000};
+  Job job(options);
+  const PeerId launcher = job.launch({"a", "b"});
+  job.begin("a", 1);
+  job.scheduler.disconnect(job.begin("b", 1));
+  job.say(launcher, Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "killed by SIGKILL"});
+  const PeerId anew = job.begin("a", 3);
+  watch(job, launcher, {1}, 1100, {anew});  // what has been started in its place
+  ASSERT_EQ(job.scheduler.state().num_losses, 2U);
+  Job next(options, state_on_disk(job));
+  next.say(next.launch({"a", "b"}), Leave{.node_id = "b", .at_ns = 4, .failed = true, .reason = "killed by SIGKILL"});
+  EXPECT_EQ(next.scheduler.state().num_losses, 2U);
+}
+
+// Ranks that do not reach each other begin anew by themselves, which is counted when the next generation begins.
+TEST(JobScheduler, AfterItsDeathAGenerationThatHasEndedByItselfIsCounted) {
+  const SchedulerOptions options{.num_workers = 2, .max_restarts = 9};
+  Job job(options);
+  job.begin("a", 1);
+  job.begin("b", 1);
+  job.begin("a", 2);
+  ASSERT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  Job next(options, state_on_disk(job));
+  next.begin("a", 2);
+  next.begin("b", 3);
+  EXPECT_EQ(next.scheduler.phase(), JobPhase::kRunning);
+  EXPECT_EQ(next.scheduler.state().num_losses, 1U);
+}
+
 TEST(JobScheduler, AfterItsDeathBetweenTwoGenerationsANodeThatMovedToAnotherHostIsNotFenced) {
   Job job({.num_workers = 2, .max_restarts = 9});
   job.join("a");

@@ -12,7 +12,7 @@
 namespace tessera::cluster::rendezvous {
 namespace {
 
-constexpr std::string_view kStateMagic = "TRS8";
+constexpr std::string_view kStateMagic = "TRS9";
 constexpr size_t kStateHead = 8;
 constexpr size_t kChecksumBytes = 4;
 
@@ -31,6 +31,7 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
   fields.number(state.last_token);
   fields.number(state.num_losses);
   fields.flag(state.is_running);
+  fields.flag(state.has_ended_by_itself);
   fields.list(state.nodes, kMaxNodes, [](Fields& of_node, SavedNode& node) {
     of_node.node_id(node.node_id, kMaxNodeId);
     of_node.text(node.host, kMaxHostName);
@@ -42,6 +43,9 @@ void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<st
     of_node.flag(node.has_left);
     of_node.flag(node.is_server);
     of_node.flag(node.has_finished);
+    of_node.flag(node.is_lost);
+    of_node.flag(node.is_end_awaited);
+    of_node.number(node.ended_ns);
   });
   fields.list(blobs, kBlobRules.size(), [](Fields& of_blob, std::pair<std::string, std::string>& blob) {
     of_blob.text(blob.first, kMaxValueName);

@@ -1,6 +1,6 @@
 // What a scheduler must not forget when it dies: which node has which rank, the generation, the job's states, and how
 // it has ended. It is kept in a file that is replaced as a whole and that only its owner reads:
-//   "TRS8", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
+//   "TRS9", u32 bytes of the body, the body, u32 CRC-32C of all before. Little-endian, fields as in fields.h.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,11 @@ struct SavedNode {
   bool has_left = false;
   bool is_server = false;     // it keeps parameters
   bool has_finished = false;  // it has left, and its own process has said so
+  // Between two generations: whether it is lost, whether that is counted while its process lives still, and when its
+  // latest process ended; one loss is not counted twice, whoever says it to which scheduler.
+  bool is_lost = false;
+  bool is_end_awaited = false;
+  uint64_t ended_ns = 0;
 };
 
 // A node of an elastic job that goes on without it.
@@ -42,6 +47,7 @@ struct SchedulerState {
   uint64_t last_token = 0;
   uint64_t num_losses = 0;                   // of nodes, so far
   bool is_running = false;                   // the generation has not ended
+  bool has_ended_by_itself = false;          // it has ended without a loss, which is counted when the next one begins
   std::vector<SavedNode> nodes;              // by node id
   std::map<std::string, std::string> blobs;  // by name
   // Of an elastic job.
