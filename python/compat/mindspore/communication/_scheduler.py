@@ -1,13 +1,15 @@
 """A job of a scheduler and workers, each a process that runs the same script with its MS_ROLE."""
-import json
 import os
 import sys
 
 import tessera
 
-from mindspore import _parameter_server
+from mindspore import _parameter_server, context
+from mindspore._recovery_files import make_recovery_folder, remember_after_join
+from mindspore.communication._variables import listen_at_named_interface, number, settings_of_job
 
 _SCHEDULER, _WORKER, _SERVER = "MS_SCHED", "MS_WORKER", _parameter_server.SERVER_ROLES
+_without_effect = []
 
 
 def is_launched_by_scheduler():
@@ -22,14 +24,6 @@ def refuse_workers_without_role():
         raise RuntimeError(f"The MS_WORKER_NUM is {workers}, but MS_ROLE is not set: each process would be alone. Export MS_ROLE={_SCHEDULER} in one process and "
                            f"MS_ROLE={_WORKER} in {workers} others, with MS_SCHED_HOST and MS_SCHED_PORT, or start the script by tessera run -n {workers}; "
                            "unset MS_WORKER_NUM where one process is meant.")
-
-
-def _number(name, text, least, most):
-    if not text:
-        raise RuntimeError(f"The {name} should not be null! Export it in all processes of the job.")
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise RuntimeError(f"The {name} must be a number from {least} to {most}, but got {text}.")
-    return int(text)
 
 
 def _host():
@@ -64,19 +58,13 @@ def _recovery_path():
     path = os.environ.get("MS_RECOVERY_PATH")
     if not path:
         raise RuntimeError("The MS_RECOVERY_PATH should not be null where MS_ENABLE_RECOVERY is 1! Export it in all processes of the job.")
-    os.makedirs(path, exist_ok=True)
-    storage = {"storage_type": 1, "storage_file_path": os.path.join(path, "storage_file_path.json"),
-               "scheduler_storage_file_path": os.path.join(path, "scheduler_storage_file_path.json")}
-    own = os.path.join(path, f"config.json.{os.getpid()}")
-    with open(own, "w", encoding="utf-8") as file:
-        json.dump({"recovery": storage}, file)
-    os.replace(own, os.path.join(path, "config.json"))
+    make_recovery_folder(path)
     return path
 
 
 def _recovery_of_scheduler():
     """Arguments of run_scheduler."""
-    node = _number("MS_NODE_TIMEOUT", os.environ.get("MS_NODE_TIMEOUT") or "30", 1, 2147483)
+    node = number("MS_NODE_TIMEOUT", os.environ.get("MS_NODE_TIMEOUT") or "30", 1, 2147483)
     timeout = {"node_timeout_ms": 1000 * node}
     if not _recovers():
         return timeout
@@ -86,14 +74,15 @@ def _recovery_of_scheduler():
 def meet_at_scheduler():
     """In a worker: tells tessera where its scheduler is. In the scheduler: is it until the job has ended, and ends the process."""
     role = os.environ.get("MS_ROLE")
-    workers = _number("MS_WORKER_NUM", os.environ.get("MS_WORKER_NUM"), 1, 16384)
-    port = _number("MS_SCHED_PORT", os.environ.get("MS_SCHED_PORT"), 1, 65535)
+    workers = number("MS_WORKER_NUM", os.environ.get("MS_WORKER_NUM"), 1, 16384)
+    port = number("MS_SCHED_PORT", os.environ.get("MS_SCHED_PORT"), 1, 65535)
     host = _host()
-    seconds = _number("MS_TOPO_TIMEOUT", os.environ.get("MS_TOPO_TIMEOUT") or "600", 1, 2147483)
+    seconds = number("MS_TOPO_TIMEOUT", os.environ.get("MS_TOPO_TIMEOUT") or "600", 1, 2147483)
     servers = _parameter_server.num_servers_of_environment() if _parameter_server.is_enabled() else 0
     if role in _SERVER and servers == 0:
         raise RuntimeError(f"MS_ROLE {role}: there are no servers unless the script calls set_ps_context(enable_ps=True) before init() and MS_SERVER_NUM "
                            "says how many.")
+    own, _without_effect[:] = settings_of_job(seconds, _recovers())
     _parameter_server.show_certificates(role == _SCHEDULER)
     if role == _SCHEDULER:
         _end_process(tessera.cluster.run_scheduler(host, port, workers + servers, timeout_ms=1000 * seconds, **_recovery_of_scheduler()))
@@ -107,15 +96,19 @@ def meet_at_scheduler():
     os.environ["TESSERA_SCHEDULER"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     os.environ["TESSERA_NUM_WORKERS"] = str(workers + servers)
     os.environ["TESSERA_ROLE"] = "server" if role in _SERVER else "worker"
-    os.environ["TESSERA_JOIN_TIMEOUT_MS"] = str(1000 * seconds)
+    os.environ.update(own)
     if os.environ.get("MS_NODE_ID"):
         os.environ["TESSERA_NODE_ID"] = os.environ["MS_NODE_ID"]
     if os.environ.get("MS_INTERFACE"):
         os.environ["TESSERA_INTERFACE"] = os.environ["MS_INTERFACE"]
+    listen_at_named_interface()
 
 
 def tell_place():
-    """Sets the variables that scripts read of their place, once the scheduler has given it."""
+    """Sets the variables that scripts read of their place, once the scheduler has given it, and says which have no effect."""
+    for sentence in _without_effect:
+        context.warn_once(sentence)
     os.environ["RANK_ID"] = str(_parameter_server.own_rank())
     os.environ["RANK_SIZE"] = str(_parameter_server.num_workers())
     os.environ["DEVICE_ID"] = str(tessera.cluster.local_rank())
+    remember_after_join()

@@ -13,6 +13,7 @@ from mindspore._join import call_to_join, join_job
 from mindspore._missing import missing
 from mindspore.communication._place import place_of_this_process
 from mindspore.communication._scheduler import is_launched_by_scheduler, meet_at_scheduler, refuse_workers_without_role, tell_place
+from mindspore.communication._variables import listen_at_named_interface
 
 HCCL_WORLD_COMM_GROUP = "hccl_world_group"
 NCCL_WORLD_COMM_GROUP = "nccl_world_group"
@@ -75,6 +76,8 @@ def init(backend_name=None):
             raise RuntimeError("Get hccl rank_table_file failed, please export MINDSPORE_HCCL_CONFIG_PATH or RANK_TABLE_FILE.")
         elif not _is_placed() and tessera.cluster._srun_place() is None:
             refuse_workers_without_role()
+        if not is_launched_by_scheduler() and (_is_placed() or tessera.cluster._srun_place() is not None):
+            listen_at_named_interface()
         join_job()
         if is_launched_by_scheduler():
             tell_place()

@@ -10,6 +10,7 @@ from tessera._callbacks import has_only_known_hooks
 
 from mindspore import _check
 from mindspore._missing import missing
+from mindspore._recovery_files import remember_checkpoints
 from mindspore.train.saving import appended_values, check_key, is_async
 
 
@@ -304,6 +305,7 @@ class ModelCheckpoint(Callback):
         self.native = tessera.ModelCheckpoint(prefix, self._directory, config.save_checkpoint_steps, config.save_checkpoint_seconds,
                                               config.keep_checkpoint_max, config.keep_checkpoint_per_n_minutes, config.integrated_save,
                                               config.async_save, config.append_info, config.append_dict, **config.encryption)
+        remember_checkpoints(self._directory)
 
     @property
     def latest_ckpt_file_name(self):
