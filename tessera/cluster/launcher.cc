@@ -268,7 +268,7 @@ class Launcher {
     node_id_ = options_.node_id.empty() ? random_node_id() : options_.node_id;
     rendezvous::check_node_id(node_id_, "a launcher's node id", rendezvous::kMaxNodeIdOfLauncher);
     if (scheduler_.secret) secret_ = make_secret(scheduler_.secret.bytes());
-    if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text() + "\n");
+    if (scheduler_.tls_password) password_ = make_secret(scheduler_.tls_password->text());
     std::tie(end_, end_write_) = make_pipe();
     std::vector<std::string> node_ids;
     for (int place = 0; place < num_children(); ++place) node_ids.push_back(node_id_of(place));

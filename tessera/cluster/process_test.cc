@@ -1165,7 +1165,7 @@ TEST(Environment, ShowsNothingOfMpirunsSecret) {
   const ScopedVariable local_size("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
   const cluster::JobOptions job = cluster::job_from_environment();
   EXPECT_TRUE(job.secret);
-  for (const std::string& shown : {job.store, job.job_id, job.secret.bytes()}) {
+  for (const std::string& shown : {job.store, job.job_id, std::string(job.secret.bytes())}) {
     EXPECT_THAT(shown, AllOf(Not(HasSubstr("89abcdef")), Not(HasSubstr("fedcba98"))));
   }
 }

@@ -38,8 +38,8 @@ bool is_own_memory(const std::string& path) { return path.empty() || path.starts
 // The password has been wiped from the environment that the process began with.
 int hand_on(const Password& password) {
   const int fd = memfd_create("tessera-secret", MFD_CLOEXEC);
-  const std::string line = password.text() + "\n";
-  if (fd < 0 || write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+  const std::string_view text = password.text();
+  if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     throw IoError("cannot hand on the password of the certificates");
   }
   fchmod(fd, 0600);

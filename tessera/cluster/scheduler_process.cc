@@ -230,7 +230,7 @@ std::string resize_job_from_environment(const std::string& address, int num_rank
 std::string make_certificates_from_environment(const std::string& directory, const std::vector<std::string>& node_ids,
                                                int days, const std::string& revoke) {
   const auto password = tls_password_from_environment();
-  if (!password || password->text().empty()) {
+  if (!password || password->empty()) {
     throw UsageError(
         "the files get a password: write it into a file that only you may read and name that by "
         "TESSERA_TLS_PASSWORD_FILE, or set TESSERA_TLS_PASSWORD");

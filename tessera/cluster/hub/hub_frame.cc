@@ -30,7 +30,7 @@ int parse_digits(std::string_view text) {
 
 SessionKeys session_keys(const comm::Secret& secret, std::string_view hub_nonce, std::string_view rank_nonce) {
   const auto key = [&](std::string_view direction) {
-    return comm::Secret(secret.hash({kProtocol, direction, hub_nonce, rank_nonce}), direction);
+    return secret.derive({kProtocol, direction, hub_nonce, rank_nonce});
   };
   return {key("frames to the hub"), key("frames to the rank")};
 }

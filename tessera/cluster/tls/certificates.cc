@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <openssl/bio.h>
-#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
@@ -11,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "tessera/base/error.h"
 
@@ -32,8 +32,9 @@ struct DescriptorCloser {
   }
 };
 
-// The bytes of a file; with `is_private`, of one that only its owner may read.
-std::string read_file(const std::string& path, const std::string& what, bool is_private) {
+// How many bytes a file has, which are put there; with `is_private`, of one that only its owner may read. `bytes` has
+// room for one more than a file may have.
+size_t read_file_into(std::span<char> bytes, const std::string& path, const std::string& what, bool is_private) {
   // A FIFO is not waited for.
   const DescriptorCloser file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) throw InvalidArgument("{} \"{}\": {}", what, path, std::strerror(errno));
@@ -46,14 +47,24 @@ std::string read_file(const std::string& path, const std::string& what, bool is_
   if (is_private && (status.st_mode & 077) != 0) {
     throw InvalidArgument("{} \"{}\": others may read or write it; chmod 600", what, path);
   }
-  std::string bytes(kMaxFileBytes + 1, '\0');
   size_t size = 0;
   ssize_t count;
   while ((count = read(file.fd, bytes.data() + size, bytes.size() - size)) > 0) size += static_cast<size_t>(count);
   if (count < 0) throw InvalidArgument("{} \"{}\": {}", what, path, std::strerror(errno));
   if (size > kMaxFileBytes) throw InvalidArgument("{} \"{}\": it has more than {} bytes", what, path, kMaxFileBytes);
-  bytes.resize(size);
+  return size;
+}
+
+std::string read_file(const std::string& path, const std::string& what, bool is_private) {
+  std::string bytes(kMaxFileBytes + 1, '\0');
+  bytes.resize(read_file_into(bytes, path, what, is_private));
   return bytes;
+}
+
+comm::SecretBytes read_secret_file(const std::string& path, const std::string& what) {
+  comm::SecretBytes bytes = comm::SecretBytes::zeros(kMaxFileBytes + 1);
+  const size_t size = read_file_into({bytes.data(), bytes.size()}, path, what, /*is_private=*/true);
+  return comm::SecretBytes(bytes.view().substr(0, size));
 }
 
 BioPointer bio_of(const std::string& bytes) {
@@ -68,7 +79,7 @@ void read_identity(const CertificateFiles& files, Certificates& into) {
   const Pkcs12Pointer pkcs12(d2i_PKCS12_bio(bio.get(), nullptr));
   ERR_clear_error();
   if (pkcs12 == nullptr) throw InvalidArgument("{} \"{}\" is no PKCS#12", what, files.identity_path);
-  const std::string& password = files.password.text();
+  const Password& password = files.password;
   const bool has_mac = PKCS12_mac_present(pkcs12.get()) == 1;
   if (has_mac && PKCS12_verify_mac(pkcs12.get(), password.c_str(), -1) != 1) {
     ERR_clear_error();
@@ -144,14 +155,9 @@ void add_expiry_warning(const std::string& what, X509* certificate, const Certif
 
 }  // namespace
 
-Password::~Password() { OPENSSL_cleanse(text_.data(), text_.size()); }
-
 Password Password::from_file(const std::string& path, const std::string& origin) {
-  std::string text = read_file(path, origin, /*is_private=*/true);
-  const size_t length = std::min(text.find_first_of("\r\n"), text.size());
-  Password password(text.substr(0, length));
-  OPENSSL_cleanse(text.data(), text.size());
-  return password;
+  const comm::SecretBytes text = read_secret_file(path, origin);
+  return Password(text.view().substr(0, text.view().find_first_of("\r\n")));
 }
 
 std::string take_openssl_error() {

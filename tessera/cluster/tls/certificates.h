@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/cluster/tls/peer_identity.h"
+#include "tessera/comm/wire/secret_bytes.h"
 
 namespace tessera::cluster {
 
@@ -26,24 +28,22 @@ using KeyPointer = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
 using CrlPointer = std::unique_ptr<X509_CRL, OpensslFree<X509_CRL_free>>;
 using StorePointer = std::unique_ptr<X509_STORE, OpensslFree<X509_STORE_free>>;
 
-// A password: its bytes are wiped when it goes.
+// A password: its bytes are in no core dump, and are wiped when it goes.
 class Password {
  public:
   Password() = default;
-  explicit Password(std::string text) : text_(std::move(text)) {}
-  Password(const Password&) = default;
-  Password(Password&&) = default;
-  Password& operator=(const Password&) = default;
-  Password& operator=(Password&&) = default;
-  ~Password();
+  explicit Password(std::string_view text) : text_(text) {}
 
   // Reads the first line of a file that only its owner may read. Throws InvalidArgument naming `origin`.
   static Password from_file(const std::string& path, const std::string& origin);
-  // For OpenSSL; to be put into no message.
-  const std::string& text() const { return text_; }
+  // To be put into no message.
+  std::string_view text() const { return text_.view(); }
+  // For OpenSSL: it ends with a zero.
+  const char* c_str() const { return text_.c_str(); }
+  bool empty() const { return text_.empty(); }
 
  private:
-  std::string text_;
+  comm::SecretBytes text_;
 };
 
 // Where the identity of this process lies.

@@ -1,6 +1,7 @@
 #include "tessera/cluster/tls/make_certificates.h"
 
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -102,7 +103,7 @@ std::string make_identity(const Authority& authority, CertificateRole role, cons
   add_extension(made, authority.certificate.get(), NID_subject_alt_name, "URI:" + print_identity_uri(role, node_id));
   require(X509_sign(made, authority.key.get(), EVP_sha256()) > 0, "a signature");
   const std::unique_ptr<PKCS12, OpensslFree<PKCS12_free>> pkcs12(
-      PKCS12_create(password.text().c_str(), node_id.c_str(), key.get(), made, nullptr, 0, 0, 0, 0, 0));
+      PKCS12_create(password.c_str(), node_id.c_str(), key.get(), made, nullptr, 0, 0, 0, 0, 0));
   const BioOfBytes bio(BIO_new(BIO_s_mem()));
   require(pkcs12 != nullptr && i2d_PKCS12_bio(bio.get(), pkcs12.get()) == 1, "a PKCS#12");
   return bytes_of(bio.get());
@@ -146,9 +147,12 @@ std::string file_name_of(std::string node_id) {
   return node_id + ".p12";
 }
 
+// One of them is the authority's key.
 struct NewFile {
+  ~NewFile() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+
   std::string name;
-  unsigned mode;
+  unsigned mode = 0;
   std::string bytes;
 };
 
@@ -261,9 +265,10 @@ struct AuthorityFiles {
 AuthorityFiles read_authority_files(FileSystem& files, const std::string& directory) {
   const auto path = [&](const char* name) { return join_path(directory, name); };
   const auto read = [&](const char* name, auto parse) {
-    const std::string bytes = files.read_text(path(name));
+    std::string bytes = files.read_text(path(name));
     const BioOfBytes bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
     auto* const found = parse(bio.get(), nullptr, nullptr, nullptr);
+    OPENSSL_cleanse(bytes.data(), bytes.size());  // one of them is a key
     if (found == nullptr) throw InvalidArgument("\"{}\" cannot be read: {}", path(name), take_openssl_error());
     return found;
   };

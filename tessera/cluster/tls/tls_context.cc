@@ -1,6 +1,5 @@
 #include "tessera/cluster/tls/tls_context.h"
 
-#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 
@@ -75,12 +74,10 @@ TlsContext::TlsContext(TlsSide side, TlsUse use)
   if (use == TlsUse::kRanks) SSL_CTX_set_purpose(context, X509_PURPOSE_ANY);
 }
 
-TlsContext::~TlsContext() { OPENSSL_cleanse(key_.data(), key_.size()); }
-
 std::shared_ptr<const TlsContext> TlsContext::with_secret(const comm::Secret& secret, TlsSide side, TlsUse use) {
   if (!secret) throw InvalidArgument("a job whose ranks meet at a scheduler needs a secret or certificates");
   const std::shared_ptr<TlsContext> made(new TlsContext(side, use));
-  made->key_ = secret.derive(key_of(use).derived_for).bytes();
+  made->key_ = secret.derive(key_of(use).derived_for);
   SSL_CTX* const context = made->context_.get();
   const std::string suites = use == TlsUse::kRanks ? suites_of_ranks() : kSuitesOfSecret;
   check(SSL_CTX_set_ciphersuites(context, suites.c_str()) == 1, "OpenSSL knows the suites of TLS 1.3");
@@ -149,10 +146,11 @@ std::string TlsContext::why_untrusted(SSL* session, int64_t now_s) const {
 SSL_SESSION* TlsContext::session_of_secret(SSL* session) const {
   SSL_SESSION* made = SSL_SESSION_new();
   const SSL_CIPHER* suite = SSL_CIPHER_find(session, kSuiteOfKey);
-  const bool is_made =
-      made != nullptr && suite != nullptr &&
-      SSL_SESSION_set1_master_key(made, reinterpret_cast<const unsigned char*>(key_.data()), key_.size()) == 1 &&
-      SSL_SESSION_set_cipher(made, suite) == 1 && SSL_SESSION_set_protocol_version(made, TLS1_3_VERSION) == 1;
+  const bool is_made = made != nullptr && suite != nullptr &&
+                       SSL_SESSION_set1_master_key(made, reinterpret_cast<const unsigned char*>(key_.bytes().data()),
+                                                   key_.bytes().size()) == 1 &&
+                       SSL_SESSION_set_cipher(made, suite) == 1 &&
+                       SSL_SESSION_set_protocol_version(made, TLS1_3_VERSION) == 1;
   if (is_made) return made;
   SSL_SESSION_free(made);
   return nullptr;

@@ -30,7 +30,6 @@ class TlsContext {
   // Throws InvalidArgument as read_certificates() does, and for a certificate of another role than the side's.
   static std::shared_ptr<const TlsContext> with_certificates(const CertificateFiles& files, TlsSide side, int64_t now_s,
                                                              TlsUse use = TlsUse::kRendezvous);
-  ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
@@ -55,7 +54,7 @@ class TlsContext {
   TlsUse use_;
   bool has_certificates_ = false;
   std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>> context_;
-  std::string key_;  // made of the secret
+  comm::Secret key_;  // made of the job's
   Certificates certificates_;
   std::vector<std::string> warnings_;
 };

@@ -17,6 +17,7 @@
 #include "tessera/cluster/tls/tls_config.h"
 #include "tessera/cluster/tls/tls_options.h"
 #include "tessera/cluster/tls/tls_session.h"
+#include "tessera/comm/wire/test_dumps.h"
 
 namespace tessera::cluster {
 namespace {
@@ -57,6 +58,20 @@ struct Talk {
   std::string said_to_server;
   std::string said_to_client;
 };
+
+TEST(Password, ItsBytesAreInNoCoreDump) {
+  const std::string path = testing::TempDir() + fmt::format("password_{}", getpid());
+  FileSystem::local().write_atomically(path, "swordfish\r\nanother line", 0600);
+  const Password read = Password::from_file(path, "a test");
+  std::filesystem::remove(path);
+  EXPECT_EQ(read.text(), "swordfish");
+  const CertificateFiles copied{
+      .identity_path = "", .password = read, .authority_path = "", .revocation_path = "", .ciphers = ""};
+  for (const Password& one : {Password("a short one"), read, copied.password}) {
+    EXPECT_TRUE(comm::is_left_out_of_dumps(one.text().data()));
+    EXPECT_EQ(std::string(one.c_str()), one.text());
+  }
+}
 
 class Certified : public testing::Test {
  protected:

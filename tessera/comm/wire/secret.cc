@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "tessera/base/error.h"
 
@@ -20,6 +21,15 @@ constexpr size_t kMinBytes = 16;
 constexpr size_t kMaxBytes = 4096;
 constexpr std::string_view kNoSecret = "a job without a secret of its own";
 
+void fill_with_random(std::span<char> bytes) {
+  for (size_t filled = 0; filled < bytes.size();) {
+    const ssize_t got = getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw IoError("the system gives no random numbers: {}", std::strerror(errno));
+    filled += static_cast<size_t>(got);
+  }
+}
+
 }  // namespace
 
 Secret::Secret(std::string_view bytes, std::string_view origin) {
@@ -27,12 +37,15 @@ Secret::Secret(std::string_view bytes, std::string_view origin) {
     throw InvalidArgument("{}: a job's secret has from {} to {} bytes, this one has {}", origin, kMinBytes, kMaxBytes,
                           bytes.size());
   }
-  bytes_ = bytes;
+  bytes_ = SecretBytes(bytes);
 }
 
-Secret::~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
-
-Secret Secret::random() { return {random_bytes(32), "random"}; }
+Secret Secret::random() {
+  Secret made;
+  made.bytes_ = SecretBytes::zeros(kHashBytes);
+  fill_with_random({made.bytes_.data(), kHashBytes});
+  return made;
+}
 
 Secret Secret::from_descriptor(int fd, std::string_view origin) {
   struct stat status {};
@@ -43,15 +56,13 @@ Secret Secret::from_descriptor(int fd, std::string_view origin) {
   if (!S_ISREG(status.st_mode)) throw InvalidArgument("{}: that is no regular file", origin);
   if (status.st_uid != geteuid()) throw InvalidArgument("{}: it belongs to another user", origin);
   if ((status.st_mode & 077) != 0) throw InvalidArgument("{}: others may read or write it; chmod 600", origin);
-  std::string bytes(kMaxBytes + 1, '\0');
+  SecretBytes bytes = SecretBytes::zeros(kMaxBytes + 1);
   ssize_t count;
   do {
     count = pread(fd, bytes.data(), bytes.size(), 0);
   } while (count < 0 && errno == EINTR);
   if (count < 0) throw IoError("{}: cannot read the job's secret: {}", origin, std::strerror(errno));
-  Secret secret(std::string_view(bytes).substr(0, static_cast<size_t>(count)), origin);
-  OPENSSL_cleanse(bytes.data(), bytes.size());
-  return secret;
+  return {bytes.view().substr(0, static_cast<size_t>(count)), origin};
 }
 
 Secret Secret::from_file(const std::string& path, std::string_view origin) {
@@ -67,31 +78,35 @@ Secret Secret::from_file(const std::string& path, std::string_view origin) {
 }
 
 std::string Secret::hash(std::initializer_list<std::string_view> parts) const {
+  std::string digest(kHashBytes, '\0');
+  hash(parts, digest.data());
+  return digest;
+}
+
+void Secret::hash(std::initializer_list<std::string_view> parts, char* into) const {
   std::string text;
   for (const std::string_view part : parts) {
     for (int i = 0; i < 8; ++i) text.push_back(static_cast<char>(part.size() >> (8 * i) & 0xFFU));
     text += part;
   }
-  const std::string_view key = bytes_.empty() ? kNoSecret : std::string_view(bytes_);
-  std::string digest(kHashBytes, '\0');
+  const std::string_view key = bytes_.empty() ? kNoSecret : bytes_.view();
   unsigned length = 0;
   const unsigned char* made =
       HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
-           text.size(), reinterpret_cast<unsigned char*>(digest.data()), &length);
+           text.size(), reinterpret_cast<unsigned char*>(into), &length);
   check(made != nullptr && length == kHashBytes, "HMAC-SHA-256 gives 32 bytes");
-  return digest;
 }
 
-Secret Secret::derive(std::string_view use) const { return {hash({"derive", use}), use}; }
+Secret Secret::derive(std::initializer_list<std::string_view> parts) const {
+  Secret made;
+  made.bytes_ = SecretBytes::zeros(kHashBytes);
+  hash(parts, made.bytes_.data());
+  return made;
+}
 
 std::string random_bytes(size_t count) {
   std::string bytes(count, '\0');
-  for (size_t filled = 0; filled < count;) {
-    const ssize_t got = getrandom(bytes.data() + filled, count - filled, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw IoError("the system gives no random numbers: {}", std::strerror(errno));
-    filled += static_cast<size_t>(got);
-  }
+  fill_with_random({bytes.data(), bytes.size()});
   return bytes;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/comm/wire/secret_bytes.h"
+
 namespace tessera::comm {
 
 inline constexpr size_t kHashBytes = 32;
@@ -18,12 +20,6 @@ class Secret {
   Secret() = default;  // none
   // Throws InvalidArgument naming `origin` below 16 bytes (128 bits) and above 4096.
   Secret(std::string_view bytes, std::string_view origin);
-  Secret(const Secret&) = default;
-  Secret(Secret&&) = default;
-  Secret& operator=(const Secret&) = default;
-  Secret& operator=(Secret&&) = default;
-  ~Secret();
-
   // 32 bytes of the system's random source.
   static Secret random();
   // What the file holds that is open there, from its beginning, wherever the descriptor stands. Throws InvalidArgument
@@ -38,12 +34,16 @@ class Secret {
   // key that everybody knows.
   std::string hash(std::initializer_list<std::string_view> parts) const;
   // A secret of its own for one use, from which this one cannot be found.
-  Secret derive(std::string_view use) const;
+  Secret derive(std::string_view use) const { return derive({"derive", use}); }
+  // The keyed hash of the parts, as a secret.
+  Secret derive(std::initializer_list<std::string_view> parts) const;
   // They are given to a process of the job by a way that strangers cannot read.
-  const std::string& bytes() const { return bytes_; }
+  std::string_view bytes() const { return bytes_.view(); }
 
  private:
-  std::string bytes_;
+  void hash(std::initializer_list<std::string_view> parts, char* into) const;
+
+  SecretBytes bytes_;
 };
 
 // Bytes of the system's random source.
