@@ -13,6 +13,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/cluster/dashboard/dashboard_page.h"
 #include "tessera/cluster/ranks/context.h"
+#include "tessera/cluster/ranks/survey.h"
 #include "tessera/comm/wire/secret.h"
 #include "tessera/timeline/timeline_options.h"
 
@@ -182,8 +183,9 @@ bool wants_ranks_from_environment();
 // Takes this process's place in the job: meets the other ranks and makes the world group. Throws IoError when they do
 // not come, InvalidArgument for a transport that these ranks cannot use, for a tcp store without a secret, and for
 // options.thread_ranks, which need cluster::run. OpenMP computes with the rank's threads in the calling thread from
-// then on, as many of them as run at once.
-std::unique_ptr<Context> join_job(const JobOptions& options);
+// then on, as many of them as run at once. With a surveyor, ranks of several hosts look first whether all of them reach
+// each other: where some do not, it reports, and SurveyEnd is thrown.
+std::unique_ptr<Context> join_job(const JobOptions& options, const Surveyor* surveyor = nullptr);
 // join_job(job_from_environment()).
 std::unique_ptr<Context> context_from_environment();
 

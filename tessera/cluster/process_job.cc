@@ -32,6 +32,7 @@
 #include "tessera/cluster/report/watched_membership.h"
 #include "tessera/cluster/scheduled_recovery.h"
 #include "tessera/cluster/scheduler_link.h"
+#include "tessera/cluster/tls_wire/survey_ranks.h"
 #include "tessera/cluster/tls_wire/tls_wire.h"
 #include "tessera/comm/hierarchy.h"
 #include "tessera/comm/memory/shared_memory.h"
@@ -449,12 +450,79 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
       [fd = options.status_fd, rank = options.rank] { report_first_step(fd, rank); });
 }
 
+// Whether the ranks would connect by TLS, where they are on several hosts.
+bool may_use_tls(const JobOptions& options) {
+  return options.transport == TransportKind::kAutomatic || options.transport == TransportKind::kTls;
+}
+
+// By a scheduler, which all ranks reach: before rank 0's hub, which some may not.
+void survey_by_scheduler(const Surveyor& surveyor, const JobOptions& options, const rendezvous::Generation& generation,
+                         SchedulerLink& link) {
+  static constexpr const char* kName = "secret of the survey";
+  rendezvous::RendezvousClient& scheduler = link.client();
+  if (generation.is_one_host || !may_use_tls(options)) return;
+  if (options.rank == 0) scheduler.set(kName, comm::hex(comm::random_bytes(32)));
+  MeetingOptions meeting{.rank = options.rank,
+                         .place = {.job_id = "survey",
+                                   .generation = generation.number,
+                                   .size = options.size,
+                                   .secret = comm::Secret(scheduler.get(kName, options.timeout_ms), "rank 0")},
+                         .address = options.interface.empty() ? scheduler.own_address() : host_ip(options.interface),
+                         .tls = tls_options_of(options.scheduler, TlsSide::kClient),
+                         .timeout_ms = options.timeout_ms};
+  // Beside the scheduler this rank reaches it by a loopback.
+  if (meeting.address.empty() || meeting.address.starts_with("127.") || meeting.address == "::1") {
+    meeting.address = host_ip(options.interface);
+  }
+  if (!meeting.tls.certificates) meeting.tls.secret = meeting.place.secret;
+  if (meeting.tls.certificates) meeting.node_ids = exchange_node_ids(options, scheduler);
+  survey_ranks(surveyor, std::move(meeting), scheduler);
+}
+
+// By the hub, at which all ranks have met.
+void survey_by_hub(const Surveyor& surveyor, const JobOptions& options, ProcessMembership& membership) {
+  const std::vector<std::string>& hosts = membership.client().hosts();
+  const auto name_of_host = [](const std::string& text) { return std::string_view(text).substr(0, text.find('|')); };
+  const bool is_one_host = std::ranges::all_of(
+      hosts, [&](const std::string& host) { return name_of_host(host) == name_of_host(hosts.front()); });
+  std::string address = options.interface.empty() ? membership.client().local_ip() : host_ip(options.interface);
+  // Ranks that have met at a local socket are on one machine.
+  if (is_one_host || address.empty() || !membership.secret() || !may_use_tls(options)) return;
+  MeetingOptions meeting{.rank = options.rank,
+                         .place = {.job_id = membership.job_id(),
+                                   .generation = 0,
+                                   .size = options.size,
+                                   .secret = membership.secret().derive("a survey")},
+                         .address = std::move(address),
+                         .tls = {.secret = {}, .certificates = std::nullopt},
+                         .timeout_ms = options.timeout_ms,
+                         .job = &membership.job()};
+  meeting.tls.secret = meeting.place.secret;
+  survey_ranks(surveyor, std::move(meeting), membership.client());
+}
+
+// Where others do not come, rank 0 says what it knows.
+[[noreturn]] void survey_alone(const Surveyor& surveyor, const JobOptions& options, const std::string& missing) {
+  Survey survey{.rank = options.rank, .size = options.size, .words = {}, .gaps = {}, .missing = missing};
+  survey.words.resize(static_cast<size_t>(options.size));
+  survey.words[static_cast<size_t>(options.rank)] = surveyor.words(options.rank);
+  throw SurveyEnd(surveyor.report(survey));
+}
+
 // Meets the others at the hub and opens a transport. `wrap`: adds to the membership among ranks what is beside it.
 std::unique_ptr<Context> join_ranks(
     const JobOptions& options, Meeting meeting, std::shared_ptr<comm::JobState> job, const WireExtras& extras = {},
-    const std::function<std::unique_ptr<Membership>(std::unique_ptr<Membership>)>& wrap = {}) {
+    const std::function<std::unique_ptr<Membership>(std::unique_ptr<Membership>)>& wrap = {},
+    const Surveyor* surveyor = nullptr) {
   const std::string host = host_identity(options.host_id);
-  auto membership = std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), job);
+  std::unique_ptr<ProcessMembership> membership;
+  try {
+    membership = std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), job);
+  } catch (const IoError& error) {
+    if (surveyor == nullptr || options.rank != 0) throw;
+    survey_alone(*surveyor, options, error.what());
+  }
+  if (surveyor != nullptr) survey_by_hub(*surveyor, options, *membership);
 
   RankPlace place{
       .rank = options.rank, .size = options.size, .local_rank = 0, .local_size = 0, .num_servers = options.num_servers};
@@ -515,6 +583,9 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
                       reporter, link);
 }
 
+// Until the scheduler has heard that a rank leaves.
+constexpr int64_t kLastWordMs = 2000;
+
 rendezvous::Generation wait_for_generation(SchedulerLink& link) {
   try {
     return link.wait_for_generation();
@@ -529,7 +600,7 @@ rendezvous::Generation wait_for_generation(SchedulerLink& link) {
 }
 
 // The scheduler says which rank this process is.
-std::unique_ptr<Context> join_scheduled(JobOptions options) {
+std::unique_ptr<Context> join_scheduled(JobOptions options, const Surveyor* surveyor) {
   if (options.transport == TransportKind::kMpi || options.transport == TransportKind::kThreads) {
     throw InvalidArgument(
         "TESSERA_TRANSPORT: the ranks of a scheduler's job are processes without mpirun; use shm, tls or gloo");
@@ -549,6 +620,12 @@ std::unique_ptr<Context> join_scheduled(JobOptions options) {
   options.size = generation.size;
   options.num_servers = generation.num_servers;
   if (options.size == 1) return join_alone(options, link, generation.number);
+  try {
+    if (surveyor != nullptr) survey_by_scheduler(*surveyor, options, generation, *link);
+  } catch (const std::exception& e) {
+    link->client().leave(node_id, /*failed=*/true, e.what(), kLastWordMs, /*for_good=*/true);
+    throw;
+  }
   Meeting meeting;
   meeting.hub = {.address = {}, .job_id = {}, .size = options.size, .timeout_ms = options.timeout_ms, .secret = {}};
   const auto job = std::make_shared<comm::JobState>(options.size);
@@ -616,9 +693,9 @@ std::unique_ptr<Context> watched_alone(const JobOptions& options) {
 
 namespace {
 
-std::unique_ptr<Context> join_any_job(const JobOptions& options) {
+std::unique_ptr<Context> join_any_job(const JobOptions& options, const Surveyor* surveyor) {
   make_room_on_stacks();
-  if (!options.scheduler.address.empty()) return join_scheduled(options);
+  if (!options.scheduler.address.empty()) return join_scheduled(options, surveyor);
   if (options.thread_ranks > 1) {
     throw InvalidArgument(
         "TESSERA_THREAD_RANKS={}: only a program that starts with cluster::run can be several ranks, and one in Python "
@@ -642,8 +719,11 @@ std::unique_ptr<Context> join_any_job(const JobOptions& options) {
     const auto reporter = reporter_to_launcher(options, options.rank);
     WireExtras extras;
     extras.on_look = look_for(reporter);
-    return with_figures(
-        join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size), extras), reporter);
+    return with_figures(join_ranks(options, open_meeting(options), std::make_shared<comm::JobState>(options.size),
+                                   extras, {}, surveyor),
+                        reporter);
+  } catch (const SurveyEnd&) {
+    throw;
   } catch (const IoError&) {
     say_where_srun_meets(options);
     throw;
@@ -652,10 +732,10 @@ std::unique_ptr<Context> join_any_job(const JobOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<Context> join_job(const JobOptions& options) {
+std::unique_ptr<Context> join_job(const JobOptions& options, const Surveyor* surveyor) {
   // From now on: while it waits for the others, too.
   std::shared_ptr<void> ends_with_starter = options.has_starter ? end_with_starter(options.rank) : nullptr;
-  auto context = join_any_job(options);
+  auto context = join_any_job(options, surveyor);
   if (ends_with_starter) context->keep(std::move(ends_with_starter));
   try {
     context->recorder()->begin(options.timeline, FileSystem::local(), Clock::system());

@@ -123,10 +123,12 @@ int fail_rank(Context& context) {
 }
 
 int run_as_rank(const JobOptions& job, const Arguments& arguments,
-                const std::function<int(Context&, const Arguments&)>& f) {
+                const std::function<int(Context&, const Arguments&)>& f, const Surveyor* surveyor) {
   std::unique_ptr<Context> context;
   try {
-    context = join_job(job);
+    context = join_job(job, surveyor);
+  } catch (const SurveyEnd& end) {
+    return end.code();
   } catch (const std::exception& e) {
     // Which rank a node has is known once it has joined.
     const bool is_rank_known = job.scheduler.address.empty();
@@ -152,7 +154,8 @@ int run_as_rank(const JobOptions& job, const Arguments& arguments,
 }
 
 // All ranks that this process is.
-int run_own_ranks(const Arguments& arguments, const std::function<int(Context&, const Arguments&)>& f) {
+int run_own_ranks(const Arguments& arguments, const std::function<int(Context&, const Arguments&)>& f,
+                  const Surveyor* surveyor) {
   if (const auto level = log_level_from_environment()) set_log_level(*level);
   warn_of_unknown_variables();
   const JobOptions job = job_from_environment();
@@ -160,7 +163,7 @@ int run_own_ranks(const Arguments& arguments, const std::function<int(Context&, 
   if (job.status_fd < 0 && job.size == 1) say_end_signals();
   warn_if_alone_among_tasks();
   if (job.thread_ranks > 1) return run_as_threads(job, arguments, f);
-  return run_as_rank(job, arguments, f);
+  return run_as_rank(job, arguments, f, surveyor);
 }
 
 // Says which signal ends the process, and ends it by that signal.
@@ -172,15 +175,14 @@ void say_and_end(int number) {
   raise(number);
 }
 
-}  // namespace
-
-int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f) {
+int run_all_ranks(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f,
+                  const Surveyor* surveyor) {
   const Arguments arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
   occupy_closed_outputs();
   int code = kExitFailure;
   const auto run_all = [&] {
     try {
-      code = run_own_ranks(arguments, f);
+      code = run_own_ranks(arguments, f, surveyor);
     } catch (const std::exception& e) {
       write_text(fmt::format("error: {}\n", printable(e.what())));
       code = code_before_work(e);
@@ -192,6 +194,17 @@ int run_program(int argc, char** argv, const std::function<int(Context&, const A
     write_text(fmt::format("error: {}\n", printable(e.what())));
   }
   return code_after_output(code);
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f) {
+  return run_all_ranks(argc, argv, f, nullptr);
+}
+
+int run_survey(int argc, char** argv, const Surveyor& surveyor, const std::function<int(Context&)>& f) {
+  return run_all_ranks(
+      argc, argv, [&](Context& context, const Arguments& /*arguments*/) { return f(context); }, &surveyor);
 }
 
 std::string why_dropped(Context& context) {

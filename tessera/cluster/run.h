@@ -13,6 +13,7 @@
 
 #include "tessera/cluster/ranks/context.h"
 #include "tessera/cluster/ranks/exit_codes.h"
+#include "tessera/cluster/ranks/survey.h"
 
 namespace tessera::cluster {
 
@@ -27,6 +28,10 @@ using Arguments = std::vector<std::string>;  // without the program's name
 // a job by itself says which signal ends it (say_end_signals). Where standard output could not be written, that is said
 // and the code is not 0. Never throws.
 int run_program(int argc, char** argv, const std::function<int(Context&, const Arguments&)>& f);
+
+// The same for a program that looks at the hosts of its job: where ranks do not reach each other, f is not called, and
+// the exit code is the surveyor's (ranks/survey.h). Ranks that are threads always reach each other.
+int run_survey(int argc, char** argv, const Surveyor& surveyor, const std::function<int(Context&)>& f);
 
 // Ends this rank's part of its job as its process ends with `code`: another code than 0 is a failure, of which the
 // other ranks hear. With 0 it waits until the other ranks have ended, and if one of them fails instead, prints that as

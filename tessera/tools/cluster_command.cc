@@ -8,6 +8,7 @@
 #include "tessera/tools/arguments/usage.h"
 #include "tessera/tools/check/check_text.h"
 #include "tessera/tools/check/measure.h"
+#include "tessera/tools/check/survey_facts.h"
 #include "tessera/tools/dashboard/dashboard_option.h"
 #include "tessera/tools/dashboard/job_page.h"
 
@@ -230,13 +231,19 @@ void add_check(CLI::App& parent, int& exit_code) {
     const std::string table = rank_table.empty() ? "" : read_settings(FileSystem::local(), rank_table, "rank table");
     std::string program = "tessera";
     char* arguments[] = {program.data(), nullptr};
-    exit_code = cluster::run(1, arguments, [&](cluster::Context& context) {
-      const ClusterFacts facts = measure_cluster(context, options);
+    const auto report = [&](const ClusterFacts& facts, int rank) {
       const auto findings = find_faults(facts, table, rank_table);
       const bool is_fit =
           std::ranges::none_of(findings, [](const Finding& one) { return one.severity == Severity::kFault; });
-      if (context.rank() == 0) std::fputs((json ? check_json : check_text)(facts, findings).c_str(), stdout);
+      if (rank == 0) std::fputs((json ? check_json : check_text)(facts, findings).c_str(), stdout);
+      std::fflush(stdout);
       return is_fit ? cluster::kExitSuccess : cluster::kExitFailure;
+    };
+    const cluster::Surveyor surveyor{
+        .words = [](int rank) { return words_of_host(rank, options); },
+        .report = [&](const cluster::Survey& survey) { return report(facts_of_survey(survey), survey.rank); }};
+    exit_code = cluster::run_survey(1, arguments, surveyor, [&](cluster::Context& context) {
+      return report(measure_cluster(context, options), context.rank());
     });
   });
 }

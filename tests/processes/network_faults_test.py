@@ -1,6 +1,7 @@
 """What networks do to a job of three hosts, a scheduler's and two of two ranks each: its losses and its values are those of a job on one
 host. The tests carry the numbers of docs/faults.md."""
 
+import json
 import os
 import re
 import signal
@@ -105,6 +106,55 @@ class BetweenHosts(recovery_test.Scheduled):
         self.start_job("--steps", 10, restarts=2, TESSERA_TIMEOUT_MS=3000)
         codes = {name: process.wait(timeout=recovery_test.LIMIT_S) for name, process in self.processes.items()}
         self.assertEqual(set(codes.values()), {1}, self.said())
+
+    def lose_each_other(self):
+        self.hosts.lose("left", "right")
+        self.hosts.lose("right", "left")
+
+    def ends_of(self, checks):
+        """What the processes have written, each of which has found a fault."""
+        said = {name: process.communicate(timeout=recovery_test.LIMIT_S)[0] for name, process in checks.items()}
+        self.assertEqual({name: process.returncode for name, process in checks.items()}, dict.fromkeys(checks, 1), said)
+        return said
+
+    def checks_by_hand(self, *names):
+        """`tessera cluster check` as ranks 0, 1, ... on these hosts, without a launcher."""
+        secret = self.folder / f"secret.{self.id()}"
+        secret.touch(0o600)
+        secret.write_text("32 bytes that nobody else knows.")
+        common = {"TESSERA_SIZE": len(names), "TESSERA_STORE": f"tcp:{self.hosts.addresses[names[0]]}:{recovery_test.free_port()}",
+                  "TESSERA_SECRET_FILE": secret, "TESSERA_TIMEOUT_MS": 3000}
+        command = [recovery_test.TESSERA, "cluster", "check", "--mib", 1, "--json"]
+        return {name: recovery_test.start(self.at(name, command), **common, TESSERA_RANK=rank) for rank, name in enumerate(names)}
+
+    def test_F22_cluster_check_says_which_hosts_do_not_reach_each_other(self):
+        self.lose_each_other()
+        self.start_job(names=("scheduler",), restarts=0)
+        joins = [recovery_test.TESSERA, "run", "--join", f"{self.address}:{self.port}", "-n", 2, "--node_id"]
+        check = [recovery_test.TESSERA, "cluster", "check", "--mib", 1]
+        said = self.ends_of({name: recovery_test.start(self.at(name, [*joins, name, *check]), TESSERA_TIMEOUT_MS=3000) for name in ("left", "right")})
+        self.assertRegex(said["left"], r"left +0-1 +10\.213\.0\.2 ")
+        self.assertRegex(said["left"], r"right +2-3 +10\.213\.0\.3 ")
+        self.assertRegex(said["left"], r"left and right +UNREACHABLE +- +-\n")
+        self.assertRegex(said["left"], r"fault: left and right do not reach each other: rank [23] does not reach rank [01] at 10\.213\.0\.2:\d+: ")
+        self.assertIn("let TCP through between them", said["left"])
+        self.assertNotIn("error: ", said["left"] + said["right"])
+
+    def test_F22_cluster_check_without_a_scheduler_says_so_too(self):
+        self.lose_each_other()
+        said = self.ends_of(self.checks_by_hand("middle", "left", "right"))["middle"]
+        pairs = {pair["between"]: pair for pair in json.loads(said[said.index("{"):])["pairs"]}
+        self.assertEqual({name: pair["is_reachable"] for name, pair in pairs.items()},
+                         {"middle and left": True, "middle and right": True, "left and right": False})
+        self.assertRegex(pairs["left and right"]["why"], r"rank 2 does not reach rank 1 at 10\.213\.0\.2:\d+: ")
+
+    def test_F22_cluster_check_says_who_has_not_come(self):
+        self.lose_each_other()
+        said = self.ends_of(self.checks_by_hand("left", "right"))
+        told = json.loads(said["left"][said["left"].index("{"):])
+        self.assertEqual([host["name"] for host in told["hosts"]], ["left"])
+        self.assertIn("rank 1 did not join the job within 3000 ms", told["pairs"][0]["why"])
+        self.assertIn(f"{self.hosts.addresses['left']}:", said["right"])  # where it has sought rank 0
 
     def test_F23_a_third_of_the_packets_may_be_lost(self):
         self.options["scheduler"] = self.options["scheduler"][:2]  # that says nothing of time-outs

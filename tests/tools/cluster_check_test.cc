@@ -7,6 +7,7 @@
 #include "tessera/tools/check/facts.h"
 #include "tessera/tools/check/findings.h"
 #include "tessera/tools/check/packet_end.h"
+#include "tessera/tools/check/survey_facts.h"
 
 namespace tessera::tools {
 namespace {
@@ -226,6 +227,60 @@ TEST(ClusterCheck, TheTextHasEachHostAndPairAndAVerdict) {
   alone.pairs = {{0, 1, 1e-6, 1e10}};
   EXPECT_THAT(check_text(alone, find_faults(alone)),
               AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("nothing keeps this host from training")));
+}
+
+// A survey of two ranks on each of three hosts: print_host() is what each says.
+cluster::Survey survey_of_three_hosts() {
+  cluster::Survey survey{.rank = 0, .size = 6};
+  for (int rank = 0; rank < survey.size; ++rank) {
+    HostFacts own = host(rank / 2);
+    own.ranks = {rank};
+    survey.words.push_back(print_host(own));
+  }
+  return survey;
+}
+
+TEST(ClusterCheck, HostsThatDoNotReachEachOtherStandInTheTableWithTheReason) {
+  cluster::Survey survey = survey_of_three_hosts();
+  survey.gaps = {{0, 4, "10.0.0.1", "it has not come"},
+                 {4, 0, "10.0.0.1:4567", "No route to host"},
+                 {5, 0, "10.0.0.1:4567", "it does not answer"}};
+  const ClusterFacts facts = facts_of_survey(survey);
+  const auto findings = find_faults(facts);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].severity, Severity::kFault);
+  EXPECT_EQ(findings[0].what,
+            "node0 and node2 do not reach each other: rank 4 does not reach rank 0 at 10.0.0.1:4567: No route to host");
+  EXPECT_THAT(findings[0].remedy, AllOf(HasSubstr("let TCP through between them"), HasSubstr("TESSERA_INTERFACE")));
+  EXPECT_THAT(check_text(facts, findings),
+              AllOf(HasSubstr("6 ranks on 3 hosts, by shared memory and tls\n"),
+                    HasSubstr("between          latency      bandwidth  path MTU\n"
+                              "node0 and node1  -            -          -\n"
+                              "node0 and node2  UNREACHABLE  -          -\n"
+                              "node1 and node2  -            -          -\n"),
+                    HasSubstr("1 fault to be mended before these hosts train together\n")));
+  const std::string json = check_json(facts, findings);
+  EXPECT_THAT(json, AllOf(HasSubstr("\"is_reachable\": false"), HasSubstr("\"latency_s\": null"),
+                          HasSubstr("\"why\": \"rank 4 does not reach rank 0")));
+}
+
+TEST(ClusterCheck, WhoHasNotComeIsSaidByRank0) {
+  cluster::Survey survey{.rank = 0, .size = 2, .missing = "rank 1 did not join the job within 30000 ms"};
+  survey.words = {print_host(host(0)), ""};
+  const ClusterFacts facts = facts_of_survey(survey);
+  const auto findings = find_faults(facts);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].severity, Severity::kFault);
+  EXPECT_EQ(findings[0].what, "rank 1 did not join the job within 30000 ms");
+  EXPECT_THAT(check_text(facts, findings), HasSubstr("node0 and who has not come  UNREACHABLE  -          -\n"));
+  EXPECT_THAT(check_json(facts, findings), HasSubstr("\"is_reachable\": false"));
+}
+
+TEST(ClusterCheck, RanksThatDoNotMeetOnOneHostAreAFaultToo) {
+  cluster::Survey survey = survey_of_three_hosts();
+  survey.gaps = {{3, 2, "10.0.0.2:4567", "Connection refused"}};
+  const auto facts = facts_of_survey(survey);
+  EXPECT_THAT(found(facts), ElementsAre(HasSubstr("fault: node1 and node1 do not reach each other: rank 3 does not")));
 }
 
 }  // namespace

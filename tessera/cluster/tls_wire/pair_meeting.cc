@@ -368,16 +368,22 @@ class Meeting {
   }
 
   [[noreturn]] void throw_missing() const {
+    if (options_.ends_together) store_.set(met_name(options_.rank), "0");
     std::vector<std::string> missing;
+    std::vector<UnmetPeer> unmet;
     for (const auto& [rank, peer] : peers_) {
       if (peer.met != nullptr) continue;
-      const std::string why = rank > options_.rank ? "it has not come" : printable(peer.reason);
+      const bool comes = rank > options_.rank;
+      std::string why = comes ? "it has not come" : printable(peer.reason);
+      if (why.empty()) why = "it says nothing";
       const std::string where = peer.address.empty() ? "" : " at " + printable(peer.address);
-      missing.push_back(fmt::format("rank {}{}: {}", rank, where, why.empty() ? "it says nothing" : why));
+      missing.push_back(fmt::format("rank {}{}: {}", rank, where, why));
+      unmet.push_back({rank, comes ? options_.address : printable(peer.address), why});
     }
-    throw IoError("rank {} cannot connect to its peers by TLS from {} within {} ms: {}{}", options_.rank,
-                  options_.address, options_.timeout_ms, fmt::join(missing, "; "),
-                  last_reason_.empty() ? "" : fmt::format("; it has turned away {}", last_reason_));
+    throw UnmetPeers(fmt::format("rank {} cannot connect to its peers by TLS from {} within {} ms: {}{}", options_.rank,
+                                 options_.address, options_.timeout_ms, fmt::join(missing, "; "),
+                                 last_reason_.empty() ? "" : fmt::format("; it has turned away {}", last_reason_)),
+                     std::move(unmet));
   }
 
   const MeetingOptions& options_;

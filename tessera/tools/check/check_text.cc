@@ -49,6 +49,16 @@ std::string clock_text(double offset_s) {
   return fmt::format("{}{}", offset_s > 0 ? "+" : "-", format_seconds(offset_s > 0 ? offset_s : -offset_s));
 }
 
+// What stands in place of figures.
+constexpr const char* kUnreachable = "UNREACHABLE";
+
+Row pair_row(const std::string& name, const PairFacts& pair, bool has_path) {
+  Row row{name, format_seconds(pair.latency_s), format_bytes(static_cast<int64_t>(pair.bytes_per_second)) + "/s"};
+  if (!pair.is_measured) row = {name, pair.unreachable.empty() ? "-" : kUnreachable, "-"};
+  if (has_path) row.push_back(pair.path_mtu > 0 ? std::to_string(pair.path_mtu) : "-");
+  return row;
+}
+
 Row host_row(const HostFacts& host) {
   const auto* interface = interface_of(host);
   return {printable(host.name),
@@ -68,6 +78,11 @@ std::string pair_name(const ClusterFacts& facts, const PairFacts& pair) {
   return fmt::format("{} and {}", printable(facts.hosts[pair.first].name), printable(facts.hosts[pair.second].name));
 }
 
+// Those who are there, and those who are not.
+std::string pair_with_missing(const ClusterFacts& facts) {
+  return fmt::format("{} and who has not come", printable(facts.hosts.front().name));
+}
+
 std::string count_text(size_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
@@ -76,20 +91,18 @@ std::string count_text(size_t count, const char* noun) {
 
 std::string check_text(const ClusterFacts& facts, const std::vector<Finding>& findings) {
   const int num_ranks = facts.num_ranks();
-  std::string text =
-      fmt::format("{} on {}{}\n\n", count_text(static_cast<size_t>(num_ranks), "rank"),
-                  count_text(facts.hosts.size(), "host"), num_ranks == 1 ? "" : ", by " + facts.transport);
+  std::string text = fmt::format("{} on {}{}\n\n", count_text(static_cast<size_t>(num_ranks), "rank"),
+                                 count_text(facts.hosts.size(), "host"),
+                                 num_ranks == 1 || !facts.missing.empty() ? "" : ", by " + facts.transport);
   std::vector<Row> hosts{{"host", "ranks", "address", "interface", "MTU", "link", "cores", "memory", "clock", "CPU"}};
   for (const HostFacts& host : facts.hosts) hosts.push_back(host_row(host));
   text += table(hosts);
-  if (!facts.pairs.empty()) {
+  if (!facts.pairs.empty() || !facts.missing.empty()) {
+    const bool has_path = facts.hosts.size() > 1 || !facts.missing.empty();
     std::vector<Row> pairs{{"between", "latency", "bandwidth"}};
-    if (facts.hosts.size() > 1) pairs.front().emplace_back("path MTU");
-    for (const PairFacts& pair : facts.pairs) {
-      pairs.push_back({pair_name(facts, pair), format_seconds(pair.latency_s),
-                       format_bytes(static_cast<int64_t>(pair.bytes_per_second)) + "/s"});
-      if (facts.hosts.size() > 1) pairs.back().push_back(pair.path_mtu > 0 ? std::to_string(pair.path_mtu) : "-");
-    }
+    if (has_path) pairs.front().emplace_back("path MTU");
+    for (const PairFacts& pair : facts.pairs) pairs.push_back(pair_row(pair_name(facts, pair), pair, has_path));
+    if (!facts.missing.empty()) pairs.push_back({pair_with_missing(facts), kUnreachable, "-", "-"});
     text += "\n" + table(pairs);
   }
   text += "\n";
@@ -109,9 +122,22 @@ std::string check_json(const ClusterFacts& facts, const std::vector<Finding>& fi
   json["pairs"] = nlohmann::ordered_json::array();
   for (const PairFacts& pair : facts.pairs) {
     json["pairs"].push_back({{"between", pair_name(facts, pair)},
+                             {"is_reachable", pair.unreachable.empty()},
                              {"latency_s", pair.latency_s},
                              {"bytes_per_second", pair.bytes_per_second},
                              {"path_mtu", pair.path_mtu}});
+    if (!pair.is_measured) {
+      for (const char* figure : {"latency_s", "bytes_per_second", "path_mtu"}) json["pairs"].back()[figure] = nullptr;
+    }
+    if (!pair.unreachable.empty()) json["pairs"].back()["why"] = printable(pair.unreachable);
+  }
+  if (!facts.missing.empty()) {
+    json["pairs"].push_back({{"between", pair_with_missing(facts)},
+                             {"is_reachable", false},
+                             {"latency_s", nullptr},
+                             {"bytes_per_second", nullptr},
+                             {"path_mtu", nullptr},
+                             {"why", printable(facts.missing)}});
   }
   json["findings"] = nlohmann::ordered_json::array();
   for (const Finding& finding : findings) {

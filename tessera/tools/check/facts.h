@@ -44,12 +44,15 @@ struct PairFacts {
   double latency_s = 0;         // from one to the other: half of a way there and back, the median
   double bytes_per_second = 0;  // in the slower direction
   int64_t path_mtu = 0;         // bytes of the largest packet that comes through whole; 0: it is not known
+  std::string unreachable;      // why ranks of one do not reach those of the other; "" where they do
+  bool is_measured = true;      // where some hosts do not reach each other, none are
 };
 
 struct ClusterFacts {
   std::string transport;
   std::vector<HostFacts> hosts;
   std::vector<PairFacts> pairs;
+  std::string missing;  // which ranks have not come, in words; "" where all have
 
   int num_ranks() const;
   // The host of a rank; null where there is no such rank.

@@ -126,6 +126,23 @@ class Findings {
     }
   }
 
+  // A job of theirs would not begin.
+  void check_reach() {
+    for (const PairFacts& pair : facts_.pairs) {
+      if (pair.unreachable.empty()) continue;
+      add(Severity::kFault,
+          fmt::format("{} and {} do not reach each other: {}", facts_.hosts[pair.first].name,
+                      facts_.hosts[pair.second].name, pair.unreachable),
+          "let TCP through between them, at all ports from 1024 on (a firewall, a security group, a route), or name an "
+          "interface of a network that both are in, by `--interface eth0` or TESSERA_INTERFACE");
+    }
+    if (facts_.missing.empty()) return;
+    add(Severity::kFault, facts_.missing,
+        "start it on every host, and look at what is written there: who does not reach rank 0 says at which address "
+        "and "
+        "why; let TCP through to that, or name another one by TESSERA_STORE");
+  }
+
   // Packets that the interfaces of both hosts take, but not what lies between them.
   void check_paths() {
     if (facts_.hosts.size() < 2) return;
@@ -143,7 +160,8 @@ class Findings {
   }
 
   void compare_pairs() {
-    if (facts_.pairs.size() < 3) return;
+    const bool is_measured = std::ranges::all_of(facts_.pairs, &PairFacts::is_measured);
+    if (facts_.pairs.size() < 3 || !is_measured) return;
     const double bandwidth = median(&PairFacts::bytes_per_second);
     const double latency = median(&PairFacts::latency_s);
     for (const PairFacts& pair : facts_.pairs) {
@@ -297,6 +315,7 @@ std::vector<Finding> find_faults(const ClusterFacts& facts, const std::string& r
                                  const std::string& rank_table_name) {
   Findings findings(facts);
   findings.compare_hosts();
+  findings.check_reach();
   findings.check_paths();
   findings.compare_pairs();
   findings.check_transport();

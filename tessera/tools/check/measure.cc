@@ -20,6 +20,7 @@
 #include "tessera/engine.h"
 #include "tessera/tools/check/cpu_features.h"
 #include "tessera/tools/check/packet_end.h"
+#include "tessera/tools/check/survey_facts.h"
 
 namespace tessera::tools {
 namespace {
@@ -79,14 +80,14 @@ std::string resolve(const std::string& name) {
   return text_of(list->ai_addr);
 }
 
-HostFacts own_facts(cluster::Context& context, const MeasureOptions& options) {
+HostFacts own_facts(int rank, const MeasureOptions& options) {
   utsname system{};
   uname(&system);
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   HostFacts host{.id = cluster::host_identity(cluster::host_id_from_environment()),
                  .name = system.nodename,
-                 .ranks = {context.rank()},
+                 .ranks = {rank},
                  .version = options.version,
                  .kernel = fmt::format("{} {}", system.sysname, system.release),
                  .cpu = kernels::cpu_model(),
@@ -99,33 +100,9 @@ HostFacts own_facts(cluster::Context& context, const MeasureOptions& options) {
   return host;
 }
 
-// The ranks' facts by host, in the order of the hosts' lowest ranks.
-std::vector<HostFacts> by_host(const std::vector<std::string>& of_ranks) {
-  std::vector<HostFacts> hosts;
-  for (const auto& text : of_ranks) {
-    HostFacts one = parse_host(text);
-    const auto known = std::ranges::find(hosts, one.id, &HostFacts::id);
-    if (known == hosts.end()) {
-      hosts.push_back(std::move(one));
-    } else {
-      known->ranks.insert(known->ranks.end(), one.ranks.begin(), one.ranks.end());
-    }
-  }
-  return hosts;
-}
-
 double median(std::vector<double> values) {
   std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
   return values[values.size() / 2];
-}
-
-// Hosts of one name, as containers may be, are told apart by their addresses.
-void name_apart(std::vector<HostFacts>& hosts) {
-  std::map<std::string, int> count;
-  for (const HostFacts& host : hosts) ++count[host.name];
-  for (HostFacts& host : hosts) {
-    if (count[host.name] > 1) host.name += " at " + host.address;
-  }
 }
 
 // What is lost on a way that takes a packet of this size does not come thrice.
@@ -313,9 +290,11 @@ std::vector<PairFacts> measure_pairs(comm::Communicator& world, const std::vecto
 
 }  // namespace
 
+std::string words_of_host(int rank, const MeasureOptions& options) { return print_host(own_facts(rank, options)); }
+
 ClusterFacts measure_cluster(cluster::Context& context, const MeasureOptions& options) {
   comm::Communicator& world = context.world();
-  HostFacts own = own_facts(context, options);
+  HostFacts own = own_facts(context.rank(), options);
   auto hosts = by_host(session::gather_texts(world, print_host(own), kWho));
   for (const HostFacts& host : hosts) own.resolved[host.name] = resolve(host.name);
   std::vector<double> offsets(hosts.size());
