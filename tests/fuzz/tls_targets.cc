@@ -1,5 +1,5 @@
-// What somebody shows who is not known yet: a certificate, or the first words of a rank; and the file that says where
-// the own certificates are.
+// What somebody shows who is not known yet: a certificate, or the first words of a rank; and the files of the own
+// certificate, of revoked ones, and that say where these are.
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -120,6 +120,121 @@ std::string mutate_certificate(const std::string& bytes, Draws& draws) {
   return made;
 }
 
+// Files of the own certificate and its key
+
+// A worker's, whose password is "pass": with a code that shows whether it was changed, without one, and without one and
+// without a word that is encrypted. It is hashed once.
+constexpr std::string_view kWithCode =
+    "MIIEWQIBAzCCBBMGCSqGSIb3DQEHAaCCBAQEggQAMIID/DCCAqEGCSqGSIb3DQEHBqCCApIwggKOAgEAMIIChwYJKoZIhvcNAQcB"
+    "MFYGCSqGSIb3DQEFDTBJMCgGCSqGSIb3DQEFDDAbBAiwTSQn0WS1HwIBATAMBggqhkiG9w0CCQUAMB0GCWCGSAFlAwQBKgQQj24Y"
+    "M37+nzF6JkgdLSKkiICCAiB3ee9enQ1BsuAdEN24KkKdq76rEGnJC85tmziODrG89+CXZij/i3DhXce+DdMmysepds4hUpm5+2pZ"
+    "3rmXrBiIKqOL51x6bhZWcM1SvgtNgBmbZe9eSHLw1aGoiOq0hKEXOSEGLboyFyt5SlDtdYJ/Mx7RN1xGPzvhinusPPlk/w6/QJ0y"
+    "HFUUpDoF/tBb60C4NHFYZt/UL1X9F2H2+eMHa1CjLPsyxN4PW6VFiRAHelSewAPXKCxeka7KQK6X8OovNFwhwd5ygAFYlWGXHjfy"
+    "h5jIt0fopFPeqtrvfLMBvHkAQjxtjndROqdY+x0gJJrSmQWPPlW4s1JjtZ1CdOpSb/divQCiwJt6DgW+JL9WVgvfJ4XDch/Z5YQu"
+    "Dt93MKyXFSmmBZqAlfHvYDou+213hiFum+42v7rn+Og8o9FtT665pFjygotsDBfmlaruY7yb0nwB7v/UnPJqg7tegUHmYzeXbQsh"
+    "LGx8CZGH6fekcHkghLWUtFaPhzu8nL17GahfMWt/v4eZ8Y1ybSml+rYQfL/Jwv3rC/nYEB7ArbeESqRDr0rL084aG5WHePhlJ68A"
+    "RaX7JYjrwV4r83tvJJvXr+v4plUh712bDaQZ+Dqgz1EUVFtHbRanvcC2Mz9koU6NLZip/xb6j2U7NHo2AI2tF/Bkc0OQzxOzpzyg"
+    "VrypIHZR4CVLVqXyYY9zOd1tJiMtbsZ+y7ucIqOM9K7kgRnUMIIBUwYJKoZIhvcNAQcBoIIBRASCAUAwggE8MIIBOAYLKoZIhvcN"
+    "AQwKAQKgge4wgeswVgYJKoZIhvcNAQUNMEkwKAYJKoZIhvcNAQUMMBsECDxZyVmPZKXOAgEBMAwGCCqGSIb3DQIJBQAwHQYJYIZI"
+    "AWUDBAEqBBAIWD/KVJTzortpeWzACgO3BIGQ5nQ+eZeGCLMAUtb62XOOAEDfGe87ftFhfi1pjB3gw7nXFtuTba9RGKMa0RJc75n8"
+    "96S6Sd/Z9uRVSZn3GSVGdNcpGcGhSAR2CEEbddftv7biO0i9OZmRAQ09xsa+XrBXljIQa2P3StwWhX40CUUt5X7gEvZNam3sBAsn"
+    "t1lwPqi0qIAJiW6xrxGHGhgoOvxVMTgwEQYJKoZIhvcNAQkUMQQeAgB3MCMGCSqGSIb3DQEJFTEWBBQh2lyKisMy3JGzUV6B8NX1"
+    "CK+PVzA9MDEwDQYJYIZIAWUDBAIBBQAEIGAg/8ST/rssLtjpW+liUIKSvtdo6LS1jHhILupuT4+5BAiwIjVTk+DdfQ==";
+constexpr std::string_view kWithoutCode =
+    "MIIDqgIBAzCCA6MGCSqGSIb3DQEHAaCCA5QEggOQMIIDjDCCAjEGCSqGSIb3DQEHAaCCAiIEggIeMIICGjCCAhYGCyqGSIb3DQEM"
+    "CgEDoIIByzCCAccGCiqGSIb3DQEJFgGgggG3BIIBszCCAa8wggFUoAMCAQICAhI0MAoGCCqGSM49BAMCMBQxEjAQBgNVBAMMCWF1"
+    "dGhvcml0eTAeFw0yNjExMjkyMDI2NDZaFw0zNjExMjYyMDI2NDZaMBExDzANBgNVBAMMBndvcmtlcjBZMBMGByqGSM49AgEGCCqG"
+    "SM49AwEHA0IABAUecTBH9Fmdp3gygFUeE0AaeLrcT4b0wr88GdAEwmftDmcGODXWIkcbUecN0WLNHaaNLZOCJF+9jMJOPeY8LX2j"
+    "gZgwgZUwDAYDVR0TAQH/BAIwADAOBgNVHQ8BAf8EBAMCB4AwEwYDVR0lBAwwCgYIKwYBBQUHAwIwIAYDVR0RBBkwF4YVdGVzc2Vy"
+    "YTp3b3JrZXI6bGVmdC8qMB0GA1UdDgQWBBQpa9q6aheV0gdHROMGLLEwTi1WJzAfBgNVHSMEGDAWgBQdNdkvRj5M51y0Qy9p+7F1"
+    "HUHSQTAKBggqhkjOPQQDAgNJADBGAiEAppcmWE6EL/+LTQ8TNI8PaEcR2mfbjoNBdCbn6DRJj9ECIQD/0BJaMhw7XvxOgSj+yu32"
+    "y6uTlHDKdLhSO3PpS2UW3TE4MBEGCSqGSIb3DQEJFDEEHgIAdzAjBgkqhkiG9w0BCRUxFgQUIdpciorDMtyRs1FegfDV9Qivj1cw"
+    "ggFTBgkqhkiG9w0BBwGgggFEBIIBQDCCATwwggE4BgsqhkiG9w0BDAoBAqCB7jCB6zBWBgkqhkiG9w0BBQ0wSTAoBgkqhkiG9w0B"
+    "BQwwGwQI6Up47m07RTECAQEwDAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEECMD4PCy+6LHlMvxH+8xkR4EgZAIOQfJVmHO7XBS"
+    "sXad7xp4Ae1I7uVbasiM1HzHEt9PjbN3LXaDA3NYabwgAAjLApk7V5ALAxygi/KbeZghYeE9R3TcWwWJF1X0IYYPoaiFUWVg6x0B"
+    "Cw3lnM+lWHaZsIJyXnLzM5nnLn3FGIk2zr5uOjkPsGQrtX7jl6liR/KQEC9jSYL1MV2hB8CPu9lk+kgxODARBgkqhkiG9w0BCRQx"
+    "BB4CAHcwIwYJKoZIhvcNAQkVMRYEFCHaXIqKwzLckbNRXoHw1fUIr49X";
+constexpr std::string_view kInPlainWords =
+    "MIIDQQIBAzCCAzoGCSqGSIb3DQEHAaCCAysEggMnMIIDIzCCAjEGCSqGSIb3DQEHAaCCAiIEggIeMIICGjCCAhYGCyqGSIb3DQEM"
+    "CgEDoIIByzCCAccGCiqGSIb3DQEJFgGgggG3BIIBszCCAa8wggFUoAMCAQICAhI0MAoGCCqGSM49BAMCMBQxEjAQBgNVBAMMCWF1"
+    "dGhvcml0eTAeFw0yNjExMjkyMDI2NDZaFw0zNjExMjYyMDI2NDZaMBExDzANBgNVBAMMBndvcmtlcjBZMBMGByqGSM49AgEGCCqG"
+    "SM49AwEHA0IABAUecTBH9Fmdp3gygFUeE0AaeLrcT4b0wr88GdAEwmftDmcGODXWIkcbUecN0WLNHaaNLZOCJF+9jMJOPeY8LX2j"
+    "gZgwgZUwDAYDVR0TAQH/BAIwADAOBgNVHQ8BAf8EBAMCB4AwEwYDVR0lBAwwCgYIKwYBBQUHAwIwIAYDVR0RBBkwF4YVdGVzc2Vy"
+    "YTp3b3JrZXI6bGVmdC8qMB0GA1UdDgQWBBQpa9q6aheV0gdHROMGLLEwTi1WJzAfBgNVHSMEGDAWgBQdNdkvRj5M51y0Qy9p+7F1"
+    "HUHSQTAKBggqhkjOPQQDAgNJADBGAiEAppcmWE6EL/+LTQ8TNI8PaEcR2mfbjoNBdCbn6DRJj9ECIQD/0BJaMhw7XvxOgSj+yu32"
+    "y6uTlHDKdLhSO3PpS2UW3TE4MBEGCSqGSIb3DQEJFDEEHgIAdzAjBgkqhkiG9w0BCRUxFgQUIdpciorDMtyRs1FegfDV9Qivj1cw"
+    "gesGCSqGSIb3DQEHAaCB3QSB2jCB1zCB1AYLKoZIhvcNAQwKAQGggYowgYcCAQAwEwYHKoZIzj0CAQYIKoZIzj0DAQcEbTBrAgEB"
+    "BCCqY1uNCdDfNLqJSJHH5yYMVnX+uC10cFOJaDF7VRyWBqFEA0IABAUecTBH9Fmdp3gygFUeE0AaeLrcT4b0wr88GdAEwmftDmcG"
+    "ODXWIkcbUecN0WLNHaaNLZOCJF+9jMJOPeY8LX0xODARBgkqhkiG9w0BCRQxBB4CAHcwIwYJKoZIhvcNAQkVMRYEFCHaXIqKwzLc"
+    "kbNRXoHw1fUIr49X";
+// So that no execution takes long; what a program reads may have more.
+constexpr int64_t kRounds = 1000;
+
+bool identity_parses(const std::string& bytes) {
+  const auto read = parse_or_refuse(
+      [](const std::string& file) {
+        return cluster::parse_identity(file, "/folder/client.p12", cluster::Password("pass"), kRounds);
+      },
+      bytes);
+  if (!read) return false;
+  if (read->own == nullptr || read->key == nullptr) throw Broken("an identity has no certificate or no key");
+  if (X509_check_private_key(read->own.get(), read->key.get()) != 1) throw Broken("a key is another certificate's");
+  // Whatever a certificate says is read without harm.
+  cluster::identity_of(read->own.get());
+  return true;
+}
+
+// Lists of revoked certificates
+
+constexpr std::string_view kAuthority =
+    "MIIBbDCCARKgAwIBAgIUXtE+q7g8LFBpEQHkMsj6F42afmcwCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJYXV0aG9yaXR5MB4XDTI2"
+    "MTEyOTIwMjY0NloXDTM2MTEyNjIwMjY0NlowFDESMBAGA1UEAwwJYXV0aG9yaXR5MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE"
+    "SuuSv3aL/eVFaBgiY0ypzxRNnCW6N9e7dBPlqW2GCIV8PHCTAkAb0/wpDFlDns+j32JYfhdqYJUNtfrFJJezEaNCMEAwDwYDVR0T"
+    "AQH/BAUwAwEB/zAOBgNVHQ8BAf8EBAMCAQYwHQYDVR0OBBYEFB012S9GPkznXLRDL2n7sXUdQdJBMAoGCCqGSM49BAMCA0gAMEUC"
+    "IQDtGTNYibD8FshnIh5pGgUz0urI5zDAVZQypAzM9tklpQIgLHDMbFbmR4zw7rO1tfG74Db+f0hPd4mgfj37qHHMjX8=";
+// It revokes number 0x1234.
+constexpr std::string_view kList =
+    "MIHCMGoCAQEwCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJYXV0aG9yaXR5Fw0yNjExMjkyMDI2NDZaFw0zNjEwMDcyMDI2NDZaMBUw"
+    "EwICEjQXDTI2MTEyOTIwMjY0NlqgDjAMMAoGA1UdFAQDAgEBMAoGCCqGSM49BAMCA0gAMEUCIQCBP4HZrQIO+rOkb31xSgeGfrhW"
+    "mQiXsfxVcEDGhscptwIgOO58kHr3eeA0jVCrxuDvQtGyHtNpZ5xI0YRi4hTWk4k=";
+constexpr int64_t kRevoked = 0x1234;
+
+std::string print_list(std::string_view der) {
+  std::string text(4 * (der.size() / 3 + 1) + 1, '\0');
+  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                   reinterpret_cast<const unsigned char*>(der.data()), static_cast<int>(der.size()));
+  text.resize(static_cast<size_t>(size));
+  constexpr size_t kLine = 64;
+  std::string lines;
+  for (size_t begin = 0; begin < text.size(); begin += kLine) lines += text.substr(begin, kLine) + "\n";
+  return "-----BEGIN X509 CRL-----\n" + lines + "-----END X509 CRL-----\n";
+}
+
+// The authority has signed one list. Whoever changes a bit of it that says something is not believed.
+bool list_parses(const std::string& text) {
+  const std::string der = decode_base64(kAuthority);
+  const auto* begin = reinterpret_cast<const unsigned char*>(der.data());
+  const cluster::X509Pointer authority(d2i_X509(nullptr, &begin, static_cast<long>(der.size())));  // NOLINT
+  const auto list = parse_or_refuse(
+      [&](const std::string& bytes) {
+        return cluster::parse_revocations(bytes, "/folder/crl.pem", authority.get(), kNowSeconds);
+      },
+      text);
+  if (!list) return false;
+  ASN1_INTEGER* number = ASN1_INTEGER_new();
+  ASN1_INTEGER_set_int64(number, kRevoked);
+  X509_REVOKED* entry = nullptr;
+  const bool is_revoked = X509_CRL_get0_by_serial(list->get(), &entry, number) == 1;
+  ASN1_INTEGER_free(number);
+  if (!is_revoked) throw Broken("a list is believed that its authority has not signed");
+  return true;
+}
+
+// Half of what is made has a right form outside, with damage within.
+std::string mutate_list(const std::string& text, Draws& draws) {
+  return draws.one_in(2) ? mutate_bytes(text, draws) : print_list(mutate_der(decode_base64(kList), draws));
+}
+
 // The configuration
 
 constexpr const char* kConfig =
@@ -174,6 +289,11 @@ bool greeting_parses(const std::string& text) {
 std::vector<Target> tls_targets() {
   const std::string greeting = cluster::print_greeting(place_of_greeting(), /*from=*/1, /*to=*/0, kBinding);
   return {{"certificate", {decode_base64(kCertificate)}, mutate_certificate, certificate_parses},
+          {"identity",
+           {decode_base64(kWithCode), decode_base64(kWithoutCode), decode_base64(kInPlainWords)},
+           mutate_der,
+           identity_parses},
+          {"revocations", {print_list(decode_base64(kList))}, mutate_list, list_parses},
           {"tls_config", {kConfig}, mutate_json, config_parses},
           {"greeting", {greeting}, mutate_bytes, greeting_parses}};
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
@@ -71,20 +72,107 @@ BioPointer bio_of(const std::string& bytes) {
   return BioPointer(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
 }
 
-// Certificate, key and chain of a PKCS#12 file.
-void read_identity(const CertificateFiles& files, Certificates& into) {
-  const std::string what = "the certificate file";
-  const std::string bytes = read_file(files.identity_path, what, /*is_private=*/true);
+constexpr const char* kIdentity = "the certificate file";
+
+// What stands beside the name of an algorithm; null where it is none of these.
+template <typename T, auto kFree>
+std::unique_ptr<T, OpensslFree<kFree>> parameters_of(const X509_ALGOR* algorithm, const ASN1_ITEM* item) {
+  int type = 0;
+  const void* found = nullptr;
+  X509_ALGOR_get0(nullptr, &type, &found, algorithm);
+  if (type != V_ASN1_SEQUENCE) return nullptr;
+  return std::unique_ptr<T, OpensslFree<kFree>>(
+      static_cast<T*>(ASN1_item_unpack(static_cast<const ASN1_STRING*>(found), item)));
+}
+
+// Beyond any limit where it is no number of rounds.
+int64_t number_of_rounds(const ASN1_INTEGER* rounds) {
+  int64_t number = 0;
+  if (rounds == nullptr) return 1;
+  return ASN1_INTEGER_get_int64(&number, rounds) == 1 && number >= 0 ? number : INT64_MAX;
+}
+
+// How often an algorithm hashes a password before it is a key; 0 where it hashes none.
+int64_t rounds_of(const X509_ALGOR* algorithm) {
+  const ASN1_OBJECT* name = nullptr;
+  X509_ALGOR_get0(&name, nullptr, nullptr, algorithm);
+  const int number = OBJ_obj2nid(name);
+  if (number == NID_id_pbkdf2) {
+    const auto found = parameters_of<PBKDF2PARAM, PBKDF2PARAM_free>(algorithm, ASN1_ITEM_rptr(PBKDF2PARAM));
+    return found == nullptr ? 0 : number_of_rounds(found->iter);
+  }
+  if (number == NID_pbes2 || number == NID_pbmac1) {  // of one form
+    const auto found = parameters_of<PBE2PARAM, PBE2PARAM_free>(algorithm, ASN1_ITEM_rptr(PBE2PARAM));
+    return found == nullptr ? 0 : rounds_of(found->keyfunc);
+  }
+  const auto found = parameters_of<PBEPARAM, PBEPARAM_free>(algorithm, ASN1_ITEM_rptr(PBEPARAM));
+  return found == nullptr ? 0 : number_of_rounds(found->iter);
+}
+
+int64_t most_rounds_of_bags(const STACK_OF(PKCS12_SAFEBAG) * bags) {
+  int64_t most = 0;
+  for (int i = 0; i < sk_PKCS12_SAFEBAG_num(bags); ++i) {
+    const PKCS12_SAFEBAG* bag = sk_PKCS12_SAFEBAG_value(bags, i);
+    const X509_ALGOR* algorithm = nullptr;
+    if (const X509_SIG* key = PKCS12_SAFEBAG_get0_pkcs8(bag); key != nullptr) {
+      X509_SIG_get0(key, &algorithm, nullptr);
+      most = std::max(most, rounds_of(algorithm));
+    }
+    if (const auto* inner = PKCS12_SAFEBAG_get0_safes(bag); inner != nullptr) {
+      most = std::max(most, most_rounds_of_bags(inner));
+    }
+  }
+  return most;
+}
+
+// The most rounds that anything in the file asks for which is not encrypted itself.
+int64_t most_rounds(PKCS12* file) {
+  struct FreeSafes {
+    void operator()(STACK_OF(PKCS7) * safes) const { sk_PKCS7_pop_free(safes, PKCS7_free); }
+  };
+  struct FreeBags {
+    void operator()(STACK_OF(PKCS12_SAFEBAG) * bags) const { sk_PKCS12_SAFEBAG_pop_free(bags, PKCS12_SAFEBAG_free); }
+  };
+  int64_t most = 0;
+  if (PKCS12_mac_present(file) == 1) {
+    const ASN1_INTEGER* rounds = nullptr;
+    const X509_ALGOR* algorithm = nullptr;
+    PKCS12_get0_mac(nullptr, &algorithm, nullptr, &rounds, file);
+    most = std::max(number_of_rounds(rounds), rounds_of(algorithm));
+  }
+  const std::unique_ptr<STACK_OF(PKCS7), FreeSafes> safes(PKCS12_unpack_authsafes(file));
+  for (int i = 0; i < sk_PKCS7_num(safes.get()); ++i) {
+    PKCS7* safe = sk_PKCS7_value(safes.get(), i);
+    if (PKCS7_type_is_encrypted(safe) && safe->d.encrypted != nullptr) {
+      most = std::max(most, rounds_of(safe->d.encrypted->enc_data->algorithm));
+    } else if (PKCS7_type_is_data(safe) && safe->d.data != nullptr) {
+      const std::unique_ptr<STACK_OF(PKCS12_SAFEBAG), FreeBags> bags(PKCS12_unpack_p7data(safe));
+      most = std::max(most, most_rounds_of_bags(bags.get()));
+    }
+  }
+  ERR_clear_error();
+  return most;
+}
+
+}  // namespace
+
+Certificates parse_identity(const std::string& bytes, const std::string& path, const Password& password,
+                            int64_t max_rounds) {
+  const char* const what = kIdentity;
+  Certificates into;
   const BioPointer bio = bio_of(bytes);
   const Pkcs12Pointer pkcs12(d2i_PKCS12_bio(bio.get(), nullptr));
   ERR_clear_error();
-  if (pkcs12 == nullptr) throw InvalidArgument("{} \"{}\" is no PKCS#12", what, files.identity_path);
-  const Password& password = files.password;
+  if (pkcs12 == nullptr) throw InvalidArgument("{} \"{}\" is no PKCS#12", what, path);
+  if (most_rounds(pkcs12.get()) > max_rounds) {
+    throw InvalidArgument(
+        "{} \"{}\": a password would be hashed more than {} times to open it: make it anew by OpenSSL 3 (-iter)", what,
+        path, max_rounds);
+  }
   const bool has_mac = PKCS12_mac_present(pkcs12.get()) == 1;
   if (has_mac && PKCS12_verify_mac(pkcs12.get(), password.c_str(), -1) != 1) {
     ERR_clear_error();
-    throw InvalidArgument("{} \"{}\": the password {}", what, files.identity_path,
-                          password.empty() ? "is missing" : "is wrong");
+    throw InvalidArgument("{} \"{}\": the password {}", what, path, password.empty() ? "is missing" : "is wrong");
   }
   EVP_PKEY* key = nullptr;
   X509* own = nullptr;
@@ -97,32 +185,20 @@ void read_identity(const CertificateFiles& files, Certificates& into) {
   if (!is_read) {
     const std::string reason = take_openssl_error();
     const bool is_old = reason.find("unsupported") != std::string::npos;
-    throw InvalidArgument("{} \"{}\" cannot be opened: {}{}", what, files.identity_path, reason,
+    throw InvalidArgument("{} \"{}\" cannot be opened: {}{}", what, path, reason,
                           is_old ? "; it is encrypted by an old algorithm (RC2, RC4): make it anew by OpenSSL 3" : "");
   }
   if (own == nullptr || key == nullptr) {
-    throw InvalidArgument("{} \"{}\" has no {}", what, files.identity_path, own == nullptr ? "certificate" : "key");
+    throw InvalidArgument("{} \"{}\" has no {}", what, path, own == nullptr ? "certificate" : "key");
   }
   if (X509_check_private_key(own, key) != 1) {
     ERR_clear_error();
-    throw InvalidArgument("{} \"{}\": its key is not that of its certificate", what, files.identity_path);
+    throw InvalidArgument("{} \"{}\": its key is not that of its certificate", what, path);
   }
+  return into;
 }
 
-X509Pointer read_authority(const std::string& path) {
-  const std::string bytes = read_file(path, "the authority's certificate", /*is_private=*/false);
-  const BioPointer bio = bio_of(bytes);
-  X509Pointer authority(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
-  ERR_clear_error();
-  if (authority == nullptr) throw InvalidArgument("the authority's certificate \"{}\" is none in PEM", path);
-  if (X509_check_ca(authority.get()) == 0) {
-    throw InvalidArgument("the authority's certificate \"{}\" is not one of an authority", path);
-  }
-  return authority;
-}
-
-CrlPointer read_revocations(const std::string& path, X509* authority, int64_t now_s) {
-  const std::string bytes = read_file(path, "the revocation list", /*is_private=*/false);
+CrlPointer parse_revocations(const std::string& bytes, const std::string& path, X509* authority, int64_t now_s) {
   const BioPointer bio = bio_of(bytes);
   CrlPointer list(PEM_read_bio_X509_CRL(bio.get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
@@ -140,6 +216,20 @@ CrlPointer read_revocations(const std::string& path, X509* authority, int64_t no
   if (X509_cmp_time(X509_CRL_get0_lastUpdate(list.get()), &now) > 0) refuse("is not valid yet");
   if (next != nullptr && X509_cmp_time(next, &now) < 0) refuse("has expired: fetch a newer one");
   return list;
+}
+
+namespace {
+
+X509Pointer read_authority(const std::string& path) {
+  const std::string bytes = read_file(path, "the authority's certificate", /*is_private=*/false);
+  const BioPointer bio = bio_of(bytes);
+  X509Pointer authority(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  if (authority == nullptr) throw InvalidArgument("the authority's certificate \"{}\" is none in PEM", path);
+  if (X509_check_ca(authority.get()) == 0) {
+    throw InvalidArgument("the authority's certificate \"{}\" is not one of an authority", path);
+  }
+  return authority;
 }
 
 void add_expiry_warning(const std::string& what, X509* certificate, const CertificateFiles& files, int64_t now_s,
@@ -200,14 +290,16 @@ std::string why_untrusted(X509* certificate, STACK_OF(X509) * others, X509_STORE
 }
 
 Certificates read_certificates(const CertificateFiles& files, int64_t now_s) {
-  Certificates read;
-  read_identity(files, read);
+  Certificates read = parse_identity(read_file(files.identity_path, kIdentity, /*is_private=*/true),
+                                     files.identity_path, files.password);
   const X509Pointer authority = read_authority(files.authority_path);
   read.trusted.reset(X509_STORE_new());
   check(read.trusted != nullptr && X509_STORE_add_cert(read.trusted.get(), authority.get()) == 1,
         "a store takes a certificate");
   if (!files.revocation_path.empty()) {
-    const CrlPointer revoked = read_revocations(files.revocation_path, authority.get(), now_s);
+    const std::string& path = files.revocation_path;
+    const CrlPointer revoked =
+        parse_revocations(read_file(path, "the revocation list", /*is_private=*/false), path, authority.get(), now_s);
     check(X509_STORE_add_crl(read.trusted.get(), revoked.get()) == 1, "a store takes a revocation list");
     X509_STORE_set_flags(read.trusted.get(), X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
   }

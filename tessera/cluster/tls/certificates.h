@@ -70,6 +70,18 @@ struct Certificates {
 // and node id. `now_s`: seconds since 1970. Throws InvalidArgument naming the file and what is wrong with it.
 Certificates read_certificates(const CertificateFiles& files, int64_t now_s);
 
+// The most rounds by which a password is hashed to open a file. Common files have thousands; with this many it takes
+// about a second.
+inline constexpr int64_t kMaxRounds = 2'000'000;
+
+// Certificate, key and chain of the bytes of a PKCS#12 file, whatever these are; `path`: where it lies. Throws
+// InvalidArgument naming that and what is wrong.
+Certificates parse_identity(const std::string& bytes, const std::string& path, const Password& password,
+                            int64_t max_rounds = kMaxRounds);
+// The list of revoked certificates of this authority, of the bytes of a PEM file; likewise. Refuses one that is not
+// signed by it, not valid yet, or has expired.
+CrlPointer parse_revocations(const std::string& bytes, const std::string& path, X509* authority, int64_t now_s);
+
 // Who a certificate says its holder is; nullopt where it has no such name, or several.
 std::optional<PeerIdentity> identity_of(X509* certificate);
 // "" where the certificate is to be trusted at that time, else why it is not.
