@@ -214,7 +214,8 @@ void add_check(CLI::App& parent, int& exit_code) {
   check->footer(
       "Is started as a training would be, by any launcher. Compares versions, CPUs, cores, interfaces, MTU, clocks "
       "and\n"
-      "names of the hosts, and measures latency and bandwidth between each two of them.\n"
+      "names of the hosts, and measures latency and bandwidth between each two of them. Where some do not reach each\n"
+      "other, it says which, and why.\n"
       "Examples:\n"
       "  tessera run -n 4 tessera cluster check\n"
       "  tessera run --join 10.0.0.1:6667 -n 4 tessera cluster check          # on each host, beside a scheduler\n"

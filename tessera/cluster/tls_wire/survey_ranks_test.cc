@@ -79,7 +79,7 @@ TEST(SurveyRanks, LetsRanksGoOnThatAllReachEachOther) {
   EXPECT_THAT(survey.errors, Each(""));
   EXPECT_THAT(survey.codes, Each(-1));
   // What the job itself says of its meeting is not met by what the survey has left.
-  EXPECT_EQ(store.find("tls/met/0", 0), std::nullopt);
+  EXPECT_FALSE(store.find("tls/met/0", 0).has_value());
 }
 
 TEST(SurveyRanks, NamesTheRanksThatDoNotReachEachOtherOnEachRank) {
