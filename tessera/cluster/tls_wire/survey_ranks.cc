@@ -28,6 +28,7 @@ class NamedStore final : public comm::Store {
   comm::Store& store_;
 };
 
+constexpr const char* kReported = "reported";
 std::string name_of_words(int rank) { return fmt::format("words/{}", rank); }
 std::string name_of_heard(int rank) { return fmt::format("heard/{}", rank); }
 
@@ -75,16 +76,25 @@ void survey_ranks(const Surveyor& surveyor, MeetingOptions meeting, comm::Store&
   const int64_t limit_ms = 3 * meeting.timeout_ms;
   for (int rank = 0; rank < survey.size; ++rank) add_words(survey, rank, named.get(name_of_words(rank), limit_ms));
   if (survey.gaps.empty()) return;
-  const int code = surveyor.report(survey);
+  // Whoever ends takes the store from the others: first rank 0 has heard everybody, then everybody has heard of that.
+  const auto unless_over = [&](const auto& f) {
+    try {
+      f();
+    } catch (const IoError&) {
+      // Another one has ended, and with it the job: there is nothing more to wait for.
+    }
+  };
   if (meeting.rank != 0) {
-    named.set(name_of_heard(meeting.rank), "1");
+    unless_over([&] { named.get(kReported, limit_ms); });
+    const int code = surveyor.report(survey);
+    unless_over([&] { named.set(name_of_heard(meeting.rank), "1"); });
     throw SurveyEnd(code);
   }
-  try {
-    for (int rank = 1; rank < survey.size; ++rank) named.get(name_of_heard(rank), meeting.timeout_ms);
-  } catch (const IoError&) {
-    // One has ended already: it has heard what there was to hear.
-  }
+  const int code = surveyor.report(survey);
+  unless_over([&] {
+    named.set(kReported, "1");
+    for (int rank = 1; rank < survey.size; ++rank) named.get(name_of_heard(rank), limit_ms);
+  });
   throw SurveyEnd(code);
 }
 

@@ -7,9 +7,9 @@
 namespace tessera::cluster {
 
 // All ranks call it, with a store that all of them reach. Each meets the others as meet_peers() has it and hangs up.
-// Returns where all have met. Where some have not, each rank's surveyor reports, rank 0's before the others' processes
-// may end; then throws SurveyEnd. Throws as meet_peers() does for what is no gap, and as the store does where a rank
-// says nothing for twice the meeting's time.
+// Returns where all have met. Where some have not, each rank's surveyor reports, rank 0's first; then throws SurveyEnd.
+// Throws as meet_peers() does for what is no gap, and as the store does where a rank says nothing for three
+// times the meeting's.
 void survey_ranks(const Surveyor& surveyor, MeetingOptions meeting, comm::Store& store, Clock& clock = Clock::system());
 
 }  // namespace tessera::cluster
