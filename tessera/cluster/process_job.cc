@@ -520,7 +520,7 @@ std::unique_ptr<Context> join_ranks(
     membership = std::make_unique<ProcessMembership>(std::move(meeting), options, host + "|" + core_set(), job);
   } catch (const IoError& error) {
     if (surveyor == nullptr || options.rank != 0) throw;
-    survey_alone(*surveyor, options, error.what());
+    survey_alone(*surveyor, options, job->failed() ? job->message() : error.what());
   }
   if (surveyor != nullptr) survey_by_hub(*surveyor, options, *membership);
 
