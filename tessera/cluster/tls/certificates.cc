@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -92,18 +93,20 @@ int64_t number_of_rounds(const ASN1_INTEGER* rounds) {
   return ASN1_INTEGER_get_int64(&number, rounds) == 1 && number >= 0 ? number : INT64_MAX;
 }
 
-// How often an algorithm hashes a password before it is a key; 0 where it hashes none.
-int64_t rounds_of(const X509_ALGOR* algorithm) {
+int number_of(const X509_ALGOR* algorithm) {
   const ASN1_OBJECT* name = nullptr;
   X509_ALGOR_get0(&name, nullptr, nullptr, algorithm);
-  const int number = OBJ_obj2nid(name);
-  if (number == NID_id_pbkdf2) {
-    const auto found = parameters_of<PBKDF2PARAM, PBKDF2PARAM_free>(algorithm, ASN1_ITEM_rptr(PBKDF2PARAM));
-    return found == nullptr ? 0 : number_of_rounds(found->iter);
-  }
+  return OBJ_obj2nid(name);
+}
+
+// How often an algorithm hashes a password before it is a key; 0 where it hashes none.
+int64_t rounds_of(const X509_ALGOR* algorithm) {
+  const int number = number_of(algorithm);
   if (number == NID_pbes2 || number == NID_pbmac1) {  // of one form
-    const auto found = parameters_of<PBE2PARAM, PBE2PARAM_free>(algorithm, ASN1_ITEM_rptr(PBE2PARAM));
-    return found == nullptr ? 0 : rounds_of(found->keyfunc);
+    const auto of_both = parameters_of<PBE2PARAM, PBE2PARAM_free>(algorithm, ASN1_ITEM_rptr(PBE2PARAM));
+    if (of_both == nullptr || number_of(of_both->keyfunc) != NID_id_pbkdf2) return 0;
+    const auto found = parameters_of<PBKDF2PARAM, PBKDF2PARAM_free>(of_both->keyfunc, ASN1_ITEM_rptr(PBKDF2PARAM));
+    return found == nullptr ? 0 : number_of_rounds(found->iter);
   }
   const auto found = parameters_of<PBEPARAM, PBEPARAM_free>(algorithm, ASN1_ITEM_rptr(PBEPARAM));
   return found == nullptr ? 0 : number_of_rounds(found->iter);
