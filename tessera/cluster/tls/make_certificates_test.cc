@@ -260,7 +260,7 @@ void change_purpose(const std::string& folder, const std::string& name, const ch
   X509_EXTENSION_free(extension);
   check(X509_sign(own, key.get(), EVP_sha256()) > 0, "a signature");
   const std::unique_ptr<PKCS12, OpensslFree<PKCS12_free>> made(
-      PKCS12_create(kPassword.text().c_str(), "changed", read.key.get(), own, nullptr, 0, 0, 0, 0, 0));
+      PKCS12_create(kPassword.c_str(), "changed", read.key.get(), own, nullptr, 0, 0, 0, 0, 0));
   BIO* bytes = BIO_new(BIO_s_mem());
   check(i2d_PKCS12_bio(bytes, made.get()) == 1, "a PKCS#12");
   char* data = nullptr;
