@@ -103,8 +103,8 @@ class Certified : public testing::Test {
 };
 
 // Bytes of a PKCS#12 file of these; with `of_code` -1, one without a code that shows whether it was changed.
-std::string print_identity(const Certificates& of, int iterations, int of_code) {
-  PKCS12* made = PKCS12_create("pass", "", of.key.get(), of.own.get(), nullptr, 0, 0, iterations, of_code, 0);
+std::string print_identity(const Certificates& of, const char* password, int iterations, int of_code) {
+  PKCS12* made = PKCS12_create(password, "", of.key.get(), of.own.get(), nullptr, 0, 0, iterations, of_code, 0);
   unsigned char* data = nullptr;
   const int size = i2d_PKCS12(made, &data);
   PKCS12_free(made);
@@ -117,9 +117,10 @@ std::string print_identity(const Certificates& of, int iterations, int of_code) 
 TEST_F(Certified, AFileWhosePasswordIsHashedForHoursIsRefused) {
   const Certificates own = read_certificates(files("a/client"), now_s());
   for (const auto& [iterations, of_code] : {std::pair{5, 1}, std::pair{1, 5}, std::pair{5, -1}}) {
-    const std::string bytes = print_identity(own, iterations, of_code);
+    const char* const password = of_code < 0 ? "" : "pass";  // OpenSSL 3.0 takes one without a code without a password
+    const std::string bytes = print_identity(own, password, iterations, of_code);
     const auto refusal = [&](int64_t max_rounds) {
-      return message_of_refusal([&] { parse_identity(bytes, "own.p12", Password("pass"), max_rounds); });
+      return message_of_refusal([&] { parse_identity(bytes, "own.p12", Password(password), max_rounds); });
     };
     EXPECT_THAT(refusal(4), HasSubstr("\"own.p12\": a password would be hashed more than 4 times to open it"));
     EXPECT_EQ(refusal(5), "") << iterations << " " << of_code;
