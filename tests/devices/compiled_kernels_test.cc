@@ -42,6 +42,8 @@ TEST_P(CompiledKernels, AreMachineCodeOfAnH100) {
 // The first example of every operator and a seventh of the others, where not all shall be compiled.
 std::vector<generated::OpCall> calls() {
   auto all = generated::all_calls();
+  // Of servers alone, which do without it on a device.
+  std::erase_if(all, [](const generated::OpCall& call) { return call.def->name == "add_up_rows"; });
   if (is_full_test()) return all;
   std::erase_if(all, [](const generated::OpCall& call) {
     return call.number > 0 && (static_cast<uint64_t>(call.number) + hash_name(call.def->name)) % 7 != 0;

@@ -110,7 +110,8 @@ void compare(const DeviceKernels& on, const generated::OpCall& call, StrideOrder
   for (const Type& type : results) place(out, StridedTensor(type, order));
   const auto kernel = on.kernels.find(request);
   if (!kernel) {
-    ADD_FAILURE() << "no kernel of the device takes " << call.name();
+    // Of servers alone, which do without it on a device.
+    EXPECT_EQ(call.def->name, "add_up_rows") << "no kernel of the device takes " << call.name();
     return;
   }
   const int64_t scratch_offset = total;

@@ -1,7 +1,9 @@
-// Bias, dropout, gather, scatter_add and fills.
+// Bias, dropout, gather, scatter_add, add_up_rows and fills.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "tessera/base/prefetch.h"
 #include "tessera/kernels/cpu/registry/families.h"
@@ -190,6 +192,125 @@ std::optional<PreparedKernel> prepare_scatter_add(const KernelRequest& request) 
   return PreparedKernel{.name = "cpu." + request.op, .run = run, .in_place = {{0, 0}}};
 }
 
+// add_up_rows, of rows that are runs of memory.
+class RowSummer {
+ public:
+  explicit RowSummer(const KernelRequest& request)
+      : num_rows_(request.attributes.get_int("num_rows")), clears_(request.attributes.get_bool("clears")) {
+    const Shape& ids = request.inputs[1].shape;
+    num_ids_ = request.inputs[1].num_elements();
+    const int64_t ids_of_row = num_ids_ / ids[0];
+    row_size_ = request.inputs[0].num_elements() / num_ids_;
+    int64_t longest = 0;
+    for (const int64_t bound : request.attributes.get_ints("bounds")) {
+      bounds_.push_back(bound * ids_of_row);
+      if (bounds_.size() > 1) longest = std::max(longest, bounds_.back() - bounds_[bounds_.size() - 2]);
+    }
+    // Half full at most.
+    num_buckets_ = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * longest + 2)));
+  }
+
+  int64_t scratch_bytes() const { return (num_buckets_ + num_ids_) * static_cast<int64_t>(sizeof(int32_t)); }
+
+  template <typename Element>
+  void run(const KernelArgs& args) const {
+    auto* places = reinterpret_cast<int32_t*>(args.scratch.data());
+    if (args.inputs[1].dtype == DType::kI32) {
+      find_places<int32_t>(args, places);
+    } else {
+      find_places<int64_t>(args, places);
+    }
+    // Every thread has columns of its own and goes through the rows in order. A row's place is not behind it, so that
+    // sums may take the memory of rows.
+    const int64_t grain = std::max<int64_t>(16, kGrain / num_ids_);
+    args.parallel_for(row_size_, grain, [&](int64_t begin, int64_t end) { add_up<Element>(args, places, begin, end); });
+  }
+
+ private:
+  // Of each row, that of its sum; -1 where it is passed over.
+  template <typename Id>
+  void find_places(const KernelArgs& args, int32_t* places) const {
+    const auto* ids = static_cast<const Id*>(args.inputs[1].data);
+    auto* numbers = static_cast<Id*>(args.outputs[1].data);
+    int32_t* const buckets = places + num_ids_;  // the place of a number, counted from 1; 0: none
+    const int shift = 64 - std::countr_zero(static_cast<uint64_t>(num_buckets_));
+    const int64_t mask = num_buckets_ - 1;
+    for (size_t part = 0; part + 1 < bounds_.size(); ++part) {
+      std::memset(buckets, 0, static_cast<size_t>(num_buckets_) * sizeof(int32_t));
+      const int64_t end = bounds_[part + 1];
+      int64_t next = bounds_[part];
+      for (int64_t i = next; i < end; ++i) {
+        const Id id = ids[i];
+        if (id < 0 || id >= num_rows_) {
+          places[i] = -1;
+          continue;
+        }
+        // Fibonacci hashing: neighbours go far apart.
+        auto bucket = static_cast<int64_t>((static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15U) >> shift);
+        while (buckets[bucket] != 0 && numbers[buckets[bucket] - 1] != id) bucket = (bucket + 1) & mask;
+        if (buckets[bucket] == 0) {
+          numbers[next++] = id;
+          buckets[bucket] = static_cast<int32_t>(next);
+        }
+        places[i] = buckets[bucket] - 1;
+      }
+      std::fill(numbers + next, numbers + end, Id{-1});
+    }
+  }
+
+  template <typename Element>
+  void add_up(const KernelArgs& args, const int32_t* places, int64_t begin, int64_t end) const {
+    const auto* rows = static_cast<const Element*>(args.inputs[0].data);
+    auto* sums = static_cast<Element*>(args.outputs[0].data);
+    const auto size = static_cast<size_t>(end - begin);
+    for (size_t part = 0; part + 1 < bounds_.size(); ++part) {
+      int64_t next = bounds_[part];
+      for (int64_t i = next; i < bounds_[part + 1]; ++i) {
+        if (places[i] < 0) continue;
+        const Element* row = rows + i * row_size_ + begin;
+        Element* sum = sums + places[i] * row_size_ + begin;
+        if (places[i] == next) {
+          if (row != sum) std::memcpy(sum, row, size * sizeof(Element));
+          ++next;
+        } else if constexpr (std::is_same_v<Element, float>) {
+          add_(sum, row, nullptr, sum, size);
+        } else {
+          for (size_t k = 0; k < size; ++k) sum[k] += row[k];
+        }
+      }
+      for (; clears_ && next < bounds_[part + 1]; ++next) {
+        std::memset(sums + next * row_size_ + begin, 0, size * sizeof(Element));
+      }
+    }
+  }
+
+  int64_t num_rows_;
+  bool clears_;
+  int64_t num_ids_ = 0;
+  int64_t row_size_ = 0;
+  std::vector<int64_t> bounds_;  // of the parts, in ids
+  int64_t num_buckets_ = 0;
+  RowFunction add_ = row_function(ElementOp::kAdd);
+};
+
+std::optional<PreparedKernel> prepare_add_up_rows(const KernelRequest& request) {
+  const TensorView& rows = request.inputs[0];
+  const TensorView& ids = request.inputs[1];
+  constexpr int64_t kMost = int64_t{1} << 30;  // that places count
+  if (rows.num_elements() == 0 || ids.num_elements() > kMost || !is_index(ids)) return std::nullopt;
+  if (!rows.is_dense() || !request.outputs[0].is_dense() || !request.outputs[1].is_dense()) return std::nullopt;
+  const RowSummer summer(request);
+  PreparedKernel kernel{.name = "cpu." + request.op, .scratch_bytes = summer.scratch_bytes(), .in_place = {{0, 0}}};
+  if (rows.dtype == DType::kF32) {
+    kernel.run = [summer](const KernelArgs& args) { summer.run<float>(args); };
+  } else if (rows.dtype == DType::kF64) {
+    kernel.run = [summer](const KernelArgs& args) { summer.run<double>(args); };
+  } else {
+    return std::nullopt;
+  }
+  return kernel;
+}
+
 // fill, zeros_like, ones_like: the bits of one element, repeated over memory without gaps.
 std::optional<PreparedKernel> prepare_fill(const KernelRequest& request, double value) {
   const TensorView& y = request.outputs[0];
@@ -229,6 +350,7 @@ void add_misc(KernelRegistry& registry) {
   registry.add("dropout", prepare_dropout);
   registry.add("gather", prepare_gather);
   registry.add("scatter_add", prepare_scatter_add);
+  registry.add("add_up_rows", prepare_add_up_rows);
   registry.add("fill", [](const KernelRequest& request) {
     return prepare_fill(request, request.attributes.get_double("value"));
   });

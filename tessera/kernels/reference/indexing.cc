@@ -1,5 +1,8 @@
+#include <map>
+
 #include "tessera/kernels/reference/families.h"
 #include "tessera/kernels/reference/loops/loops.h"
+#include "tessera/kernels/reference/loops/walk.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -89,12 +92,67 @@ void run_scatter_add(const KernelArgs& args) {
   });
 }
 
+void write_index(const TensorView& view, int64_t offset, int64_t value) {
+  if (view.dtype == DType::kI32) {
+    view.as<int32_t>()[offset] = static_cast<int32_t>(value);
+  } else {
+    view.as<int64_t>()[offset] = value;
+  }
+}
+
+// The numbers of one part after another, each at the place where it comes first.
+void run_add_up_rows(const KernelArgs& args) {
+  const TensorView& rows = args.inputs[0];
+  const TensorView& ids = args.inputs[1];
+  const TensorView& sums = args.outputs[0];
+  const TensorView& numbers = args.outputs[1];
+  const int lead = ids.shape.ndim();
+  const Ints& bounds = args.attributes.get_ints("bounds");
+  const int64_t ids_of_row = ids.shape[0] == 0 ? 0 : ids.num_elements() / ids.shape[0];
+  // Of the entry `i`, counted in row-major order.
+  const auto offset_of = [&](const TensorView& view, int64_t i) {
+    int64_t offset = 0;
+    for (int dim = lead; dim-- > 0; i /= ids.shape[dim]) offset += i % ids.shape[dim] * view.strides[dim];
+    return offset;
+  };
+  const auto row_of = [&](const TensorView& view, int64_t i) {
+    Shape shape;
+    for (int dim = lead; dim < view.shape.ndim(); ++dim) shape.push_back(view.shape[dim]);
+    return subview(view, offset_of(view, i), shape, range_of(view.strides, lead, view.shape.ndim()));
+  };
+  for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+    const int64_t end = bounds[part + 1] * ids_of_row;
+    int64_t next = bounds[part] * ids_of_row;
+    std::map<int64_t, int64_t> places;
+    for (int64_t i = next; i < end; ++i) {
+      const int64_t number = read_index(ids, offset_of(ids, i));
+      if (number < 0 || number >= args.attributes.get_int("num_rows")) continue;
+      const auto [place, is_new] = places.try_emplace(number, next);
+      const TensorView row = row_of(rows, i);
+      const TensorView sum = row_of(sums, place->second);
+      if (is_new) {
+        write_index(numbers, offset_of(numbers, next++), number);
+        copy_elements(row, sum);
+        continue;
+      }
+      for_each_element<2>(row.shape, {row.strides, sum.strides}, [&](const std::array<int64_t, 2>& at) {
+        store_element(sum, at[1], load_element(sum, at[1]) + load_element(row, at[0]));
+      });
+    }
+    for (; next < end; ++next) {
+      write_index(numbers, offset_of(numbers, next), -1);
+      if (args.attributes.get_bool("clears")) fill_elements(row_of(sums, next), 0);
+    }
+  }
+}
+
 }  // namespace
 
 void add_indexing(KernelRegistry& registry) {
   registry.add_function("one_hot", "reference", run_one_hot);
   registry.add_function("gather", "reference", run_gather);
   registry.add_function("scatter_add", "reference", run_scatter_add, {{0, 0}});
+  registry.add_function("add_up_rows", "reference", run_add_up_rows);
 }
 
 }  // namespace tessera::kernels::reference

@@ -60,5 +60,17 @@ TEST(ReferenceIndexing, ScatterAddsEqualIndicesUp) {
   }
 }
 
+TEST(ReferenceIndexing, RowsOfOneNumberAddUpWithinAPart) {
+  const Tensor rows = Tensor::of<float>({6, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  const Tensor ids = Tensor::of<int32_t>({6}, {4, 1, 4, 1, 9, 1});
+  for (const StrideOrder layout : kDenseAndReversed) {
+    const auto made = run_kernel("add_up_rows", {rows, ids},
+                                 {{"bounds", Ints{0, 3, 3, 6}}, {"num_rows", int64_t{9}}, {"clears", true}},
+                                 {rows.type(), ids.type()}, {.layout = layout});
+    EXPECT_THAT(made[0].to_doubles(), ElementsAre(6, 8, 3, 4, 0, 0, 18, 20, 0, 0, 0, 0));
+    EXPECT_THAT(made[1].to_doubles(), ElementsAre(4, 1, -1, 1, -1, -1));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels

@@ -1,6 +1,7 @@
 // update_rows: what becomes of a table of which a batch has looked up some rows.
 #include "tessera/tensor/update_rows.h"
 
+#include "tessera/ops/defs/equal_rows.h"
 #include "tessera/ops/registry/families.h"
 #include "tessera/ops/registry/infer_helpers.h"
 #include "tessera/ops/registry/require.h"
@@ -145,6 +146,7 @@ void add_update_rows(OpRegistry& registry) {
                3);
   add_examples(def, "ftrl", "{l1=0.1, l2=0.1, loss_scale=1.0, lr_power=-0.5, weight_decay=0.0}", 2, 1, true);
   registry.add(std::move(def));
+  add_equal_rows(registry);
 }
 
 }  // namespace tessera::ops

@@ -265,6 +265,38 @@ TEST(Indexing, GatherAndScatterAddTakeIndicesOutOfRange) {
   }
 }
 
+// By numbers that repeat or are none of rows, in parts of which some are empty, in the rows' own memory, too.
+TEST(Indexing, RowsOfOneNumberAddUpAsInTheReference) {
+  struct Rows {
+    Shape ids;
+    Shape row;
+    Ints bounds;
+  };
+  const std::vector<Rows> cases = {{{60}, {33}, {0, 60}},         {{61}, {7, 5}, {0, 0, 20, 20, 61}},
+                                   {{30, 3}, {16}, {0, 11, 30}},  {{5000}, {3}, {0, 2500, 5000}},
+                                   {{40}, {}, {0, 1, 2, 40, 40}}, {{0}, {4}, {0, 0}}};
+  for (const auto& [ids, row, bounds] : cases) {
+    for (const auto& [dtype, index_type] : {std::pair{DType::kF32, DType::kI32}, {DType::kF64, DType::kI64}}) {
+      for (const double last : {0.5, 9.5, 3000.5}) {
+        Shape shape = ids;
+        for (const int64_t size : row) shape.push_back(size);
+        const TestOperand rows{{dtype, shape}};
+        const TestOperand numbers{{index_type, ids}, TestStrides::kDense, -2, last};
+        TestCase test{.op = "add_up_rows",
+                      .inputs = {rows, numbers},
+                      .outputs = {rows, numbers},
+                      .attributes = {{"bounds", bounds}, {"num_rows", static_cast<int64_t>(last)}, {"clears", true}},
+                      .num_threads = 3};
+        if (shape.num_elements() > 0) {
+          expect_equal_to_reference(test, "cpu.add_up_rows");
+        } else {
+          EXPECT_FALSE(compare_with_reference(test));
+        }
+      }
+    }
+  }
+}
+
 TEST(Fill, WritesTheRoundedValueIntoEveryElement) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kU8, DType::kI32, DType::kBool}) {
     for (const Shape& shape : {Shape{}, Shape{3, 7}, Shape{513, 300}}) {
