@@ -2,6 +2,8 @@
 // lane with a thread of its own, and what travels for each slot.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +24,16 @@ struct MessageChannel {
   std::vector<std::unique_ptr<Event>> may_start;
 };
 
+// Rows of a table of which a message has as many as there are: each with its number, which has come before. Behind the
+// last number that is not negative there are none, and nothing is sent.
+struct CountedRows {
+  size_t numbers = 0;  // which of the channel's values are the rows' numbers, i32 or i64: one that comes before them
+  size_t rows = 0;     // and which are the rows: the numbers' dims, and those of a row
+  std::string table = {};
+  int64_t num_rows = 0;      // of the table
+  bool clears_rest = false;  // whether places of rows that do not come become 0 where they are received
+};
+
 // Where the channel's messages are timed, and as what.
 struct MessageTimes {
   timeline::TimelineRecorder* recorder = nullptr;  // null: nowhere
@@ -30,9 +42,11 @@ struct MessageTimes {
 
 // Of what lies at these places, by slot, which is sent or received by the rank of `pair` that calls: whole values or
 // pieces of them, with any strides. `device` may be null: the places are in the host's memory. `who` is named by
-// errors.
+// errors. A task that receives rows throws IoError for a number that is none of their table's rows; the transport
+// compares how many come with how many numbers say it.
 MessageChannel make_message_channel(comm::Communicator& pair, bool sends,
                                     const std::vector<std::vector<TensorView>>& by_slot, Device* device, int rank,
-                                    const std::string& who, const MessageTimes& times = {});
+                                    const std::string& who, const MessageTimes& times = {},
+                                    const std::vector<CountedRows>& counted = {});
 
 }  // namespace tessera::session
