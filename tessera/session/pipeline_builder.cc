@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
@@ -16,6 +17,21 @@
 namespace tessera::session {
 
 using pipeline::PhaseKind;
+
+namespace {
+
+// Whether two boxes are rows and their numbers, of the same stretch of dim 0 and whole in all other dims: then they
+// lie in one piece each. `shape`: of all rows.
+bool are_whole_rows(const mesh::Box& numbers, const mesh::Box& rows, const Shape& shape) {
+  if (numbers.empty() || numbers.size() > rows.size() || !(numbers[0] == rows[0])) return false;
+  for (size_t dim = 1; dim < rows.size(); ++dim) {
+    const int64_t size = shape[static_cast<int>(dim)];
+    if (rows[dim].size != size || (dim < numbers.size() && numbers[dim].size != size)) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 PipelineBuilder::PipelineBuilder(Session& session, compiler::StagedPlan& plan, const PipelinedOptions& options)
     : session_(session),
@@ -326,15 +342,39 @@ void PipelineBuilder::make_channel(std::span<const compiler::ChunkMessage> messa
   const int from = plan_.placement.stage_of_chunk(way.from);
   const int to = plan_.placement.stage_of_chunk(way.to);
   std::vector<Travelling> values;
-  for (const auto& message : messages) {
+  bool are_numbers = false;  // of the rows before, which they go before
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const auto& message = messages[i];
     const auto name = compiler::slot_name(plan_.micro, message.value);
     if (from != to) {
-      values.push_back({name, name, message_between(plan_, message)});
+      const auto counted = counted_rows(message, i + 1 < messages.size() ? &messages[i + 1] : nullptr);
+      values.push_back({name, name, message_between(plan_, message), counted});
+      if (std::exchange(are_numbers, counted.has_value())) std::swap(values[i - 1], values[i]);
     } else if (from == stage_) {
       hand_over(way, name);
     }
   }
   make_lanes(way, from, values);
+}
+
+std::optional<CountedRows> PipelineBuilder::counted_rows(const compiler::ChunkMessage& message,
+                                                         const compiler::ChunkMessage* behind) const {
+  const auto& graph = plan_.micro;
+  const ir::NodeId n = graph.info(message.value).node;
+  if (n == ir::kNone || behind == nullptr || graph.node(n).op != "add_up_rows") return std::nullopt;
+  const ir::Node& node = graph.node(n);
+  if (node.outputs[0] != message.value || node.outputs[1] != behind->value) return std::nullopt;
+  CountedRows rows{.table = node.attributes.get_string("table"), .num_rows = node.attributes.get_int("num_rows")};
+  // An update of rows passes over those that have no number; whatever else reads them finds zeros there.
+  for (const auto& [accumulator, parameter] : plan_.options.accumulators) {
+    const ir::Input* held = parameter == rows.table ? plan_.update.find_input(accumulator) : nullptr;
+    for (ir::NodeId reader = 0; held != nullptr && reader < plan_.update.num_nodes(); ++reader) {
+      const auto& inputs = plan_.update.node(reader).inputs;
+      if (plan_.update.node(reader).op == "update_rows") continue;
+      rows.clears_rest = rows.clears_rest || std::find(inputs.begin(), inputs.end(), held->value) != inputs.end();
+    }
+  }
+  return rows;
 }
 
 void PipelineBuilder::make_channel(PhaseKind made, const compiler::SharedMessage& message) {
@@ -372,11 +412,20 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
   const bool sends = from_stage == stage_;
   const int chunk = sends ? way.from : way.to;
   std::vector<std::vector<TensorView>> by_slot(way.of_all ? 1 : static_cast<size_t>(num_slots(chunk)));
+  std::vector<CountedRows> counted;
+  std::optional<mesh::Box> box_before;
   for (const auto& value : values) {
     const int from = pair.ranks()[0];
     const int to = pair.ranks()[1];
+    const auto before = std::exchange(box_before, std::nullopt);
     const auto box = sends ? sent_box(value.message, from, to) : received_box(value.message, from, to);
     if (!box) continue;
+    box_before = box;
+    if (value.counted && before && are_whole_rows(*before, *box, value.message.type.shape)) {
+      counted.push_back(*value.counted);
+      counted.back().rows = by_slot[0].size();
+      counted.back().numbers = by_slot[0].size() - 1;
+    }
     const auto& name = sends ? value.sent : value.received;
     for (size_t slot = 0; slot < by_slot.size(); ++slot) {
       const auto place = way.of_all ? place_of(name) : place_in_slot(chunk, name, static_cast<int>(slot));
@@ -387,7 +436,8 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
   parts_.channels[way].push_back(make_message_channel(
       pair, sends, by_slot, session_.arena_.device(), context_.rank(), who,
       {context_.recorder(), fmt::format("{}, {} {} to {}, rank {} to {}", who, way.of_all ? "stage" : "chunk", way.from,
-                                        way.to, pair.ranks()[0], pair.ranks()[1])}));
+                                        way.to, pair.ranks()[0], pair.ranks()[1])},
+      counted));
 }
 
 void PipelineBuilder::find_views() {

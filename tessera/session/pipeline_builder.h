@@ -34,6 +34,8 @@ class PipelineBuilder {
     std::string sent;
     std::string received;
     compiler::StageMessage message;
+    // Of rows that workers have added up: what is known of them. The value before is the rows' numbers.
+    std::optional<CountedRows> counted = std::nullopt;
   };
   struct PhaseOfChunk {
     int chunk = kNoChunk;
@@ -97,6 +99,9 @@ class PipelineBuilder {
   void make_channel(std::span<const compiler::ChunkMessage> messages);
   // Makes that of what passes from stage to stage once a step.
   void make_channel(pipeline::PhaseKind made, const compiler::SharedMessage& message);
+  // What is known of a value that is the rows of add_up_rows, where their numbers, the value behind, pass with it.
+  std::optional<CountedRows> counted_rows(const compiler::ChunkMessage& message,
+                                          const compiler::ChunkMessage* behind) const;
   // Notes a value that one chunk of this stage hands over to another.
   void hand_over(const Way& way, const std::string& name);
   // The session's group of that name, made when it is asked for first.

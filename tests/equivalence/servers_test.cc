@@ -404,6 +404,129 @@ TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
   }
 }
 
+// Rows that are long enough for workers to add them up. Numbers of two dims, and of one, in tables of their own and in
+// one.
+struct Fields : nn::Cell {
+  static constexpr int64_t kNumbers = 40;
+  nn::Embedding& fields = child<nn::Embedding>("fields", kNumbers, 10);
+  nn::Embedding& first = child<nn::Embedding>("first", kNumbers, 10);
+  nn::Embedding& both = child<nn::Embedding>("both", kNumbers, 10);
+  nn::Dense& head = child<nn::Dense>("head", 10, 10);
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override {
+    const int64_t rows = ids.shape()[0];
+    const ir::Value one = ops::reshape(ops::slice(ids, {0, 0}, {ops::kToEnd, 1}), {rows});
+    const ir::Value of_two = both(one) * both(ops::reshape(ops::slice(ids, {0, 1}, {ops::kToEnd, 2}), {rows}));
+    return head(ops::reduce_sum(ops::tanh(fields(ids)), {1}) + ops::tanh(first(one)) + of_two);
+  }
+};
+
+// How the numbers of a batch repeat.
+enum class Repeats { kNone, kAll, kWithinRows, kAcrossWorkers };
+
+Tensor make_fields(int64_t rows, int64_t step, Repeats repeats) {
+  Tensor ids(DType::kI32, {rows, 3});
+  const auto values = ids.values<int32_t>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    int64_t id = at + step;
+    if (repeats == Repeats::kAll) id = step;
+    if (repeats == Repeats::kWithinRows) id = at / 3 + step;
+    if (repeats == Repeats::kAcrossWorkers) id = at % 4 + step;
+    values[i] = static_cast<int32_t>(id % Fields::kNumbers);
+  }
+  return ids;
+}
+
+struct FieldsJob {
+  int servers = 0;  // 0: one device
+  int workers = 1;
+  int64_t rows = 8;
+  int64_t micro_batches = 1;
+  std::string optimizer = "sgd";
+  Repeats repeats = Repeats::kNone;
+  std::optional<nn::LossScale> loss_scale = std::nullopt;
+};
+
+std::map<std::string, std::vector<double>> train_fields(const FieldsJob& job) {
+  std::map<std::string, std::vector<double>> found;
+  std::mutex mutex;
+  run_ranks(job.servers + job.workers, [&](cluster::Context& context) {
+    Fields network;
+    nn::set_parameter_dtype(network, DType::kF64);
+    nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
+    const auto optimizer = make_optimizer(job.optimizer);
+    train::ModelOptions options{
+        .loss_scale = job.loss_scale, .seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
+    if (job.servers > 0) {
+      for (nn::Embedding* table : {&network.fields, &network.first, &network.both}) table->set_on_servers();
+      options.parallel_mode = train::ParallelMode::kDataParallel;
+      options.servers = job.servers;
+      options.pipeline.micro_batches = job.micro_batches == 1 ? 0 : job.micro_batches;
+    }
+    train::Model model(context, network, &loss, optimizer.get(), options);
+    std::map<std::string, std::vector<double>> own;
+    for (int64_t step = 0; step < 3; ++step) {
+      const Tensor ids = make_fields(job.rows, step, job.repeats);
+      Tensor labels(DType::kI32, {job.rows});
+      for (size_t i = 0; i < labels.values<int32_t>().size(); ++i)
+        labels.values<int32_t>()[i] = static_cast<int32_t>(i % 10);
+      own["losses"].push_back(model.train_step({ids.view(), labels.view()}, job.rows));
+    }
+    for (const char* table : {"fields", "first", "both"}) {
+      own[table] = model.value(fmt::format("{}.embedding_table", table)).to_doubles();
+    }
+    const std::scoped_lock lock(mutex);
+    if (found.empty()) found = own;
+    EXPECT_EQ(own, found) << "ranks are told different losses, or have different values";
+  });
+  return found;
+}
+
+void expect_fields_of_one_device(const FieldsJob& job) {
+  SCOPED_TRACE(fmt::format("{}, repeats {}, {} servers, {} workers, {} rows in {} micro-batches", job.optimizer,
+                           static_cast<int>(job.repeats), job.servers, job.workers, job.rows, job.micro_batches));
+  FieldsJob alone = job;
+  alone.servers = 0;
+  alone.workers = 1;
+  const auto expected = train_fields(alone);
+  const auto found = train_fields(job);
+  for (const auto& [name, values] : expected) EXPECT_LE(relative_deviation(found.at(name), values), 1e-10) << name;
+  // What is added up, and in which order, does not depend on who is faster.
+  EXPECT_EQ(train_fields(job), found);
+}
+
+// Of a batch of two rows the third worker has none.
+TEST(ServersLookups, AreAddedUpByWorkersAsOnOneDevice) {
+  using enum Repeats;
+  for (const char* optimizer : {"sgd", "lazy_adam"}) {
+    for (const Repeats repeats : {kNone, kAll, kWithinRows, kAcrossWorkers}) {
+      for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 2}, {2, 3}}) {
+        for (const auto& [rows, micro_batches] : {std::pair{8, 1}, {8, 2}, {2, 1}}) {
+          expect_fields_of_one_device({.servers = servers,
+                                       .workers = workers,
+                                       .rows = rows,
+                                       .micro_batches = micro_batches,
+                                       .optimizer = optimizer,
+                                       .repeats = repeats});
+        }
+      }
+    }
+  }
+}
+
+// Whether gradients are finite is looked at where they come to, also behind the last that has come.
+TEST(ServersLookups, AreFiniteBehindTheLast) {
+  const auto scaled = [](int64_t micro_batches) {
+    return FieldsJob{.servers = 2,
+                     .workers = 2,
+                     .micro_batches = micro_batches,
+                     .repeats = Repeats::kAll,
+                     .loss_scale = nn::dynamic_loss_scale({.init_loss_scale = 1024})};
+  };
+  for (const int64_t micro_batches : {1, 2}) expect_fields_of_one_device(scaled(micro_batches));
+}
+
 // Nothing is computed of rows but their means.
 struct MeansOfRows : nn::Cell {
   nn::Embedding& table = child<nn::Embedding>("table", 2000, 256);

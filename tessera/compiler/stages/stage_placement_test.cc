@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/stages/shared_parameters.h"
+#include "tessera/compiler/stages/summed_lookups.h"
 #include "tessera/compiler/stages/update_rounds.h"
 
 namespace tessera::compiler {
@@ -162,6 +163,53 @@ TEST(Placement, HasServersReadRowsOfTheOnlyMicroBatchWhereTheyCome) {
     EXPECT_EQ(messages[1].made, PhaseKind::kBackward);
     EXPECT_EQ(messages[1].read, PhaseKind::kBackward);
   }
+}
+
+// Of rows that are long enough, looked up by numbers of two dims.
+ir::Graph looked_up_by_fields() {
+  return ir::parse(R"(graph train_step
+  param table f32[9,32]
+  input ids i32[3,2]
+  state accu_ids.table i32[6]
+  state accu_rows.table f32[6,32]
+  %1 = gather table, ids {axis=0} : f32[3,2,32] @ a
+  %2 = reduce_sum %1 {dims=[0,1,2]} : f32[] @ loss
+  %3 = fill {dtype="f32", shape=[3,2,32], value=1} : f32[3,2,32] @ loss
+  %4 = mul %1, %3 : f32[3,2,32] @ b (grad of %2)
+  %5 = reshape ids {shape=[6]} : i32[6] @ a (grad of %1)
+  %6 = reshape %4 {shape=[6,32]} : f32[6,32] @ a (grad of %1)
+  return loss = %2, accu_ids.table = %5, accu_rows.table = %6
+)");
+}
+
+TEST(SummedLookups, AreMadeByWorkersAndSentWithTheirNumbers) {
+  auto graph = looked_up_by_fields();
+  StageOptions stages{.num_stages = 2,
+                      .accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}},
+                      .served = {"table"}};
+  place_for_servers(graph, stages.served);
+  graph = sum_lookups(graph, {.accumulators = stages.accumulators, .num_workers = 2});
+  // The first of two workers has two of the three rows of a batch.
+  EXPECT_NE(print(graph).find("%5, %6 = add_up_rows %4, ids {bounds=[0,2,3], clears=false, num_rows=9, "
+                              "table=\"table\"} : f32[3,2,32], i32[3,2] @ table"),
+            std::string::npos)
+      << print(graph);
+  const auto placed = place_on_stages(graph, stages);
+  const auto messages = chunk_messages(graph, placed);
+  ASSERT_EQ(messages.size(), 3U);
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    EXPECT_EQ(graph.node(graph.info(messages[i].value).node).op, "add_up_rows");
+    EXPECT_EQ(graph.info(messages[i].value).index, static_cast<int>(i) - 1);
+    EXPECT_EQ(messages[i].from, 1);
+    EXPECT_EQ(messages[i].to, 0);
+  }
+}
+
+TEST(SummedLookups, AreLeftOutWhereRowsAreShort) {
+  auto graph = looked_up_once();
+  const StageOptions stages{.accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}}};
+  place_for_servers(graph, {"table"});
+  EXPECT_EQ(print(sum_lookups(graph, {.accumulators = stages.accumulators, .num_workers = 2})), print(graph));
 }
 
 TEST(Placement, SplitsOffWhatNoOtherStageWaitsFor) {

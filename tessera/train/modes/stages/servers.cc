@@ -1,11 +1,15 @@
 #include "tessera/train/modes/stages/servers.h"
 
+#include <utility>
+
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/compiler/stages/shared_parameters.h"
+#include "tessera/compiler/stages/summed_lookups.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
+#include "tessera/train/options/precision.h"
 
 namespace tessera::train {
 namespace {
@@ -80,7 +84,18 @@ int64_t Servers::micro_batches() const {
   return options_.pipeline.micro_batches != 0 ? options_.pipeline.micro_batches : 1;
 }
 
-void Servers::place(ir::Graph& graph) const { compiler::place_for_servers(graph, served()); }
+void Servers::place(ir::Graph& graph) const {
+  const auto kept = served();
+  compiler::place_for_servers(graph, kept);
+  // A device has no kernel for that.
+  const auto& session = options_.session;
+  if (session.backend != nullptr || (!session.device.empty() && session.device != "cpu")) return;
+  auto accumulators = nn::accumulators_by_name(cells_.trainable_parameters());
+  std::erase_if(accumulators, [&](const auto& accumulator) { return !kept.contains(accumulator.second); });
+  graph = compiler::sum_lookups(graph, {.accumulators = std::move(accumulators),
+                                        .num_workers = ranks_.count(1),
+                                        .clears = loss_scale_of(options_).has_value()});
+}
 
 std::set<std::string> Servers::served() const {
   std::set<std::string> names;
