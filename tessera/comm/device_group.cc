@@ -157,6 +157,7 @@ void DeviceGroup::give(const Call& call, F&& work) {
   if (broken_) std::rethrow_exception(broken_);
   tessera::check(queue_ != nullptr || communicator_ == nullptr, "a group of devices is used without a queue");
   call_ = call;
+  if (communicator_ != nullptr && !is_recordable()) call_.header.sequence = ++num_given_;
   since_ns_ = Clock::system().monotonic_ns();
   std::optional<WatchedWait> watch;
   if (job_ != nullptr) watch.emplace(call_.header, info_, call_.peer, timeout_ms_, *job_);

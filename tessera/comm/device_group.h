@@ -34,6 +34,8 @@ class DeviceGroup final : public Communicator {
   // where another rank fails or does not come before the deadline.
   DeviceGroup(Communicator& on_host, DeviceCommunicators& devices);
 
+  // Whether calls may be recorded; see DeviceCommunicator::is_recordable.
+  bool is_recordable() const { return communicator_->is_recordable(); }
   // Where calls go from now on.
   void set_queue(Queue& queue) { queue_ = &queue; }
 
@@ -57,7 +59,8 @@ class DeviceGroup final : public Communicator {
     CallHeader header;
     int peer = -1;
   };
-  // What was given last. Its number is 0: what was given once may be done as often as one likes.
+  // What was given last. Where calls may be recorded its number is 0: what was given once may be done as often as one
+  // likes.
   const Call& last_call() const { return call_; }
   const GroupInfo& info() const { return info_; }
   // Calls that have been done.
@@ -88,6 +91,7 @@ class DeviceGroup final : public Communicator {
   Queue* queue_ = nullptr;
   Call call_;
   uint64_t num_done_ = 0;
+  uint64_t num_given_ = 0;        // calls that are not recorded
   WatchedWait* watch_ = nullptr;  // of the call that is being given
   int64_t since_ns_ = 0;          // it is
   std::exception_ptr broken_;

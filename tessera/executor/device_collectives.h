@@ -35,6 +35,9 @@ class DeviceCollectives {
   size_t add(const ir::Step& step, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
              comm::DeviceGroup& group);
 
+  // Whether it may be recorded. Where it may not, start() returns when it is done.
+  bool is_recordable(size_t number) const { return collectives_[number].group->is_recordable(); }
+
   // Whether collectives that are given from now on stand between timed events, those of recordings, too: where the
   // device can tell the time. Nothing is under way. What ranks have recorded must be alike: all of them say the same.
   void set_timed(bool on);

@@ -252,7 +252,8 @@ bool Executor::is_of_queue(size_t index) const {
   switch (tasks_[index].kind) {
     case StepKind::kCompute:
     case StepKind::kCopy: return !tasks_[index].is_of_host && !tasks_[index].host_looks;
-    case StepKind::kStart: return tasks_[index].on_device.has_value();
+    case StepKind::kStart:
+      return tasks_[index].on_device.has_value() && device_collectives_->is_recordable(*tasks_[index].on_device);
     case StepKind::kWait: return tasks_[static_cast<size_t>(schedule_.steps[index].joins)].on_device.has_value();
     case StepKind::kCheckFinite: return false;
   }
@@ -270,6 +271,10 @@ bool Executor::has_shared_loss(const Segment& segment) const {
 bool Executor::may_be_recorded(const Segment& segment, size_t task, Look look) const {
   const Step& step = schedule_.steps[task];
   if (!is_of_queue(task)) return false;
+  // What is not recorded is done when it has been started: a recording of nothing but the wait for it would be empty.
+  if (step.kind == StepKind::kWait && segment.begin == task && !is_of_queue(static_cast<size_t>(step.joins))) {
+    return false;
+  }
   // A feed may do the first ones.
   if (task < inputs_of_device_.size()) return false;
   if (look == Look::kAtDecision) {

@@ -18,9 +18,10 @@ namespace tessera {
 
 class Queue;
 
-// A call gives its work to the queue, which may be recording, and returns; what it works on must stay until that is
-// done. Every rank of the group gives the same calls in the same order, and has them done in that order. One thread of
-// the host at a time, where nothing else is said. A call throws IoError where the device does not take it.
+// A call gives its work to the queue, which may be recording (is_recordable), and returns; what it works on must stay
+// until that is done. Every rank of the group gives the same calls in the same order, and has them done in that order.
+// One thread of the host at a time, where nothing else is said. A call throws IoError where the device does not take
+// it.
 class DeviceCommunicator {
  public:
   virtual ~DeviceCommunicator() = default;
@@ -39,6 +40,10 @@ class DeviceCommunicator {
   virtual void send(Queue& queue, const void* data, int64_t count, DType dtype, int to) = 0;
   virtual void receive(Queue& queue, void* data, int64_t count, DType dtype, int from) = 0;
 
+  // Whether a call may be given to a queue that records. Where it may not, a call waits on the host for the other ranks
+  // and for its own work: what it has read and written may be used when it returns.
+  virtual bool is_recordable() const { return true; }
+
   // Throws IoError where something has gone wrong with the group since, as far as the device knows. Returns at once.
   virtual void check() = 0;
   // Ends all that is under way, whatever other ranks do: queues go on, with results that nobody may use. Later calls
@@ -53,8 +58,13 @@ class DeviceCommunicators {
   // What does it, with its version: "nccl 2.27.3". Ranks with equal names can be in one group. Throws IoError, which
   // says why, where it is not here.
   virtual std::string name() = 0;
-  // Names the device among those of all hosts. Ranks with the same one cannot be in one group.
+  // Names the device among those of all hosts. Whether ranks with the same one, or with others, can be in one group is
+  // for whoever brings it to say (kernels::Backend).
   virtual std::string place() = 0;
+  // Of what connects ranks on one device: what another rank needs to try whether it reaches this one, before the first
+  // group is made. try_offer() throws IoError, which says why, where the rank that has offered it is not reached.
+  virtual std::string offer() { return ""; }
+  virtual void try_offer(const std::string& /*offer*/) {}
   // By which the ranks of a new group find each other: one of them makes it and tells the others.
   virtual std::string make_id() = 0;
   // One rank's end of the group with that id. Returns when all ranks have come. `waiting` is called now and then, here
