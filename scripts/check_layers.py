@@ -32,7 +32,7 @@ ROOMS = {
     "pipeline": (".", "search"),
     "timeline": (".", "perfetto"),
     "mesh": (".", "redistribution"),
-    "kernels": (".", "reference", "cuda", "cpu"),
+    "kernels": (".", "sharing", "reference", "cuda", "cpu"),
     "kernels/cpu": ("registry", "rows", "elementwise", "matmul", "images", "normalization", "attention"),
     "kernels/cuda": ("device_code", "core", "elementwise", "shapes", "creation", "indexing", "reduce", "optimizers", "matmul", "images",
                      "normalization", "attention", "device", "libraries"),
