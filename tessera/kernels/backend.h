@@ -19,9 +19,11 @@ struct Backend {
   std::vector<const KernelRegistry*> registries = {};
   // Where its kernels compute; null: in the memory of the host.
   Device* device = nullptr;
-  // Connects its device with those of other ranks, so that collectives are done in their queues. Null: what ranks tell
-  // each other goes through the host's memory.
+  // Connects its device with those of other ranks, so that collectives are done in their queues: in groups whose ranks
+  // have a device each. Null: what ranks tell each other goes through the host's memory.
   DeviceCommunicators* communicators = nullptr;
+  // The same for groups whose ranks are all on this device.
+  DeviceCommunicators* within_device = nullptr;
   // The fusions whose nodes it has kernels for, as compiler::parse_fusions reads them.
   std::string fusions = "all";
   // Whether its kernels like images channels-last; otherwise they are row-major, too.

@@ -207,7 +207,7 @@ Session::Session(cluster::Context& context, const SessionOptions& options)
       kernel_table_(make_kernel_table(context, options_)),
       kernels_(make_selection(context, options_, kernel_table_.get())),
       arena_(reserve_arena(context, options_)),
-      device_ranks_(context, backend_of(options_).communicators) {
+      device_ranks_(context, backend_of(options_).communicators, backend_of(options_).within_device) {
   if (kernels_.num_threads() > 1 && !waiting_is_chosen()) core_watch_ = std::make_unique<CoreWatch>(context.clock());
   if (context.size() > 1) {
     lanes_ = std::make_unique<executor::CommLanes>(context.rank());
@@ -462,8 +462,10 @@ compiler::CompileOptions Session::compile_options() const {
   options.fusions = plain ? compiler::Fusions::none() : options_.fusions.both(compiler::parse_fusions(backend.fusions));
   options.schedule.channels_last = backend.likes_channels_last;
   options.schedule.host_copies = backend.device != nullptr;
-  if (backend.communicators != nullptr) {
-    options.schedule.communicates_there = [this](const Ints& ranks) { return device_ranks_.communicate(ranks); };
+  if (backend.communicators != nullptr || backend.within_device != nullptr) {
+    options.schedule.communicates_there = [this](const Ints& ranks) {
+      return device_ranks_.connecting(ranks) != nullptr;
+    };
   }
   options.schedule.num_ranks = context_.size();
   options.schedule.idle_steps = backend.idle_steps;
@@ -726,8 +728,9 @@ void Session::make_groups(const compiler::GroupLists& lists) {
       groups_[lane][key] = group;
     }
     comm::Communicator* on_host = groups_[0].at(key);
-    if (on_host == nullptr || device_groups_.contains(key) || !device_ranks_.communicate(key)) continue;
-    device_groups_[key] = std::make_unique<comm::DeviceGroup>(*on_host, *backend_of(options_).communicators);
+    if (on_host == nullptr || device_groups_.contains(key)) continue;
+    auto* const devices = device_ranks_.connecting(key);
+    if (devices != nullptr) device_groups_[key] = std::make_unique<comm::DeviceGroup>(*on_host, *devices);
   }
 }
 
@@ -758,9 +761,12 @@ comm::Communicator& Session::group_of(const Attributes& attributes) {
 }
 
 comm::DeviceGroup& Session::device_group_of(const Attributes& attributes) {
-  auto& group = device_groups_[attributes.get_ints("ranks")];
+  const Ints& ranks = attributes.get_ints("ranks");
+  auto& group = device_groups_[ranks];
   if (group == nullptr) {
-    group = std::make_unique<comm::DeviceGroup>(group_of(attributes), *backend_of(options_).communicators);
+    auto* const devices = device_ranks_.connecting(ranks);
+    check(devices != nullptr, "a collective is done by devices that nothing connects");
+    group = std::make_unique<comm::DeviceGroup>(group_of(attributes), *devices);
   }
   return *group;
 }

@@ -1,5 +1,6 @@
 // Devices that communicate by themselves, when something goes wrong: who waits on its device for another rank hears of
-// that one's failure, and says whom it has waited for. And where they do not communicate: two ranks on one device.
+// that one's failure, and says whom it has waited for. And two ranks on one device, which tell each other through its
+// memory, or through the host's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include "tessera/timeline/align_clocks.h"
 #include "tessera/timeline/step_times.h"
 #include "tessera/train/model.h"
+#include "tests/devices/shared_fake.h"
 #include "tests/equivalence/networks.h"
 
 namespace tessera::devices {
@@ -49,10 +52,11 @@ struct Devices {
 
 class Trainee {
  public:
-  Trainee(cluster::Context& context, const Devices& devices) : rank_(context.rank()), size_(context.size()) {
+  Trainee(cluster::Context& context, const Devices& devices) : Trainee(context, devices.backend) {}
+  Trainee(cluster::Context& context, const kernels::Backend& backend) : rank_(context.rank()), size_(context.size()) {
     train::ModelOptions options{.parallel_mode = train::ParallelMode::kDataParallel};
     options.session.num_threads = 1;
-    options.session.backend = &devices.backend;
+    options.session.backend = &backend;
     model_ = std::make_unique<train::Model>(context, *network_, &loss_, &optimizer_, options);
   }
   double step(int64_t number) {
@@ -177,6 +181,95 @@ TEST(CommunicatingDevices, TwoRanksOnOneGoThroughTheHost) {
   EXPECT_GT(apart.communicators.num_calls(), 0);
   ASSERT_EQ(losses.size(), 8U);
   for (size_t step = 0; step < 4; ++step) EXPECT_EQ(losses[step], losses[4 + step]) << step;
+}
+
+// The losses of four steps of so many ranks.
+std::vector<double> losses_of(const kernels::Backend& backend, int ranks = 2) {
+  std::vector<double> losses;
+  run_ranks(ranks, [&](cluster::Context& context) {
+    Trainee trainee(context, backend);
+    for (int64_t step = 0; step < 4; ++step) {
+      const double loss = trainee.step(step);
+      if (context.rank() == 0) losses.push_back(loss);
+    }
+  });
+  return losses;
+}
+
+TEST(SharedDevice, RanksOnOneTellEachOtherInItsMemoryAndCutTheirRecordingsThere) {
+  for (const int ranks : {2, 4}) {
+    const Devices apart;
+    SharedFake fake(/*seed=*/23);
+    EXPECT_EQ(losses_of(fake.backend, ranks), losses_of(apart.backend, ranks));
+    EXPECT_GT(fake.shared.num_calls(), 0);
+    EXPECT_EQ(apart.device.num_replays(), 3 * ranks) << "whole steps, but the first";
+    EXPECT_GT(fake.device.num_replays(), 3 * ranks) << "pieces of them";
+  }
+}
+
+// Each rank's own and that of the others, which it does not reach.
+class OutOfReach final : public DeviceCommunicators {
+ public:
+  explicit OutOfReach(kernels::SharedDevice& shared) : shared_(shared) {}
+  std::string name() override { return shared_.name(); }
+  std::string place() override { return shared_.place(); }
+  std::string offer() override { return "a page"; }
+  void try_offer(const std::string& offer) override { throw IoError("{} is out of reach", offer); }
+  std::string make_id() override { return shared_.make_id(); }
+  std::unique_ptr<DeviceCommunicator> join(const std::string& id, int rank, int size,
+                                           std::function<void()> waiting) override {
+    return shared_.join(id, rank, size, std::move(waiting));
+  }
+
+ private:
+  kernels::SharedDevice& shared_;
+};
+
+TEST(SharedDevice, RanksThatDoNotReachEachOtherGoThroughTheHostAndSaySoOnce) {
+  SharedFake fake(/*seed=*/23);
+  OutOfReach out_of_reach(fake.shared);
+  fake.backend.within_device = &out_of_reach;
+  testing::internal::CaptureStderr();
+  const auto losses = losses_of(fake.backend);
+  const std::string text = testing::internal::GetCapturedStderr();
+  constexpr std::string_view kSaid =
+      "ranks on one device do not reach each other's memory there, they go through the host: rank 0 does not reach the "
+      "memory of rank 1: a page is out of reach";
+  const size_t first = text.find(kSaid);
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("do not reach each other's memory", first + kSaid.size()), std::string::npos) << text;
+  EXPECT_EQ(fake.shared.num_calls(), 0);
+  const Devices apart;
+  EXPECT_EQ(losses, losses_of(apart.backend));
+}
+
+TEST(SharedDevice, ARankThatFailsEndsTheWaitsOfTheOthers) {
+  for (const int64_t steps_before : {0, 1, 3}) {  // the first run, the one that records, one that replays
+    SharedFake fake(/*seed=*/23);
+    std::string error_of_rank_0;
+    std::atomic<bool> waits = false;  // rank 0, or it is about to
+    EXPECT_THAT(
+        [&] {
+          run_ranks(2, [&](cluster::Context& context) {
+            Trainee trainee(context, fake.backend);
+            for (int64_t step = 0; step < steps_before; ++step) trainee.step(step);
+            if (context.rank() == 1) {
+              while (!waits) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              throw IoError("the disk is full");
+            }
+            waits = true;
+            try {
+              trainee.step(steps_before);
+            } catch (const comm::PeerFailure& error) {
+              error_of_rank_0 = error.what();
+              throw;
+            }
+          });
+        },
+        ThrowsMessage<IoError>("rank 1: the disk is full"))
+        << steps_before;
+    EXPECT_THAT(error_of_rank_0, HasSubstr("because rank 1 failed: the disk is full")) << steps_before;
+  }
 }
 
 TEST(CommunicatingDevices, AStepIsOneRecordingOnEachRank) {

@@ -15,6 +15,7 @@
 #include "tessera/testing/devices/fake_device.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/train/model.h"
+#include "tests/devices/shared_fake.h"
 #include "tests/equivalence/networks.h"
 
 namespace tessera::devices {
@@ -62,11 +63,13 @@ struct Outcome {
 };
 
 // Where no device is given, on the CPU.
-Outcome train(const Training& training, FakeDevice* device, DeviceCommunicators* communicators = nullptr) {
+Outcome train(const Training& training, FakeDevice* device, DeviceCommunicators* communicators = nullptr,
+              DeviceCommunicators* within_device = nullptr) {
   Outcome outcome;
   std::mutex mutex;
   const auto on_cpu = training.plain_loops ? kernels::reference_backend() : kernels::cpu_backend();
   auto backend = device != nullptr ? fake_backend(*device, training.plain_loops, communicators) : on_cpu;
+  backend.within_device = within_device;
   KernelRegistry lacking;
   if (device != nullptr && !training.lacks.empty()) {
     lacking = without_lacking(backend, training);
@@ -139,6 +142,16 @@ TEST_P(TrainingOnSeveralDevices, GivesTheBitsOfTheCpuWhereDevicesCommunicate) {
   EXPECT_EQ(on_devices.losses, on_cpu.losses);
   ASSERT_EQ(on_devices.values.size(), on_cpu.values.size());
   for (const auto& [name, value] : on_cpu.values) EXPECT_TRUE(bit_equal(on_devices.values.at(name), value)) << name;
+}
+
+TEST_P(TrainingOnSeveralDevices, GivesTheBitsOfTheCpuWhereRanksShareADevice) {
+  const auto on_cpu = train(GetParam(), nullptr);
+  SharedFake fake(/*seed=*/7);
+  const auto on_device = train(GetParam(), &fake.device, nullptr, &fake.shared);
+  EXPECT_GT(fake.shared.num_calls(), 0);
+  EXPECT_EQ(on_device.losses, on_cpu.losses);
+  ASSERT_EQ(on_device.values.size(), on_cpu.values.size());
+  for (const auto& [name, value] : on_cpu.values) EXPECT_TRUE(bit_equal(on_device.values.at(name), value)) << name;
 }
 
 std::vector<Training> trainings() {

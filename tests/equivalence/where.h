@@ -1,6 +1,6 @@
 // Where a matrix of trainings runs: on the CPU (on_cpu.cc), the fake device (on_fake_device.cc), several of them
-// that communicate (on_communicating_devices.cc), an emulated GPU (on_emulated_gpu.cc) or a real one (on_cuda.cc),
-// whichever of these a program has among its sources.
+// that communicate (on_communicating_devices.cc), one that ranks share (on_shared_device.cc), an emulated GPU
+// (on_emulated_gpu.cc) or a real one (on_cuda.cc), whichever of these a program has among its sources.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// DeviceRanks: which ranks of a job compute on devices that communicate with each other by themselves.
+// DeviceRanks: which ranks of a job compute on devices that communicate with each other by themselves, and how: each on
+// a device of its own, or all on one.
 #pragma once
 
 #include <string>
@@ -12,22 +13,29 @@ namespace tessera::session {
 
 class DeviceRanks {
  public:
-  // `communicators` are this rank's; null: what it tells other ranks goes through the host's memory, and so it does on
-  // all ranks. Else every rank of the job makes one, and they tell each other on what they are. Where what connects
-  // devices is not here, a warning says so.
-  DeviceRanks(cluster::Context& context, DeviceCommunicators* communicators);
+  // What this rank's backend brings: `apart` connects devices, `within` ranks on one device. Both null: what this rank
+  // tells others goes through the host's memory, and so it does on all ranks. Else every rank of the job makes one, and
+  // they tell each other on what they are. Where what connects devices is not here, or ranks on one device do not reach
+  // each other, a warning says so.
+  DeviceRanks(cluster::Context& context, DeviceCommunicators* apart, DeviceCommunicators* within = nullptr);
 
-  // Whether the devices of these ranks, of which this one is one, can be in one group: each on a device of its own,
-  // connected by the same. Alike on all ranks.
-  bool communicate(const Ints& ranks) const;
+  // What connects these ranks, of which this one is one: each on a device of its own, or all on one, connected by the
+  // same. Null: nothing does. Null or not alike on all ranks.
+  DeviceCommunicators* connecting(const Ints& ranks) const;
 
  private:
   struct DeviceOfRank {
-    std::string name;  // of what connects the device; "" where nothing does
+    std::string apart;   // the name of what connects the device with others; "" where nothing does
+    std::string within;  // of what connects ranks on it
     std::string device;
   };
-  DeviceCommunicators* alone_ = nullptr;  // of a job of one rank: asked when a step has a collective
-  std::vector<DeviceOfRank> devices_;     // by rank; none: nothing connects devices
+  // Ranks on one device that do not reach each other go through the host.
+  void try_shared_devices(cluster::Context& context);
+
+  DeviceCommunicators* apart_;
+  DeviceCommunicators* within_;
+  bool is_alone_ = false;              // a job of one rank: asked when a step has a collective
+  std::vector<DeviceOfRank> devices_;  // by rank; none: nothing connects devices
 };
 
 }  // namespace tessera::session
