@@ -9,6 +9,7 @@
 //   open=46         opening a device returns that error, as CUDA_ERROR_DEVICE_UNAVAILABLE
 //   memory=64       MiB that a device has; without it 1024
 //   others=32       MiB of it that other processes have
+//   ipc=801         its memory is not shown to other processes, with that error, as CUDA_ERROR_NOT_SUPPORTED
 //   nvrtc=12        the compiler of kernels is of that version; without it 13
 //   host=2          memory of the host for copies is refused with that error
 //   module=209      loading a kernel returns that error
@@ -16,9 +17,12 @@
 //   lost=719        the first kernel that runs is the device's end: whoever waits for it, and every call after that, is
 //                   told that error
 #include <cuda.h>
+#include <fcntl.h>
 #include <nvrtc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -26,6 +30,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +95,35 @@ CUresult destroy(Handle handle) {
   return on_device();
 }
 
+// Memory that other processes can map: a file of this one, or of another.
+struct SharedPiece {
+  int file = -1;
+  size_t bytes = 0;
+};
+std::mutex pieces_mutex;
+std::map<CUdeviceptr, SharedPiece> pieces;  // allocated or opened
+
+CUresult map_piece(CUdeviceptr* address, const SharedPiece& piece) {
+  void* const memory = ::mmap(nullptr, piece.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, piece.file, 0);
+  if (memory == MAP_FAILED) {
+    ::close(piece.file);
+    return CUDA_ERROR_MAP_FAILED;
+  }
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  const std::lock_guard lock(pieces_mutex);
+  pieces[*address] = piece;
+  return on_device();
+}
+CUresult unmap_piece(CUdeviceptr address) {
+  const std::lock_guard lock(pieces_mutex);
+  const auto it = pieces.find(address);
+  if (it == pieces.end()) return CUDA_ERROR_INVALID_VALUE;
+  ::munmap(reinterpret_cast<void*>(address), it->second.bytes);
+  ::close(it->second.file);
+  pieces.erase(it);
+  return on_device();
+}
+
 void* at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 const char* name_of_error(CUresult error) {
@@ -102,6 +136,7 @@ const char* name_of_error(CUresult error) {
     case CUDA_ERROR_NO_BINARY_FOR_GPU: return "CUDA_ERROR_NO_BINARY_FOR_GPU";
     case CUDA_ERROR_LAUNCH_FAILED: return "CUDA_ERROR_LAUNCH_FAILED";
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: return "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH";
+    case CUDA_ERROR_NOT_SUPPORTED: return "CUDA_ERROR_NOT_SUPPORTED";
     default: return nullptr;  // as a driver does for an error that it does not know
   }
 }
@@ -169,13 +204,32 @@ CUresult cuCtxSetCurrent(CUcontext) { return on_device(); }
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   if (!take(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = reinterpret_cast<CUdeviceptr>(std::malloc(bytes));
+  const int file = ::memfd_create("stub-gpu", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  return map_piece(address, {file, std::max<size_t>(bytes, 1)});
+}
+CUresult cuMemFree(CUdeviceptr address) { return unmap_piece(address); }
+// A handle is the process, its descriptor and the bytes.
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  if (const CUresult result = fault("ipc"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(pieces_mutex);
+  const auto it = pieces.find(address);
+  if (it == pieces.end()) return CUDA_ERROR_INVALID_VALUE;
+  std::snprintf(handle->reserved, sizeof(handle->reserved), "%d %d %zu", ::getpid(), it->second.file, it->second.bytes);
   return on_device();
 }
-CUresult cuMemFree(CUdeviceptr address) {
-  std::free(at(address));
-  return on_device();
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned int) {
+  int process = 0;
+  SharedPiece piece;
+  int file = 0;
+  if (std::sscanf(handle.reserved, "%d %d %zu", &process, &file, &piece.bytes) != 3) return CUDA_ERROR_INVALID_HANDLE;
+  if (process == ::getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // a process does not open its own
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(file);
+  piece.file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (piece.file < 0) return CUDA_ERROR_INVALID_HANDLE;
+  return map_piece(address, piece);
 }
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) { return unmap_piece(address); }
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
   *total = total_bytes();
   *free = own_bytes() - static_cast<size_t>(used_bytes.load());

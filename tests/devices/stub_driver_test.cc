@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -290,6 +292,141 @@ TEST(StubDriver, GivesEachRankTheDeviceOfItsNumber) {
       AllOf(HasSubstr("device \"cuda\": this host has 3 ranks and 2 GPUs, of which each rank takes one: start 2 "
                       "ranks here at most, or name the GPU that several use, as \"cuda:0\""),
             Not(HasSubstr(": cuda:"))));
+}
+
+// Tells the other process a text and returns what that one has told.
+using Tells = std::function<std::string(const std::string&)>;
+
+// What two processes do that are ranks 0 and 1 on the stub's device.
+Ended on_two_processes(const std::string& settings,
+                       const std::function<void(int rank, DeviceCommunicators&, const Tells&)>& of_rank) {
+  return ended(settings, [&](cluster::Context&) {
+    std::array<std::array<int, 2>, 2> pipes{};  // by who reads
+    for (auto& ends : pipes) check(::pipe(ends.data()) == 0, "no pipe");
+    const pid_t second = ::fork();
+    const int rank = second == 0 ? 1 : 0;
+    ::close(pipes[static_cast<size_t>(rank)][1]);
+    ::close(pipes[static_cast<size_t>(1 - rank)][0]);
+    const Tells tells = [&](const std::string& text) {
+      const size_t size = text.size();
+      const int to = pipes[static_cast<size_t>(1 - rank)][1];
+      check(::write(to, &size, sizeof(size)) == ssize_t{sizeof(size)} &&
+                ::write(to, text.data(), size) == static_cast<ssize_t>(size),
+            "nothing is told");
+      const int from = pipes[static_cast<size_t>(rank)][0];
+      size_t other_size = 0;
+      if (::read(from, &other_size, sizeof(other_size)) != ssize_t{sizeof(other_size)})
+        throw IoError("the other one has ended");
+      std::string other(other_size, 0);
+      check(::read(from, other.data(), other_size) == static_cast<ssize_t>(other_size), "half of a text");
+      return other;
+    };
+    const auto works = [&] { of_rank(rank, *cuda::cuda_backend(0).within_device, tells); };
+    if (second != 0) {
+      works();
+      int status = 0;
+      ::waitpid(second, &status, 0);
+      if (status != 0) throw IoError("cuda: the second process has failed");
+      return;
+    }
+    ::alarm(60);
+    try {
+      works();
+      ::_exit(0);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "second: %s\n", error.what());
+      ::_exit(1);
+    }
+  });
+}
+
+// Memory of the stub's device with these numbers, and them as they are there.
+std::unique_ptr<Memory> in_memory(Queue& queue, std::vector<float>& numbers) {
+  const auto bytes = static_cast<int64_t>(numbers.size() * sizeof(float));
+  auto memory = cuda::cuda_backend(0).device->reserve(bytes);
+  memory->resize(bytes);
+  queue.copy(memory->data(), numbers.data(), bytes, CopyWay::kToDevice);
+  return memory;
+}
+
+// The stub's kernels do nothing: so nothing is added up here.
+TEST(StubDriver, ShowsAProcessTheMemoryOfAnother) {
+  const Ended all = on_two_processes("", [](int rank, DeviceCommunicators& shared, const Tells& tells) {
+    shared.try_offer(tells(shared.offer()));
+    const std::string made = rank == 0 ? shared.make_id() : "";
+    const std::string told = tells(made);
+    const auto group = shared.join(rank == 0 ? made : told, rank, 2, [] {});
+    const auto queue = cuda::cuda_backend(0).device->make_queue();
+    // More than fits a slot, and not the same of both.
+    const std::array<int64_t, 2> counts{700'000, 600'001};
+    const size_t first = static_cast<size_t>(counts[0]);
+    std::vector<float> numbers(first + static_cast<size_t>(counts[1]));
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 1000);
+    std::vector<float> own(numbers.begin() + (rank == 0 ? 0 : counts[0]),
+                           rank == 0 ? numbers.begin() + counts[0] : numbers.end());
+    std::vector<float> gathered(numbers.size());
+    const auto own_there = in_memory(*queue, own);
+    const auto all_there = in_memory(*queue, gathered);
+    group->all_gather(*queue, own_there->data(), all_there->data(), counts, DType::kF32);
+    queue->copy(gathered.data(), all_there->data(), static_cast<int64_t>(gathered.size() * sizeof(float)),
+                CopyWay::kToHost);
+    queue->synchronize();
+    std::fprintf(stderr, "rank %d: %s;", rank, gathered == numbers ? "right" : "wrong");
+    if (rank == 0) group->send(*queue, own_there->data(), 600'001, DType::kF32, 1);
+    if (rank == 1) {
+      group->receive(*queue, own_there->data(), 600'001, DType::kF32, 0);
+      queue->copy(own.data(), own_there->data(), 600'001 * 4, CopyWay::kToHost);
+      queue->synchronize();
+      std::fprintf(stderr, "message: %s;", std::equal(own.begin(), own.end(), numbers.begin()) ? "right" : "wrong");
+    }
+  });
+  EXPECT_EQ(all.code, 0) << all.text;
+  for (const char* said : {"rank 0: right;", "rank 1: right;", "message: right;"}) {
+    EXPECT_THAT(all.text, HasSubstr(said));
+  }
+}
+
+TEST(StubDriver, ShowsAProcessNoMemoryOfAnother) {
+  const Ended all = on_two_processes("ipc=801", [](int rank, DeviceCommunicators& shared, const Tells& tells) {
+    try {
+      shared.try_offer(tells(shared.offer()));
+    } catch (const IoError& error) {
+      std::fprintf(stderr, "rank %d: %s;", rank, error.what());
+    }
+  });
+  EXPECT_EQ(all.code, 0) << all.text;
+  for (const char* rank : {"rank 0: ", "rank 1: "}) {
+    EXPECT_THAT(all.text, HasSubstr(std::string(rank) +
+                                    "cuda:0: showing its memory to other processes failed: the stub was told so "
+                                    "(CUDA_ERROR_NOT_SUPPORTED)"));
+  }
+}
+
+// Who waits asks for the reason meanwhile, as a group of a job does (comm::DeviceGroup).
+TEST(StubDriver, IsLeftByAProcessThatAnotherWaitsFor) {
+  const Ended all = on_two_processes("", [](int rank, DeviceCommunicators& shared, const Tells& tells) {
+    const std::string made = rank == 0 ? shared.make_id() : "";
+    const std::string told = tells(made);
+    int num_asked = 0;
+    bool has_gone = false;
+    const auto group = shared.join(rank == 0 ? made : told, rank, 2, [&] {
+      if (has_gone && ++num_asked == 100) throw IoError("rank 1 has gone");
+    });
+    tells("both have come");
+    if (rank == 1) ::_exit(0);
+    has_gone = true;
+    const auto queue = cuda::cuda_backend(0).device->make_queue();
+    std::vector<float> numbers(5);
+    const auto memory = in_memory(*queue, numbers);
+    try {
+      group->broadcast(*queue, memory->data(), 5, DType::kF32, 1);
+    } catch (const IoError& error) {
+      std::fprintf(stderr, "%s;", error.what());
+      group->abort();
+    }
+  });
+  EXPECT_EQ(all.code, 0) << all.text;
+  EXPECT_THAT(all.text, HasSubstr("rank 1 has gone;"));
 }
 
 // What `tessera info` prints with the driver as it is told.

@@ -27,6 +27,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_CUDA_LIBRARIES",
     "TESSERA_CUDA_MEASURE",
     "TESSERA_CUDA_NCCL",
+    "TESSERA_CUDA_SHARED_MEMORY",
     "TESSERA_CUDA_TF32",
     "TESSERA_FAILPOINT",
     "TESSERA_FIGURES_FD",

@@ -6,12 +6,14 @@
 
 #include "tessera/kernels/cuda/compiled_kernel.h"
 #include "tessera/kernels/cuda/cuda_kernels.h"
+#include "tessera/kernels/cuda/device/cuda_blocks.h"
 #include "tessera/kernels/cuda/device/cuda_device.h"
 #include "tessera/kernels/cuda/device/cuda_settings.h"
 #include "tessera/kernels/cuda/libraries/cublaslt.h"
 #include "tessera/kernels/cuda/libraries/cudnn.h"
 #include "tessera/kernels/cuda/libraries/nccl_communicators.h"
 #include "tessera/kernels/cuda/libraries/timing.h"
+#include "tessera/kernels/sharing/shared_device.h"
 
 namespace tessera::cuda {
 namespace {
@@ -33,6 +35,7 @@ class Opened {
                        .registries = {&making->of_libraries, &generated_},
                        .device = &device_,
                        .communicators = cuda_settings().uses_nccl ? &communicators_ : nullptr,
+                       .within_device = cuda_settings().shares_memory ? &shared_ : nullptr,
                        .fusions = kFusions,
                        .idle_steps = cuda_settings().idle_steps};
     made = std::move(making);
@@ -48,6 +51,8 @@ class Opened {
   CudaDevice device_;
   NcclCommunicators communicators_{device_};
   KernelRegistry generated_ = generated_kernels(device_);
+  CudaBlocks blocks_{device_};
+  kernels::SharedDevice shared_{blocks_, {.place = device_.unique_name(), .registries = {&generated_}}};
   std::mutex mutex_;
   std::map<LibraryWays, std::unique_ptr<Made>> made_;
 };

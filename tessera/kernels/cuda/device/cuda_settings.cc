@@ -41,6 +41,7 @@ CudaSettings read_settings() {
   settings.measures = number("TESSERA_CUDA_MEASURE", 1, 0, 1) != 0;
   settings.allows_tf32 = number("TESSERA_CUDA_TF32", 0, 0, 1) != 0;
   settings.uses_nccl = number("TESSERA_CUDA_NCCL", 1, 0, 1) != 0;
+  settings.shares_memory = number("TESSERA_CUDA_SHARED_MEMORY", 1, 0, 1) != 0;
   settings.branches = number("TESSERA_CUDA_BRANCHES", settings.branches, 1, 32);
   settings.idle_steps = number("TESSERA_CUDA_IDLE_STEPS", settings.idle_steps, 0, 1000);
   return settings;

@@ -12,6 +12,7 @@ struct CudaSettings {
   bool measures = true;                      // TESSERA_CUDA_MEASURE
   bool allows_tf32 = false;                  // TESSERA_CUDA_TF32
   bool uses_nccl = true;                     // TESSERA_CUDA_NCCL
+  bool shares_memory = true;                 // TESSERA_CUDA_SHARED_MEMORY
   int branches = 4;                          // TESSERA_CUDA_BRANCHES: 1 to 32
   int idle_steps = 8;                        // TESSERA_CUDA_IDLE_STEPS: 0 to 1000
 };

@@ -29,6 +29,9 @@ namespace tessera::cuda {
   X(free, cuMemFree)                                       \
   X(fill_now, cuMemsetD8)                                  \
   X(memory_info, cuMemGetInfo)                             \
+  X(memory_handle, cuIpcGetMemHandle)                      \
+  X(open_memory, cuIpcOpenMemHandle)                       \
+  X(close_memory, cuIpcCloseMemHandle)                     \
   X(reserve_address, cuMemAddressReserve)                  \
   X(free_address, cuMemAddressFree)                        \
   X(allocation_granularity, cuMemGetAllocationGranularity) \
