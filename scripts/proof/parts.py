@@ -46,6 +46,7 @@ def count_cases(output):
 
 
 LONGEST_TEST = "cuda_kernels_test"  # every operator
+PLANS_TEST = "plans_on_cuda_test"  # says how many calls went through the device's memory
 
 
 def suite_steps(machine):
@@ -68,7 +69,12 @@ def suite_steps(machine):
                 return [Row(program, figure, "failed", "none failed", ", ".join(names[:6] + crashed[:2]) or done[0].last_line())]
             if any(one.is_cut for one in done):
                 return [Row(program, figure, "cut", "none failed", f"none failed; {what}")]
-            return [judged(program, figure, len(passed) + len(left_out) == listed, "none failed", what)]
+            rows = [judged(program, figure, len(passed) + len(left_out) == listed, "none failed", what)]
+            if program == PLANS_TEST:
+                calls = sum(map(int, re.findall(r"^(\d+) calls of ranks through the memory of cuda:0$", output, re.M)))
+                rows.append(judged("plans on 2 and 4 ranks of one device tell each other through its memory", f"{calls:,} calls", calls > 0,
+                                   "> 0"))
+            return rows
         return Step(program, 240, run)
 
     # The longest last: it takes whatever time there is.
@@ -303,7 +309,24 @@ def errors_steps(machine):
         done = machine.run([*launcher, str(number), *training(machine, data, "cuda", *options)], until)
         return rows + [refused(f"{number} ranks with a device each, {number - 1} there", done, [f"cuda:{number - 1}"])]
 
-    return [Step("memory", 90, memory), Step("absent", 60, absent), Step("shared", 90, shared), Step("ranks", 90, ranks)]
+    def within(machine, until):
+        data = data_of(machine, until, 640, 64)
+        environment = NO_TF32 | {"TESSERA_CUDA_MEASURE": "0", "TESSERA_LOG_LEVEL": "info"}
+        rows = []
+        for number in (2, 4):
+            command = [*machine.program("tessera", "run", "-n"), str(number),
+                       *training(machine, data, "cuda:0", "--batch_size", 32, "--epochs", 1, "--steps", 5, "--learning_rate", 0.01)]
+            there = machine.must(command, until, environment)
+            by_host = losses_of(machine.must(command, until, environment | {"TESSERA_CUDA_SHARED_MEMORY": "0"}))
+            is_there = "tell each other goes through its memory" in there
+            is_equal = losses_of(there) == by_host and len(by_host) == 5
+            rows.append(judged(f"{number} processes on one device, through its memory: the losses of the host's memory, bit by bit",
+                               "equal" if is_equal else "not equal", is_there and is_equal, "equal",
+                               "" if is_there else "they went through the host's memory, too"))
+        return rows
+
+    return [Step("memory", 90, memory), Step("absent", 60, absent), Step("shared", 90, shared), Step("ranks", 90, ranks),
+            Step("within", 120, within)]
 
 
 def python_steps(machine):
@@ -340,5 +363,5 @@ PARTS = [
     Part("headline", "the tutorials' training, images read and enlarged on the way", 60, headline_steps),
     Part("sanitizer", "compute-sanitizer: memcheck, racecheck and initcheck of a sample of operators", 125, sanitizer_steps),
     Part("python", "the Python package trains there", 30, python_steps),
-    Part("errors", "no memory left, no such device, two processes and two ranks on one device", 90, errors_steps),
+    Part("errors", "no memory left, no such device, two processes and several ranks on one device", 120, errors_steps),
 ]

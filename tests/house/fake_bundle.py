@@ -139,6 +139,8 @@ def tessera():
         return 0
     if option("--device") == "cuda":
         return error("tessera", "rank 1: cuda: there is no device cuda:1; 1 devices are here")
+    if os.environ.get("TESSERA_LOG_LEVEL") == "info" and os.environ.get("TESSERA_CUDA_SHARED_MEMORY") != "0":
+        print("what ranks on GPU-0 tell each other goes through its memory (device memory 1)", flush=True)
     command = sys.argv[sys.argv.index("-n") + 2:] if "-n" in sys.argv else ["true"]
     os.execvp(command[0], command)
 

@@ -91,7 +91,8 @@ class Script(WithBundle):
                       "memcheck of the operators",
                       "1,000 matmuls of 4x4 in a row: over graph", "ResNet-50 from files, 224x224 batch 32 bfloat16",
                       "the package tessera trains on cuda:0 as on the CPU", "out of device memory, the rest taken by another process",
-                      "two processes on one device: the losses of one alone, bit by bit"):
+                      "two processes on one device: the losses of one alone, bit by bit",
+                      "4 processes on one device, through its memory: the losses of the host's memory, bit by bit"):
             self.assertEqual(verdicts[point], "met")
         self.assertEqual(done.returncode, 1)
 
