@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import mindspore as ms
+import tessera
 from mindspore import Parameter, ParameterTuple, Tensor, context, dataset, nn, ops
 from mindspore.nn.wrap.loss_scale import _grad_scale
 from regression import MOMENTUM, RATE, ByHand, assert_equal, batches, regression, rows
@@ -140,6 +141,87 @@ class TestModel:
         _, with_loss, optimizer = regression()
         with pytest.raises(NotImplementedError, match="save_checkpoint"):
             ms.Model(nn.TrainOneStepCell(with_loss, optimizer)).train(1, rows(), [ms.ModelCheckpoint()])
+
+    @pytest.mark.parametrize("sinks, sink_size, initial_epoch, stop_at", [
+        (False, -1, 0, None), (True, -1, 0, None), (True, 2, 0, None), (False, -1, 1, None), (True, 2, 2, None), (False, -1, 0, "begin"),
+        (False, -1, 0, "epoch_begin"), (False, -1, 0, "step_begin"), (True, 2, 0, "step_end"), (False, -1, 0, "epoch_end")])
+    def test_callbacks_see_the_same_of_a_step_as_of_a_network_with_an_optimizer(self, sinks, sink_size, initial_epoch, stop_at):
+        def seen(make):
+            notes = []
+
+            class Note(ms.Callback):
+                def __getattribute__(self, name):
+                    if not name.startswith("on_train_"):
+                        return super().__getattribute__(name)
+                    return lambda run_context: self.note(name.removeprefix("on_train_"), run_context)
+
+                def note(self, moment, run_context):
+                    params = run_context.original_args()
+                    loss = [float(np.mean(params.net_outputs.asnumpy()))] if moment == "step_end" else []
+                    notes.append([moment, params.epoch_num, params.cur_epoch_num, params.batch_num, params.cur_step_num, *loss])
+                    if moment == stop_at:
+                        run_context.request_stop()
+
+            ms.Model(*make()).train(4, rows(3), [Note()], dataset_sink_mode=sinks, sink_size=sink_size, initial_epoch=initial_epoch)
+            return notes
+
+        def step():
+            _, with_loss, optimizer = regression()
+            return [nn.TrainOneStepCell(with_loss, optimizer)]
+
+        def network():
+            net, _, optimizer = regression()
+            return net, nn.MSELoss(), optimizer
+
+        of_step, of_network = seen(step), seen(network)
+        assert [note[:5] for note in of_step] == [note[:5] for note in of_network]
+        np.testing.assert_allclose([note[5] for note in of_step if len(note) > 5], [note[5] for note in of_network if len(note) > 5], rtol=1e-4)
+        assert of_step[0][0] == "begin" and of_step[-1][0] == "end"
+
+    def test_the_order_of_rows_goes_on_from_training_to_training(self):
+        def losses(make):
+            seen = []
+
+            class Note(ms.Callback):
+                def step_end(self, run_context):
+                    seen.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+            ms.set_seed(3)
+            x, y = (np.concatenate(column) for column in zip(*batches()))
+            shuffled = dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=True).batch(8)
+            model = ms.Model(*make())
+            for _ in range(2):
+                model.train(2, shuffled, [Note()], dataset_sink_mode=False)
+            return seen
+
+        def step():
+            _, with_loss, optimizer = regression()
+            return [nn.TrainOneStepCell(with_loss, optimizer)]
+
+        def network():
+            net, _, optimizer = regression()
+            return net, nn.MSELoss(), optimizer
+
+        np.testing.assert_allclose(losses(step), losses(network), rtol=1e-3)
+
+    def test_a_loss_that_is_not_finite_ends_the_training_of_a_step_that_cannot_skip_it(self):
+        _, with_loss, optimizer = regression()
+        x, y = (np.concatenate(column) for column in zip(*batches(3)))
+        x[8] = np.nan
+        spoiled = dataset.NumpySlicesDataset({"x": x, "y": y}, shuffle=False).batch(8)
+        with pytest.raises(tessera.NonFiniteLoss, match="epoch: 1 step: 2. Invalid loss, terminating training. TrainOneStepCell gave nan"):
+            ms.Model(nn.TrainOneStepCell(with_loss, optimizer)).train(1, spoiled, dataset_sink_mode=False)
+        net, with_loss, optimizer = regression()
+        ms.Model(nn.TrainOneStepWithLossScaleCell(with_loss, optimizer, Tensor(1.0))).train(1, spoiled, dataset_sink_mode=False)
+        assert np.isfinite(net.weight.asnumpy()).all()
+
+    def test_a_step_has_its_own_loss_scale_and_precision(self, capfd):
+        _, with_loss, optimizer = regression()
+        step = nn.TrainOneStepCell(with_loss, optimizer)
+        with pytest.raises(ValueError, match="'optimizer' can not be None when set 'loss_scale_manager'.*nn.TrainOneStepWithLossScaleCell"):
+            ms.Model(step, loss_scale_manager=ms.FixedLossScaleManager()).train(1, rows(), dataset_sink_mode=False)
+        ms.Model(step, amp_level="O3").train(1, rows(), dataset_sink_mode=False)
+        assert "amp_level='O3' has no effect on a network that is a training step itself" in capfd.readouterr().err
 
     def test_graph_op_run_runs_operator_by_operator_and_does_not_sink(self, monkeypatch, capfd):
         losses = {}

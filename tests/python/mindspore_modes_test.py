@@ -206,6 +206,26 @@ def test_initial_values_that_differ_are_said_once(tmp_path, mode, broadcast, exp
     assert said.count(text) == count, said
 
 
+UNEQUAL = """
+context.set_auto_parallel_context(parallel_mode=MODE)
+net = nn.Dense(4, 1, weight_init="ones", has_bias=False)
+data = ms.dataset.NumpySlicesDataset({"x": x, "y": np.ones((8, 1), np.float32)}, shuffle=False).batch(2).take(2 + rank)
+step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.01))
+try:
+    ms.Model(step).train(1, data, dataset_sink_mode=False)
+except ValueError as error:
+    print(error, file=sys.stderr, flush=True)
+show(net.weight.asnumpy())
+"""
+
+
+@pytest.mark.parametrize("mode", ["data_parallel", "semi_auto_parallel"])
+def test_a_step_on_ranks_with_other_numbers_of_batches_is_refused_on_all_of_them(tmp_path, mode):
+    shown, said = on_ranks(tmp_path, UNEQUAL.replace("MODE", repr(mode)))
+    assert said.count("train: rank 1 has 3 batches an epoch, rank 0 has 2; the ranks work on each batch together") == 2, said
+    assert all((own == 1).all() for own in shown)
+
+
 OVERFLOW = """
 context.set_auto_parallel_context(parallel_mode=MODE, gradients_mean=MODE == "data_parallel")
 net = nn.Dense(4, 1, weight_init="ones", has_bias=False)

@@ -98,6 +98,11 @@ class _InternalCallbackParam(dict):
         self[name] = value
 
 
+# Of a ModelCheckpoint.
+NEEDS_OPTIMIZER = ("ModelCheckpoint needs a Model with an optimizer; save_checkpoint(network, path) saves what a training step written as a cell has "
+                   "learnt")
+
+
 class RunContext:
     """What a callback sees of the training, and how it ends it."""
 
@@ -145,8 +150,7 @@ class _CallbackManager(Callback):
                 raise TypeError("When the 'callbacks' is a list, the elements in 'callbacks' must be Callback functions, but got "
                                 f"{type(callback).__name__}.")
             if isinstance(callback, ModelCheckpoint):
-                raise NotImplementedError("ModelCheckpoint needs a Model with an optimizer; save_checkpoint(network, path) saves what a "
-                                          "training step written as a cell has learnt")
+                raise NotImplementedError(NEEDS_OPTIMIZER)
         self._callbacks = list(callbacks)
 
     def __enter__(self):
@@ -383,8 +387,8 @@ class Adapter(tessera.Callback):
 
     def step_end(self, run):
         step = (run.epoch - 1 - self._initial_epoch) * run.steps_per_epoch + run.step_in_epoch
-        self._tell("step_end", run, {"cur_epoch_num": run.epoch, "cur_step_num": step,
-                                     "net_outputs": tessera.Tensor(np.float32(run.loss))})
+        seen = {"net_outputs": tessera.Tensor(np.float32(run.loss))} if isinstance(run, tessera.RunContext) else run.seen
+        self._tell("step_end", run, {"cur_epoch_num": run.epoch, "cur_step_num": step} | seen)
 
     def epoch_end(self, run):
         self._tell("epoch_end", run)

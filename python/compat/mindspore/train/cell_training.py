@@ -1,11 +1,11 @@
-"""Training by a cell that is a training step itself: Model(step).train(...)."""
-import types
+"""Training by a cell that is a training step itself, Model(step).train(...): what stands there in the place of tessera.Model."""
 import zlib
 
+import numpy as np
 import tessera
 
 from mindspore.context import warn_once
-from mindspore.train.callback import RunContext, _CallbackManager, entered
+from mindspore.nn.wrap.cell_wrapper import TrainOneStepCell
 
 
 # After so many steps one that trains has changed something, though the rate of the first may be 0.
@@ -39,41 +39,85 @@ class _Watch:
         self._before = []
 
 
-def train_by_cell(step, epoch, native, num_workers, callbacks, params, sink_size, initial_epoch=0, evaluations=None):
-    """Calls step(*batch) for every batch of tessera's data set. sink_size: callbacks of steps stand around so many; 1: around each.
-    evaluations(callbacks): tessera's callbacks before and behind those at the end of an epoch."""
-    batches = native.get_dataset_size()
-    params.update(epoch_num=epoch - initial_epoch, batch_num=batches, cur_epoch_num=0, cur_step_num=0)
-    step.set_train()
-    with entered(callbacks) as callbacks:
-        around = evaluations(callbacks) if evaluations else ((), ())
-        _train(step, epoch, native.batches(num_epochs=epoch - initial_epoch, num_workers=num_workers), batches, callbacks, params, sink_size,
-               initial_epoch, around)
+class _Run:
+    """What tessera's callbacks see of such a training: the entries of tessera.RunContext, and in `seen` what a script's callbacks see of the step."""
+
+    def __init__(self, num_epochs, steps_per_epoch):
+        self.epoch, self.num_epochs, self.step_in_epoch, self.steps_per_epoch = 0, num_epochs, 0, steps_per_epoch
+        self.step = self.first_step = self.number = 0
+        self.seen, self.stop_requested, self.has_failed = {}, False, False
+
+    def request_stop(self):
+        """Training ends after this step."""
+        self.stop_requested = True
 
 
-def _train(step, epoch, rows, batches, callbacks, params, sink_size, initial_epoch, around):
-    context, manager = RunContext(params), _CallbackManager(callbacks)
-    manager.on_train_begin(context)
-    watch = _Watch(step)
-    for number in range(initial_epoch + 1, epoch + 1):
-        params.cur_epoch_num = number
-        manager.on_train_epoch_begin(context)
-        for begin in range(0, batches, sink_size):
-            manager.on_train_step_begin(context)
-            for _ in range(begin, min(begin + sink_size, batches)):
-                params.train_dataset_element = next(rows)
-                params.cur_step_num += 1
-                params.net_outputs = step(*params.train_dataset_element)
-                watch.look(is_last=params.cur_step_num == (epoch - initial_epoch) * batches)
-            manager.on_train_step_end(context)
-            if context.get_stop_requested():
+def _tell(callbacks, moment, run):
+    """Calls those that have such a method: tessera's own, which does nothing, takes only tessera's RunContext."""
+    for callback in callbacks:
+        if getattr(type(callback), moment) is not getattr(tessera.Callback, moment):
+            getattr(callback, moment)(run)
+
+
+class StepModel:
+    """Calls a cell for each batch, and its callbacks when tessera.Model would. is_shared: the ranks of the job train together."""
+
+    step = 0  # there is nothing that an exception might save
+
+    def __init__(self, network, is_shared):
+        self._network, self._is_shared, self._num_epochs_read = network, is_shared, 0
+        # This step has taken its gradients whatever they are; one with a loss scale, or of a script's own, may have skipped them.
+        self._always_updates = getattr(type(network), "construct", None) is TrainOneStepCell.construct
+
+    def train(self, num_epochs, dataset, callbacks, dataset_sink_mode, sink_size, num_workers):
+        """As tessera.Model.train."""
+        steps = dataset.get_dataset_size()
+        self._require_equal_steps(steps)
+        self._network.set_train()
+        loop = 1 if not dataset_sink_mode else steps if sink_size == -1 else sink_size
+        batches = dataset.batches(num_epochs=num_epochs, num_workers=num_workers, first_epoch=self._num_epochs_read)
+        run, watch = _Run(num_epochs, steps), _Watch(self._network)
+        _tell(callbacks, "begin", run)
+        for epoch in range(1, num_epochs + 1):
+            if run.stop_requested:
                 break
-        run = types.SimpleNamespace(epoch=number)
-        for callback in around[0]:
-            callback.epoch_end(run)
-        manager.on_train_epoch_end(context)
-        for callback in around[1]:
-            callback.epoch_end(run)
-        if context.get_stop_requested():
-            break
-    manager.on_train_end(context)
+            run.epoch = epoch
+            self._num_epochs_read += 1
+            self._train_epoch(run, batches, loop, callbacks, watch)
+        _tell(callbacks, "end", run)
+
+    def _train_epoch(self, run, batches, loop, callbacks, watch):
+        _tell(callbacks, "epoch_begin", run)
+        for begin in range(0, run.steps_per_epoch, loop):
+            if run.stop_requested:
+                break
+            run.step_in_epoch = begin + 1
+            _tell(callbacks, "step_begin", run)
+            for number in range(begin, min(begin + loop, run.steps_per_epoch)):
+                run.step_in_epoch = number + 1
+                self._train_step(run, next(batches))
+                watch.look(is_last=run.step == run.num_epochs * run.steps_per_epoch)
+            _tell(callbacks, "step_end", run)
+        _tell(callbacks, "epoch_end", run)
+
+    def _train_step(self, run, batch):
+        outputs = self._network(*batch)
+        run.step += 1
+        run.seen = {"train_dataset_element": batch, "net_outputs": outputs}
+        if not self._always_updates:
+            return
+        loss = outputs[0] if isinstance(outputs, tuple) else outputs
+        if not np.isfinite(loss.astype(tessera.float32).numpy()).all():
+            raise tessera.NonFiniteLoss(f"epoch: {run.epoch} step: {run.step_in_epoch}. Invalid loss, terminating training. "
+                                        f"{type(self._network).__name__} gave {loss.numpy()}; the parameters are those behind the step: "
+                                        "nn.TrainOneStepWithLossScaleCell is a step that skips such updates")
+
+    def _require_equal_steps(self, steps):
+        """InvalidArgument on all ranks where one has other numbers of batches: it would wait for the others, or they for it."""
+        if not self._is_shared:
+            return
+        counts = tessera.ops.all_gather(tessera.Tensor([steps], tessera.int64)).numpy().tolist()
+        for rank, count in enumerate(counts):
+            if count != counts[0]:
+                raise tessera.InvalidArgument(f"train: rank {rank} has {count} batches an epoch, rank 0 has {counts[0]}; the ranks work on each "
+                                              "batch together, so all need as many")

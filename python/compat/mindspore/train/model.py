@@ -15,8 +15,9 @@ from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
 from mindspore.train.amp import auto_mixed_precision, check_boost_level, check_level
-from mindspore.train.callback import Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam, entered
-from mindspore.train.cell_training import train_by_cell
+from mindspore.train.callback import (NEEDS_OPTIMIZER, Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam,
+                                      entered)
+from mindspore.train.cell_training import StepModel
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
@@ -125,6 +126,8 @@ class Model:
         self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
         self._num_stages = self._options["pipeline"]["stages"] if "pipeline" in self._options else 1
         self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
+        # The network may be a training step itself, which is called as it is.
+        self._step_model = StepModel(network, self._is_shared()) if optimizer is None and self._loss_fn is None else None
         self._built_for = (None, None)  # data set and epochs of build()
 
     def _model(self, dataset=None):
@@ -269,12 +272,7 @@ class Model:
         dataset, num_workers = native_dataset(train_dataset, self._rows, self._num_stages)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
-        if self._optimizer is None and self._loss_fn is None:
-            steps = 1 if not sinks else dataset.get_dataset_size() if sink_size == -1 else sink_size
-            train_by_cell(self._network, epoch, dataset, num_workers, callbacks, params, steps, initial_epoch,
-                          lambda entered_callbacks: self._evaluations(evaluations, entered_callbacks, params))
-            return
-        native = self._model(dataset)
+        trainer = self._trainer(dataset)
         with entered(callbacks) as callbacks:
             self._check_all_ranks_save(callbacks)
             leave_breakpoints = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.saves_breakpoints]
@@ -282,18 +280,35 @@ class Model:
             try:
                 first, last = self._evaluations(evaluations, callbacks, params)
                 first = [*([CountsOn(initial_epoch)] if initial_epoch else []), *whereabouts, *first]
-                with self._one_graph():
-                    native.train(epoch - initial_epoch, dataset, [*first, *_callbacks(callbacks, params, initial_epoch), *last], sinks,
-                                 sink_size if sinks else -1, num_workers)
+                made = _callbacks(callbacks, params, initial_epoch, saves=self._step_model is None)
+                with self._one_graph(self._step_model is None):
+                    trainer.train(epoch - initial_epoch, dataset, [*first, *made, *last], sinks, sink_size if sinks else -1, num_workers)
             except Exception:
-                for callback in leave_breakpoints if native.step > 0 else []:
-                    callback.save_breakpoint(native, *whereabouts[0].at(native.step))
+                for callback in leave_breakpoints if trainer.step > 0 else []:
+                    callback.save_breakpoint(trainer, *whereabouts[0].at(trainer.step))
                 raise
-        self._note_layouts()
+        if self._step_model is None:
+            self._note_layouts()
+
+    def _trainer(self, dataset):
+        """What trains: tessera's model; where there are neither a loss nor an optimizer, what calls the network."""
+        if self._step_model is None:
+            return self._model(dataset)
+        if self._loss_scale_manager is not None:
+            raise ValueError("For 'Model', the argument 'optimizer' can not be None when set 'loss_scale_manager': a network that is a training step "
+                             "itself has its own scale, as nn.TrainOneStepWithLossScaleCell has")
+        if self._precision["amp_level"] != "O0":
+            context.warn_once(f"For 'Model', amp_level={self._precision['amp_level']!r} has no effect on a network that is a training step itself: "
+                              "build_train_network(network, optimizer, loss_fn, level=...) makes one that computes so")
+        return self._step_model
+
+    def _is_shared(self):
+        """Whether the ranks of the job train together."""
+        return self._parallel_mode != ParallelMode.STAND_ALONE and tessera.cluster.size() > 1
 
     def _check_all_ranks_save(self, callbacks):
         """RuntimeError on all ranks where some save checkpoints and others do not: they would wait for each other."""
-        if self._parallel_mode == ParallelMode.STAND_ALONE or tessera.cluster.size() == 1:
+        if not self._is_shared():
             return
         own = sum(isinstance(callback, ModelCheckpoint) for callback in callbacks)
         counts = tessera.ops.all_gather(tessera.Tensor([own], tessera.int64)).numpy().tolist()
@@ -340,9 +355,9 @@ class Model:
         rows = result.shape[0] // size if result.ndim else 0
         return result[rank * rows:(rank + 1) * rows] if rows and result.shape[0] == whole[0].shape[0] else result
 
-    def _one_graph(self):
-        """In data parallel the graph is that of all ranks."""
-        return sees_all_rows(self._parallel_mode == ParallelMode.DATA_PARALLEL)
+    def _one_graph(self, is_native=True):
+        """In data parallel the graph of tessera's model is that of all ranks."""
+        return sees_all_rows(is_native and self._parallel_mode == ParallelMode.DATA_PARALLEL)
 
     def _gives_own_rows(self):
         """Whether what a rank predicts from is its part of the batch."""
@@ -463,11 +478,14 @@ def _as_list(callbacks):
     return [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
 
 
-def _callbacks(callbacks, params, initial_epoch):
+def _callbacks(callbacks, params, initial_epoch, saves):
+    """tessera's. NotImplementedError for a ModelCheckpoint where what trains `saves` nothing."""
     made = []
     for callback in _as_list(callbacks):
         if not isinstance(callback, Callback):
             raise TypeError(f"For 'Model.train', the argument 'callbacks' must be Callback or list of Callback, but got {type(callback).__name__}.")
+        if isinstance(callback, ModelCheckpoint) and not saves:
+            raise NotImplementedError(NEEDS_OPTIMIZER)
         made.append(callback.native if isinstance(callback, ModelCheckpoint) else Adapter(callback, params, initial_epoch))
     return made
 
