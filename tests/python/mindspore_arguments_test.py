@@ -368,6 +368,47 @@ def test_set_memory_limits_the_memory_once(monkeypatch):
     assert ms.get_log_config()["GLOG_v"] == ms.get_level()
 
 
+def test_set_deterministic_holds_for_what_is_trained_from_then_on(monkeypatch, capfd):
+    from mindspore.train import model as module
+    given = []
+
+    class Noted(module._TracedAsMade):
+        def __init__(self, *args, **options):
+            given.append(options.get("deterministic", False))
+            super().__init__(*args, **options)
+
+    def made():
+        net = nn.Dense(4, 1)
+        return ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01))
+
+    def train(model):
+        model.train(1, ms.dataset.NumpySlicesDataset({"x": np.ones((4, 4), np.float32), "y": np.ones((4, 1), np.float32)}).batch(2))
+
+    monkeypatch.setattr(module, "_TracedAsMade", Noted)
+    before, trained = made(), made()
+    try:
+        train(trained)
+        ms.set_deterministic(True)
+        assert ms.get_context("deterministic") == "ON"
+        for model in (before, made(), trained):  # of a GPU the last one would be told
+            train(model)
+        assert given == [False, True, True] and "holds for a Model" not in capfd.readouterr().err
+        options = module.session_options
+        monkeypatch.setattr(module, "session_options", lambda: options() | {"device": "cpu"})
+        train(trained)
+        assert "holds for a Model that has computed nothing before" in capfd.readouterr().err
+        ms.set_deterministic(False)
+        train(made())
+        assert given[-1] is False and ms.get_context("deterministic") == "OFF"
+    finally:
+        ms.set_context(deterministic="OFF")
+    for wrong, error in ((1, TypeError), ("ON", TypeError), (None, TypeError)):
+        with pytest.raises(error, match="'deterministic' must be bool"):
+            ms.set_deterministic(wrong)
+    with pytest.raises(ValueError, match='\'deterministic\' must be "ON" or "OFF", but got on'):
+        ms.set_context(deterministic="on")
+
+
 def test_accumulated_gradients_are_those_of_the_whole_batch():
     from mindspore.boost import GradientAccumulation
     x, y = np.random.RandomState(1).rand(4, 3).astype(np.float32), np.random.RandomState(2).rand(4, 2).astype(np.float32)

@@ -19,6 +19,8 @@ def session_options():
     limit = context.get_context("max_device_memory")
     if limit != context.default("max_device_memory"):
         options["memory_limit"] = limit.upper().replace("GB", "GiB")
+    if context.get_context("deterministic") == "ON":
+        options["deterministic"] = True
     if context.get_context("device_target") == "GPU" and (gpus := tessera.gpus()):
         # Ranks of a job have a GPU each, by their numbers on their host.
         number = context.get_context("device_id")

@@ -50,7 +50,7 @@ _DEFAULTS = {
     "enable_graph_kernel": False, "max_device_memory": "1024GB", "memory_offload": "OFF", "max_call_depth": 1000, "enable_sparse": False,
     "enable_reduce_precision": True, "env_config_path": "", "auto_tune_mode": "NO_TUNE", "precompile_only": False,
     "enable_compile_cache": False, "reserve_class_name_in_scope": True, "pynative_synchronize": False, "runtime_num_threads": 30,
-    "enable_dump": False, "save_dump_path": ".", "variable_memory_max_size": "30GB", "print_file_path": "",
+    "enable_dump": False, "save_dump_path": ".", "variable_memory_max_size": "30GB", "print_file_path": "", "deterministic": "OFF",
     # Settings of early releases, without effect since.
     "enable_hccl": False, "enable_task_sink": True, "enable_loop_sink": True, "enable_mem_reuse": True,
     "enable_dynamic_memory": False, "enable_auto_mixed_precision": False, "enable_profiling": False,
@@ -95,8 +95,8 @@ def _check_context(key, value):
     _check_type("set_context", key, value, _DEFAULTS[key])
     if key == "max_device_memory" and not re.fullmatch(r"(?!0*(\.0*)?GB)[0-9]+(\.[0-9]*)?GB", value):
         raise ValueError(f"For 'context.set_context', the argument 'max_device_memory' must be a positive number and \"GB\", but got {value}.")
-    if key == "memory_offload" and value not in ("ON", "OFF"):
-        raise ValueError(f"For 'context.set_context', the argument 'memory_offload' must be \"ON\" or \"OFF\", but got {value}.")
+    if key in ("memory_offload", "deterministic") and value not in ("ON", "OFF"):
+        raise ValueError(f"For 'context.set_context', the argument '{key}' must be \"ON\" or \"OFF\", but got {value}.")
     if key == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
         raise ValueError(f"For 'context.set_context', the argument 'mode' should be context.GRAPH_MODE (0) or "
                          f"context.PYNATIVE_MODE (1), but got {value}.")

@@ -70,9 +70,12 @@ def initial_seed():
 
 
 def set_deterministic(deterministic):
-    """Accepted: results are the same in every run."""
+    """set_context(deterministic="ON" or "OFF"): whether a Model that trains for the first time from here on gives the same bits in every run, as
+    tessera.Model(deterministic=True) does. On CPUs, where steps that are cells or functions are always computed, everything does so anyway. TypeError
+    unless a bool."""
     if not isinstance(deterministic, bool):
         raise TypeError(f"For 'set_deterministic', the 'deterministic' must be bool, but got {type(deterministic).__name__}.")
+    context.set_context(deterministic="ON" if deterministic else "OFF")
 
 
 def set_recursion_limit(recursion_limit=1000):

@@ -126,6 +126,7 @@ class Model:
         self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
         self._num_stages = self._options["pipeline"]["stages"] if "pipeline" in self._options else 1
         self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
+        self._session_options = {}  # that it was made with
         # The network may be a training step itself, which is called as it is.
         self._step_model = StepModel(network, self._is_shared()) if optimizer is None and self._loss_fn is None else None
         self._built_for = (None, None)  # data set and epochs of build()
@@ -149,12 +150,20 @@ class Model:
             self._native_lacks_factors = updates and dataset is None and context.is_literal_gradients_mean(self._parallel_mode)
             states = {"states": self._optimizer.state_parameters()} if updates else {}
             self._native = self._make(self._native_optimizer(dataset) if updates else None, self._options | states)
+        elif dataset is not None:
+            self._warn_of_other_kernels()
         return self._native
 
+    def _warn_of_other_kernels(self):
+        options = session_options()
+        if "device" in options and options.get("deterministic") != self._session_options.get("deterministic"):
+            context.warn_once("set_deterministic() holds for a Model that has computed nothing before: this one goes on as it was made; make a new one")
+
     def _make(self, optimizer, options):
+        self._session_options = session_options()
         with context.traced_in(self._parallel_mode):
             model = _TracedAsMade(_with_hooks(self._traced), _with_hooks(self._loss_fn), optimizer, metrics=self._metrics.native,
-                                  **options, **self._precision, **session_options())
+                                  **options, **self._precision, **self._session_options)
         model.traced_for = self._parallel_mode
         return model
 
