@@ -15,6 +15,7 @@
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
 #include "python/src/cells.h"
+#include "python/src/helped_module.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
@@ -641,10 +642,11 @@ void bind_calls(nb::module_& m, nb::class_<nn::Cell, PythonCell>& cell) {
 A cell in whose __dict__ one is as "_programs" is traced whenever it is called, because what its construct() looks at outside
 of it may have changed, and compiled where that gives a new graph.)")
       .def(nb::init<>());
-  m.def("num_compiled", &num_compiled,
-        "How many graphs were compiled so far for calls of cells, functions and operators; a model's are not counted.");
+  helped(m).def(
+      "num_compiled", &num_compiled,
+      "How many graphs were compiled so far for calls of cells, functions and operators; a model's are not counted.");
   nb::class_<Spread>(m, "_Spread");
-  m.def(
+  helped(m).def(
       "_operator_names",
       [] {
         nb::list names;
@@ -652,11 +654,12 @@ of it may have changed, and compiled where that gives a new graph.)")
         return names;
       },
       "All operators that a graph may hold.");
-  m.def(
+  helped(m).def(
       "_communicates", [](const std::string& op) { return ops::OpRegistry::instance().get(op).collective != nullptr; },
       "op"_a, "Whether an operator communicates between ranks.");
-  m.def("retrace", &note_change,
-        "Cells are traced anew when they are called next: what construct() looks at outside of them has changed.");
+  helped(m).def(
+      "retrace", &note_change,
+      "Cells are traced anew when they are called next: what construct() looks at outside of them has changed.");
   cell.def("__call__", &call_cell);
   cell.def(
       "_describe_call", &describe_call,

@@ -11,6 +11,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/called_cells.h"
+#include "python/src/helped_module.h"
 #include "python/src/keywords.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
@@ -461,7 +462,7 @@ once.)",
       },
       "auto_prefix"_a = true);
   bind_calls(m, cell);
-  m.def(
+  helped(m).def(
       "_is_ready", [](nb::handle cell) { return nb::inst_ready(cell); }, "cell"_a,
       "Whether the __init__() of Cell has been called.");
   bind_attributes(cell);

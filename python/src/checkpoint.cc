@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 #include "python/src/threads.h"
 
 namespace tessera::python {
@@ -100,15 +101,15 @@ void bind_file(nb::module_& m) {
     if (entry == nullptr) throw nb::key_error(name.c_str());
     return value_of(*entry);
   });
-  m.def("open", &open, "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
-        "The file, verified. Raises InvalidArgument when it is damaged, IoError when it cannot be read.");
+  helped(m).def("open", &open, "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
+                "The file, verified. Raises InvalidArgument when it is damaged, IoError when it cannot be read.");
 }
 
 }  // namespace
 
 void bind_checkpoint(nb::module_& parent) {
   auto m = parent.def_submodule("checkpoint", "Checkpoints as files of named tensors, which are whole or absent.");
-  m.def(
+  helped(m).def(
       "save", &save, "path"_a, "values"_a, "append_info"_a = nb::dict(), "read_only"_a = false, "trailer"_a = false,
       "enc_key"_a = nb::none(), "enc_mode"_a = "AES-GCM",
       R"(Writes tensors (and texts) by name, with a manifest; ".ckpt" is appended where it is missing. Returns the path.
@@ -116,7 +117,7 @@ void bind_checkpoint(nb::module_& parent) {
 append_info: information after the parameters. read_only: mode 0400. trailer: a CRC-32 at the file's end. enc_key: 16, 24 or 32
 bytes, the file is encrypted, and only its owner may read it; the manifest, names, types and shapes, is not. enc_mode: "AES-GCM",
 or "AES-GCM/reference", which the reference reads but which does not notice that blocks were exchanged. "AES-CBC" is only read.)");
-  m.def(
+  helped(m).def(
       "find_writer",
       [](const Path& directory) {
         train::RankBarrier barrier(context().world());
@@ -127,12 +128,13 @@ or "AES-GCM/reference", which the reference reads but which does not notice that
       "The lowest rank that sees the same directory as this one: the rank that writes what all of them name. Makes the "
       "directory where "
       "it is missing. Every rank calls it; raises IoError on all, naming the rank, when one cannot write there.");
-  m.def("save_safetensors", &save_safetensors, "path"_a, "values"_a,
-        "Writes tensors by name as a .safetensors file; texts become metadata.");
-  m.def("load_safetensors", &load_safetensors, "path"_a, "The tensors of a .safetensors file by name.");
-  m.def("load", &load, "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
-        "The tensors (and texts) of a file by name. Raises InvalidArgument when it is damaged, IoError when it cannot "
-        "be read.");
+  helped(m).def("save_safetensors", &save_safetensors, "path"_a, "values"_a,
+                "Writes tensors by name as a .safetensors file; texts become metadata.");
+  helped(m).def("load_safetensors", &load_safetensors, "path"_a, "The tensors of a .safetensors file by name.");
+  helped(m).def(
+      "load", &load, "path"_a, "dec_key"_a = nb::none(), "dec_mode"_a = "AES-GCM",
+      "The tensors (and texts) of a file by name. Raises InvalidArgument when it is damaged, IoError when it cannot "
+      "be read.");
   bind_file(m);
   bind_conversion(m);
 }

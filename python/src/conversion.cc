@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -63,7 +64,7 @@ checkpoint::TransformOptions options_of(int num_threads, bool check_replicas) {
 
 void bind_conversion(nb::module_& m) {
   bind_layout(m);
-  m.def(
+  helped(m).def(
       "transform_checkpoints",
       [](const Path& src, const Path& dst, const Path& prefix, const Path& src_strategy, const Path& dst_strategy,
          int num_threads, bool check_replicas) {
@@ -81,14 +82,14 @@ Any two numbers of ranks. Of each rank the newest step that all have is taken. A
 holds everything whole. dst_directory appears when it is complete; interrupted, the next call goes on. num_threads: files
 that are converted at the same time, 0: four. check_replicas=False: ranks of one slice may have different values.
 Raises InvalidArgument for a missing rank, and for strategies and sources that contradict each other.)");
-  m.def(
+  helped(m).def(
       "rank_list_for_transform",
       [](int64_t rank, const Path& src_strategy, const Path& dst_strategy) {
         return checkpoint::rank_list_for_transform(FileSystem::local(), rank, src_strategy.bytes, dst_strategy.bytes);
       },
       "rank"_a, "src_strategy_file"_a = "", "dst_strategy_file"_a = "",
       "The ranks of the source whose checkpoints are needed for this rank of the destination, ascending.");
-  m.def(
+  helped(m).def(
       "transform_checkpoint_by_rank",
       [](int64_t rank, const std::map<int64_t, Path>& files, const Path& path, const Path& src_strategy,
          const Path& dst_strategy, bool check_replicas) {
@@ -102,17 +103,17 @@ Raises InvalidArgument for a missing rank, and for strategies and sources that c
       "check_replicas"_a = true,
       "Writes one rank's checkpoint of the files, by rank, that rank_list_for_transform names: the same bytes as "
       "transform_checkpoints.");
-  m.def(
+  helped(m).def(
       "merge_pipeline_strategys",
       [](const Path& directory, const Path& path) {
         checkpoint::merge_pipeline_strategys(FileSystem::local(), directory.bytes, path.bytes);
       },
       "directory"_a, "dst_strategy_file"_a, "One strategy file of those of all pipeline stages.");
-  m.def(
+  helped(m).def(
       "build_searched_strategy",
       [](const Path& path) { return checkpoint::build_searched_strategy(FileSystem::local(), path.bytes); }, "path"_a,
       "The layouts of a strategy file, by parameter.");
-  m.def(
+  helped(m).def(
       "merge_sliced_parameter",
       [](nb::handle slices, const ParameterLayout* layout) {
         std::vector<Tensor> tensors;
@@ -122,13 +123,13 @@ Raises InvalidArgument for a missing rank, and for strategies and sources that c
       },
       "slices"_a, "layout"_a = nb::none(),
       "The whole tensor of the slices that the ranks hold, in rank order; joined along dim 0 without a layout.");
-  m.def(
+  helped(m).def(
       "slice_parameter",
       [](nb::handle whole, const ParameterLayout& layout, int64_t rank) {
         return checkpoint::slice_parameter(to_tensor(whole), layout, rank);
       },
       "whole"_a, "layout"_a, "rank"_a, "What the rank holds of a tensor: what merge_sliced_parameter joins.");
-  m.def(
+  helped(m).def(
       "restore_group_info_list",
       [](const Path& path) { return checkpoint::restore_group_info_list(FileSystem::local(), path.bytes); }, "path"_a,
       "The ranks whose checkpoints may replace that of the rank that wrote the group file.");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 #include "python/src/threads.h"
 
 namespace tessera::python {
@@ -317,21 +318,23 @@ void bind_transforms(nb::module_& m) {
           },
           "input"_a, "Of one that draws random numbers: other ones at each call, the same again after set_seed().")
       .def("__repr__", &data::Transform::to_string);
-  m.def(
+  helped(m).def(
       "random_crop",
       [](nb::handle size, nb::handle padding) {
         return data::random_crop(to_image_size(size), to_image_padding(padding));
       },
       "size"_a, "padding"_a = nb::none(), "Pads the image with zeros, then cuts a window of `size` at a random place.");
-  m.def("random_horizontal_flip", &data::random_horizontal_flip, "prob"_a = 0.5, "Mirrors left and right at random.");
-  m.def(
+  helped(m).def("random_horizontal_flip", &data::random_horizontal_flip, "prob"_a = 0.5,
+                "Mirrors left and right at random.");
+  helped(m).def(
       "resize", [](nb::handle size) { return data::resize(to_image_size(size)); }, "size"_a, "Bilinear.");
-  m.def("resize_shorter_side", &data::resize_shorter_side, "side"_a);
-  m.def("decode", &data::decode, "A file's bytes u8[size], JPEG, PNG or BMP -> the image u8[height, width, 3].");
-  m.def(
+  helped(m).def("resize_shorter_side", &data::resize_shorter_side, "side"_a);
+  helped(m).def("decode", &data::decode,
+                "A file's bytes u8[size], JPEG, PNG or BMP -> the image u8[height, width, 3].");
+  helped(m).def(
       "center_crop", [](nb::handle size) { return data::center_crop(to_image_size(size)); }, "size"_a,
       "The window of `size` in the middle, zeros where the image is smaller.");
-  m.def(
+  helped(m).def(
       "random_resized_crop",
       [](nb::handle size, std::pair<double, double> scale, std::pair<double, double> ratio, int max_attempts) {
         return data::random_resized_crop(to_image_size(size),
@@ -340,17 +343,19 @@ void bind_transforms(nb::module_& m) {
       "size"_a, "scale"_a = std::pair(0.08, 1.0), "ratio"_a = std::pair(3.0 / 4, 4.0 / 3), "max_attempts"_a = 10,
       "A window drawn at random, resized to `size`. scale: bounds of its part of the area; ratio: of width over "
       "height.");
-  m.def("rescale", &data::rescale, "rescale"_a, "shift"_a = 0.0, "x * rescale + shift, to f32.");
-  m.def("normalize", &data::normalize, "mean"_a, "std"_a, "channels_first"_a = false,
-        "(x - mean[c]) / std[c] for channel c of [h, w, c], or [c, h, w] with channels_first, to f32. One mean and one "
-        "std "
-        "are those of all channels.");
-  m.def("hwc2chw", &data::hwc2chw, "[h, w, c] -> [c, h, w].");
-  m.def(
+  helped(m).def("rescale", &data::rescale, "rescale"_a, "shift"_a = 0.0, "x * rescale + shift, to f32.");
+  helped(m).def(
+      "normalize", &data::normalize, "mean"_a, "std"_a, "channels_first"_a = false,
+      "(x - mean[c]) / std[c] for channel c of [h, w, c], or [c, h, w] with channels_first, to f32. One mean and one "
+      "std "
+      "are those of all channels.");
+  helped(m).def("hwc2chw", &data::hwc2chw, "[h, w, c] -> [c, h, w].");
+  helped(m).def(
       "type_cast", [](nb::handle dtype) { return data::type_cast(to_dtype(dtype)); }, "dtype"_a);
-  m.def("function", &function, "f"_a, "name"_a = "function", "random"_a = false,
-        "A function of one's own, from array to array, of results of one shape; it is called once with zeros to see "
-        "which. random: it takes a whole number, too, which is another for each sample and epoch.");
+  helped(m).def(
+      "function", &function, "f"_a, "name"_a = "function", "random"_a = false,
+      "A function of one's own, from array to array, of results of one shape; it is called once with zeros to see "
+      "which. random: it takes a whole number, too, which is another for each sample and epoch.");
 }
 
 // What is done to rows, and how they are read.
@@ -442,7 +447,7 @@ rows = tessera.data.cifar10("cifar").map("label", [tessera.data.type_cast("int32
 
 // Data sets whose files are known.
 void bind_known_sets(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "cifar10",
       [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
          int64_t shard_id, std::optional<Seed> seed) {
@@ -456,7 +461,7 @@ void bind_known_sets(nb::module_& m) {
       "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
       "seed"_a = nb::none(),
       "CIFAR-10's binary files: columns image u8[32,32,3] and label u32[]. usage: train, test, or both.");
-  m.def(
+  helped(m).def(
       "mnist",
       [](const Path& directory, const std::string& usage, bool shuffle, int64_t num_samples, int64_t num_shards,
          int64_t shard_id, std::optional<Seed> seed) {
@@ -470,7 +475,7 @@ void bind_known_sets(nb::module_& m) {
       "directory"_a, "usage"_a = "", "shuffle"_a = true, "num_samples"_a = 0, "num_shards"_a = 1, "shard_id"_a = 0,
       "seed"_a = nb::none(),
       "MNIST's IDX files: columns image u8[28,28,1] and label u32[]. usage: train, test, or both.");
-  m.def(
+  helped(m).def(
       "image_folder",
       [](const Path& directory, const std::vector<std::string>& extensions, const nb::dict& class_indexing,
          bool shuffle, int64_t num_samples, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed) {
@@ -488,7 +493,7 @@ void bind_known_sets(nb::module_& m) {
 
 extensions: of the files that count, as they are written; (): all files. class_indexing: {folder: label}, others are left out; {}:
 0, 1, ... in the order of the folders' names. Images become one size by map(), before batch(): decode(), then a resize or crop.)");
-  m.def(
+  helped(m).def(
       "image_classes",
       [](const Path& directory) {
         nb::dict classes;
@@ -498,7 +503,7 @@ extensions: of the files that count, as they are written; (): all files. class_i
         return classes;
       },
       "directory"_a, "{folder: label}: what image_folder() gives them.");
-  m.def(
+  helped(m).def(
       "write_synthetic_cifar10",
       [](const Path& directory, int64_t train_records, int64_t test_records, Seed seed) {
         data::write_synthetic_cifar10(FileSystem::local(), directory.bytes,
@@ -510,7 +515,7 @@ extensions: of the files that count, as they are written; (): all files. class_i
 
 // Samples of the caller's own.
 void bind_sources(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "generator", &generator, "source"_a, "column_names"_a, "num_samples"_a = 0, "shuffle"_a = false,
       "num_shards"_a = 1, "shard_id"_a = 0, "seed"_a = nb::none(), "state_of"_a = nb::none(),
       "Samples source[0], ..., source[len(source) - 1]: tuples or dicts of arrays, or single arrays, all of one type. "
@@ -518,13 +523,14 @@ void bind_sources(nb::module_& m) {
       "source that draws random numbers by itself tells their state by state() and set_state(state), or state_dict() "
       "and load_state_dict(state): a training that goes on after a loss or from a checkpoint then draws what it would "
       "have drawn; one worker reads such a source. state_of: another object that has these functions.");
-  m.def("stream", &stream, "open"_a, "column_names"_a, "size"_a = -1, "num_samples"_a = 0, "seed"_a = nb::none(),
-        "by_epoch"_a = false, "state_of"_a = nb::none(),
-        "Samples that are read in order: open() returns an iterator, once per epoch; without a size one pass counts "
-        "them. by_epoch: open(epoch) is given the epoch's number, from 0, and may be called again for the same one; a "
-        "training that is resumed then reads what it would have read. state_of: an object that has state() and "
-        "set_state(), see generator(), where open has not; they are asked before each pass.");
-  m.def(
+  helped(m).def(
+      "stream", &stream, "open"_a, "column_names"_a, "size"_a = -1, "num_samples"_a = 0, "seed"_a = nb::none(),
+      "by_epoch"_a = false, "state_of"_a = nb::none(),
+      "Samples that are read in order: open() returns an iterator, once per epoch; without a size one pass counts "
+      "them. by_epoch: open(epoch) is given the epoch's number, from 0, and may be called again for the same one; a "
+      "training that is resumed then reads what it would have read. state_of: an object that has state() and "
+      "set_state(), see generator(), where open has not; they are asked before each pass.");
+  helped(m).def(
       "tensors",
       [](nb::dict columns, bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed,
          int64_t num_samples) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
 
@@ -161,8 +162,8 @@ void bind_protocol(nb::handle cls) {
 void bind_dlpack(nb::module_& m) {
   bind_protocol(nb::type<Tensor>());
   bind_protocol(nb::type<nn::Parameter>());
-  m.def("from_dlpack", &from_any, "x"_a, nb::kw_only(), "device"_a = nb::none(), "copy"_a = nb::none(),
-        R"(A tensor in the memory of an array or tensor of another library, or of a capsule.
+  helped(m).def("from_dlpack", &from_any, "x"_a, nb::kw_only(), "device"_a = nb::none(), "copy"_a = nb::none(),
+                R"(A tensor in the memory of an array or tensor of another library, or of a capsule.
 
 It keeps the memory, and sees what is written there; tensor[key] = value gives it memory of its own. Copied is what a
 tensor cannot share: elements that do not lie dense and row-major, memory that is read-only, an address that is no
@@ -170,9 +171,9 @@ multiple of an element's size, and bools that are bytes other than 0 and 1, whic
 memory of another device is copied to the host's by the library that has it.
 Raises InvalidArgument for a capsule that was used, a dtype that no tensor has, more than 8 dims, and the memory of another
 device; TypeError for what has no __dlpack__().)");
-  m.def("to_dlpack", &to_capsule, "tensor"_a, nb::kw_only(), "stream"_a = nb::none(), "max_version"_a = nb::none(),
-        "dl_device"_a = nb::none(), "copy"_a = nb::none(),
-        R"(A capsule that shares the memory of a Tensor or Parameter, for one consumer.
+  helped(m).def("to_dlpack", &to_capsule, "tensor"_a, nb::kw_only(), "stream"_a = nb::none(),
+                "max_version"_a = nb::none(), "dl_device"_a = nb::none(), "copy"_a = nb::none(),
+                R"(A capsule that shares the memory of a Tensor or Parameter, for one consumer.
 
 max_version=(1, 0): "dltensor_versioned", which says whether memory is read-only, as a parameter's is once a model has it;
 else "dltensor". copy=True: the capsule has a copy. Raises BufferError for a dl_device that is not the host's memory, (1, 0), and

@@ -5,6 +5,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
+#include "python/src/helped_module.h"
 #include "python/src/known_values.h"
 #include "python/src/parameters.h"
 #include "python/src/threads.h"
@@ -344,22 +345,23 @@ nb::object with_own_gradient(nb::handle self, const nb::tuple& arguments, nb::ob
 }
 
 void bind_gradients(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "is_tracing", [] { return current_graph() != nullptr; }, "Whether construct() is being traced.");
-  m.def(
+  helped(m).def(
       "is_known", [](ir::Value value) { return known_value(value).has_value(); }, "value"_a,
       "Inside construct(): whether the value is made of constants alone, and so has elements, a number and a truth.");
-  m.def("hold_for_one_call", &hold_for_one_call, "what"_a,
-        R"(Inside construct(): what is traced holds for one call, for `what` has changed, which the next call looks at.
+  helped(m).def(
+      "hold_for_one_call", &hold_for_one_call, "what"_a,
+      R"(Inside construct(): what is traced holds for one call, for `what` has changed, which the next call looks at.
 
 Raises TypeError in the trace of a Model, of which there is one for all steps.)");
-  m.def("value_and_grad", &value_and_grad, "f"_a, "args"_a, "parameters"_a = nb::make_tuple(),
-        "argument_numbers"_a = nb::make_tuple(), "sens"_a = 1.0,
-        R"(Inside construct(): (f(*args), gradients), f being traced once.
+  helped(m).def("value_and_grad", &value_and_grad, "f"_a, "args"_a, "parameters"_a = nb::make_tuple(),
+                "argument_numbers"_a = nb::make_tuple(), "sens"_a = 1.0,
+                R"(Inside construct(): (f(*args), gradients), f being traced once.
 
 The gradients are those of f's (first) result, a loss of any shape, with respect to the parameters, then to the arguments of
 these numbers; `sens` is the gradient that they start with.)");
-  m.def(
+  helped(m).def(
       "trace_branches", &trace_branches, "condition"_a, "then"_a, "otherwise"_a,
       R"(Inside construct(): (then(), otherwise()), both traced; what they assign holds where the condition, bool[], says so.)");
   nb::class_<TracedOptimizer, nn::Optimizer>(m, "TracedOptimizer", R"(An optimizer whose update is written in Python.

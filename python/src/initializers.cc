@@ -3,6 +3,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -31,31 +32,31 @@ void bind_initializers(nb::module_& m) {
   auto sub = m.def_submodule("initializers", "How parameters start.");
   nb::class_<NamedInitializer>(sub, "Initializer", "What makes a parameter's first value.");
   const auto made = [](nn::Initializer make) { return NamedInitializer{std::move(make)}; };
-  sub.def("zeros", [made] { return made(nn::zeros()); });
-  sub.def("ones", [made] { return made(nn::ones()); });
-  sub.def(
+  helped(sub).def("zeros", [made] { return made(nn::zeros()); });
+  helped(sub).def("ones", [made] { return made(nn::ones()); });
+  helped(sub).def(
       "constant", [made](double value) { return made(nn::constant(value)); }, "value"_a);
-  sub.def(
+  helped(sub).def(
       "normal", [made](double sigma, double mean) { return made(nn::normal(sigma, mean)); }, "sigma"_a = 0.01,
       "mean"_a = 0.0, "Gaussian of standard deviation sigma around mean.");
-  sub.def(
+  helped(sub).def(
       "uniform", [made](double scale) { return made(nn::uniform(scale)); }, "scale"_a = 0.07,
       "Even in [-scale, scale).");
-  sub.def(
+  helped(sub).def(
       "truncated_normal", [made](double sigma) { return made(nn::truncated_normal(sigma)); }, "sigma"_a = 0.01,
       "Gaussian around 0, cut at 2 sigma on both sides.");
-  sub.def(
+  helped(sub).def(
       "xavier_uniform", [made](double gain) { return made(nn::xavier_uniform(gain)); }, "gain"_a = 1.0,
       "Even in +-gain * sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, 2010.");
-  sub.def(
+  helped(sub).def(
       "xavier_normal", [made](double gain) { return made(nn::xavier_normal(gain)); }, "gain"_a = 1.0,
       "Gaussian of standard deviation gain * sqrt(2 / (fan_in + fan_out)): Glorot and Bengio, 2010.");
-  sub.def(
+  helped(sub).def(
       "he_uniform", [made] { return made(nn::he_uniform()); }, "Even in +-sqrt(6 / fan_in): He et al., 2015.");
-  sub.def(
+  helped(sub).def(
       "he_normal", [made] { return made(nn::he_normal()); },
       "Gaussian of standard deviation sqrt(2 / fan_out): He et al., 2015.");
-  sub.def(
+  helped(sub).def(
       "initializer", [made](const std::string& name) { return made(nn::initializer(name)); }, "name"_a,
       "By name, upper or lower case. Raises InvalidArgument listing the known ones.");
 }

@@ -6,6 +6,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -289,19 +290,19 @@ void bind_layers(nb::module_& m) {
   bind_normalization(m);
   bind_activations(m);
   bind_losses(m);
-  m.def(
+  helped(m).def(
       "make_model",
       [](const std::string& name, int64_t classes) -> std::shared_ptr<nn::Cell> {
         return nn::make_model(name, classes);
       },
       "name"_a, "num_classes"_a, "A built-in network by name. Raises InvalidArgument listing them.");
-  m.def(
+  helped(m).def(
       "lenet5",
       [](int64_t classes, int64_t channels) -> std::shared_ptr<nn::Cell> { return nn::lenet5(classes, channels); },
       "num_classes"_a = 10, "image_channels"_a = 3,
       "x f32[n,image_channels,32,32] -> logits f32[n,num_classes]: LeNet-5, LeCun et al., 1998, with rectifiers and "
       "maximum pooling.");
-  m.def(
+  helped(m).def(
       "resnet50",
       [](int64_t classes, bool usual_values, double momentum) -> std::shared_ptr<nn::Cell> {
         return nn::resnet50(classes,

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 #include "python/src/known_values.h"
 #include "python/src/parameters.h"
 
@@ -62,7 +63,7 @@ std::string doc_of(const char* op, const std::string& more) {
 // Binds f, whose parameters are operands and settings.
 template <typename R, typename... P, typename... Extra>
 void add_function(nb::module_& m, const char* name, R (*f)(P...), const std::string& doc, const Extra&... extra) {
-  m.def(
+  helped(m).def(
       name,
       [f](typename Passed<P>::type... passed) {
         Operation operation;
@@ -75,7 +76,7 @@ void add_function(nb::module_& m, const char* name, R (*f)(P...), const std::str
 template <typename... P, typename... Extra>
 void add_creation(nb::module_& m, const char* name, ir::Value (*f)(ir::Graph&, P...), const std::string& doc,
                   const Extra&... extra) {
-  m.def(
+  helped(m).def(
       name,
       [f](typename Passed<P>::type... passed) {
         Operation operation;
@@ -101,7 +102,7 @@ void bind_elementwise_of_registry(nb::module_& m) {
   for (const auto& [name, def] : ops::OpRegistry::instance().all()) {
     if (!def.elementwise || !def.attributes.empty()) continue;
     if (def.inputs == Names{"x"}) {
-      m.def(
+      helped(m).def(
           name.c_str(),
           [name = name](nb::handle x) {
             Operation operation;
@@ -112,7 +113,7 @@ void bind_elementwise_of_registry(nb::module_& m) {
       const auto f = [name = name](const ops::Operand& x, const ops::Operand& y) {
         return ops::apply_broadcast(name, x, y);
       };
-      m.def(
+      helped(m).def(
           name.c_str(), [f](nb::handle x, nb::handle y) { return binary(f, x, y); }, "x"_a, "y"_a,
           doc_of(name.c_str(), broadcasts).c_str());
     }
@@ -124,7 +125,7 @@ void bind_elementwise(nb::module_& m) {
   const std::pair<const char*, ir::Value (*)(ir::Value)> one[] = {
       {"flatten", ops::flatten}, {"zeros_like", ops::zeros_like}, {"ones_like", ops::ones_like}};
   for (const auto& [name, f] : one) add_function(m, name, f, "", "x"_a);
-  m.def(
+  helped(m).def(
       "select",
       [](nb::handle condition, nb::handle x, nb::handle y) {
         Operation operation;
@@ -132,7 +133,7 @@ void bind_elementwise(nb::module_& m) {
         return operation.finish(ops::select(operation.value(condition), a, b));
       },
       "condition"_a, "x"_a, "y"_a, doc_of("select", "").c_str());
-  m.def(
+  helped(m).def(
       "promote_numbers", [](bool promote) { numbers_promote() = promote; }, "promote"_a,
       "From here on a float makes an integer or bool tensor that it meets float32, and an int a bool one int64. "
       "Without it a "
@@ -142,7 +143,7 @@ void bind_elementwise(nb::module_& m) {
 }
 
 void bind_clipping(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "clip_by_value",
       [](nb::handle x, std::optional<double> least, std::optional<double> most) {
         Operation operation;
@@ -152,7 +153,7 @@ void bind_clipping(nb::module_& m) {
       R"(x, at least the one and at most the other, of x's shape and dtype. None does not bind.
 
 Raises InvalidArgument when both are None. For example: ops.clip_by_value(gradient, -1.0, 1.0).)");
-  m.def(
+  helped(m).def(
       "clip_by_norm",
       [](nb::handle x, double norm, nb::handle axes) {
         Operation operation;
@@ -163,7 +164,7 @@ Raises InvalidArgument when both are None. For example: ops.clip_by_value(gradie
 
 x: floating, of any shape, which the result has, too. Raises InvalidArgument unless clip_norm is positive. For example:
 ops.clip_by_norm(x, 1.0, axes=1) has rows of a norm of 1 at most, for x of [n,c].)");
-  m.def(
+  helped(m).def(
       "clip_by_global_norm",
       [](nb::handle values, double norm) {
         Operation operation;
@@ -209,7 +210,7 @@ void bind_shapes(nb::module_& m) {
 void bind_creation(nb::module_& m) {
   add_creation(m, "fill", ops::fill, "", "shape"_a, "value"_a, "dtype"_a = "float32");
   add_creation(m, "range", ops::range, "", "start"_a, "limit"_a, "delta"_a = 1.0, "dtype"_a = "int32");
-  m.def(
+  helped(m).def(
       "one_hot",
       [](nb::handle indices, int64_t depth, nb::handle on, nb::handle off, int64_t axis) {
         Operation operation;
@@ -243,7 +244,7 @@ void bind_network(nb::module_& m) {
   };
   const std::string sizes =
       "stride, dilation: one number or (height, width); padding: one or (top, bottom, left, right).";
-  m.def(
+  helped(m).def(
       "conv2d",
       [filters](nb::handle x, nb::handle weight, nb::handle stride, const std::string& mode, nb::handle padding,
                 nb::handle dilation, int64_t groups) {
@@ -253,7 +254,7 @@ void bind_network(nb::module_& m) {
       },
       "x"_a, "weight"_a, "stride"_a = 1, "pad_mode"_a = "valid", "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
       doc_of("conv2d", sizes).c_str());
-  m.def(
+  helped(m).def(
       "conv2d_transpose",
       [filters](nb::handle x, nb::handle weight, nb::handle stride, const std::string& mode, nb::handle padding,
                 nb::handle dilation, int64_t groups, nb::handle size) {
@@ -271,7 +272,7 @@ void bind_network(nb::module_& m) {
               sizes)
           .c_str());
   const auto pool = [&](const char* name, auto f) {
-    m.def(
+    helped(m).def(
         name,
         [f](nb::handle x, nb::handle kernel, nb::handle stride, const std::string& mode, nb::handle padding) {
           Operation operation;
@@ -285,7 +286,7 @@ void bind_network(nb::module_& m) {
   };
   pool("max_pool2d", [](ir::Value x, const ops::PoolOptions& options) { return ops::max_pool2d(x, options); });
   pool("avg_pool2d", [](ir::Value x, const ops::PoolOptions& options) { return ops::avg_pool2d(x, options); });
-  m.def(
+  helped(m).def(
       "attention",
       [](nb::handle query, nb::handle key, nb::handle value, nb::handle mask, bool causal,
          std::optional<double> scale) {
@@ -315,7 +316,7 @@ ops::RankGroup group_of(const std::string& name) { return session::rank_group(co
 
 void bind_collectives(nb::module_& m) {
   const auto world = cluster::kWorldGroup;
-  m.def(
+  helped(m).def(
       "all_reduce",
       [](nb::handle x, const std::string& group, const std::string& op) {
         Operation operation;
@@ -323,42 +324,42 @@ void bind_collectives(nb::module_& m) {
       },
       "x"_a, "group"_a = world, "reduction"_a = "sum",
       doc_of("all_reduce", "Every rank of the group must call it.").c_str());
-  m.def(
+  helped(m).def(
       "all_gather",
       [](nb::handle x, const std::string& group, int64_t dim) {
         Operation operation;
         return operation.finish(ops::all_gather(operation.value(x), group_of(group), dim));
       },
       "x"_a, "group"_a = world, "dim"_a = 0, doc_of("all_gather", "Every rank of the group must call it.").c_str());
-  m.def(
+  helped(m).def(
       "reduce_scatter",
       [](nb::handle x, const std::string& group, int64_t dim, const std::string& op) {
         Operation operation;
         return operation.finish(ops::reduce_scatter(operation.value(x), group_of(group), dim, reduction(op)));
       },
       "x"_a, "group"_a = world, "dim"_a = 0, "reduction"_a = "sum", doc_of("reduce_scatter", "").c_str());
-  m.def(
+  helped(m).def(
       "broadcast",
       [](nb::handle x, const std::string& group, int root) {
         Operation operation;
         return operation.finish(ops::broadcast(operation.value(x), group_of(group), root));
       },
       "x"_a, "group"_a = world, "root"_a = 0, doc_of("broadcast", "").c_str());
-  m.def(
+  helped(m).def(
       "all_to_all",
       [](nb::handle x, const std::string& group, int64_t split_dim, int64_t concat_dim) {
         Operation operation;
         return operation.finish(ops::all_to_all(operation.value(x), group_of(group), split_dim, concat_dim));
       },
       "x"_a, "group"_a = world, "split_dim"_a = 0, "concat_dim"_a = 0, doc_of("all_to_all", "").c_str());
-  m.def(
+  helped(m).def(
       "send",
       [](nb::handle x, int peer, const std::string& group) {
         Operation operation;
         return operation.finish(ops::send(operation.value(x), group_of(group), peer));
       },
       "x"_a, "peer"_a, "group"_a = world, doc_of("send", "").c_str());
-  m.def(
+  helped(m).def(
       "receive",
       [](nb::handle shape, nb::handle dtype, int peer, const std::string& group) {
         Operation operation;
@@ -670,16 +671,17 @@ void bind_operators(nb::module_& m) {
   bind_network(ops_module);
   bind_collectives(ops_module);
   bind_sharded_call(ops_module);
-  ops_module.def(
-      "shard",
-      [](nb::object x, const mesh::Strategy& strategy) {
-        if (nb::isinstance<ir::Value>(x)) shard(nb::cast<ir::Value>(x), strategy);
-        return x;
-      },
-      "x"_a, "strategy"_a,
-      "Fixes how the operator that makes x is split: one tuple of counts per operand, one count per dim; operands "
-      "without "
-      "dims need none. Returns x.");
+  helped(ops_module)
+      .def(
+          "shard",
+          [](nb::object x, const mesh::Strategy& strategy) {
+            if (nb::isinstance<ir::Value>(x)) shard(nb::cast<ir::Value>(x), strategy);
+            return x;
+          },
+          "x"_a, "strategy"_a,
+          "Fixes how the operator that makes x is split: one tuple of counts per operand, one count per dim; operands "
+          "without "
+          "dims need none. Returns x.");
 }
 
 }  // namespace tessera::python

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 #include "python/src/keywords.h"
 
 namespace tessera::python {
@@ -176,14 +177,14 @@ unless drop_overflow_update is False. Micikevicius et al., 2018. Made by dynamic
       .def_ro("factor", &nn::LossScale::factor, "1: the scale is fixed.")
       .def_ro("window", &nn::LossScale::window)
       .def_ro("drop_overflow_update", &nn::LossScale::drop_overflow_update);
-  m.def(
+  helped(m).def(
       "dynamic_loss_scale",
       [](double initial, double factor, int64_t window) {
         return nn::dynamic_loss_scale({initial, factor, window});
       },
       "init_loss_scale"_a = 16777216.0, "scale_factor"_a = 2.0, "scale_window"_a = 2000,
       "Divided by the factor when a step overflows, not below 1; multiplied by it after scale_window clean steps.");
-  m.def("fixed_loss_scale", &nn::fixed_loss_scale, "loss_scale"_a = 128.0, "drop_overflow_update"_a = true);
+  helped(m).def("fixed_loss_scale", &nn::fixed_loss_scale, "loss_scale"_a = 128.0, "drop_overflow_update"_a = true);
 }
 
 // What all of them are.
@@ -426,17 +427,17 @@ step moves all rows.)")
 
 // Tables of learning rates.
 void bind_rates(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "cosine_decay_lr",
       [](double min_lr, double max_lr, int64_t total, int64_t per_epoch, int64_t epochs) {
         return nn::cosine_decay_lr({min_lr, max_lr, total, per_epoch, epochs});
       },
       "min_lr"_a, "max_lr"_a, "total_steps"_a, "steps_per_epoch"_a, "decay_epochs"_a,
       "From max_lr to min_lr along half a cosine over decay_epochs, then min_lr.");
-  m.def("piecewise_constant_lr", &nn::piecewise_constant_lr, "milestones"_a, "rates"_a,
-        "rates[i] up to milestones[i] steps.");
-  m.def("with_warmup", &nn::with_warmup, "table"_a, "steps"_a,
-        "The table with its first entries multiplied by 1/steps, 2/steps, ..., 1.");
+  helped(m).def("piecewise_constant_lr", &nn::piecewise_constant_lr, "milestones"_a, "rates"_a,
+                "rates[i] up to milestones[i] steps.");
+  helped(m).def("with_warmup", &nn::with_warmup, "table"_a, "steps"_a,
+                "The table with its first entries multiplied by 1/steps, 2/steps, ..., 1.");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -48,7 +49,7 @@ ir::Value uniform_below(ir::Value step, const Shape& shape, const ops::RandomSou
 }  // namespace
 
 void bind_random(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "random_uniform",
       [](nb::handle shape, double low, double high, nb::handle dtype) {
         if (low > high) throw InvalidArgument("random_uniform: low {} is above high {}", low, high);
@@ -60,7 +61,7 @@ void bind_random(nb::module_& m) {
 Inside construct() they are drawn anew in each training step, and are the same however the network is split: element i is a
 function of set_seed()'s number, the cell's path, the step and i. A Model's eval() and predict() draw those of its last
 training step. Outside they are drawn anew at each call.)");
-  m.def(
+  helped(m).def(
       "random_normal",
       [](nb::handle shape, double mean, double sigma, nb::handle dtype) {
         if (sigma < 0) throw InvalidArgument("random_normal: sigma must be at least 0, got {}", sigma);

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -81,24 +82,24 @@ max_size: so many at most, the special ones included, 0: all. min_count: rarer w
 }
 
 void bind_pairs(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "read_segment_pairs",
       [](const Path& source, const Path& target) {
         return to_python(data::read_segment_pairs(FileSystem::local(), source.bytes, target.bytes));
       },
       "source_path"_a, "target_path"_a,
       R"([(sentence, translation), ...] from two files with lines <seg id="1">text</seg>, as WMT hands them out.)");
-  m.def(
+  helped(m).def(
       "read_sentence_pairs",
       [](const Path& path) { return to_python(data::read_sentence_pairs(FileSystem::local(), path.bytes)); }, "path"_a,
       "[(sentence, translation), ...] from a file with a tab between the two on each line.");
-  m.def(
+  helped(m).def(
       "write_sentence_pairs",
       [](const Path& path, const Pairs& pairs) {
         data::write_sentence_pairs(FileSystem::local(), path.bytes, from_python(pairs));
       },
       "path"_a, "pairs"_a, "Writes what read_sentence_pairs() reads.");
-  m.def(
+  helped(m).def(
       "write_synthetic_translation",
       [](const Path& directory, int64_t train_pairs, int64_t test_pairs, Seed seed) {
         data::write_synthetic_translation(FileSystem::local(), directory.bytes, {train_pairs, test_pairs, seed});
@@ -109,7 +110,7 @@ void bind_pairs(nb::module_& m) {
 }
 
 void bind_translation(nb::module_& m) {
-  m.def(
+  helped(m).def(
       "translation",
       [](const Pairs& pairs, const data::Vocabulary& source, const data::Vocabulary& target, int64_t source_length,
          int64_t target_length, const std::string& form, bool cut_long, bool shuffle, int64_t num_samples,
@@ -131,8 +132,8 @@ void bind_translation(nb::module_& m) {
 
 form "whole": w1 ... END, BEGIN v1 ... and v1 ... END, each padded; pairs that do not fit are left out, or cut. "tutorial": the
 first words of sources that have more than s + 1, as tutorial 004 has it. Where a target is padding, its label does not count.)");
-  m.def("source_rows", &data::source_rows, "sentences"_a, "vocabulary"_a, "length"_a,
-        "int32[n,length]: the rows of sentences as translation() has them, those that are too long cut.");
+  helped(m).def("source_rows", &data::source_rows, "sentences"_a, "vocabulary"_a, "length"_a,
+                "int32[n,length]: the rows of sentences as translation() has them, those that are too long cut.");
 }
 
 void bind_bleu(nb::module_& m) {
@@ -145,7 +146,7 @@ void bind_bleu(nb::module_& m) {
       .def_ro("hypothesis_tokens", &data::BleuScore::hypothesis_tokens)
       .def_ro("reference_tokens", &data::BleuScore::reference_tokens)
       .def("__repr__", [](const data::BleuScore& self) { return fmt::format("BLEU {:.2f}", self.score); });
-  m.def(
+  helped(m).def(
       "bleu",
       [](const std::vector<std::string>& hypotheses, const std::vector<std::vector<std::string>>& references,
          bool tokenize) { return data::bleu(hypotheses, references, {tokenize}); },
@@ -153,7 +154,7 @@ void bind_bleu(nb::module_& m) {
       R"(The BLEU of a corpus as sacrebleu defines it; references[i] is the list of right translations of sentence i.
 
 tokenize: by mteval's v13a; else tokens are what stands between white space.)");
-  m.def(
+  helped(m).def(
       "tokenize_13a", [](const std::string& line) { return data::tokenize_13a(line); }, "line"_a,
       "The tokens of a line as mteval-v13a finds them.");
 }

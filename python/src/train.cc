@@ -18,6 +18,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/callbacks.h"
+#include "python/src/helped_module.h"
 #include "python/src/keywords.h"
 #include "python/src/model_options.h"
 #include "python/src/python_model.h"
@@ -168,10 +169,10 @@ void bind_search(nb::module_& m) {
       .def_ro("log_probability", &train::Decoded::log_probability)
       .def_ro("score", &train::Decoded::score, "the log probability with the length penalty")
       .def_ro("is_whole", &train::Decoded::is_whole, "whether it ends by itself, not at max_length");
-  m.def("beam_search", &search, "num_sequences"_a, "next"_a, "max_length"_a, "beam_size"_a = 4,
-        "length_penalty"_a = 0.6, "begin"_a = data::Vocabulary::kBegin, "end"_a = data::Vocabulary::kEnd,
-        "padding"_a = data::Vocabulary::kPadding,
-        R"(The best sequence of tokens for each of num_sequences, a list of Decoded.
+  helped(m).def("beam_search", &search, "num_sequences"_a, "next"_a, "max_length"_a, "beam_size"_a = 4,
+                "length_penalty"_a = 0.6, "begin"_a = data::Vocabulary::kBegin, "end"_a = data::Vocabulary::kEnd,
+                "padding"_a = data::Vocabulary::kPadding,
+                R"(The best sequence of tokens for each of num_sequences, a list of Decoded.
 
 next(prefixes int32[num_sequences * beam_size, max_length], length) gives the logits float32[..., vocabulary] of the token that
 follows the first `length` ones. Candidates are compared by log probability / ((5 + n) / 6) ** length_penalty.)");

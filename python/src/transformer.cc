@@ -5,6 +5,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -181,7 +182,7 @@ Parameters: gate.weight and up.weight [inner_features, c], down.weight [c, inner
             new (self) nn::SwiGlu(features, inner, to_init(init));
           },
           "features"_a, "inner_features"_a, "weight_init"_a = "normal");
-  m.def(
+  helped(m).def(
       "rotary_positions",
       [](nb::handle x, double base) {
         Operation operation;

@@ -11,6 +11,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/cells.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -38,12 +39,12 @@ that change without end are given as schedule.table(num_steps). Steps behind the
            "The rates up to the schedule's end, the last one twice. Raises InvalidArgument where there is none.")
       .def("per_epoch", &nn::RateSchedule::per_epoch, "steps_per_epoch"_a,
            "The same, counted in epochs: all steps of an epoch have the rate that a step has here.");
-  m.def("constant", &nn::schedules::constant, "rate"_a, "rate, at every step.");
-  m.def("linear", &nn::schedules::linear, "rate"_a, "end_rate"_a, "num_steps"_a,
-        "rate + (end_rate - rate) * step / num_steps.");
-  m.def("cosine", &nn::schedules::cosine, "rate"_a, "num_steps"_a, "end_rate"_a = 0.0,
-        "From rate to end_rate along half a cosine. Loshchilov and Hutter, SGDR, 2017.");
-  m.def(
+  helped(m).def("constant", &nn::schedules::constant, "rate"_a, "rate, at every step.");
+  helped(m).def("linear", &nn::schedules::linear, "rate"_a, "end_rate"_a, "num_steps"_a,
+                "rate + (end_rate - rate) * step / num_steps.");
+  helped(m).def("cosine", &nn::schedules::cosine, "rate"_a, "num_steps"_a, "end_rate"_a = 0.0,
+                "From rate to end_rate along half a cosine. Loshchilov and Hutter, SGDR, 2017.");
+  helped(m).def(
       "cosine_restarts",
       [](double rate, int64_t num_steps, int64_t period_factor, double end_rate) {
         return nn::schedules::cosine_restarts({rate, num_steps, period_factor, end_rate});
@@ -51,15 +52,17 @@ that change without end are given as schedule.table(num_steps). Steps behind the
       "rate"_a, "num_steps"_a, "period_factor"_a = 1, "end_rate"_a = 0.0,
       "cosine() that begins again after each fall, without end; each fall is period_factor times as long as the one "
       "before.");
-  m.def("polynomial", &nn::schedules::polynomial, "rate"_a, "num_steps"_a, "power"_a = 1.0, "end_rate"_a = 0.0,
-        "end_rate + (rate - end_rate) * (1 - step / num_steps) ** power.");
-  m.def("exponential", &nn::schedules::exponential, "rate"_a, "gamma"_a, "num_steps"_a = 1, "is_stair"_a = false,
-        "rate * gamma ** (step / num_steps), without end; is_stair: by the whole part of step / num_steps.");
-  m.def("multi_step", &nn::schedules::multi_step, "rate"_a, "milestones"_a, "gamma"_a = 0.1,
-        "rate * gamma ** (the number of milestones that the step has reached).");
-  m.def("inverse_square_root", &nn::schedules::inverse_square_root, "rate"_a, "num_steps"_a,
-        "rate / sqrt(1 + step / num_steps), without end; behind warmup(num_steps, ...) that of Vaswani et al., 2017.");
-  m.def(
+  helped(m).def("polynomial", &nn::schedules::polynomial, "rate"_a, "num_steps"_a, "power"_a = 1.0, "end_rate"_a = 0.0,
+                "end_rate + (rate - end_rate) * (1 - step / num_steps) ** power.");
+  helped(m).def("exponential", &nn::schedules::exponential, "rate"_a, "gamma"_a, "num_steps"_a = 1,
+                "is_stair"_a = false,
+                "rate * gamma ** (step / num_steps), without end; is_stair: by the whole part of step / num_steps.");
+  helped(m).def("multi_step", &nn::schedules::multi_step, "rate"_a, "milestones"_a, "gamma"_a = 0.1,
+                "rate * gamma ** (the number of milestones that the step has reached).");
+  helped(m).def(
+      "inverse_square_root", &nn::schedules::inverse_square_root, "rate"_a, "num_steps"_a,
+      "rate / sqrt(1 + step / num_steps), without end; behind warmup(num_steps, ...) that of Vaswani et al., 2017.");
+  helped(m).def(
       "one_cycle",
       [](double max_rate, int64_t num_steps, double rising_part, double div_factor, double final_div_factor,
          bool is_linear, bool has_three_phases) {
@@ -71,17 +74,17 @@ that change without end are given as schedule.table(num_steps). Steps behind the
       R"(From max_rate / div_factor up to max_rate, then down to the first rate / final_div_factor. Smith and Topin, 2018.
 
 It is PyTorch's OneCycleLR(max_lr, total_steps), whose pct_start is rising_part.)");
-  m.def("warmup", &nn::schedules::warmup, "num_steps"_a, "then"_a, "start_rate"_a = 0.0,
-        "From start_rate in equal steps to then(0) at step num_steps, from where `then` counts its own steps.");
-  m.def("sequence", &nn::schedules::sequence, "schedules"_a, "milestones"_a,
-        "Each schedule in turn, counting from 0 where it begins: the next one from each milestone on.");
+  helped(m).def("warmup", &nn::schedules::warmup, "num_steps"_a, "then"_a, "start_rate"_a = 0.0,
+                "From start_rate in equal steps to then(0) at step num_steps, from where `then` counts its own steps.");
+  helped(m).def("sequence", &nn::schedules::sequence, "schedules"_a, "milestones"_a,
+                "Each schedule in turn, counting from 0 where it begins: the next one from each milestone on.");
 }
 
 }  // namespace
 
 void bind_tuning(nb::module_& m) {
   bind_schedules(m);
-  m.def(
+  helped(m).def(
       "_divide_parameters",
       [](nn::Cell& network, const std::vector<std::string>& patterns) {
         std::map<const nn::Parameter*, std::shared_ptr<nn::Parameter>> owned;

@@ -28,12 +28,14 @@ else:  # modules of these names have come from _tessera, too
 from tessera.nn import Cell as Cell, Parameter as Parameter
 from tessera._onnx import export_onnx as export_onnx
 from tessera._examples import add_to_help
+from tessera._function_help import add_to_functions
 from tessera._keywords import TESSERA_WORDS, explain_attributes, explain_modules, missing_from
 
 _callbacks.has_only_known_hooks(Callback, ("begin", "epoch_begin", "step_begin", "step_end", "epoch_end", "end"))
 explain_modules([checkpoint, cluster, data, nn, ops])
 add_to_help(sys.modules[__name__])
+add_to_functions(sys.modules[__name__])
 explain_attributes(Model, nn.Optimizer, Tensor, Parameter, Value)
 if not TYPE_CHECKING:  # it takes any name, and checkers would, too
     __getattr__ = missing_from(sys.modules[__name__], TESSERA_WORDS)
-del TESSERA_WORDS, add_to_help, explain_attributes, explain_modules, missing_from, sys, TYPE_CHECKING
+del TESSERA_WORDS, add_to_functions, add_to_help, explain_attributes, explain_modules, missing_from, sys, TYPE_CHECKING
