@@ -1,7 +1,11 @@
-"""What deploy's Containerfiles say, which no test builds: bases with a tag, files that are there, a user who is not root, the program that starts."""
+"""What deploy's Containerfiles say, which no test builds: bases with a tag, files that are there, lines that a shell can read, packages that Debian has,
+a user who is not root, the program that starts."""
 
 import json
 import re
+import shutil
+import subprocess
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -10,6 +14,8 @@ from claims import main
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRAINING, OPERATOR = ROOT / "deploy/Containerfile", ROOT / "deploy/operator/Containerfile"
 KNOWN = {"FROM", "ARG", "LABEL", "RUN", "COPY", "WORKDIR", "ENV", "USER", "ENTRYPOINT"}
+# Whether there is somebody who knows which packages Debian has.
+KNOWS_PACKAGES = shutil.which("apt-cache") is not None and subprocess.run(["apt-cache", "show", "libc6"], capture_output=True).returncode == 0
 
 
 def instructions(text):
@@ -21,6 +27,27 @@ def instructions(text):
             word, _, rest = line.strip().partition(" ")
             found.append((word, rest.strip()))
     return found
+
+
+def shell_of(run):
+    """The words that the shell of a RUN reads: what stands behind its own options, as --mount."""
+    return re.sub(r"^(?:--\w+=\S+\s+)+", "", run)
+
+
+def fault_of_shell(run):
+    """What the shell of the images says of a line that it cannot read; "" of any other. The line is not run."""
+    return subprocess.run(["sh", "-n"], input=shell_of(run), capture_output=True, text=True).stderr.strip()
+
+
+def unknown_packages(names):
+    """Those that Debian has not, by the lists of this machine; none where it has no lists."""
+    return [name for name in names if KNOWS_PACKAGES and subprocess.run(["apt-cache", "show", name], capture_output=True).returncode != 0]
+
+
+def installed_packages(run):
+    """The names of packages that a RUN installs; what the shell puts in their place is none."""
+    words = [word for part in re.findall(r"apt-get install ([^;&|]*)", run) for word in part.split()]
+    return [word for word in words if not word.startswith("-") and not re.search(r"[$\"'/]", word)]
 
 
 def faults(text, context):
@@ -46,6 +73,9 @@ def faults(text, context):
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         found.append("one ENTRYPOINT as a list in JSON: a shell in between would not pass signals on")
     for rest in of["RUN"]:
+        if said := fault_of_shell(rest):
+            found.append(f"RUN: no shell can read it: {said}")
+        found += [f"apt-get install {name}: Debian has no such package" for name in unknown_packages(installed_packages(rest))]
         if "apt-get install" in rest and not all(part in rest for part in ("apt-get update", "--yes", "--no-install-recommends", "rm -rf /var/lib/apt/lists/*")):
             found.append("apt-get install without update before it, --yes, --no-install-recommends and the removal of its lists, all in one RUN")
         if "pip install" in rest and "--no-cache-dir" not in rest:
@@ -93,6 +123,48 @@ class Containerfiles(unittest.TestCase):
         self.assertLess(run.index("no commit"), run.index("apt-get"))
         self.assertLess(run.index("no $package"), run.index("apt-get"))
 
+    def test_the_packages_that_ours_need_are_there(self):
+        said = (ROOT / "cmake/TesseraPackage.cmake").read_text()
+        # That of Tessera itself, of which the version is another one's variable, is no word of Debian.
+        lists = re.findall(r'PACKAGE_DEPENDS\s+"([^"]+)"', said)
+        names = {name for each in lists for name in re.findall(r"(?:^|, )([a-z][a-z0-9.+-]+)", each)}
+        self.assertTrue({"python3", "python3-numpy", "libgloo-dev", "pkg-config"} <= names, names)
+        self.assertEqual(unknown_packages(sorted(names)), [])
+
+    def test_the_programs_that_start_are_installed(self):
+        self.assertIn("install(TARGETS tessera RUNTIME DESTINATION bin COMPONENT runtime)", (ROOT / "cmake/TesseraInstall.cmake").read_text())
+        project = tomllib.loads((OPERATOR.parent / "pyproject.toml").read_text())
+        given = instructions(OPERATOR.read_text())
+        (words,) = [json.loads(rest) for word, rest in given if word == "ENTRYPOINT"]
+        self.assertIn(words[0], project["project"]["scripts"])
+        # All that pip reads is copied, and the base has a Python that the package takes.
+        copied = {source.rstrip("/") for word, rest in given if word == "COPY" for source in rest.split()[:-1]}
+        read = {"pyproject.toml", *project["tool"]["setuptools"]["packages"], *filter(None, [project["project"].get("readme")])}
+        self.assertEqual(read - copied, set())
+        (base,) = [rest for word, rest in given if word == "FROM"]
+        least = re.fullmatch(r">=(\d+)\.(\d+)", project["project"]["requires-python"])
+        has = re.fullmatch(r"python:(\d+)\.(\d+)-slim", base)
+        self.assertGreaterEqual([int(part) for part in has.groups()], [int(part) for part in least.groups()])
+
+    def test_the_operators_image_has_one_name(self):
+        version = tomllib.loads((OPERATOR.parent / "pyproject.toml").read_text())["project"]["version"]
+        build = f"podman build -t tessera-operator:{version} deploy/operator"
+        self.assertIn(build, OPERATOR.read_text())
+        self.assertIn(build, (ROOT / "docs/kubernetes.md").read_text())
+        self.assertIn(f"image: tessera-operator:{version}\n", (OPERATOR.parent / "config/manager/deployment.yaml").read_text())
+        self.assertIn(f"\nappVersion: {version}\n", (OPERATOR.parent / "chart/Chart.yaml").read_text())
+        self.assertIn("\n  repository: tessera-operator\n", (OPERATOR.parent / "chart/values.yaml").read_text())
+
+    def test_arguments_of_the_build_are_declared(self):
+        declared = {rest.partition("=")[0] for word, rest in instructions(self.text) if word == "ARG"}
+        given = re.findall(r"--build-arg (\w+)", self.text + (ROOT / "docs/packages.md").read_text())
+        self.assertEqual(set(given) - declared, set())
+
+    @unittest.skipUnless(KNOWS_PACKAGES, "this machine has no lists of Debian's packages")
+    def test_a_package_that_debian_has_not_is_noticed(self):
+        text = self.text.replace('--no-install-recommends "$package"', '--no-install-recommends "$package" python3-numpi python3-numpy')
+        self.assertEqual(faults(text, None), ["apt-get install python3-numpi: Debian has no such package"])
+
     def test_a_fault_is_noticed(self):
         operator = OPERATOR.read_text()
         for text, old, new, said in (
@@ -101,6 +173,7 @@ class Containerfiles(unittest.TestCase):
                 (self.text, 'ENTRYPOINT ["tessera"]', "ENTRYPOINT tessera", "JSON"), (self.text, "ARG COMMIT\n", "", "no ARG COMMIT"),
                 (self.text, "    rm -rf /var/lib/apt/lists/*; \\\n", "", "lists"), (self.text, "--no-install-recommends ", "", "recommends"),
                 (self.text, "WORKDIR", "ADD https://example.org /x\nWORKDIR", "ADD"), (self.text, "WORKDIR", "RUN true\nWORKDIR", "behind USER"),
+                (self.text, "exit 1; }; \\\n    package", "exit 1; ; \\\n    package", "no shell"), (operator, " && rm -rf", " && (rm -rf", "no shell"),
                 (operator, "COPY pyproject.toml", "COPY setup.py", "setup.py"), (operator, " --no-cache-dir", "", "--no-cache-dir")):
             self.assertIn(old, text)
             self.assertTrue(any(said in fault for fault in faults(text.replace(old, new), OPERATOR.parent)), (old, new))
