@@ -2,6 +2,7 @@
 import gzip
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -139,6 +140,23 @@ def test_a_program_is_built_with_the_shared_library(root, library, tmp_path):
     assert not [name for name in package.needed(program)[0] if name.startswith(("libdnnl", "libgloo", "libspdlog", "libssl", "libhwy"))]
     assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "-n", "2", program, cwd=tmp_path)
     assert "f(3) = 7.0" in package.run(root / "bin" / "tessera", "run", "--threads", "2", program, cwd=tmp_path)
+
+
+def test_a_target_that_links_both_libraries_is_refused(root, tmp_path):
+    package.write_program(tmp_path)
+    with (tmp_path / "CMakeLists.txt").open("a") as project:
+        project.write("target_link_libraries(line PRIVATE Tessera::shared)\n")
+    done = subprocess.run(["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={root}"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "TESSERA_IS_LINKED_STATIC_OR_SHARED_NOT_BOTH" in done.stderr and '"Tessera::shared"' in done.stderr and '"line"' in done.stderr, done.stderr
+
+
+def test_a_program_that_loads_both_libraries_is_refused(root, library, tmp_path):
+    package.write_twice(tmp_path, "Tessera::shared")
+    package.run("cmake", "-G", "Ninja", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={root}", cwd=tmp_path)
+    package.run("cmake", "--build", "build", cwd=tmp_path)
+    package.check_refused(tmp_path / "build" / "twice", library)
 
 
 def test_a_folder_with_a_program_and_the_library_may_move(root, library, tmp_path):

@@ -72,5 +72,31 @@ def write_program(folder, shared=False):
     (folder / "line.cc").write_text(re.search(r"```cpp\n(.*?)```", text, re.DOTALL)[1])
 
 
+def write_twice(folder, form):
+    """A program that links Tessera by `form`, and a library of its own that has the static one in itself and shows none of its names."""
+    count = "static_cast<int>(tessera::ops::OpRegistry::instance().all().size())"
+    (folder / "own.cc").write_text(f"#include <tessera/ops/registry/op_def.h>\nint own_count() {{ return {count}; }}\n")
+    (folder / "twice.cc").write_text(f"#include <tessera/ops/registry/op_def.h>\nint own_count();\nint main() {{ return own_count() - {count}; }}\n")
+    (folder / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.25)
+project(twice LANGUAGES CXX)
+find_package(Tessera REQUIRED)
+add_library(own SHARED own.cc)
+target_link_libraries(own PRIVATE Tessera::tessera)
+target_link_options(own PRIVATE LINKER:--exclude-libs,ALL)
+add_executable(twice twice.cc)
+target_link_libraries(twice PRIVATE own {form})
+""")
+
+
+def check_refused(program, *others):
+    """The program ends before its main with one sentence that names it, or one of `others`, and the library of write_twice()."""
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    said = re.fullmatch(r"error: Tessera is in this process twice, in (\S+) and in (\S+), each with operators of its own: link all of them with "
+                        r"Tessera::shared, or only one of them with Tessera::tessera\n", done.stderr)
+    assert done.returncode == 2 and said and not done.stdout, (done.returncode, done.stdout, done.stderr)
+    names = {Path(name).name for name in said.groups()}
+    assert names in [{"libown.so", Path(other).name} for other in (program, *others)], names
+
+
 def is_elf(path):
     return path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF"

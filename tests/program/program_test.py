@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "packages"))
+import package  # noqa: E402
 
 
 def blocks(text, language):
@@ -72,6 +74,37 @@ endif()
     run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
 
 
+def check_both(prefix, folder):
+    """A target that links both forms of Tessera is refused when it is configured, and a process that loads both when it starts."""
+    folder.mkdir()
+    targets = prefix / "lib" / "cmake" / "Tessera" / "TesseraSharedTargets.cmake"
+    is_made_up = not targets.exists()
+    if is_made_up:  # this build has no libtessera.so: nothing is linked here, so its target may stand for it
+        targets.write_text("if(NOT TARGET Tessera::shared)\n  add_library(Tessera::shared INTERFACE IMPORTED)\nendif()\n", encoding="utf-8")
+    (folder / "both.cc").write_text("int main() {}\n", encoding="utf-8")
+    for first, second in (("tessera", "shared"), ("shared", "tessera"), ("train", "shared"), ("shared", "ops")):
+        (folder / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.25)
+project(both LANGUAGES CXX)
+find_package(Tessera REQUIRED)
+add_library(part INTERFACE)
+target_link_libraries(part INTERFACE Tessera::{first})
+add_executable(both both.cc)
+target_link_libraries(both PRIVATE part Tessera::{second})
+""", encoding="utf-8")
+        done = subprocess.run(["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                              capture_output=True, text=True, check=False)
+        said = " ".join(done.stderr.split())
+        assert done.returncode != 0 and "TESSERA_IS_LINKED_STATIC_OR_SHARED_NOT_BOTH" in said and '"both"' in said, (first, second, said)
+    if is_made_up:
+        targets.unlink()
+    twice = folder / "twice"
+    twice.mkdir()
+    package.write_twice(twice, "Tessera::tessera")
+    run("cmake", "-G", "Ninja", "-S", twice, "-B", twice / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", twice / "build")
+    package.check_refused(twice / "build" / "twice")
+
+
 def main():
     build = Path(sys.argv[1]).resolve()
     page = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
@@ -92,6 +125,7 @@ def main():
             run("cmake", "--install", build, "--prefix", prefix, "--component", component)
         check_headers(prefix / "include")
         check_components(prefix, Path(folder) / "components")
+        check_both(prefix, Path(folder) / "both")
         # An installation does not need the clone.
         for file in [*prefix.glob("bin/*"), *prefix.glob("lib/*.so*")]:
             assert str(ROOT) not in run("readelf", "--dynamic", file), f"{file} seeks libraries in the clone"

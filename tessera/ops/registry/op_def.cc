@@ -5,12 +5,16 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/ops/registry/families.h"
+#include "tessera/ops/registry/one_registry.h"
 
 namespace tessera::ops {
 namespace {
 
 struct AllOperators {
-  AllOperators() { add_all_families(registry); }
+  AllOperators() {
+    require_one_registry();
+    add_all_families(registry);
+  }
   std::mutex mutex;
   OpRegistry registry;
   bool is_closed = false;  // somebody reads it
