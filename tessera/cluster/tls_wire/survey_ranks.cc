@@ -30,6 +30,7 @@ class NamedStore final : public comm::Store {
 
 constexpr const char* kReported = "reported";
 std::string name_of_words(int rank) { return fmt::format("words/{}", rank); }
+std::string name_of_read(int rank) { return fmt::format("read/{}", rank); }
 std::string name_of_heard(int rank) { return fmt::format("heard/{}", rank); }
 
 // Those whom this rank has not met.
@@ -76,7 +77,8 @@ void survey_ranks(const Surveyor& surveyor, MeetingOptions meeting, comm::Store&
   const int64_t limit_ms = 3 * meeting.timeout_ms;
   for (int rank = 0; rank < survey.size; ++rank) add_words(survey, rank, named.get(name_of_words(rank), limit_ms));
   if (survey.gaps.empty()) return;
-  // Whoever ends takes the store from the others: first rank 0 has heard everybody, then everybody has heard of that.
+  // Whoever ends takes the store from the others: first everybody has heard everybody, then all have heard that rank 0
+  // has reported.
   const auto unless_over = [&](const auto& f) {
     try {
       f();
@@ -85,11 +87,17 @@ void survey_ranks(const Surveyor& surveyor, MeetingOptions meeting, comm::Store&
     }
   };
   if (meeting.rank != 0) {
-    unless_over([&] { named.get(kReported, limit_ms); });
+    unless_over([&] {
+      named.set(name_of_read(meeting.rank), "1");
+      named.get(kReported, limit_ms);
+    });
     const int code = surveyor.report(survey);
     unless_over([&] { named.set(name_of_heard(meeting.rank), "1"); });
     throw SurveyEnd(code);
   }
+  unless_over([&] {
+    for (int rank = 1; rank < survey.size; ++rank) named.get(name_of_read(rank), limit_ms);
+  });
   const int code = surveyor.report(survey);
   unless_over([&] {
     named.set(kReported, "1");
