@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
+#include "tessera/base/printable.h"
 #include "tessera/cluster/rendezvous/messages/fields.h"
 
 namespace tessera::cluster::rendezvous {
@@ -119,7 +120,13 @@ std::optional<SchedulerState> parse_scheduler_state(std::string_view bytes, Fram
     error.what = std::move(why);
     return std::nullopt;
   };
-  if (!bytes.starts_with(kStateMagic)) return refuse("is no state of a scheduler");
+  if (!bytes.starts_with(kStateMagic)) {
+    const std::string_view kind = kStateMagic.substr(0, kStateMagic.size() - 1);
+    const bool is_of_other_version = bytes.starts_with(kind) && bytes.size() > kStateHead;
+    return refuse(is_of_other_version ? fmt::format("is of another version of Tessera: it is a {}, this one reads {}",
+                                                    printable(bytes.substr(0, kStateMagic.size())), kStateMagic)
+                                      : "is no state of a scheduler");
+  }
   if (bytes.size() < kStateHead + kChecksumBytes) return refuse("is cut short");
   uint32_t length = 0;
   FieldReader head(bytes.substr(kStateMagic.size(), 4));

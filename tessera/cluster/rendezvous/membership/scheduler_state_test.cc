@@ -90,6 +90,14 @@ TEST(SchedulerStateFile, DamageIsSaidWithThePath) {
   }
 }
 
+TEST(SchedulerStateFile, OneOfAnotherVersionIsSaidToBeThat) {
+  std::string earlier = print_scheduler_state(example_state());
+  earlier.replace(0, 4, "TRS8");
+  FrameError error;
+  EXPECT_FALSE(parse_scheduler_state(earlier, error));
+  EXPECT_EQ(error.what, "is of another version of Tessera: it is a TRS8, this one reads TRS9");
+}
+
 TEST(SchedulerStateFile, AStateThatCannotBeIsRefused) {
   const auto why = [](const SchedulerState& state) {
     FrameError error;
