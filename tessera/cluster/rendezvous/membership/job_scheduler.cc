@@ -188,6 +188,7 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   }
   node.has_left = true;
   node.has_finished = is_own_word;
+  node.ended_ns = std::max(node.ended_ns, message.at_ns);  // which is no news either where it is said again
   if (is_waiting) return end_job(/*failed=*/false, "", "");
   end_if_all_left();
 }

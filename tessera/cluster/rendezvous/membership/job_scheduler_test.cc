@@ -724,6 +724,24 @@ TEST(JobScheduler, AfterItsDeathTheEndOfAProcessThatHungIsNoSecondLoss) {
   EXPECT_EQ(next.scheduler.state().num_losses, 2U);
 }
 
+// It had ended with exit code 0 before another one was lost, with which it begins anew.
+TEST(JobScheduler, AfterItsDeathTheEndOfAProcessThatHadNotFailedIsNoLoss) {
+  const SchedulerOptions options{.num_workers = 2, .max_restarts = 9};
+  Job job(options);
+  const Leave ended{.node_id = "b", .at_ns = 2};
+  const PeerId launcher = job.launch({"a", "b"});
+  job.begin("a", 1);
+  job.begin("b", 1);
+  job.say(launcher, ended);
+  job.say(launcher, Leave{.node_id = "a", .at_ns = 3, .failed = true, .reason = "killed by SIGKILL"});
+  ASSERT_EQ(job.scheduler.state().num_losses, 1U);
+  Job next(options, state_on_disk(job));
+  const PeerId again = next.launch({"a", "b"});
+  next.say(again, ended);
+  EXPECT_EQ(next.scheduler.state().num_losses, 1U);
+  EXPECT_NE(next.last_of<GenerationEnded>(again), nullptr) << "its launcher starts it again";
+}
+
 // Ranks that do not reach each other begin anew by themselves, which is counted when the next generation begins.
 TEST(JobScheduler, AfterItsDeathAGenerationThatHasEndedByItselfIsCounted) {
   const SchedulerOptions options{.num_workers = 2, .max_restarts = 9};
