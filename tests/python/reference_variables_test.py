@@ -51,7 +51,7 @@ def test_the_nearest_word_names_the_interface():
 def test_an_interface_that_is_not_there_is_refused_with_those_that_are(variable, text):
     code, _, err = worker(**{variable: text})
     assert code == 1 and f"The {variable} must be a network interface of this host that has an address, but got {text}; this host has" in err
-    assert "lo" in err.split("this host has")[1]
+    assert "lo" in err.rsplit("this host has", 1)[1]  # a traceback shows the line that has raised it, too
 
 
 def test_times_that_are_longer_are_taken():
