@@ -481,7 +481,17 @@ bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kep
   }
   std::string how;
   const auto forget_newer = [&] {
-    if (is_here) recovery_->memory().forget_newer(here->whole);
+    // Who only knows that the step is done may have done a later one by then, with the values of another rank.
+    const auto before = std::ranges::find_if(versions, [&](const Version& version) {
+      KeptStep next = key_of(version);
+      next.order = version.head.next_step;
+      return version.head.next_step != 0 && next == chosen;
+    });
+    if (is_here) {
+      recovery_->memory().forget_newer(here->whole);
+    } else if (before != versions.end()) {
+      recovery_->memory().forget_newer(before->whole);
+    }
     const auto other = std::ranges::find_if(for_others, is_chosen);
     if (other != for_others.end()) recovery_->memory_for_others()->forget_newer(other->whole);
   };

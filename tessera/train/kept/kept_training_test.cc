@@ -375,6 +375,22 @@ TEST(KeptValues, OfARankThatCopiesThemWhileAnotherIsLostAreThoseOfTheStepBefore)
   expect_same_from(4, losses, straight);
 }
 
+// Node 1 is killed while it copies step 4, and goes on with what others have of it, which are killed next, twice, while
+// they copy step 5.
+TEST(KeptValues, OfTheStepThatAllHaveStayHoweverOftenRanksAreKilledWhileTheyCopyTheNextOne) {
+  const Losses straight = ElasticJob::of_many_values(kWhole).train({0, 1, 2, 3});
+  ElasticJob job = ElasticJob::of_many_values(kWhole);
+  job.train({0, 1, 2, 3}, /*lost_in_step=*/5);
+  job.leave_half(1);
+  EXPECT_TRUE(job.train({0, 1, 2, 3}, /*lost_in_step=*/6).contains(5));
+  for (const size_t node : {0, 2, 3}) job.leave_half(node);
+  EXPECT_TRUE(job.train({0, 1, 2, 3}, /*lost_in_step=*/6).contains(5));
+  for (size_t node = 0; node < kRanks; ++node) job.leave_half(node);
+  const Losses losses = job.train({0, 1, 2, 3});
+  EXPECT_EQ(losses.begin()->first, 5);
+  expect_same_from(5, losses, straight);
+}
+
 TEST(KeptValues, ComeBackWithTheStateOfTheDataSetsSource) {
   for (const ModelOptions& options : {kWhole, kSplit}) {
     ElasticJob undisturbed(options, /*has_buddies=*/false, /*is_elastic=*/false);
