@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -34,6 +37,41 @@ constexpr size_t kMinBytesBeside = 256 << 10;
 constexpr const char* kNextVersion = "next\n";
 
 size_t place_bytes(size_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment; }
+
+// Whose training writes to the memory of a rank, beside its steps, too. In one of its callbacks the rank may train
+// another model, which has the same memory.
+class MemoryOwners {
+ public:
+  // Never destroyed: a model may be destroyed after everything else.
+  static MemoryOwners& all() {
+    static MemoryOwners& only = *new MemoryOwners;
+    return only;
+  }
+  // Has the one before let go, if that was another one.
+  void take(const cluster::Recovery* rank, const void* owner, std::function<void()> let_go) {
+    std::function<void()> before;
+    {
+      const std::lock_guard lock(mutex_);
+      Owner& present = owners_[rank];
+      if (present.owner == owner) return;
+      before = std::exchange(present, {owner, std::move(let_go)}).let_go;
+    }
+    if (before) before();
+  }
+  void leave(const cluster::Recovery* rank, const void* owner) {
+    const std::lock_guard lock(mutex_);
+    const auto found = owners_.find(rank);
+    if (found != owners_.end() && found->second.owner == owner) owners_.erase(found);
+  }
+
+ private:
+  struct Owner {
+    const void* owner = nullptr;
+    std::function<void()> let_go = {};
+  };
+  std::mutex mutex_;
+  std::map<const cluster::Recovery*, Owner> owners_;
+};
 
 }  // namespace
 
@@ -118,6 +156,7 @@ KeptTraining::KeptTraining(ModelCore& core, TrainingIdentity& identity, Training
 
 KeptTraining::~KeptTraining() {
   finish();
+  if (recovery_ != nullptr) MemoryOwners::all().leave(recovery_, this);
   snapshot_.set_beside(nullptr);
 }
 
@@ -394,6 +433,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   if (recovery_ == nullptr) return Found::kNothing;
   finish();
   newest_ = nullptr;
+  own_memory();
   number_ = recovery_->next_number("training");
   // A copy of what does not fit into memory would not fit either.
   keeps_ = core_.session().values().spilled_bytes() == 0;
@@ -629,7 +669,7 @@ KeptTraining::Head KeptTraining::head(bool is_done) const {
 }
 
 std::string_view KeptTraining::kept_state() const {
-  return progress_.data_state.size() <= state_room() ? std::string_view(progress_.data_state) : std::string_view();
+  return progress_.data_state.size() <= state_room() ? std::string_view(progress_.data_state) : std::string_view("");
 }
 
 void KeptTraining::go_on_as(const Head& head, const std::string& data_state) {
@@ -697,8 +737,16 @@ void KeptTraining::finish() {
   copier_.finish();
 }
 
+void KeptTraining::own_memory() {
+  MemoryOwners::all().take(recovery_, this, [this] {
+    finish();
+    newest_ = nullptr;
+  });
+}
+
 void KeptTraining::write(bool is_done) {
   finish();
+  own_memory();
   // What is copied now is overwritten next but one.
   if (buddies_) buddies_->wait();
   kept_step_ = progress_.step;

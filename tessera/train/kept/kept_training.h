@@ -96,6 +96,8 @@ class KeptTraining {
                   const std::vector<const Version*>& held_here);
   // Gives all ranks what the root has there.
   void share(void* data, size_t size_bytes, int root);
+  // Until another model is trained that keeps its values in the same memory.
+  void own_memory();
   void write(bool is_done);
   void take_from(size_t holder, bool is_here);
   bool are_copies() const;
