@@ -404,20 +404,22 @@ TEST(ServersMemory, WorkersHaveNothingOfTablesAndServersNoWholeGradients) {
   }
 }
 
-// Rows that are long enough for workers to add them up. Numbers of two dims, and of one, in tables of their own and in
-// one.
+// Rows that are long enough for workers to add them up. Numbers of two dims, of two that the network makes one, and of
+// one, in tables of their own and in one.
 struct Fields : nn::Cell {
   static constexpr int64_t kNumbers = 40;
   nn::Embedding& fields = child<nn::Embedding>("fields", kNumbers, 10);
   nn::Embedding& first = child<nn::Embedding>("first", kNumbers, 10);
   nn::Embedding& both = child<nn::Embedding>("both", kNumbers, 10);
+  nn::Embedding& flat = child<nn::Embedding>("flat", kNumbers, 10);
   nn::Dense& head = child<nn::Dense>("head", 10, 10);
   using Cell::construct;
   ir::Value construct(ir::Value ids) override {
     const int64_t rows = ids.shape()[0];
     const ir::Value one = ops::reshape(ops::slice(ids, {0, 0}, {ops::kToEnd, 1}), {rows});
     const ir::Value of_two = both(one) * both(ops::reshape(ops::slice(ids, {0, 1}, {ops::kToEnd, 2}), {rows}));
-    return head(ops::reduce_sum(ops::tanh(fields(ids)), {1}) + ops::tanh(first(one)) + of_two);
+    const ir::Value of_flat = ops::reshape(flat(ops::reshape(ids, {rows * 3})), {rows, 3, 10});
+    return head(ops::reduce_sum(ops::tanh(fields(ids)) + ops::tanh(of_flat), {1}) + ops::tanh(first(one)) + of_two);
   }
 };
 
@@ -459,7 +461,8 @@ std::map<std::string, std::vector<double>> train_fields(const FieldsJob& job) {
     train::ModelOptions options{
         .loss_scale = job.loss_scale, .seed = 3, .session = {.kernel_choice = session::KernelChoice::kFixed}};
     if (job.servers > 0) {
-      for (nn::Embedding* table : {&network.fields, &network.first, &network.both}) table->set_on_servers();
+      for (nn::Embedding* table : {&network.fields, &network.first, &network.both, &network.flat})
+        table->set_on_servers();
       options.parallel_mode = train::ParallelMode::kDataParallel;
       options.servers = job.servers;
       options.pipeline.micro_batches = job.micro_batches == 1 ? 0 : job.micro_batches;
@@ -473,7 +476,7 @@ std::map<std::string, std::vector<double>> train_fields(const FieldsJob& job) {
         labels.values<int32_t>()[i] = static_cast<int32_t>(i % 10);
       own["losses"].push_back(model.train_step({ids.view(), labels.view()}, job.rows));
     }
-    for (const char* table : {"fields", "first", "both"}) {
+    for (const char* table : {"fields", "first", "both", "flat"}) {
       own[table] = model.value(fmt::format("{}.embedding_table", table)).to_doubles();
     }
     const std::scoped_lock lock(mutex);

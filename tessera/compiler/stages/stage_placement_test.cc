@@ -205,6 +205,50 @@ TEST(SummedLookups, AreMadeByWorkersAndSentWithTheirNumbers) {
   }
 }
 
+// The network makes the dims of the numbers one itself, and looks up by what it has made.
+TEST(SummedLookups, LeaveTheNumbersThatANetworkReshapes) {
+  auto graph = ir::parse(R"(graph train_step
+  param table f32[9,32]
+  input ids i32[3,2]
+  state accu_ids.table i32[6]
+  state accu_rows.table f32[6,32]
+  %1 = reshape ids {shape=[6]} : i32[6] @ .
+  %2 = gather table, %1 {axis=0} : f32[6,32] @ a
+  %3 = reshape %2 {shape=[3,2,32]} : f32[3,2,32] @ .
+  %4 = reduce_sum %3 {dims=[0,1,2]} : f32[] @ loss
+  %5 = fill {dtype="f32", shape=[3,2,32], value=1} : f32[3,2,32] @ loss
+  %6 = mul %3, %5 : f32[3,2,32] @ b (grad of %4)
+  %7 = reshape %6 {shape=[6,32]} : f32[6,32] @ . (grad of %3)
+  return loss = %4, accu_ids.table = %1, accu_rows.table = %7
+)");
+  const StageOptions stages{.accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}}};
+  place_for_servers(graph, {"table"});
+  const auto text = print(sum_lookups(graph, {.accumulators = stages.accumulators, .num_workers = 2}));
+  EXPECT_NE(text.find("%2 = gather table, %1 "), std::string::npos) << text;
+  EXPECT_NE(text.find("%8, %9 = add_up_rows %7, %1 {bounds=[0,4,6], clears=false, num_rows=9, table=\"table\"}"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("accu_ids.table = %9, accu_rows.table = %8"), std::string::npos) << text;
+}
+
+// The accumulator's cast may come behind what has been done with the numbers.
+TEST(SummedLookups, AreLeftOutWhereRowsAreOfAHalfType) {
+  auto graph = ir::parse(R"(graph train_step
+  param table bf16[9,64]
+  input ids i32[6]
+  state accu_ids.table i32[6]
+  state accu_rows.table f32[6,64]
+  %1 = gather table, ids {axis=0} : bf16[6,64] @ a
+  %2 = reduce_sum %1 {dims=[0,1]} : bf16[] @ loss
+  %3 = mul %1, %1 : bf16[6,64] @ b (grad of %2)
+  %4 = cast %3 {dtype="f32"} : f32[6,64] @ accumulate
+  return loss = %2, accu_ids.table = ids, accu_rows.table = %4
+)");
+  const StageOptions stages{.accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}}};
+  place_for_servers(graph, {"table"});
+  EXPECT_EQ(print(sum_lookups(graph, {.accumulators = stages.accumulators, .num_workers = 2})), print(graph));
+}
+
 TEST(SummedLookups, AreLeftOutWhereRowsAreShort) {
   auto graph = looked_up_once();
   const StageOptions stages{.accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}}};

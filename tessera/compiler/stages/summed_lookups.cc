@@ -114,7 +114,7 @@ class LookupSummer {
   void find_in(const Lookup& lookup, const Reader& of_rows, const Reader& of_ids) {
     const Node* rows = node_making(graph_, lookup.rows);
     const Node* ids = node_making(graph_, lookup.ids);
-    if (rows != nullptr && ids != nullptr && rows->op == "reshape" && ids->op == "reshape") {
+    if (rows != nullptr && ids != nullptr && joins_dims(*rows) && joins_dims(*ids)) {
       const Lookup with_dims{rows->inputs[0], ids->inputs[0], lookup.table};
       if (is_worth_it(with_dims)) {
         return add(with_dims, {graph_.info(lookup.rows).node, 0}, {graph_.info(lookup.ids).node, 0});
@@ -122,6 +122,11 @@ class LookupSummer {
     }
     const bool are_joined = rows != nullptr && rows->op == "concat";
     if (!are_joined && is_worth_it(lookup)) add(lookup, of_rows, of_ids);
+  }
+
+  // Whether the node was made for the rows of a lookup: a network's own reshape has other readers, too.
+  bool joins_dims(const Node& node) const {
+    return node.op == "reshape" && node.forward != ir::kNone && graph_.node(node.forward).op == "gather";
   }
 
   void add(const Lookup& lookup, const Reader& of_rows, const Reader& of_ids) {
@@ -146,11 +151,13 @@ class LookupSummer {
            is_of_workers(lookup.rows);
   }
 
-  // Whether workers make the gradient: what belongs to a lookup itself is made on servers.
+  // Whether workers make the gradient: what belongs to a lookup itself is made on servers. A cast that belongs to
+  // nothing is the accumulator's, of half types.
   bool is_of_workers(ValueId v) const {
     for (const Node* node = node_making(graph_, v); node != nullptr; node = node_making(graph_, node->inputs[0])) {
       if (node->forward != ir::kNone) return graph_.node(node->forward).stage != 0;
-      if (node->op != "cast" && node->op != "reshape") return true;
+      if (node->op == "cast") return false;
+      if (node->op != "reshape") return true;
     }
     return true;
   }
