@@ -8,6 +8,7 @@ _SECONDS_OF_A_TRY = 3  # between two of the reference's attempts to register
 _TIMEOUT_S = 30  # for which a rank waits for another one where nothing is said
 _MOST_SECONDS = 2147483
 _WAYS = ("tcp", "zmq", "ibverbs")
+_OF_ITS_LINK = "20"  # the scope of an address by which nobody listens, in /proc/net/if_inet6
 
 
 def number(name, text, least, most):
@@ -52,8 +53,9 @@ def settings_of_job(topology_s, recovers):
 def _has_address(interface):
     try:
         with open("/proc/net/if_inet6", encoding="ascii") as file:
-            if any(line.split()[-1] == interface for line in file):
-                return True
+            lines = [line.split() for line in file]
+        if any(name == interface and scope != _OF_ITS_LINK for _, _, _, scope, _, name in lines):
+            return True
     except OSError:
         pass  # there is no IPv6
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
