@@ -1,4 +1,5 @@
 """Variables with which jobs of the reference are tuned: each says something to a job here, or rank 0 says once that it does not."""
+import io
 import os
 import re
 import socket
@@ -52,6 +53,14 @@ def test_an_interface_that_is_not_there_is_refused_with_those_that_are(variable,
     code, _, err = worker(**{variable: text})
     assert code == 1 and f"The {variable} must be a network interface of this host that has an address, but got {text}; this host has" in err
     assert "lo" in err.rsplit("this host has", 1)[1]  # a traceback shows the line that has raised it, too
+
+
+# Nobody listens at an address that is its link's alone.
+@pytest.mark.parametrize("scope, has_address", [("00", True), ("20", False)])
+def test_an_interface_with_an_address_of_its_link_alone_has_none(monkeypatch, scope, has_address):
+    from mindspore.communication import _variables
+    monkeypatch.setattr(_variables, "open", lambda *_, **__: io.StringIO(f"fe800000000000000000000000000001 04 40 {scope} 80 nothing7\n"), raising=False)
+    assert _variables._has_address("nothing7") == has_address
 
 
 def test_times_that_are_longer_are_taken():
