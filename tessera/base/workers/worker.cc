@@ -87,6 +87,7 @@ Worker::~Worker() {
     shared_->stops = true;
   }
   shared_->changed.notify_all();
+  if (options_.gives_way) stop_giving_way();  // since its last task it may wait for an idle core
   thread_.join();
   if (watch_.joinable()) watch_.join();
 }
@@ -141,7 +142,12 @@ void Worker::give(std::function<void()> task) {
 
 void Worker::wait() {
   if (!is_working_) return;
-  if (options_.gives_way) {
+  // Then there is nobody to be raised, and threads that do something else go on giving way.
+  const auto is_done = [&] {
+    const std::unique_lock look(shared_->mutex, std::try_to_lock);
+    return look.owns_lock() && !shared_->has_task;
+  };
+  if (options_.gives_way && !is_done()) {
     shared_->is_awaited = true;
     stop_giving_way();
   }
