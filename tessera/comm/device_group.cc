@@ -14,6 +14,7 @@
 #include "tessera/comm/group_calls.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/comm/reduce.h"
+#include "tessera/tensor/device.h"
 
 namespace tessera::comm {
 namespace {
@@ -157,12 +158,18 @@ void DeviceGroup::give(const Call& call, F&& work) {
   if (broken_) std::rethrow_exception(broken_);
   tessera::check(queue_ != nullptr || communicator_ == nullptr, "a group of devices is used without a queue");
   call_ = call;
-  if (communicator_ != nullptr && !is_recordable()) call_.header.sequence = ++num_given_;
+  const bool waits_on_host = communicator_ != nullptr && !is_recordable();
+  if (waits_on_host) call_.header.sequence = ++num_given_;
   since_ns_ = Clock::system().monotonic_ns();
   std::optional<WatchedWait> watch;
   if (job_ != nullptr) watch.emplace(call_.header, info_, call_.peer, timeout_ms_, *job_);
   watch_ = watch ? &*watch : nullptr;
   try {
+    if (waits_on_host) {
+      // Others are waited for from when this rank's own work is done.
+      queue_->synchronize();
+      since_ns_ = Clock::system().monotonic_ns();
+    }
     work();
   } catch (...) {
     watch_ = nullptr;
