@@ -76,7 +76,8 @@ DeviceCollectives::DeviceCollectives(Device& device, Queue& compute, const Kerne
       begun_(device.make_event()),
       end_(device.make_event()) {}
 
-DeviceCollectives::~DeviceCollectives() = default;
+// Where a call has failed the queue may still have work, which needs the marks and the calls' kernels.
+DeviceCollectives::~DeviceCollectives() { queue_.reset(); }
 
 size_t DeviceCollectives::add(const ir::Step& step, std::span<const TensorView> inputs,
                               std::span<const TensorView> outputs, comm::DeviceGroup& group) {
