@@ -241,7 +241,7 @@ TEST(SummedLookups, AreLeftOutWhereRowsAreOfAHalfType) {
   %1 = gather table, ids {axis=0} : bf16[6,64] @ a
   %2 = reduce_sum %1 {dims=[0,1]} : bf16[] @ loss
   %3 = mul %1, %1 : bf16[6,64] @ b (grad of %2)
-  %4 = cast %3 {dtype="f32"} : f32[6,64] @ accumulate
+  %4 = cast %3 {dtype=f32} : f32[6,64] @ accumulate
   return loss = %2, accu_ids.table = ids, accu_rows.table = %4
 )");
   const StageOptions stages{.accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}}};
