@@ -5,6 +5,7 @@ registry of operators is found by the registry's own definitions.
 """
 
 import re
+import runpy
 from pathlib import Path
 
 from cpp_reference import skip_braces, skip_literal
@@ -119,7 +120,9 @@ def registry(root):
 
 class Bindings:
     def __init__(self, root):
-        self.texts = {path: path.read_text() for path in sorted(Path(root, "python/src").glob("*.cc"))}
+        # Functions are defined in `helped(m)` as they are in m; what their help gets besides is asked for by its name.
+        self.texts = {path: re.sub(r"\bhelped\((\w+)\)\.", r"\1.", path.read_text()) for path in sorted(Path(root, "python/src").glob("*.cc"))}
+        self.help = runpy.run_path(str(Path(__file__).resolve().parents[2] / "python/tessera/_function_help.py"))["with_help"]
         self.docs, self.elementwise = registry(root)
         self.modules = {}
         self.classes = {}  # by the C++ type
@@ -146,7 +149,7 @@ class Bindings:
             return
         known = self.docs.get(name, "") if module == "tessera.ops" else ""
         doc = "\n\n".join(one for one in (known if known not in doc else "", doc) if one)
-        self.modules[module].functions.append(Function(name, text, doc))
+        self.modules[module].functions.append(Function(name, text, self.help(f"tessera._{module}", name, doc)))
 
     def body(self, text, modules, given_classes=None):
         """Reads a function's body; `modules` and `given_classes`: the variables that are modules and classes, with what they are."""

@@ -231,9 +231,9 @@ inline Value reduce_onto(Value x, const RankGroup& group, int root = 0) {
   return collective("reduce_onto", x, group, {{"root", int64_t{root}}});
 }
 """)],
-    "python/src/operators.cc": [("""  m.def(
+    "python/src/operators.cc": [("""  helped(m).def(
       "all_to_all",
-""", """  m.def(
+""", """  helped(m).def(
       "reduce_onto",
       [](nb::handle x, const std::string& group, int root) {
         Operation operation;

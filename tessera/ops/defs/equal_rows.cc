@@ -104,7 +104,10 @@ void add_equal_rows(OpRegistry& registry) {
             ids[0] = "i0";
             auto rows = numbered_dims(types[0].shape.ndim());
             std::copy(ids.begin(), ids.end(), rows.begin());
-            return IndexRule{.inputs = {rows, ids}, .outputs = {rows, ids}};
+            IndexRule rule{.inputs = {rows, ids}, .outputs = {rows, ids}};
+            // Ranks that share a row's elements all have its number.
+            for (size_t d = ids.size(); d < rows.size(); ++d) rule.completions[rows[d]] = Completion::kWhole;
+            return rule;
           },
       .flops = per_element(1),
       .localize = localize_sums};
