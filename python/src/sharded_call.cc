@@ -6,6 +6,7 @@
 #include <map>
 
 #include "python/src/bind.h"
+#include "python/src/helped_module.h"
 
 namespace tessera::python {
 namespace {
@@ -147,17 +148,18 @@ the axes of the grid that split it, outer first. Without a grid the parts lie in
       .def(
           "split_of", &ShardedCall::split_of, "value"_a,
           "(counts, axes) of what shard() has split: an operand, or what follows from them. None for any other value.");
-  ops_module.def(
-      "lay_out",
-      [](nb::handle x, const Counts& counts, const Counts& grid, const Axes& axes) {
-        if (current_graph() == nullptr) throw InvalidArgument("lay_out: no graph is being traced");
-        Operation operation;
-        mesh::StrategyGrid lies{.sizes = grid};
-        if (!grid.empty()) lies.axes.push_back(axes);
-        return operation.finish(ops::lay_out(operation.value(x), counts, std::move(lies)));
-      },
-      "x"_a, "counts"_a, "grid"_a = Counts(), "axes"_a = Axes(),
-      R"(Inside construct(): the same elements, split into so many parts per dim, whatever makes and reads x.
+  helped(ops_module)
+      .def(
+          "lay_out",
+          [](nb::handle x, const Counts& counts, const Counts& grid, const Axes& axes) {
+            if (current_graph() == nullptr) throw InvalidArgument("lay_out: no graph is being traced");
+            Operation operation;
+            mesh::StrategyGrid lies{.sizes = grid};
+            if (!grid.empty()) lies.axes.push_back(axes);
+            return operation.finish(ops::lay_out(operation.value(x), counts, std::move(lies)));
+          },
+          "x"_a, "counts"_a, "grid"_a = Counts(), "axes"_a = Axes(),
+          R"(Inside construct(): the same elements, split into so many parts per dim, whatever makes and reads x.
 
 grid: the ranks as a grid whose last axis varies fastest; axes: for each dim the axes of the grid that split it, outer first.)");
 }

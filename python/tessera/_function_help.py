@@ -570,7 +570,7 @@ Operands of one dtype, which the result has, in their shape but for the axis. Ra
     ops.concat([np.ones((2, 3)), np.ones((2, 4))])  # raises InvalidArgument
 
 # ops.stack
-The operands, of one type, along a new dim at `axis`. Raises InvalidArgument for those of other types, and for none.
+The operands, of one shape and dtype, along a new dim at `axis`. Raises InvalidArgument for those of other types, and for none.
 
     y = ops.stack([np.ones((2, 3), "float32")] * 4, 1)  # [2, 4, 3]
     ops.stack([np.ones(3), np.ones(4)])  # raises InvalidArgument
@@ -615,7 +615,7 @@ x: of any shape and dtype; returns the dtype. Raises InvalidArgument for a shape
     ops.broadcast_to(np.ones((2, 3)), (2, 4))  # raises InvalidArgument
 
 # ops.fill
-Raises InvalidArgument for a dtype that there is not, and for negative sizes.
+Returns a tensor of that shape and dtype. Raises InvalidArgument for a dtype that there is not, and for negative sizes.
 
     y = ops.fill((2, 3), 0.5)  # [2, 3]
     ops.fill((2, -3), 0.5)  # raises InvalidArgument
@@ -711,7 +711,7 @@ Returns the losses alone, of the logits' dtype. Raises InvalidArgument for label
     ops.softmax_cross_entropy(np.ones((4, 3), "float32"), np.zeros(5, "int32"))  # raises InvalidArgument
 
 # ops.layer_norm
-Returns y alone, of x's type. Raises InvalidArgument where gamma or beta have other dims.
+Returns y alone, of x's shape and dtype. Raises InvalidArgument where gamma or beta have other dims.
 
     y = ops.layer_norm(np.ones((2, 3), "float32"), np.ones(3, "float32"), np.zeros(3, "float32"))  # [2, 3]
     ops.layer_norm(np.ones((2, 3), "float32"), np.ones(4, "float32"), np.zeros(3, "float32"))  # raises InvalidArgument

@@ -121,7 +121,7 @@ def registry(root):
 class Bindings:
     def __init__(self, root):
         # Functions are defined in `helped(m)` as they are in m; what their help gets besides is asked for by its name.
-        self.texts = {path: re.sub(r"\bhelped\((\w+)\)\.", r"\1.", path.read_text()) for path in sorted(Path(root, "python/src").glob("*.cc"))}
+        self.texts = {path: re.sub(r"\bhelped\((\w+)\)\s*\.", r"\1.", path.read_text()) for path in sorted(Path(root, "python/src").glob("*.cc"))}
         self.help = runpy.run_path(str(Path(__file__).resolve().parents[2] / "python/tessera/_function_help.py"))["with_help"]
         self.docs, self.elementwise = registry(root)
         self.modules = {}
