@@ -26,7 +26,7 @@ LAYERS = {
 # The rooms of a folder, from the lowest up. Its own files stand above them, or where "." is. Each folder within a folder of the library is
 # a room. Tests may look into every room of their folder.
 ROOMS = {
-    "base": (".", "files", "workers"),
+    "base": (".", "files", "processes", "workers"),
     "tensor": (".", "dlpack"),
     "solver": ("problem", "bounds"),
     "pipeline": (".", "search"),

@@ -333,7 +333,7 @@ TEST(SharedDeviceFault, AMeetingThatIsNotThereIsRefused) {
                 ThrowsMessage<IoError>(HasSubstr("is no meeting of theirs")));
   }
   EXPECT_THAT([&] { kernels::DeviceMeeting::find("1073741824:3:5"); },
-              ThrowsMessage<IoError>(HasSubstr("/proc/1073741824/fd/3 is not reached")));
+              ThrowsMessage<IoError>(HasSubstr("ranks of one device meet at /proc/1073741824/fd/3: ")));
 }
 
 TEST(SharedDeviceFault, AnOfferOfAnotherProcessIsRefusedWhereMemoryIsOfOneProcess) {

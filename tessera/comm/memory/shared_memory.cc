@@ -17,7 +17,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
-#include "tessera/base/printable.h"
+#include "tessera/base/processes/descriptor.h"
+#include "tessera/base/processes/peer_memory.h"
 #include "tessera/base/strings.h"
 #include "tessera/comm/watched_wait.h"
 
@@ -28,20 +29,7 @@ namespace {
 constexpr int64_t kLookMs = 100;
 // After so long it looks whether the one that makes the memory waits for it elsewhere, as calls do (board.cc).
 constexpr int64_t kCrossedWaitMs = 500;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+constexpr const char* kNameOfMemory = "tessera";
 
 // Whether the system refuses shared memory of so many bytes, which is a file to it.
 bool is_too_large(size_t bytes) {
@@ -51,7 +39,7 @@ bool is_too_large(size_t bytes) {
 
 int create_memory(size_t bytes) {
   make_file_size_limit_an_error();
-  const int fd = memfd_create("tessera", MFD_CLOEXEC);
+  const int fd = memfd_create(kNameOfMemory, MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     const int reason = errno;
     if (fd >= 0) close(fd);
@@ -69,55 +57,8 @@ int create_memory(size_t bytes) {
 
 std::string path_of(const Descriptor& fd) { return fmt::format("/proc/{}/fd/{}", getpid(), fd.get()); }
 
-// What the link in /proc names, without opening it.
-std::string target_of(const std::string& path) {
-  char text[64];
-  const ssize_t length = readlink(path.c_str(), text, sizeof(text));
-  return length < 0 ? "" : std::string(text, static_cast<size_t>(length));
-}
-
-bool is_descriptor_path(std::string_view path) {
-  const auto skip = [&](std::string_view part) {
-    const bool is_there = path.starts_with(part);
-    if (is_there) path.remove_prefix(part.size());
-    return is_there;
-  };
-  const auto skip_number = [&] {
-    const size_t digits = std::min(path.find_first_not_of("0123456789"), path.size());
-    path.remove_prefix(digits);
-    return digits > 0 && digits <= 10;
-  };
-  return skip("/proc/") && skip_number() && skip("/fd/") && skip_number() && path.empty();
-}
-
-// Opens the memory of another rank, which is a memfd of this user and named as ours are. Other things are not opened at
-// all: opening a device or a FIFO may wait or act.
 int open_memory(const std::string& path, int owner) {
-  const auto refuse = [&](const std::string& reason) {
-    return IoError("cannot open the shared memory of rank {} at {}: {}", owner, printable(path), reason);
-  };
-  if (!is_descriptor_path(path)) throw refuse("that is no descriptor of a process");
-  const Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (place.get() < 0) {
-    const std::string reason = std::strerror(errno);
-    const std::string why = why_no_proc();
-    throw refuse(why.empty() ? reason : fmt::format("{}; {}", reason, why));
-  }
-  const std::string own_path = fmt::format("/proc/self/fd/{}", place.get());
-  struct stat status {};
-  if (target_of(own_path) != "/memfd:tessera (deleted)" || fstat(place.get(), &status) != 0 ||
-      !S_ISREG(status.st_mode)) {
-    throw refuse("that is no memory of a rank");
-  }
-  if (status.st_uid != geteuid()) throw refuse("it belongs to another user");
-  const int fd = open(own_path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) throw refuse(std::strerror(errno));
-  // Only memory files have seals: a file on a disk may be named like one.
-  if (fcntl(fd, F_GET_SEALS) < 0) {
-    close(fd);
-    throw refuse("that is no memory of a rank");
-  }
-  return fd;
+  return open_memory_of_process(path, kNameOfMemory, fmt::format("the shared memory of rank {}", owner));
 }
 
 size_t size_of(const Descriptor& fd) {

@@ -1,6 +1,5 @@
 #include "tessera/kernels/sharing/device_meeting.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/processes/peer_memory.h"
 
 namespace tessera::kernels {
 namespace {
@@ -166,34 +166,17 @@ std::shared_ptr<DeviceMeeting> DeviceMeeting::find(const std::string& id) {
 std::shared_ptr<DeviceMeeting> DeviceMeeting::open(const std::string& text) {
   const Id id = parse_id(text);
   const std::string path = fmt::format("/proc/{}/fd/{}", id.process, id.file);
-  const auto refuse = [&](const std::string& reason) {
-    return IoError("a device that ranks share: {} is not reached: {}", path, reason);
-  };
-  const int place = ::open(path.c_str(), O_PATH | O_CLOEXEC);
-  if (place < 0) {
-    const std::string reason = std::strerror(errno);
-    const std::string why = why_no_proc();
-    throw refuse(why.empty() ? reason : reason + "; " + why);
-  }
-  // Opening another thing, a device or a FIFO, may wait or act.
-  const std::string own_path = fmt::format("/proc/self/fd/{}", place);
-  std::array<char, 64> target{};
-  const ssize_t length = ::readlink(own_path.c_str(), target.data(), target.size());
-  const bool is_named_so = length > 0 && std::string_view(target.data(), static_cast<size_t>(length)) ==
-                                             fmt::format("/memfd:{} (deleted)", kNameOfFile);
-  const int file = is_named_so ? ::open(own_path.c_str(), O_RDWR | O_CLOEXEC) : -1;
-  const std::string reason = std::strerror(errno);
-  ::close(place);
-  if (file < 0) throw refuse(is_named_so ? reason : "that is no memory of a rank");
-  // Only memory has seals.
-  const bool is_memory = ::fcntl(file, F_GET_SEALS) >= 0 && ::lseek(file, 0, SEEK_END) == off_t{sizeof(Page)};
+  const int file = open_memory_of_process(path, kNameOfFile, "the memory in which ranks of one device meet");
+  const bool has_its_size = ::lseek(file, 0, SEEK_END) == off_t{sizeof(Page)};
   void* const memory =
-      is_memory ? ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+      has_its_size ? ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   auto* const page = static_cast<Page*>(memory);
   if (memory == MAP_FAILED || page->number != id.number) {
     if (memory != MAP_FAILED) ::munmap(memory, sizeof(Page));
     ::close(file);
-    throw refuse("that is no meeting of these ranks: their processes see different ones below /proc");
+    throw IoError(
+        "a device that ranks share: {} is no meeting of these ranks: their processes see different ones below /proc",
+        path);
   }
   return std::shared_ptr<DeviceMeeting>(new DeviceMeeting(file, page));
 }
