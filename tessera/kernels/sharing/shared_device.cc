@@ -12,6 +12,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
+#include "tessera/base/random.h"
 #include "tessera/kernels/sharing/device_meeting.h"
 #include "tessera/kernels/sharing/rank_reductions.h"
 #include "tessera/tensor/device.h"
@@ -26,15 +27,10 @@ constexpr int64_t kEndNs = 1'000'000'000;
 // What kind of call it is, where all ranks must make the same.
 enum class Kind : uint64_t { kAllReduce = 1, kAllGather, kReduceScatter, kBroadcast, kAllToAll };
 
-// A call in one number, which tells different ones apart: FNV-1a of what they are.
+// A call in one number, which tells different ones apart.
 uint64_t number_of(Kind kind, DType dtype, uint64_t detail, std::span<const int64_t> counts) {
-  uint64_t number = 0xcbf29ce484222325;
-  const auto add = [&](uint64_t part) { number = (number ^ part) * 0x100000001b3; };
-  add(static_cast<uint64_t>(kind));
-  add(static_cast<uint64_t>(dtype));
-  add(detail);
-  for (const int64_t count : counts) add(static_cast<uint64_t>(count));
-  return number;
+  return hash_name(
+      fmt::format("{} {} {} {}", static_cast<uint64_t>(kind), to_string(dtype), detail, fmt::join(counts, " ")));
 }
 
 // What is empty may be null.
