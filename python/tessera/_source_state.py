@@ -1,8 +1,8 @@
 """The state of random numbers that a data set's source draws by itself: asked of the source and given back to it by functions of its own."""
 import base64
+import importlib
 import inspect
 import json
-import sys
 
 import numpy as np
 
@@ -31,8 +31,13 @@ def ask(source):
 
 
 def give(source, text):
-    """The state that ask() has returned, in this process or another one."""
-    _functions_of(_owner(source))[1](_read(json.loads(text)))
+    """The state that ask() has returned, in this process or another one. Raises ValueError for a text that is none."""
+    try:
+        state = _read(json.loads(text))
+    except (ImportError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"the state that a checkpoint or another rank has for the data set's source {type(_owner(source)).__name__} cannot be read: "
+                         f"{type(error).__name__}: {error}") from None
+    _functions_of(_owner(source))[1](state)
 
 
 def _owner(source):
@@ -76,7 +81,7 @@ class _Unknown(Exception):
 def _written(value):
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # a long double is its own
         return _written(value.item())
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": base64.b64encode(value).decode()}
@@ -87,7 +92,7 @@ def _written(value):
     if isinstance(value, dict):
         return {"dict": [[_written(key), _written(one)] for key, one in value.items()]}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return {"array": [value.dtype.str, list(value.shape), base64.b64encode(np.ascontiguousarray(value)).decode()]}
+        return {"array": [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]}
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
         return {"torch": _written(value.numpy())}
     raise _Unknown(type(value).__name__)
@@ -108,4 +113,6 @@ def _read(value):
     if kind == "array":
         dtype, shape, data = content
         return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
-    return sys.modules["torch"].from_numpy(_read(content))
+    if kind != "torch":
+        raise ValueError(f"a {kind} is none of its values")
+    return importlib.import_module("torch").from_numpy(_read(content))

@@ -79,6 +79,19 @@ def test_who_tells_who_draws_and_who_does_neither():
     assert how(DrawsByNumber()) == how(DrawsNothing()) == how([1, 2]) == how(np.zeros(3)) == how(lambda: iter([1])) == ""
 
 
+def test_what_is_no_state_is_refused_with_the_name_of_its_source():
+    class Exact(Told):
+        def state(self):
+            return {"x": np.longdouble(1)}
+
+    with pytest.raises(TypeError, match="Exact.state.. returns a longdouble"):
+        ask(Exact())
+    for text in ("", "[", '{"array": ["<f4", [3], "AAAA"]}', '{"array": ["O", [1], "AAAAAAAAAAA="]}', '{"code": 1}', '{"tuple": [], "bytes": ""}', "[" * 100000):
+        with pytest.raises(ValueError, match="the data set's source Told cannot be read"):
+            give(Told(), text)
+
+
+
 @pytest.mark.parametrize("kind", [Told, ToldAsInPyTorch])
 def test_a_state_comes_back_from_its_text(kind):
     source, other = kind(), kind(seed=4)
