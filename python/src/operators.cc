@@ -236,11 +236,11 @@ void bind_network(nb::module_& m) {
   add_function(m, "bias_add", ops::bias_add, "", "x"_a, "bias"_a);
   const auto filters = [](nb::handle stride, const std::string& mode, nb::handle padding, nb::handle dilation,
                           int64_t groups) {
-    return ops::Conv2dOptions{.stride = to_ints(stride),
-                              .pad_mode = pad_mode(mode),
-                              .padding = to_ints(padding),
-                              .dilation = to_ints(dilation),
-                              .groups = groups};
+    return ops::ConvolutionOptions{.stride = to_ints(stride),
+                                   .pad_mode = pad_mode(mode),
+                                   .padding = to_ints(padding),
+                                   .dilation = to_ints(dilation),
+                                   .groups = groups};
   };
   const std::string sizes =
       "stride, dilation: one number or (height, width); padding: one or (top, bottom, left, right).";

@@ -185,7 +185,7 @@ TEST(Functions, MatmulTakesVectorsMatricesAndBatches) {
 }
 
 TEST(Functions, ConvolutionPadsAsAsked) {
-  const auto convolution = [](const char* x, const char* weight, const Conv2dOptions& options) {
+  const auto convolution = [](const char* x, const char* weight, const ConvolutionOptions& options) {
     Written w;
     conv2d(w(x), w(weight), options);
     return w.text();

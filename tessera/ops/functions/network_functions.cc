@@ -70,7 +70,7 @@ Ints resolve_padding(const Window& window, const Shape& image, const std::string
   return result;
 }
 
-Window window_of(const Conv2dOptions& options, Value weight, const std::string& who) {
+Window window_of(const ConvolutionOptions& options, Value weight, const std::string& who) {
   return {{weight.shape()[2], weight.shape()[3]},
           spread(options.stride, 2, who, "stride"),
           spread(options.dilation, 2, who, "dilation"),
@@ -140,7 +140,7 @@ Value bias_add(Value x, Value bias) {
   return apply1("bias_add", {operands[0], operands[1]});
 }
 
-Value conv2d(Value x, Value weight, const Conv2dOptions& options) {
+Value conv2d(Value x, Value weight, const ConvolutionOptions& options) {
   const auto operands = promoted({x, weight}, "conv2d");
   if (weight.ndim() != 4) throw InvalidArgument("conv2d: weight must be [co,ci/groups,kh,kw], got {}", weight.type());
   const Window window = window_of(options, weight, "conv2d");
@@ -151,7 +151,7 @@ Value conv2d(Value x, Value weight, const Conv2dOptions& options) {
                  {"groups", options.groups}});
 }
 
-Value conv2d_transpose(Value x, Value weight, const Conv2dOptions& options, const Ints& size) {
+Value conv2d_transpose(Value x, Value weight, const ConvolutionOptions& options, const Ints& size) {
   const std::string who = "conv2d_transpose";
   const auto operands = promoted({x, weight}, who);
   if (x.ndim() != 4 || weight.ndim() != 4) {

@@ -26,7 +26,7 @@ enum class PadMode {
 
 // Strides and dilation have height and width; one entry means both. Padding is {top, bottom, left, right}; one entry
 // means all four, and it may only be given with kPad.
-struct Conv2dOptions {
+struct ConvolutionOptions {
   Ints stride = {1};
   PadMode pad_mode = PadMode::kValid;
   Ints padding = {0};
@@ -34,11 +34,11 @@ struct Conv2dOptions {
   int64_t groups = 1;
 };
 // x[n,ci,h,w] with weight[co,ci/groups,kh,kw] -> [n,co,oh,ow]; a correlation, as all frameworks have it. Floating.
-Value conv2d(Value x, Value weight, const Conv2dOptions& options = {});
+Value conv2d(Value x, Value weight, const ConvolutionOptions& options = {});
 // The transpose of that convolution: x[n,ci,h,w] with weight[ci,co/groups,kh,kw] -> [n,co,oh,ow]. `size` is {oh,ow}, of
 // which the convolution must make {h,w}. Where it is absent, oh is h stride with kSame, h stride + max(reach - stride,
 // 0) with kValid and h stride + reach - stride - padding with kPad, reach being dilation (kh - 1) + 1. Floating.
-Value conv2d_transpose(Value x, Value weight, const Conv2dOptions& options = {}, const Ints& size = {});
+Value conv2d_transpose(Value x, Value weight, const ConvolutionOptions& options = {}, const Ints& size = {});
 
 struct PoolOptions {
   Ints kernel = {1};
