@@ -64,35 +64,36 @@ TESSERA_DEVICE double polynomial(const double (&c)[kCount], double x) {
   for (int i = 1; i < kCount; ++i) sum = rounded_sum(rounded_product(sum, x), c[i]);
   return sum;
 }
-// The inverse of the standard normal's distribution function, p in (0, 1). Logarithm, root and erfc are the device's:
-// the last bit may differ from the host's.
+// The inverse of the standard normal's distribution function, p in (0, 1). Logarithm and root are the device's: the
+// last bit may differ from the host's.
 TESSERA_DEVICE double inverse_normal_cdf(double p) {
-  constexpr double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
-                          1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
-  constexpr double b[] = {-5.447609879822406e+01, 1.615858368580409e+02,  -1.556989798598866e+02,
-                          6.680131188771972e+01,  -1.328068155288572e+01, 1.0};
-  constexpr double c[] = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
-                          -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
-  constexpr double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00,
-                          1.0};
-  constexpr double kTail = 0.02425;
-  constexpr double kSqrt2 = 1.4142135623730951;
-  constexpr double kSqrt2Pi = 2.5066282746310002;
-  const bool is_upper = p > 1 - kTail;
-  if (is_upper) p = 1 - p;
-  double x;
-  if (p < kTail) {
-    const double q = std::sqrt(-2 * std::log(p));
-    x = polynomial(c, q) / polynomial(d, q);
-  } else {
-    const double q = p - 0.5;
-    const double r = rounded_product(q, q);
-    x = rounded_product(polynomial(a, r), q) / polynomial(b, r);
+  constexpr double a[] = {2.5090809287301226727e+3, 3.3430575583588128105e+4, 6.7265770927008700853e+4,
+                          4.5921953931549871457e+4, 1.3731693765509461125e+4, 1.9715909503065514427e+3,
+                          1.3314166789178437745e+2, 3.3871328727963666080e+0};
+  constexpr double b[] = {
+      5.2264952788528545610e+3, 2.8729085735721942674e+4, 3.9307895800092710610e+4, 2.1213794301586595867e+4,
+      5.3941960214247511077e+3, 6.8718700749205790830e+2, 4.2313330701600911252e+1, 1.0};
+  constexpr double c[] = {7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
+                          1.27045825245236838258e+0, 3.64784832476320460504e+0, 5.76949722146069140550e+0,
+                          4.63033784615654529590e+0, 1.42343711074968357734e+0};
+  constexpr double d[] = {
+      1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+      6.89767334985100004550e-1, 1.67638483018380384940e+0, 2.05319162663775882187e+0, 1.0};
+  constexpr double e[] = {2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3,
+                          2.65321895265761230930e-2, 2.96560571828504891230e-1, 1.78482653991729133580e+0,
+                          5.46378491116411436990e+0, 6.65790464350110377720e+0};
+  constexpr double f[] = {
+      2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5, 7.86869131145613259100e-4,
+      1.48753612908506148525e-2,  1.36929880922735805310e-1, 5.99832206555887937690e-1, 1.0};
+  const double q = p - 0.5;
+  if (std::fabs(q) <= 0.425) {
+    const double r = rounded_sum(0.180625, -rounded_product(q, q));
+    return rounded_product(q, polynomial(a, r)) / polynomial(b, r);
   }
-  const double error = rounded_sum(rounded_product(0.5, std::erfc(-x / kSqrt2)), -p);
-  const double u = rounded_product(rounded_product(error, kSqrt2Pi), std::exp(rounded_product(x, x) / 2));
-  const double step = u / rounded_sum(1, rounded_product(x, u) / 2);
-  return is_upper ? -(x - step) : x - step;
+  const double r = std::sqrt(-std::log(q < 0 ? p : 1 - p));
+  const double x = r <= 5 ? polynomial(c, rounded_sum(r, -1.6)) / polynomial(d, rounded_sum(r, -1.6))
+                          : polynomial(e, rounded_sum(r, -5)) / polynomial(f, rounded_sum(r, -5));
+  return q < 0 ? -x : x;
 }
 TESSERA_DEVICE double random_normal(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index) {
   return inverse_normal_cdf(random_open_uniform(seed, stream, step, index));
