@@ -278,12 +278,12 @@ void HeldParameters::fetch(nn::Parameter& parameter) {
 }
 
 bool HeldParameters::is_gathered(const std::string& name) const {
-  return std::as_const(model_).session().is_split(name) && !model_.has_row_per_rank(name);
+  return model_.bare_session().is_split(name) && !model_.has_row_per_rank(name);
 }
 
 bool HeldParameters::is_on_servers_only(const std::string& name) const {
   const int servers = model_.options().servers;
-  const auto layouts = std::as_const(model_).session().layouts(name);
+  const auto layouts = model_.bare_session().layouts(name);
   const auto are_servers = [servers](const mesh::Layout& layout) {
     return std::ranges::all_of(layout.mesh.ranks(), [servers](int rank) { return rank < servers; });
   };
@@ -293,11 +293,11 @@ bool HeldParameters::is_on_servers_only(const std::string& name) const {
 std::optional<Type> HeldParameters::slice_type(const nn::Parameter& parameter) {
   const auto& name = name_of(parameter);
   if (!shows_slices_ || !is_gathered(name)) return std::nullopt;
-  return std::as_const(model_).session().values().type(name);
+  return model_.bare_session().values().type(name);
 }
 
 std::vector<mesh::Range> HeldParameters::range_here(const std::string& name) const {
-  const session::Session& session = std::as_const(model_).session();
+  const session::Session& session = model_.bare_session();
   const mesh::Layout& layout = *session.layout(name);
   const int rank = model_.context().rank();
   if (std::ranges::find(layout.mesh.ranks(), rank) == layout.mesh.ranks().end()) return {};
@@ -332,7 +332,7 @@ void HeldParameters::fetch_split(const std::vector<nn::Parameter*>& parameters) 
     // rank can hold.
     const auto& name = name_of(*parameter);
     if (parameter->kind == ir::InputKind::kState || is_on_servers_only(name)) continue;
-    if (std::as_const(model_).session().is_split(name)) fetch(*parameter);
+    if (model_.bare_session().is_split(name)) fetch(*parameter);
   }
 }
 

@@ -123,7 +123,7 @@ PythonModel::PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optim
     model_ = std::make_unique<train::Model>(own, network, loss, optimizer, options);
   }
   for (nn::Parameter* state : states) {
-    if (model_->session().holds(state->full_name())) parameters.push_back(state);
+    if (model_->bare_session().holds(state->full_name())) parameters.push_back(state);
   }
   held_ = std::make_unique<HeldParameters>(*model_, parameters, shows_slices);
 }

@@ -32,7 +32,7 @@ auto with_unowned_cells(train::Model& model, const F& f) {
     if (typeid(error) != typeid(InvalidArgument)) throw;
     const nb::gil_scoped_acquire gil;
     for (const auto& [parameter, of_class] : unowned_cells()) {
-      if (std::as_const(model).session().holds(parameter)) continue;
+      if (model.bare_session().holds(parameter)) continue;
       throw InvalidArgument(
           "\"{}\" of a {} is no parameter of the network: a layer is trained as an attribute that __init__() sets, or "
           "in a CellList or Sequential that is one; not in a list, tuple or dict, nor where construct() makes it ({})",

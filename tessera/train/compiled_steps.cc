@@ -175,14 +175,14 @@ session::Executable* CompiledSteps::confirm(const std::string& signature, const 
 session::Executable& CompiledSteps::keep(const std::string& signature, const ir::Graph& graph,
                                          std::unique_ptr<session::Executable> executable) {
   // A prediction may change values, too.
-  executable->set_before_update([this, threads = ParallelFor(core_.session().num_threads())](
+  executable->set_before_update([this, threads = ParallelFor(core_.bare_session().num_threads())](
                                     const TensorView& changed) { snapshot_.finish(changed, threads); });
   auto& entry = compiled_[signature] = {.executable = std::move(executable), .graph_hash = hash_of(graph)};
   return *entry.executable;
 }
 
 void CompiledSteps::require_known_values(const ir::Graph& graph) const {
-  const session::Session& session = core_.session();
+  const session::Session& session = core_.bare_session();
   for (const ir::Input& input : graph.inputs()) {
     if (input.kind == ir::InputKind::kInput) continue;
     const Type& type = graph.info(input.value).type;
@@ -210,29 +210,31 @@ void CompiledSteps::doubt() {
 
 std::optional<compiler::Compiled> CompiledSteps::place_values(const ir::Graph& step, const InputSpecs& inputs) {
   if (values_placed_) return std::nullopt;
-  auto planned = core_.mode->plan_training(core_.session(), step, inputs);
+  auto planned = core_.mode->plan_training(core_.bare_session(), step, inputs);
   if (planned) {
     place_as_planned(*planned);
   } else {
-    place(core_.mode->plan_values(core_.session(), inputs));
+    place(core_.mode->plan_values(core_.bare_session(), inputs));
   }
   values_placed_ = true;
   return planned;
 }
 
-void CompiledSteps::place_as_planned(const compiler::Compiled& planned) { place(core_.session().new_layouts(planned)); }
+void CompiledSteps::place_as_planned(const compiler::Compiled& planned) {
+  place(core_.bare_session().new_layouts(planned));
+}
 
 void CompiledSteps::place(const compiler::StageLayouts& layouts) {
   if (layouts.empty()) return;
   snapshot_.finish();
   compiled_.clear();  // predictions made so far: they have the values where they were
-  core_.session().place(layouts);
+  core_.bare_session().place(layouts);
 }
 
 std::unique_ptr<session::Executable> CompiledSteps::compile(const ir::Graph& graph, const InputSpecs& inputs,
                                                             std::optional<compiler::Compiled> planned) {
-  if (planned) return core_.session().compile(std::move(*planned));
-  return core_.mode->compile(core_.session(), graph, inputs);
+  if (planned) return core_.bare_session().compile(std::move(*planned));
+  return core_.mode->compile(core_.bare_session(), graph, inputs);
 }
 
 void CompiledSteps::record(const session::Executable& executable, bool is_training) {

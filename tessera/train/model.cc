@@ -230,7 +230,8 @@ session::Session& Model::session() {
 }
 
 const session::Session& Model::session() const { return parts_->core.session(); }
-const std::vector<std::string>& Model::names() const { return session().names(); }
+const session::Session& Model::bare_session() const { return parts_->core.bare_session(); }
+const std::vector<std::string>& Model::names() const { return bare_session().names(); }
 std::vector<std::string> Model::parameter_names() const {
   std::vector<std::string> names;
   for (const nn::Parameter* parameter : parts_->core.cells.parameters()) names.push_back(parameter->full_name());
@@ -238,7 +239,7 @@ std::vector<std::string> Model::parameter_names() const {
 }
 Tensor Model::value(const std::string& name) {
   // The ranks put together what none of them has whole.
-  if (parts_->core.session().is_split(name)) parts_->core.mode->come_together();
+  if (bare_session().is_split(name)) parts_->core.mode->come_together();
   return parts_->core.session().value(name);
 }
 bool Model::has_row_per_rank(const std::string& name) const { return parts_->core.values->has_row_per_rank(name); }

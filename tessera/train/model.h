@@ -179,6 +179,8 @@ class Model {
   // first.
   session::Session& session();
   const session::Session& session() const;
+  // For what needs no values, which are made at the first session(): names, types and how they lie.
+  const session::Session& bare_session() const;
   const ModelOptions& options() const;
   // Measures each kernel of the compiled training steps from here on.
   void enable_profiling();

@@ -19,6 +19,7 @@ struct ModelCore {
   ModelCore& operator=(const ModelCore&) = delete;
 
   session::Session& session() { return values->session(); }
+  session::Session& bare_session() { return values->bare_session(); }
   // All ranks of a mode that is shared are about to do `what`, "begin of a training": one that does something else is
   // named at once, with what it does. Collective. An elastic job compares what its ranks are about to do by
   // require_same_as_job(), and goes on without who does not fit.

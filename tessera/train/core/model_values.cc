@@ -121,12 +121,13 @@ Type ModelValues::type_of_row(const std::string& name) const {
 }
 
 Tensor ModelValues::own_value(const std::string& name) {
-  if (!has_row_per_rank(name)) return session_.value(name);
-  const Tensor piece = session_.values().read(name);
+  if (!has_row_per_rank(name)) return session().value(name);
+  const Tensor piece = session().values().read(name);
   return Tensor::copy_of(TensorView(piece.view().data, type_of_row(name)));
 }
 
 void ModelValues::set_own_value(const std::string& name, const Tensor& value) {
+  draw();
   if (!has_row_per_rank(name)) return session_.set_value(name, value);
   if (!(value.type() == type_of_row(name))) {
     throw InvalidArgument("\"{}\" is {} on each rank, it cannot be set to {}", name, type_of_row(name), value.type());
@@ -212,15 +213,47 @@ void ModelValues::initialize(const std::function<void()>& after_piece) {
       copies.push_back(*parameter);
     }
   }
-  session_.initialize(copies, options_.seed, after_piece);
-  session_.initialize(states_, options_.seed, after_piece);
+  undrawn_.clear();
+  const bool is_late = draws_late();
+  for (const std::span<const nn::Parameter> values : {std::span<const nn::Parameter>(copies), states()}) {
+    if (!is_late) {
+      session_.initialize(values, options_.seed, after_piece);
+      continue;
+    }
+    std::vector<nn::Parameter> given;
+    for (const nn::Parameter& value : values) (value.data ? given : undrawn_).push_back(value);
+    session_.initialize(given, options_.seed, after_piece);
+  }
   are_initial_ = true;
+}
+
+// Of a table that lies in a file each rank makes its part by pieces while others wait.
+bool ModelValues::draws_late() const {
+  const cluster::Recovery* recovery = context_.recovery();
+  return recovery != nullptr && recovery->generation() > 1 && mode_.is_shared() &&
+         options_.session.values_limit_bytes == 0;
+}
+
+void ModelValues::draw() {
+  if (undrawn_.empty()) return;
+  const std::vector<nn::Parameter> due = std::exchange(undrawn_, {});
+  session_.initialize(due, options_.seed);
+}
+
+bool ModelValues::is_drawn(const std::string& name) const {
+  return std::ranges::none_of(undrawn_, [&](const nn::Parameter& value) { return value.full_name() == name; });
+}
+
+void ModelValues::set_taken(std::span<const std::string> names) {
+  const std::set<std::string> taken(names.begin(), names.end());
+  std::erase_if(undrawn_, [&](const nn::Parameter& value) { return taken.contains(value.full_name()); });
 }
 
 // Initial values that the user made may differ between ranks: all take rank 0's.
 void ModelValues::agree() {
   std::string differing;
   for (const auto& name : session_.names()) {
+    if (!is_drawn(name)) continue;
     // What lies on some ranks only: what the user gave for it, where that is so.
     const bool is_split = session_.is_split(name);
     const Tensor* const given = is_split ? given_value(name) : nullptr;
@@ -271,7 +304,7 @@ void ModelValues::take_given_of_first(const std::string& name, const Tensor* giv
 void ModelValues::broadcast() {
   for (const auto& name : session_.names()) {
     const bool has_same_shape = !session_.is_split(name) || has_row_per_rank(name);
-    if (!has_same_shape || own_.contains(name)) continue;
+    if (!has_same_shape || own_.contains(name) || !is_drawn(name)) continue;
     take_from_first(name, "parameter_broadcast");
   }
 }
@@ -304,6 +337,7 @@ void ModelValues::compare_new() {
 }
 
 void ModelValues::compare_replicas() {
+  draw();
   if (is_compared_ || !mode_.is_shared()) return;
   is_compared_ = true;
   has_new_ = false;
@@ -356,7 +390,7 @@ void ModelValues::warn_of_other_values(size_t odd_rank) {
 }
 
 std::string ModelValues::number_text(const std::string& name) {
-  const Tensor value = session_.value(name);
+  const Tensor value = session().value(name);
   const double number = value.item();
   return value.dtype() == DType::kF32 ? fmt::format("{}", static_cast<float>(number)) : fmt::format("{}", number);
 }

@@ -24,8 +24,16 @@ class ModelValues {
   // parameter that the mode has no place for, and for an initial state of another type. Collective.
   ModelValues(cluster::Context& context, const TrainedCells& cells, ModelOptions& options, const Mode& mode);
 
-  session::Session& session() { return session_; }
-  const session::Session& session() const { return session_; }
+  // The session with all values made.
+  session::Session& session() {
+    draw();
+    return session_;
+  }
+  // The session for what needs no values: where and how they lie, and what is compiled. Where the job goes on after a
+  // loss, those that initializers make are made when session() is asked for: what was kept mostly takes their place.
+  session::Session& bare_session() { return session_; }
+  // Notes that these values were written, so that nobody makes them.
+  void set_taken(std::span<const std::string> names);
   std::span<const nn::Parameter> states() const { return states_; }
   // A value without dims, with the digits that its dtype has.
   std::string number_text(const std::string& name);
@@ -68,6 +76,10 @@ class ModelValues {
   // While ranks wait for each other's values, `after_piece` is called whenever this rank has made more of its own.
   void initialize(const std::function<void()>& after_piece);
   void initialize_together();
+  // Whether what initializers make is made when it is asked for.
+  bool draws_late() const;
+  void draw();
+  bool is_drawn(const std::string& name) const;
   void make_states();
   void take_initial_states();
   void declare();
@@ -90,8 +102,9 @@ class ModelValues {
   const Mode& mode_;
   session::Session session_;
   std::vector<nn::Parameter> states_;
-  std::set<std::string> rows_;  // the names of what has_row_per_rank()
-  std::set<std::string> own_;   // the names of values that differ between ranks by intention
+  std::vector<nn::Parameter> undrawn_;  // parameters and states that have no value yet
+  std::set<std::string> rows_;          // the names of what has_row_per_rank()
+  std::set<std::string> own_;           // the names of values that differ between ranks by intention
   std::set<std::string> assigned_;
   bool are_initial_ = false;
   bool is_compared_ = false;

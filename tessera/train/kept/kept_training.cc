@@ -167,7 +167,7 @@ int64_t KeptTraining::num_ranks() const { return trains_together() ? core_.conte
 int64_t KeptTraining::own_rank() const { return trains_together() ? core_.context.rank() : 0; }
 
 checkpoint::HeldValue KeptTraining::held(const std::string& name) const {
-  const session::Session& session = core_.session();
+  const session::Session& session = core_.bare_session();
   checkpoint::HeldValue value{.name = name, .type = session.global_type(name)};
   if (const auto layouts = session.layouts(name); !layouts.empty()) {
     value.layout = layouts.front();
@@ -178,13 +178,13 @@ checkpoint::HeldValue KeptTraining::held(const std::string& name) const {
 
 // Whether other ranks may take the value from this one: not where each has one of its own, and not a part of a sum.
 bool KeptTraining::is_common(const std::string& name) const {
-  const bool is_own = !core_.session().is_split(name) && !core_.values->is_copy(name);
-  const auto* layout = core_.session().layout(name);
+  const bool is_own = !core_.bare_session().is_split(name) && !core_.values->is_copy(name);
+  const auto* layout = core_.bare_session().layout(name);
   return !is_own && (layout == nullptr || !layout->sharding.is_partial());
 }
 
 void KeptTraining::measure() {
-  const session::Session& session = core_.session();
+  const session::Session& session = core_.bare_session();
   std::string text;
   std::string copies_text;
   KeptPieces pieces;
@@ -353,7 +353,7 @@ void KeptTraining::restore(const KeptRestore& restore, const std::vector<Version
 // Whether all that a rank has is a copy of what every rank has.
 bool KeptTraining::are_copies() const {
   if (!core_.mode->is_shared() || core_.mode->has_own_statistics()) return false;
-  return std::ranges::all_of(core_.session().names(), [&](const std::string& name) {
+  return std::ranges::all_of(core_.bare_session().names(), [&](const std::string& name) {
     return core_.values->is_copy(name) || nn::is_accumulation_state(name);
   });
 }
@@ -370,7 +370,7 @@ bool KeptTraining::fits(const Version& version) const {
 bool KeptTraining::may_copy_beside() const {
   if (!keeps_ || !trains_together() || !are_copies() || size_bytes_ < kMinBytesBeside) return false;
   if (progress_.tells_state) return false;  // each rank's own
-  return core_.session().values().in_place(order_.front()).has_value();
+  return core_.bare_session().values().in_place(order_.front()).has_value();
 }
 
 // What this rank has, for the others: a line for each version, then one for each step of which it knows that it is
@@ -436,7 +436,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   own_memory();
   number_ = recovery_->next_number("training");
   // A copy of what does not fit into memory would not fit either.
-  keeps_ = core_.session().values().spilled_bytes() == 0;
+  keeps_ = core_.bare_session().values().spilled_bytes() == 0;
   if (!keeps_ && own_rank() == 0) {
     log_info(
         "what servers keep lies in files, of which no copy is kept: a job that loses a rank goes on from a checkpoint");
@@ -584,7 +584,7 @@ bool KeptTraining::take_pieces(const std::vector<const Version*>& here) {
       at = end + std::string_view(kNextVersion).size();
     }
   }
-  session::Session& session = core_.session();
+  session::Session& session = core_.bare_session();
   std::vector<std::vector<PieceSource>> sources;
   for (const auto& name : session.names()) {
     const Type& type = session.global_type(name);
@@ -631,7 +631,9 @@ void KeptTraining::take_value(const std::string& name, const std::vector<PieceSo
     copy_elements(checkpoint::view_of(part.view(), checkpoint::relative(*common, source.region)),
                   checkpoint::view_of(piece.view(), checkpoint::relative(*common, *wanted)));
   }
-  if (wanted && !sources.empty()) core_.session().set_piece(name, piece.view());
+  if (!wanted || sources.empty()) return;
+  core_.bare_session().set_piece(name, piece.view());
+  core_.values->set_taken({&name, 1});
 }
 
 // Ranks read other rows, but mostly draw as often for each.
@@ -687,13 +689,14 @@ void KeptTraining::go_on_as(const Head& head, const std::string& data_state) {
 
 void KeptTraining::take(const Version& version) {
   go_on_as(version.head, version.state());
-  session::Values& values = core_.session().values();
+  session::Values& values = core_.bare_session().values();
   size_t at = version.values_at();
   for (const auto& name : order_) {
     const Type& type = values.type(name);
     values.write(name, TensorView(const_cast<std::byte*>(version.bytes.data() + at), type));
     at += place_bytes(static_cast<size_t>(type.size_bytes()));
   }
+  core_.values->set_taken(order_);
 }
 
 // Tells the ranks that have nothing what the holder has. Every rank calls it.
@@ -710,10 +713,11 @@ void KeptTraining::take_from(size_t holder, bool is_here) {
     go_on_as(of_holder, state);
     say_state_of(root);
   }
-  session::Session& session = core_.session();
+  session::Session& session = core_.bare_session();
   for (const auto& name : session.names()) {
     // The sums of micro-batches are zeros between two steps.
     if (nn::is_accumulation_state(name) || session.values().type(name).shape.num_elements() == 0) continue;
+    core_.values->set_taken({&name, 1});
     const auto in_place = session.values().in_place(name);
     Tensor copy = in_place ? Tensor() : session.values().read(name);
     const TensorView view = in_place ? *in_place : copy.view();

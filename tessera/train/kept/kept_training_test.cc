@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -221,12 +222,20 @@ class ElasticJob {
   // an epoch where `num_newcomers` wait to be taken in. Returns the losses that its rank 0 has seen.
   Losses train(const std::vector<size_t>& nodes, int64_t lost_in_step = 0, int num_newcomers = 0) {
     ++generation_;
+    num_drawn_ = 0;
     Losses losses;
     fixed_by_.clear();
     const auto run = [&](cluster::Context& inner) {
       Process process(inner, generation_, *kept_.at(nodes[static_cast<size_t>(inner.rank())]), is_elastic_);
       process.set_newcomers(num_newcomers);
       Mlp network(width_);
+      for (nn::Parameter* parameter : network.parameters()) {
+        if (!parameter->init) continue;
+        parameter->init = [this, init = parameter->init](const nn::InitContext& value) {
+          ++std::atomic_ref(num_drawn_);
+          return init(value);
+        };
+      }
       nn::MSELoss loss;
       nn::Momentum optimizer({.learning_rate = 0.8 / static_cast<double>(width_), .momentum = 0.9});
       ModelOptions options = options_;
@@ -263,6 +272,8 @@ class ElasticJob {
     memory.forget_newer(versions[1]);
   }
   const std::string& fixed_by() const { return fixed_by_; }
+  // How many parameters' initial values ranks have made in the latest generation.
+  int num_drawn() const { return num_drawn_; }
 
  private:
   ModelOptions options_;
@@ -273,6 +284,7 @@ class ElasticJob {
   bool draws_samples_ = false;
   std::array<std::unique_ptr<Kept>, kRanks> kept_;
   std::string fixed_by_;
+  int num_drawn_ = 0;
   uint64_t generation_ = 0;
 };
 const ModelOptions kWhole = {.parallel_mode = ParallelMode::kDataParallel};
@@ -310,6 +322,19 @@ TEST(KeptValues, ThatAreSplitArePutTogetherForMoreRanks) {
   expect_from(4, job.train({0, 1, 2, 3}, /*lost_in_step=*/9), straight);
   // The step before counts, which all four have kept by now, and so it does for ranks in another order.
   expect_from(9, job.train({0, 1, 3, 2}), straight);
+}
+
+TEST(KeptValues, TakeThePlaceOfInitialOnesWhichNobodyMakes) {
+  for (const ModelOptions& options : {kWhole, kSplit}) {
+    ElasticJob job(options, /*has_buddies=*/false, /*is_elastic=*/false);
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/4);
+    EXPECT_GE(job.num_drawn(), kRanks);
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/8);
+    EXPECT_EQ(job.num_drawn(), 0);
+    for (const size_t node : {0, 1, 2, 3}) job.lose(node);
+    expect_from(1, job.train({0, 1, 2, 3}), ElasticJob(options).train({0, 1, 2, 3}));
+    EXPECT_GE(job.num_drawn(), kRanks);
+  }
 }
 
 TEST(KeptValues, ThatAreNotWholeWithoutALostRankAreNotTakenUp) {
