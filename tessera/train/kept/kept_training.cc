@@ -539,7 +539,7 @@ bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kep
     if (is_here) take(*here);
     forget_newer();
     if (num_holders < kept.size()) {
-      take_from(static_cast<size_t>(std::ranges::find_if(kept, has) - kept.begin()), is_here);
+      give_copies(kept, has);
       how = fmt::format(", {} of {} ranks have what others had", kept.size() - num_holders, kept.size());
     }
   } else if (recovery_->is_elastic() && take_pieces(held_here)) {
@@ -699,30 +699,51 @@ void KeptTraining::take(const Version& version) {
   core_.values->set_taken(order_);
 }
 
-// Tells the ranks that have nothing what the holder has. Every rank calls it.
-void KeptTraining::take_from(size_t holder, bool is_here) {
+// Each rank that has nothing takes what all are to have alike from a holder, each from another one as far as there are
+// as many; who neither gives nor takes goes on. Every rank calls it.
+void KeptTraining::give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has) {
+  std::vector<int> holders;
+  std::vector<int> takers;
+  for (size_t rank = 0; rank < kept.size(); ++rank) {
+    (has(kept[rank]) ? holders : takers).push_back(static_cast<int>(rank));
+  }
+  for (size_t i = 0; i < takers.size(); ++i) {
+    const int holder = holders[i % holders.size()];
+    if (own_rank() == holder || own_rank() == takers[i]) give_copies(holder, takers[i]);
+  }
+}
+
+// Called by these two.
+void KeptTraining::give_copies(int holder, int taker) {
   comm::Communicator& world = core_.context.world();
-  const auto root = static_cast<int>(holder);
+  const bool takes = own_rank() == taker;
+  const auto move = [&](const TensorView& view) {
+    if (view.num_elements() == 0) return;
+    if (takes) {
+      world.receive(view.data, view.num_elements(), view.dtype, holder, kWho);
+    } else {
+      world.send(view.data, view.num_elements(), view.dtype, taker, kWho);
+    }
+  };
   Head of_holder = head(/*is_done=*/false);
   std::string state(kept_state());
   state.resize(state_room());
-  world.broadcast(&of_holder, sizeof(of_holder), DType::kU8, root, kWho);
-  share(state.data(), state.size(), root);
-  state.resize(std::min(state.size(), static_cast<size_t>(of_holder.state_bytes)));
-  if (!is_here) {
+  move({&of_holder, {DType::kU8, {static_cast<int64_t>(sizeof(of_holder))}}});
+  move({state.data(), {DType::kU8, {static_cast<int64_t>(state.size())}}});
+  if (takes) {
+    state.resize(std::min(state.size(), static_cast<size_t>(of_holder.state_bytes)));
     go_on_as(of_holder, state);
-    say_state_of(root);
+    say_state_of(holder);
   }
   session::Session& session = core_.bare_session();
   for (const auto& name : session.names()) {
-    // The sums of micro-batches are zeros between two steps.
-    if (nn::is_accumulation_state(name) || session.values().type(name).shape.num_elements() == 0) continue;
-    core_.values->set_taken({&name, 1});
+    if (nn::is_accumulation_state(name)) continue;  // zeros between two steps
     const auto in_place = session.values().in_place(name);
-    Tensor copy = in_place ? Tensor() : session.values().read(name);
-    const TensorView view = in_place ? *in_place : copy.view();
-    world.broadcast(view.data, view.num_elements(), view.dtype, root, kWho);
-    if (!in_place && !is_here) session.values().write(name, view);
+    const Tensor copy = in_place ? Tensor() : session.values().read(name);
+    move(in_place ? *in_place : copy.view());
+    if (!takes) continue;
+    if (!in_place) session.values().write(name, copy.view());
+    core_.values->set_taken({&name, 1});
   }
 }
 

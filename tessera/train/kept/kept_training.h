@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/function_ref.h"
 #include "tessera/base/workers/worker.h"
 #include "tessera/checkpoint/write/sharing.h"
 #include "tessera/cluster/recovery/recovery.h"
@@ -99,7 +100,8 @@ class KeptTraining {
   // Until another model is trained that keeps its values in the same memory.
   void own_memory();
   void write(bool is_done);
-  void take_from(size_t holder, bool is_here);
+  void give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has);
+  void give_copies(int holder, int taker);
   bool are_copies() const;
   bool trains_together() const;
   // Of those that train together.

@@ -353,6 +353,16 @@ void expect_same_from(int64_t newest, const Losses& losses, Losses straight) {
   EXPECT_EQ(losses, straight);
 }
 
+TEST(KeptValues, OfLostRanksComeFromAsManyOthersAsThereAre) {
+  const Losses straight = ElasticJob(kWhole).train({0, 1, 2, 3});
+  for (const std::vector<size_t>& lost : std::vector<std::vector<size_t>>{{2}, {0, 3}, {0, 1, 3}}) {
+    ElasticJob job(kWhole, /*has_buddies=*/false, /*is_elastic=*/false);
+    job.train({0, 1, 2, 3}, /*lost_in_step=*/4);
+    for (const size_t node : lost) job.lose(node);
+    expect_same_from(4, job.train({0, 1, 2, 3}), straight);
+  }
+}
+
 // Steps up to the fourth are kept, the last one beside the fifth.
 TEST(KeptValues, ThatAreCopiedBesideTheNextStepAreThoseBeforeIt) {
   const Losses straight = ElasticJob::of_many_values(kWhole).train({0, 1, 2, 3});
