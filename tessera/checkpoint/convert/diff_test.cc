@@ -174,6 +174,57 @@ TEST(List, AndInspectGiveWhatCannotBeReadTheSameSizes) {
   expect_sizes({"", ".rank_2"}, "a missing file, and a manifest that a crash has kept from its name");
 }
 
+// One of its files has grown by a terabyte.
+class GrownFileSystem : public MemoryFileSystem {
+ public:
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    EXPECT_NE(path, grown) << "it must not be mapped";
+    return MemoryFileSystem::open(path);
+  }
+  int64_t size_bytes(const std::string& path) override {
+    return MemoryFileSystem::size_bytes(path) + (path == grown ? int64_t{1} << 40 : 0);
+  }
+  std::string grown;
+};
+
+TEST(List, AndInspectAndDiffRefuseAFileThatHasGrownBeforeItIsMapped) {
+  GrownFileSystem files;
+  const auto path = save_together(files, "d/CKP-1_4.ckpt", 4);
+  const auto whole = save_whole(files, "whole/x.ckpt", 4);
+  for (const char* suffix : {"", ".rank_1"}) {
+    const auto grown = path + suffix;
+    const auto size = files.MemoryFileSystem::size_bytes(grown);
+    files.grown = grown;
+    const auto problem =
+        fmt::format("{}: has {} bytes, {} were written: the file was changed", grown, size + (int64_t{1} << 40), size);
+    EXPECT_EQ(list_checkpoints(files, "d")[0].problem, problem);
+    EXPECT_EQ(verify_checkpoints(files, "d")[0].problem, problem);
+    EXPECT_EQ(inspect_table(files, path).problem, problem);
+    EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, whole); }), problem);
+    EXPECT_EQ(message_of([&] { load(files, path); }), problem);
+    files.grown = "";
+    EXPECT_EQ(list_checkpoints(files, "d")[0].problem, "");
+  }
+}
+
+TEST(List, AndDiffSayOfATruncatedFileWhatVerifySays) {
+  MemoryFileSystem files;
+  const auto path = save_together(files, "d/CKP-1_4.ckpt", 4);
+  const auto whole = save_whole(files, "whole/x.ckpt", 4);
+  for (const char* suffix : {"", ".rank_1"}) {
+    const auto cut = path + suffix;
+    const auto content = files.read_text(cut);
+    overwrite(files, cut, content.substr(0, 20));
+    const auto problem = verify(files, path).problem;
+    EXPECT_THAT(problem, testing::StartsWith(cut + ": has 20 bytes, "));
+    EXPECT_THAT(problem, HasSubstr("the file is truncated; \""));
+    EXPECT_EQ(list_checkpoints(files, "d")[0].problem, problem);
+    EXPECT_EQ(inspect_table(files, path).problem, problem);
+    EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, whole); }), problem);
+    overwrite(files, cut, content);
+  }
+}
+
 TEST(List, NamesPipesAndSocketsWithoutWaitingForThemAndShowsTheOthers) {
   auto& files = FileSystem::local();
   const auto directory = join_path(testing::TempDir(), fmt::format("tessera-list-pipes-{}", ::getpid()));

@@ -22,6 +22,11 @@ void refuse_link_out(FileSystem& files, const std::string& path, const std::stri
 // InvalidArgument where there are any.
 void refuse_slices_without_manifest(FileSystem& files, const std::string& path);
 
+// Throws InvalidArgument unless `path`, the manifest's file of that index, has the size that was written. One that has
+// grown, by terabytes maybe, is not mapped: it must not take the address space. One that was cut short is looked at,
+// to say which value it was cut in.
+void require_written_size(FileSystem& files, const std::string& path, const Manifest& manifest, int file_index);
+
 // Throws InvalidArgument unless the manifest describes exactly this file: its name, size, and the names, types and
 // sizes of its values in their order. Contents are not read.
 void require_entries(const CkptFile& file, const Manifest& manifest, const std::string& manifest_file);

@@ -57,6 +57,14 @@ void add_rows(View& view, const std::vector<StoredEntry>& entries, const std::st
   }
 }
 
+// One that has grown, by terabytes maybe, must not be mapped.
+bool has_grown(FileSystem& files, const std::string& path, const std::optional<Manifest>& manifest) {
+  if (!manifest) return false;
+  return std::any_of(manifest->files.begin(), manifest->files.end(), [&](const ManifestFile& file) {
+    return file.name == base_name(path) && files.size_bytes(path) > file.size_bytes;
+  });
+}
+
 View look(FileSystem& files, const std::string& path) {
   View view;
   view.verification = verify(files, path);
@@ -74,6 +82,7 @@ View look(FileSystem& files, const std::string& path) {
     return view;
   }
   for (const auto& file : paths) {
+    if (has_grown(files, file, view.manifest)) continue;
     try {
       view.files.push_back(CkptFile::open(files, file));
     } catch (const InvalidArgument&) {  // the verification's problem says so

@@ -88,20 +88,13 @@ void require_size(const std::string& path, int64_t size, const ManifestFile& des
 void verify_file(FileSystem& files, const std::string& path, const Manifest& manifest, int index,
                  const std::string& manifest_file) {
   if (!files.exists(path)) throw InvalidArgument("{}: is missing; {} describes it", path, manifest_file);
-  const auto& described = manifest.files[static_cast<size_t>(index)];
   refuse_link_out(files, path, manifest_file);
-  // A file that has grown by terabytes must not take the address space. One that was cut short is looked at all the
-  // same, to say which value it was cut in.
-  if (const auto size = files.size_bytes(path); size > described.size_bytes) require_size(path, size, described);
+  require_written_size(files, path, manifest, index);
+  const auto& described = manifest.files[static_cast<size_t>(index)];
   const auto mapped = files.open(path);
   const MappedGuard guard(mapped->bytes(), path);
   const bool is_plain = described.encryption.empty();
-  if (is_plain && std::ssize(mapped->bytes()) < described.size_bytes) {
-    throw InvalidArgument(
-        "{}: has {} bytes, {} were written: the file is truncated; \"{}\" is the first value that is not whole", path,
-        mapped->bytes().size(), described.size_bytes, first_cut_value(mapped->bytes(), manifest, index));
-  }
-  require_size(path, std::ssize(mapped->bytes()), described);
+  require_size(path, std::ssize(mapped->bytes()), described);  // it may have changed meanwhile
   const auto ranges = files.open_ranges(path);
   const uint32_t crc = ranges->is_on_disk(0, described.size_bytes) ? crc32c_of_file(*ranges, described.size_bytes)
                                                                    : crc32c_in_threads(mapped->bytes());
@@ -151,6 +144,20 @@ int file_index(const Manifest& manifest, const std::string& manifest_file, const
   if (manifest.files.empty()) throw InvalidArgument("{}: describes no file", manifest_file);
   throw InvalidArgument("{}: describes {}{}, not {}", manifest_file, manifest.files[0].name,
                         manifest.files.size() > 1 ? fmt::format(" and {} more", manifest.files.size() - 1) : "", name);
+}
+
+void require_written_size(FileSystem& files, const std::string& path, const Manifest& manifest, int index) {
+  const auto& described = manifest.files[static_cast<size_t>(index)];
+  const auto size = files.size_bytes(path);
+  if (size < described.size_bytes && described.encryption.empty()) {
+    const auto mapped = files.open(path);
+    const auto cut =
+        parse_guarded(mapped->bytes(), path, [&](auto bytes) { return first_cut_value(bytes, manifest, index); });
+    throw InvalidArgument(
+        "{}: has {} bytes, {} were written: the file is truncated; \"{}\" is the first value that is not whole", path,
+        size, described.size_bytes, cut);
+  }
+  require_size(path, size, described);
 }
 
 void require_values(const CkptFile& file, const Manifest& manifest, int index) {
@@ -285,9 +292,7 @@ Checkpoint load(FileSystem& files, const std::string& path, const Encryption& de
   require_ckpt_suffix(path);
   check_encryption(decryption);
   require_its_file(files, path);
-  if (decryption.is_on() || encryption_mode_of(files.open(path)->bytes())) {
-    return load(*decrypt_checkpoint(files, path, decryption), path);
-  }
+  if (decryption.is_on()) return load(*decrypt_checkpoint(files, path, decryption), path);
   auto verification = verify(files, path);
   if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
   if (verification.state == Verified::kNoManifest) {

@@ -15,21 +15,30 @@
 namespace tessera::checkpoint {
 namespace {
 
-// The manifest that describes these entries. nullopt when there is none; throws when there is, but it does not fit.
-std::optional<Manifest> manifest_of(FileSystem& files, const CkptFile& file) {
-  const auto manifest_file = manifest_path(file.path());
-  const bool is_pending = files.exists(pending_manifest_path(file.path()));
+// The manifest that describes the file `path`. nullopt when there is none; throws when the file is not as verify()
+// wants it.
+std::optional<Manifest> manifest_of(FileSystem& files, const std::string& path) {
+  const auto manifest_file = manifest_path(path);
+  const bool is_pending = files.exists(pending_manifest_path(path));
   if (!is_pending && !files.exists(manifest_file)) return std::nullopt;
   if (is_pending) {
     // After a crash: which of the two describes the values, only the values can tell.
-    auto verification = verify(files, file.path());
+    auto verification = verify(files, path);
     if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
     return std::move(verification.manifest);
   }
-  auto manifest = read_manifest(files, manifest_file);
-  refuse_link_out(files, file.path(), manifest_file);
+  return read_manifest(files, manifest_file);
+}
+
+// The file `path` of a checkpoint whose manifest is `manifest_file`. What its size shows not to be the file that was
+// written is refused before it is mapped. Throws InvalidArgument where its values are others, too.
+CkptFile open_described(FileSystem& files, const std::string& path, const Manifest& manifest,
+                        const std::string& manifest_file) {
+  refuse_link_out(files, path, manifest_file);
+  require_written_size(files, path, manifest, file_index(manifest, manifest_file, base_name(path)));
+  auto file = CkptFile::open(files, path);
   require_entries(file, manifest, manifest_file);
-  return manifest;
+  return file;
 }
 
 SourceTensor source_tensor(const StoredEntry& entry, const std::byte* file_begin) {
@@ -134,26 +143,27 @@ SourceFile SourceFile::open(FileSystem& files, const std::string& path) {
     for (auto& tensor : read_safetensors_header(files, path)) source.add(std::move(tensor));
     return source;
   }
-  const auto file = CkptFile::open(files, path);
-  return SourceFile(file, manifest_of(files, file));
+  const auto manifest = manifest_of(files, path);
+  return {manifest ? open_described(files, path, *manifest, manifest_path(path)) : CkptFile::open(files, path),
+          manifest};
 }
 
 std::vector<SourceFile> SourceFile::open_all(FileSystem& files, const std::string& path) {
   if (path.ends_with(".safetensors")) return {open(files, path)};
   if (const auto checkpoint = checkpoint_of_slice_file(path)) return open_all_beside(files, path, *checkpoint);
   require_its_file(files, path);
-  const auto first = CkptFile::open(files, path);
-  const auto manifest = manifest_of(files, first);
-  if (!manifest) refuse_slices_without_manifest(files, path);
-  std::vector<SourceFile> opened{SourceFile(first, manifest)};
-  for (size_t i = 0; manifest && i < manifest->files.size(); ++i) {
-    const auto other = path_beside(path, manifest->files[i].name);
-    if (manifest->files[i].name == base_name(path)) continue;
+  const auto manifest = manifest_of(files, path);
+  if (!manifest) {
+    const auto file = CkptFile::open(files, path);
+    refuse_slices_without_manifest(files, path);
+    return {SourceFile(file, manifest)};
+  }
+  std::vector<SourceFile> opened{SourceFile(open_described(files, path, *manifest, manifest_path(path)), manifest)};
+  for (const auto& described : manifest->files) {
+    const auto other = path_beside(path, described.name);
+    if (described.name == base_name(path)) continue;
     if (!files.exists(other)) throw InvalidArgument("{}: is missing; {} describes it", other, manifest_path(path));
-    refuse_link_out(files, other, manifest_path(path));
-    const auto file = CkptFile::open(files, other);
-    require_entries(file, *manifest, manifest_path(path));
-    opened.push_back(SourceFile(file, manifest));
+    opened.push_back(SourceFile(open_described(files, other, *manifest, manifest_path(path)), manifest));
   }
   return opened;
 }

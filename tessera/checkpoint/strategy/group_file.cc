@@ -79,7 +79,7 @@ GroupFile parse_group_file(std::string_view bytes, const std::string& path) {
 }
 
 GroupFile read_group_file(FileSystem& files, const std::string& path) {
-  const auto file = files.open(path);
+  const auto file = open_strategy(files, path, "a group file");
   return parse_guarded(file->bytes(), path, [&](auto bytes) { return parse_group_file(as_text(bytes), path); });
 }
 

@@ -64,6 +64,11 @@ void check_tensor_map(const Checked& checked, const ParameterLayout& layout) {
   }
 }
 
+void require_at_most_max(size_t size_bytes, const std::string& path, std::string_view what) {
+  if (size_bytes <= kMaxStrategyBytes) return;
+  throw InvalidArgument("{}: has {} bytes, {} has at most {}", path, size_bytes, what, kMaxStrategyBytes);
+}
+
 bool looks_like_json(std::string_view bytes) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && (bytes[first] == '{' || bytes[first] == '[');
@@ -99,9 +104,12 @@ void check_layout(const ParameterLayout& layout, const std::string& where) {
 
 void check_size(std::string_view bytes, const std::string& path, std::string_view what) {
   if (bytes.empty()) throw InvalidArgument("{}: is empty, it must hold {}", path, what);
-  if (bytes.size() > kMaxStrategyBytes) {
-    throw InvalidArgument("{}: has {} bytes, {} has at most {}", path, bytes.size(), what, kMaxStrategyBytes);
-  }
+  require_at_most_max(bytes.size(), path, what);
+}
+
+std::unique_ptr<ReadableFile> open_strategy(FileSystem& files, const std::string& path, std::string_view what) {
+  if (files.exists(path)) require_at_most_max(static_cast<size_t>(files.size_bytes(path)), path, what);
+  return files.open(path);
 }
 
 bool is_item_name(std::string_view name) { return !name.empty() && name.size() <= kMaxItemNameBytes && is_utf8(name); }
@@ -150,7 +158,7 @@ StrategyFile parse_strategy_file(std::string_view bytes, const std::string& path
 }
 
 StrategyFile read_strategy_file(FileSystem& files, const std::string& path) {
-  const auto file = files.open(path);
+  const auto file = open_strategy(files, path, "a strategy file");
   return parse_guarded(file->bytes(), path, [&](auto bytes) { return parse_strategy_file(as_text(bytes), path); });
 }
 

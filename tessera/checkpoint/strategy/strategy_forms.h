@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ inline constexpr int64_t kMaxInt32 = 0x7FFFFFFF;
 
 // Throws InvalidArgument when there is nothing, or more than kMaxStrategyBytes. `what`: "a strategy file".
 void check_size(std::string_view bytes, const std::string& path, std::string_view what);
+// Opens what may be such a file. One that is larger than any is refused before it is mapped.
+std::unique_ptr<ReadableFile> open_strategy(FileSystem& files, const std::string& path, std::string_view what);
 // True unless the name is empty, too long or not UTF-8.
 bool is_item_name(std::string_view name);
 

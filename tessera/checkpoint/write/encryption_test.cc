@@ -106,7 +106,8 @@ TEST_P(Modes, AnotherKeyIsAClearError) {
   EXPECT_THAT(
       refusal({kOtherKey, GetParam()}),
       AllOf(HasSubstr(kPath), HasSubstr("the key is another one, or the file is damaged"), Not(HasSubstr(kOtherKey))));
-  EXPECT_THAT(refusal({}), HasSubstr("d/CKP-1_1.ckpt: is encrypted (" + GetParam() + "); give its key"));
+  EXPECT_THAT(refusal({}),
+              HasSubstr("d/CKP-1_1.ckpt: is encrypted (" + GetParam() + "); its key is needed to read it"));
   if (GetParam() != "AES-GCM") {  // of which the file says what it is
     const std::string other_mode = GetParam() == "AES-CBC" ? "AES-GCM" : "AES-CBC";
     EXPECT_THAT(refusal({kKey, other_mode}), HasSubstr("is encrypted with " + GetParam() + ", not with " + other_mode));
