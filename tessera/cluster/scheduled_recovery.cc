@@ -1,16 +1,16 @@
 #include "tessera/cluster/scheduled_recovery.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/processes/memory_file.h"
 #include "tessera/base/strings.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/recovery/begin_anew.h"
@@ -37,12 +37,8 @@ bool is_own_memory(const std::string& path) { return path.empty() || path.starts
 
 // The password has been wiped from the environment that the process began with.
 int hand_on(const Password& password) {
-  const int fd = memfd_create("tessera-secret", MFD_CLOEXEC);
-  const std::string_view text = password.text();
-  if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    throw IoError("cannot hand on the password of the certificates");
-  }
-  fchmod(fd, 0600);
+  const int fd = make_secret_file("tessera-secret", password.text());
+  if (fd < 0) throw IoError("cannot hand on the password of the certificates: {}", std::strerror(errno));
   return fd;
 }
 

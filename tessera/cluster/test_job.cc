@@ -1,12 +1,12 @@
 #include "tessera/cluster/test_job.h"
 
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 
+#include "tessera/base/processes/memory_file.h"
 #include "tessera/testing/collective_script.h"
 #include "tessera/testing/run_ranks.h"
 
@@ -18,7 +18,7 @@ constexpr int64_t kGraceMs = 30'000;
 // A file in memory that an output goes to.
 class Capture {
  public:
-  Capture() : fd_(memfd_create("capture", 0)) {}
+  Capture() : fd_(make_memory_file("capture")) {}
   ~Capture() { close(fd_); }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;

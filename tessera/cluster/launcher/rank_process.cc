@@ -12,6 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/processes/memory_file.h"
 #include "tessera/cluster/ranks/environment.h"
 
 namespace tessera::cluster {
@@ -23,18 +24,13 @@ std::pair<Socket, Socket> make_pipe() {
 }
 
 Socket make_secret(std::string_view bytes) {
-  make_file_size_limit_an_error();
-  Socket memory(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory || write(memory.fd(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    throw IoError("cannot make memory for the job's secret: {}; {}", std::strerror(errno), limits_text());
-  }
-  fchmod(memory.fd(), 0600);
-  fcntl(memory.fd(), F_ADD_SEALS, kSecretSeals);
+  Socket memory(make_secret_file("tessera-secret", bytes, kSecretSeals));
+  if (!memory) throw IoError("cannot make memory for the job's secret: {}; {}", std::strerror(errno), limits_text());
   return memory;
 }
 
 Socket make_kept_memory() {
-  Socket memory(memfd_create("tessera-kept", MFD_CLOEXEC));
+  Socket memory(make_memory_file("tessera-kept"));
   if (!memory) throw IoError("cannot make memory for the ranks' values: {}; {}", std::strerror(errno), limits_text());
   return memory;
 }

@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/processes/memory_file.h"
 
 namespace tessera::cluster {
 namespace {
@@ -38,7 +39,7 @@ struct KeptMemory::Head {
 KeptMemory::KeptMemory(const std::string& path) {
   static_assert(sizeof(Head) <= kPage && std::atomic<uint64_t>::is_always_lock_free);
   make_file_size_limit_an_error();
-  file_.fd = path.empty() ? memfd_create("tessera-kept", MFD_CLOEXEC) : open(path.c_str(), O_RDWR | O_CLOEXEC);
+  file_.fd = path.empty() ? make_memory_file("tessera-kept") : open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file_.fd < 0) throw IoError("cannot open the memory that outlives a process: {}", std::strerror(errno));
   struct stat status {};
   fstat(file_.fd, &status);

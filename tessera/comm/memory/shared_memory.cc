@@ -18,6 +18,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/processes/descriptor.h"
+#include "tessera/base/processes/memory_file.h"
 #include "tessera/base/processes/peer_memory.h"
 #include "tessera/base/strings.h"
 #include "tessera/comm/watched_wait.h"
@@ -38,21 +39,17 @@ bool is_too_large(size_t bytes) {
 }
 
 int create_memory(size_t bytes) {
-  make_file_size_limit_an_error();
-  const int fd = memfd_create(kNameOfMemory, MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-    const int reason = errno;
-    if (fd >= 0) close(fd);
-    if (is_too_large(bytes)) {
-      throw IoError(
-          "cannot make {} bytes of shared memory: it counts as a file, and a file of this process may have {} bytes "
-          "(ulimit -f): raise that limit (ulimit -f unlimited), or let the ranks talk by sockets (--transport tls, or "
-          "TESSERA_TRANSPORT=tls)",
-          bytes, file_size_limit());
-    }
-    throw IoError("cannot make {} bytes of shared memory: {}", bytes, std::strerror(reason));
+  const int fd = make_memory_file(kNameOfMemory, static_cast<int64_t>(bytes));
+  if (fd >= 0) return fd;
+  const int reason = errno;
+  if (is_too_large(bytes)) {
+    throw IoError(
+        "cannot make {} bytes of shared memory: it counts as a file, and a file of this process may have {} bytes "
+        "(ulimit -f): raise that limit (ulimit -f unlimited), or let the ranks talk by sockets (--transport tls, or "
+        "TESSERA_TRANSPORT=tls)",
+        bytes, file_size_limit());
   }
-  return fd;
+  throw IoError("cannot make {} bytes of shared memory: {}", bytes, std::strerror(reason));
 }
 
 std::string path_of(const Descriptor& fd) { return fmt::format("/proc/{}/fd/{}", getpid(), fd.get()); }

@@ -19,7 +19,7 @@
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
-#include "tessera/base/limits.h"
+#include "tessera/base/processes/memory_file.h"
 #include "tessera/base/processes/peer_memory.h"
 
 namespace tessera::kernels {
@@ -125,18 +125,12 @@ Known& known() {
 }  // namespace
 
 std::string DeviceMeeting::make() {
-  make_file_size_limit_an_error();
-  const int file = ::memfd_create(kNameOfFile, MFD_CLOEXEC);
-  if (file < 0 || ::ftruncate(file, off_t{sizeof(Page)}) != 0) {
-    const int reason = errno;
-    if (file >= 0) ::close(file);
-    throw IoError("a device that ranks share: no memory of the host for {} bytes: {}", sizeof(Page),
-                  std::strerror(reason));
-  }
-  void* const memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int file = make_memory_file(kNameOfFile, sizeof(Page));
+  void* const memory =
+      file < 0 ? MAP_FAILED : ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) {
     const int reason = errno;
-    ::close(file);
+    if (file >= 0) ::close(file);
     throw IoError("a device that ranks share: no memory of the host for {} bytes: {}", sizeof(Page),
                   std::strerror(reason));
   }

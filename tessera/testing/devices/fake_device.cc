@@ -20,6 +20,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
+#include "tessera/base/processes/memory_file.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/tensor/alignment.h"
@@ -59,8 +60,8 @@ class FakeMemory final : public Memory {
   FakeMemory(std::shared_ptr<Mappings> mappings, std::shared_ptr<std::atomic<int64_t>> free_bytes,
              int64_t capacity_bytes)
       : mappings_(std::move(mappings)), free_bytes_(std::move(free_bytes)), capacity_bytes_(capacity_bytes) {
-    file_ = ::memfd_create("tessera-fake-device", MFD_CLOEXEC);
-    if (file_ < 0 || ::ftruncate(file_, capacity_bytes) != 0) {
+    file_ = make_memory_file("tessera-fake-device", capacity_bytes);
+    if (file_ < 0) {
       throw IoError("fake device: no memory of {}: {}", format_bytes(capacity_bytes), std::strerror(errno));
     }
     const auto size = static_cast<size_t>(capacity_bytes);
