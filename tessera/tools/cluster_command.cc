@@ -17,7 +17,6 @@ namespace {
 
 // The longest that a scheduler is asked, or waits for its workers.
 constexpr double kMaxAskS = 1000;
-constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
 
 // An empty name is looked up, too, as one of this host's that nobody has asked for.
 CLI::Validator some_host() {
@@ -58,7 +57,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       ->check(some_host())
       ->capture_default_str();
   scheduler->add_option("--timeout", timeout_s, "seconds until all workers are there")
-      ->check(positive_seconds(kMaxTimeoutS))
+      ->check(seconds_to_wait())
       ->capture_default_str();
   scheduler
       ->add_option("--max_restarts", job.max_restarts,
@@ -66,7 +65,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
       ->capture_default_str();
   scheduler->add_option("--node_timeout", node_timeout_s, "seconds after which a worker that says nothing is lost")
-      ->check(positive_seconds(kMaxTimeoutS))
+      ->check(seconds_to_wait())
       ->capture_default_str();
   auto* min_ranks =
       scheduler
@@ -83,7 +82,7 @@ void add_scheduler(CLI::App& app, int& exit_code) {
   scheduler
       ->add_option("--rank_timeout", rank_timeout_s,
                    "seconds that an elastic job waits for a lost worker, --max_restarts times; then not at all")
-      ->check(positive_seconds(kMaxTimeoutS))
+      ->check(seconds_to_wait())
       ->needs(min_ranks)
       ->capture_default_str();
   scheduler

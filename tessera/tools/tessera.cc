@@ -3,9 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 #include <string>
 
@@ -19,14 +17,13 @@
 #include "tessera/tools/calibrate.h"
 #include "tessera/tools/ckpt_command.h"
 #include "tessera/tools/cluster_command.h"
-#include "tessera/tools/dashboard/dashboard_option.h"
-#include "tessera/tools/dashboard/job_page.h"
 #include "tessera/tools/graph_text.h"
 #include "tessera/tools/info.h"
 #include "tessera/tools/job_command.h"
 #include "tessera/tools/kernels_text.h"
 #include "tessera/tools/plan/plan_command.h"
 #include "tessera/tools/report/report_command.h"
+#include "tessera/tools/run_command.h"
 #include "tessera/tools/simulate_text.h"
 #include "tessera/tools/solve_text.h"
 #include "tessera/tools/timeline/trace_command.h"
@@ -36,168 +33,6 @@ namespace {
 using namespace tessera;  // NOLINT: the commands below are the whole program
 
 constexpr const char* kVersion = TESSERA_VERSION;
-
-// The longest wait for another rank.
-constexpr double kMaxTimeoutS = static_cast<double>(cluster::kMaxTimeoutMs) / 1000;
-
-// Where the folder that the option names can be none.
-void refuse_no_folder(const char* option, const std::string& directory) {
-  if (directory.empty()) return;
-  const std::string why = cluster::why_no_folder(directory);
-  if (!why.empty()) throw UsageError("{} {}: {}: name a folder, or one that is to be made", option, directory, why);
-}
-
-void add_run(CLI::App& app, int& exit_code) {
-  static cluster::LaunchOptions options;
-  static double timeout_s = 0;
-  static double rank_timeout_s = 60;
-  static std::string trace_steps;
-  auto* run = app.add_subcommand("run", "start a program as the ranks of a job on this host");
-  run->footer(
-      "Examples:\n"
-      "  tessera run -n 4 ./resnet50_cifar10 --data_path data      four processes, output prefixed with [rank]\n"
-      "  tessera run --threads 4 ./resnet50_cifar10 ...            four ranks in one process\n"
-      "  tessera run -n 4 --log_dir logs ./program                 each rank's output in logs/rank.N\n"
-      "  tessera run -n 4 --report_dir why ./program               when it fails, `tessera cluster why why` says who "
-      "did\n"
-      "  tessera run -n 4 --dashboard 8000 ./program               its losses, ranks and log as a page, while it runs\n"
-      "  tessera run -n 4 --trace job.json ./program               what all ranks did, for ui.perfetto.dev\n"
-      "  tessera run --join HOST:PORT -n 4 ./program               four of the ranks of `tessera scheduler` there\n"
-      "  tessera run -n 4 --max_restarts 3 ./program               what trains goes on when a rank is killed\n"
-      "  tessera run -n 4 --min_ranks 2 ./program                  the same, with the ranks that are left\n"
-      "  tessera run -n 4 --servers 2 ./program                    four ranks train, two keep parameters for them\n"
-      "  tessera run -n 4 --record_values a ./program              then `tessera bisect a b` says where runs part\n"
-      "When a rank fails, the others are ended and the command says which one, how, and its last lines; what several\n"
-      "ranks say is said once. SIGINT, SIGTERM and SIGHUP end the ranks, as does an output that nobody reads any\n"
-      "more; a second signal kills them. Nothing that the ranks have started outlives the job, also when this command\n"
-      "is killed.\n"
-      "Exit codes: 0 when all ranks ended with 0, 1 when one failed, 2 when the command line is wrong, be it this\n"
-      "command's or the program's, 128 + N after signal N.");
-  auto* n =
-      run->add_option("-n,--num_ranks", options.num_processes, "ranks, a process each")->check(tools::count_from(1));
-  auto* threads = run->add_option("--threads", options.num_thread_ranks,
-                                  "instead: the number of ranks, as threads of one process; not for programs in Python")
-                      ->check(tools::count_from(1))
-                      ->excludes(n);
-  auto* join =
-      run->add_option("--join", options.scheduler, "HOST:PORT of the scheduler whose job these ranks are part of")
-          ->check(tools::scheduler_address())
-          ->excludes(threads);
-  run->add_option("--node_id", options.node_id, "the ranks' node ids are NODE_ID/0, NODE_ID/1, ...; default: drawn")
-      ->check(tools::node_ids())
-      ->needs(join);
-  run->add_option("--max_restarts", options.max_restarts,
-                  "so often a rank that fails is started again and the job goes on; default: its failure ends the job")
-      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}))
-      ->excludes(join)
-      ->excludes(run->get_option("--threads"));
-  auto* min_ranks = run->add_option("--min_ranks", options.min_ranks,
-                                    "an elastic job: where a rank is lost and not back, it goes on with the others, so "
-                                    "many at least; default: it waits for all")
-                        ->check(tools::count_from(1))
-                        ->excludes(join)
-                        ->excludes(run->get_option("--threads"));
-  run->add_option("--rank_timeout", rank_timeout_s,
-                  "seconds that an elastic job waits for a lost rank, --max_restarts times; then not at all")
-      ->check(tools::positive_seconds(kMaxTimeoutS))
-      ->needs(min_ranks)
-      ->capture_default_str();
-  run->add_option("--servers", options.num_servers,
-                  "so many further ranks, the first ones, keep the parameters that the program has set on servers")
-      ->check(tools::count_from(1));
-  run->add_option("--log_dir", options.log_directory, "write rank N's output to the file rank.N in this folder");
-  static std::array<std::string, 4> records;
-  run->add_option("--record_values", records[0],
-                  "the folder to which trainings record hashes of the values of their steps, for tessera bisect");
-  run->add_option("--record_steps", records[1], "which steps: 5, 10-20, 100-, */50, separated by commas; default: all");
-  run->add_option("--compare_values", records[2],
-                  "the folder of an earlier run's recorded values, which those of this one are compared with");
-  run->add_option("--on_difference", records[3],
-                  "what a training does at the first value that is not that run's (stop)")
-      ->check(CLI::IsMember({"stop", "warn"}));
-  run->add_option(
-      "--report_dir", options.report_directory,
-      "the folder in which ranks and this command write what they know when the job fails or stands still;\n"
-      "default: what TESSERA_REPORT_DIR says, else `report` in that of --log_dir");
-  tools::add_dashboard_option(*run, options.dashboard);
-  run->add_option(
-      "--trace", options.timeline.file,
-      "record the timeline of all ranks into this file, for ui.perfetto.dev, chrome://tracing and `tessera\n"
-      "trace summary`; default: what TESSERA_TRACE says");
-  run->add_option("--trace_steps", trace_steps,
-                  "the steps that are recorded: FIRST:LAST, FIRST:, one step; or request, request:COUNT: so many (20) "
-                  "from\nthe next one on, each time that this command gets SIGUSR2; default: all");
-  run->add_option("--transport", options.transport,
-                  "shm, tls, gloo or mpi; default: shared memory on one host, tls between hosts")
-      ->check(CLI::IsMember({"shm", "tls", "gloo", "mpi", "threads"}));
-  run->add_option("--interface", options.interface, "the network interface that tls and gloo use, as eth0");
-  run->add_option("--timeout", timeout_s,
-                  "seconds that a rank waits for another before the job fails (30); how long --join waits until "
-                  "all\nranks are there, TESSERA_JOIN_TIMEOUT_MS says (600000)")
-      ->check(tools::positive_seconds(kMaxTimeoutS));
-  run->add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
-      ->check(tools::count_from(1));
-  run->add_option("program", options.command, "the program and its arguments")->required();
-  run->positionals_at_end();
-  run->prefix_command();
-  run->callback([run, &exit_code] {
-    // What follows the program's name belongs to the program, options included.
-    for (const auto& argument : run->remaining()) options.command.push_back(argument);
-    if (options.num_servers > 0 && options.num_thread_ranks == 0 && run->get_option("-n")->empty()) {
-      std::fprintf(stderr, "tessera run: one rank trains beside %d that keep%s parameters; -n N starts N that train\n",
-                   options.num_servers, options.num_servers == 1 ? "s" : "");
-    }
-    (options.num_thread_ranks > 0 ? options.num_thread_ranks : options.num_processes) += options.num_servers;
-    tools::require_effects(
-        *run, {{"--record_steps", !records[0].empty() || !records[2].empty(), "--record_values or --compare_values"},
-               {"--on_difference", !records[2].empty(), "--compare_values"}});
-    // Ranks find in their environment what this process has in its own.
-    constexpr std::array kRecordVariables = {"TESSERA_RECORD_VALUES", "TESSERA_RECORD_STEPS", "TESSERA_COMPARE_VALUES",
-                                             "TESSERA_ON_DIFFERENCE"};
-    for (size_t i = 0; i < records.size(); ++i) {
-      if (!records[i].empty()) setenv(kRecordVariables[i], records[i].c_str(), 1);
-    }
-    refuse_no_folder("--record_values", records[0]);
-    if (!records[1].empty()) from_user([] { return train::RecordedSteps(records[1]); });
-    if (!records[0].empty()) {
-      FileSystem::local().create_directories(records[0]);
-      tools::require_writable("--record_values", join_path(records[0], "step"));
-    }
-    if (!records[2].empty() && session::recorded_steps(FileSystem::local(), records[2]).empty()) {
-      throw InvalidArgument("--compare_values {}: it has no recorded steps; --record_values records them", records[2]);
-    }
-    refuse_no_folder("--log_dir", options.log_directory);
-    refuse_no_folder("--report_dir", options.report_directory);
-    if (options.report_directory.empty()) {
-      options.report_directory = cluster::report_directory_from_environment();
-      refuse_no_folder("TESSERA_REPORT_DIR", options.report_directory);
-    }
-    if (options.timeline.file.empty()) options.timeline = cluster::launched_timeline_from_environment();
-    tools::require_effects(*run, {{"--trace_steps", !options.timeline.file.empty(), "--trace"}});
-    if (!trace_steps.empty()) {
-      options.timeline.steps = from_user([] { return timeline::parse_traced_steps(trace_steps, "--trace_steps"); });
-    }
-    if (timeout_s > 0) options.timeout_ms = tools::milliseconds_of(timeout_s);
-    options.rank_timeout_ms = tools::milliseconds_of(rank_timeout_s);
-    if ((options.transport == "threads") != (options.num_thread_ranks > 0) && !options.transport.empty()) {
-      throw UsageError("--transport {}: ranks that are threads of one process use threads, and only they do",
-                       options.transport);
-    }
-    if (options.transport == "mpi" && !options.scheduler.empty()) {
-      throw UsageError(
-          "--transport mpi: the ranks of a scheduler's job are started without mpirun; use shm, tls or gloo");
-    }
-    const char* const inherited = std::getenv("TESSERA_TRANSPORT");
-    const std::string transport = options.transport.empty() && inherited != nullptr ? inherited : options.transport;
-    tools::require_effects(*run,
-                           {{"--interface", transport == "tls" || transport == "gloo" || !options.scheduler.empty(),
-                             "--transport tls or gloo, or --join"}});
-    const std::string others = options.scheduler.empty() ? cluster::describe_other_launchers() : "";
-    if (!others.empty()) std::fprintf(stderr, "tessera run: %s\n", others.c_str());
-    if (!options.dashboard.place.empty()) options.dashboard.page = tools::job_page();
-    exit_code = cluster::launch(options);
-  });
-}
 
 void add_graph(CLI::App& app) {
   static tools::GraphOptions options;
@@ -402,7 +237,7 @@ int run_command(int argc, char** argv) {
       "an\n"
       "unknown word, a value that cannot be, an option that has no effect beside the others; 128 + N after signal N.\n"
       "`ckpt newest` has two more. docs/environment.md lists the environment variables.");
-  add_run(app, exit_code);
+  tools::add_run_command(app, exit_code);
   tools::add_cluster_commands(app, exit_code);
   tools::add_job_command(app);
   add_info(app);

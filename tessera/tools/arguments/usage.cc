@@ -187,6 +187,8 @@ CLI::Validator positive_seconds(double at_most) {
                      "a number of seconds above 0" + limit);
 }
 
+CLI::Validator seconds_to_wait() { return positive_seconds(static_cast<double>(cluster::kMaxTimeoutMs) / 1000); }
+
 CLI::Validator count_from(int64_t least) {
   return read_by([least](const std::string& text) -> std::string {
     const int64_t number = parse_int(text, "a number");

@@ -11,9 +11,10 @@
 
 namespace tessera::tools {
 
-// What the values of options must be: a time to wait, up to a longest one, a share of something, a number that counts
-// something from `least` on, a text of bytes as 2GiB.
+// What the values of options must be: a time, up to a longest one; a time to wait for another rank; a share of
+// something, a number that counts something from `least` on, a text of bytes as 2GiB.
 CLI::Validator positive_seconds(double at_most = std::numeric_limits<double>::infinity());
+CLI::Validator seconds_to_wait();
 CLI::Validator fraction();
 CLI::Validator count_from(int64_t least);
 CLI::Validator bytes();
