@@ -8,12 +8,10 @@
 #include "python/src/threads.h"
 
 namespace tessera::python {
+namespace {
 
-void bind_cluster(nb::module_& m) {
-  auto sub = m.def_submodule("cluster", R"(This process's place in its job.
-
-A script is started alone, by `mpirun -n N python script.py`, by `srun -n N python script.py` or by `tessera run -n N python
-script.py`; it joins its job at the first use of any of these functions, which waits for the other ranks.)");
+// How this process joins its job and leaves it.
+void bind_membership(nb::module_& sub) {
   helped(sub).def(
       "init", [] { context(); }, "Joins the job. Raises IoError when the other ranks do not come.");
   helped(sub).def("is_initialized", &has_context);
@@ -45,6 +43,9 @@ The end of the process does it by itself: an exception, and an exit code other t
         if (auto* recovery = context().recovery()) recovery->fix_ranks(why);
       },
       "why"_a, "Says to an elastic job why it cannot go on with another number of ranks.");
+}
+
+void bind_groups(nb::module_& sub) {
   const auto of_joined = [](const std::string& group) -> comm::Communicator& { return joined_context().group(group); };
   const auto world = cluster::kWorldGroup;
   helped(sub).def(
@@ -71,6 +72,10 @@ The end of the process does it by itself: an exception, and an exit code other t
       "destroy_group", [](const std::string& name) { context().destroy_group(name); }, "name"_a);
   helped(sub).def(
       "has_group", [](const std::string& name) { return joined_context().has_group(name); }, "name"_a);
+}
+
+// What all ranks of a group do together.
+void bind_meetings(nb::module_& sub) {
   helped(sub).def(
       "barrier",
       [](const std::string& group) {
@@ -78,7 +83,7 @@ The end of the process does it by itself: an exception, and an exit code other t
         const WithoutGil computing;
         own.barrier("barrier");
       },
-      "group"_a = world, "Waits until every rank of the group is here.");
+      "group"_a = cluster::kWorldGroup, "Waits until every rank of the group is here.");
   helped(sub).def(
       "run_together",
       [](const std::string& what_fails, const nb::callable& work) {
@@ -93,6 +98,9 @@ The end of the process does it by itself: an exception, and an exit code other t
       R"(Every rank calls it: calls work(), which returns a str, and returns what each rank's returned, by rank. It may take as long as
 a disk takes: the waiting ranks are told that this one is alive. work must not communicate. Where it raises on any rank, nobody goes
 on: that rank raises its own error, the others IoError with its number, what_fails ("cannot save") and its words.)");
+}
+
+void bind_scheduler(nb::module_& sub) {
   helped(sub).def(
       "run_scheduler",
       [](const std::string& host, int port, int num_workers, int64_t timeout_ms, const std::string& state,
@@ -110,6 +118,10 @@ on: that rank raises its own error, the others IoError with its number, what_fai
       "node_timeout_ms"_a = 30000,
       R"(Is the scheduler of a job, as `tessera scheduler` is, until the job has ended. Returns an exit code: 0, 1 when it has failed,
 128 + N after signal N.)");
+}
+
+// What a process has, whatever its job.
+void bind_seed_and_gpus(nb::module_& m) {
   helped(m).def(
       "set_seed",
       [](Seed seed) {
@@ -134,6 +146,20 @@ on: that rank raises its own error, the others IoError with its number, what_fai
       },
       "The names of the GPUs that this process could compute on, by their numbers; empty where none can be used.");
   helped(m).def("get_seed", [] { return global_seed(); });
+}
+
+}  // namespace
+
+void bind_cluster(nb::module_& m) {
+  auto sub = m.def_submodule("cluster", R"(This process's place in its job.
+
+A script is started alone, by `mpirun -n N python script.py`, by `srun -n N python script.py` or by `tessera run -n N python
+script.py`; it joins its job at the first use of any of these functions, which waits for the other ranks.)");
+  bind_membership(sub);
+  bind_groups(sub);
+  bind_meetings(sub);
+  bind_scheduler(sub);
+  bind_seed_and_gpus(m);
 }
 
 }  // namespace tessera::python

@@ -8,16 +8,11 @@
 #include "python/src/parameters.h"
 
 namespace tessera::python {
+namespace {
 
-void bind_parameter(nb::module_& m) {
-  auto parameter = nb::class_<nn::Parameter>(m, "Parameter", R"(A named tensor of a network that training may change.
+using ParameterClass = nb::class_<nn::Parameter>;
 
-Parameter(value): starts as the tensor, array or number. Parameter(initializer, shape, dtype): starts as the initializer
-(or the one of that name) makes it, a function of the seed and of the parameter's name. The name is the attribute path,
-`layer1.fc.weight`; `name` replaces its last part.
-layerwise_parallel: in hybrid parallel a slice of this rank's own. parallel_optimizer=False: kept whole where optimizers
-share their work. comm_fusion: gradients of equal ids travel together; 0: alone.)",
-                                             nb::dynamic_attr(), nb::is_weak_referenceable());
+void def_constructor(ParameterClass& parameter) {
   parameter.def(
       "__init__",
       [](nn::Parameter* self, nb::handle value, nb::handle shape, nb::handle dtype, const std::string& name,
@@ -40,6 +35,9 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
       },
       "value"_a, "shape"_a = nb::none(), "dtype"_a = nb::none(), "name"_a = "", "requires_grad"_a = true,
       "layerwise_parallel"_a = false, "parallel_optimizer"_a = true, "comm_fusion"_a = 1);
+}
+
+void def_attributes(ParameterClass& parameter) {
   parameter.def_prop_rw(
       "name", [](const nn::Parameter& self) { return self.full_name(); },
       [](nn::Parameter& self, const std::string& name) {
@@ -68,6 +66,10 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
       },
       "In a job with parameter servers, these keep it and update it.");
   parameter.def_ro("is_statistic", &nn::Parameter::is_statistic, "Whether it is a moving statistic of batches.");
+}
+
+// The value as a tensor.
+void def_values(ParameterClass& parameter) {
   parameter.def(
       "value",
       [](const std::shared_ptr<nn::Parameter>& self) -> nb::object {
@@ -85,6 +87,10 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def(
       "set_data", [](nn::Parameter& self, nb::handle value) { set_parameter_value(self, to_tensor(value)); }, "value"_a,
       "Raises InvalidArgument unless shape and dtype are the parameter's.");
+}
+
+// The value as an array of NumPy.
+void def_arrays(ParameterClass& parameter) {
   // The present elements. A trace would take them for a constant, which no training changes.
   const auto elements = [](nn::Parameter& self) {
     if (current_graph() != nullptr) refuse_use_as("elements");
@@ -104,6 +110,10 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def("__array__", [elements](nn::Parameter& self, const nb::args& args, const nb::kwargs& kwargs) {
     return elements(self).attr("__array__")(*args, **kwargs);
   });
+}
+
+// What construct() does to the value.
+void def_assignments(ParameterClass& parameter) {
   parameter.def(
       "assign",
       [](const std::shared_ptr<nn::Parameter>& self, nb::handle value) {
@@ -126,10 +136,10 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
       "Inside construct(): reads give this value from here on, and nothing is assigned. instead_of: only where they "
       "would "
       "give that value, which undoes an earlier rebind() unless something was assigned since.");
-  parameter.def("__repr__", [](const nn::Parameter& self) {
-    return fmt::format("Parameter({}, {}, requires_grad={})", self.full_name(), self.type,
-                       self.requires_grad ? "True" : "False");
-  });
+}
+
+// The value of one element.
+void def_numbers(ParameterClass& parameter) {
   const auto number = [](nn::Parameter& self, const char* what) {
     if (current_graph() != nullptr) refuse_use_as(what);
     return parameter_value(self).item();
@@ -137,6 +147,29 @@ share their work. comm_fusion: gradients of equal ids travel together; 0: alone.
   parameter.def("__bool__", [number](nn::Parameter& self) { return number(self, "truth") != 0; });
   parameter.def("__float__", [number](nn::Parameter& self) { return number(self, "number"); });
   parameter.def("__int__", [number](nn::Parameter& self) { return static_cast<int64_t>(number(self, "number")); });
+}
+
+}  // namespace
+
+void bind_parameter(nb::module_& m) {
+  ParameterClass parameter(m, "Parameter", R"(A named tensor of a network that training may change.
+
+Parameter(value): starts as the tensor, array or number. Parameter(initializer, shape, dtype): starts as the initializer
+(or the one of that name) makes it, a function of the seed and of the parameter's name. The name is the attribute path,
+`layer1.fc.weight`; `name` replaces its last part.
+layerwise_parallel: in hybrid parallel a slice of this rank's own. parallel_optimizer=False: kept whole where optimizers
+share their work. comm_fusion: gradients of equal ids travel together; 0: alone.)",
+                           nb::dynamic_attr(), nb::is_weak_referenceable());
+  def_constructor(parameter);
+  def_attributes(parameter);
+  def_values(parameter);
+  def_arrays(parameter);
+  def_assignments(parameter);
+  parameter.def("__repr__", [](const nn::Parameter& self) {
+    return fmt::format("Parameter({}, {}, requires_grad={})", self.full_name(), self.type,
+                       self.requires_grad ? "True" : "False");
+  });
+  def_numbers(parameter);
   bind_operators_of(parameter);
 }
 
