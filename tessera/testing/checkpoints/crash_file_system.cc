@@ -1,6 +1,7 @@
 #include "tessera/testing/checkpoints/crash_file_system.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -85,15 +86,20 @@ std::string CrashFileSystem::describe(size_t operation) const {
   return fmt::format("{} {}", kNames[static_cast<int>(last.kind)], last.path);
 }
 
-std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Unsynced unsynced, uint64_t seed) const {
+// What a disk has of the operations that were recorded.
+class CrashFileSystem::Disk {
+ public:
+  void take(const Operation& op);
+  // The files after the power went. `seed` and `count` say what is drawn.
+  std::unique_ptr<MemoryFileSystem> after_crash(Unsynced unsynced, uint64_t seed, size_t count);
+
+ private:
   struct Inode {
     std::string content;
     std::string synced;  // what the content was at its last sync
   };
-  std::map<int, Inode> inodes;
-  std::map<std::string, int> current;  // path -> inode, as the running process saw it
-  std::map<std::string, int> durable;
-  struct NameChange {  // a path now means this inode, or nothing (-1)
+  using Names = std::map<std::string, int>;  // path -> inode
+  struct NameChange {                        // a path now means this inode, or nothing (-1)
     std::string path;
     int inode;
   };
@@ -102,114 +108,141 @@ std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Uns
     std::vector<NameChange> changes;
     std::string removed_tree;  // of a file that a tree's removal took away
   };
-  std::vector<Pending> pending;
-  const auto is_in = [](const std::string& path, const std::string& tree) {
+  using Draw = std::function<int64_t(int64_t n)>;
+
+  static bool is_in(const std::string& path, const std::string& tree) {
     return path == tree || path.starts_with(tree + "/");
-  };
-  std::vector<std::string> directories;
-  const auto apply = [](std::map<std::string, int>& names, const std::vector<NameChange>& changes) {
-    for (const auto& change : changes) {
-      if (change.inode < 0) {
-        names.erase(change.path);
-      } else {
-        names[change.path] = change.inode;
-      }
-    }
-  };
-  const auto change = [&](const std::string& path, std::vector<NameChange> changes) {
-    apply(current, changes);
-    pending.push_back({parent_path(path), std::move(changes), {}});
-  };
-  // Files go one by one, and stay away for certain once the tree's own name does.
-  const auto remove_tree = [&](const std::string& tree) {
-    std::vector<std::string> gone;
-    for (const auto& [path, inode] : current) {
-      if (is_in(path, tree)) gone.push_back(path);
-    }
-    for (const auto& path : gone) {
-      pending.push_back({parent_path(tree), {{path, -1}}, tree});
-      apply(current, pending.back().changes);
-    }
-    std::erase_if(directories, [&](const std::string& directory) { return is_in(directory, tree); });
-  };
-  const auto sync_directory = [&](const std::string& synced) {
-    std::vector<Pending> left;
-    for (auto& change_there : pending) {
-      if (change_there.directory != synced) {
-        left.push_back(std::move(change_there));
-        continue;
-      }
-      apply(durable, change_there.changes);
-      if (change_there.removed_tree.empty()) continue;
-      std::erase_if(left, [&](const Pending& earlier) { return is_in(earlier.directory, change_there.removed_tree); });
-    }
-    pending = std::move(left);
-  };
-  const auto rename = [&](const Operation& op) {
-    std::vector<NameChange> changes;
-    const auto moved = [&](const std::string& path) { return op.to + path.substr(op.path.size()); };
-    const auto is_moved = [&](const std::string& path) { return is_in(path, op.path); };
-    for (const auto& [path, inode] : current) {
-      if (!is_moved(path)) continue;
-      changes.push_back({moved(path), inode});
-      changes.push_back({path, -1});
-    }
-    for (auto& directory : directories) {
-      if (is_moved(directory)) directory = moved(directory);
-    }
-    change(op.to, std::move(changes));
-  };
-  for (size_t i = 0; i < std::min(count, operations_.size()); ++i) {
-    const auto& op = operations_[i];
-    switch (op.kind) {
-      case Kind::kCreate: change(op.path, {{op.path, op.file}}); break;
-      case Kind::kAppend: inodes[op.file].content += op.content; break;
-      case Kind::kWriteAt: {
-        auto& content = inodes[op.file].content;
-        content.resize(std::max(content.size(), op.offset + op.content.size()));
-        content.replace(op.offset, op.content.size(), op.content);
-        break;
-      }
-      case Kind::kSync: inodes[op.file].synced = inodes[op.file].content; break;
-      case Kind::kRename: rename(op); break;
-      case Kind::kRemove: change(op.path, {{op.path, -1}}); break;
-      case Kind::kRemoveTree: remove_tree(op.path); break;
-      case Kind::kCreateDirectories: directories.push_back(op.path); break;
-      case Kind::kSyncDirectory: sync_directory(op.path); break;
+  }
+  static void apply(Names& names, const std::vector<NameChange>& changes);
+  static std::string found_content(const Inode& inode, Unsynced unsynced, const Draw& draw);
+  void change(const std::string& path, std::vector<NameChange> changes);
+  void write_at(const Operation& op);
+  void rename(const Operation& op);
+  void remove_tree(const std::string& tree);
+  void sync_directory(const std::string& synced);
+
+  std::map<int, Inode> inodes_;
+  Names current_;  // as the running process saw them
+  Names durable_;
+  std::vector<Pending> pending_;
+  std::vector<std::string> directories_;
+};
+
+void CrashFileSystem::Disk::apply(Names& names, const std::vector<NameChange>& changes) {
+  for (const auto& change : changes) {
+    if (change.inode < 0) {
+      names.erase(change.path);
+    } else {
+      names[change.path] = change.inode;
     }
   }
+}
+
+void CrashFileSystem::Disk::change(const std::string& path, std::vector<NameChange> changes) {
+  apply(current_, changes);
+  pending_.push_back({parent_path(path), std::move(changes), {}});
+}
+
+void CrashFileSystem::Disk::write_at(const Operation& op) {
+  auto& content = inodes_[op.file].content;
+  content.resize(std::max(content.size(), op.offset + op.content.size()));
+  content.replace(op.offset, op.content.size(), op.content);
+}
+
+void CrashFileSystem::Disk::rename(const Operation& op) {
+  std::vector<NameChange> changes;
+  const auto moved = [&](const std::string& path) { return op.to + path.substr(op.path.size()); };
+  const auto is_moved = [&](const std::string& path) { return is_in(path, op.path); };
+  for (const auto& [path, inode] : current_) {
+    if (!is_moved(path)) continue;
+    changes.push_back({moved(path), inode});
+    changes.push_back({path, -1});
+  }
+  for (auto& directory : directories_) {
+    if (is_moved(directory)) directory = moved(directory);
+  }
+  change(op.to, std::move(changes));
+}
+
+// Files go one by one, and stay away for certain once the tree's own name does.
+void CrashFileSystem::Disk::remove_tree(const std::string& tree) {
+  std::vector<std::string> gone;
+  for (const auto& [path, inode] : current_) {
+    if (is_in(path, tree)) gone.push_back(path);
+  }
+  for (const auto& path : gone) {
+    pending_.push_back({parent_path(tree), {{path, -1}}, tree});
+    apply(current_, pending_.back().changes);
+  }
+  std::erase_if(directories_, [&](const std::string& directory) { return is_in(directory, tree); });
+}
+
+void CrashFileSystem::Disk::sync_directory(const std::string& synced) {
+  std::vector<Pending> left;
+  for (auto& change_there : pending_) {
+    if (change_there.directory != synced) {
+      left.push_back(std::move(change_there));
+      continue;
+    }
+    apply(durable_, change_there.changes);
+    if (change_there.removed_tree.empty()) continue;
+    std::erase_if(left, [&](const Pending& earlier) { return is_in(earlier.directory, change_there.removed_tree); });
+  }
+  pending_ = std::move(left);
+}
+
+void CrashFileSystem::Disk::take(const Operation& op) {
+  switch (op.kind) {
+    case Kind::kCreate: change(op.path, {{op.path, op.file}}); break;
+    case Kind::kAppend: inodes_[op.file].content += op.content; break;
+    case Kind::kWriteAt: write_at(op); break;
+    case Kind::kSync: inodes_[op.file].synced = inodes_[op.file].content; break;
+    case Kind::kRename: rename(op); break;
+    case Kind::kRemove: change(op.path, {{op.path, -1}}); break;
+    case Kind::kRemoveTree: remove_tree(op.path); break;
+    case Kind::kCreateDirectories: directories_.push_back(op.path); break;
+    case Kind::kSyncDirectory: sync_directory(op.path); break;
+  }
+}
+
+std::string CrashFileSystem::Disk::found_content(const Inode& inode, Unsynced unsynced, const Draw& draw) {
+  if (unsynced == Unsynced::kLost || unsynced == Unsynced::kContentLost) return inode.synced;
+  std::string content = inode.content;
+  if (unsynced == Unsynced::kKept) return content;
+  // Of what was written over synced blocks each may be the old one.
+  for (size_t at = 0; at < inode.synced.size(); at += kBlockBytes) {
+    if (content.compare(at, kBlockBytes, inode.synced, at, kBlockBytes) == 0 || draw(2) == 0) continue;
+    const size_t size = std::min(kBlockBytes, inode.synced.size() - at);
+    content.replace(at, size, inode.synced, at, size);
+  }
+  const auto at_risk = static_cast<int64_t>(content.size() - inode.synced.size());
+  content.resize(inode.synced.size() + static_cast<size_t>(draw(at_risk + 1)));
+  // Blocks reach the disk in any order: a file may have its size and holes in it.
+  const bool has_holes = draw(2) == 0;
+  for (size_t at = inode.synced.size(); has_holes && at < content.size(); at += kBlockBytes) {
+    if (draw(2) == 0) continue;
+    std::fill_n(content.begin() + static_cast<std::ptrdiff_t>(at), std::min(kBlockBytes, content.size() - at), '\0');
+  }
+  return content;
+}
+
+std::unique_ptr<MemoryFileSystem> CrashFileSystem::Disk::after_crash(Unsynced unsynced, uint64_t seed, size_t count) {
   uint64_t draws = 0;
-  const auto draw = [&](int64_t n) { return random_below({.seed = seed, .stream = count}, draws++, n); };
-  for (const auto& change_there : pending) {
+  const Draw draw = [&](int64_t n) { return random_below({.seed = seed, .stream = count}, draws++, n); };
+  for (const auto& change_there : pending_) {
     if (unsynced == Unsynced::kLost || (unsynced == Unsynced::kRandom && draw(2) == 0)) continue;
-    apply(durable, change_there.changes);
+    apply(durable_, change_there.changes);
   }
   auto state = std::make_unique<MemoryFileSystem>();
-  for (const auto& directory : directories) state->create_directories(directory);
-  for (const auto& [path, file] : durable) {
-    const auto& inode = inodes[file];
-    std::string content = inode.content;
-    if (unsynced == Unsynced::kLost || unsynced == Unsynced::kContentLost) content = inode.synced;
-    if (unsynced == Unsynced::kRandom) {
-      // Of what was written over synced blocks each may be the old one.
-      for (size_t at = 0; at < inode.synced.size(); at += kBlockBytes) {
-        if (content.compare(at, kBlockBytes, inode.synced, at, kBlockBytes) == 0 || draw(2) == 0) continue;
-        const size_t size = std::min(kBlockBytes, inode.synced.size() - at);
-        content.replace(at, size, inode.synced, at, size);
-      }
-      const auto at_risk = static_cast<int64_t>(content.size() - inode.synced.size());
-      content.resize(inode.synced.size() + static_cast<size_t>(draw(at_risk + 1)));
-      // Blocks reach the disk in any order: a file may have its size and holes in it.
-      const bool has_holes = draw(2) == 0;
-      for (size_t at = inode.synced.size(); has_holes && at < content.size(); at += kBlockBytes) {
-        if (draw(2) == 0) continue;
-        std::fill_n(content.begin() + static_cast<std::ptrdiff_t>(at), std::min(kBlockBytes, content.size() - at),
-                    '\0');
-      }
-    }
-    state->create(path)->append(content);
-  }
+  for (const auto& directory : directories_) state->create_directories(directory);
+  for (const auto& [path, file] : durable_) state->create(path)->append(found_content(inodes_[file], unsynced, draw));
   return state;
+}
+
+std::unique_ptr<MemoryFileSystem> CrashFileSystem::crash_state(size_t count, Unsynced unsynced, uint64_t seed) const {
+  Disk disk;
+  for (size_t i = 0; i < std::min(count, operations_.size()); ++i) disk.take(operations_[i]);
+  return disk.after_crash(unsynced, seed, count);
 }
 
 }  // namespace tessera::checkpoint

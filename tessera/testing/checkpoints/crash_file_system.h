@@ -42,6 +42,7 @@ class CrashFileSystem : public MemoryFileSystem {
 
  private:
   friend class CrashWritableFile;
+  class Disk;
   enum class Kind {
     kCreate,
     kAppend,
