@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "tessera/kernels/cpu/rows/strided.h"
 
@@ -409,6 +410,108 @@ std::vector<std::pair<int, int>> in_place_pairs(const Plan& plan, const TileProg
   return pairs;
 }
 
+// False where a row of an operand's dtype cannot be loaded.
+bool add_operands(Plan& plan, const std::vector<TensorView>& views) {
+  for (const TensorView& view : views) {
+    Operand operand;
+    operand.dtype = view.dtype;
+    operand.element_bytes = size_bytes(view.dtype);
+    operand.load = row_load(view.dtype);
+    operand.store = row_store(view.dtype);
+    if (operand.load == nullptr) return false;
+    plan.operands.push_back(operand);
+  }
+  return true;
+}
+
+// The dims of `shape` as all operands walk them, `num_inputs` inputs and then outputs. nullopt where one of them cannot
+// be walked so.
+std::optional<std::vector<MergedDim>> dims_of(const Shape& shape, const std::vector<TensorView>& views,
+                                              size_t num_inputs) {
+  std::vector<Strides> strides;
+  for (const TensorView& view : views) {
+    const auto seen = broadcast_strides(view, shape);
+    if (!seen) return std::nullopt;
+    strides.push_back(*seen);
+  }
+  auto dims = merge_dims(shape, strides, num_inputs);
+  if (!dims) return std::nullopt;
+  for (size_t i = num_inputs + 1; i < views.size(); ++i) {
+    for (const MergedDim& dim : *dims) {
+      if (dim.strides[i] == 0) return std::nullopt;
+    }
+  }
+  return dims;
+}
+
+// What tiles are cut of: the innermost dim and, where that is short, the dim around it, whose pieces are the tile's
+// rows.
+struct TiledDims {
+  explicit TiledDims(const std::vector<MergedDim>& dims)
+      : inner(dims.back()),
+        rows(dims.size() > 1 && inner.size <= kTile / 2 ? &dims[dims.size() - 2] : nullptr),
+        outer(dims.data(), dims.size() - (rows != nullptr ? 2 : 1)) {}
+
+  const MergedDim& inner;
+  const MergedDim* rows;  // nullptr: a tile is one row, or a part of it
+  std::span<const MergedDim> outer;
+};
+
+void cut_into_tiles(Plan& plan, const TiledDims& dims) {
+  const int64_t row_size = dims.inner.size;
+  plan.row_size = row_size;
+  plan.num_rows = dims.rows != nullptr ? dims.rows->size : 1;
+  plan.tile_columns = std::min(row_size, kTile);
+  plan.tile_rows = dims.rows != nullptr ? std::min(dims.rows->size, kTile / row_size) : 1;
+  plan.tiles_per_outer = dims.rows != nullptr ? (dims.rows->size + plan.tile_rows - 1) / plan.tile_rows
+                                              : (row_size + plan.tile_columns - 1) / plan.tile_columns;
+  plan.num_tiles = plan.tiles_per_outer;
+  for (const MergedDim& dim : dims.outer) {
+    plan.outer.push_back(dim.size);
+    plan.num_tiles *= dim.size;
+  }
+}
+
+// How operand `i` is walked, tile by tile, once the tiles are cut.
+void set_walk(Plan& plan, const TiledDims& dims, size_t i) {
+  Operand& operand = plan.operands[i];
+  operand.stride = dims.inner.strides[i];
+  operand.row_stride = dims.rows != nullptr ? dims.rows->strides[i] : 0;
+  bool fixed = true;
+  for (size_t d = 0; d < dims.outer.size(); ++d) {
+    operand.strides[d] = dims.outer[d].strides[i];
+    fixed = fixed && operand.strides[d] == 0;
+  }
+  const bool is_input = i < static_cast<size_t>(plan.num_inputs);
+  const bool is_run = operand.stride == 1 && (plan.tile_rows == 1 || operand.row_stride == plan.row_size);
+  operand.direct = operand.dtype == DType::kF32 && is_run;
+  operand.columns = operand.direct && dims.rows == nullptr && is_input && fixed && !dims.outer.empty() &&
+                    plan.row_size <= kMaxColumns;
+  const bool whole_row = plan.tile_columns == plan.row_size || operand.stride == 0;
+  operand.invariant = !operand.direct && is_input && fixed && operand.row_stride == 0 && whole_row;
+  if (is_run && !operand.columns && !operand.invariant) plan.streams.push_back(static_cast<int>(i));
+}
+
+// The program's instructions, once slots, tiles and operands are known. False where they need too many tiles.
+bool add_steps(Plan& plan, const TileProgram& program) {
+  const int first_result = program.num_inputs + static_cast<int>(program.constants.size());
+  plan.slot_output.assign(static_cast<size_t>(first_result) + program.instructions.size(), -1);
+  for (size_t o = 0; o < program.results.size(); ++o) {
+    plan.slot_output[static_cast<size_t>(program.results[o])] = static_cast<int>(o);
+  }
+  const std::vector<Variance> variance = find_variance(plan, program);
+  assign_tiles(plan, program, variance);
+  plan.column_buffer_size = (plan.row_size + 15) / 16 * 16;
+  if (plan.num_tiles_needed > kMaxTiles) return false;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const TileInstruction& instruction = program.instructions[i];
+    (variance[i] == Variance::kByTile ? plan.steps : plan.once)
+        .push_back({row_function(instruction.op), instruction.a, instruction.b, instruction.c,
+                    first_result + static_cast<int>(i)});
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<PreparedKernel> prepare_tile_program(const KernelRequest& request, TileProgram program,
@@ -429,79 +532,15 @@ std::optional<PreparedKernel> prepare_tile_program(const KernelRequest& request,
   auto plan = std::make_shared<Plan>();
   plan->num_inputs = program.num_inputs;
   plan->constants = program.constants;
-  for (const TensorView& view : views) {
-    Operand operand;
-    operand.dtype = view.dtype;
-    operand.element_bytes = size_bytes(view.dtype);
-    operand.load = row_load(view.dtype);
-    operand.store = row_store(view.dtype);
-    if (operand.load == nullptr) return std::nullopt;
-    plan->operands.push_back(operand);
-  }
-
-  const int64_t num_elements = shape.num_elements();
-  if (num_elements > 0) {
-    std::vector<Strides> strides;
-    for (const TensorView& view : views) {
-      const auto seen = broadcast_strides(view, shape);
-      if (!seen) return std::nullopt;
-      strides.push_back(*seen);
-    }
-    const auto dims = merge_dims(shape, strides, request.inputs.size());
+  if (!add_operands(*plan, views)) return std::nullopt;
+  if (shape.num_elements() > 0) {
+    const auto dims = dims_of(shape, views, request.inputs.size());
     if (!dims) return std::nullopt;
-    for (size_t i = request.inputs.size() + 1; i < views.size(); ++i) {
-      for (const MergedDim& dim : *dims) {
-        if (dim.strides[i] == 0) return std::nullopt;
-      }
-    }
-    const MergedDim& inner = dims->back();
-    const bool two_level = dims->size() > 1 && inner.size <= kTile / 2;
-    const MergedDim* rows = two_level ? &(*dims)[dims->size() - 2] : nullptr;
-    plan->row_size = inner.size;
-    plan->num_rows = two_level ? rows->size : 1;
-    plan->tile_columns = std::min(inner.size, kTile);
-    plan->tile_rows = two_level ? std::min(rows->size, kTile / inner.size) : 1;
-    plan->tiles_per_outer = two_level ? (rows->size + plan->tile_rows - 1) / plan->tile_rows
-                                      : (inner.size + plan->tile_columns - 1) / plan->tile_columns;
-    plan->num_tiles = plan->tiles_per_outer;
-    const size_t num_outer = dims->size() - (two_level ? 2 : 1);
-    for (size_t d = 0; d < num_outer; ++d) {
-      plan->outer.push_back((*dims)[d].size);
-      plan->num_tiles *= (*dims)[d].size;
-    }
-    for (size_t i = 0; i < plan->operands.size(); ++i) {
-      Operand& operand = plan->operands[i];
-      operand.stride = inner.strides[i];
-      operand.row_stride = two_level ? rows->strides[i] : 0;
-      bool fixed = true;
-      for (size_t d = 0; d < num_outer; ++d) {
-        operand.strides[d] = (*dims)[d].strides[i];
-        fixed = fixed && operand.strides[d] == 0;
-      }
-      const bool is_run = operand.stride == 1 && (plan->tile_rows == 1 || operand.row_stride == inner.size);
-      operand.direct = operand.dtype == DType::kF32 && is_run;
-      operand.columns = operand.direct && !two_level && i < request.inputs.size() && fixed && num_outer > 0 &&
-                        inner.size <= kMaxColumns;
-      const bool whole_row = plan->tile_columns == inner.size || operand.stride == 0;
-      operand.invariant = !operand.direct && i < request.inputs.size() && fixed && operand.row_stride == 0 && whole_row;
-      if (is_run && !operand.columns && !operand.invariant) plan->streams.push_back(static_cast<int>(i));
-    }
+    const TiledDims tiled(*dims);
+    cut_into_tiles(*plan, tiled);
+    for (size_t i = 0; i < plan->operands.size(); ++i) set_walk(*plan, tiled, i);
   }
-  plan->slot_output.assign(static_cast<size_t>(num_slots), -1);
-  for (size_t o = 0; o < program.results.size(); ++o) {
-    plan->slot_output[static_cast<size_t>(program.results[o])] = static_cast<int>(o);
-  }
-  const std::vector<Variance> variance = find_variance(*plan, program);
-  assign_tiles(*plan, program, variance);
-  plan->column_buffer_size = (plan->row_size + 15) / 16 * 16;
-  if (plan->num_tiles_needed > kMaxTiles) return std::nullopt;
-  const int first_result = program.num_inputs + static_cast<int>(program.constants.size());
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const TileInstruction& instruction = program.instructions[i];
-    (variance[i] == Variance::kByTile ? plan->steps : plan->once)
-        .push_back({row_function(instruction.op), instruction.a, instruction.b, instruction.c,
-                    first_result + static_cast<int>(i)});
-  }
+  if (!add_steps(*plan, program)) return std::nullopt;
 
   PreparedKernel kernel;
   kernel.name = std::move(name);
