@@ -68,100 +68,124 @@ Tensor filled(const TensorView& view) {
   return tensor;
 }
 
-std::vector<Case> cases() {
-  const int64_t n = 32;
-  const TensorView x = image(n, 64, 112);
-  const TensorView big = image(n, 256, 56);
-  const TensorView narrow = image(n, 64, 56);
-  const TensorView deep = image(n, 2048, 7);
-  const TensorView param = dense({25'000'000});
-  const TensorView scalar = dense({});
-  std::vector<Case> list;
-  const auto vector = [](const TensorView& view) { return dense({view.shape[1]}); };
+constexpr int64_t kImages = 32;
+constexpr int64_t kParameters = 25'000'000;
+
+void add_elementwise(std::vector<Case>& list) {
+  const TensorView x = image(kImages, 64, 112);
+  const TensorView big = image(kImages, 256, 56);
   list.push_back({"relu 32x64x112", "relu", {x}, {x}});
   list.push_back({"relu_grad 32x64x112", "relu_grad", {x, x}, {x}});
   list.push_back({"add 32x256x56", "add", {big, big}, {big}});
   list.push_back({"exp 32x64x112", "exp", {x}, {x}});
   list.push_back({"gelu erf 32x64x112", "gelu", {x}, {x}, {{"approximate", false}}});
-  for (const TensorView& view : {x, narrow, big, deep}) {
-    const std::string shape = fmt::format(" {}x{}", view.shape[1], view.shape[2]);
-    const TensorView c = vector(view);
-    const Attributes attributes = {{"counts", Ints{view.shape[0] * view.shape[2] * view.shape[3]}},
-                                   {"grouped", false},
-                                   {"eps", 1e-5},
-                                   {"batch_stats", true}};
-    list.push_back({"batch_norm_mean" + shape, "batch_norm_mean", {view}, {c}, attributes});
-    list.push_back({"batch_norm_variance" + shape, "batch_norm_variance", {view, c}, {c}, attributes});
-    list.push_back({"batch_norm" + shape, "batch_norm", {view, c, c, c, c}, {view}, attributes});
-    list.push_back(
-        {"batch_norm_grad_reduce" + shape, "batch_norm_grad_reduce", {view, view, c, c}, {c, c}, attributes});
-    list.push_back(
-        {"batch_norm_grad_input" + shape, "batch_norm_grad_input", {view, view, c, c, c, c, c}, {view}, attributes});
-    list.push_back({"batch_norm_statistics" + shape, "batch_norm_statistics", {view}, {c, c}, attributes});
-    for (const char* residual : {"none", "value", "batch_norm"}) {
-      Case norm{fmt::format("fused_batch_norm {}{}", residual, shape),
-                "fused_batch_norm",
-                {view, c, c, c, c},
-                {view},
-                attributes};
-      if (residual != std::string("none")) norm.inputs.push_back(view);
-      if (residual == std::string("batch_norm")) norm.inputs.insert(norm.inputs.end(), {c, c, c, c});
-      norm.attributes.set("relu", true);
-      norm.attributes.set("residual", std::string(residual));
-      norm.attributes.set("residual_eps", 1e-5);
-      list.push_back(norm);
-    }
-    list.push_back({"batch_norm_relu_grad_reduce" + shape,
-                    "batch_norm_relu_grad_reduce",
-                    {view, view, c, c, c, c},
-                    {c, c},
-                    attributes});
-    list.push_back({"batch_norm_relu_grad_input" + shape,
-                    "batch_norm_relu_grad_input",
-                    {view, view, c, c, c, c, c, c},
-                    {view},
-                    attributes});
-    list.push_back({"masked_batch_norm_grad_reduce" + shape,
-                    "masked_batch_norm_grad_reduce",
-                    {view, view, c, c, view, view},
-                    {view, c, c},
-                    attributes});
-    const TensorView channel = dense({view.shape[1], 1, 1});
-    list.push_back({"bn + add + relu fused" + shape,
-                    "fused_elementwise",
-                    {view, channel, channel, channel, view},
-                    {view},
-                    {{"program", std::string("a=sub a0 a1; b=mul a a2; c=add b a3; d=add c a4; e=relu d; return e")},
-                     {"num_outputs", int64_t{1}}}});
+}
+
+// Batch normalisation of images as `view`, in its parts and fused with its neighbours.
+void add_batch_norm(std::vector<Case>& list, const TensorView& view) {
+  const std::string shape = fmt::format(" {}x{}", view.shape[1], view.shape[2]);
+  const TensorView c = dense({view.shape[1]});
+  const Attributes attributes = {{"counts", Ints{view.shape[0] * view.shape[2] * view.shape[3]}},
+                                 {"grouped", false},
+                                 {"eps", 1e-5},
+                                 {"batch_stats", true}};
+  list.push_back({"batch_norm_mean" + shape, "batch_norm_mean", {view}, {c}, attributes});
+  list.push_back({"batch_norm_variance" + shape, "batch_norm_variance", {view, c}, {c}, attributes});
+  list.push_back({"batch_norm" + shape, "batch_norm", {view, c, c, c, c}, {view}, attributes});
+  list.push_back({"batch_norm_grad_reduce" + shape, "batch_norm_grad_reduce", {view, view, c, c}, {c, c}, attributes});
+  list.push_back(
+      {"batch_norm_grad_input" + shape, "batch_norm_grad_input", {view, view, c, c, c, c, c}, {view}, attributes});
+  list.push_back({"batch_norm_statistics" + shape, "batch_norm_statistics", {view}, {c, c}, attributes});
+  for (const char* residual : {"none", "value", "batch_norm"}) {
+    Case norm{fmt::format("fused_batch_norm {}{}", residual, shape),
+              "fused_batch_norm",
+              {view, c, c, c, c},
+              {view},
+              attributes};
+    if (residual != std::string("none")) norm.inputs.push_back(view);
+    if (residual == std::string("batch_norm")) norm.inputs.insert(norm.inputs.end(), {c, c, c, c});
+    norm.attributes.set("relu", true);
+    norm.attributes.set("residual", std::string(residual));
+    norm.attributes.set("residual_eps", 1e-5);
+    list.push_back(norm);
   }
+  list.push_back({"batch_norm_relu_grad_reduce" + shape,
+                  "batch_norm_relu_grad_reduce",
+                  {view, view, c, c, c, c},
+                  {c, c},
+                  attributes});
+  list.push_back({"batch_norm_relu_grad_input" + shape,
+                  "batch_norm_relu_grad_input",
+                  {view, view, c, c, c, c, c, c},
+                  {view},
+                  attributes});
+  list.push_back({"masked_batch_norm_grad_reduce" + shape,
+                  "masked_batch_norm_grad_reduce",
+                  {view, view, c, c, view, view},
+                  {view, c, c},
+                  attributes});
+  const TensorView channel = dense({view.shape[1], 1, 1});
+  list.push_back({"bn + add + relu fused" + shape,
+                  "fused_elementwise",
+                  {view, channel, channel, channel, view},
+                  {view},
+                  {{"program", std::string("a=sub a0 a1; b=mul a a2; c=add b a3; d=add c a4; e=relu d; return e")},
+                   {"num_outputs", int64_t{1}}}});
+}
+
+void add_pools_and_reductions(std::vector<Case>& list) {
+  const TensorView x = image(kImages, 64, 112);
+  const TensorView narrow = image(kImages, 64, 56);
+  const TensorView deep = image(kImages, 2048, 7);
   const Attributes pool = {
       {"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"padding", Ints{1, 1, 1, 1}}, {"input_size", Ints{112, 112}}};
-  list.push_back({"max_pool 64x112", "max_pool2d", {x}, {narrow, image(n, 64, 56, DType::kU8)}, pool});
-  list.push_back({"max_pool_grad 64x112", "max_pool2d_grad", {narrow, image(n, 64, 56, DType::kU8)}, {x}, pool});
+  list.push_back({"max_pool 64x112", "max_pool2d", {x}, {narrow, image(kImages, 64, 56, DType::kU8)}, pool});
+  list.push_back({"max_pool_grad 64x112", "max_pool2d_grad", {narrow, image(kImages, 64, 56, DType::kU8)}, {x}, pool});
   list.push_back({"mean over pixels 2048x7",
                   "reduce_mean",
                   {deep},
-                  {dense({n, 2048})},
+                  {dense({kImages, 2048})},
                   {{"axes", Ints{2, 3}}, {"keep_dims", false}}});
-  list.push_back({"sum 25M", "reduce_sum", {param}, {scalar}, {{"axes", Ints{0}}, {"keep_dims", false}}});
+  list.push_back(
+      {"sum 25M", "reduce_sum", {dense({kParameters})}, {dense({})}, {{"axes", Ints{0}}, {"keep_dims", false}}});
   list.push_back({"sum over rows 4096x1024",
                   "reduce_sum",
                   {dense({4096, 1024})},
                   {dense({1024})},
                   {{"axes", Ints{0}}, {"keep_dims", false}}});
+}
+
+void add_optimizers(std::vector<Case>& list) {
+  const TensorView param = dense({kParameters});
+  const TensorView scalar = dense({});
   const Attributes optimizer = {{"weight_decay", 1e-4}, {"loss_scale", 1.0}, {"nesterov", false},
                                 {"beta1", 0.9},         {"beta2", 0.999},    {"eps", 1e-8}};
   list.push_back({"momentum 25M", "momentum", {param, param, param, scalar, scalar}, {param, param}, optimizer});
   list.push_back(
       {"adam 25M", "adam", {param, param, param, param, scalar, scalar, scalar}, {param, param, param}, optimizer});
-  const TensorView nchw = dense({n, 64, 112, 112});
+}
+
+void add_copies(std::vector<Case>& list) {
+  const TensorView x = image(kImages, 64, 112);
+  const TensorView nchw = dense({kImages, 64, 112, 112});
   list.push_back({"NHWC to NCHW 64x112", "reshape", {x}, {nchw}});
   list.push_back({"NCHW to NHWC 64x112", "reshape", {nchw}, {x}});
   list.push_back(
       {"transpose 4096x4096", "transpose", {dense({4096, 4096})}, {dense({4096, 4096})}, {{"perm", Ints{1, 0}}}});
-  list.push_back({"f32 to bf16 25M", "cast", {param}, {dense({25'000'000}, DType::kBF16)}, {{"dtype", DType::kBF16}}});
-  list.push_back(
-      {"u8 to f32 images", "cast", {image(n, 3, 224, DType::kU8)}, {image(n, 3, 224)}, {{"dtype", DType::kF32}}});
+  list.push_back({"f32 to bf16 25M",
+                  "cast",
+                  {dense({kParameters})},
+                  {dense({kParameters}, DType::kBF16)},
+                  {{"dtype", DType::kBF16}}});
+  list.push_back({"u8 to f32 images",
+                  "cast",
+                  {image(kImages, 3, 224, DType::kU8)},
+                  {image(kImages, 3, 224)},
+                  {{"dtype", DType::kF32}}});
+}
+
+void add_row_kernels(std::vector<Case>& list) {
+  const TensorView param = dense({kParameters});
   list.push_back(
       {"softmax 8192x1000", "softmax", {dense({8192, 1000})}, {dense({8192, 1000})}, {{"axis", int64_t{-1}}}});
   list.push_back({"layer_norm 8192x768",
@@ -178,28 +202,47 @@ std::vector<Case> cases() {
                    {"stream", int64_t{2}},
                    {"global_shape", Ints{}},
                    {"offset", Ints{}}}});
-  struct Conv {
-    int64_t ci, size, co, kernel, stride;
-  };
-  for (const Conv& c : {Conv{3, 224, 64, 7, 2}, Conv{64, 56, 64, 1, 1}, Conv{64, 56, 64, 3, 1}, Conv{64, 56, 256, 1, 1},
-                        Conv{256, 56, 512, 1, 2}, Conv{128, 28, 128, 3, 1}, Conv{256, 14, 256, 3, 1},
-                        Conv{512, 7, 512, 3, 1}, Conv{2048, 7, 512, 1, 1}}) {
-    const int64_t out = (c.size - 1) / c.stride + 1;
-    const int64_t pad = c.kernel / 2;
-    const Attributes attributes = {{"strides", Ints{c.stride, c.stride}},
-                                   {"padding", Ints{pad, pad, pad, pad}},
-                                   {"dilation", Ints{1, 1}},
-                                   {"groups", int64_t{1}},
-                                   {"input_size", Ints{c.size, c.size}},
-                                   {"kernel_size", Ints{c.kernel, c.kernel}}};
-    const TensorView in = image(n, c.ci, c.size);
-    const TensorView y = image(n, c.co, out);
-    const TensorView weight = dense({c.co, c.ci, c.kernel, c.kernel});
-    const double flops = 2.0 * static_cast<double>(n * out * out * c.co * c.ci * c.kernel * c.kernel);
-    const std::string shape = fmt::format(" {}x{}->{} k{} s{}", c.ci, c.size, c.co, c.kernel, c.stride);
-    list.push_back({"conv" + shape, "conv2d", {in, weight}, {y}, attributes, flops});
-    if (c.ci > 3) list.push_back({"grad_input" + shape, "conv2d_grad_input", {y, weight}, {in}, attributes, flops});
-    list.push_back({"grad_weight" + shape, "conv2d_grad_weight", {y, in}, {weight}, attributes, flops});
+}
+
+struct ConvSizes {
+  int64_t ci, size, co, kernel, stride;
+};
+
+void add_convolution(std::vector<Case>& list, const ConvSizes& c) {
+  const int64_t out = (c.size - 1) / c.stride + 1;
+  const int64_t pad = c.kernel / 2;
+  const Attributes attributes = {{"strides", Ints{c.stride, c.stride}},
+                                 {"padding", Ints{pad, pad, pad, pad}},
+                                 {"dilation", Ints{1, 1}},
+                                 {"groups", int64_t{1}},
+                                 {"input_size", Ints{c.size, c.size}},
+                                 {"kernel_size", Ints{c.kernel, c.kernel}}};
+  const TensorView in = image(kImages, c.ci, c.size);
+  const TensorView y = image(kImages, c.co, out);
+  const TensorView weight = dense({c.co, c.ci, c.kernel, c.kernel});
+  const double flops = 2.0 * static_cast<double>(kImages * out * out * c.co * c.ci * c.kernel * c.kernel);
+  const std::string shape = fmt::format(" {}x{}->{} k{} s{}", c.ci, c.size, c.co, c.kernel, c.stride);
+  list.push_back({"conv" + shape, "conv2d", {in, weight}, {y}, attributes, flops});
+  if (c.ci > 3) list.push_back({"grad_input" + shape, "conv2d_grad_input", {y, weight}, {in}, attributes, flops});
+  list.push_back({"grad_weight" + shape, "conv2d_grad_weight", {y, in}, {weight}, attributes, flops});
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  add_elementwise(list);
+  for (const TensorView& view :
+       {image(kImages, 64, 112), image(kImages, 64, 56), image(kImages, 256, 56), image(kImages, 2048, 7)}) {
+    add_batch_norm(list, view);
+  }
+  add_pools_and_reductions(list);
+  add_optimizers(list);
+  add_copies(list);
+  add_row_kernels(list);
+  for (const ConvSizes& c :
+       {ConvSizes{3, 224, 64, 7, 2}, ConvSizes{64, 56, 64, 1, 1}, ConvSizes{64, 56, 64, 3, 1},
+        ConvSizes{64, 56, 256, 1, 1}, ConvSizes{256, 56, 512, 1, 2}, ConvSizes{128, 28, 128, 3, 1},
+        ConvSizes{256, 14, 256, 3, 1}, ConvSizes{512, 7, 512, 3, 1}, ConvSizes{2048, 7, 512, 1, 1}}) {
+    add_convolution(list, c);
   }
   list.push_back({"matmul 1024^3",
                   "matmul",
