@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -280,8 +282,94 @@ train::Callbacks callbacks(cluster::Context& context, const Options& o, int64_t 
   return list;
 }
 
+std::unique_ptr<nn::Loss> loss_of(const Options& o) {
+  if (o.loss == "expand") {
+    return std::make_unique<nn::SoftmaxCrossEntropyExpand>(nn::SoftmaxCrossEntropyExpandOptions{.sparse = true});
+  }
+  return std::make_unique<nn::SoftmaxCrossEntropyWithLogits>(
+      nn::SoftmaxCrossEntropyWithLogitsOptions{.sparse = true, .reduction = "mean"});
+}
+
+// The tutorials' rate is fixed; the usual initial values want a warm-up.
+nn::LearningRate learning_rate(const Options& o, int64_t steps_per_epoch) {
+  if (o.initial_values != "usual") return o.learning_rate;
+  const int64_t total_steps = o.epochs * steps_per_epoch;
+  return nn::with_warmup(nn::cosine_decay_lr({.max_lr = o.learning_rate,
+                                              .total_steps = total_steps,
+                                              .steps_per_epoch = steps_per_epoch,
+                                              .decay_epochs = o.epochs}),
+                         std::max<int64_t>(total_steps / 10, 1));
+}
+
+train::ModelOptions model_options(const Options& o, const std::string& mode) {
+  const bool measures = o.kernels == "measured" && !o.debug;
+  train::ModelOptions options{
+      .parallel_mode = train::parse_parallel_mode(mode),
+      .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
+      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
+      .automatic = {.load_file = o.plan_load_file, .save_file = o.plan_save_file},
+      .parallel_optimizer = o.parallel_optimizer,
+      .parameter_broadcast = o.parameter_broadcast,
+      .batch_norm_statistics =
+          o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal : train::BatchNormStatistics::kLocal,
+      .precision = o.precision.empty() ? std::nullopt : std::optional(parse_dtype(o.precision)),
+      .amp_level = o.amp_level,
+      .seed = o.seed,
+      .session = {.device = o.device,
+                  .debug = o.debug,
+                  .num_threads = o.num_threads,
+                  .kernel_choice = measures ? session::KernelChoice::kMeasured : session::KernelChoice::kFixed,
+                  .kernel_cache = measures ? o.kernel_cache : std::string()},
+      .metrics = {train::accuracy(), train::mean_loss()}};
+  if (o.loss_scale > 0) options.loss_scale = nn::fixed_loss_scale(o.loss_scale);
+  if (!o.memory_limit.empty()) options.session.memory_limit_bytes = parse_bytes(o.memory_limit, "--memory_limit");
+  return options;
+}
+
+using Say = std::function<void(const std::string&)>;
+
+void evaluate(train::Model& model, const data::Dataset& dataset, const Options& o, const Say& say) {
+  model.load_parameters(o.evaluate);
+  const auto results = model.eval(dataset, {.num_workers = o.num_workers});
+  say(fmt::format("{}: accuracy {:.4f}, loss {:.4f}{}", o.evaluate, results.at("accuracy"), results.at("loss"),
+                  o.min_accuracy > 0 ? fmt::format(" (accuracy must be at least {:.2f})", o.min_accuracy) : ""));
+  require_accuracy(results.at("accuracy"), o.min_accuracy);
+}
+
+void save_graph(cluster::Context& context, train::Model& model, const data::Dataset& dataset, const Options& o) {
+  std::vector<session::InputSpec> inputs;
+  for (const auto& column : dataset.columns()) inputs.push_back({column.name, column.type});
+  if (context.rank() == 0) {
+    context.file_system().write_atomically(o.save_graph, ir::print(model.trace_train(inputs)));
+  }
+}
+
+void resume(cluster::Context& context, train::Model& model, const Options& o, const Say& say) {
+  auto path = o.resume;
+  if (path == "newest") {
+    const auto choice = checkpoint::find_newest(context.file_system(), o.checkpoint_dir, o.prefix);
+    choice.require_usable();
+    for (const auto& skip : choice.skipped) say("passed over " + skip.reason);
+    if (!choice.found()) throw InvalidArgument("--resume newest: no checkpoint in \"{}\"", o.checkpoint_dir);
+    path = choice.path;
+  }
+  const auto info = model.load_checkpoint(path);
+  say(fmt::format("going on from {}: epoch {}, step {}", path, info.epoch, info.step_in_epoch));
+}
+
+void print_profile(train::Model& model, const Say& say) {
+  const auto memory = model.session().arena_memory();
+  say(fmt::format("arena {} of which persistent {}; resident {}, {} in huge pages; peak of the process {}",
+                  format_bytes(model.session().arena_bytes()),
+                  format_bytes(model.train_executable()->executor().schedule().persistent_bytes),
+                  format_bytes(memory.resident_bytes), format_bytes(memory.huge_page_bytes),
+                  format_bytes(peak_resident_bytes())));
+  if (memory.free_bytes) say(fmt::format("{} of the device's memory are free", format_bytes(*memory.free_bytes)));
+  say(executor::profile_table(model.train_executable()->executor(), model.step()));
+}
+
 int run(cluster::Context& context, const Options& o) {
-  const auto say = [&, print = printer(context, o)](const std::string& line) {
+  const Say say = [&, print = printer(context, o)](const std::string& line) {
     if (context.rank() == 0) print(line);
   };
   if (!o.make_data.empty()) {
@@ -305,76 +393,21 @@ int run(cluster::Context& context, const Options& o) {
       10, {.initial_values = o.initial_values == "usual" ? nn::InitialValues::kUsual : nn::InitialValues::kReference,
            .batch_norm_momentum = o.batch_norm_momentum,
            .zero_last_gamma = o.initial_values == "usual"});
-  std::unique_ptr<nn::Loss> loss;
-  if (o.loss == "expand") {
-    loss = std::make_unique<nn::SoftmaxCrossEntropyExpand>(nn::SoftmaxCrossEntropyExpandOptions{.sparse = true});
-  } else {
-    loss = std::make_unique<nn::SoftmaxCrossEntropyWithLogits>(
-        nn::SoftmaxCrossEntropyWithLogitsOptions{.sparse = true, .reduction = "mean"});
-  }
-  const int64_t total_steps = o.epochs * steps_per_epoch;
-  // The tutorials' rate is fixed; the usual initial values want a warm-up.
-  nn::LearningRate rate = o.learning_rate;
-  if (o.initial_values == "usual") {
-    rate = nn::with_warmup(nn::cosine_decay_lr({.max_lr = o.learning_rate,
-                                                .total_steps = total_steps,
-                                                .steps_per_epoch = steps_per_epoch,
-                                                .decay_epochs = o.epochs}),
-                           std::max<int64_t>(total_steps / 10, 1));
-  }
-  nn::Momentum optimizer({.learning_rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay});
-  const bool measures = o.kernels == "measured" && !o.debug;
-  train::ModelOptions options{
-      .parallel_mode = train::parse_parallel_mode(mode),
-      .strategy_ckpt_save_file = o.strategy_ckpt_save_file,
-      .strategy_ckpt_load_file = o.strategy_ckpt_load_file,
-      .automatic = {.load_file = o.plan_load_file, .save_file = o.plan_save_file},
-      .parallel_optimizer = o.parallel_optimizer,
-      .parameter_broadcast = o.parameter_broadcast,
-      .batch_norm_statistics =
-          o.batch_norm == "global" ? train::BatchNormStatistics::kGlobal : train::BatchNormStatistics::kLocal,
-      .precision = o.precision.empty() ? std::nullopt : std::optional(parse_dtype(o.precision)),
-      .amp_level = o.amp_level,
-      .seed = o.seed,
-      .session = {.device = o.device,
-                  .debug = o.debug,
-                  .num_threads = o.num_threads,
-                  .kernel_choice = measures ? session::KernelChoice::kMeasured : session::KernelChoice::kFixed,
-                  .kernel_cache = measures ? o.kernel_cache : std::string()},
-      .metrics = {train::accuracy(), train::mean_loss()}};
-  if (o.loss_scale > 0) options.loss_scale = nn::fixed_loss_scale(o.loss_scale);
-  if (!o.memory_limit.empty()) options.session.memory_limit_bytes = parse_bytes(o.memory_limit, "--memory_limit");
-  train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, options);
+  const auto loss = loss_of(o);
+  nn::Momentum optimizer(
+      {.learning_rate = learning_rate(o, steps_per_epoch), .momentum = o.momentum, .weight_decay = o.weight_decay});
+  train::Model model(context, *network, loss.get(), evaluating ? nullptr : &optimizer, model_options(o, mode));
 
   if (evaluating) {
-    model.load_parameters(o.evaluate);
-    const auto results = model.eval(dataset, {.num_workers = o.num_workers});
-    say(fmt::format("{}: accuracy {:.4f}, loss {:.4f}{}", o.evaluate, results.at("accuracy"), results.at("loss"),
-                    o.min_accuracy > 0 ? fmt::format(" (accuracy must be at least {:.2f})", o.min_accuracy) : ""));
-    require_accuracy(results.at("accuracy"), o.min_accuracy);
+    evaluate(model, dataset, o, say);
     return 0;
   }
   if (!o.save_graph.empty()) {
-    std::vector<session::InputSpec> inputs;
-    for (const auto& column : dataset.columns()) inputs.push_back({column.name, column.type});
-    if (context.rank() == 0) {
-      context.file_system().write_atomically(o.save_graph, ir::print(model.trace_train(inputs)));
-    }
+    save_graph(context, model, dataset, o);
     say("wrote " + o.save_graph);
     return 0;
   }
-  if (!o.resume.empty()) {
-    auto path = o.resume;
-    if (path == "newest") {
-      const auto choice = checkpoint::find_newest(context.file_system(), o.checkpoint_dir, o.prefix);
-      choice.require_usable();
-      for (const auto& skip : choice.skipped) say("passed over " + skip.reason);
-      if (!choice.found()) throw InvalidArgument("--resume newest: no checkpoint in \"{}\"", o.checkpoint_dir);
-      path = choice.path;
-    }
-    const auto info = model.load_checkpoint(path);
-    say(fmt::format("going on from {}: epoch {}, step {}", path, info.epoch, info.step_in_epoch));
-  }
+  if (!o.resume.empty()) resume(context, model, o, say);
   say(fmt::format("ResNet-50, {} images of {}x{} a step, {} steps an epoch; {} rank{} ({}), {}", o.batch_size,
                   o.image_size, o.image_size, steps_per_epoch, context.size(), context.size() == 1 ? "" : "s",
                   context.transport(), mode));
@@ -386,17 +419,7 @@ int run(cluster::Context& context, const Options& o) {
     model.enable_profiling();
   }
   model.train(o.epochs, dataset, callbacks(context, o, steps_per_epoch), train_options);
-
-  if (o.profile && context.rank() == 0) {
-    const auto memory = model.session().arena_memory();
-    say(fmt::format("arena {} of which persistent {}; resident {}, {} in huge pages; peak of the process {}",
-                    format_bytes(model.session().arena_bytes()),
-                    format_bytes(model.train_executable()->executor().schedule().persistent_bytes),
-                    format_bytes(memory.resident_bytes), format_bytes(memory.huge_page_bytes),
-                    format_bytes(peak_resident_bytes())));
-    if (memory.free_bytes) say(fmt::format("{} of the device's memory are free", format_bytes(*memory.free_bytes)));
-    say(executor::profile_table(model.train_executable()->executor(), model.step()));
-  }
+  if (o.profile && context.rank() == 0) print_profile(model, say);
   const auto results = model.eval(images(o, "test", false), {.num_workers = o.num_workers});
   say(fmt::format("test images: accuracy {:.4f}, loss {:.4f}", results.at("accuracy"), results.at("loss")));
   require_accuracy(results.at("accuracy"), o.min_accuracy);
