@@ -38,7 +38,7 @@ const AttributeDef kDType = of_run({"dtype", std::nullopt, "of the result"});
 // fill, constant, range, zeros_like, ones_like
 // -------------------------------------------------------------------------
 
-void add_constants(OpRegistry& registry) {
+void add_fill(OpRegistry& registry) {
   OpDef fill{
       .name = "fill",
       .doc = "A tensor whose elements are all `value`, rounded to the dtype.",
@@ -57,7 +57,9 @@ void add_constants(OpRegistry& registry) {
   fill.examples.push_back({.attributes = {{"shape", Ints{}}, {"value", -2.5}, {"dtype", DType::kF32}}});
   fill.examples.push_back({.attributes = {{"shape", Ints{0, 2}}, {"value", 1.0}, {"dtype", DType::kF32}}});
   registry.add(std::move(fill));
+}
 
+void add_constant(OpRegistry& registry) {
   OpDef constant{.name = "constant",
                  .doc = "A tensor with the given elements, row-major; for small ones. Integers must be below 2^53.",
                  .attributes = {kDType, kShape, {"values", std::nullopt, "the elements, row-major"}},
@@ -99,7 +101,9 @@ void add_constants(OpRegistry& registry) {
   constant.examples.push_back({.attributes = {{"dtype", DType::kF32}, {"shape", Ints{}}, {"values", Doubles{0.1}}}});
   constant.examples.push_back({.attributes = {{"dtype", DType::kF32}, {"shape", Ints{0}}, {"values", Doubles{}}}});
   registry.add(std::move(constant));
+}
 
+void add_range(OpRegistry& registry) {
   OpDef range{.name = "range",
               .doc = "start, start + delta, ... before limit, in one dim; element i is start + i * delta.",
               .attributes = {of_run({"start", std::nullopt, "first element"}),
@@ -136,7 +140,9 @@ void add_constants(OpRegistry& registry) {
   range_example(0.0, 1.0, 0.3, DType::kF64);
   range_example(int64_t{3}, int64_t{3}, int64_t{1}, DType::kU8);
   registry.add(std::move(range));
+}
 
+void add_zeros_and_ones_like(OpRegistry& registry) {
   for (const auto& [name, doc] : {std::pair{"zeros_like", "Zeros of x's dtype and shape."},
                                   std::pair{"ones_like", "Ones of x's dtype and shape."}}) {
     OpDef def{
@@ -243,7 +249,10 @@ void add_dropout(OpRegistry& registry) {
 }  // namespace
 
 void add_creation(OpRegistry& registry) {
-  add_constants(registry);
+  add_fill(registry);
+  add_constant(registry);
+  add_range(registry);
+  add_zeros_and_ones_like(registry);
   add_random(registry, "random_uniform", "Uniform in (low, high), before rounding to the dtype.",
              {{"low", 0.0, "lower end"}, {"high", 1.0, "upper end"}}, {{}, {{"low", -0.5}, {"high", 2.0}}});
   add_random(registry, "random_normal", "Normal with the given mean and standard deviation, by inverse CDF.",

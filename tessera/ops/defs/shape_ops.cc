@@ -82,7 +82,7 @@ void add_reshape(OpRegistry& registry) {
 
 // transpose, squeeze, expand_dims ------------------------------------------------------------------------------------
 
-void add_permutations(OpRegistry& registry) {
+void add_transpose(OpRegistry& registry) {
   OpDef transpose{.name = "transpose",
                   .doc = "Dim i of the result is dim perm[i] of x.",
                   .inputs = {"x"},
@@ -126,7 +126,9 @@ void add_permutations(OpRegistry& registry) {
   transpose.examples.push_back(example({DType::kF32, {}}, {{"perm", Ints{}}}));
   transpose.elements = Elements::kMoved;
   registry.add(std::move(transpose));
+}
 
+void add_squeeze(OpRegistry& registry) {
   OpDef squeeze{.name = "squeeze",
                 .doc = "x without the dims `axes`, which must have size 1.",
                 .inputs = {"x"},
@@ -162,7 +164,9 @@ void add_permutations(OpRegistry& registry) {
       example({DType::kI32, {1}}, {{"axes", Ints{0}}}), example({DType::kF32, {1, 0}}, {{"axes", Ints{0}}})};
   squeeze.elements = Elements::kRelabelled;
   registry.add(std::move(squeeze));
+}
 
+void add_expand_dims(OpRegistry& registry) {
   OpDef expand{.name = "expand_dims",
                .doc = "x with new dims of size 1 at the places `axes` of the result.",
                .inputs = {"x"},
@@ -539,7 +543,9 @@ void add_repetitions(OpRegistry& registry) {
 
 void add_shape_ops(OpRegistry& registry) {
   add_reshape(registry);
-  add_permutations(registry);
+  add_transpose(registry);
+  add_squeeze(registry);
+  add_expand_dims(registry);
   add_concat_and_split(registry);
   add_slices(registry);
   add_pad(registry);
