@@ -23,7 +23,7 @@ def of_library(root):
     names = set()
     for folder in ("tessera", "python"):
         for path in (root / folder).rglob("*"):
-            is_source = path.suffix in (".cc", ".h", ".py") and not path.stem.endswith("_test") and "testing" not in path.parts
+            is_source = path.suffix in (".cc", ".h", ".py") and not path.stem.endswith("_test") and "testing" not in path.relative_to(root).parts
             is_source = is_source and path != root / DECLARED  # reads none
             if is_source and re.search(r"getenv|environ", text := path.read_text()):
                 names |= _names(_IN_LIBRARY, text)
@@ -42,10 +42,10 @@ def of_developers(root):
     for folder in ("tests", "benchmarks", "examples", "scripts", "cmake", ".ci"):
         for path in (root / folder).rglob("*"):
             is_source = path.suffix in (".cc", ".h", ".py", ".sh", ".cmake") or path.suffix == "" and path.is_file()
-            if is_source and "house" not in path.parts:
+            if is_source and "house" not in path.relative_to(root).parts:
                 names |= _names(_ELSEWHERE, path.read_text(errors="replace"))
     for path in (root / "tessera").rglob("*"):
-        if path.suffix in (".cc", ".h") and (path.stem.endswith(("_test", "_bench")) or "testing" in path.parts):
+        if path.suffix in (".cc", ".h") and (path.stem.endswith(("_test", "_bench")) or "testing" in path.relative_to(root).parts):
             names |= _names(_ELSEWHERE, path.read_text())
     return names
 
