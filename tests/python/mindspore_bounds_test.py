@@ -91,6 +91,45 @@ def test_what_would_be_ignored_is_refused(call, message):
         call()
 
 
+M = Tensor(np.ones((2, 3)), ms.float32)
+PLACES = Tensor(np.zeros((2, 3)), ms.int32)
+
+
+@pytest.mark.parametrize("axis", [2, -3])
+@pytest.mark.parametrize("call", [
+    lambda axis: ops.gather_elements(M, axis, PLACES), lambda axis: ops.tensor_scatter_elements(M, PLACES, M, axis, "add"),
+    lambda axis: ops.index_add(M, Tensor([0], ms.int32), M, axis), lambda axis: ops.index_select(M, axis, Tensor([0], ms.int32)),
+    lambda axis: ops.take(M, Tensor([0], ms.int32), axis), lambda axis: ops.topk(M, 1, axis), lambda axis: ops.sort(M, axis),
+    lambda axis: ops.median(M, axis), lambda axis: ops.cumprod(M, axis), lambda axis: ops.diff(M, axis=axis), lambda axis: ops.cross(M, M, axis),
+    lambda axis: ops.narrow(M, axis, 0, 1), lambda axis: ops.repeat_elements(M, 2, axis), lambda axis: ops.repeat_interleave(M, [1, 2], axis),
+    lambda axis: ops.moveaxis(M, 0, axis), lambda axis: ops.moveaxis(M, axis, 0), lambda axis: ops.swapaxes(M, axis, 0), lambda axis: ops.flip(M, axis),
+    lambda axis: ops.roll(M, 1, axis), lambda axis: ops.split(M, 1, axis), lambda axis: ops.chunk(M, 2, axis), lambda axis: ops.tensor_split(M, 2, axis),
+    lambda axis: ops.unbind(M, axis), lambda axis: ops.flatten(M, start_dim=axis), lambda axis: ops.diagonal(M, dim2=axis),
+    lambda axis: ms.numpy.split(M, 1, axis),
+])
+def test_an_axis_that_a_tensor_does_not_have_is_refused(call, axis):
+    with pytest.raises(ValueError, match=rf"^For '\w+', the '\w+' must be in range \[-2, 2\), the dims of the tensor, but got {axis}\.$"):
+        call(axis)
+
+
+def test_an_axis_must_be_an_int_of_any_kind():
+    assert ops.narrow(M, np.int64(1), 0, 1).shape == (2, 1)
+    with pytest.raises(TypeError, match="For 'narrow', the 'axis' must be int, but got float"):
+        ops.narrow(M, 1.0, 0, 1)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: ops.tril(Tensor([1.0])), "'tril', the input must have at least 2 dims, but got \\[1\\]"),
+    (lambda: ops.triu(Tensor([1.0])), "'triu', the input must have at least 2 dims, but got \\[1\\]"),
+    (lambda: ops.adjoint(Tensor([1.0])), "'adjoint', the input must have at least 2 dims, but got \\[1\\]"),
+    (lambda: ops.cross(X, X), "'cross', one dim must have size 3, but got \\[2, 2\\]"),
+    (lambda: ops.layer_norm(M, (2, ), M, M), "'layer_norm', the 'normalized_shape' must be the last dims of the input, \\[2, 3\\], but got \\[2\\]"),
+])
+def test_a_shape_that_a_function_does_not_take_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 def test_a_divisor_counts_at_borders_too():
     made = ops.avg_pool2d(Tensor(np.ones((1, 1, 2, 2)), ms.float32), 2, 1, padding=1, count_include_pad=False, divisor_override=4)
     assert made.asnumpy()[0, 0].tolist() == [[0.25, 0.5, 0.25], [0.5, 1, 0.5], [0.25, 0.5, 0.25]]

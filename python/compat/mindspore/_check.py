@@ -1,5 +1,6 @@
 """Checks of arguments: each returns the value, or raises TypeError or ValueError naming who wanted what."""
 import math
+import operator
 
 import tessera
 
@@ -83,6 +84,17 @@ def sizes(who, name, value, count=2, low=1):
     for item in items:
         integer(who, name, item, low)
     return value
+
+
+def axis(who, name, value, ndim):
+    """A dim of a tensor that has so many, counted from 0; one below 0 counts from the end."""
+    try:
+        place = operator.index(value)
+    except TypeError:
+        raise TypeError(f"For '{who}', the '{name}' must be int, but got {type(value).__name__}.") from None
+    if not -ndim <= place < ndim:
+        raise ValueError(f"For '{who}', the '{name}' must be in range [{-ndim}, {ndim}), the dims of the tensor, but got {place}.")
+    return place % ndim
 
 
 def place(who, role, rank_id):

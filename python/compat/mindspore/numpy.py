@@ -205,6 +205,7 @@ def broadcast_to(array, shape):
 
 def split(x, indices_or_sections, axis=0):
     """Equal pieces, or pieces that begin at these places."""
+    axis = _check.axis("split", "axis", axis, x.ndim)
     if isinstance(indices_or_sections, int) and x.shape[axis] % indices_or_sections:
         raise ValueError(f"For 'split', {x.shape[axis]} elements are not divisible into {indices_or_sections} pieces; array_split does it")
     return _array.tensor_split(x, indices_or_sections, axis)

@@ -6,6 +6,7 @@ import numpy as _np
 import tessera as _tessera
 from tessera import ops as _ops
 
+from mindspore import _check
 from mindspore.ops.native import _named
 
 _FLOATING = (_tessera.float16, _tessera.float32, _tessera.float64, _tessera.bfloat16)
@@ -673,8 +674,10 @@ def kron(input, other):
 def cross(input, other, dim=None):
     """The vector product along a dim of size 3; without one the first such."""
     if dim is None:
+        if 3 not in tuple(input.shape):
+            raise ValueError(f"For 'cross', one dim must have size 3, but got {list(input.shape)}.")
         dim = tuple(input.shape).index(3)
-    dim %= input.ndim
+    dim = _check.axis("cross", "dim", dim, input.ndim)
     x, y = _ops.split(input, 3, dim), _ops.split(other, 3, dim)
     return _ops.concat([x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], x[0] * y[1] - x[1] * y[0]], dim)
 
@@ -698,7 +701,7 @@ def cumsum(x, axis, dtype=None):
 def cumprod(input, dim, dtype=None):
     """Products of the elements so far along a dim."""
     x = input if dtype is None else _ops.cast(input, dtype)
-    if x.shape[dim] < 2:
+    if x.shape[_check.axis("cumprod", "dim", dim, x.ndim)] < 2:
         return x
     pieces = list(_ops.split(x, x.shape[dim], dim))
     for i in range(1, len(pieces)):
@@ -708,7 +711,7 @@ def cumprod(input, dim, dtype=None):
 
 def diff(x, n=1, axis=-1, prepend=None, append=None):
     """Differences of neighbours along an axis, n times."""
-    axis %= x.ndim
+    axis = _check.axis("diff", "axis", axis, x.ndim)
     x = _ops.concat([item for item in (prepend, x, append) if item is not None], axis)
     for _ in range(n):
         size = x.shape[axis]

@@ -22,6 +22,11 @@ def _sizes(size):
     return tuple(int(n) for n in sizes)
 
 
+def _at_least_two_dims(who, x):
+    if x.ndim < 2:
+        raise ValueError(f"For '{who}', the input must have at least 2 dims, but got {list(x.shape)}.")
+
+
 # --- new tensors
 def full(size, fill_value, *, dtype=None):
     """The number in that shape: int64 for an int, else float32."""
@@ -116,6 +121,7 @@ def permute(input, axis):
 def swapaxes(input, axis0, axis1):
     """Two dims exchanged."""
     order = list(_range(input.ndim))
+    axis0, axis1 = _check.axis("swapaxes", "axis0", axis0, input.ndim), _check.axis("swapaxes", "axis1", axis1, input.ndim)
     order[axis0], order[axis1] = order[axis1], order[axis0]
     return _ops.transpose(input, order)
 
@@ -130,13 +136,15 @@ def t(input):
 
 def adjoint(x):
     """The last two dims exchanged."""
+    _at_least_two_dims("adjoint", x)
     return swapaxes(x, -1, -2)
 
 
 def moveaxis(x, source, destination):
     """Dims moved to other places; the others keep their order."""
     source, destination = ([i] if isinstance(i, int) else list(i) for i in (source, destination))
-    source, destination = [i % x.ndim for i in source], [i % x.ndim for i in destination]
+    source = [_check.axis("moveaxis", "source", i, x.ndim) for i in source]
+    destination = [_check.axis("moveaxis", "destination", i, x.ndim) for i in destination]
     order = [i for i in _range(x.ndim) if i not in source]
     for place, dim in sorted(zip(destination, source)):
         order.insert(place, dim)
@@ -161,7 +169,7 @@ def flatten(input, order="C", *, start_dim=1, end_dim=-1):
             raise NotImplementedError("For 'flatten', order F with start_dim or end_dim is not available: transpose first")
     if input.ndim < 2:
         return _ops.reshape(input, (-1, ))
-    first, last = start_dim % input.ndim, end_dim % input.ndim
+    first, last = _check.axis("flatten", "start_dim", start_dim, input.ndim), _check.axis("flatten", "end_dim", end_dim, input.ndim)
     return _ops.reshape(input, (*input.shape[:first], _math.prod(input.shape[first:last + 1]), *input.shape[last + 1:]))
 
 
@@ -197,6 +205,7 @@ def _at_least(count):
         before = 1 if count == 3 and inputs.ndim == 1 else count - inputs.ndim
         return _ops.reshape(inputs, (*(1, ) * before, *inputs.shape, *(1, ) * (count - before - inputs.ndim)))
 
+    of.__name__ = of.__qualname__ = f"atleast_{count}d"
     of.__doc__ = f"A tensor, or several, with new dims of size 1 up to {count}."
     return of
 
@@ -230,7 +239,7 @@ def column_stack(tensors):
 
 def split(tensor, split_size_or_sections, axis=0):
     """Pieces along an axis: of that size (the last may be smaller), or of those sizes."""
-    size = tensor.shape[axis]
+    size = tensor.shape[_check.axis("split", "axis", axis, tensor.ndim)]
     if isinstance(split_size_or_sections, int):
         part = split_size_or_sections
         sizes = [part] * (size // part) + ([size % part] if size % part else [])
@@ -241,12 +250,12 @@ def split(tensor, split_size_or_sections, axis=0):
 
 def chunk(input, chunks, axis=0):
     """At most so many pieces along an axis, of one size but the last."""
-    return split(input, -(-input.shape[axis] // chunks), axis)
+    return split(input, -(-input.shape[_check.axis("chunk", "axis", axis, input.ndim)] // chunks), axis)
 
 
 def tensor_split(input, indices_or_sections, axis=0):
     """So many pieces along an axis, larger ones first; or pieces that begin at these places."""
-    size = input.shape[axis]
+    size = input.shape[_check.axis("tensor_split", "axis", axis, input.ndim)]
     if isinstance(indices_or_sections, int):
         low, more = divmod(size, indices_or_sections)
         sizes = [low + 1] * more + [low] * (indices_or_sections - more)
@@ -273,6 +282,7 @@ def dsplit(input, indices_or_sections):
 
 def unstack(input_x, axis=0):
     """The slices along an axis, which is no longer there."""
+    axis = _check.axis("unstack", "axis", axis, input_x.ndim)
     return tuple(_ops.squeeze(piece, axis) for piece in _ops.split(input_x, input_x.shape[axis], axis))
 
 
@@ -283,7 +293,7 @@ def unbind(input, dim=0):
 
 def narrow(input, axis, start, length):
     """`length` elements along an axis, from start on."""
-    return input[(*(_slice(None), ) * (axis % input.ndim), _slice(start, start + length))]
+    return input[(*(_slice(None), ) * _check.axis("narrow", "axis", axis, input.ndim), _slice(start, start + length))]
 
 
 def slice(input_x, begin, size):
@@ -320,7 +330,7 @@ def strided_slice(input_x, begin, end, strides, begin_mask=0, end_mask=0, ellips
 
 def repeat_elements(x, rep, axis=0):
     """Every slice along an axis so many times."""
-    axis %= x.ndim
+    axis = _check.axis("repeat_elements", "axis", axis, x.ndim)
     wide = _ops.expand_dims(x, axis + 1)
     repeated = _ops.broadcast_to(wide, (*x.shape[:axis + 1], rep, *x.shape[axis + 1:]))
     return _ops.reshape(repeated, (*x.shape[:axis], x.shape[axis] * rep, *x.shape[axis + 1:]))
@@ -330,6 +340,7 @@ def repeat_interleave(input, repeats, axis=None):
     """Every slice along an axis, or every element, so many times: one number, or one for each."""
     if axis is None:
         input, axis = ravel(input), 0
+    axis = _check.axis("repeat_interleave", "axis", axis, input.ndim)
     if isinstance(repeats, int):
         return repeat_elements(input, repeats, axis)
     counts = repeats.asnumpy().tolist() if isinstance(repeats, _tessera.Tensor) else list(repeats)
@@ -344,8 +355,8 @@ def repeat_interleave(input, repeats, axis=None):
 def flip(input, dims):
     """The elements backwards along dims."""
     for dim in (dims, ) if isinstance(dims, int) else dims:
-        size = input.shape[dim]
-        input = _ops.gather(input, _ops.range(float(size - 1), -1.0, -1.0, _tessera.int32), dim % input.ndim)
+        dim = _check.axis("flip", "dims", dim, input.ndim)
+        input = _ops.gather(input, _ops.range(float(input.shape[dim] - 1), -1.0, -1.0, _tessera.int32), dim)
     return input
 
 
@@ -379,7 +390,7 @@ def roll(input, shifts, dims=None):
     if len(shifts) != len(dims):
         raise ValueError(f"For 'roll', the 'shifts' and 'dims' must be as many, but got {shifts} and {dims}.")
     for shift, dim in zip(shifts, dims):
-        size = input.shape[dim]
+        size = input.shape[_check.axis("roll", "dims", dim, input.ndim)]
         if size and shift % size:
             input = _ops.concat(_ops.split_sizes(input, [size - shift % size, shift % size], dim)[::-1], dim)
     return input
@@ -402,7 +413,7 @@ def diagflat(input, offset=0):
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """The elements whose place in dim2 is `offset` more than that in dim1, as the last dim."""
-    dim1, dim2 = dim1 % input.ndim, dim2 % input.ndim
+    dim1, dim2 = _check.axis("diagonal", "dim1", dim1, input.ndim), _check.axis("diagonal", "dim2", dim2, input.ndim)
     x = _ops.transpose(input, [i for i in _range(input.ndim) if i not in (dim1, dim2)] + [dim1, dim2])
     rows, columns = x.shape[-2:]
     first_row, first_column = (-offset if offset < 0 else 0), (offset if offset > 0 else 0)
@@ -432,12 +443,14 @@ def _masked(input, mask):
 
 def tril(input, diagonal=0):
     """The last two dims with zeros right of a diagonal."""
+    _at_least_two_dims("tril", input)
     n, m = input.shape[-2:]
     return _masked(input, _ops.less_equal(_columns(n, m) - _rows(n, m), diagonal))
 
 
 def triu(input, diagonal=0):
     """The last two dims with zeros left of a diagonal."""
+    _at_least_two_dims("triu", input)
     n, m = input.shape[-2:]
     return _masked(input, _ops.greater_equal(_columns(n, m) - _rows(n, m), diagonal))
 
@@ -493,7 +506,7 @@ def _checked_places(places, size, all_places):
 
 def index_select(input, axis, index):
     """The slices along an axis at these places."""
-    return _ops.gather(input, index, axis % input.ndim)
+    return _ops.gather(input, index, _check.axis("index_select", "axis", axis, input.ndim))
 
 
 def take(input, index=None, axis=None, mode="clip", indices=None):
@@ -503,6 +516,7 @@ def take(input, index=None, axis=None, mode="clip", indices=None):
     indices = index if indices is None else indices
     if axis is None:
         input, axis = ravel(input), 0
+    axis = _check.axis("take", "axis", axis, input.ndim)
     size = input.shape[axis]
     if mode == "wrap":
         indices = indices % size
@@ -510,7 +524,7 @@ def take(input, index=None, axis=None, mode="clip", indices=None):
         indices = indices.clip(0, size - 1)
     else:
         raise NotImplementedError(f"For 'take', mode={mode!r} is not available: use 'clip' or 'wrap'")
-    return _ops.gather(input, indices, axis % input.ndim)
+    return _ops.gather(input, indices, axis)
 
 
 def _linear_places(shape, dim, index):
@@ -526,7 +540,7 @@ def _linear_places(shape, dim, index):
 
 def gather_elements(input, dim, index):
     """The element at the index along a dim, for each place of the index."""
-    return _ops.gather(ravel(input), _linear_places(tuple(input.shape), dim % input.ndim, index), 0)
+    return _ops.gather(ravel(input), _linear_places(tuple(input.shape), _check.axis("gather_elements", "dim", dim, input.ndim), index), 0)
 
 
 def gather_d(x, dim, index):
@@ -571,7 +585,7 @@ def scatter_nd(indices, updates, shape):
 
 def index_add(x, indices, y, axis, use_lock=True, check_index_bound=True):
     """x with y's slices added at these places along an axis. use_lock and check_index_bound have no effect: indices are looked at always."""
-    return _ops.scatter_add(x, indices, y, axis % x.ndim)
+    return _ops.scatter_add(x, indices, y, _check.axis("index_add", "axis", axis, x.ndim))
 
 
 def unsorted_segment_sum(input_x, segment_ids, num_segments):
@@ -584,7 +598,7 @@ def unsorted_segment_sum(input_x, segment_ids, num_segments):
 def tensor_scatter_elements(input_x, indices, updates, axis=0, reduction="none"):
     """x with updates at the index along an axis, for each place of the index; reduction "add": added. With "none" each place may be
     told once."""
-    axis %= input_x.ndim
+    axis = _check.axis("tensor_scatter_elements", "axis", axis, input_x.ndim)
     places = ravel(_linear_places(tuple(input_x.shape), axis, indices))
     flat = ravel(input_x)
     if reduction == "none":
@@ -621,7 +635,7 @@ def sequence_mask(lengths, maxlen=None):
 # --- order
 def topk(input, k, dim=None, largest=True, sorted=True):
     """(values, places) of the k largest, or smallest, along a dim, the last by default; in order, also where sorted is False."""
-    dim = input.ndim - 1 if dim is None else dim % input.ndim
+    dim = _check.axis("topk", "dim", -1 if dim is None else dim, input.ndim)
     x = swapaxes(input, dim, -1)
     values, places = _ops.top_k(x if largest else _reversed_order(x), k)
     return swapaxes(values if largest else _reversed_order(values), dim, -1), swapaxes(places, dim, -1)
@@ -634,7 +648,7 @@ def top_k(input_x, k, sorted=True):
 
 def sort(input_x, axis=-1, descending=False):
     """(values, places) in order along an axis."""
-    return topk(input_x, input_x.shape[axis], axis, descending)
+    return topk(input_x, input_x.shape[_check.axis("sort", "axis", axis, input_x.ndim)], axis, descending)
 
 
 def argsort(input, axis=-1, descending=False):

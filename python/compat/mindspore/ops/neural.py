@@ -334,6 +334,8 @@ def adaptive_max_pool1d(input, output_size):
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """Each sample over its last dims, which are normalized_shape."""
     first = input.ndim - len(normalized_shape)
+    if tuple(input.shape[max(first, 0):]) != tuple(normalized_shape):
+        raise ValueError(f"For 'layer_norm', the 'normalized_shape' must be the last dims of the input, {list(input.shape)}, but got {list(normalized_shape)}.")
     weight = _ops.fill(normalized_shape, 1, input.dtype) if weight is None else weight
     bias = _ops.fill(normalized_shape, 0, input.dtype) if bias is None else bias
     return _ops.layer_norm(input, weight, bias, first, eps)
