@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import tessera
-from help_examples import example_of, public_functions, run, words_of
+from help_examples import SAYS_SHAPES, example_of, public_functions, run, words_of
 from tessera import nn, ops
 
 MODULES = {"": tessera, "nn": nn, "nn.initializers": nn.initializers, "nn.schedules": nn.schedules, "data": tessera.data,
@@ -15,7 +15,6 @@ SHAPELESS = {"Callback", "DType", "RunContext", "LoadedParameters", "Decoded", "
              "TrainingLog", "InternalError", "TracedPrograms", "RateSchedule"}
 # Of operators, those that are about no tensor.
 ABOUT_NUMBERS = {"ops.promote_numbers"}
-SAYS_SHAPES = r"\[[^\]\n]*\]|[Ss]hapes?\b|[Aa]ny type"
 
 
 def public_classes():

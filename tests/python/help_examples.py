@@ -9,6 +9,9 @@ import types
 import pytest
 import tessera
 
+# What help() of a function of tensors says somewhere.
+SAYS_SHAPES = r"\[[^\]\n]*\]|[Ss]hapes?\b|[Aa]ny type"
+
 
 def public_functions(modules):
     """By name the functions of modules, each of them once."""

@@ -40,15 +40,17 @@ from mindspore._appoint import appoint_all
 from mindspore._refused import MODULES as _REFUSED_MODULES
 from mindspore import _public, log, version
 from mindspore._function_help import add_to_functions
+from mindspore._help import add_to_modules
 from mindspore.log import get_level, get_log_config
 from mindspore.version import __version__
 
 explain_modules([_module for _name, _module in sorted(_sys.modules.items()) if _name.partition(".")[0] == __name__])
 install()
 add_to_functions(_sys.modules[__name__])
+add_to_modules()
 appoint_all(_REFUSED_MODULES)
 explain_missing_modules()
 __getattr__ = missing(__name__)
-del add_to_functions, appoint_all, explain_missing_modules, explain_modules, install, missing
+del add_to_functions, add_to_modules, appoint_all, explain_missing_modules, explain_modules, install, missing
 _public.publish()
 del _sys

@@ -261,7 +261,7 @@ def _reduced(function):
         made = function(a, axis, keepdims)
         return made if dtype is None else made.astype(dtype)
 
-    reduce.__doc__ = function.__doc__
+    reduce.__name__, reduce.__qualname__, reduce.__doc__ = function.__name__, function.__name__, function.__doc__
     return reduce
 
 
@@ -275,7 +275,7 @@ def _extreme(name, function, text):
         made = function(a, axis, keepdims)
         return made if dtype is None else made.astype(dtype)
 
-    extreme.__doc__ = text
+    extreme.__name__, extreme.__qualname__, extreme.__doc__ = name, name, text
     return extreme
 
 
@@ -449,6 +449,7 @@ def _of_one_number(number):
         made = _tessera.ops.fill(shape, number, a.dtype)
         return made if dtype is None else made.astype(dtype)
 
+    like.__name__ = like.__qualname__ = "ones_like" if number else "zeros_like"
     like.__doc__ = f"{'Ones' if number else 'Zeros'} in the shape of a, or that given, of its dtype or that given."
     return like
 
