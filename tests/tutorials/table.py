@@ -28,6 +28,8 @@ LAUNCHES = [
     ("001", "`run_gpu_cluster.sh DATA_PATH`", "as is, with the scheduler's address filled in: 8 workers and a scheduler, of one host or two"),
     ("001", "`run_gpu_cluster_recovery.sh DATA_PATH`, and its restarts", "as is, with address and folder filled in; a killed worker may be started again at "
      "once ([cluster.md](cluster.md#lose-a-rank-and-go-on))"),
+    ("the page on parameter servers, which 001 names", "a script each for scheduler, servers and workers", "in that page's form, with LeNet on images that are drawn: "
+     "1 server, 1 and 2 workers, and what each log says ([servers.md](servers.md#scripts-with-ms_role))"),
     ("002", "the loop with `RANK_TABLE_FILE=./rank_table.json`", "as is: 8 ranks, which find the table one folder up and their ranks by `DEVICE_ID`"),
 ]
 
