@@ -105,7 +105,7 @@ PLACES = Tensor(np.zeros((2, 3)), ms.int32)
     lambda axis: ops.moveaxis(M, 0, axis), lambda axis: ops.moveaxis(M, axis, 0), lambda axis: ops.swapaxes(M, axis, 0), lambda axis: ops.flip(M, axis),
     lambda axis: ops.roll(M, 1, axis), lambda axis: ops.split(M, 1, axis), lambda axis: ops.chunk(M, 2, axis), lambda axis: ops.tensor_split(M, 2, axis),
     lambda axis: ops.unbind(M, axis), lambda axis: ops.flatten(M, start_dim=axis), lambda axis: ops.diagonal(M, dim2=axis),
-    lambda axis: ms.numpy.split(M, 1, axis),
+    lambda axis: ms.numpy.split(M, 1, axis), lambda axis: P.Unstack(axis)(M), lambda axis: P.CumProd()(M, axis),
 ])
 def test_an_axis_that_a_tensor_does_not_have_is_refused(call, axis):
     with pytest.raises(ValueError, match=rf"^For '\w+', the '\w+' must be in range \[-2, 2\), the dims of the tensor, but got {axis}\.$"):

@@ -18,6 +18,13 @@ _INPUTS = {
     "b": "ms.Tensor(np.ones((2, 3), np.bool_))",
     "i": "ms.Tensor(np.zeros((2, 3), np.int32))",
     "row": "ms.Tensor(np.ones((1, 3), np.float32))",
+    "network": "nn.Dense(3, 1)",
+    "learned": "network.trainable_params()",
+    "trained": "nn.WithLossCell(network, nn.MSELoss())",
+    "target": "ms.Tensor(np.ones((2, 1), np.float32))",
+    "state": "ms.Tensor(np.zeros((2, 4), np.float32))",
+    "words": "ms.Tensor(np.ones((5, 1, 4), np.float32))",
+    "scores": "ms.Tensor([[0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])",
     "steps": "ms.Tensor(np.zeros((4, 1, 3), np.float32))",
     "classes": "ms.Tensor([[1]])",
     "labels": "ms.Tensor(np.array([0, 2], np.int32))",
@@ -28,7 +35,7 @@ _INPUTS = {
 
 
 _USED = re.compile(rf"(?<![\w.\"'])(?:{'|'.join(_INPUTS)})(?![\w\"'=])")
-_FUNCTION = re.compile(r"(?<![\w.])f(?=\()")
+_FUNCTION = re.compile(r"(?<![\w.])f(?=[(,])")
 
 
 def _example(row, path):
@@ -42,6 +49,7 @@ def _example(row, path):
         call, _, error = wrong.rpartition(" -> ")
         lines.append(f"{call}  # raises {error}")
     used = set(_USED.findall("\n".join(lines)))
+    used |= {"network"} if used & {"learned", "trained"} else set()  # of which these are made
     made = [f"{name} = {code}" for name, code in _INPUTS.items() if name in used]
     return "\n".join("    " + _FUNCTION.sub(path, line) for line in made + lines)
 

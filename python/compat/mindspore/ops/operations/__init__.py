@@ -350,6 +350,7 @@ class Unstack(Primitive):
         self.axis, self.num = _check.integer(self.name, "axis", axis), num
 
     def run(self, x):
+        _check.axis(self.name, "axis", self.axis, x.ndim)
         if self.num not in (None, x.shape[self.axis]):
             raise ValueError(f"For '{self.name}', the 'num' {self.num} must be the size of the axis, but the shape is {tuple(x.shape)}.")
         pieces = _ops.split(x, x.shape[self.axis], self.axis)

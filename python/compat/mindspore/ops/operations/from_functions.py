@@ -5,6 +5,7 @@ import tessera as _tessera
 from tessera import ops as _ops
 from tessera._keywords import unexpected as _unexpected
 
+from mindspore import _check
 from mindspore.ops import arithmetic as _arithmetic
 from mindspore.ops import array as _array
 from mindspore.ops import drawing as _drawing
@@ -106,7 +107,7 @@ def _sparse_gather(table, indices, axis=0):
 
 
 def _cumprod(x, axis, exclusive, reverse):
-    axis %= x.ndim
+    axis = _check.axis("CumProd", "axis", axis, x.ndim)
     if reverse:
         return _array.flip(_cumprod(_array.flip(x, axis), axis, exclusive, False), axis)
     if not exclusive:
