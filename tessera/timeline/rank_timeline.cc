@@ -52,7 +52,7 @@ int64_t JobTimeline::num_dropped() const {
   return sum;
 }
 
-int64_t JobTimeline::origin_ns() const {
+int64_t origin_ns(std::span<const RankTimeline> ranks) {
   std::optional<int64_t> origin;
   for (const RankTimeline& rank : ranks) {
     for (const RecordedLane& lane : rank.lanes) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct RankTimeline {
   std::vector<RecordedLane> lanes = {};
 };
 
+// When the first span of all ranks begins; 0 where they have none.
+int64_t origin_ns(std::span<const RankTimeline> ranks);
 // The places of a lane's spans, from the first to the last; what holds others comes before them.
 std::vector<size_t> nested_order(const std::vector<SpanName>& names, const std::vector<TimedSpan>& spans);
 
@@ -80,8 +83,7 @@ struct JobTimeline {
   // Of the job, of which there is no part, or one without spans.
   std::vector<int> missing_ranks() const;
   int64_t num_dropped() const;
-  // When its first span begins; 0 where it has none.
-  int64_t origin_ns() const;
+  int64_t origin_ns() const { return timeline::origin_ns(ranks); }
 };
 
 }  // namespace tessera::timeline

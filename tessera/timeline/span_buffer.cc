@@ -24,6 +24,7 @@ SpanBuffer::Contents SpanBuffer::contents() const {
   const int64_t size = std::ssize(spans_);
   found.num_dropped = std::max<int64_t>(0, num_added_ - size);
   found.whole_from_ns = dropped_until_ns_;
+  found.spans.reserve(static_cast<size_t>(num_added_ - found.num_dropped));
   for (int64_t i = found.num_dropped; i < num_added_; ++i) found.spans.push_back(spans_[static_cast<size_t>(i % size)]);
   return found;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -98,9 +99,19 @@ std::string clock_json(const AlignedClock& clock) {
                      quoted(clock.host), clock.offset_ns, uncertainty, quoted(clock.by));
 }
 
+// Writes events behind what the file begins with: in one piece, because those of full buffers are tens of megabytes.
 class EventWriterOfTimeline {
  public:
-  explicit EventWriterOfTimeline(int64_t origin_ns) : origin_ns_(origin_ns) {}
+  EventWriterOfTimeline(std::string head, std::span<const RankTimeline> ranks, int64_t origin_ns)
+      : origin_ns_(origin_ns), text_(std::move(head)) {
+    // More than most take. What is not used of it is never touched.
+    constexpr size_t kBytesOfEvent = 320;
+    size_t num_spans = 0;
+    for (const RankTimeline& rank : ranks) {
+      for (const RecordedLane& lane : rank.lanes) num_spans += lane.spans.size();
+    }
+    text_.reserve(text_.size() + kBytesOfEvent * num_spans);
+  }
 
   void process(int pid, const std::string& name, int place) {
     event(fmt::format(R"("ph":"M","pid":{},"name":"process_name","args":{{"name":{}}})", pid, quoted(name)));
@@ -122,13 +133,23 @@ class EventWriterOfTimeline {
     event(fmt::format(fmt::runtime(kEnd), "s", number, from, from_lane, microseconds(from_ns - origin_ns_), ""));
     event(fmt::format(fmt::runtime(kEnd), "f", number, to, to_lane, microseconds(to_ns - origin_ns_), R"(,"bp":"e")"));
   }
-  std::string take() { return std::move(text_); }
+  // The whole file.
+  std::string take() {
+    text_ += "]}\n";
+    return std::move(text_);
+  }
 
  private:
-  void event(const std::string& members) { text_ += (text_.empty() ? "\n{" : ",\n{") + members + "}"; }
+  void event(const std::string& members) {
+    text_ += is_first_ ? "\n{" : ",\n{";
+    text_ += members;
+    text_ += '}';
+    is_first_ = false;
+  }
 
   int64_t origin_ns_;
   std::string text_;
+  bool is_first_ = true;
 };
 
 // By rank, lane and span: what else is said of a span.
@@ -225,13 +246,14 @@ void write_predicted(EventWriterOfTimeline& events, const JobTimeline& job, cons
   }
 }
 
-std::string file_text(const char* form, const JobTimeline& job, const std::string& more_data, int64_t origin_ns,
-                      const std::string& events) {
+// The file up to its events.
+std::string head_text(const char* form, std::span<const RankTimeline> ranks, const std::string& more_data,
+                      int64_t origin_ns) {
   std::string text = fmt::format(
       R"({{"displayTimeUnit":"ms","otherData":{{"tessera_timeline":{},"form":"{}","origin_ns":{}{},"ranks":[)", kFormat,
       form, origin_ns, more_data);
-  for (size_t i = 0; i < job.ranks.size(); ++i) text += (i == 0 ? "\n" : ",\n") + rank_json(job.ranks[i]);
-  return text + "]},\n\"traceEvents\":[" + events + "]}\n";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "\n" : ",\n") + rank_json(ranks[i]);
+  return text + "]},\n\"traceEvents\":[";
 }
 
 // --- reading
@@ -359,21 +381,15 @@ TimelineJson parse_json(std::string_view text, const std::string& file) {
 }  // namespace
 
 std::string part_json(const RankTimeline& part) {
-  const JobTimeline job{.ranks = {part}, .clocks = {}, .predicted = {}};
-  const int64_t origin_ns = job.origin_ns();
-  EventWriterOfTimeline events(origin_ns);
+  const std::span<const RankTimeline> ranks(&part, 1);
+  const int64_t origin_ns = timeline::origin_ns(ranks);
+  EventWriterOfTimeline events(head_text("part", ranks, "", origin_ns), ranks, origin_ns);
   write_rank(events, part, 0, {});
-  return file_text("part", job, "", origin_ns, events.take());
+  return events.take();
 }
 
 std::string job_json(const JobTimeline& job, const JobSteps& steps) {
   const int64_t origin_ns = job.origin_ns();
-  EventWriterOfTimeline events(origin_ns);
-  const MoreArguments more = arguments_of_meetings(job, steps);
-  for (size_t i = 0; i < job.ranks.size(); ++i) write_rank(events, job.ranks[i], i, more);
-  write_arrows(events, job, steps);
-  write_critical_path(events, job, steps);
-  write_predicted(events, job, steps, origin_ns);
   std::string clocks;
   for (const AlignedClock& clock : job.clocks) clocks += (clocks.empty() ? "" : ",") + clock_json(clock);
   const std::string data =
@@ -381,7 +397,13 @@ std::string job_json(const JobTimeline& job, const JobSteps& steps) {
                   R"("collectives_that_ended_early":{})",
                   clocks, fmt::join(job.missing_ranks(), ","), job.num_dropped(), steps.steps.size(), steps.num_crossed,
                   steps.num_ended_early);
-  return file_text("job", job, data, origin_ns, events.take());
+  EventWriterOfTimeline events(head_text("job", job.ranks, data, origin_ns), job.ranks, origin_ns);
+  const MoreArguments more = arguments_of_meetings(job, steps);
+  for (size_t i = 0; i < job.ranks.size(); ++i) write_rank(events, job.ranks[i], i, more);
+  write_arrows(events, job, steps);
+  write_critical_path(events, job, steps);
+  write_predicted(events, job, steps, origin_ns);
+  return events.take();
 }
 
 JobTimeline parse_timeline(std::string_view text, const std::string& file) {

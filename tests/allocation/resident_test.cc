@@ -1,10 +1,6 @@
 // The memory of training is known before the first step: the process takes the arena, and little beside.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <string>
-
-#include "tessera/base/error.h"
 #include "tessera/base/random.h"
 #include "tessera/nn/layers/convolution.h"
 #include "tessera/nn/layers/linear.h"
@@ -14,6 +10,7 @@
 #include "tessera/ops/functions/functions.h"
 #include "tessera/session/session.h"
 #include "tessera/train/model.h"
+#include "tests/allocation/peak_resident.h"
 
 namespace tessera::allocation {
 namespace {
@@ -49,15 +46,6 @@ data::Dataset random_images(int64_t batch) {
                            *outputs[1].as<int32_t>() = static_cast<int32_t>(index % 10);
                          })
       .batch(batch, {.drop_remainder = true});
-}
-
-// Not getrusage()'s, which begins with that of the process that has started this one.
-int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return 1024 * std::stoll(line.substr(6));
-  }
-  throw IoError("/proc/self/status says nothing of VmHWM");
 }
 
 class Resident : public testing::TestWithParam<int64_t> {};
