@@ -1,5 +1,8 @@
 # External packages: Debian 12's, and oneDNN 3, which scripts/setup puts into .deps where the system has none.
-list(APPEND CMAKE_PREFIX_PATH ${CMAKE_SOURCE_DIR}/.deps/onednn)
+list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps/onednn)
+if(NOT PROJECT_IS_TOP_LEVEL)  # what the libraries link is linked by programs of the project around this one, too
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+endif()
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(dnnl 3 REQUIRED CONFIG)
@@ -10,7 +13,7 @@ find_package(CLI11 REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)  # Debian's libasio-dev: headers only
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET GLOBAL libhwy)
 # For folders of images.
 find_package(JPEG)
 find_package(PNG)
@@ -24,7 +27,7 @@ endif()
 # are the toolkit's, or those of scripts/cuda_env.py.
 set(TESSERA_CUDA_INCLUDE "")
 if(NOT TESSERA_CUDA STREQUAL "OFF" AND NOT TESSERA_SANITIZE)
-  file(GLOB of_pypi ${CMAKE_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/*/include)
+  file(GLOB of_pypi ${PROJECT_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/*/include)
   find_path(TESSERA_CUDA_HEADERS cublasLt.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${of_pypi})
   find_path(TESSERA_CUDNN_HEADERS cudnn.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${of_pypi})
   if(TESSERA_CUDA_HEADERS AND TESSERA_CUDNN_HEADERS AND EXISTS ${TESSERA_CUDA_HEADERS}/nvrtc.h

@@ -67,7 +67,7 @@ def check_training(tessera, python, folder, **variables):
 def write_program(folder, shared=False):
     """The program of docs/program.md with one of its CMakeLists.txt; as `line` it prints "f(3) = 7.0"."""
     text = (ROOT / "docs" / "program.md").read_text(encoding="utf-8")
-    with_static, with_shared = re.findall(r"```cmake\n(.*?)```", text, re.DOTALL)
+    with_static, with_shared = (block for block in re.findall(r"```cmake\n(.*?)```", text, re.DOTALL) if "find_package" in block)
     (folder / "CMakeLists.txt").write_text(with_shared if shared else with_static)
     (folder / "line.cc").write_text(re.search(r"```cpp\n(.*?)```", text, re.DOTALL)[1])
 
