@@ -83,14 +83,25 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
 
-    def open(self, path):
+    def open(self, place):
+        """A file, or an address."""
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
         while "Page.loadEventFired" not in self.events:
             self.read()
 
     def value_of(self, expression):
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def wait_for(self, expression):
+        """The value of an expression as soon as it is true, which is looked at when the document changes; of a minute without that its last value."""
+        watch = ("new Promise(done => {{ const look = () => {{ const found = {0}; if (found) done(found); return found; }};"
+                 "new MutationObserver(look).observe(document, {{childList: true, subtree: true, characterData: true, attributes: true}});"
+                 "look(); setTimeout(() => done(look()), {1}); }})").format(expression, TIMEOUT_S * 1000)
+        result = self.call("Runtime.evaluate", expression=watch, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
