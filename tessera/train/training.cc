@@ -17,11 +17,13 @@
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/candidates.h"
+#include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
 #include "tessera/nn/optimizers/base_optimizer.h"
 #include "tessera/session/agree/agree_on_step.h"
+#include "tessera/session/agree/gather_texts.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/core/same_training.h"
 #include "tessera/train/model.h"
@@ -197,6 +199,9 @@ class Training::TrainCall {
   void resume(const Callbacks& callbacks);
   KeptTraining::Found find_kept(const Callbacks& callbacks);
   void run_epoch(const Callbacks& callbacks);
+  // Whether the data's source tells what it draws. Throws InvalidArgument on every rank where some do and others do
+  // not, for the ranks tell each other their states when they save. Collective.
+  bool tells_state() const;
   // Says once, where the job goes on after a loss, that the data's source does not tell what it draws.
   void warn_of_untold_state();
   // Gives the data's source the state that another process has left.
@@ -275,7 +280,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   compile_full();
   fix_ranks();
   warn_of_untold_state();
-  t_.progress_.tells_state = dataset_.source_state() != nullptr && dataset_.source_state()->is_told();
+  t_.progress_.tells_state = tells_state();
   resume(callbacks);
   if (find_kept(callbacks) == KeptTraining::Found::kDone) {
     restore_data_state();
@@ -378,6 +383,27 @@ KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks) {
   context_.number = t_.kept_.number();
   context_.first_step = t_.kept_.first_step();
   return found;
+}
+
+bool Training::TrainCall::tells_state() const {
+  const data::SourceState* source = dataset_.source_state();
+  const bool is_told = source != nullptr && source->is_told();
+  comm::Communicator& world = t_.core_.context.world();
+  if (!mode_.is_shared() || world.size() == 1) return is_told;
+  int64_t found[] = {is_told ? 1 : 0, is_told ? 0 : 1};
+  world.all_reduce(found, 2, DType::kI64, comm::ReduceOp::kMax, "comparing the data of the ranks");
+  if (found[0] + found[1] == 1) return is_told;
+  std::vector<int> tell;
+  std::vector<int> others;
+  const auto words = session::gather_texts(world, is_told ? "tells" : "", "comparing the data of the ranks");
+  for (int rank = 0; rank < world.size(); ++rank) {
+    (words[static_cast<size_t>(rank)].empty() ? others : tell).push_back(rank);
+  }
+  throw InvalidArgument(
+      "train: the data set's source tells the state of the random numbers that it draws on {}, and not on {}; a "
+      "checkpoint has the states of all ranks: give the sources of all ranks state() and set_state(), or "
+      "state_dict() and load_state_dict(), or those of none",
+      cluster::name_ranks(tell, world.size()), cluster::name_ranks(others, world.size()));
 }
 
 void Training::TrainCall::warn_of_untold_state() {

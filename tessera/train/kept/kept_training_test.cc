@@ -1,4 +1,5 @@
 // What a rank has kept of a training is taken up by a training whose values lie as they lay, and by no other one.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -547,6 +548,28 @@ TEST(KeptValues, ATrainingThatNeedsItsRanksSaysSo) {
   EXPECT_EQ(
       fixed_by({.parallel_mode = ParallelMode::kDataParallel, .batch_norm_statistics = BatchNormStatistics::kLocal}),
       "each rank has batch statistics of its own (batch_norm_statistics)");
+}
+
+// Else those that tell it would wait for the others when they save.
+TEST(DataStates, ThatSomeRanksTellAndOthersDoNotAreRefusedOnEveryRankBeforeTheFirstStep) {
+  std::array<std::string, 3> words;
+  run_ranks(3, [&](cluster::Context& context) {
+    Mlp network;
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, kWhole);
+    Losses losses;
+    try {
+      model.train(1, context.rank() == 1 ? drawn_samples() : samples(), {Watch(losses, 0)});
+    } catch (const InvalidArgument& error) {
+      words[static_cast<size_t>(context.rank())] = error.what();
+    }
+    EXPECT_TRUE(losses.empty());
+  });
+  for (const std::string& text : words) {
+    EXPECT_THAT(text, testing::HasSubstr("tells the state of the random numbers that it draws on rank 1, and not on "
+                                         "ranks 0, 2; a checkpoint has the states of all ranks"));
+  }
 }
 
 TEST(KeptPieces, ComeBackFromTheirText) {
