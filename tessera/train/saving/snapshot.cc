@@ -1,6 +1,7 @@
 #include "tessera/train/saving/snapshot.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -104,13 +105,20 @@ void Snapshot::begin(std::span<const checkpoint::ViewCopy> copies) {
     places_.push_back({begin, end, &slices_[i]});
   }
   std::sort(places_.begin(), places_.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  process_ = ::getpid();
   num_left_ = cut.size();
+}
+
+// A child of fork() would wait for ever for a slice that a thread of its parent's has in its hands.
+bool Snapshot::is_under_way() {
+  if (num_left_ != 0 && process_ != ::getpid()) num_left_ = 0;
+  return num_left_ != 0;
 }
 
 void Snapshot::finish(const TensorView& changed, const ParallelFor& threads) {
   if (beside_ != nullptr) beside_->finish(changed, threads);
   if (on_device_ != nullptr) on_device_->hold_changes();
-  if (num_left_ == 0) return;
+  if (!is_under_way()) return;
   const auto [begin, end] = addresses_of(changed);
   const auto first = std::partition_point(places_.begin(), places_.end(),
                                           [begin = begin](const Extent& place) { return place.end <= begin; });
@@ -130,7 +138,7 @@ void Snapshot::finish() {
 }
 
 void Snapshot::finish_slices() {
-  if (num_left_ == 0) return;
+  if (!is_under_way()) return;
   for (size_t i = 0; i < num_slices_; ++i) copy(slices_[i]);
   for (size_t i = 0; i < num_slices_; ++i) slices_[i].state.wait(kTaken);
 }

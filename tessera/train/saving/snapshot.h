@@ -5,9 +5,13 @@
 // about to change a value calls finish() for it first, which copies what is left of that value. Threads share the
 // slices, so that no one waits for work that nobody does.
 //
+// In a child of fork() nothing is copied: its parent copies what is left, maybe to memory that both see.
+//
 // Values on a device are copied within its memory, in a queue of the device's (session/values/device_snapshot.h): there
 // finish() lets the device wait, and nothing is copied by threads.
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -88,6 +92,7 @@ class Snapshot {
     const std::byte* end;
     Slice* slice;
   };
+  bool is_under_way();
   void finish_slices();
   void copy(Slice& slice);
 
@@ -100,6 +105,7 @@ class Snapshot {
   size_t num_slices_ = 0;
   std::vector<Extent> places_;  // by address
   std::atomic<size_t> num_left_ = 0;
+  pid_t process_ = -1;  // that has begun it
   bool copies_in_background_ = true;
   Snapshot* beside_ = nullptr;
 };

@@ -1,5 +1,7 @@
 // A copy that is made beside the next steps holds the values of its own step, whenever the copying is done.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -116,6 +118,32 @@ TEST_F(SnapshotOfThree, HasTheOneBesideItCopyWhatIsAboutToChange) {
   snapshot.finish();
   EXPECT_TRUE(is_all(copies[0], 1));
   EXPECT_TRUE(is_all(copies[2], 3));
+}
+
+// As a rank's child does when it ends, while the rank keeps a step for its recovery and saves nothing.
+TEST_F(SnapshotOfThree, IsLeftToItsParentByAChildOfForkThatSeesTheMemoryOfTheCopyBesideIt) {
+  const auto bytes = static_cast<size_t>(large_.type().size_bytes());
+  void* shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  const TensorView kept(shared, large_.type());
+  fill(kept, 9);
+  Snapshot saved;
+  Snapshot beside;
+  saved.set_beside(&beside);
+  beside.begin(std::vector<checkpoint::ViewCopy>{{large_.view(), kept}});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    saved.finish(large_.view());
+    saved.finish();
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(is_all(Tensor::copy_of(kept), 9)) << "the child has copied";
+  saved.finish();
+  EXPECT_TRUE(is_all(Tensor::copy_of(kept), 1));
+  ::munmap(shared, bytes);
 }
 
 TEST_F(SnapshotOfThree, KeepsItsMemory) {
