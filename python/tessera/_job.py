@@ -59,16 +59,23 @@ def _leave():
             _tessera._leave_with_all_models()
 
 
+def _timeout_ms():
+    """TESSERA_TIMEOUT_MS as it is now: a script of the package mindspore sets it when it joins its job, by MS_RECEIVE_MSG_TIMEOUT."""
+    text = os.environ.get("TESSERA_TIMEOUT_MS", "")
+    return int(text) if text.isdecimal() and len(text) < 10 else 30000
+
+
 def _end():
     _ends.set()
     is_child = os.getpid() != _process
-    stopped = is_child or _tessera._end_threads(_TIMEOUT_MS)
+    timeout_ms = _timeout_ms()
+    stopped = is_child or _tessera._end_threads(timeout_ms)
     if stopped and not is_child:
         _tessera._stop_batches()
     finish_saves(_tessera._finish_all_saves)
     if not stopped:
         # Python would end the thread in C++, which ends the process by SIGABRT.
-        print(f"a thread still computes {_TIMEOUT_MS} ms after the script has ended: join threads before the end", file=sys.stderr, flush=True)
+        print(f"a thread still computes {timeout_ms} ms after the script has ended: join threads before the end", file=sys.stderr, flush=True)
     _leave()
     if stopped and not is_child and not _failure:
         _tessera._leave_with_all_models()
@@ -101,7 +108,5 @@ os.register_at_fork(after_in_child=_note_fork)
 _process = os.getpid()
 _ends, _leaving = threading.Event(), threading.Lock()
 _LATE_S = 3
-_text = os.environ.get("TESSERA_TIMEOUT_MS", "")
-_TIMEOUT_MS = int(_text) if _text.isdecimal() and len(_text) < 10 else 30000
 _previous_hook, sys.excepthook = sys.excepthook, _note_failure
 atexit.register(_end)

@@ -70,6 +70,14 @@ def test_times_that_are_longer_are_taken():
     assert told(MS_RECEIVE_MSG_TIMEOUT=300, TESSERA_TIMEOUT_MS=5000)[0]["TESSERA_TIMEOUT_MS"] == "5000"
 
 
+def test_for_so_long_the_end_of_the_process_waits_for_what_still_computes():
+    waits = "from tessera import _tessera\n_tessera._end_threads = lambda timeout_ms: print('waits', timeout_ms) or True\n"
+    for variables, timeout_ms in (({"MS_RECEIVE_MSG_TIMEOUT": 300}, 300000), ({"MS_RECEIVE_MSG_TIMEOUT": 300, "TESSERA_TIMEOUT_MS": 5000}, 5000), ({}, 30000)):
+        started = process(MEETS + waits, MS_ROLE="MS_WORKER", **variables)
+        out, err = started.communicate(timeout=120)
+        assert started.returncode == 0 and f"waits {timeout_ms}\n" in out, (out, err)
+
+
 def test_what_has_no_effect_is_said_with_what_to_set(tmp_path):
     variables, idle = told(MS_CLUSTER_RETRY_NUM=10, MS_RECEIVE_MSG_TIMEOUT=5, MS_COMM_TYPE="ibverbs", MS_RECOVERY_INTERVAL=60, MS_ENABLE_RECOVERY=1,
                            MS_RECOVERY_PATH=tmp_path, MS_NODE_ID="worker_0")
