@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from ports import free_port
 
 # A ModelCheckpoint is made before the job is joined and after it: the newest counts.
@@ -73,3 +74,45 @@ def test_a_file_that_is_none_is_named_and_left(tmp_path):
         (own.parent / "recovery.dat").unlink(missing_ok=True)  # of the job before, which has ended
         assert "recovery/MS_WORKER_0_persistent.json is no JSON object: it stays as it is" in run_job(tmp_path, 1)
         assert own.read_text() == text
+
+
+# A folder stands where a file is to be written, or a file where a folder is to be: whoever runs the test may not write there.
+@pytest.mark.parametrize("stands, words", [
+    ("MS_WORKER_0_persistent.json/", "cannot read where this rank's checkpoints are: Is a directory"),
+    ("MS_WORKER_0_persistent.json.PID/", "cannot write that this rank's checkpoints are in {saved}: Is a directory"),
+    ("config.json.PID/", "cannot write where the job's own files are: Is a directory")])
+def test_what_cannot_be_written_is_said_with_what_to_do(tmp_path, stands, words):
+    recovery = tmp_path / "recovery"
+    script = f"""
+import os
+import tessera
+from mindspore import _recovery_files
+os.makedirs({str(recovery)!r} + "/" + {stands!r}.replace("PID", str(os.getpid())))
+try:
+    _recovery_files.make_recovery_folder("recovery")
+    _recovery_files._directory[:] = ["saved"]
+    _recovery_files.remember_after_join()
+except tessera.IoError as error:
+    print(error)
+"""
+    variables = os.environ | {"MS_RECOVERY_PATH": "recovery", "MS_ROLE": "MS_WORKER", "MS_ENABLE_RECOVERY": "1"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=240)
+    path = f"recovery/{stands.removesuffix('/').removesuffix('.PID')}"
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{path}: {words.format(saved=(tmp_path / 'saved').resolve())}; MS_RECOVERY_PATH must name a folder"), done.stdout
+    assert "name another folder in all of them" in done.stdout
+    assert sorted(file.name for file in recovery.iterdir() if file.is_file()) == ([] if "config" in stands else ["config.json"])
+
+
+def test_a_recovery_folder_that_is_a_file_is_said_with_what_to_do(tmp_path):
+    (tmp_path / "recovery").write_text("mine")
+    script = """
+import tessera
+from mindspore import _recovery_files
+try:
+    _recovery_files.make_recovery_folder("recovery")
+except tessera.IoError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.stdout.startswith("recovery: cannot make the folder of a job that recovers: File exists; MS_RECOVERY_PATH must name a folder"), done

@@ -1,5 +1,6 @@
 """The files of MS_RECOVERY_PATH that say where a job's own are: config.json, and ROLE_RANK_persistent.json of each worker, as jobs of the reference
 have them. What stands in them already stays."""
+import contextlib
 import json
 import os
 import sys
@@ -13,21 +14,38 @@ _directory = []  # of the newest ModelCheckpoint
 _written = []  # by this process
 
 
-def _write(path, value):
+@contextlib.contextmanager
+def _told_as_of(path, doing):
+    """An OSError becomes tessera's, which says what could not be done with the path, and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise tessera.IoError(f"{path}: cannot {doing}: {error.strerror or error}; MS_RECOVERY_PATH must name a folder that all processes of the job may read "
+                              "and write, on a disk with room: mend that, or name another folder in all of them") from error
+
+
+def _write(path, value, what):
     own = f"{path}.{os.getpid()}"
-    with open(own, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    os.replace(own, path)
+    with _told_as_of(path, f"write {what}"):
+        try:
+            with open(own, "w", encoding="utf-8") as file:
+                json.dump(value, file)
+            os.replace(own, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(own)
+            raise
 
 
 def make_recovery_folder(path):
-    """The folder, and in it config.json where there is none."""
-    os.makedirs(path, exist_ok=True)
+    """The folder, and in it config.json where there is none. IoError where it cannot be made."""
+    with _told_as_of(path, "make the folder of a job that recovers"):
+        os.makedirs(path, exist_ok=True)
     config = os.path.join(path, "config.json")
     if not os.path.exists(config):
         storage = {"storage_type": 1, "storage_file_path": os.path.join(path, "storage_file_path.json"),
                    "scheduler_storage_file_path": os.path.join(path, "scheduler_storage_file_path.json")}
-        _write(config, {"recovery": storage})
+        _write(config, {"recovery": storage}, "where the job's own files are")
 
 
 def remember_checkpoints(directory):
@@ -44,7 +62,9 @@ def remember_after_join():
     if not _directory or not folder or not role or os.environ.get("MS_ENABLE_RECOVERY") != "1":
         return
     path = os.path.join(folder, f"{role}_{_parameter_server.own_rank()}_persistent.json")
-    known, now = _read(path), os.path.realpath(_directory[0])
+    with _told_as_of(path, "read where this rank's checkpoints are"):
+        known = _read(path)
+    now = os.path.realpath(_directory[0])
     if known is None:
         print(f"[WARNING] {path} is no JSON object: it stays as it is, and does not say that checkpoints are in {now}; remove it where nobody needs it",
               file=sys.stderr, flush=True)
@@ -54,7 +74,7 @@ def remember_after_join():
         print(f"[WARNING] checkpoints of this rank were in {before}, as {path} says, and are in {now} now: a training goes on after those that are there; "
               "for the others give ModelCheckpoint the folder from before", file=sys.stderr, flush=True)
     if known.get(_KEY) != now:
-        _write(path, known | {_KEY: now})
+        _write(path, known | {_KEY: now}, f"that this rank's checkpoints are in {now}")
     _written.append(now)
 
 
