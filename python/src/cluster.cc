@@ -40,7 +40,7 @@ The end of the process does it by itself: an exception, and an exit code other t
   helped(sub).def(
       "_fix_ranks",
       [](const std::string& why) {
-        if (auto* recovery = context().recovery()) recovery->fix_ranks(why);
+        if (auto* recovery = context().recovery()) recovery->fix_ranks(why, "it does not train yet");
       },
       "why"_a, "Says to an elastic job why it cannot go on with another number of ranks.");
 }

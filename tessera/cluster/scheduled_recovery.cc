@@ -95,9 +95,9 @@ std::string ScheduledRecovery::planned_end() {
   return end && end->is_planned() ? end->reason : "";
 }
 
-void ScheduledRecovery::fix_ranks(const std::string& why) {
+void ScheduledRecovery::fix_ranks(const std::string& why, const std::string& unsaved_for) {
   rendezvous::RendezvousClient& client = link_->client();
-  client.fix_ranks(why);
+  client.fix_ranks(why, unsaved_for);
   const rendezvous::Generation generation = client.generation();
   const auto own = generation.ranks.find(place_.node_id);
   const bool is_first = own != generation.ranks.end() && own->second == 0;

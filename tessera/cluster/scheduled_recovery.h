@@ -31,7 +31,9 @@ class ScheduledRecovery final : public Recovery {
   bool is_elastic() const override { return link_->client().is_elastic(); }
   int num_newcomers() const override { return link_->client().num_newcomers(); }
   // Rank 0 says once that the number of ranks stays, where it was asked to be less one day.
-  void fix_ranks(const std::string& why) override;
+  void fix_ranks(const std::string& why, const std::string& unsaved_for) override;
+  std::string fixed_by() const override { return link_->client().fixed_by(); }
+  std::string stop_reason() const override { return link_->client().stop_reason(); }
   void leave_for_good() override { link_->client().leave_for_good(); }
   std::optional<std::string> find_state(const std::string& name) override;
   void set_state(const std::string& name, const std::string& text) override;

@@ -175,6 +175,12 @@ std::string resize_text(const JobStatus& before, const JobStatus& after, int num
   if (before.num_workers == wanted && after.phase == JobPhase::kRunning) {
     return fmt::format("asked for {}: the job has {} and goes on as it is\n", ranks_of(wanted), ranks_of(wanted));
   }
+  if (after.phase == JobPhase::kRunning && !after.reason.empty()) {
+    return fmt::format(
+        "{}\nit saves the step that it is in, on all ranks, and stops; its last words say where that is saved, and how "
+        "it goes on\n",
+        printable(after.reason));
+  }
   std::vector<std::string> leaving, coming;
   for (const NodeStatus& node : by_rank(before)) {
     if (node.has_rank && node.rank >= wanted) leaving.push_back(printable(node.node_id));

@@ -151,6 +151,12 @@ TEST(Resize, SaysWhatWasAskedForWhatTheJobDoesAndWhen) {
   EXPECT_THAT(resize_text(waits, after, 3, "h:1"),
               HasSubstr("asked for 3 ranks in place of 2: left/7 is taken in now, and the other ranks"));
   EXPECT_EQ(resize_text(four, four, 4, "h:1"), "asked for 4 ranks: the job has 4 ranks and goes on as it is\n");
+  JobStatus stops = four;
+  stops.reason = "asked for 2 ranks in place of 4, which the job cannot have: it trains in pipeline";
+  EXPECT_EQ(resize_text(four, stops, 2, "h:1"),
+            "asked for 2 ranks in place of 4, which the job cannot have: it trains in pipeline\n"
+            "it saves the step that it is in, on all ranks, and stops; its last words say where that is saved, and how "
+            "it goes on\n");
 }
 
 }  // namespace

@@ -126,9 +126,13 @@ void add_resize(CLI::App& parent) {
   resize->footer(
       "Of fewer ranks those with the highest numbers leave. More ranks are those that wait to be taken in: they have\n"
       "been started by `tessera run --join HOST:PORT`. The others begin anew, and train on after their newest step.\n"
+      "A job that needs the ranks that it has, as one with strategies, saves its step and ends: start it again with "
+      "that\n"
+      "number. Without a ModelCheckpoint it would save nothing, and is not resized.\n"
       "Example:\n"
       "  tessera cluster resize 127.0.0.1:6667 2\n"
-      "Exit codes: 0 when the job is being resized, 1 when its scheduler refuses, with the reason, or is not there.");
+      "Exit codes: 0 when the job is being resized or ends, 1 when its scheduler refuses, with the reason, or is not "
+      "there.");
   resize->add_option("scheduler", address, "HOST:PORT of the scheduler")->check(scheduler_address())->required();
   resize->add_option("num_ranks", num_ranks, "how many ranks it is to have")->check(CLI::Range(1, 16384))->required();
   resize->add_option("--timeout", timeout_s, "seconds until it must have answered")

@@ -31,7 +31,7 @@ struct RunContext {
   int64_t rows_of_epoch = 0;
   bool stop_requested = false;
   bool has_failed = false;       // an exception ends the training
-  bool was_told_to_end = false;  // then: by a signal, which is no failure
+  bool was_told_to_end = false;  // then: by a signal, or by its job, which is no failure
   std::string signal = {};       // which one: "SIGTERM", "SIGINT"
   void request_stop() { stop_requested = true; }
 };

@@ -228,8 +228,13 @@ class Training::TrainCall {
   // After a step. Where a rank was told to end, all save; who ends throws cluster::Terminated then. `may_keep`: no
   // callback of the step is still due.
   void end_if_told(const Callbacks& callbacks, bool may_keep);
+  // All have saved, and where as `saved` says: stops where the job was asked for a number of ranks that it cannot have.
+  // Goes on where nothing was saved.
+  void stop(const std::string& saved);
+  // Why the number of ranks of an elastic job stays; "" where it may change.
+  std::string why_ranks_stay() const;
   // Tells an elastic job where it cannot go on with another number of ranks.
-  void fix_ranks();
+  void fix_ranks(const Callbacks& callbacks);
   // While an exception is handled: throws that of a lost rank again, where the job ends by the loss unless the rank
   // comes back, with the checkpoint from which it can be started again.
   void name_newest_checkpoint(const Callbacks& callbacks) const;
@@ -278,7 +283,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   is_one_batch_ =
       mode_.is_shared() && mode_.steps_together() && mode_.takes_whole_batches() && !mode_.gives_own_rows(dataset_);
   compile_full();
-  fix_ranks();
+  fix_ranks(callbacks);
   warn_of_untold_state();
   t_.progress_.tells_state = tells_state();
   resume(callbacks);
@@ -442,6 +447,10 @@ void Training::TrainCall::compile_full() {
 
 namespace {
 
+bool any_saves(const Callbacks& callbacks) {
+  return std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
+}
+
 // The signal for which the exception stands that is being handled; "" where it stands for none.
 std::string signal_of_current(const TrainOptions& options) {
   try {
@@ -457,8 +466,7 @@ std::string signal_of_current(const TrainOptions& options) {
 
 void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   size_t num_begun = 0;
-  const bool any_saves = std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
-  const bool may_save = any_saves && mode_.steps_together();
+  const bool may_save = any_saves(callbacks) && mode_.steps_together();
   if (may_save || is_elastic(t_.core_.context)) end_.emplace(t_.core_.context, mode_.is_shared());
   num_saves_ = t_.saver_.num_saves();
   try {
@@ -521,14 +529,24 @@ LiveStep Training::TrainCall::live_step() {
           .loss = context_.loss};
 }
 
-void Training::TrainCall::fix_ranks() {
-  if (!is_elastic(t_.core_.context)) return;
+std::string Training::TrainCall::why_ranks_stay() const {
+  if (!is_elastic(t_.core_.context)) return "";
   const std::string why = mode_.why_fixed(dataset_);
-  if (!why.empty()) t_.core_.context.recovery()->fix_ranks(why);
+  return why.empty() ? t_.core_.context.recovery()->fixed_by() : why;  // what a script has said of itself
+}
+
+void Training::TrainCall::fix_ranks(const Callbacks& callbacks) {
+  const std::string why = why_ranks_stay();
+  if (why.empty()) return;
+  const bool save_together = mode_.steps_together() && (mode_.is_shared() || t_.core_.context.size() == 1);
+  const char* unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
+                            : !save_together      ? "its ranks do not save one step together"
+                                                  : "";
+  t_.core_.context.recovery()->fix_ranks(why, unsaved_for);
 }
 
 void Training::TrainCall::name_newest_checkpoint(const Callbacks& callbacks) const {
-  if (!is_elastic(t_.core_.context) || mode_.why_fixed(dataset_).empty()) return;
+  if (why_ranks_stay().empty()) return;
   try {
     throw;
   } catch (const comm::PeerFailure& lost) {
@@ -578,17 +596,23 @@ void Training::TrainCall::end_if_told(const Callbacks& callbacks, bool may_keep)
   }
   const bool goes_on = is_elastic(t_.core_.context);
   if (goes_on && may_keep) t_.kept_.keep_now();
+  if (end_->stops()) return stop(saved);
   const std::string where = saved.empty() ? "" : fmt::format(", which is saved as {}", saved);
   // Whose process ends tells the others so: all must have saved by then.
   if (mode_.is_shared()) t_.core_.context.world().barrier("end of training");
   const bool ends = end_->ends();
   const bool speaks = t_.core_.context.rank() == 0 || !mode_.is_shared();
   if (!ends) {
-    const auto message =
-        fmt::format("a rank ends by SIGTERM after epoch {}, step {}{}; the training goes on {}", context_.epoch,
-                    context_.step_in_epoch, where, goes_on ? "without it" : "when it is back");
+    const std::string why_stays = why_ranks_stay();
+    const std::string how = !goes_on            ? "when it is back"
+                            : why_stays.empty() ? "without it"
+                                                : "when it is back or a spare takes its place, else the job ends and "
+                                                  "is to be started again: " +
+                                                      why_stays;
+    const auto message = fmt::format("a rank ends by SIGTERM after epoch {}, step {}{}; the training goes on {}",
+                                     context_.epoch, context_.step_in_epoch, where, how);
     // All know that it leaves, so nobody needs to miss it first.
-    if (goes_on && mode_.is_shared()) throw cluster::Resizing(message);
+    if (goes_on && why_stays.empty() && mode_.is_shared()) throw cluster::Resizing(message);
     if (speaks) log_warning("{}", message);
     return;
   }
@@ -597,6 +621,36 @@ void Training::TrainCall::end_if_told(const Callbacks& callbacks, bool may_keep)
                                    context_.step_in_epoch, saved.empty() ? "" : ": it is saved as " + saved);
   if (speaks) log_warning("{}", message);
   throw cluster::Terminated(message);
+}
+
+void Training::TrainCall::stop(const std::string& saved) {
+  cluster::Context& context = t_.core_.context;
+  const bool are_several = mode_.is_shared() && context.size() > 1;
+  // The scheduler may not have told all of them yet.
+  std::vector<std::string> reasons = {context.recovery()->stop_reason()};
+  if (are_several) reasons = session::gather_texts(context.world(), reasons.front(), "why the training stops");
+  reasons.emplace_back("asked for a number of ranks that the job cannot have");  // of a scheduler that is gone by now
+  const std::string reason = *std::ranges::find_if(reasons, [](const auto& text) { return !text.empty(); });
+  if (saved.empty()) {
+    end_->go_on();
+    if (context.rank() == 0) {
+      log_warning("{}: the training goes on as it is, for no ModelCheckpoint is among the callbacks to save it",
+                  reason);
+    }
+    return;
+  }
+  // The first that ends tells the job so, which ends the others.
+  try {
+    if (are_several) context.world().barrier("end of training");
+  } catch (const comm::PeerFailure& gone) {
+    log_info("stopping: {}", gone.what());
+  }
+  end_->ends();  // whoever was told to end, too, ends so
+  context.recovery()->leave_for_good();
+  throw cluster::Stopped(fmt::format(
+      "{}: it stops after epoch {}, step {}, saved as {}; start it again with that number of ranks, with strategies "
+      "that fit it and resume=\"auto\", to go on from there",
+      reason, context_.epoch, context_.step_in_epoch, saved));
 }
 
 void Training::TrainCall::run_micro_batches(bool is_reported) {
@@ -789,6 +843,8 @@ std::string_view how_training_ended(const RunContext& run) {
     throw;
   } catch (const cluster::Resizing&) {
     return "";
+  } catch (const cluster::Stopped&) {
+    return kStopped;
   } catch (...) {
     return run.signal.empty() ? "failed" : kStopped;
   }

@@ -230,6 +230,56 @@ class Scheduled(Elastic, recovery_test.Scheduled):
         self.end_well("left", "later", "scheduler")
         self.assert_undisturbed(self.said(), 4, *ENDLESS)
 
+    def test_by_hand_a_training_that_needs_its_ranks_saves_the_step_and_stops_and_says_so(self):
+        saved, pipeline = self.once(), ("--stages", 2, "--network", "small_in_stages")
+        self.begin(2, *self.endless(*pipeline, "--checkpoint_dir", saved), options=("--min_ranks", 1, "--max_restarts", 9))
+        self.launch("left", 1)
+        self.launch("right", 1)
+        self.after_step(3)
+        code, out = run([TESSERA, "cluster", "resize", f"127.0.0.1:{self.port}", 1])
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, "^asked for 1 rank in place of 2, which the job cannot have: it trains in pipeline.*\n"
+                              "it saves the step that it is in, on all ranks, and stops")
+        for name in ("left", "right", "scheduler"):
+            self.ends(name, 1)
+        out = self.said()
+        words = re.search(r"asked for 1 rank in place of 2, which the job cannot have: it trains in pipeline[^\n]*: it stops after epoch (\d+), step (\d+), "
+                          rf"saved as ({saved}/\S+\.ckpt); start it again with that number of ranks", out)
+        self.assertIsNotNone(words, out)
+        self.assertNotIn("starting it again", out)
+        # What goes on from there has the losses of a job that nobody has stopped.
+        steps = (int(words[1]) - 1) * 10 + int(words[2])
+        code, out = run([TESSERA, "run", "-n", 2, *self.job(*ENDLESS, *pipeline, "--resume", words[3], "--stop_after", steps + 3)])
+        self.assertEqual(code, 0, out)
+        straight = self.undisturbed(2, *ENDLESS, *pipeline, "--stop_after", steps + 3)
+        self.assert_equal_losses(out, {step: loss for step, loss in straight.items() if step > steps})
+
+    def test_by_hand_a_training_that_needs_its_ranks_and_saves_nothing_is_not_stopped(self):
+        self.begin(2, *self.endless("--stages", 2, "--network", "small_in_stages"), options=("--min_ranks", 1))
+        self.launch("left", 2)
+        self.after_step(3)
+        code, out = run([TESSERA, "cluster", "resize", f"127.0.0.1:{self.port}", 1])
+        self.assertEqual(code, 1, out)
+        self.assertIn("it is not stopped for another number, for nothing of it would be saved: no ModelCheckpoint is among the callbacks: add one", out)
+        self.end_well("left", "scheduler")
+
+    def test_a_training_that_needs_its_ranks_saves_and_ends_where_one_is_told_to_end(self):
+        saved = self.once()
+        self.begin(2, *self.endless("--stages", 2, "--network", "small_in_stages", "--checkpoint_dir", saved), options=("--min_ranks", 1))
+        self.launch("left", 1)
+        self.launch("right", 1)
+        self.after_step(3)
+        self.processes["right"].terminate()
+        self.ends("right", 128 + signal.SIGTERM)
+        for name in ("left", "scheduler"):
+            self.ends(name, 1)
+        out = self.said()
+        words = re.search(rf"SIGTERM ends the training after epoch \d+, step \d+: it is saved as ({saved}/\S+\.ckpt)|"
+                          rf"a rank ends by SIGTERM after epoch \d+, step \d+, which is saved as ({saved}/\S+\.ckpt)", out)
+        self.assertIsNotNone(words, out)
+        self.assertIn("the job cannot go on with another number of ranks: it trains in pipeline", out)
+        self.assertIn(f"the newest checkpoint is {words[1] or words[2]}, after step", out)
+
     def test_a_planned_change_is_said_once_and_nothing_reads_like_a_failure(self):
         self.begin(4, *self.endless(), options=("--min_ranks", 2, "--max_ranks", 4))
         self.launch("left", 2)

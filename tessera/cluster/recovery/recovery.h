@@ -25,6 +25,13 @@ class Misfit : public InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
 
+// Stopped is thrown by all ranks once what they have is saved, where the job was asked for a number of ranks that it
+// cannot have. The job ends with its words.
+class Stopped : public Error {
+ public:
+  using Error::Error;
+};
+
 class Recovery {
  public:
   virtual ~Recovery() = default;
@@ -59,7 +66,8 @@ class Recovery {
   // How many ranks wait until an elastic job takes them in, as far as this rank has heard.
   virtual int num_newcomers() const { return 0; }
   // Says that what this job trains cannot go on with another number of ranks, and why: its ranks are waited for then.
-  virtual void fix_ranks(const std::string& /*why*/) {}
+  // `unsaved_for`: why it would save nothing if it was asked for another number and stopped; "" where it would save.
+  virtual void fix_ranks(const std::string& /*why*/, const std::string& /*unsaved_for*/) {}
   // This rank is about to end, and does not come back: an elastic job goes on without it at once.
   virtual void leave_for_good() {}
 
@@ -68,6 +76,12 @@ class Recovery {
   virtual std::optional<std::string> find_state(const std::string& name) = 0;
   // Replaces it; one rank does.
   virtual void set_state(const std::string& name, const std::string& text) = 0;
+
+  // What this process has given fix_ranks() last; "" where it has called it never.
+  virtual std::string fixed_by() const { return ""; }
+  // Why the ranks are to save the step that they are in and to stop, as far as this one has heard: the job was asked
+  // for a number of ranks that it cannot have. "" where they are not.
+  virtual std::string stop_reason() const { return ""; }
 
   // Counts the things of a kind that this process makes: returns 1 for the first one, 2 for the second, and so on.
   int64_t next_number(const std::string& kind) { return ++numbers_[kind]; }

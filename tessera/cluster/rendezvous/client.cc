@@ -286,7 +286,7 @@ struct RendezvousClient::Impl {
       is_newcomer = welcome->is_newcomer;
       is_spare = welcome->is_spare;
       wants_figures.store(welcome->wants_figures);
-      if (!fixed_by.empty()) unsaid.emplace_back(FixRanks{fixed_by});
+      if (!fixed.reason.empty()) unsaid.emplace_back(fixed);
       is_welcome = was_welcome = is_registered = true;
       num_revoked = 0;
       pause_ms = 0;
@@ -298,6 +298,7 @@ struct RendezvousClient::Impl {
       return take_ranks(of_generation, *assigned);
     } else if (const auto* answer = std::get_if<HeartbeatAnswer>(&message)) {
       num_newcomers = answer->num_newcomers;
+      stop_reason = printable(answer->stop_reason);
       if (!leaves_before_beats.empty()) {
         num_leaves_heard = leaves_before_beats.front();
         leaves_before_beats.pop_front();
@@ -454,7 +455,8 @@ struct RendezvousClient::Impl {
   bool is_spare = false;
   uint32_t num_newcomers = 0;
   bool leaves_for_good = false;
-  std::string fixed_by;
+  std::string stop_reason;
+  FixRanks fixed;
   bool has_said_fixed = false;
   bool is_registered = false;  // now
   Generation generation;
@@ -672,13 +674,15 @@ void RendezvousClient::leave_for_good() {
   impl_->leaves_for_good = true;
 }
 
-void RendezvousClient::fix_ranks(const std::string& reason) {
+void RendezvousClient::fix_ranks(const std::string& reason, const std::string& unsaved_for) {
   constexpr int64_t kLimitMs = 2000;
   std::unique_lock lock(impl_->mutex);
-  if (std::exchange(impl_->fixed_by, reason) == reason) return;
-  impl_->post([impl = impl_.get(), reason] {
+  if (impl_->fixed.reason == reason && impl_->fixed.unsaved_for == unsaved_for) return;
+  impl_->fixed = {reason, unsaved_for};
+  impl_->has_said_fixed = false;
+  impl_->post([impl = impl_.get(), said_now = impl_->fixed] {
     if (!impl->connection || !impl->is_welcome) return;
-    impl->connection->send(FixRanks{reason}, impl->number());
+    impl->connection->send(said_now, impl->number());
     {
       const std::lock_guard said(impl->mutex);
       impl->has_said_fixed = true;
@@ -687,6 +691,16 @@ void RendezvousClient::fix_ranks(const std::string& reason) {
   });
   impl_->changed.wait_for(lock, std::chrono::milliseconds(kLimitMs),
                           [&] { return impl_->has_said_fixed || impl_->end; });
+}
+
+std::string RendezvousClient::fixed_by() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->fixed.reason;
+}
+
+std::string RendezvousClient::stop_reason() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->stop_reason;
 }
 
 bool RendezvousClient::wait_for_end(int64_t timeout_ms) {

@@ -131,9 +131,13 @@ class RendezvousClient final : public comm::Store {
              bool for_good = false);
   // From now on leave() says that the node does not come back.
   void leave_for_good();
-  // Says that the job cannot go on with another number of ranks, and why; returns when that is on its way, or after two
-  // seconds.
-  void fix_ranks(const std::string& reason);
+  // Says that the job cannot go on with another number of ranks, and why, and as FixRanks::unsaved_for what is saved
+  // where it is to stop; returns when that is on its way, or after two seconds.
+  void fix_ranks(const std::string& reason, const std::string& unsaved_for);
+  // What this process has said so last; "" where it has said nothing.
+  std::string fixed_by() const;
+  // Why the ranks are to save and stop, as the scheduler has said last; "" where they are not.
+  std::string stop_reason() const;
   // Waits until the scheduler has ended the job, or `timeout_ms`.
   bool wait_for_end(int64_t timeout_ms);
   // Nothing is heard and told from here on.

@@ -1,9 +1,11 @@
 // What a rank has kept of a training is taken up by a training whose values lie as they lay, and by no other one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +23,7 @@
 #include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/testing/wrapped_context.h"
+#include "tessera/train/callbacks.h"
 #include "tessera/train/kept/kept_pieces.h"
 #include "tessera/train/model.h"
 #include "tessera/train/saving/snapshot.h"
@@ -60,16 +63,26 @@ class Process final : public WrappedContext, public cluster::Recovery {
   void set_state(const std::string& name, const std::string& text) override { kept_.states[name] = text; }
   bool is_elastic() const override { return is_elastic_; }
   int num_newcomers() const override { return num_newcomers_; }
-  void fix_ranks(const std::string& why) override { fixed_by = why; }
+  void fix_ranks(const std::string& why, const std::string& unsaved) override {
+    fixed_why = why;
+    unsaved_for = unsaved;
+  }
+  std::string fixed_by() const override { return fixed_why; }
+  std::string stop_reason() const override { return stop_reason_; }
+  void leave_for_good() override { has_left_for_good = true; }
   void set_newcomers(int count) { num_newcomers_ = count; }
+  void ask_to_stop(const std::string& reason) { stop_reason_ = reason; }
 
-  std::string fixed_by;
+  std::string fixed_why;
+  std::string unsaved_for;
+  bool has_left_for_good = false;
 
  private:
   uint64_t generation_;
   Kept& kept_;
   bool is_elastic_;
   int num_newcomers_ = 0;
+  std::string stop_reason_;
 };
 
 struct Mlp : nn::Cell {
@@ -248,7 +261,7 @@ class ElasticJob {
       Model model(process, network, &loss, &optimizer, options);
       model.snapshot().set_copies_in_background(!copies_late_);
       model.train(2, draws_samples_ ? drawn_samples() : samples(), {Watch(losses, lost_in_step)});
-      if (inner.rank() == 0) fixed_by_ = process.fixed_by;
+      if (inner.rank() == 0) fixed_by_ = process.fixed_why;
     };
     const auto size = static_cast<int>(nodes.size());
     if (num_newcomers > 0) {
@@ -548,6 +561,68 @@ TEST(KeptValues, ATrainingThatNeedsItsRanksSaysSo) {
   EXPECT_EQ(
       fixed_by({.parallel_mode = ParallelMode::kDataParallel, .batch_norm_statistics = BatchNormStatistics::kLocal}),
       "each rank has batch statistics of its own (batch_norm_statistics)");
+}
+
+// A job whose first product is split over all of its ranks. Rank 1 alone has heard that the job was asked for another
+// number of them.
+class AskedToStop : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  Losses train(bool saves) {
+    Losses losses;
+    run_ranks(kRanks, [&](cluster::Context& inner) {
+      Kept kept;
+      Process process(inner, 1, kept, /*is_elastic=*/true);
+      if (inner.rank() == 1) process.ask_to_stop("asked for 2 ranks in place of 4");
+      Mlp network;
+      network.up.shard("matmul", kBatchThenRows);
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      Model model(process, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kSemiAuto, .seed = 5});
+      Callbacks callbacks = {Watch(losses, 0)};
+      if (saves) callbacks.emplace_back(ModelCheckpoint("job", folder_.string(), {.save_checkpoint_steps = 1000}));
+      try {
+        model.train(1, samples(), callbacks);
+      } catch (const cluster::Stopped&) {
+        EXPECT_TRUE(process.has_left_for_good);
+        throw;
+      }
+      EXPECT_FALSE(process.has_left_for_good);
+      if (inner.rank() == 0) unsaved_for_ = process.unsaved_for;
+    });
+    return losses;
+  }
+  // The losses of one rank that goes on from what was saved.
+  Losses go_on() const {
+    Losses losses;
+    run_ranks(1, [&](cluster::Context& context) {
+      Mlp network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer, {.seed = 5});
+      model.train(1, samples(), {Watch(losses, 0), ModelCheckpoint("job", folder_.string())}, {.resume = "auto"});
+    });
+    return losses;
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / fmt::format("tessera-asked-to-stop-{}", ::getpid());
+  std::string unsaved_for_;
+};
+
+TEST_F(AskedToStop, ForANumberOfRanksThatItCannotHaveATrainingSavesOnAllRanksAndAnotherNumberGoesOn) {
+  const Losses straight = Job().train(kBatchThenRows).losses;
+  const auto stops =
+      testing::AllOf(testing::HasSubstr("asked for 2 ranks in place of 4: it stops after epoch 1, step 1, saved as "),
+                     testing::HasSubstr("job-1_1.ckpt; start it again with that number of ranks"));
+  EXPECT_THAT([&] { train(/*saves=*/true); }, testing::ThrowsMessage<Error>(stops));
+  expect_from(2, go_on(), straight);
+}
+
+TEST_F(AskedToStop, ATrainingThatSavesNothingHasSaidSoAndGoesOn) {
+  const Losses straight = Job().train(kBatchThenRows).losses;
+  EXPECT_EQ(train(/*saves=*/false), straight);
+  EXPECT_EQ(unsaved_for_, "no ModelCheckpoint is among the callbacks: add one");
 }
 
 // Else those that tell it would wait for the others when they save.

@@ -78,18 +78,18 @@ size_t JobScheduler::num_newcomers() const {
 
 // At once, for the job may save next before it shows that it lives.
 void JobScheduler::tell_of_newcomers() {
-  const HeartbeatAnswer answer = count_newcomers();
+  const HeartbeatAnswer answer = heartbeat_answer();
   for (const auto& [id, peer] : peers_) {
     if (peer.role == PeerRole::kWorker) tell(id, answer);
   }
 }
 
 // Another scheduler must know it, too: what ranks have been told they may do when this one has died.
-HeartbeatAnswer JobScheduler::count_newcomers() {
+HeartbeatAnswer JobScheduler::heartbeat_answer() {
   const size_t room = most_ranks() - std::min<size_t>(most_ranks(), state_.num_ranks);
   const auto count = static_cast<uint32_t>(std::min(num_newcomers(), room));  // the others are spares
   if (count > 0 && !std::exchange(state_.has_told_of_newcomers, true)) is_dirty_ = true;
-  return {count};
+  return {count, stop_reason_};
 }
 
 bool JobScheduler::is_dropped(const std::string& node_id, uint64_t incarnation) const {
@@ -184,7 +184,9 @@ std::string JobScheduler::why_over(const std::string& reason) const {
 }
 
 void JobScheduler::take(Peer& peer, const FixRanks& message) {
-  if (!options_.is_elastic() || !state_.fixed_by.empty() || peer.generation < state_.generation) return;
+  if (!options_.is_elastic() || peer.generation < state_.generation) return;
+  unsaved_for_ = message.unsaved_for;  // which a later training may say anew
+  if (!state_.fixed_by.empty()) return;
   const std::string reason = message.reason.empty() ? "its ranks say so" : message.reason;
   if (state_.num_ranks != state_.num_first_ranks) {
     return end_job(/*failed=*/true, "",
@@ -217,12 +219,16 @@ std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
     return fmt::format("the job has {}, a number that stays: its scheduler was started without --min_ranks",
                        plural(state_.num_workers, "rank"));
   }
-  if (!state_.fixed_by.empty()) {
-    return fmt::format("the job's number of ranks stays {}: {}", state_.num_ranks, state_.fixed_by);
-  }
   if (phase_ != JobPhase::kRunning) return fmt::format("the job is {}: it is resized while it runs", name_of(phase_));
   if (num_ranks < static_cast<uint32_t>(options_.min_ranks) || num_ranks > static_cast<uint32_t>(options_.max_ranks)) {
     return fmt::format("the job has from {} to {} ranks, got {}", options_.min_ranks, options_.max_ranks, num_ranks);
+  }
+  if (!state_.fixed_by.empty()) {
+    if (num_ranks == state_.num_ranks || unsaved_for_.empty()) return "";
+    return fmt::format(
+        "the job's number of ranks stays {}: {}; it is not stopped for another number, for nothing of it would be "
+        "saved: {}",
+        state_.num_ranks, state_.fixed_by, unsaved_for_);
   }
   if (num_newcomers() > 0 && num_ranks != state_.num_ranks + num_newcomers()) {
     return fmt::format("the job has {}, and {} wait to be taken in: it can be resized to {}, got {}",
@@ -236,10 +242,21 @@ std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
   return "";
 }
 
+// Its ranks save the step that they are in, and say so when they leave. Another scheduler that stands in this one's
+// place does not know of it: it may be asked again.
+void JobScheduler::ask_to_stop(uint32_t num_ranks) {
+  stop_reason_ = fmt::format("asked for {} in place of {}, which the job cannot have: {}", plural(num_ranks, "rank"),
+                             state_.num_ranks, state_.fixed_by);
+  news_.push_back(stop_reason_ + "; it saves what it has and stops");
+  tell_of_newcomers();
+}
+
 void JobScheduler::take(Peer& peer, const ResizeJob& message) {
   if (!may_be(peer.identity, PeerRole::kWorker)) return refuse(peer, "its certificate does not let it resize the job");
   if (const std::string why = why_not_resize(message.num_ranks); !why.empty()) return refuse(peer, why);
-  if (message.num_ranks != state_.num_ranks) {
+  if (message.num_ranks != state_.num_ranks && !state_.fixed_by.empty()) {
+    ask_to_stop(message.num_ranks);
+  } else if (message.num_ranks != state_.num_ranks) {
     const std::string reason =
         fmt::format("the job is resized from {} to {}", state_.num_ranks, plural(message.num_ranks, "rank"));
     // Those with the highest ranks leave.

@@ -332,6 +332,83 @@ TEST(ElasticJob, ANumberThatItCannotHaveIsRefusedWithTheReason) {
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
 }
 
+// With a spare, which takes the place of nobody who stops, and with restarts left, which nobody uses up.
+TEST(ElasticJob, WhatCannotHaveTheNumberThatItIsAskedForSavesAndStopsWithTheWordsOfItsRanks) {
+  SchedulerOptions options = with_restarts(9);
+  options.max_ranks = 4;
+  options.spares = 1;
+  Job job(options);
+  const auto peers = four(job);
+  const PeerId spare = job.begin("x", 1);
+  for (const PeerId peer : peers) job.say(peer, FixRanks{"its strategies are for 4 ranks"});
+  job.beat(peers);
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[2])->stop_reason, "");
+  job.scheduler.take_news();
+  const PeerId by_hand = job.connect();
+  job.say(by_hand, ResizeJob{2});
+  EXPECT_EQ(job.refusal_of(by_hand), "");
+  const std::string reason =
+      "asked for 2 ranks in place of 4, which the job cannot have: its strategies are for 4 ranks";
+  ASSERT_NE(job.last_of<JobStatus>(by_hand), nullptr);
+  EXPECT_EQ(job.last_of<JobStatus>(by_hand)->phase, JobPhase::kRunning) << "until its ranks have saved";
+  EXPECT_EQ(job.last_of<JobStatus>(by_hand)->reason, reason);
+  EXPECT_THAT(job.scheduler.take_news(), ElementsAre(reason + "; it saves what it has and stops"));
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[2])->stop_reason, reason) << "at once";
+  job.beat({peers[3]});
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[3])->stop_reason, reason) << "and whenever it beats";
+
+  const std::string last_words = reason + ": it stops after epoch 1, step 5, saved as saved/job-1_5.ckpt";
+  job.say(peers[1], Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = last_words, .for_good = true});
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
+  EXPECT_EQ(job.scheduler.failure(), last_words) << "which nobody's failure is";
+  ASSERT_NE(job.last_of<JobEnded>(peers[0]), nullptr);
+  EXPECT_EQ(job.last_of<JobEnded>(peers[0])->reason, last_words);
+  EXPECT_NE(job.last_of<JobEnded>(spare), nullptr);
+  EXPECT_EQ(job.scheduler.state().num_losses, 0U);
+}
+
+TEST(ElasticJob, WhatIsLostWhileItIsToSaveAndStopIsALossAsAnyOther) {
+  Job job(with_restarts(9));
+  const PeerId launcher = job.launch({"b"});
+  const auto peers = four(job);
+  job.say(peers[0], FixRanks{"its strategies are for 4 ranks"});
+  job.say(job.connect(), ResizeJob{2});
+  job.say(launcher, killed("b", 2));
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
+  EXPECT_EQ(job.scheduler.state().num_losses, 1U);
+  std::vector<PeerId> anew;
+  for (const char* id : {"a", "b", "c", "d"}) anew.push_back(job.begin(id, 3));
+  job.beat({anew[1]});
+  EXPECT_THAT(job.last_of<HeartbeatAnswer>(anew[1])->stop_reason, HasSubstr("asked for 2 ranks in place of 4"))
+      << "the next generation saves and stops";
+}
+
+// Nothing would be left of it.
+TEST(ElasticJob, WhatWouldSaveNothingIsNotStoppedForANumberThatItCannotHave) {
+  const auto refusal = [](Job& job, uint32_t num_ranks) {
+    const PeerId peer = job.connect();
+    job.say(peer, ResizeJob{num_ranks});
+    return job.refusal_of(peer);
+  };
+  Job job(kElastic);
+  const auto peers = four(job);
+  job.say(peers[0], FixRanks{"it trains in pipeline", "no ModelCheckpoint is among its callbacks: add one"});
+  EXPECT_EQ(refusal(job, 2),
+            "the job's number of ranks stays 4: it trains in pipeline; it is not stopped for another number, for "
+            "nothing of it would be saved: no ModelCheckpoint is among its callbacks: add one");
+  EXPECT_EQ(refusal(job, 4), "") << "it has them";
+  EXPECT_EQ(refusal(job, 7), "the job has from 2 to 6 ranks, got 7");
+  job.beat(peers);
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[0])->stop_reason, "");
+  EXPECT_EQ(job.scheduler.phase(), JobPhase::kRunning);
+  // Another scheduler in its place knows what the number is fixed by, and hears the rest when ranks come back.
+  Job again(kElastic, job.scheduler.state());
+  EXPECT_THAT(refusal(again, 2), HasSubstr("its ranks have not said yet whether they save"));
+  const PeerId back = again.begin("a", 1, 1);
+  again.say(back, FixRanks{"it trains in pipeline", ""});
+  EXPECT_EQ(refusal(again, 2), "");
+}
+
 TEST(ElasticJob, WhatCannotGoOnWithOtherRanksWaitsForThemOrEndsAndSaysWhy) {
   for (const int64_t restarts : {0, 1}) {
     Job job(with_restarts(restarts));

@@ -109,7 +109,7 @@ void JobScheduler::take(Peer& peer, const Heartbeat& message) {
       hanging.push_back(found->first);
     }
   }
-  tell(peer.id, count_newcomers());
+  tell(peer.id, heartbeat_answer());
   for (const std::string& id : hanging) lose_hanging(id);
 }
 
@@ -151,6 +151,10 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   Node& node = found->second;
   if (node.has_left) return;
   if (message.at_ns < node.started_ns) return;  // it has been started again since
+  // All ranks have saved and stop, as they were asked to: no spare and no restart is of use.
+  if (!stop_reason_.empty() && message.failed && message.for_good && node.worker == peer.id && !is_over()) {
+    return end_job(/*failed=*/true, "", message.reason);
+  }
   if (message.failed && awaits_spares()) return static_cast<void>(held_losses_.emplace_back(peer.id, message));
   const bool is_waiting = phase_ == JobPhase::kWaiting;
   const bool is_own_word = !message.failed && node.worker == peer.id && state_.generation > 0;

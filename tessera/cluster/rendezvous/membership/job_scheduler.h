@@ -150,8 +150,9 @@ class JobScheduler {
   bool is_newcomer(const Node& node) const;
   size_t num_newcomers() const;
   void tell_of_newcomers();
-  // The answer to a heartbeat.
-  HeartbeatAnswer count_newcomers();
+  HeartbeatAnswer heartbeat_answer();
+  // Asks the ranks to save and stop, of a job that cannot have this number of them.
+  void ask_to_stop(uint32_t num_ranks);
   bool is_dropped(const std::string& node_id, uint64_t incarnation) const;
   std::vector<std::string> without_dropped(const Register& message) const;
   // Whether so many nodes fewer are enough.
@@ -210,6 +211,8 @@ class JobScheduler {
   bool has_ended_by_itself_ = false;
   std::vector<std::pair<PeerId, Leave>> held_losses_;
   bool is_started_again_ = false;
+  std::string unsaved_for_ = "its ranks have not said yet whether they save";  // as FixRanks has it
+  std::string stop_reason_;                                                    // why the ranks are to save and stop
   std::vector<ToPeer> messages_;
   size_t untold_bytes_ = 0;
   std::vector<std::string> news_;

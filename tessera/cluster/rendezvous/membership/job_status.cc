@@ -49,7 +49,7 @@ JobStatus JobScheduler::status() const {
                    .num_workers = static_cast<uint32_t>(num_workers),
                    .num_missing = static_cast<uint32_t>(num_workers - std::min(num_workers, num_there)),
                    .up_ms = static_cast<uint64_t>(now_ms() - started_ms_),
-                   .reason = failure_,
+                   .reason = is_over() ? failure_ : stop_reason_,
                    .nodes = {},
                    .blobs = {}};
   for (const auto& [id, node] : nodes_) {

@@ -87,6 +87,7 @@ void visit_fields(Fields& fields, ResizeJob& message) {
 template <typename Fields>
 void visit_fields(Fields& fields, FixRanks& message) {
   fields.text(message.reason, kMaxReason);
+  fields.text(message.unsaved_for, kMaxReason);
 }
 
 template <typename Fields>
@@ -120,6 +121,7 @@ void visit_fields(Fields& fields, Assigned& message) {
 template <typename Fields>
 void visit_fields(Fields& fields, HeartbeatAnswer& message) {
   fields.number(message.num_newcomers);
+  fields.text(message.stop_reason, kMaxReason);
 }
 
 template <typename Fields>

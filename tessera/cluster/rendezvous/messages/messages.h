@@ -93,7 +93,8 @@ struct ForgetValue {
   std::string name;
 };
 
-// Gives an elastic job this number of ranks now. Answered by JobStatus, or refused.
+// Gives an elastic job this number of ranks now; one that cannot have it saves and stops. Answered by JobStatus, or
+// refused.
 struct ResizeJob {
   uint32_t num_ranks = 0;
 };
@@ -101,6 +102,8 @@ struct ResizeJob {
 // Says that what the job trains cannot go on with another number of ranks, and why.
 struct FixRanks {
   std::string reason;
+  // Why the job would not save what it has if it was asked to stop for another number; "": it would.
+  std::string unsaved_for = {};
 };
 
 // Says how the training of the peer's node goes, in the text of ranks/training_figures.h, where Welcome has asked for
@@ -142,6 +145,8 @@ struct Assigned {
 // Answers Heartbeat.
 struct HeartbeatAnswer {
   uint32_t num_newcomers = 0;  // nodes that wait until the generation ends
+  // Why the ranks are to save the step that they are in, and to stop; "": they are not.
+  std::string stop_reason = {};
 };
 
 // Answers GetValue.
@@ -214,7 +219,7 @@ struct JobStatus {
   uint32_t num_workers = 0;
   uint32_t num_missing = 0;
   uint64_t up_ms = 0;  // since this scheduler's process started
-  std::string reason;  // of a failed job
+  std::string reason;  // of a failed job, and of one that is to save and stop
   std::vector<NodeStatus> nodes;
   std::vector<BlobStatus> blobs;
 };
