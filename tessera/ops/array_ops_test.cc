@@ -249,6 +249,9 @@ TEST(ArrayOps, LocalizeShiftsIndicesIntoTheRanksPiece) {
             "  %2 = sub x1, %1 : i32[3]\n"
             "  %3 = gather x0, %2 {axis=0, valid=[-3,2]} : f32[3,2]\n"
             "  return y0 = %3\n");
+  // The index that names no row is shifted, too, and is good.
+  EXPECT_THAT(localized({"gather", {"f32[5,2]", "i32[3]"}, "{axis=0, skipped=-1}"}, "d0", 2, 1),
+              HasSubstr("gather x0, %2 {axis=0, skipped=-4, valid=[-4,2]} : f32[3,2]"));
   EXPECT_THAT(localized({"one_hot", {"u8[3]", "f32[]", "f32[]"}, "{depth=5}"}, "v", 2, 1),
               testing::AllOf(HasSubstr("cast x0 {dtype=i32}"), HasSubstr("depth=2")));
   // Only one rank adds the base.

@@ -1,4 +1,4 @@
-// Bias, dropout, gather, scatter_add, add_up_rows and fills.
+// Bias, dropout, gather, scatter_add, add_up_rows, list_rows and fills.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -137,7 +137,9 @@ std::optional<PreparedKernel> prepare_gather(const KernelRequest& request) {
   const int64_t row_bytes = rows->row_size * element;
   const int64_t table_stride = rows->table_stride * element;
   const int64_t ahead = prefetched_rows(row_bytes);
-  const auto run = [rows = *rows, row_bytes, table_stride, ahead](const KernelArgs& args) {
+  const bool skips = request.attributes.has("skipped");
+  const int64_t skipped = skips ? request.attributes.get_int("skipped") : 0;
+  const auto run = [rows = *rows, row_bytes, table_stride, ahead, skips, skipped](const KernelArgs& args) {
     const auto* table = static_cast<const std::byte*>(args.inputs[0].data);
     auto* to = static_cast<std::byte*>(args.outputs[0].data);
     const TensorView& indices = args.inputs[1];
@@ -151,7 +153,7 @@ std::optional<PreparedKernel> prepare_gather(const KernelRequest& request) {
                           const int64_t row = index_at(indices, i);
                           if (row >= 0 && row < rows.num_rows) {
                             std::memcpy(to + i * row_bytes, table + row * table_stride, static_cast<size_t>(row_bytes));
-                          } else {
+                          } else if (!skips || row != skipped) {
                             std::memset(to + i * row_bytes, 0, static_cast<size_t>(row_bytes));
                           }
                         }
@@ -192,17 +194,16 @@ std::optional<PreparedKernel> prepare_scatter_add(const KernelRequest& request) 
   return PreparedKernel{.name = "cpu." + request.op, .run = run, .in_place = {{0, 0}}};
 }
 
-// add_up_rows, of rows that are runs of memory.
-class RowSummer {
+constexpr int64_t kMostIds = int64_t{1} << 30;  // that places count
+
+// Finds the numbers of each part, once each, and where they stand. The ids are dense, and there are some.
+class RowNumbers {
  public:
-  explicit RowSummer(const KernelRequest& request)
-      : num_rows_(request.attributes.get_int("num_rows")), clears_(request.attributes.get_bool("clears")) {
-    const Shape& ids = request.inputs[1].shape;
-    num_ids_ = request.inputs[1].num_elements();
-    const int64_t ids_of_row = num_ids_ / ids[0];
-    row_size_ = request.inputs[0].num_elements() / num_ids_;
+  RowNumbers(const TensorView& ids, const Attributes& attributes)
+      : num_rows_(attributes.get_int("num_rows")), num_ids_(ids.num_elements()) {
+    const int64_t ids_of_row = num_ids_ / ids.shape[0];
     int64_t longest = 0;
-    for (const int64_t bound : request.attributes.get_ints("bounds")) {
+    for (const int64_t bound : attributes.get_ints("bounds")) {
       bounds_.push_back(bound * ids_of_row);
       if (bounds_.size() > 1) longest = std::max(longest, bounds_.back() - bounds_[bounds_.size() - 2]);
     }
@@ -210,29 +211,25 @@ class RowSummer {
     num_buckets_ = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * longest + 2)));
   }
 
-  int64_t scratch_bytes() const { return (num_buckets_ + num_ids_) * static_cast<int64_t>(sizeof(int32_t)); }
+  int64_t num_ids() const { return num_ids_; }
+  const std::vector<int64_t>& bounds() const { return bounds_; }  // of the parts, in ids
+  int64_t num_buckets() const { return num_buckets_; }
 
-  template <typename Element>
-  void run(const KernelArgs& args) const {
-    auto* places = reinterpret_cast<int32_t*>(args.scratch.data());
-    if (args.inputs[1].dtype == DType::kI32) {
-      find_places<int32_t>(args, places);
+  // `places`: of each id, that of its number among all; -1 where it is passed over. `buckets`: room for as many.
+  void find(const TensorView& ids, const TensorView& numbers, int32_t* places, int32_t* buckets) const {
+    if (ids.dtype == DType::kI32) {
+      find<int32_t>(ids, numbers, places, buckets);
     } else {
-      find_places<int64_t>(args, places);
+      find<int64_t>(ids, numbers, places, buckets);
     }
-    // Every thread has columns of its own and goes through the rows in order. A row's place is not behind it, so that
-    // sums may take the memory of rows.
-    const int64_t grain = std::max<int64_t>(16, kGrain / num_ids_);
-    args.parallel_for(row_size_, grain, [&](int64_t begin, int64_t end) { add_up<Element>(args, places, begin, end); });
   }
 
  private:
-  // Of each row, that of its sum; -1 where it is passed over.
+  // A bucket has the place of a number, counted from 1; 0: none.
   template <typename Id>
-  void find_places(const KernelArgs& args, int32_t* places) const {
-    const auto* ids = static_cast<const Id*>(args.inputs[1].data);
-    auto* numbers = static_cast<Id*>(args.outputs[1].data);
-    int32_t* const buckets = places + num_ids_;  // the place of a number, counted from 1; 0: none
+  void find(const TensorView& from, const TensorView& to, int32_t* places, int32_t* buckets) const {
+    const auto* ids = static_cast<const Id*>(from.data);
+    auto* numbers = static_cast<Id*>(to.data);
     const int shift = 64 - std::countr_zero(static_cast<uint64_t>(num_buckets_));
     const int64_t mask = num_buckets_ - 1;
     for (size_t part = 0; part + 1 < bounds_.size(); ++part) {
@@ -258,14 +255,44 @@ class RowSummer {
     }
   }
 
+  int64_t num_rows_;
+  int64_t num_ids_;
+  std::vector<int64_t> bounds_;
+  int64_t num_buckets_ = 0;
+};
+
+// add_up_rows, of rows that are runs of memory.
+class RowSummer {
+ public:
+  explicit RowSummer(const KernelRequest& request)
+      : numbers_(request.inputs[1], request.attributes),
+        clears_(request.attributes.get_bool("clears")),
+        row_size_(request.inputs[0].num_elements() / numbers_.num_ids()) {}
+
+  int64_t scratch_bytes() const {
+    return (numbers_.num_buckets() + numbers_.num_ids()) * static_cast<int64_t>(sizeof(int32_t));
+  }
+
+  template <typename Element>
+  void run(const KernelArgs& args) const {
+    auto* places = reinterpret_cast<int32_t*>(args.scratch.data());
+    numbers_.find(args.inputs[1], args.outputs[1], places, places + numbers_.num_ids());
+    // Every thread has columns of its own and goes through the rows in order. A row's place is not behind it, so that
+    // sums may take the memory of rows.
+    const int64_t grain = std::max<int64_t>(16, kGrain / numbers_.num_ids());
+    args.parallel_for(row_size_, grain, [&](int64_t begin, int64_t end) { add_up<Element>(args, places, begin, end); });
+  }
+
+ private:
   template <typename Element>
   void add_up(const KernelArgs& args, const int32_t* places, int64_t begin, int64_t end) const {
     const auto* rows = static_cast<const Element*>(args.inputs[0].data);
     auto* sums = static_cast<Element*>(args.outputs[0].data);
     const auto size = static_cast<size_t>(end - begin);
-    for (size_t part = 0; part + 1 < bounds_.size(); ++part) {
-      int64_t next = bounds_[part];
-      for (int64_t i = next; i < bounds_[part + 1]; ++i) {
+    const auto& bounds = numbers_.bounds();
+    for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+      int64_t next = bounds[part];
+      for (int64_t i = next; i < bounds[part + 1]; ++i) {
         if (places[i] < 0) continue;
         const Element* row = rows + i * row_size_ + begin;
         Element* sum = sums + places[i] * row_size_ + begin;
@@ -278,26 +305,22 @@ class RowSummer {
           for (size_t k = 0; k < size; ++k) sum[k] += row[k];
         }
       }
-      for (; clears_ && next < bounds_[part + 1]; ++next) {
+      for (; clears_ && next < bounds[part + 1]; ++next) {
         std::memset(sums + next * row_size_ + begin, 0, size * sizeof(Element));
       }
     }
   }
 
-  int64_t num_rows_;
+  RowNumbers numbers_;
   bool clears_;
-  int64_t num_ids_ = 0;
-  int64_t row_size_ = 0;
-  std::vector<int64_t> bounds_;  // of the parts, in ids
-  int64_t num_buckets_ = 0;
+  int64_t row_size_;
   RowFunction add_ = row_function(ElementOp::kAdd);
 };
 
 std::optional<PreparedKernel> prepare_add_up_rows(const KernelRequest& request) {
   const TensorView& rows = request.inputs[0];
   const TensorView& ids = request.inputs[1];
-  constexpr int64_t kMost = int64_t{1} << 30;  // that places count
-  if (rows.num_elements() == 0 || ids.num_elements() > kMost || !is_index(ids)) return std::nullopt;
+  if (rows.num_elements() == 0 || ids.num_elements() > kMostIds || !is_index(ids)) return std::nullopt;
   if (!rows.is_dense() || !request.outputs[0].is_dense() || !request.outputs[1].is_dense()) return std::nullopt;
   const RowSummer summer(request);
   PreparedKernel kernel{.name = "cpu." + request.op, .scratch_bytes = summer.scratch_bytes(), .in_place = {{0, 0}}};
@@ -309,6 +332,27 @@ std::optional<PreparedKernel> prepare_add_up_rows(const KernelRequest& request) 
     return std::nullopt;
   }
   return kernel;
+}
+
+std::optional<PreparedKernel> prepare_list_rows(const KernelRequest& request) {
+  const TensorView& ids = request.inputs[0];
+  if (ids.num_elements() == 0 || ids.num_elements() > kMostIds || !is_index(ids)) return std::nullopt;
+  if (!request.outputs[0].is_dense() || !request.outputs[1].is_dense()) return std::nullopt;
+  const RowNumbers numbers(ids, request.attributes);
+  const auto run = [numbers](const KernelArgs& args) {
+    auto* places = static_cast<int32_t*>(args.outputs[1].data);
+    numbers.find(args.inputs[0], args.outputs[0], places, reinterpret_cast<int32_t*>(args.scratch.data()));
+    const auto& bounds = numbers.bounds();
+    for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+      const auto begin = static_cast<int32_t>(bounds[part]);
+      for (int64_t i = bounds[part]; begin > 0 && i < bounds[part + 1]; ++i) {
+        if (places[i] >= 0) places[i] -= begin;
+      }
+    }
+  };
+  return PreparedKernel{.name = "cpu." + request.op,
+                        .run = run,
+                        .scratch_bytes = numbers.num_buckets() * static_cast<int64_t>(sizeof(int32_t))};
 }
 
 // fill, zeros_like, ones_like: the bits of one element, repeated over memory without gaps.
@@ -351,6 +395,7 @@ void add_misc(KernelRegistry& registry) {
   registry.add("gather", prepare_gather);
   registry.add("scatter_add", prepare_scatter_add);
   registry.add("add_up_rows", prepare_add_up_rows);
+  registry.add("list_rows", prepare_list_rows);
   registry.add("fill", [](const KernelRequest& request) {
     return prepare_fill(request, request.attributes.get_double("value"));
   });

@@ -100,26 +100,39 @@ void write_index(const TensorView& view, int64_t offset, int64_t value) {
   }
 }
 
+// Entries are counted in row-major order over the dims of ids, which rows begin with.
+class Entries {
+ public:
+  explicit Entries(const Shape& ids) : ids_(ids) {}
+
+  // How many the dims behind the first have.
+  int64_t of_row() const { return ids_[0] == 0 ? 0 : ids_.num_elements() / ids_[0]; }
+  int64_t offset_of(const TensorView& view, int64_t i) const {
+    int64_t offset = 0;
+    for (int dim = ids_.ndim(); dim-- > 0; i /= ids_[dim]) offset += i % ids_[dim] * view.strides[dim];
+    return offset;
+  }
+  TensorView row_of(const TensorView& view, int64_t i) const {
+    Shape shape;
+    for (int dim = ids_.ndim(); dim < view.shape.ndim(); ++dim) shape.push_back(view.shape[dim]);
+    return subview(view, offset_of(view, i), shape, range_of(view.strides, ids_.ndim(), view.shape.ndim()));
+  }
+
+ private:
+  const Shape& ids_;
+};
+
 // The numbers of one part after another, each at the place where it comes first.
 void run_add_up_rows(const KernelArgs& args) {
   const TensorView& rows = args.inputs[0];
   const TensorView& ids = args.inputs[1];
   const TensorView& sums = args.outputs[0];
   const TensorView& numbers = args.outputs[1];
-  const int lead = ids.shape.ndim();
   const Ints& bounds = args.attributes.get_ints("bounds");
-  const int64_t ids_of_row = ids.shape[0] == 0 ? 0 : ids.num_elements() / ids.shape[0];
-  // Of the entry `i`, counted in row-major order.
-  const auto offset_of = [&](const TensorView& view, int64_t i) {
-    int64_t offset = 0;
-    for (int dim = lead; dim-- > 0; i /= ids.shape[dim]) offset += i % ids.shape[dim] * view.strides[dim];
-    return offset;
-  };
-  const auto row_of = [&](const TensorView& view, int64_t i) {
-    Shape shape;
-    for (int dim = lead; dim < view.shape.ndim(); ++dim) shape.push_back(view.shape[dim]);
-    return subview(view, offset_of(view, i), shape, range_of(view.strides, lead, view.shape.ndim()));
-  };
+  const Entries entries(ids.shape);
+  const int64_t ids_of_row = entries.of_row();
+  const auto offset_of = [&](const TensorView& view, int64_t i) { return entries.offset_of(view, i); };
+  const auto row_of = [&](const TensorView& view, int64_t i) { return entries.row_of(view, i); };
   for (size_t part = 0; part + 1 < bounds.size(); ++part) {
     const int64_t end = bounds[part + 1] * ids_of_row;
     int64_t next = bounds[part] * ids_of_row;
@@ -146,6 +159,51 @@ void run_add_up_rows(const KernelArgs& args) {
   }
 }
 
+void run_list_rows(const KernelArgs& args) {
+  const TensorView& ids = args.inputs[0];
+  const TensorView& numbers = args.outputs[0];
+  const TensorView& places = args.outputs[1];
+  const Ints& bounds = args.attributes.get_ints("bounds");
+  const Entries entries(ids.shape);
+  for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+    const int64_t begin = bounds[part] * entries.of_row();
+    const int64_t end = bounds[part + 1] * entries.of_row();
+    int64_t next = begin;
+    std::map<int64_t, int64_t> known;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t number = read_index(ids, entries.offset_of(ids, i));
+      if (number < 0 || number >= args.attributes.get_int("num_rows")) {
+        write_index(places, entries.offset_of(places, i), -1);
+        continue;
+      }
+      const auto [place, is_new] = known.try_emplace(number, next - begin);
+      if (is_new) write_index(numbers, entries.offset_of(numbers, next++), number);
+      write_index(places, entries.offset_of(places, i), place->second);
+    }
+    for (; next < end; ++next) write_index(numbers, entries.offset_of(numbers, next), -1);
+  }
+}
+
+void run_spread_rows(const KernelArgs& args) {
+  const TensorView& rows = args.inputs[0];
+  const TensorView& places = args.inputs[1];
+  const TensorView& y = args.outputs[0];
+  const Ints& bounds = args.attributes.get_ints("bounds");
+  const Entries entries(places.shape);
+  for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+    const int64_t begin = bounds[part] * entries.of_row();
+    const int64_t end = bounds[part + 1] * entries.of_row();
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t place = read_index(places, entries.offset_of(places, i));
+      if (place >= 0 && begin + place < end) {
+        copy_elements(entries.row_of(rows, begin + place), entries.row_of(y, i));
+      } else {
+        fill_elements(entries.row_of(y, i), 0);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void add_indexing(KernelRegistry& registry) {
@@ -153,6 +211,8 @@ void add_indexing(KernelRegistry& registry) {
   registry.add_function("gather", "reference", run_gather);
   registry.add_function("scatter_add", "reference", run_scatter_add, {{0, 0}});
   registry.add_function("add_up_rows", "reference", run_add_up_rows);
+  registry.add_function("list_rows", "reference", run_list_rows);
+  registry.add_function("spread_rows", "reference", run_spread_rows);
 }
 
 }  // namespace tessera::kernels::reference

@@ -72,5 +72,25 @@ TEST(ReferenceIndexing, RowsOfOneNumberAddUpWithinAPart) {
   }
 }
 
+TEST(ReferenceIndexing, NumbersAreListedOnceWithinAPart) {
+  const Tensor ids = Tensor::of<int64_t>({3, 3}, {4, 1, 4, 1, 9, 1, -1, 1, 4});
+  for (const StrideOrder layout : kDenseAndReversed) {
+    const auto made = run_kernel("list_rows", {ids}, {{"bounds", Ints{0, 1, 1, 3}}, {"num_rows", int64_t{9}}},
+                                 {ids.type(), {DType::kI32, ids.shape()}}, {.layout = layout});
+    EXPECT_THAT(made[0].to_doubles(), ElementsAre(4, 1, -1, 1, 4, -1, -1, -1, -1));
+    EXPECT_THAT(made[1].to_doubles(), ElementsAre(0, 1, 0, 0, -1, 0, -1, 0, 1));
+  }
+}
+
+TEST(ReferenceIndexing, RowsAreSpreadToTheirPlacesWithinAPart) {
+  const Tensor rows = Tensor::of<float>({5, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const Tensor places = Tensor::of<int32_t>({5}, {1, 1, 0, -1, 2});
+  for (const StrideOrder layout : kDenseAndReversed) {
+    EXPECT_THAT(run_kernel1("spread_rows", {rows, places}, {{"bounds", Ints{0, 2, 5}}}, rows.type(), {.layout = layout})
+                    .to_doubles(),
+                ElementsAre(3, 4, 3, 4, 5, 6, 0, 0, 9, 10));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels

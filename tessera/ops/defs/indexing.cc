@@ -15,6 +15,27 @@ std::optional<IndexRange> rows_of_table(const Attributes& attributes, std::span<
   return IndexRange{1, 0, inputs[0].shape[axis_of(attributes, inputs[0])]};
 }
 
+// The same, and the index that is skipped.
+std::optional<IndexRange> gathered_rows(const Attributes& attributes, std::span<const Type> inputs) {
+  auto range = rows_of_table(attributes, inputs);
+  if (attributes.has("skipped")) range->begin = attributes.get_int("skipped");
+  return range;
+}
+
+AttributeDef skipped_attribute() {
+  AttributeDef def{"skipped", std::nullopt, "-1, where that names no row; absent: every index names one"};
+  def.may_be_absent = true;
+  return of_run(std::move(def));
+}
+
+// For the part of a table that begins at row `offset` of `size`.
+void shift_skipped(Attributes& attributes, int64_t offset, int64_t size) {
+  if (!attributes.has("skipped")) return;
+  const int64_t skipped = attributes.get_int("skipped") - offset;
+  attributes.set("skipped", skipped);
+  if (attributes.has("valid")) attributes.set("valid", Ints{skipped, size - offset});
+}
+
 bool is_whole(const std::vector<mesh::Range>& slices, const Shape& global) {
   for (int d = 0; d < global.ndim(); ++d) {
     if (slices[static_cast<size_t>(d)].size != global[d]) return false;
@@ -100,9 +121,10 @@ void add_gather(OpRegistry& registry) {
   OpDef def{.name = "gather",
             .doc =
                 "The rows of `table` along `axis` at `indices`: shape table[:axis] + indices + table[axis+1:]. The "
-                "kernel makes zeros of an index outside [0, size), a negative one too; a step that is given one stops.",
+                "kernel makes zeros of an index outside [0, size), a negative one too; a step that is given one stops. "
+                "What belongs to an index that is `skipped` is undefined.",
             .inputs = {"table", "indices"},
-            .attributes = {{"axis", int64_t{0}, "in [0, ndim)"}, valid_attribute("[0, size)")},
+            .attributes = {{"axis", int64_t{0}, "in [0, ndim)"}, valid_attribute("[0, size)"), skipped_attribute()},
             .infer = [](const Attributes& attributes, std::span<const Type> types) -> std::vector<Type> {
               require_kind(types[0], Kind::kCompute, "the table");
               require_index(types[1], "indices");
@@ -139,10 +161,11 @@ void add_gather(OpRegistry& registry) {
               const mesh::Range& rows = c.input_slices[0][static_cast<size_t>(axis)];
               Attributes attributes = c.attributes;
               set_valid_rows(attributes, rows.offset, rows.size, c.global_inputs[0].shape[axis]);
+              shift_skipped(attributes, rows.offset, c.global_inputs[0].shape[axis]);
               return {apply1("gather", {c.inputs[0], shift_indices(c.inputs[1], rows.offset)}, attributes)};
             },
             .disjoint_parts = true,
-            .indices = rows_of_table};
+            .indices = gathered_rows};
   const auto add = [&](DType dtype, const Shape& table, DType index, const Shape& indices, int64_t axis) {
     const Domain domain = is_floating(dtype) ? Domain::kAny : dtype == DType::kBool ? Domain::kBool : Domain::kIndex;
     def.examples.push_back(

@@ -297,6 +297,32 @@ TEST(Indexing, RowsOfOneNumberAddUpAsInTheReference) {
   }
 }
 
+TEST(Indexing, NumbersAreListedAsInTheReference) {
+  struct Numbers {
+    Shape ids;
+    Ints bounds;
+  };
+  const std::vector<Numbers> cases = {
+      {{60}, {0, 60}}, {{30, 3}, {0, 11, 30}}, {{5000}, {0, 2500, 5000}}, {{40}, {0, 1, 2, 40, 40}}, {{0}, {0, 0}}};
+  for (const auto& [ids, bounds] : cases) {
+    for (const DType index_type : {DType::kI32, DType::kI64}) {
+      for (const double last : {0.5, 9.5, 3000.5}) {
+        const TestOperand numbers{{index_type, ids}, TestStrides::kDense, -2, last};
+        const TestCase test{.op = "list_rows",
+                            .inputs = {numbers},
+                            .outputs = {numbers, {{DType::kI32, ids}}},
+                            .attributes = {{"bounds", bounds}, {"num_rows", static_cast<int64_t>(last)}},
+                            .num_threads = 3};
+        if (ids.num_elements() > 0) {
+          expect_equal_to_reference(test, "cpu.list_rows");
+        } else {
+          EXPECT_FALSE(compare_with_reference(test));
+        }
+      }
+    }
+  }
+}
+
 TEST(Fill, WritesTheRoundedValueIntoEveryElement) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kU8, DType::kI32, DType::kBool}) {
     for (const Shape& shape : {Shape{}, Shape{3, 7}, Shape{513, 300}}) {
