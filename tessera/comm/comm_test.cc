@@ -22,6 +22,7 @@
 #include "tessera/base/error.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/comm/speed.h"
+#include "tessera/comm/stretch_receiver.h"
 #include "tessera/comm/transport.h"
 #include "tessera/comm/wire/wire.h"
 #include "tessera/testing/allocation_count.h"
@@ -246,6 +247,30 @@ TEST(SendReceive, MatchInOrderPerPair) {
           EXPECT_EQ(data, values_of(from * 10 + message, count, DType::kF32));
         }
       }
+    }
+  });
+}
+
+// Threads reach each other's memory: a message is one stretch, however long.
+TEST(SendReceive, HandOverAMessageWhereTheSenderHasIt) {
+  Bytes data = values_of(0, 200'000, DType::kF32);
+  run_ranks(2, [&](cluster::Context& context) {
+    Communicator& world = context.world();
+    for (const int64_t count : {int64_t{200'000}, int64_t{0}, int64_t{3}}) {
+      if (world.rank() == 0) {
+        world.send(data.data(), count, DType::kF32, 1, "rows");
+        continue;
+      }
+      auto* reaches = dynamic_cast<comm::StretchReceiver*>(&world);
+      ASSERT_NE(reaches, nullptr);
+      std::vector<const std::byte*> stretches;
+      const auto take = [&](const std::byte* from, int64_t begin, int64_t bytes) {
+        stretches.push_back(from);
+        EXPECT_EQ(begin, 0);
+        EXPECT_EQ(bytes, count * 4);
+      };
+      reaches->receive_stretches(take, count, DType::kF32, 0, "rows");
+      EXPECT_EQ(stretches, std::vector<const std::byte*>(count > 0 ? 1 : 0, data.data()));
     }
   });
 }

@@ -124,11 +124,26 @@ void GroupCalls::send(const void* data, int64_t count, DType dtype, int to, std:
 }
 
 void GroupCalls::receive(void* data, int64_t count, DType dtype, int from, std::string_view who) {
+  CallHeader header = begin_receive(count, dtype, from, who);
+  guard([&] { run_receive(header, from, data, count * static_cast<int64_t>(size_bytes(dtype))); });
+}
+
+void GroupCalls::receive_taken(const StretchReceiver::Take& take, int64_t count, DType dtype, int from,
+                               std::string_view who) {
+  CallHeader header = begin_receive(count, dtype, from, who);
+  guard([&] { run_receive_taken(header, from, take, count * static_cast<int64_t>(size_bytes(dtype))); });
+}
+
+void GroupCalls::run_receive_taken(CallHeader&, int, const StretchReceiver::Take&, int64_t) {
+  check(false, "a communicator hands over no stretches of messages");
+}
+
+CallHeader GroupCalls::begin_receive(int64_t count, DType dtype, int from, std::string_view who) {
   check_count(count, who);
   check_peer(from, who);
   CallHeader header = make_header(CallKind::kSend, count, dtype, who.empty() ? "receive" : who);
   header.sequence = ++received_[as_index(from)];
-  guard([&] { run_receive(header, from, data, count * static_cast<int64_t>(size_bytes(dtype))); });
+  return header;
 }
 
 void GroupCalls::barrier(std::string_view who) {

@@ -7,6 +7,7 @@
 
 #include "tessera/base/integers.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/stretch_receiver.h"
 #include "tessera/comm/transport.h"
 
 namespace tessera::comm {
@@ -40,6 +41,9 @@ class GroupCalls : public Communicator {
   virtual void run_receive(CallHeader& header, int from, void* data, int64_t bytes) = 0;
   // After a call has failed, before its error is thrown: no peer may use this rank's memory from here on.
   virtual void abandon() {}
+  // Both of those that are a StretchReceiver: what it does, and a transport's part in it.
+  void receive_taken(const StretchReceiver::Take& take, int64_t count, DType dtype, int from, std::string_view who);
+  virtual void run_receive_taken(CallHeader& header, int from, const StretchReceiver::Take& take, int64_t bytes);
 
  private:
   CallHeader make_header(CallKind kind, int64_t count, DType dtype, std::string_view who) const;
@@ -47,6 +51,7 @@ class GroupCalls : public Communicator {
   void check_counts(std::span<const int64_t> counts, std::string_view who) const;
   void check_rank(int rank, std::string_view role, std::string_view who) const;
   void check_peer(int peer, std::string_view who) const;
+  CallHeader begin_receive(int64_t count, DType dtype, int from, std::string_view who);
   template <typename F>
   void guard(F&& body);
   template <typename F>

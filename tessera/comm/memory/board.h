@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/comm/stretch_receiver.h"
 #include "tessera/comm/transport.h"
 
 namespace tessera::comm {
@@ -138,6 +139,7 @@ class Board {
   // Point to point, in order per pair; both calls block until the bytes have been taken.
   void send_message(const CallHeader& header, int to, const void* data, int64_t bytes);
   void receive_message(const CallHeader& header, int from, void* data, int64_t bytes);
+  void receive_message(const CallHeader& header, int from, const StretchReceiver::Take& take, int64_t bytes);
 
  private:
   struct Layout;

@@ -23,7 +23,7 @@ int64_t last_cache_bytes() {
   return bytes > 0 ? bytes : int64_t{32} << 20;
 }
 
-class BoardCommunicator final : public GroupCalls {
+class BoardCommunicator final : public GroupCalls, public StretchReceiver {
  public:
   BoardCommunicator(const GroupInfo& group, std::unique_ptr<Board> board)
       : GroupCalls(group),
@@ -38,6 +38,9 @@ class BoardCommunicator final : public GroupCalls {
   int64_t deadline_ms() const override { return board_->deadline_ms(); }
   JobState* job() override { return &board_->job(); }
   void set_driver(Driver driver) override { board_->set_driver(driver); }
+  void receive_stretches(const Take& take, int64_t count, DType dtype, int from, std::string_view who) override {
+    receive_taken(take, count, dtype, from, who);
+  }
 
  protected:
   void run_all_reduce(CallHeader& header, void* data, int64_t count) override {
@@ -162,6 +165,10 @@ class BoardCommunicator final : public GroupCalls {
 
   void run_receive(CallHeader& header, int from, void* data, int64_t bytes) override {
     board_->receive_message(header, from, data, bytes);
+  }
+
+  void run_receive_taken(CallHeader& header, int from, const Take& take, int64_t bytes) override {
+    board_->receive_message(header, from, take, bytes);
   }
 
  private:

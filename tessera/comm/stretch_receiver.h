@@ -1,0 +1,25 @@
+// StretchReceiver: what a communicator is, beside that, whose ranks reach each other's memory: a message is handed over
+// where its sender has it, to be read once and put where it belongs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "tessera/tensor/dtype.h"
+
+namespace tessera::comm {
+
+class StretchReceiver {
+ public:
+  // Reads bytes [begin, begin + count) of the message, which lie at `from` until it returns.
+  using Take = std::function<void(const std::byte* from, int64_t begin, int64_t count)>;
+
+  virtual ~StretchReceiver() = default;
+  // As Communicator::receive(), but `take` is called for one stretch of the message after the other: for one alone
+  // where peers reach the sender's bytes, for none where the count is 0.
+  virtual void receive_stretches(const Take& take, int64_t count, DType dtype, int from, std::string_view who) = 0;
+};
+
+}  // namespace tessera::comm
