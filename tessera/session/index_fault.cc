@@ -141,7 +141,8 @@ std::string describe_bad_index(const compiler::Compiled& compiled, const executo
                                const FindData& find_data, const std::string& noun) {
   const auto& schedule = compiled.schedule;
   const ir::Step& step = schedule.steps[static_cast<size_t>(bad.step)];
-  const auto reader = step.source.empty() ? step.op : fmt::format("{} \"{}\"", step.op, step.source);
+  const auto& op = step.attributes.has("reader") ? step.attributes.get_string("reader") : step.op;
+  const auto reader = step.source.empty() ? op : fmt::format("{} \"{}\"", op, step.source);
   const auto range =
       bad.limit == 0 ? std::string("there is no row to name") : fmt::format("must be from 0 to {}", bad.limit - 1);
   // The graph whose values the schedule's are.

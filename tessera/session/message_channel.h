@@ -34,6 +34,20 @@ struct CountedRows {
   bool clears_rest = false;  // whether places of rows that do not come become 0 where they are received
 };
 
+// Rows of a table that the receiver wants at several places, each of which a message has once: places come first, i32,
+// one for each place of the receiver's, which say which of the rows that follow belongs there, in the order in which
+// they first come; -1: zeros. How many rows follow, the places say.
+struct ListedRows {
+  // Which of the channel's values: where the receiver wants them, dense, with a last dim that a row has; of the sender,
+  // [n, size], the rows that it has, of which the elements of one lie side by side.
+  size_t rows = 0;
+  std::string table = {};
+  // Of the sender alone, by slot: of each place of the receiver's, which row it wants, i32, counted from the one of
+  // `begins` that goes with its index in dim 0; -1: none.
+  std::vector<TensorView> places = {};
+  std::vector<int64_t> begins = {};
+};
+
 // Where the channel's messages are timed, and as what.
 struct MessageTimes {
   timeline::TimelineRecorder* recorder = nullptr;  // null: nowhere
@@ -42,11 +56,13 @@ struct MessageTimes {
 
 // Of what lies at these places, by slot, which is sent or received by the rank of `pair` that calls: whole values or
 // pieces of them, with any strides. `device` may be null: the places are in the host's memory. `who` is named by
-// errors. A task that receives rows throws IoError for a number that is none of their table's rows; the transport
-// compares how many come with how many numbers say it.
+// errors. A task that receives rows throws IoError for a number that is none of their table's rows, and for a place of
+// none of the rows that come; the transport compares how many come with how many numbers, or places, say it. Listed
+// rows are of the host's memory.
 MessageChannel make_message_channel(comm::Communicator& pair, bool sends,
                                     const std::vector<std::vector<TensorView>>& by_slot, Device* device, int rank,
                                     const std::string& who, const MessageTimes& times = {},
-                                    const std::vector<CountedRows>& counted = {});
+                                    const std::vector<CountedRows>& counted = {},
+                                    const std::vector<ListedRows>& listed = {});
 
 }  // namespace tessera::session

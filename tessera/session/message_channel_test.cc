@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/mesh.h"
 #include "tessera/testing/run_ranks.h"
 
 namespace tessera::session {
@@ -61,6 +62,139 @@ TEST(CountedRows, RefuseANumberOfNoRow) {
       EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank 0 sends rank 1, a parameter server, gradients of rows of "
                                                       "\"clicks.table\": the number {} at place 1 is none of the "
                                                       "table's 9 rows",
+                                                      wrong)));
+    }
+  }
+}
+
+// Rows that a server has looked up, once for each of two workers: of the first [0, 3), of the second [3, 7).
+struct LookedUp {
+  Tensor rows = Tensor::of<float>({7, 3}, {1, 1, 1, 2, 2, 2, 50, 50, 50, 4, 4, 4, 5, 5, 5, 6, 6, 6, 50, 50, 50});
+  Tensor places = Tensor::of<int32_t>({7}, {0, 1, 0, 0, 1, 1, 2});
+};
+
+// What a server sends of the places [first, first + count), and of their rows' elements [begin, begin + size).
+MessageChannel sends_listed(comm::Communicator& pair, const LookedUp& all, mesh::Range places, mesh::Range elements) {
+  const auto rows = mesh::piece_of(all.rows.view(), {{0, 7}, elements});
+  ListedRows listed{.rows = 0, .places = {mesh::piece_of(all.places.view(), {places})}};
+  for (int64_t at = places.offset; at < places.offset + places.size; ++at) listed.begins.push_back(at < 3 ? 0 : 3);
+  return make_message_channel(pair, true, {{rows}}, nullptr, 0, "rows", {}, {}, {listed});
+}
+
+// A count that is not what is sent is an error.
+TEST(ListedRows, AreSentOnceEach) {
+  struct Case {
+    mesh::Range places;
+    mesh::Range elements;
+    std::vector<double> expected_places;
+    std::vector<double> expected_rows;
+  };
+  const std::vector<Case> cases = {
+      {{0, 3}, {0, 3}, {0, 1, 0}, {1, 1, 1, 2, 2, 2}},
+      {{3, 4}, {0, 3}, {0, 1, 1, 2}, {4, 4, 4, 5, 5, 5, 6, 6, 6}},
+      // A part of a worker's, as one of several servers sends it: of elements, and of places.
+      {{3, 4}, {1, 2}, {0, 1, 1, 2}, {4, 4, 5, 5, 6, 6}},
+      {{4, 2}, {0, 3}, {0, 0}, {5, 5, 5}},
+      // Of both workers.
+      {{1, 4}, {2, 1}, {0, 1, 2, 3}, {2, 1, 4, 5}},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(fmt::format("places from {}, elements from {}", test.places.offset, test.elements.offset));
+    run_ranks(2, [&](cluster::Context& context) {
+      auto& pair = *context.create_group("pair", {0, 1});
+      if (context.rank() == 0) {
+        const LookedUp all{};
+        const auto channel = sends_listed(pair, all, test.places, test.elements);
+        channel.lane->wait(channel.lane->start(channel.tasks[0]));
+        return;
+      }
+      const Tensor places = Tensor::zeros({DType::kI32, {test.places.size}});
+      pair.receive(places.view().data, places.num_elements(), DType::kI32, 0, "rows");
+      EXPECT_EQ(places.to_doubles(), test.expected_places);
+      const Tensor rows = Tensor::zeros({DType::kF32, {std::ssize(test.expected_rows)}});
+      pair.receive(rows.view().data, rows.num_elements(), DType::kF32, 0, "rows");
+      EXPECT_EQ(rows.to_doubles(), test.expected_rows);
+    });
+  }
+}
+
+// A pair of ranks of different hosts, as far as messages go: none reaches the other's memory.
+class Apart final : public comm::Communicator {
+ public:
+  explicit Apart(comm::Communicator& pair) : Communicator(pair.name(), pair.rank(), pair.ranks()), pair_(pair) {}
+
+  void all_reduce(void*, int64_t, DType, comm::ReduceOp, std::string_view) override { refuse(); }
+  void all_gather(const void*, void*, std::span<const int64_t>, DType, std::string_view) override { refuse(); }
+  void reduce_scatter(const void*, void*, std::span<const int64_t>, DType, comm::ReduceOp, std::string_view) override {
+    refuse();
+  }
+  void broadcast(void*, int64_t, DType, int, std::string_view) override { refuse(); }
+  void all_to_all(const void*, std::span<const int64_t>, void*, std::span<const int64_t>, DType,
+                  std::string_view) override {
+    refuse();
+  }
+  void send(const void* data, int64_t count, DType dtype, int to, std::string_view who) override {
+    pair_.send(data, count, dtype, to, who);
+  }
+  void receive(void* data, int64_t count, DType dtype, int from, std::string_view who) override {
+    pair_.receive(data, count, dtype, from, who);
+  }
+  void barrier(std::string_view) override { refuse(); }
+
+ private:
+  static void refuse() { throw InternalError("messages are no collectives"); }
+
+  comm::Communicator& pair_;
+};
+
+// Sends these places and rows; returns what a receiver makes of them in a tensor of 5 places, or a part of one.
+std::vector<double> received_from(bool is_apart, const std::vector<int32_t>& places, const std::vector<float>& rows,
+                                  bool is_part) {
+  std::vector<double> found;
+  run_ranks(2, [&](cluster::Context& context) {
+    auto& reaching = *context.create_group("pair", {0, 1});
+    Apart apart(reaching);
+    comm::Communicator& pair = is_apart ? apart : reaching;
+    if (context.rank() == 0) {
+      pair.send(places.data(), std::ssize(places), DType::kI32, 1, "rows");
+      pair.send(rows.data(), std::ssize(rows), DType::kF32, 1, "rows");
+      return;
+    }
+    const Tensor whole = Tensor::full({DType::kF32, {5, is_part ? 3 : 2}}, 50);
+    const auto piece = is_part ? mesh::piece_of(whole.view(), {{0, 5}, {1, 2}}) : whole.view();
+    const auto channel =
+        make_message_channel(pair, false, {{piece}}, nullptr, 1, "rows", {}, {}, {{.table = "clicks"}});
+    channel.lane->wait(channel.lane->start(channel.tasks[0]));
+    found = whole.to_doubles();
+  });
+  return found;
+}
+
+std::vector<double> received(const std::vector<int32_t>& places, const std::vector<float>& rows, bool is_part) {
+  auto found = received_from(false, places, rows, is_part);
+  EXPECT_EQ(received_from(true, places, rows, is_part), found);
+  return found;
+}
+
+TEST(ListedRows, GoToAllPlacesThatWantThem) {
+  EXPECT_THAT(received({0, 1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, false),
+              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+  EXPECT_THAT(received({0, 0, 1, 0, 2}, {1, 2, 3, 4, 5, 6}, false), ElementsAre(1, 2, 1, 2, 3, 4, 1, 2, 5, 6));
+  EXPECT_THAT(received({-1, 0, 1, -1, 1}, {1, 2, 3, 4}, false), ElementsAre(0, 0, 1, 2, 3, 4, 0, 0, 3, 4));
+  EXPECT_THAT(received({-1, -1, -1, -1, -1}, {}, false), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(received({0, 0, 0, 1, 0}, {1, 2, 3, 4}, true),
+              ElementsAre(50, 1, 2, 50, 1, 2, 50, 1, 2, 50, 3, 4, 50, 1, 2));
+}
+
+TEST(ListedRows, RefuseAPlaceOfNoRow) {
+  for (const int32_t wrong : {2, -2}) {
+    try {
+      received({0, wrong, 1, 1, 1}, {1, 2, 3, 4}, false);
+      FAIL() << "nothing was thrown";
+    } catch (const IoError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank 0, a parameter server, sends rank 1 rows of \"clicks\": "
+                                                      "place 1 wants row {} of the message, where 1 or an earlier one "
+                                                      "must come",
                                                       wrong)));
     }
   }

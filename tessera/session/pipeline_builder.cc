@@ -1,6 +1,7 @@
 #include "tessera/session/pipeline_builder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "tessera/compiler/cuts/simulate_stages.h"
 #include "tessera/compiler/stages/choose_schedule.h"
 #include "tessera/compiler/stages/cut_staged_plan.h"
+#include "tessera/compiler/stages/listed_lookups.h"
 #include "tessera/compiler/stages/make_programs.h"
 #include "tessera/session/agree/compare_collectives.h"
 #include "tessera/session/agree/gather_texts.h"
@@ -348,13 +350,28 @@ void PipelineBuilder::make_channel(std::span<const compiler::ChunkMessage> messa
     const auto name = compiler::slot_name(plan_.micro, message.value);
     if (from != to) {
       const auto counted = counted_rows(message, i + 1 < messages.size() ? &messages[i + 1] : nullptr);
-      values.push_back({name, name, message_between(plan_, message), counted});
+      values.push_back(travelling(message));
+      values.back().counted = counted;
       if (std::exchange(are_numbers, counted.has_value())) std::swap(values[i - 1], values[i]);
     } else if (from == stage_) {
       hand_over(way, name);
     }
   }
   make_lanes(way, from, values);
+}
+
+PipelineBuilder::Travelling PipelineBuilder::travelling(const compiler::ChunkMessage& message) const {
+  const auto& graph = plan_.micro;
+  const auto name = compiler::slot_name(graph, message.value);
+  Travelling value{name, name, message_between(plan_, message)};
+  const ir::NodeId n = graph.info(message.value).node;
+  const auto& of_sender = plan_.of_chunk(message.from).micro;
+  if (!compiler::is_spread_on_arrival(graph, of_sender, plan_.placement, n)) return value;
+  const ir::Node& spread = graph.node(n);
+  value.sent = compiler::slot_name(graph, spread.inputs[0]);
+  value.listed = Travelling::Listed{compiler::slot_name(graph, spread.inputs[1]), spread.attributes.get_ints("bounds"),
+                                    spread.source};
+  return value;
 }
 
 std::optional<CountedRows> PipelineBuilder::counted_rows(const compiler::ChunkMessage& message,
@@ -413,6 +430,7 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
   const int chunk = sends ? way.from : way.to;
   std::vector<std::vector<TensorView>> by_slot(way.of_all ? 1 : static_cast<size_t>(num_slots(chunk)));
   std::vector<CountedRows> counted;
+  std::vector<ListedRows> listed;
   std::optional<mesh::Box> box_before;
   for (const auto& value : values) {
     const int from = pair.ranks()[0];
@@ -426,6 +444,10 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
       counted.back().rows = by_slot[0].size();
       counted.back().numbers = by_slot[0].size() - 1;
     }
+    if (value.listed) {
+      listed.push_back(listed_rows(value, chunk, sends, *box, by_slot));
+      continue;
+    }
     const auto& name = sends ? value.sent : value.received;
     for (size_t slot = 0; slot < by_slot.size(); ++slot) {
       const auto place = way.of_all ? place_of(name) : place_in_slot(chunk, name, static_cast<int>(slot));
@@ -437,7 +459,35 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
       pair, sends, by_slot, session_.arena_.device(), context_.rank(), who,
       {context_.recorder(), fmt::format("{}, {} {} to {}, rank {} to {}", who, way.of_all ? "stage" : "chunk", way.from,
                                         way.to, pair.ranks()[0], pair.ranks()[1])},
-      counted));
+      counted, listed));
+}
+
+// The sender has all rows, so that the box is the receiver's: of whole places, as far as their dims go, but for the
+// last.
+ListedRows PipelineBuilder::listed_rows(const Travelling& value, int chunk, bool sends, const mesh::Box& box,
+                                        std::vector<std::vector<TensorView>>& by_slot) const {
+  const auto& [places_name, bounds, table] = *value.listed;
+  ListedRows listed{.rows = by_slot[0].size(), .table = table};
+  for (size_t slot = 0; slot < by_slot.size(); ++slot) {
+    const auto at = [&](const std::string& name) { return place_in_slot(chunk, name, static_cast<int>(slot)).mark(); };
+    if (!sends) {
+      by_slot[slot].push_back(mesh::piece_of(at(value.received), box));
+      continue;
+    }
+    const TensorView places = at(places_name);
+    const TensorView rows = at(value.sent);
+    check_equal(rows.shape.ndim(), places.shape.ndim() + 1, "dims of rows that are sent once each");
+    const TensorView all(rows.data, Type{rows.dtype, {places.num_elements(), rows.shape.back()}});
+    by_slot[slot].push_back(mesh::piece_of(all, {{0, places.num_elements()}, box.back()}));
+    listed.places.push_back(mesh::piece_of(places, mesh::Box(box.begin(), box.end() - 1)));
+  }
+  if (!sends) return listed;
+  const Shape& shape = value.message.type.shape;
+  const int64_t places_of_row = shape.num_elements() / shape[0] / shape.back();
+  for (int64_t row = box[0].offset; row < box[0].offset + box[0].size; ++row) {
+    listed.begins.push_back(*std::prev(std::upper_bound(bounds.begin(), bounds.end(), row)) * places_of_row);
+  }
+  return listed;
 }
 
 void PipelineBuilder::find_views() {

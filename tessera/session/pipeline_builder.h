@@ -36,6 +36,13 @@ class PipelineBuilder {
     compiler::StageMessage message;
     // Of rows that workers have added up: what is known of them. The value before is the rows' numbers.
     std::optional<CountedRows> counted = std::nullopt;
+    // Of rows that are spread where they come to: `sent` names them as servers have looked them up, once each.
+    struct Listed {
+      std::string places;  // by name, on the sender
+      Ints bounds;         // of the parts that places count in
+      std::string table;
+    };
+    std::optional<Listed> listed = std::nullopt;
   };
   struct PhaseOfChunk {
     int chunk = kNoChunk;
@@ -102,6 +109,12 @@ class PipelineBuilder {
   // What is known of a value that is the rows of add_up_rows, where their numbers, the value behind, pass with it.
   std::optional<CountedRows> counted_rows(const compiler::ChunkMessage& message,
                                           const compiler::ChunkMessage* behind) const;
+  // The value of a message, as both stages have it.
+  Travelling travelling(const compiler::ChunkMessage& message) const;
+  // What a pair of ranks sends of rows that are spread where they come to; `box`: of what is sent, as it lies on the
+  // receiver's stage. Adds what of them lies here to `by_slot`.
+  ListedRows listed_rows(const Travelling& value, int chunk, bool sends, const mesh::Box& box,
+                         std::vector<std::vector<TensorView>>& by_slot) const;
   // Notes a value that one chunk of this stage hands over to another.
   void hand_over(const Way& way, const std::string& name);
   // The session's group of that name, made when it is asked for first.

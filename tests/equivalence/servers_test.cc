@@ -518,6 +518,93 @@ TEST(ServersLookups, AreAddedUpByWorkersAsOnOneDevice) {
   }
 }
 
+// Nothing is computed of rows that would round.
+struct Negated : nn::Cell {
+  static constexpr int64_t kNumbers = 30;
+  explicit Negated(int64_t row) : table(child<nn::Embedding>("table", kNumbers, row)) {}
+  nn::Embedding& table;
+  using Cell::construct;
+  ir::Value construct(ir::Value ids) override { return ops::neg(table(ids)); }
+};
+
+struct LookedUp {
+  int servers = 1;
+  int workers = 1;
+  int64_t rows = 8;
+  int64_t row = 40;  // longer than a worker has rows
+  DType dtype = DType::kF32;
+  DType ids = DType::kI32;
+  Repeats repeats = Repeats::kNone;
+};
+
+// A worker gets each row once, and has it at all places: of what is predicted no bit differs from the table's, which
+// servers share as rows.
+void expect_rows_of_the_table(const LookedUp& job) {
+  SCOPED_TRACE(fmt::format("{} servers, {} workers, {} rows of {} {} elements, repeats {}", job.servers, job.workers,
+                           job.rows, job.row, to_string(job.dtype), static_cast<int>(job.repeats)));
+  run_ranks(job.servers + job.workers, [&](cluster::Context& context) {
+    Negated network(job.row);
+    network.table.set_on_servers();
+    nn::set_parameter_dtype(network, job.dtype);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.1});
+    train::Model model(context, network, &loss, &optimizer,
+                       {.parallel_mode = train::ParallelMode::kDataParallel, .servers = job.servers, .seed = 3});
+    const Tensor ids = make_fields(job.rows, 3, job.repeats).cast(job.ids);
+    const auto found = model.predict({ids}).to_doubles();
+    const auto table = model.value("table.embedding_table").to_doubles();
+    std::vector<double> expected;
+    for (const double id : ids.to_doubles()) {
+      const auto row = static_cast<int64_t>(id) * job.row;
+      for (int64_t i = 0; i < job.row; ++i) expected.push_back(-table[static_cast<size_t>(row + i)]);
+    }
+    EXPECT_EQ(found, expected);
+  });
+}
+
+TEST(ServersLookups, GiveTheBitsOfTheTable) {
+  using enum Repeats;
+  for (const Repeats repeats : {kNone, kAll, kWithinRows, kAcrossWorkers}) {
+    for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 2}, {1, 3}, {2, 1}, {2, 3}, {3, 2}}) {
+      // Of a batch of two rows the third worker has none.
+      for (const int64_t rows : {8, 2}) {
+        expect_rows_of_the_table({.servers = servers, .workers = workers, .rows = rows, .repeats = repeats});
+      }
+    }
+  }
+  for (const DType dtype : {DType::kF64, DType::kBF16, DType::kF16}) {
+    for (const DType ids : {DType::kI32, DType::kI64}) {
+      expect_rows_of_the_table({.servers = 2, .workers = 2, .dtype = dtype, .ids = ids, .repeats = kAcrossWorkers});
+    }
+  }
+  // Rows that go as they come.
+  expect_rows_of_the_table({.servers = 2, .workers = 2, .row = 16, .repeats = kAcrossWorkers});
+}
+
+TEST(ServersLookups, RefuseAnIndexOfNoRow) {
+  for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 2}}) {
+    for (const int32_t wrong : {-1, 30}) {
+      std::string refused;
+      try {
+        run_ranks(servers + workers, [&](cluster::Context& context) {
+          Negated network(40);
+          network.table.set_on_servers();
+          nn::MSELoss loss;
+          nn::SGD optimizer;
+          train::Model model(context, network, &loss, &optimizer,
+                             {.parallel_mode = train::ParallelMode::kDataParallel, .servers = servers});
+          model.predict({Tensor::of<int32_t>({4, 2}, {0, 5, 5, 29, 7, wrong, wrong, 1})});
+        });
+      } catch (const Error& error) {
+        refused = error.what();
+      }
+      EXPECT_THAT(refused, HasSubstr(fmt::format("row 2 holds {} at [2, 1]; an index of gather \"table\" must be from "
+                                                 "0 to 29",
+                                                 wrong)));
+    }
+  }
+}
+
 // Whether gradients are finite is looked at where they come to, also behind the last that has come.
 TEST(ServersLookups, AreFiniteBehindTheLast) {
   const auto scaled = [](int64_t micro_batches) {

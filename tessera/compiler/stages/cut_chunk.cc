@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/stages/listed_lookups.h"
 #include "tessera/compiler/stages/planned_part.h"
 
 namespace tessera::compiler {
@@ -105,7 +106,8 @@ class ChunkCutter {
   Phase find_phase(PhaseKind kind) {
     Phase phase{.kind = kind};
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (placement_.chunk_of(n) == chunk_ && placement_.phase_of(n) == kind) add_node(phase, n);
+      if (placement_.chunk_of(n) != chunk_ || placement_.phase_of(n) != kind) continue;
+      if (!is_spread_on_arrival(graph_, plan_, placement_, n)) add_node(phase, n);
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const auto& output = graph_.outputs()[i];
@@ -148,7 +150,14 @@ class ChunkCutter {
     }
     std::set<ValueId> sent;
     for (const auto& message : chunk_messages(graph_, placement_)) {
-      if (message.from == chunk_) sent.insert(message.value);
+      if (message.from != chunk_) continue;
+      const NodeId producer = graph_.info(message.value).node;
+      if (is_spread_on_arrival(graph_, plan_, placement_, producer)) {
+        const auto& operands = graph_.node(producer).inputs;
+        sent.insert(operands.begin(), operands.end());
+      } else {
+        sent.insert(message.value);
+      }
     }
     in_slot_.insert(sent.begin(), sent.end());
     for (const ValueId v : in_slot_) {

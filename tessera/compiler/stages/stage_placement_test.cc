@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/stages/cut_staged_plan.h"
+#include "tessera/compiler/stages/listed_lookups.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/stages/summed_lookups.h"
 #include "tessera/compiler/stages/update_rounds.h"
@@ -254,6 +258,97 @@ TEST(SummedLookups, AreLeftOutWhereRowsAreShort) {
   const StageOptions stages{.accumulators = {{"accu_ids.table", "table"}, {"accu_rows.table", "table"}}};
   place_for_servers(graph, {"table"});
   EXPECT_EQ(print(sum_lookups(graph, {.accumulators = stages.accumulators, .num_workers = 2})), print(graph));
+}
+
+// Two servers share a table of which three workers look up rows, by numbers of two dims.
+ir::Graph looked_up_forward(const std::string& dtype, int64_t row) {
+  return ir::parse(fmt::format(R"(graph eval
+  param table {0}[9,{1}]
+  input ids i32[6,2]
+  %1 = gather table, ids {{axis=0}} : {0}[6,2,{1}] @ a
+  %2 = mul %1, %1 : {0}[6,2,{1}] @ b
+  %3 = reduce_sum %2 {{dims=[0,1,2]}} : {0}[] @ loss
+  return loss = %3
+)",
+                               dtype, row));
+}
+
+TEST(ListedLookups, AreLookedUpOnceForEachWorker) {
+  auto graph = looked_up_by_fields();
+  place_for_servers(graph, {"table"});
+  const auto text = print(list_lookups(graph, 2));
+  for (const char* line :
+       {"%1, %2 = list_rows ids {bounds=[0,2,3], num_rows=9, reader=\"gather\"} : i32[3,2], i32[3,2]",
+        "%3 = gather table, %1 {axis=0, skipped=-1} : f32[3,2,32] stage 0 @ a",
+        "%4 = spread_rows %3, %2 {bounds=[0,2,3]} : f32[3,2,32] stage 0 @ a", "%5 = reduce_sum %4 ", "(grad of %3)"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
+  }
+}
+
+TEST(ListedLookups, AreLeftOutWhereRowsAreShort) {
+  for (const auto& [dtype, row, is_listed] :
+       {std::tuple{"f32", 16, false}, {"f32", 17, true}, {"f64", 8, false}, {"bf16", 32, false}, {"bf16", 33, true}}) {
+    auto graph = looked_up_forward(dtype, row);
+    place_for_servers(graph, {"table"});
+    EXPECT_EQ(print(list_lookups(graph, 3)) != print(graph), is_listed) << dtype << ", " << row << " a row";
+  }
+}
+
+// A prediction of rows alone is the servers' own.
+TEST(ListedLookups, AreLeftOutWhereTheRowsAreAResult) {
+  auto graph = ir::parse(R"(graph predict
+  param table f32[9,32]
+  input ids i32[3]
+  %1 = gather table, ids {axis=0} : f32[3,32] @ a
+  return output = %1
+)");
+  place_for_servers(graph, {"table"});
+  EXPECT_EQ(print(list_lookups(graph, 2)), print(graph));
+}
+
+std::set<std::string> ops_of(const PlannedPart& part) {
+  std::set<std::string> ops;
+  for (ir::NodeId n = 0; n < part.graph.num_nodes(); ++n) ops.insert(part.graph.node(n).op);
+  return ops;
+}
+
+// Servers send the rows as they have looked them up, and where they belong; nobody computes what spreads them.
+TEST(ListedLookups, LeaveTheServersBeforeTheyAreSpread) {
+  auto graph = looked_up_forward("f32", 32);
+  const StageOptions stages{
+      .num_stages = 2, .require_parameters = false, .served = {"table"}, .plans_each_stage = true};
+  place_for_servers(graph, stages.served);
+  graph = list_lookups(graph, 3);
+  const mesh::StageRanks ranks({2, 3});
+  std::map<int, WithinStage> within;
+  for (const int stage : {0, 1}) {
+    const mesh::Mesh mesh({{"data", ranks.count(stage)}});
+    auto rows = mesh::Sharding::replicated(2);
+    rows.dims[0] = {0};
+    within[stage] = {.mesh = mesh, .plan = {.batch_by_default = stage == 1}};
+    within[stage].hints[stage == 0 ? "table" : "ids"] = {mesh, rows};
+  }
+  const auto plan = plan_stages(graph, nullptr, ranks, within, stages, {});
+  const auto messages = chunk_messages(plan.micro, plan.placement);
+  ASSERT_EQ(messages.size(), 1U);
+  const ir::NodeId made = plan.micro.info(messages[0].value).node;
+  EXPECT_EQ(plan.micro.node(made).op, "spread_rows");
+  EXPECT_TRUE(is_spread_on_arrival(plan.micro, plan.of_chunk(0).micro, plan.placement, made));
+  const auto names_of = [](const ChunkParts& parts) {
+    std::set<std::string> names;
+    for (const auto& value : parts.slot) names.insert(value.name);
+    return names;
+  };
+  const auto name_of = [&](ir::ValueId v) { return slot_name(plan.micro, v); };
+  const auto& operands = plan.micro.node(made).inputs;
+  const auto of_servers = cut_chunk(plan, 0);
+  EXPECT_EQ(names_of(of_servers), (std::set<std::string>{"slot.ids", name_of(operands[0]), name_of(operands[1])}));
+  EXPECT_EQ(ops_of(of_servers.phases[0].part), (std::set<std::string>{"list_rows", "gather"}));
+  // What servers have found of a row is added up before it is kept: each has all rows.
+  for (const auto& value : of_servers.slot) EXPECT_TRUE(value.layout.sharding.is_replicated()) << value.name;
+  const auto of_workers = cut_chunk(plan, 1);
+  EXPECT_EQ(names_of(of_workers), (std::set<std::string>{name_of(messages[0].value)}));
+  EXPECT_EQ(ops_of(of_workers.phases[0].part), (std::set<std::string>{"mul", "reduce_sum"}));
 }
 
 TEST(Placement, SplitsOffWhatNoOtherStageWaitsFor) {

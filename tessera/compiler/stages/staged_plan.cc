@@ -26,6 +26,9 @@ std::set<ValueId> leaving_values(const Graph& graph, const StagePlacement& place
       const bool crosses =
           placement.chunk_of(producer) != placement.chunk_of(n) && placement.chunk_of(n) != kEveryStage;
       if (crosses || placement.phase_of(producer) != placement.phase_of(n)) leaving.insert(v);
+      // What is spread where it comes to leaves as it is before that.
+      const auto& made = graph.node(producer);
+      if (crosses && made.op == "spread_rows") leaving.insert(made.inputs.begin(), made.inputs.end());
     }
   }
   for (const auto& output : graph.outputs()) {

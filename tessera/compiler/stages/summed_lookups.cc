@@ -42,13 +42,8 @@ struct Reader {
 
 class LookupSummer {
  public:
-  LookupSummer(const Graph& graph, const SummedLookups& lookups) : graph_(graph), lookups_(lookups), rewriter_(graph) {
-    for (const auto& input : graph.inputs()) {
-      if (input.kind != ir::InputKind::kInput || graph.type(input.value).shape.ndim() == 0) continue;
-      rows_of_batch_ = graph.type(input.value).shape[0];
-      break;
-    }
-  }
+  LookupSummer(const Graph& graph, const SummedLookups& lookups)
+      : graph_(graph), lookups_(lookups), rewriter_(graph), rows_of_batch_(rows_of_batch(graph)) {}
 
   Graph run() {
     find();
@@ -183,14 +178,10 @@ class LookupSummer {
   std::vector<Value> make(const Lookup& lookup) {
     Graph& graph = rewriter_.graph();
     const int64_t factor = graph_.type(lookup.ids).shape[0] / rows_of_batch_;
-    Ints bounds = {0};
-    for (const int64_t size : mesh::balanced_sizes(rows_of_batch_, lookups_.num_workers)) {
-      bounds.push_back(bounds.back() + size * factor);
-    }
     graph.set_origin({lookup.table});
     const Value operands[] = {rewriter_.at(lookup.rows), rewriter_.at(lookup.ids)};
     auto made = ops::apply(graph, "add_up_rows", operands,
-                           {{"bounds", bounds},
+                           {{"bounds", bounds_of_workers(rows_of_batch_, lookups_.num_workers, factor)},
                             {"num_rows", graph_.type(graph_.find_input(lookup.table)->value).shape[0]},
                             {"table", lookup.table},
                             {"clears", lookups_.clears}});
@@ -201,12 +192,28 @@ class LookupSummer {
   const Graph& graph_;
   const SummedLookups& lookups_;
   Rewriter rewriter_;
-  int64_t rows_of_batch_ = 0;
+  int64_t rows_of_batch_;
   std::map<Reader, Sum> readers_;
   std::vector<std::pair<Lookup, std::vector<Value>>> summed_;
 };
 
 }  // namespace
+
+int64_t rows_of_batch(const Graph& micro) {
+  for (const auto& input : micro.inputs()) {
+    const Shape& shape = micro.type(input.value).shape;
+    if (input.kind == ir::InputKind::kInput && shape.ndim() > 0) return shape[0];
+  }
+  return 0;
+}
+
+Ints bounds_of_workers(int64_t rows_of_batch, int num_workers, int64_t factor) {
+  Ints bounds = {0};
+  for (const int64_t size : mesh::balanced_sizes(rows_of_batch, num_workers)) {
+    bounds.push_back(bounds.back() + size * factor);
+  }
+  return bounds;
+}
 
 Graph sum_lookups(const Graph& micro, const SummedLookups& lookups) { return LookupSummer(micro, lookups).run(); }
 

@@ -2,6 +2,7 @@
 // to one row of the table, and sends one in their place.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -11,6 +12,12 @@ namespace tessera::compiler {
 
 // A row of no more bytes is sent faster than it is found among the others: a line of the cache.
 inline constexpr int64_t kBytesOfSmallRow = 64;
+
+// The rows of a batch, as the first data input that has a dim says; 0 where none has.
+int64_t rows_of_batch(const ir::Graph& micro);
+// Where the workers' parts begin along a dim of `factor` entries for each row of the batch, and where the last one
+// ends.
+Ints bounds_of_workers(int64_t rows_of_batch, int num_workers, int64_t factor);
 
 struct SummedLookups {
   // Accumulators of the parameters that servers keep, by name, with these parameters.

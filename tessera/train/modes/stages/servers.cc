@@ -6,6 +6,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
+#include "tessera/compiler/stages/listed_lookups.h"
 #include "tessera/compiler/stages/shared_parameters.h"
 #include "tessera/compiler/stages/summed_lookups.h"
 #include "tessera/nn/gradients/gradient_accumulation.h"
@@ -95,6 +96,7 @@ void Servers::place(ir::Graph& graph) const {
   graph = compiler::sum_lookups(graph, {.accumulators = std::move(accumulators),
                                         .num_workers = ranks_.count(1),
                                         .clears = loss_scale_of(options_).has_value()});
+  graph = compiler::list_lookups(graph, ranks_.count(1));
 }
 
 std::set<std::string> Servers::served() const {

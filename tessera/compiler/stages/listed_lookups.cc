@@ -1,0 +1,109 @@
+#include "tessera/compiler/stages/listed_lookups.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tessera/compiler/passes/rewrite.h"
+#include "tessera/compiler/stages/summed_lookups.h"
+#include "tessera/ops/registry/op_def.h"
+
+namespace tessera::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Value;
+using ir::ValueId;
+
+bool is_output(const Graph& graph, ValueId v) {
+  return std::ranges::any_of(graph.outputs(), [v](const ir::Output& output) { return output.value == v; });
+}
+
+class LookupLister {
+ public:
+  LookupLister(const Graph& graph, int num_workers)
+      : graph_(graph), num_workers_(num_workers), rewriter_(graph), rows_of_batch_(rows_of_batch(graph)) {}
+
+  Graph run() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (is_worth_it(n)) {
+        list(n);
+      } else {
+        rewriter_.copy(n);
+      }
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  bool is_worth_it(NodeId n) const {
+    const Node& node = graph_.node(n);
+    if (node.op != "gather" || node.stage != 0 || node.forward != ir::kNone || node.recompute.block != 0) return false;
+    const Type& table = graph_.type(node.inputs[0]);
+    const Type& ids = graph_.type(node.inputs[1]);
+    if (node.attributes.get_int("axis") != 0 || table.shape.ndim() != 2) return false;
+    if ((ids.dtype != DType::kI32 && ids.dtype != DType::kI64) || ids.shape.num_elements() == 0) return false;
+    if (ids.shape.ndim() == 0 || rows_of_batch_ == 0 || ids.shape[0] % rows_of_batch_ != 0) return false;
+    const Type& rows = graph_.type(node.outputs[0]);
+    return rows.size_bytes() / ids.shape.num_elements() > kBytesOfSmallRow && is_of_workers(node.outputs[0]);
+  }
+
+  // A gradient is where its forward node is.
+  bool is_of_workers(ValueId v) const {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      const Node& reader = graph_.node(n);
+      const NodeId placed = reader.forward == ir::kNone ? n : reader.forward;
+      if (graph_.node(placed).stage == 0 && std::ranges::find(reader.inputs, v) != reader.inputs.end()) return false;
+    }
+    return !is_output(graph_, v);
+  }
+
+  // All of it is the servers', and has the lookup's origin.
+  void list(NodeId n) {
+    const Node& node = graph_.node(n);
+    Graph& graph = rewriter_.graph();
+    const int64_t factor = graph_.type(node.inputs[1]).shape[0] / rows_of_batch_;
+    const Ints bounds = bounds_of_workers(rows_of_batch_, num_workers_, factor);
+    rewriter_.set_origin(n);
+    const Value ids[] = {rewriter_.at(node.inputs[1])};
+    const auto listed =
+        ops::apply(graph, "list_rows", ids, {{"bounds", bounds}, {"num_rows", graph_.type(node.inputs[0]).shape[0]}});
+    rewriter_.copy(n);
+    Node& lookup = graph.mutable_node(rewriter_.new_node(n));
+    lookup.inputs[1] = listed[0].id();
+    lookup.attributes.set("skipped", int64_t{-1});
+    rewriter_.set_origin(n);
+    const Value operands[] = {rewriter_.at(node.outputs[0]), listed[1]};
+    rewriter_.set(node.outputs[0], ops::apply(graph, "spread_rows", operands, {{"bounds", bounds}})[0]);
+    graph.set_origin({});
+  }
+
+  const Graph& graph_;
+  int num_workers_;
+  Rewriter rewriter_;
+  int64_t rows_of_batch_;
+};
+
+}  // namespace
+
+Graph list_lookups(const Graph& micro, int num_workers) { return LookupLister(micro, num_workers).run(); }
+
+bool is_spread_on_arrival(const Graph& micro, const Plan& plan, const StagePlacement& placement, NodeId n) {
+  const Node& node = micro.node(n);
+  const int stage = placement.stage_of(n);
+  if (node.op != "spread_rows" || stage == kEveryStage || is_output(micro, node.outputs[0])) return false;
+  if (placement.phase_of(n) != pipeline::PhaseKind::kForward) return false;
+  for (const ValueId v : {node.inputs[0], node.inputs[1], node.outputs[0]}) {
+    const auto sharding = plan.source_layout(v).sharding;
+    if (!sharding.is_replicated()) return false;
+  }
+  for (NodeId reader = 0; reader < micro.num_nodes(); ++reader) {
+    const int at = placement.stage_of(reader);
+    const auto& inputs = micro.node(reader).inputs;
+    if ((at == stage || at == kEveryStage) && std::ranges::find(inputs, node.outputs[0]) != inputs.end()) return false;
+  }
+  return true;
+}
+
+}  // namespace tessera::compiler
