@@ -23,9 +23,10 @@ struct Options {
   int servers = 1;
   int workers = 1;
   bool pull_only = false;
-  bool only_memory = false;  // rows are copied by one process, and nothing else is done
-  bool only_socket = false;  // rows are copied by one process, and carried to another and back by a socket
-  int64_t limit_mib = 0;     // of a server's rows; beyond it they lie in a file
+  bool all_different = false;  // no row comes twice in a batch
+  bool only_memory = false;    // rows are copied by one process, and nothing else is done
+  bool only_socket = false;    // rows are copied by one process, and carried to another and back by a socket
+  int64_t limit_mib = 0;       // of a server's rows; beyond it they lie in a file
   std::string optimizer = "sgd";
 
   int64_t rows() const { return std::max<int64_t>(1, (mib << 20) / (dim * 4)); }
@@ -42,13 +43,15 @@ struct Table : nn::Cell {
   nn::Value construct(nn::Value ids) override { return ops::reduce_mean(embedding(ids), {1}); }
 };
 
-// By Zipf's law: the row of rank r comes with a probability like 1/r. Neighbours by rank lie apart.
+// By Zipf's law: the row of rank r comes with a probability like 1/r. Neighbours by rank lie apart, and no two ranks
+// have one row.
 Tensor draw_ids(const Options& o, uint64_t batch) {
   Tensor ids(DType::kI32, {o.ids});
   const auto values = ids.values<int32_t>();
   const auto rows = static_cast<double>(o.rows());
   for (size_t i = 0; i < values.size(); ++i) {
-    const double rank = std::exp(random_open_uniform({.seed = 1, .stream = batch}, i) * std::log(rows));
+    double rank = std::exp(random_open_uniform({.seed = 1, .stream = batch}, i) * std::log(rows));
+    if (o.all_different) rank = static_cast<double>((batch * values.size() + i) % static_cast<uint64_t>(o.rows()));
     values[i] = static_cast<int32_t>(static_cast<uint64_t>(rank) * 2654435761U % static_cast<uint64_t>(rows));
   }
   return ids;
@@ -256,10 +259,12 @@ int run(int argc, char** argv) {
   app.add_option("--limit_mib", options.limit_mib, "of the memory for a server's rows: beyond it they lie in a file")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag("--pull_only", options.pull_only, "look rows up, update nothing");
+  app.add_flag("--all_different", options.all_different, "look no row up twice in a step, in place of Zipf's law");
   app.add_flag("--only_memory", options.only_memory, "copy the rows in one process's memory, which is the limit");
   app.add_flag("--only_socket", options.only_socket,
                "carry rows from process to process, which is the limit of a socket");
   CLI11_PARSE(app, argc, argv);
+  if (options.all_different && options.ids > options.rows()) throw Error("a step looks up more rows than there are");
   if (options.only_memory) return copy_rows(options);
   if (options.only_socket) return carry_rows(options);
   return run_processes(options.num_ranks(), [&](int rank) { serve_process(options, rank); });
