@@ -29,6 +29,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
 #include "tessera/cluster/hub/hub.h"
+#include "tessera/cluster/hub/hub_frame.h"
 #include "tessera/cluster/hub/hub_socket.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/launcher/launcher_output.h"
@@ -40,6 +41,7 @@
 namespace tessera {
 namespace {
 
+using cluster::FrameKind;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -919,7 +921,82 @@ TEST(Hub, AnotherSecretIsRefused) {
   other.secret = comm::Secret("another secret of it", "test");
   other.timeout_ms = 2000;
   EXPECT_THAT([&] { cluster::HubClient(other, 1, "host", std::make_shared<comm::JobState>(2)); },
-              ThrowsMessage<IoError>(HasSubstr("refuses this rank's secret")));
+              ThrowsMessage<IoError>(HasSubstr("does not know this rank's secret")));
+}
+
+// Stands in a hub's place, with the job's secret, and says one thing to the first rank that comes.
+class OtherHub {
+ public:
+  OtherHub(const std::string& address, FrameKind kind, std::string body)
+      : address_(address), listener_(cluster::listen_at(address_, 20'000)) {
+    thread_ = std::thread([this, kind, body = std::move(body)] { say(kind, body); });
+  }
+  ~OtherHub() { thread_.join(); }
+  OtherHub(const OtherHub&) = delete;
+  OtherHub& operator=(const OtherHub&) = delete;
+  const std::string& address() const { return address_; }
+
+ private:
+  void say(FrameKind kind, const std::string& body) {
+    await(listener_);
+    const cluster::Socket rank = cluster::accept_from(listener_);
+    cluster::TlsSession session(cluster::make_hub_context(hub_options("").secret, cluster::TlsSide::kServer));
+    cluster::FrameWriter writer;
+    writer.push(kind, body);
+    std::string said;
+    char buffer[4096];
+    while (session.state() != cluster::TlsSession::State::kOpen || writer.waiting_bytes() > 0) {
+      await(rank);
+      const ssize_t count = recv(rank.fd(), buffer, sizeof(buffer), 0);
+      if (count <= 0) return;
+      session.receive({buffer, static_cast<size_t>(count)}, said);
+      writer.flush(session, rank);
+    }
+  }
+  static void await(const cluster::Socket& socket) {
+    pollfd wait{socket.fd(), POLLIN, 0};
+    poll(&wait, 1, 20'000);
+  }
+
+  std::string address_;
+  cluster::Socket listener_;
+  std::thread thread_;
+};
+
+TEST(Hub, OneOfAnotherVersionIsNamed) {
+  const OtherHub hub("tcp:127.0.0.1:0", FrameKind::kWelcome, "tessera hub 99");
+  EXPECT_THAT([&] { cluster::HubClient(hub_options(hub.address()), 1, "host", std::make_shared<comm::JobState>(2)); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr("speaks \"tessera hub 99\", this rank \"tessera hub "),
+                                           HasSubstr("install one version of Tessera on all hosts"))));
+}
+
+TEST(Hub, ManyThreadsOfARankSpeakAtOnce) {
+  cluster::HubOptions options = hub_options("tcp:127.0.0.1:0");
+  const cluster::HubServer server(options);
+  options.address = server.address();
+  constexpr int kThreads = 4;
+  constexpr int kValues = 20;
+  const auto value_of = [](int rank, int thread, int i) {
+    return std::string(static_cast<size_t>(1 + 9'000 * i), static_cast<char>('a' + rank * kThreads + thread));
+  };
+  const auto name_of = [](int rank, int thread, int i) { return fmt::format("{} {} {}", rank, thread, i); };
+  const auto be = [&](int rank) {
+    cluster::HubClient client(options, rank, "host", std::make_shared<comm::JobState>(2));
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (int i = 0; i < kValues; ++i) {
+          client.set(name_of(rank, thread, i), value_of(rank, thread, i));
+          EXPECT_EQ(client.get(name_of(1 - rank, thread, i), 20'000), value_of(1 - rank, thread, i));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    client.finish();
+  };
+  std::thread other(be, 1);
+  be(0);
+  other.join();
 }
 
 TEST(Hub, TellsAllRanksWhatOneSets) {

@@ -57,9 +57,9 @@ std::string parse_frames(const std::string& bytes, size_t piece) {
     while (reader.next(frame)) {
       const std::string body = parse_body(frame);
       // What is escaped grows, at last beyond what a frame may hold.
-      if (body.size() < cluster::kMaxUnsealedFrame) printed += print_frame(frame.kind, body);
+      if (body.size() < cluster::kMaxFrame) printed += print_frame(frame.kind, body);
     }
-    if (reader.waiting_bytes() > piece + cluster::kMaxUnsealedFrame + 4) throw Broken("more waits than one frame");
+    if (reader.waiting_bytes() > piece + cluster::kMaxFrame + 4) throw Broken("more waits than one frame");
   }
   return printed;
 }
@@ -96,8 +96,7 @@ std::string mutate_frames(const std::string& bytes, Draws& draws) {
 
 std::vector<Target> hub_targets() {
   const std::string example =
-      print_frame(FrameKind::kChallenge, "tessera hub 6" + std::string(32, 'n')) +
-      print_frame(FrameKind::kProof, std::string(64, 'p')) +
+      print_frame(FrameKind::kWelcome, std::string(cluster::kHubProtocol)) +
       print_frame(FrameKind::kJoin, cluster::print_join({"job", 1, kSize, "host 0|0,1,"})) +
       print_frame(FrameKind::kAllJoined, cluster::join_fields({"a", "b", "c", "d"})) +
       print_frame(FrameKind::kSet, cluster::join_fields({"segment/1/1", "/proc/17/fd/5"})) +

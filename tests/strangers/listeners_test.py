@@ -39,11 +39,12 @@ def heard_by(connection):
 
 
 def is_hub(host, port):
-    """Whether what listens there speaks first, as the hub does; MPI's own sockets wait."""
+    """Whether what listens there speaks TLS, as the hub does: it refuses a guess by an alert."""
     try:
         with socket.create_connection((host, port), timeout=5) as connection:
             connection.settimeout(1)
-            return wire.PROTOCOL in connection.recv(4096)
+            connection.sendall(wire.hello())
+            return connection.recv(4096).startswith(b"\x15\x03")
     except OSError:
         return False
 
@@ -65,7 +66,7 @@ class BetweenRanks(Strangers):
         job.start(0)
         relay = wire.Relay("tcp:127.0.0.1:0", job.address)
         self.addCleanup(relay.close)
-        relay.hold(2)  # proof and join have passed; then it says where it listens
+        relay.hold(wire.JOINED)
         for rank in range(1, size):
             job.start(rank, relay.address)
         self.assertTrue(relay.held.wait(60))
@@ -105,7 +106,7 @@ class BetweenRanks(Strangers):
         job.address = f"tcp:{own}:{free_port()}"
         relay = wire.Relay(f"tcp:{own}:0", job.address)
         self.addCleanup(relay.close)
-        relay.hold(2)
+        relay.hold(wire.JOINED)
         job.environment["TESSERA_HOST_ID"] = "a"
         job.start(0)
         job.environment["TESSERA_HOST_ID"] = "b"

@@ -87,7 +87,7 @@ class AtTheDoor(Strangers):
         job.start(0)
 
         def crowd(stranger):
-            stranger.half_frames(1)  # of as many bytes as are read of one that has not joined
+            stranger.half_frames(1)
             stranger.idle(2)
             line = stranger.prove()
             at_once = [hangs_up(line, 0) for line in stranger.lines]
@@ -123,6 +123,19 @@ class WithoutTheSecret(Strangers):
         job.start_others()
         self.ends_undisturbed(job)
 
+    def test_who_stands_between_a_rank_and_the_hub_reads_nothing(self):
+        job = self.job(2, TESSERA_HOST_ID="the-name-of-this-host")
+        job.start(0)
+        relay = wire.Relay("tcp:127.0.0.1:0", job.address)
+        self.addCleanup(relay.close)
+        job.start(1, relay.address)
+        self.ends_undisturbed(job)
+        for heard in (relay.to_hub, relay.to_rank):
+            self.assertGreater(len(heard), 200)
+            self.tells_nothing(job, heard)
+            for what in (wire.PROTOCOL, b"the-name-of-this-host", b"127.0.0.1", b"/proc/"):
+                self.assertNotIn(what, heard)
+
     def test_a_replayed_rank_is_refused(self):
         first = self.job(2)
         first.start(0)
@@ -143,15 +156,15 @@ class WithoutTheSecret(Strangers):
         job.start(0)
         relay = wire.Relay("tcp:127.0.0.1:0", job.address)
         self.addCleanup(relay.close)
-        relay.hold(1)  # the proof has passed
+        relay.hold(wire.JOIN)
         job.start(1, relay.address)
         eventually(lambda: relay.num_connections >= 2, "rank 1 has not come again")
         relay.go_on()
         self.ends_undisturbed(job)
 
     def test_what_is_changed_on_its_way_ends_the_job_and_not_its_result(self):
-        for number in range(0, 3):
-            with self.subTest(frame=number):
+        for number in (wire.HELLO, wire.FINISHED, wire.JOIN, wire.JOINED):
+            with self.subTest(record=number):
                 job = self.job(2, TESSERA_TIMEOUT_MS="3000")
                 job.start(0)
                 relay = wire.Relay("tcp:127.0.0.1:0", job.address)
@@ -159,7 +172,7 @@ class WithoutTheSecret(Strangers):
                 relay.change(number)
                 job.start(1, relay.address)
                 codes, outputs = job.end()
-                if set(codes.values()) == {0}:  # the first connection's proof was spoilt, the second one's was not
+                if set(codes.values()) == {0}:  # the first connection's handshake was spoilt, the second one's was not
                     self.assertEqual(job.weights(), self.undisturbed[2])
                 else:
                     self.assertEqual(set(codes.values()), {1}, outputs)
@@ -204,7 +217,7 @@ class WithoutTheSecret(Strangers):
         job.start(0)
         other = self.job(2, TESSERA_TIMEOUT_MS="5000")
         other.start(1, job.address)
-        self.refused(other, 1, "rank 1 cannot join the job: what answers at .* refuses this rank's secret")
+        self.refused(other, 1, "rank 1 cannot join the job: what answers at .* does not know this rank's secret")
         self.tells_nothing(job, self.refused(job, 0, r"rank 1 did not join the job within 12000 ms; \d+ connections? did not prove").encode())
 
     def test_tcp_without_a_secret_is_refused(self):
@@ -235,7 +248,7 @@ class WithTheSecret(Strangers):
         job.start(0)
         relay = wire.Relay("tcp:127.0.0.1:0", job.address)
         self.addCleanup(relay.close)
-        relay.hold(2)  # proof and join have passed
+        relay.hold(wire.JOINED)
         job.start(1, relay.address)
 
         def displace(stranger):

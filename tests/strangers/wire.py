@@ -8,9 +8,11 @@ import socket
 import struct
 import threading
 
-PROTOCOL = b"tessera hub 6"
-MAX_UNJOINED = 256     # bytes of a frame that the hub reads of one who has not joined
-LARGEST = 4 << 20      # of one who has
+from psk_tls import PskTls
+
+PROTOCOL = b"tessera hub 7"
+# What a rank says, by its records of TLS: its first message, the end of its handshake, the join, and then where it listens.
+HELLO, FINISHED, JOIN, JOINED = range(4)
 
 
 def parse_address(address):
@@ -27,46 +29,84 @@ def hashed(key, *parts):
     return hmac.new(key, text, hashlib.sha256).digest()
 
 
+def tls(secret, is_server=False):
+    """What a rank, or a hub, makes of the job's secret."""
+    return PskTls(b"tessera hub 1", hashed(secret, b"derive", b"what ranks say at the hub"), is_server)
+
+
+def hello():
+    """A first message by a secret that is a guess."""
+    guess = tls(os.urandom(32))
+    guess.receive()
+    return guess.output()
+
+
+def record(data, kind=b"\x16"):
+    return kind + b"\x03\x03" + struct.pack(">H", len(data)) + data
+
+
 def frame(kind, body=b""):
     return struct.pack("<I", len(body) + 1) + kind + body
 
 
 class Line:
-    """One connection: frames, sealed once keys are known. `heard` is all that came."""
+    """One connection: bytes as they are, and once it is secured frames within TLS. `heard` is all that came, and what was understood of it."""
 
     def __init__(self, connection):
         self.socket, self.heard, self._rest = connection, b"", b""
-        self._out = self._in = None
+        self._tls = None
         connection.settimeout(20)
 
+    def secure(self, session):
+        """Whether the other side has shown that it knows the same secret."""
+        said = session.receive()
+        while True:
+            self.socket.sendall(session.output())
+            if session.is_open or session.has_ended:
+                break
+            if not (data := self.receive()):
+                return False
+            said += session.receive(data)
+        self._take(said)
+        self._tls = session
+        return session.is_open
+
     def send(self, data):
+        if self._tls is not None:
+            self._tls.send(data)
+            data = self._tls.output()
         self.socket.sendall(data)
 
     def send_frame(self, kind, body=b""):
-        if self._out is not None:
-            key, number = self._out
-            self._out = key, number + 1
-            body += hashed(key, str(number).encode(), kind, body)
         self.send(frame(kind, body))
 
+    def receive(self):
+        """What comes next, as it is; nothing at the end."""
+        try:
+            data = self.socket.recv(65536)
+        except ConnectionError:
+            data = b""
+        self.heard += data
+        return data
+
     def read(self):
-        """The next frame, (kind, body), its seal cut off; None at the end."""
-        while len(self._rest) < 4 or len(self._rest) < 4 + struct.unpack("<I", self._rest[:4])[0]:
-            try:
-                data = self.socket.recv(65536)
-            except ConnectionError:
-                data = b""
-            if not data:
+        """The next frame, (kind, body), or, before the line is secured, what comes; None at the end."""
+        while self._tls is None or len(self._rest) < 4 or len(self._rest) < 4 + struct.unpack("<I", self._rest[:4])[0]:
+            if not (data := self.receive()):
                 return None
-            self.heard += data
-            self._rest += data
+            if self._tls is None:
+                return b"", data
+            self._take(self._tls.receive(data))
+            if self._tls.has_ended:
+                return None
         end = 4 + struct.unpack("<I", self._rest[:4])[0]
-        kind, body = self._rest[4:5], self._rest[5:end - (32 if self._in else 0)]
+        kind, body = self._rest[4:5], self._rest[5:end]
         self._rest = self._rest[end:]
         return kind, body
 
-    def seal(self, out, into):
-        self._out, self._in = (out, 0), (into, 0)
+    def _take(self, said):
+        self.heard += said
+        self._rest += said
 
     def close(self):
         self.socket.close()
@@ -92,18 +132,11 @@ class Stranger:
         return b"".join(line.heard for line in self.lines)
 
     def prove(self):
-        """A line whose hub was given a proof by this one's secret; None where it was refused."""
+        """A line whose hub has seen that this one knows the secret; None where it was refused."""
         line = self.connect()
-        first = line.read()
-        if first is None:
+        if not line.secure(tls(self.secret)) or (first := line.read()) is None:
             return None
-        assert first[0] == b"C" and first[1].startswith(PROTOCOL)
-        hub, own = first[1][len(PROTOCOL):], os.urandom(32)
-        line.send_frame(b"P", own + hashed(self.secret, PROTOCOL, b"rank", hub, own))
-        answer = line.read()
-        if answer is None or answer[0] != b"P" or answer[1] != hashed(self.secret, PROTOCOL, b"hub", hub, own):
-            return None
-        line.seal(*(hashed(self.secret, PROTOCOL, way, hub, own) for way in (b"frames to the hub", b"frames to the rank")))
+        assert first == (b"W", PROTOCOL), first
         return line
 
     def join(self, rank, size, job_id, host="host"):
@@ -143,21 +176,23 @@ class Stranger:
         threading.Thread(target=connect, daemon=True).start()
 
     def half_frames(self, count):
-        """Frames of which everything is sent but the end."""
+        """Records of TLS of which everything is sent but the end."""
         for index in range(count):
             line = self.connect()
-            announced = (MAX_UNJOINED, LARGEST, 16 << 20)[index % 3]
+            data = (hello(), record(bytes(1 << 14)), record(bytes(0xffff)))[index % 3]
             try:
                 line.socket.settimeout(0.2)
-                line.send(struct.pack("<I", announced) + b"J" + b"x" * (min(announced, 1 << 20) - 2))
+                line.send(data[:-1])
             except OSError:
                 pass
 
     def garbage(self):
-        """Everything that no rank sends, each on a connection of its own, before a proof and in place of it."""
-        for data in (frame(b"J", b"tessera hub 1\0guess\0" + b"no number\0" + b"2\0host"), frame(b"J", b"x"), frame(b"F", b"x"), frame(b"V", b"value"),
-                     frame(b"E", b"zz"), frame(b"E", b"77"), frame(b"S", b"name\0value"), frame(b"G", b"name"), frame(b"P"), frame(b"P", bytes(64)),
-                     b"\0\0\0\0", b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 8, os.urandom(4096)):
+        """Everything that no rank sends, each on a connection of its own, in place of a handshake and within it."""
+        first = hello()
+        for data in (frame(b"J", b"job\0" b"1\0" b"2\0host"), frame(b"W", PROTOCOL), frame(b"F", b"x"), bytes(64), b"\xff" * 64,
+                     b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 8, os.urandom(4096), first, first + first, first[:-40] + os.urandom(40), record(b""),
+                     record(b"x", b"\x17"), record(b"\1", b"\x14") + first, record(b"\2\x28", b"\x15"), record(b"\1\xff\xff\xff" + bytes(8000)),
+                     record(bytes(0xffff))):
             line = self.connect()
             try:
                 line.send(data)
@@ -197,24 +232,20 @@ class FalseHub:
         return Line(self.listener.accept()[0])
 
     def welcome(self, line):
-        """Proves the secret and hears the join: (job id, rank, size, host); None where the rank does not believe it."""
-        nonce = os.urandom(32)
-        line.send_frame(b"C", PROTOCOL + nonce)
-        proof = line.read()
-        if proof is None or proof[0] != b"P":
+        """Shows the secret and hears the join: (job id, rank, size, host); None where the rank does not believe it."""
+        if not line.secure(tls(self.secret, is_server=True)):
             return None
-        rank = proof[1][:32]
-        line.send_frame(b"P", hashed(self.secret, PROTOCOL, b"hub", nonce, rank))
-        line.seal(*(hashed(self.secret, PROTOCOL, way, nonce, rank) for way in (b"frames to the rank", b"frames to the hub")))
+        line.send_frame(b"W", PROTOCOL)
         joined = line.read()
         return None if joined is None else tuple(field.decode() for field in joined[1].split(b"\0"))
 
     def reflect(self, line):
-        """Sends a rank its own words, as far as they look like a hub's."""
-        line.send_frame(b"C", PROTOCOL + os.urandom(32))
-        while (said := line.read()) is not None:
-            for body in (said[1], said[1][:32], said[1][32:]):
-                line.send_frame(b"P", body)
+        """Sends a rank its own words."""
+        try:
+            while said := line.receive():
+                line.send(said)
+        except OSError:  # it has hung up
+            pass
 
     def close(self):
         self.listener.close()
@@ -241,11 +272,11 @@ def answer_asked(line, values):
 
 
 class Relay:
-    """Stands between a rank and its hub and passes on what they say: `to_hub` is what the rank said. `hold(frame number)`
-    keeps the rank's words back from that frame on, until `go_on()`; `change(number)` flips a bit of the body of that one."""
+    """Stands between a rank and its hub and passes on what they say: `to_hub` and `to_rank` is what the two said. `hold(record number)`
+    keeps the rank's words back from that record on, until `go_on()`; `change(number)` flips a bit of that one."""
 
     def __init__(self, address, target):
-        self.target, self.to_hub = target, b""
+        self.target, self.to_hub, self.to_rank = target, b"", b""
         self.held, self._may_go = threading.Event(), threading.Event()
         self._hold = self._change = None
         family, where = parse_address(address)
@@ -277,28 +308,30 @@ class Relay:
                 return
             self._sockets += [rank, hub]
             self.num_connections += 1
-            threading.Thread(target=self._pass_frames, args=(rank, hub), daemon=True).start()
+            threading.Thread(target=self._pass_records, args=(rank, hub), daemon=True).start()
             threading.Thread(target=self._pass_bytes, args=(hub, rank), daemon=True).start()
 
-    def _pass_frames(self, rank, hub):
+    def _pass_records(self, rank, hub):
         rest, number = b"", 0
         while data := self._receive(rank):
             rest += data
-            while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
-                end = 4 + struct.unpack("<I", rest[:4])[0]
+            while len(rest) >= 5 and len(rest) >= 5 + struct.unpack(">H", rest[3:5])[0]:
+                end = 5 + struct.unpack(">H", rest[3:5])[0]
                 one, rest = bytearray(rest[:end]), rest[end:]
-                if number == self._hold:
+                is_counted = one[0] != 0x14  # a change of ciphers, which means nothing in TLS 1.3
+                if is_counted and number == self._hold:
                     self.held.set()
                     self._may_go.wait(60)
-                if number == self._change:
+                if is_counted and number == self._change:
                     one[5] ^= 1
                 self.to_hub += one
                 self._send(hub, bytes(one))
-                number += 1
+                number += is_counted
         self._end(hub)
 
     def _pass_bytes(self, hub, rank):
         while data := self._receive(hub):
+            self.to_rank += data
             self._send(rank, data)
         self._end(rank)
 

@@ -2,8 +2,9 @@
 // as long as the job lasts. It is the Store of the rendezvous, it tells all ranks when one fails, and since a
 // connection ends with its process, a killed rank is known at once.
 //
-// Only those who know the job's secret join (hub_frame.h has the wire). Whatever anybody else sends neither ends the
-// process nor keeps a rank out: it costs that connection. docs/security.md says what is promised against whom.
+// All is said in TLS 1.3, where only those join who know the job's secret (hub_frame.h has the wire). Whatever anybody
+// else sends neither ends the process nor keeps a rank out: it costs that connection. docs/security.md says what is
+// promised against whom.
 //
 // Addresses: `unix:NAME` (Linux's abstract sockets, which leave no file behind; only this user's processes get through)
 // or `tcp:HOST:PORT`, PORT 0 for any.

@@ -33,6 +33,8 @@ constexpr std::chrono::milliseconds kProofLimit{10000};
 constexpr std::chrono::milliseconds kRetryPause{100};
 // Who is hung up on sooner than this was not too slow for the hub.
 constexpr std::chrono::milliseconds kSlowLine{2000};
+// A hub that was stopped holds up who speaks to it no longer; what it has not taken goes with the next words.
+constexpr std::chrono::milliseconds kSendLimit{5000};
 constexpr size_t kMaxMessage = 1 << 16;
 constexpr int kWakeMs = 250;
 constexpr const char* kForeign = "is no job of Tessera, or one of another version";
@@ -43,7 +45,10 @@ using Clock = std::chrono::steady_clock;
 
 struct HubClient::Impl {
   Impl(const HubOptions& hub_options, int own_rank, std::shared_ptr<comm::JobState> job_state)
-      : options(hub_options), rank(own_rank), job(std::move(job_state)) {
+      : options(hub_options),
+        rank(own_rank),
+        job(std::move(job_state)),
+        tls(make_hub_context(options.secret, TlsSide::kClient)) {
     connect_proven(Clock::now() + std::chrono::milliseconds(options.timeout_ms));
     // A failure may be told by others than the hub.
     listener.emplace(*job, [this] { changed.notify_all(); });
@@ -69,10 +74,14 @@ struct HubClient::Impl {
         if (job->failed()) throw_failure("the start of the job");
         throw;
       }
-      const std::string reason = prove(std::min(deadline, Clock::now() + kProofLimit));
-      if (reason.empty()) return;
-      reader = FrameReader();
-      writer = FrameWriter();
+      std::string protocol;
+      const std::string reason = prove(std::min(deadline, Clock::now() + kProofLimit), protocol);
+      if (reason.empty() && protocol == kHubProtocol) return;
+      if (reason.empty()) {
+        throw IoError("rank {} cannot join the job: rank 0 at {} speaks \"{}\", this rank \"{}\"; {}", rank,
+                      options.address, printable(protocol), kHubProtocol,
+                      "install one version of Tessera on all hosts");
+      }
       if (Clock::now() + kRetryPause >= deadline) {
         throw IoError("rank {} cannot join the job: what answers at {} {} (tried for {} ms)", rank, options.address,
                       reason, options.timeout_ms);
@@ -81,38 +90,43 @@ struct HubClient::Impl {
     }
   }
 
-  // What is wrong with who answers; "" when both have proven the secret.
-  std::string prove(Clock::time_point deadline) {
+  // What is wrong with who answers; "" when both have proven the secret, and the hub has said what it speaks.
+  std::string prove(Clock::time_point deadline, std::string& protocol) {
     if (!is_same_user(socket)) return "is a process of another user";
+    session.emplace(tls);
+    reader = FrameReader();
+    writer = FrameWriter();
     try {
-      RankHandshake handshake(options.secret);
       Frame frame;
-      if (!read_until(frame, deadline)) return "says nothing that a hub says";
-      if (frame.kind != FrameKind::kChallenge) return kForeign;
-      writer.push(FrameKind::kProof, handshake.prove(frame.body));
-      writer.flush(socket);
-      if (!read_until(frame, deadline)) return "does not prove that it knows the job's secret";
-      if (frame.kind == FrameKind::kRefused) return "refuses this rank's secret: it is not its own";
-      SessionKeys keys;
-      if (frame.kind != FrameKind::kProof || !handshake.check_answer(frame.body, keys)) {
-        return "does not know the job's secret";
+      std::string said;
+      session->receive({}, said);  // a client speaks first
+      while (true) {
+        writer.flush(*session, socket);
+        if (session->is_secret_unknown()) return "does not know this rank's secret: the two have different ones";
+        reader.add(said);
+        if (reader.next(frame)) break;
+        if (has_ended()) return kForeign;
+        said.clear();
+        if (!receive_by(deadline, said)) return "says nothing that a hub says";
       }
-      writer.seal(keys.to_hub);
-      reader.seal(keys.to_rank);
+      if (frame.kind != FrameKind::kWelcome) return kForeign;
+      protocol = frame.body;
       return "";
     } catch (const IoError&) {
       return kForeign;
     }
   }
 
-  bool read_until(Frame& frame, Clock::time_point deadline) {
-    while (!reader.next(frame)) {
+  // False where nothing has come by then, or the connection has ended.
+  bool receive_by(Clock::time_point deadline, std::string& said) {
+    while (true) {
       const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      if (rest.count() <= 0) return false;
       pollfd wait{socket.fd(), POLLIN, 0};
-      if (rest.count() <= 0 || poll(&wait, 1, static_cast<int>(rest.count())) < 0) return false;
-      if (wait.revents != 0 && !read_some()) return false;
+      const int ready = poll(&wait, 1, static_cast<int>(rest.count()));
+      if (ready > 0) return read_some(said);
+      if (ready < 0 && errno != EINTR) return false;
     }
-    return true;
   }
 
   // Meanwhile those whose waits cannot look at the clock are woken.
@@ -122,30 +136,45 @@ struct HubClient::Impl {
     while ((ready = poll(&wait, 1, kWakeMs)) == 0 || (ready < 0 && errno == EINTR)) job->wake();
   }
 
-  // False at the connection's end.
-  bool read_some() {
+  // Appends what the hub has said. False at the connection's end.
+  bool read_some(std::string& said) {
     char buffer[1 << 14];
     ssize_t count;
     do {
       count = recv(socket.fd(), buffer, sizeof(buffer), 0);
     } while (count < 0 && errno == EINTR);
     if (count <= 0) return false;
-    reader.add({buffer, static_cast<size_t>(count)});
+    const std::lock_guard lock(session_mutex);
+    session->receive({buffer, static_cast<size_t>(count)}, said);
+    writer.flush(*session, socket);  // what TLS itself answers
     return true;
+  }
+
+  // Whether the hub has said that it says no more. Throws IoError where what came is not what it has said.
+  bool has_ended() {
+    const std::lock_guard lock(session_mutex);
+    if (session->state() == TlsSession::State::kFailed) {
+      throw IoError("what arrives was not sent by the hub of this job, or was changed on its way");
+    }
+    return session->state() == TlsSession::State::kEnded;
   }
 
   void listen() {
     std::string fault;
     try {
       Frame frame;
-      do {
+      while (true) {
         while (reader.next(frame)) {
           const std::lock_guard lock(mutex);
           handle(frame);
           changed.notify_all();
         }
+        if (has_ended()) break;
         await_bytes();
-      } while (read_some());
+        std::string said;
+        if (!read_some(said)) break;
+        reader.add(said);
+      }
     } catch (const std::exception& e) {
       fault = fmt::format("what came from it, at {}, cannot be used: {}", options.address, e.what());
       ::shutdown(socket.fd(), SHUT_RDWR);
@@ -202,10 +231,19 @@ struct HubClient::Impl {
     }
   }
 
+  // A lost connection is noticed by listen().
   void send(FrameKind kind, const std::string& body) {
-    const std::lock_guard lock(send_mutex);
+    const auto deadline = Clock::now() + kSendLimit;
+    std::unique_lock lock(session_mutex);
     writer.push(kind, body);
-    writer.flush(socket);  // a lost connection is noticed by listen()
+    while (writer.flush(*session, socket) && writer.waiting_bytes() > 0) {
+      // Who listens does not wait for who speaks.
+      lock.unlock();
+      const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      pollfd wait{socket.fd(), POLLOUT, 0};
+      if (rest.count() <= 0 || poll(&wait, 1, static_cast<int>(rest.count())) == 0) return;
+      lock.lock();
+    }
   }
 
   [[noreturn]] void throw_failure(const std::string& doing) const {
@@ -237,8 +275,6 @@ struct HubClient::Impl {
   void connect_again(Clock::time_point deadline) {
     thread.join();
     std::this_thread::sleep_for(kRetryPause);
-    reader = FrameReader();
-    writer = FrameWriter();
     is_closed = false;
     connect_proven(deadline);
     thread = start_thread("the connection to the hub", [this] { listen(); });
@@ -249,8 +285,10 @@ struct HubClient::Impl {
   std::shared_ptr<comm::JobState> job;
   Socket socket;
   Clock::time_point connected_at;
-  FrameReader reader;
-  std::mutex send_mutex;
+  std::shared_ptr<const TlsContext> tls;
+  FrameReader reader;  // of who listens
+  std::mutex session_mutex;
+  std::optional<TlsSession> session;
   FrameWriter writer;
   std::mutex mutex;
   std::condition_variable changed;

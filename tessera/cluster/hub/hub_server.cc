@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
@@ -24,6 +27,8 @@ namespace {
 
 // A connection joins within this time or is closed.
 constexpr int64_t kJoinLimitMs = 5000;
+// A stranger's first message of TLS is less; TlsSession bounds them all.
+constexpr size_t kStrangersPiece = 1024;
 // Then those that are there are heard again.
 constexpr int kMostAtOnce = 16;
 // While there is no descriptor or memory for one more connection.
@@ -42,14 +47,15 @@ int64_t now_ms() {
 
 struct HubServer::Impl {
   struct Peer {
-    Peer(uint64_t number, Socket accepted, const comm::Secret& secret)
-        : id(number), socket(std::move(accepted)), handshake(std::in_place, secret) {}
+    Peer(uint64_t number, Socket accepted, std::shared_ptr<const TlsContext> tls)
+        : id(number), socket(std::move(accepted)), session(std::move(tls)) {}
 
     uint64_t id;
     Socket socket;
+    TlsSession session;
     FrameReader reader;
     FrameWriter writer;
-    std::optional<HubHandshake> handshake;  // until the secret is proven
+    bool is_proven = false;  // it has shown that it knows the secret
     int64_t accepted_ms = now_ms();
     int rank = -1;  // until it joins
     bool has_ended = false;
@@ -60,6 +66,7 @@ struct HubServer::Impl {
     if (!options.secret && !is_unix_address(address)) {
       throw InvalidArgument("rank 0 does not listen at {} without a secret of the job: anybody could join", address);
     }
+    tls = make_hub_context(options.secret, TlsSide::kServer);
     listener = listen_at(address, options.timeout_ms);
     wake = Socket(eventfd(0, EFD_CLOEXEC));
     hosts.resize(static_cast<size_t>(options.size));
@@ -86,7 +93,7 @@ struct HubServer::Impl {
       for (size_t i = 0; i + 2 < waits.size(); ++i) {
         Peer& peer = *peers[i];
         if (peer.is_gone) continue;
-        if ((waits[i + 2].revents & POLLOUT) != 0) peer.writer.flush(peer.socket);
+        if ((waits[i + 2].revents & POLLOUT) != 0) peer.writer.flush(peer.session, peer.socket);
         if ((waits[i + 2].revents & ~POLLOUT) != 0) read_from(peer);
       }
       if (waits[1].revents != 0 && listener) accept_peers();
@@ -124,7 +131,7 @@ struct HubServer::Impl {
       if (!is_same_user(socket)) continue;
       try {
         add(std::move(socket));
-      } catch (const std::exception&) {  // no memory or no random numbers for one more
+      } catch (const std::exception&) {  // no memory for one more
         accept_again_ms = now_ms() + kAcceptPauseMs;
         return;
       }
@@ -133,13 +140,11 @@ struct HubServer::Impl {
 
   void add(Socket socket) {
     const std::string host = host_of(socket);
-    peers.push_back(std::make_unique<Peer>(++last_id, std::move(socket), options.secret));
-    Peer& peer = *peers.back();
-    const auto crowded_out = strangers.add(peer.id, host, now_ms());
+    peers.push_back(std::make_unique<Peer>(++last_id, std::move(socket), tls));
+    const auto crowded_out = strangers.add(last_id, host, now_ms());
     for (const auto& other : peers) {
       if (crowded_out == other->id) turn_away(*other);
     }
-    tell(peer, FrameKind::kChallenge, peer.handshake->challenge());
   }
 
   // Closes connections that have not joined in time.
@@ -159,17 +164,15 @@ struct HubServer::Impl {
   void read_from(Peer& peer) {
     char buffer[1 << 14];
     // A stranger's bytes need no room before they are worth it.
-    const size_t limit = peer.rank < 0 ? kMaxUnsealedFrame : sizeof(buffer);
+    const size_t limit = peer.is_proven ? sizeof(buffer) : kStrangersPiece;
     ssize_t count;
     do {
       count = recv(peer.socket.fd(), buffer, limit, 0);
     } while (count < 0 && errno == EINTR);
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     try {
-      if (count > 0) peer.reader.add({buffer, static_cast<size_t>(count)});
-      Frame frame;
-      while (!peer.is_gone && peer.reader.next(frame)) handle(peer, frame);
-      if (count > 0) return;
+      if (count > 0 && hear(peer, {buffer, static_cast<size_t>(count)})) return;
+      if (peer.is_gone) return;
       peer.is_gone = true;
       if (peer.rank >= 0 && !peer.has_ended) fail(peer.rank, "its process has ended without a word");
     } catch (const std::exception& e) {
@@ -179,8 +182,26 @@ struct HubServer::Impl {
     }
   }
 
+  // False where the peer has ended the connection.
+  bool hear(Peer& peer, std::string_view arrived) {
+    std::string said;
+    peer.session.receive(arrived, said);
+    peer.writer.flush(peer.session, peer.socket);  // the handshake, or why there is none
+    if (!peer.is_proven && (peer.session.state() == TlsSession::State::kOpen || !said.empty())) {
+      peer.is_proven = true;
+      strangers.remove(peer.id);
+      tell(peer, FrameKind::kWelcome, std::string(kHubProtocol));
+    }
+    peer.reader.add(said);
+    Frame frame;
+    while (!peer.is_gone && peer.reader.next(frame)) handle(peer, frame);
+    if (peer.session.state() == TlsSession::State::kFailed) {
+      throw IoError("what arrives was not sent by a rank of this job, or was changed on its way");
+    }
+    return peer.session.state() != TlsSession::State::kEnded;
+  }
+
   void handle(Peer& peer, const Frame& frame) {
-    if (peer.handshake) return check_proof(peer, frame);
     if (peer.rank < 0) return join(peer, frame);
     switch (frame.kind) {
       case FrameKind::kSet: return set(peer, frame.body);
@@ -212,20 +233,6 @@ struct HubServer::Impl {
     for (const auto& peer : peers) {
       if (peer->rank == text.rank) tell(*peer, frame.kind, join_fields({std::to_string(from.rank), text.text}));
     }
-  }
-
-  void check_proof(Peer& peer, const Frame& frame) {
-    std::string answer;
-    SessionKeys keys;
-    if (frame.kind != FrameKind::kProof || !peer.handshake->check_proof(frame.body, answer, keys)) {
-      tell(peer, FrameKind::kRefused, "");
-      return turn_away(peer);
-    }
-    tell(peer, FrameKind::kProof, std::move(answer));
-    peer.reader.seal(keys.to_hub);
-    peer.writer.seal(keys.to_rank);
-    peer.handshake.reset();
-    strangers.remove(peer.id);
   }
 
   void join(Peer& peer, const Frame& frame) {
@@ -318,7 +325,7 @@ struct HubServer::Impl {
   void tell(Peer& peer, FrameKind kind, std::shared_ptr<const std::string> body) {
     if (peer.is_gone) return;
     peer.writer.push(kind, std::move(body));
-    peer.writer.flush(peer.socket);  // a lost connection is noticed when it is read
+    peer.writer.flush(peer.session, peer.socket);  // a lost connection is noticed when it is read
     if (peer.writer.waiting_bytes() <= kMaxUnread) return;
     peer.is_gone = true;
     if (peer.rank >= 0) fail(peer.rank, "it has stopped reading what the others tell it");
@@ -333,12 +340,13 @@ struct HubServer::Impl {
       }
       if (waits.empty()) return;
       poll(waits.data(), waits.size(), 20);
-      for (const auto& peer : peers) peer->writer.flush(peer->socket);
+      for (const auto& peer : peers) peer->writer.flush(peer->session, peer->socket);
     }
   }
 
   HubOptions options;
   std::string address;
+  std::shared_ptr<const TlsContext> tls;
   Socket listener;
   Socket wake;
   std::vector<std::unique_ptr<Peer>> peers;

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -138,9 +137,6 @@ Socket open_socket(const Address& address, const std::string& text) {
 void set_options(const Socket& socket) {
   const int on = 1;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  // A peer that was stopped must not hold up what the others are told.
-  const timeval limit{5, 0};
-  setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
 // Returns 0 once the peer has taken the connection, else why not: an errno. A peer whose queue is full, or a firewall

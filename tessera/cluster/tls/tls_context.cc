@@ -17,7 +17,9 @@ struct KeyOfUse {
   std::string_view name;
   std::string_view derived_for;
 };
-constexpr KeyOfUse kKeys[] = {{"tessera rendezvous 1", "rendezvous"}, {"tessera ranks 1", "tensors between ranks"}};
+constexpr KeyOfUse kKeys[] = {{"tessera rendezvous 1", "rendezvous"},
+                              {"tessera ranks 1", "tensors between ranks"},
+                              {"tessera hub 1", "what ranks say at the hub"}};
 
 const KeyOfUse& key_of(TlsUse use) { return kKeys[static_cast<size_t>(use)]; }
 

@@ -18,9 +18,9 @@ namespace tessera::cluster {
 
 enum class TlsSide : uint8_t { kServer, kClient };
 
-// Between whom the connections are: members and the scheduler of their job, or two ranks, which are workers both. What
-// proves somebody in one place proves nothing in the other.
-enum class TlsUse : uint8_t { kRendezvous, kRanks };
+// Between whom the connections are: members and the scheduler of their job, two ranks, which are workers both, or a
+// rank and the hub, which has no certificates. What proves somebody in one place proves nothing in another.
+enum class TlsUse : uint8_t { kRendezvous, kRanks, kHub };
 
 class TlsContext {
  public:

@@ -86,8 +86,8 @@ void TlsSession::fail(int result) {
   } else if (!context_->has_certificates() && context_->side() == TlsSide::kServer) {
     error_ = "it does not know the job's secret";
   } else if (!context_->has_certificates()) {
-    error_ = context_->use() == TlsUse::kRanks ? "it does not know the job's secret"
-                                               : "it does not know the job's secret, or is no scheduler";
+    error_ = context_->use() == TlsUse::kRendezvous ? "it does not know the job's secret, or is no scheduler"
+                                                    : "it does not know the job's secret";
     is_secret_unknown_ = was_handshake;
   } else {
     error_ = kind == SSL_ERROR_SYSCALL ? "its connection has ended" : "";

@@ -318,7 +318,7 @@ TEST(TlsBySecret, OpensForTheSameSecretOnly) {
 
 TEST(TlsBySecret, WhatIsShownForOneUseShowsNothingForAnother) {
   const comm::Secret secret(std::string(32, 'a'), "the test");
-  constexpr TlsUse kUses[] = {TlsUse::kRendezvous, TlsUse::kRanks};
+  constexpr TlsUse kUses[] = {TlsUse::kRendezvous, TlsUse::kRanks, TlsUse::kHub};
   for (const TlsUse of_server : kUses) {
     for (const TlsUse of_client : kUses) {
       Talk talk(TlsContext::with_secret(secret, TlsSide::kServer, of_server),
