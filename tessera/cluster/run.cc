@@ -224,7 +224,7 @@ std::string begin_anew_after(Context& context, const std::exception& error) {
   const bool is_resizing = dynamic_cast<const Resizing*>(&error) != nullptr;
   const bool speaks = context.rank() == 0;
   if (is_resizing) return recovery->begin_anew_as_planned(error.what(), speaks);
-  if (dynamic_cast<const Misfit*>(&error) != nullptr || dynamic_cast<const Stopped*>(&error) != nullptr) return "";
+  if (dynamic_cast<const Misfit*>(&error) != nullptr || dynamic_cast<const JobStopped*>(&error) != nullptr) return "";
   if (!is_silence && !recovery->has_failed()) return "";
   if (const std::string planned = is_silence ? "" : recovery->planned_end(); !planned.empty()) {
     return recovery->begin_anew_as_planned(planned, speaks);

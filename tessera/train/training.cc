@@ -647,7 +647,7 @@ void Training::TrainCall::stop(const std::string& saved) {
   }
   end_->ends();  // whoever was told to end, too, ends so
   context.recovery()->leave_for_good();
-  throw cluster::Stopped(fmt::format(
+  throw cluster::JobStopped(fmt::format(
       "{}: it stops after epoch {}, step {}, saved as {}; start it again with that number of ranks, with strategies "
       "that fit it and resume=\"auto\", to go on from there",
       reason, context_.epoch, context_.step_in_epoch, saved));
@@ -843,7 +843,7 @@ std::string_view how_training_ended(const RunContext& run) {
     throw;
   } catch (const cluster::Resizing&) {
     return "";
-  } catch (const cluster::Stopped&) {
+  } catch (const cluster::JobStopped&) {
     return kStopped;
   } catch (...) {
     return run.signal.empty() ? "failed" : kStopped;

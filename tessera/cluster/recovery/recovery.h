@@ -25,9 +25,9 @@ class Misfit : public InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
 
-// Stopped is thrown by all ranks once what they have is saved, where the job was asked for a number of ranks that it
+// JobStopped is thrown by all ranks once what they have is saved, where the job was asked for a number of ranks that it
 // cannot have. The job ends with its words.
-class Stopped : public Error {
+class JobStopped : public Error {
  public:
   using Error::Error;
 };

@@ -583,7 +583,7 @@ class AskedToStop : public testing::Test {
       if (saves) callbacks.emplace_back(ModelCheckpoint("job", folder_.string(), {.save_checkpoint_steps = 1000}));
       try {
         model.train(1, samples(), callbacks);
-      } catch (const cluster::Stopped&) {
+      } catch (const cluster::JobStopped&) {
         EXPECT_TRUE(process.has_left_for_good);
         throw;
       }
