@@ -227,10 +227,13 @@ void ModelValues::initialize(const std::function<void()>& after_piece) {
   are_initial_ = true;
 }
 
-// Of a table that lies in a file each rank makes its part by pieces while others wait.
+// Where the ranks compare what they start with, and take rank 0's, they make it at once: initializers may differ
+// between ranks, and what one of them was given as data others may make. Of a table that lies in a file each rank makes
+// its part by pieces while others wait.
 bool ModelValues::draws_late() const {
   const cluster::Recovery* recovery = context_.recovery();
-  return recovery != nullptr && recovery->generation() > 1 && mode_.is_shared() &&
+  const bool are_compared = mode_.agrees_on_values() || options_.parameter_broadcast;
+  return recovery != nullptr && recovery->generation() > 1 && mode_.is_shared() && !are_compared &&
          options_.session.values_limit_bytes == 0;
 }
 
