@@ -45,7 +45,10 @@ Loader::Opened Loader::load(const std::string& path, const Loading& loading) {
     core_.values->set_changed();
     return opened;
   } catch (const Error&) {
-    if (reads_once && !core_.values->are_initial()) core_.values->initialize();
+    if (reads_once && !core_.values->are_initial()) {
+      core_.values->initialize();
+      core_.session();  // has all made: a step or a prediction that is compiled already asks for no session
+    }
     throw;
   }
 }
