@@ -82,7 +82,8 @@ struct HubClient::Impl {
                       options.address, printable(protocol), kHubProtocol,
                       "install one version of Tessera on all hosts");
       }
-      if (Clock::now() + kRetryPause >= deadline) {
+      // Who answers has time for it: else the last reason of all would be that nothing came.
+      if (Clock::now() + 2 * kRetryPause >= deadline) {
         throw IoError("rank {} cannot join the job: what answers at {} {} (tried for {} ms)", rank, options.address,
                       reason, options.timeout_ms);
       }
