@@ -1,4 +1,5 @@
-// A timeline is recorded beside a training that has planned its memory: writing what full buffers hold takes the file's text, and little beside.
+// A timeline is recorded beside a training that has planned its memory: writing what full buffers hold takes the file's
+// text, and little beside.
 #include <gtest/gtest.h>
 
 #include <string>
