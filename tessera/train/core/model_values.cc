@@ -239,8 +239,8 @@ bool ModelValues::draws_late() const {
 
 void ModelValues::draw() {
   if (undrawn_.empty()) return;
-  const std::vector<nn::Parameter> due = std::exchange(undrawn_, {});
-  session_.initialize(due, options_.seed);
+  session_.initialize(undrawn_, options_.seed);
+  undrawn_.clear();  // an initializer that throws does so again
 }
 
 bool ModelValues::is_drawn(const std::string& name) const {

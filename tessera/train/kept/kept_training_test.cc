@@ -351,6 +351,28 @@ TEST(KeptValues, TakeThePlaceOfInitialOnesWhichNobodyMakes) {
   }
 }
 
+// Nothing was kept, and rank 1 makes what rank 0 was given.
+TEST(KeptValues, ThatNobodyHasAreRankZerosWhereThoseCountThatItStartsWith) {
+  ModelOptions broadcast = kWhole;
+  broadcast.parameter_broadcast = true;
+  for (const ModelOptions& options : {broadcast, ModelOptions{.parallel_mode = ParallelMode::kSemiAuto}}) {
+    std::array<Kept, 2> kept;
+    run_ranks(2, [&](cluster::Context& inner) {
+      Process process(inner, /*generation=*/2, kept.at(static_cast<size_t>(inner.rank())));
+      Mlp network;
+      for (nn::Parameter* parameter : network.parameters()) {
+        if (inner.rank() == 0) parameter->data = Tensor::full(parameter->type, 0.5);
+      }
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      Model model(process, network, &loss, &optimizer, options);
+      for (const std::string& name : model.parameter_names()) {
+        EXPECT_EQ(model.value(name).to_doubles()[0], 0.5) << name << " of rank " << inner.rank();
+      }
+    });
+  }
+}
+
 TEST(KeptValues, ThatAreNotWholeWithoutALostRankAreNotTakenUp) {
   const Losses straight = ElasticJob(kSplit).train({0, 1, 2, 3});
   ElasticJob job(kSplit);
