@@ -577,6 +577,11 @@ TEST(ServersLookups, GiveTheBitsOfTheTable) {
       expect_rows_of_the_table({.servers = 2, .workers = 2, .dtype = dtype, .ids = ids, .repeats = kAcrossWorkers});
     }
   }
+  // Several servers share the places of a worker that has more rows than a row has elements, not the elements.
+  for (const auto& [servers, workers] : {std::pair{2, 1}, {3, 2}}) {
+    expect_rows_of_the_table(
+        {.servers = servers, .workers = workers, .rows = 50, .row = 20, .repeats = kAcrossWorkers});
+  }
   // Rows that go as they come.
   expect_rows_of_the_table({.servers = 2, .workers = 2, .row = 16, .repeats = kAcrossWorkers});
 }
