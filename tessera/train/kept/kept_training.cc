@@ -700,50 +700,53 @@ void KeptTraining::take(const Version& version) {
 }
 
 // Each rank that has nothing takes what all are to have alike from a holder, each from another one as far as there are
-// as many; who neither gives nor takes goes on. Every rank calls it.
+// as many. All meet every now and then, so that nobody waits for all of it at once. Every rank calls it.
 void KeptTraining::give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has) {
+  constexpr int64_t kBytesBetweenMeetings = int64_t{64} << 20;
+  comm::Communicator& world = core_.context.world();
   std::vector<int> holders;
   std::vector<int> takers;
   for (size_t rank = 0; rank < kept.size(); ++rank) {
     (has(kept[rank]) ? holders : takers).push_back(static_cast<int>(rank));
   }
+  std::optional<int> own_holder;
+  std::vector<int> own_takers;
   for (size_t i = 0; i < takers.size(); ++i) {
     const int holder = holders[i % holders.size()];
-    if (own_rank() == holder || own_rank() == takers[i]) give_copies(holder, takers[i]);
+    if (own_rank() == takers[i]) own_holder = holder;
+    if (own_rank() == holder) own_takers.push_back(takers[i]);
   }
-}
-
-// Called by these two.
-void KeptTraining::give_copies(int holder, int taker) {
-  comm::Communicator& world = core_.context.world();
-  const bool takes = own_rank() == taker;
   const auto move = [&](const TensorView& view) {
     if (view.num_elements() == 0) return;
-    if (takes) {
-      world.receive(view.data, view.num_elements(), view.dtype, holder, kWho);
-    } else {
-      world.send(view.data, view.num_elements(), view.dtype, taker, kWho);
-    }
+    if (own_holder) world.receive(view.data, view.num_elements(), view.dtype, *own_holder, kWho);
+    for (const int taker : own_takers) world.send(view.data, view.num_elements(), view.dtype, taker, kWho);
   };
   Head of_holder = head(/*is_done=*/false);
   std::string state(kept_state());
   state.resize(state_room());
   move({&of_holder, {DType::kU8, {static_cast<int64_t>(sizeof(of_holder))}}});
   move({state.data(), {DType::kU8, {static_cast<int64_t>(state.size())}}});
-  if (takes) {
+  if (own_holder) {
     state.resize(std::min(state.size(), static_cast<size_t>(of_holder.state_bytes)));
     go_on_as(of_holder, state);
-    say_state_of(holder);
+    say_state_of(*own_holder);
   }
   session::Session& session = core_.bare_session();
+  const bool moves = own_holder || !own_takers.empty();
+  int64_t bytes = 0;
   for (const auto& name : session.names()) {
     if (nn::is_accumulation_state(name)) continue;  // zeros between two steps
-    const auto in_place = session.values().in_place(name);
-    const Tensor copy = in_place ? Tensor() : session.values().read(name);
-    move(in_place ? *in_place : copy.view());
-    if (!takes) continue;
-    if (!in_place) session.values().write(name, copy.view());
-    core_.values->set_taken({&name, 1});
+    const Type& type = session.values().type(name);
+    if (moves) {
+      const auto in_place = session.values().in_place(name);
+      const Tensor copy = in_place ? Tensor() : session.values().read(name);
+      move(in_place ? *in_place : copy.view());
+      if (own_holder && !in_place) session.values().write(name, copy.view());
+      if (own_holder) core_.values->set_taken({&name, 1});
+    }
+    if ((bytes += type.size_bytes()) < kBytesBetweenMeetings) continue;
+    world.barrier(kWho);
+    bytes = 0;
   }
 }
 

@@ -101,7 +101,6 @@ class KeptTraining {
   void own_memory();
   void write(bool is_done);
   void give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has);
-  void give_copies(int holder, int taker);
   bool are_copies() const;
   bool trains_together() const;
   // Of those that train together.
