@@ -29,6 +29,7 @@
 #include "tessera/train/logs/csv_log.h"
 #include "tessera/train/logs/json_log.h"
 #include "tessera/train/logs/last_line.h"
+#include "tessera/train/logs/run_record.h"
 #include "tessera/train/logs/tensor_board.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
@@ -253,6 +254,54 @@ TEST_F(Logs, InJsonHaveOptionsThatAreNotTheUsualOnes) {
                                   {"loss_scale", "1024, times 2 after 2000 clean steps"},
                                   {"num_threads", "1"},
                                   {"precision", "bf16"}}));
+}
+
+TEST_F(Logs, InJsonSayHowTheStepIsSpreadAndWhatMemoryItTakes) {
+  nn::Dense network(3, 5);
+  nn::MSELoss loss;
+  nn::SGD optimizer({.learning_rate = 0.25});
+  const auto rows = data::generator({{"x", {DType::kF32, {3}}}, {"y", {DType::kF32, {5}}}}, 8,
+                                    [](int64_t, std::span<const TensorView> outputs) {
+                                      std::fill_n(outputs[0].as<float>(), 3, 1.0F);
+                                      std::fill_n(outputs[1].as<float>(), 5, 1.0F);
+                                    })
+                        .batch(4);
+  Model model(context_, network, &loss, &optimizer);
+  model.train(1, rows, {JsonLog(at("log"))});
+  const auto run = records_of_kind("log", "run").at(0);
+  const auto& plan = run["plan"];
+  EXPECT_GT(plan["operators"], 3);
+  EXPECT_EQ(plan["parameter_bytes"], 4 * (3 * 5 + 5));
+  EXPECT_EQ(plan["rank_parameter_bytes"], plan["parameter_bytes"]);
+  EXPECT_FALSE(plan.contains("predicted_seconds")) << "nothing was searched";
+  std::vector<int64_t> sizes;
+  for (const auto& value : plan["values"]) sizes.push_back(value["bytes"].get<int64_t>());
+  ASSERT_GE(sizes.size(), 4) << "two parameters and two columns";
+  EXPECT_TRUE(std::ranges::is_sorted(sizes, std::greater{}));
+  EXPECT_EQ(sizes[0], 4 * 4 * 5) << "the column y";
+
+  const auto& memory = run["memory"];
+  EXPECT_EQ(memory["parameter_bytes"], plan["parameter_bytes"]);
+  int64_t most = 0;
+  int64_t last = -1;
+  for (const auto& point : memory["alive_bytes"]) {
+    EXPECT_GT(point[0], last) << "in order";
+    last = point[0].get<int64_t>();
+    most = std::max(most, point[1].get<int64_t>());
+  }
+  EXPECT_LT(last, memory["operations"]);
+  EXPECT_EQ(most, memory["peak_bytes"]);
+  EXPECT_LE(most, memory["planned_bytes"]);
+  EXPECT_FALSE(memory["peak_name"].get<std::string>().empty());
+  EXPECT_FALSE(memory["at_peak"].empty());
+}
+
+TEST(SampledPeaks, KeepTheMostOfEachPart) {
+  using Points = std::vector<std::pair<int64_t, int64_t>>;
+  const std::vector<int64_t> alive{1, 5, 5, 2, 9, 0, 3};
+  EXPECT_EQ(sampled_peaks(alive, 3), (Points{{1, 5}, {2, 5}, {4, 9}}));
+  EXPECT_EQ(sampled_peaks(alive, 200).size(), alive.size());
+  EXPECT_TRUE(sampled_peaks({}, 3).empty());
 }
 
 TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
