@@ -48,7 +48,7 @@ ROOMS = {
     "session": ("values", "agree", "records", "speed"),
     "train": ("options", "modes", "core", "saving", "kept", ".", "monitors", "translation", "logs", "traces"),
     "train/modes": (".", "stages"),
-    "tools": ("arguments", "page", "dashboard", "plan", "report", "bisect", "timeline", "check"),
+    "tools": ("arguments", "page", "dashboard", "plan", "timeline", "report", "bisect", "check"),
 }
 # Named as another project has them, whose headers they stand in for.
 FOLDERS_OF_OTHERS = ("comm/wire/gloo_headers/gloo/common",)

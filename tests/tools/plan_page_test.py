@@ -213,6 +213,14 @@ def check_report_page(browser, page):
     check(said.startswith("step 1: "), f"the key Home goes to the first step: {said}")
     said = browser.value_of("f.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true})); f.querySelector('output').textContent")
     check(said.startswith("step 2: "), f"an arrow goes to the next one: {said}")
+    said = browser.value_of("const m = document.querySelector('figure[aria-label*=operations]'); m.focus();"
+                            "m.dispatchEvent(new KeyboardEvent('keydown', {key: 'Home', bubbles: true})); m.querySelector('output').textContent")
+    check(said.startswith("operation 0: alive 0 B"), f"memory over a step is said by operation: {said}")
+    bars = browser.value_of("[...document.querySelectorAll('figure rect.pale')].length")
+    check(bars == 2, f"each class of operators has a bar: {bars}")
+    inside = browser.value_of("[...document.querySelectorAll('svg')].every(s => [...s.querySelectorAll('text')].every(t => "
+                              "t.getBBox().x >= -1 && t.getBBox().x + t.getBBox().width <= s.viewBox.baseVal.width + 1))")
+    check(inside, "every text of a drawing lies within it")
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     ground = browser.value_of("getComputedStyle(document.body).backgroundColor")
     check(ground == "rgb(18, 22, 29)", f"it is dark in the dark: {ground}")
@@ -223,11 +231,30 @@ def check_report_page(browser, page):
 
 def write_log(path):
     with open(path, "w") as file:
+        print(json.dumps({"kind": "run", "step": 0, "epochs": 1,
+                          "plan": {"mesh": "[data=4]", "operators": 9, "split_operators": 8, "values": [
+                              {"name": "layer." * 30 + "weight", "kind": "param", "type": "f32[1024,1024]", "split": "[data,_]", "bytes": 4 << 20,
+                               "rank_bytes": 1 << 20}]},
+                          "memory": {"planned_bytes": 9 << 20, "operations": 100, "peak_bytes": 8 << 20, "peak_operation": 50, "peak_name": "matmul",
+                                     "at_peak": [{"name": "%1", "type": "f32[4]", "bytes": 16, "made_by": "add", "last_read_by": "relu"}],
+                                     "alive_bytes": [[i, (50 - abs(i - 50)) << 17] for i in range(100)]}}), file=file)
         for step in range(1, 201):
             print(json.dumps({"kind": "step", "time": "2026-03-04T05:06:07.089Z", "seconds": step / 2, "epoch": 1, "step": step,
                               "loss": 2 / step if step != 50 else "NaN", "learning_rate": 0.1, "rows_per_second": 100.0 + step % 7,
                               "resident_bytes": 1 << 30, "arena_bytes": 1 << 20}), file=file)
         print(json.dumps({"kind": "evaluation", "epoch": 1, "step": 200, "metrics": {"<b>accuracy</b>" * 20: 0.5}}), file=file)
+
+
+# A timeline of one rank: a step of 10 ms, with an operator of 6 and one of 2.
+def write_trace(path):
+    names = [{"kind": "step", "text": "step"},
+             {"kind": "operator", "text": 'matmul "fc"', "graph": "train", "dtype": "f32", "flops": 1e9, "bytes": 1 << 20},
+             {"kind": "operator", "text": "an_operator_of_quite_a_long_name", "graph": "train", "dtype": "f32", "bytes": 1 << 20}]
+    rank = {"rank": 0, "size": 1, "pid": 1, "host": "host", "clock": "clock", "job": "job", "steady_ns": 0, "system_ms": 0, "steps": "1:",
+            "is_written": True, "lanes": [{"title": "compute", "dropped": 0, "whole_from_ns": 0}], "names": names}
+    events = [{"ph": "X", "pid": 0, "tid": 0, "ts": begin, "dur": duration, "cat": names[n]["kind"], "name": names[n]["text"],
+               "args": {"n": n, "step": 1, "run": 0}} for n, begin, duration in ((0, 0, 10000), (1, 1000, 6000), (2, 7000, 2000))]
+    path.write_text(json.dumps({"otherData": {"tessera_timeline": 1, "origin_ns": 0, "ranks": [rank]}, "traceEvents": events}))
 
 
 def main():
@@ -251,8 +278,9 @@ def main():
                             "4", "--schedule", "1f1b", "--quiet", "--html", pipeline], check=True, stdout=subprocess.DEVNULL)
             check_pipeline_page(browser, pipeline)
             write_log(Path(folder) / "log.jsonl")
+            write_trace(Path(folder) / "trace.json")
             report = Path(folder) / "report.html"
-            subprocess.run([args.build / "bin" / "tessera", "report", folder, "-o", report], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([args.build / "bin" / "tessera", "report", folder, "--profile", "h100-80gb", "-o", report], check=True, stdout=subprocess.DEVNULL)
             check_report_page(browser, report)
             check_page(browser, page)
             if args.screenshot:

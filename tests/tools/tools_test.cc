@@ -874,6 +874,8 @@ TEST_F(OptionLaw, HoldsForTheOtherCommands) {
     check(form, {"-o", "written/page"}, false);
     check(form, {"--checkpoints", "."}, false);
     check(form, {"--report_dir", "."}, false);
+    check(form, {"--trace", "log.jsonl"}, false);
+    check(form, {"--profile", "h100-80gb"}, false);
   }
   EXPECT_TRUE(seen("run --interface lo -n 2 true").is_refused());
   for (const char* transport : {"tls", "gloo"}) {

@@ -12,6 +12,7 @@
 
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
+#include "tessera/timeline/test_timelines.h"
 #include "tessera/tools/page/page.h"
 #include "tessera/tools/report/chart.h"
 #include "tessera/tools/report/compare_runs.h"
@@ -21,6 +22,7 @@
 #include "tessera/tools/report/report_text.h"
 #include "tessera/tools/report/run_facts.h"
 #include "tessera/tools/report/run_report.h"
+#include "tessera/tools/timeline/operator_classes.h"
 
 namespace tessera::tools {
 namespace {
@@ -41,6 +43,16 @@ std::string step_line(int64_t step, const std::string& loss) {
 }
 
 std::string run_line(const std::string& members) { return R"({"kind":"run","step":0,)" + members + "}\n"; }
+
+// What a run's record says of its training step.
+const std::string kStepMembers =
+    R"("plan":{"mesh":"[data=2]","operators":5,"split_operators":4,"parameter_bytes":4096,"rank_parameter_bytes":2048,)"
+    R"("state_bytes":8,"rank_state_bytes":8,"predicted_seconds":0.002,"searched_seconds":0.004,"bound_seconds":0.003,)"
+    R"("values":[{"name":"fc.weight","kind":"param","type":"f32[32,32]","split":"[data,_]","bytes":4096,)"
+    R"("rank_bytes":2048},{"name":"rate","kind":"state","type":"f32[]","split":"","bytes":8,"rank_bytes":8}]},)"
+    R"("memory":{"arena_bytes":8192,"parameter_bytes":2048,"state_bytes":8,"planned_bytes":6136,"operations":40,)"
+    R"("peak_bytes":4096,"peak_operation":7,"peak_name":"matmul \"fc\"","at_peak":[{"name":"%3","type":"f32[32,32]",)"
+    R"("bytes":4096,"made_by":"matmul \"fc\"","last_read_by":""}],"alive_bytes":[[0,512],[7,4096],[39,64]]})";
 
 const std::string kEndLine = R"({"kind":"end","epoch":1,"step":3,"ended":"completed"})"
                              "\n";
@@ -212,10 +224,164 @@ TEST_F(Reports, ShowCheckpointsAndThoseThatCannotBeRead) {
   EXPECT_THROW(read_run(files_, {.path = "logs", .checkpoints = "nowhere"}), InvalidArgument);
 }
 
+TEST_F(Reports, ShowThePlanOfTheStep) {
+  const auto report = read(run_line(kStepMembers) + step_line(1, "1"));
+  ASSERT_NE(report.plan(), nullptr);
+  EXPECT_THAT(report_text(report), HasSubstr("[data=2]; 4 of 5 operators are split over the ranks; a step is predicted "
+                                             "to take 2.00 ms\n"));
+  EXPECT_THAT(report_page(report),
+              AllOf(HasSubstr("no plan to less than 3.00 ms: the gap is 25.000 %."),
+                    HasSubstr("holds 2.0 KiB of 4.0 KiB of parameters, and 8 B of 8 B of states."),
+                    HasSubstr("<td class=\"text\">[data,_]</td>"), HasSubstr("whole on every rank</td>")));
+  const auto plan = json::parse(report_json(report))["plan"];
+  EXPECT_EQ(plan["mesh"], "[data=2]");
+  EXPECT_EQ(plan["bound_seconds"], 0.003);
+  EXPECT_EQ(plan["values"][0]["split"], "[data,_]");
+  EXPECT_EQ(plan["values"][0]["rank_bytes"], 2048);
+}
+
+TEST_F(Reports, SayOfAPlanThatNobodySearchedThatThereWasNone) {
+  const auto report = read(run_line(R"("plan":{"mesh":"[data=2]","operators":1,"split_operators":1})"));
+  EXPECT_EQ(plan_line(*report.plan()), "[data=2]; 1 of 1 operator is split over the ranks");
+  EXPECT_THAT(plan_verdict(*report.plan()), HasSubstr("No search has chosen this plan"));
+  EXPECT_THAT(plan_verdict({.predicted_seconds = 0.5}), HasSubstr("nothing is proven"));
+}
+
+TEST_F(Reports, DrawTheMemoryOfTheStepOverItsOperations) {
+  const auto report = read(run_line(kStepMembers) + step_line(1, "1"));
+  ASSERT_NE(report.step_memory(), nullptr);
+  EXPECT_THAT(report.step_memory()->alive, ElementsAre(CurvePoint{0, 512}, CurvePoint{7, 4096}, CurvePoint{39, 64}));
+  EXPECT_THAT(report_text(report),
+              HasSubstr("4.0 KiB are alive at most, at operation 7 of 40, matmul \"fc\", beside 2.0 KiB of parameters "
+                        "and 8 B of states\n"));
+  EXPECT_THAT(report_page(report),
+              AllOf(HasSubstr("a curve over the operations"), HasSubstr(R"("axis":"operation")"),
+                    HasSubstr("[[0,512.0],[7,4096.0],[39,64.0]]"), HasSubstr("nobody: it is a result</td>")));
+  const auto memory = json::parse(report_json(report))["step_memory"];
+  EXPECT_EQ(memory["peak_name"], "matmul \"fc\"");
+  EXPECT_EQ(memory["alive_bytes"][1], json({7, 4096.0}));
+  EXPECT_EQ(memory["at_peak"][0]["bytes"], 4096);
+}
+
+TEST_F(Reports, TakeOfTheMemoryOnlyOperationsThatFollowEachOther) {
+  const auto report = read(run_line(
+      R"("memory":{"peak_bytes":-1,"alive_bytes":[[3,1],[3,2],["x",1],[4],[-1,1],5,[18446744073709551615,1],[9,"a"],[9,4]]})"));
+  EXPECT_THAT(report.step_memory()->alive, ElementsAre(CurvePoint{3, 1}, CurvePoint{9, 4}));
+  EXPECT_EQ(report.step_memory()->peak_bytes, 0);
+}
+
+TEST_F(Reports, OfOlderRecordsSayHowToGetPlanMemoryAndTime) {
+  const auto report = read(run_line(R"("seed":1,"plan":3,"memory":[])") + step_line(1, "1"));
+  EXPECT_EQ(report.plan(), nullptr);
+  EXPECT_EQ(report.step_memory(), nullptr);
+  EXPECT_THAT(report_text(report), AllOf(Not(HasSubstr("  plan")), Not(HasSubstr("memory of a step"))));
+  EXPECT_THAT(report_page(report),
+              AllOf(HasSubstr("tessera run --trace FILE records it"), HasSubstr("tessera plan --memory says it"),
+                    HasSubstr("tessera plan shows plans")));
+  const auto read_back = json::parse(report_json(report));
+  for (const char* member : {"plan", "step_memory", "trace"}) EXPECT_FALSE(read_back.contains(member)) << member;
+}
+
+TEST(OperatorClasses, AddUpTheOperatorsOfOneName) {
+  const timeline::TimelineSummary summary{
+      .operators = {{.text = "matmul \"a\"",
+                     .seconds = 3,
+                     .calls = 2,
+                     .share = 0.3,
+                     .flops = 10,
+                     .bytes = 4,
+                     .limit_seconds = 1.0},
+                    {.text = "relu", .seconds = 5, .calls = 1, .share = 0.5, .bytes = 8},
+                    {.text = "matmul \"b\"",
+                     .seconds = 1,
+                     .calls = 1,
+                     .share = 0.1,
+                     .flops = 10,
+                     .bytes = 4,
+                     .limit_seconds = 0.5}}};
+  const auto classes = operator_classes(summary);
+  ASSERT_THAT(classes, SizeIs(2));
+  EXPECT_EQ(classes[0].name, "relu");
+  EXPECT_FALSE(classes[0].limit_seconds);
+  EXPECT_FALSE(share_of_limit(classes[0]));
+  EXPECT_EQ(classes[1].name, "matmul");
+  EXPECT_EQ(classes[1].num_operators, 2);
+  EXPECT_EQ(classes[1].seconds, 4);
+  EXPECT_EQ(classes[1].calls, 3);
+  EXPECT_EQ(classes[1].flops, 30);
+  EXPECT_EQ(classes[1].bytes, 12);
+  EXPECT_EQ(share_of_limit(classes[1]), 1.5 / 4);
+}
+
+// A run whose folder has a timeline, too: a step of 10 ms, of which a product takes 6 and a sum of elements 2.
+class TracedReports : public Reports {
+ protected:
+  void SetUp() override {
+    Reports::SetUp();
+    write("logs/log.jsonl", step_line(1, "1"));
+    using timeline::SpanKind;
+    timeline::WrittenRank rank(0, 1);
+    rank.does(SpanKind::kStep, "step", 0, 10);
+    rank.add(0,
+             {.kind = SpanKind::kOperator,
+              .text = "matmul \"fc\"",
+              .graph = "train",
+              .dtype = "f32",
+              .flops = 1e9,
+              .bytes = 1024},
+             1, 7);
+    rank.add(0, {.kind = SpanKind::kOperator, .text = "</pre><img>", .graph = "train", .dtype = "f32", .bytes = 1024},
+             7, 9);
+    timeline::write_timeline(files_, "logs/trace.json", {.ranks = {rank.part()}, .clocks = {}, .predicted = {}});
+  }
+};
+
+TEST_F(TracedReports, ShowTimeByOperatorClassAgainstTheMachine) {
+  const auto report = read_run(files_, {.path = "logs", .profile = "h100-80gb"});
+  ASSERT_TRUE(report.trace);
+  EXPECT_THAT(report_text(report), AllOf(HasSubstr("matmul 60.0 % of a step, at "), HasSubstr(" % of its limit; ")));
+  EXPECT_THAT(
+      report_page(report),
+      AllOf(HasSubstr("time of a step by operator class"), HasSubstr("at its limit</figcaption>"), HasSubstr("6.00 ms"),
+            HasSubstr("Where a rank&#39;s step of 10.00 ms goes:"), Not(HasSubstr("<img"))));
+  const auto trace = json::parse(report_json(report))["trace"];
+  EXPECT_EQ(trace["file"], "logs/trace.json");
+  EXPECT_EQ(trace["operator_classes"][0]["name"], "matmul");
+  EXPECT_EQ(trace["operator_classes"][0]["flops"], 1e9);
+  EXPECT_GT(trace["operator_classes"][0]["limit_seconds"].get<double>(), 0);
+  EXPECT_EQ(trace["operators"].size(), 2);
+}
+
+TEST_F(TracedReports, WithoutAProfileSayHowToGetLimits) {
+  const auto page = report_page(read_run(files_, {.path = "logs"}));
+  EXPECT_THAT(page, AllOf(HasSubstr("tessera calibrate --out here.json"), Not(HasSubstr("at its limit</figcaption>"))));
+}
+
+TEST_F(TracedReports, RefuseATraceThatIsNoneOnlyWhereItIsNamed) {
+  write("logs/trace.json", "to do");
+  const auto report = read_run(files_, {.path = "logs"});
+  EXPECT_FALSE(report.trace);
+  EXPECT_THAT(report_text(report), HasSubstr("logs/trace.json is there, and is not shown: "));
+  EXPECT_THAT(report_page(report), HasSubstr("logs/trace.json is there, and is not shown: "));
+  EXPECT_THROW(read_run(files_, {.path = "logs", .trace = "logs/trace.json"}), InvalidArgument);
+  EXPECT_THROW(read_run(files_, {.path = "logs", .profile = "h100-80gb"}), InvalidArgument);
+  EXPECT_THROW(read_run(files_, {.path = "logs", .trace = "logs/nowhere.json"}), Error);
+}
+
+TEST_F(Reports, RefuseAProfileWithoutATrace) {
+  write("logs/log.jsonl", step_line(1, "1"));
+  EXPECT_THAT([&] { read_run(files_, {.path = "logs", .profile = "h100-80gb"}); },
+              ThrowsMessage<UsageError>(HasSubstr("--profile has no effect here: it goes with a trace")));
+}
+
 TEST_F(Reports, EscapeWhateverLogsHold) {
   const std::string hostile = "</script><script>alert(1)</script>\\u0000\\\"'&";
   const auto run = run_line(
-      fmt::format(R"("command":["python","{0}"],"directory":"{0}","cpu":"{0}","options":{{"{0}":"{0}"}})", hostile));
+      fmt::format(R"("command":["python","{0}"],"directory":"{0}","cpu":"{0}","options":{{"{0}":"{0}"}},)"
+                  R"("plan":{{"mesh":"{0}","values":[{{"name":"{0}","kind":"{0}","type":"{0}","split":"{0}"}}]}},)"
+                  R"("memory":{{"peak_name":"{0}","alive_bytes":[[1,2],[3,4]],)"
+                  R"("at_peak":[{{"name":"{0}","type":"{0}","made_by":"{0}","last_read_by":"{0}"}}]}})",
+                  hostile));
   const auto text =
       run + step_line(1, "1") +
       fmt::format(R"({{"kind":"evaluation","time":"{0}","epoch":1,"step":1,"metrics":{{"{0}":1}}}})", hostile) + "\n";
@@ -436,7 +602,7 @@ TEST_P(AnyBytes, AreReportedOrRefused) {
   std::mt19937 random(GetParam());
   const auto below = [&](size_t limit) { return std::uniform_int_distribution<size_t>(0, limit - 1)(random); };
   const std::string seeds[] = {
-      run_line(R"("command":["a"],"ranks":2,"epochs":3,"options":{"x":"y"})") + step_line(1, "0.5") +
+      run_line(R"("command":["a"],"ranks":2,"epochs":3,"options":{"x":"y"},)" + kStepMembers) + step_line(1, "0.5") +
           step_line(2, "\"NaN\"") + R"({"kind":"epoch","epoch":1,"step":2,"loss":1e308,"metrics":{"f1":-1e308}})" +
           "\n" + R"({"kind":"evaluation","epoch":1,"step":2,"metrics":{"f1":"Infinity","mae":5e-324}})" + "\n" +
           kEndLine,

@@ -82,6 +82,7 @@ AxisRange range_of(double low, double high, bool may_be_logarithmic) {
 
 std::string axis_text(double value, const std::string& unit) {
   if (unit == "bytes" && value >= 0 && value < 0x1p62) return format_bytes(static_cast<int64_t>(value));
+  if (unit == "seconds") return format_seconds(value);
   return fmt::format("{:.5g}", value == 0 ? 0 : value);
 }
 
@@ -114,9 +115,9 @@ class ChartDrawing {
           "<figure><figcaption><b>{}</b></figcaption>\n<p>No record has a finite value of it.</p></figure>\n", title);
     }
     std::string text = fmt::format(
-        "<figure tabindex=\"0\" aria-label=\"{0}, a curve over the steps; arrow keys say its values\">"
+        "<figure tabindex=\"0\" aria-label=\"{0}, a curve over the {3}s; arrow keys say its values\">"
         "<figcaption><b>{0}</b>{1}{2} <output></output></figcaption>\n",
-        title, legend(), values_.is_logarithmic ? " (logarithmic)" : "");
+        title, legend(), values_.is_logarithmic ? " (logarithmic)" : "", escaped_html(chart_.axis));
     text += fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", kWidth, kHeight, title);
     draw_axes(text);
     for (const auto& line : chart_.lines) draw_line(text, line);
@@ -158,7 +159,8 @@ class ChartDrawing {
           "text-anchor=\"{4}\">{5:.0f}</text>\n",
           at, kTop, kBottom, kBottom + 14, anchor, step);
     }
-    text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">step</text>\n", kRight, kHeight - 6);
+    text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", kRight, kHeight - 6,
+                        escaped_html(chart_.axis));
     if (!chart_.unit.empty()) text += fmt::format("<text x=\"4\" y=\"14\">{}</text>\n", escaped_html(chart_.unit));
   }
 
@@ -196,9 +198,9 @@ class ChartDrawing {
       }
       lines.push_back({{"name", line.name}, {"points", points}});
     }
-    const nlohmann::ordered_json json = {{"left", kLeft},       {"right", kRight},   {"top", kTop},
-                                         {"bottom", kBottom},   {"low", steps_.low}, {"high", steps_.high},
-                                         {"unit", chart_.unit}, {"lines", lines}};
+    const nlohmann::ordered_json json = {{"left", kLeft},       {"right", kRight},     {"top", kTop},
+                                         {"bottom", kBottom},   {"low", steps_.low},   {"high", steps_.high},
+                                         {"unit", chart_.unit}, {"axis", chart_.axis}, {"lines", lines}};
     return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
@@ -230,6 +232,47 @@ std::vector<int64_t> bad_steps_of(const Curve& curve) {
     if (bucket.first_non_finite) steps.push_back(*bucket.first_non_finite);
   }
   return steps;
+}
+
+std::string bars_figure(const std::string& title, const std::vector<TimeBar>& bars) {
+  constexpr double bars_left = 150;
+  constexpr double bars_right = kWidth - 190;  // texts stand behind
+  constexpr double stride = 20;
+  double most = 0;
+  bool has_limits = false;
+  for (const TimeBar& bar : bars) {
+    most = std::max({most, bar.seconds, bar.limit_seconds.value_or(0)});
+    has_limits = has_limits || bar.limit_seconds;
+  }
+  const AxisRange range{0, most > 0 ? most : 1};
+  const auto x = [&](double seconds) { return bars_left + (bars_right - bars_left) * range.share_of(seconds); };
+  const double bottom = kTop + stride * static_cast<double>(bars.size());
+  std::string text =
+      fmt::format("<figure><figcaption><b>{}</b><span class=\"key pale\"></span>measured{}</figcaption>\n",
+                  escaped_html(title), has_limits ? "<span class=\"key first\"></span>at its limit" : "");
+  text += fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", kWidth, bottom + 34,
+                      escaped_html(title));
+  for (const double seconds : range.ticks()) {
+    text += fmt::format(
+        "<path class=\"grid\" d=\"M{0:.1f} {1:.0f}V{2:.0f}\"/><text x=\"{0:.1f}\" y=\"{3:.0f}\" "
+        "text-anchor=\"middle\">{4}</text>\n",
+        x(seconds), kTop, bottom, bottom + 14, axis_text(seconds, "seconds"));
+  }
+  for (size_t i = 0; i < bars.size(); ++i) {
+    const TimeBar& bar = bars[i];
+    const double top = kTop + stride * static_cast<double>(i);
+    text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", bars_left - 6, top + 14,
+                        escaped_html(bar.name));
+    text += fmt::format("<rect class=\"pale\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"14\"/>\n", bars_left,
+                        top + 3, x(bar.seconds) - bars_left);
+    if (bar.limit_seconds) {
+      text += fmt::format("<rect class=\"first\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"6\"/>\n",
+                          bars_left, top + 7, x(*bar.limit_seconds) - bars_left);
+    }
+    const double behind = x(std::max(bar.seconds, bar.limit_seconds.value_or(0))) + 6;
+    text += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n", behind, top + 14, escaped_html(bar.text));
+  }
+  return text + "</svg></figure>\n";
 }
 
 std::string chart_figure(const Chart& chart) { return ChartDrawing(chart).run(); }

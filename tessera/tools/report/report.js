@@ -32,9 +32,9 @@ for (const figure of document.querySelectorAll("figure[tabindex]")) {
     const step = lines[0].points[at][0];
     const share = (step - chart.low) / (chart.high - chart.low);
     mark.setAttribute("d", `M${chart.left + (chart.right - chart.left) * share} ${chart.top}V${chart.bottom}`);
-    output.textContent = `step ${step}: ` + lines.map(line => {
+    output.textContent = `${chart.axis} ${step}: ` + lines.map(line => {
       const point = line.points[nearest(line.points, step)];
-      return `${line.name} ${text(point[1])}` + (point[0] === step ? "" : ` (step ${point[0]})`);
+      return `${line.name} ${text(point[1])}` + (point[0] === step ? "" : ` (${chart.axis} ${point[0]})`);
     }).join(", ");
   }
 

@@ -27,8 +27,12 @@ void add_report_command(CLI::App& app) {
       "epochs, checkpoints and all else as a page that needs no network. Of two runs: which settings differ, the "
       "first\n"
       "step at which a number does, and by how much, both curves over each other, and which is faster.\n"
+      "The page also has the plan of the training step, its memory and, where the run was traced (tessera run "
+      "--trace),\n"
+      "where its time went, against what the machine can do by --profile.\n"
       "Examples:\n"
       "  tessera report logs -o report.html\n"
+      "  tessera report logs --trace job.json --profile here.json -o report.html\n"
       "  tessera report logs --checkpoints checkpoints -o report.html\n"
       "  tessera report before after -o compare.html\n"
       "  tessera report before after --json\n"
@@ -40,9 +44,18 @@ void add_report_command(CLI::App& app) {
   report->add_option("--report_dir", sources.failure,
                      "the folder of the ranks' reports of a failure; default: `report` in the run's folder, if it is "
                      "there");
+  report->add_option("--trace", sources.trace,
+                     "the timeline of the run, or a rank's part; default: `trace.json` in the run's folder, if it is "
+                     "there");
+  report->add_option("--machine,--profile", sources.profile,
+                     "a machine profile, as tessera calibrate writes it, or a machine that has a name: h100-80gb; the "
+                     "trace's operators are held against it");
   report->callback([report] {
     const bool is_one = runs.size() == 1;
-    require_effects(*report, {{"--checkpoints", is_one, "one run"}, {"--report_dir", is_one, "one run"}});
+    require_effects(*report, {{"--checkpoints", is_one, "one run"},
+                              {"--report_dir", is_one, "one run"},
+                              {"--trace", is_one, "one run"},
+                              {"--profile", is_one, "one run"}});
     auto& files = FileSystem::local();
     std::string text;
     require_writable("--out", page);

@@ -8,7 +8,9 @@
 
 #include "tessera/tools/page/page.h"
 #include "tessera/tools/report/chart.h"
+#include "tessera/tools/report/page_parts.h"
 #include "tessera/tools/report/report_text.h"
+#include "tessera/tools/report/step_page.h"
 
 namespace tessera::tools {
 
@@ -40,37 +42,12 @@ constexpr const char* kReportStyle = R"(  body { max-width: 1000px; }
   path.first { stroke: var(--first); } .key.first { background: var(--first); }
   path.second { stroke: var(--second); } .key.second { background: var(--second); }
   path.third { stroke: var(--third); } .key.third { background: var(--third); }
+  rect.pale { fill: var(--pale); } rect.first { fill: var(--first); }
   path.pale { stroke: var(--pale); stroke-width: 1; } .key.pale { background: var(--pale); }
   @media (max-width: 600px) { body { padding: 12px; } dl { grid-template-columns: minmax(0, 1fr); } }
 )";
 constexpr size_t kMostCheckpointRows = 200;
 constexpr size_t kMostEpochColumns = 8;  // of metrics
-
-std::string heading(const char* text) { return fmt::format("<h2>{}</h2>\n", text); }
-
-std::string sentence(const std::string& text, const char* style = "") {
-  const std::string attribute = *style == 0 ? "" : fmt::format(" class=\"{}\"", style);
-  return fmt::format("<p{}>{}</p>\n", attribute, escaped_html(text));
-}
-
-// A table in a frame that scrolls, also by keys.
-class PageTable {
- public:
-  PageTable(const std::string& label, const std::vector<std::string>& columns)
-      : text_(fmt::format("<div class=\"frame\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table><thead><tr>",
-                          escaped_html(label))) {
-    for (const auto& column : columns) text_ += fmt::format("<th scope=\"col\">{}</th>", escaped_html(column));
-    text_ += "</tr></thead><tbody>\n";
-  }
-  void begin_row() { text_ += "<tr>"; }
-  void number(const std::string& text) { text_ += fmt::format("<td class=\"number\">{}</td>", escaped_html(text)); }
-  void text(const std::string& text) { text_ += fmt::format("<td class=\"text\">{}</td>", escaped_html(text)); }
-  void end_row() { text_ += "</tr>\n"; }
-  std::string take() { return std::move(text_) + "</tbody></table></div>\n"; }
-
- private:
-  std::string text_;
-};
 
 std::string headlines_part(const RunReport& report) {
   const auto lines = headlines(report);
@@ -297,8 +274,8 @@ std::string settings_part(const RunComparison& comparison) {
 std::string report_page(const RunReport& report) {
   const std::string title = "Report of " + report.path;
   return page_head(title, kReportStyle) + fmt::format("<h1>{}</h1>\n", escaped_html(title)) + headlines_part(report) +
-         curves_part(report) + epochs_part(report) + checkpoints_part(report) + failure_part(report) +
-         outputs_part(report) + environment_part(report) + page_end();
+         curves_part(report) + time_part(report) + step_memory_part(report) + plan_part(report) + epochs_part(report) +
+         checkpoints_part(report) + failure_part(report) + outputs_part(report) + environment_part(report) + page_end();
 }
 
 std::string comparison_page(const RunComparison& comparison) {

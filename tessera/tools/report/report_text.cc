@@ -6,6 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/tools/timeline/operator_classes.h"
+#include "tessera/tools/timeline/timeline_text.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -72,6 +75,73 @@ ReportJson checkpoints_json(const RunReport& report) {
   return list;
 }
 
+ReportJson plan_facts_json(const PlanFacts& plan) {
+  ReportJson values = ReportJson::array();
+  for (const auto& value : plan.values) {
+    values.push_back({{"name", value.name},
+                      {"kind", value.kind},
+                      {"type", value.type},
+                      {"split", value.split},
+                      {"bytes", value.bytes},
+                      {"rank_bytes", value.rank_bytes}});
+  }
+  return {{"mesh", plan.mesh},
+          {"operators", plan.num_operators},
+          {"split_operators", plan.num_split_operators},
+          {"predicted_seconds", optional_json(plan.predicted_seconds)},
+          {"searched_seconds", optional_json(plan.searched_seconds)},
+          {"bound_seconds", optional_json(plan.bound_seconds)},
+          {"verdict", plan_verdict(plan)},
+          {"parameter_bytes", plan.parameter_bytes},
+          {"rank_parameter_bytes", plan.rank_parameter_bytes},
+          {"state_bytes", plan.state_bytes},
+          {"rank_state_bytes", plan.rank_state_bytes},
+          {"values", values}};
+}
+
+ReportJson memory_facts_json(const MemoryFacts& memory) {
+  ReportJson at_peak = ReportJson::array();
+  for (const auto& value : memory.at_peak) {
+    at_peak.push_back({{"name", value.name},
+                       {"type", value.type},
+                       {"bytes", value.bytes},
+                       {"made_by", value.made_by},
+                       {"last_read_by", value.last_read_by}});
+  }
+  ReportJson alive = ReportJson::array();
+  for (const auto& point : memory.alive) alive.push_back(ReportJson::array({point.step, point.value}));
+  return {{"arena_bytes", memory.arena_bytes},
+          {"parameter_bytes", memory.parameter_bytes},
+          {"state_bytes", memory.state_bytes},
+          {"planned_bytes", memory.planned_bytes},
+          {"operations", memory.num_operations},
+          {"peak_bytes", memory.peak_bytes},
+          {"peak_operation", memory.peak_operation},
+          {"peak_name", memory.peak_name},
+          {"at_peak", at_peak},
+          {"alive_bytes", alive}};
+}
+
+// What `tessera trace summary --json` says, and the classes of its operators.
+ReportJson trace_json(const RunReport& report) {
+  ReportJson json = ReportJson::parse(timeline_json(*report.trace));
+  ReportJson classes = ReportJson::array();
+  for (const auto& found : operator_classes(*report.trace)) {
+    classes.push_back({{"name", found.name},
+                       {"operators", found.num_operators},
+                       {"calls", found.calls},
+                       {"seconds", found.seconds},
+                       {"share", found.share},
+                       {"flops", found.flops},
+                       {"bytes", found.bytes},
+                       {"limit_seconds", optional_json(found.limit_seconds)},
+                       {"predicted_seconds", optional_json(found.predicted_seconds)}});
+  }
+  json["file"] = report.trace_path;
+  json["operator_classes"] = classes;
+  return json;
+}
+
 ReportJson run_json(const RunReport& report) {
   ReportJson metrics = ReportJson::object();
   for (const auto& [name, curve] : report.metrics) metrics[name] = curve_json(curve);
@@ -99,6 +169,9 @@ ReportJson run_json(const RunReport& report) {
     json["run"] = settings_json(report.runs.back());
     json["repeat"] = repeat_command(report.runs.back());
   }
+  if (const PlanFacts* const plan = report.plan()) json["plan"] = plan_facts_json(*plan);
+  if (const MemoryFacts* const memory = report.step_memory()) json["step_memory"] = memory_facts_json(*memory);
+  if (report.trace) json["trace"] = trace_json(report);
   return json;
 }
 
@@ -129,6 +202,10 @@ std::string report_text(const RunReport& report) {
   for (const auto& note : log_notes(report)) text += printable(note) + "\n";
   if (!report.failure_problem.empty()) {
     text += fmt::format("The folder of reports is there, and says nothing: {}\n", printable(report.failure_problem));
+  }
+  if (!report.trace_problem.empty()) {
+    text += fmt::format("{} is there, and is not shown: {}\n", printable(report.trace_path),
+                        printable(report.trace_problem));
   }
   if (report.shows_checkpoints) {
     const auto has_problem = [](const checkpoint::ListedFile& file) { return !file.problem.empty(); };

@@ -104,6 +104,8 @@ std::optional<RunFacts> parse_run_facts(std::string_view line) {
       add(name, facts.variables.back().second);
     }
   }
+  facts.plan = plan_facts_of(json);
+  facts.memory = memory_facts_of(json);
   return facts;
 }
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/tools/report/step_facts.h"
+
 namespace tessera::tools {
 
 struct RunFacts {
@@ -26,6 +28,8 @@ struct RunFacts {
   std::string host;
   // All that it says, in words, for a table and to be compared: ("ranks", "4"), ("option precision", "bf16").
   std::vector<std::pair<std::string, std::string>> settings;
+  std::optional<PlanFacts> plan;      // of the training step
+  std::optional<MemoryFacts> memory;  // of the training step
 };
 
 // Reads such a record. Absent where the line is none; what it lacks stays empty.

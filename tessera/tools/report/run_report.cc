@@ -8,6 +8,9 @@
 #include <cmath>
 #include <span>
 
+#include "tessera/tools/timeline/operator_classes.h"
+#include "tessera/tools/timeline/timeline_text.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -200,6 +203,35 @@ void read_failure(FileSystem& files, const std::string& directory, bool is_named
   }
 }
 
+void read_trace(FileSystem& files, const std::string& directory, const ReportSources& sources, RunReport& report) {
+  const bool is_named = !sources.trace.empty();
+  const std::string path = is_named ? sources.trace : join_path(directory, "trace.json");
+  if (!is_named && !files.exists(path)) {
+    if (sources.profile.empty()) return;
+    throw UsageError("--profile has no effect here: it goes with a trace, --trace FILE or trace.json beside the log");
+  }
+  report.trace_path = path;
+  try {
+    report.trace = summary_of(files, path, sources.profile);
+  } catch (const Error& error) {
+    if (is_named || !sources.profile.empty()) throw;
+    report.trace_problem = error.what();
+  }
+}
+
+// "matmul 62.1 % of a step, at 45 % of its limit; relu 5.0 % of a step".
+std::string operators_line(const timeline::TimelineSummary& trace) {
+  constexpr size_t most_named = 3;
+  std::string text;
+  const auto classes = operator_classes(trace);
+  for (size_t i = 0; i < std::min(most_named, classes.size()); ++i) {
+    text +=
+        fmt::format("{}{} {:.1f} % of a step", i == 0 ? "" : "; ", printable(classes[i].name), 100 * classes[i].share);
+    if (const auto share = share_of_limit(classes[i])) text += fmt::format(", at {:.0f} % of its limit", 100 * *share);
+  }
+  return text;
+}
+
 std::string at_step(const CurvePoint& point) {
   return fmt::format("{} at step {}", number_text(point.value), point.step);
 }
@@ -234,6 +266,7 @@ RunReport read_run(FileSystem& files, const ReportSources& sources) {
   if (!report.log_path.empty()) read_log(files, report);
   read_outputs(files, directory, report);
   const bool names_failure = !sources.failure.empty();
+  read_trace(files, directory, sources, report);
   read_failure(files, names_failure ? sources.failure : join_path(directory, "report"), names_failure, report);
   if (report.log_path.empty() && report.outputs.empty() && !report.verdict) {
     throw InvalidArgument(
@@ -315,6 +348,11 @@ std::vector<Headline> headlines(const RunReport& report) {
     }
     lines.push_back({"memory", text});
   }
+  if (const MemoryFacts* const memory = report.step_memory()) {
+    lines.push_back({"memory of a step", printable(memory_line(*memory))});
+  }
+  if (const PlanFacts* const plan = report.plan()) lines.push_back({"plan", printable(plan_line(*plan))});
+  if (report.trace && !report.trace->operators.empty()) lines.push_back({"operators", operators_line(*report.trace)});
   return lines;
 }
 

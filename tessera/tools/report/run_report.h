@@ -21,6 +21,8 @@ struct ReportSources {
   std::string path;         // a folder of logs, or a log
   std::string checkpoints;  // a folder of them; "": none is looked at
   std::string failure;      // the folder of the ranks' reports; "": `report` in the folder of the logs, if it is there
+  std::string trace;        // a timeline; "": `trace.json` in the folder of the logs, if it is there
+  std::string profile;      // of the machine, against which the timeline is held; "": none
 };
 
 // What an epoch's record says, with the metrics of an evaluation at its end.
@@ -75,10 +77,20 @@ struct RunReport {
   std::string failure_problem;              // why there is a folder of reports and no verdict
   std::vector<checkpoint::ListedFile> checkpoints;
   bool shows_checkpoints = false;  // they were asked for
+  std::optional<timeline::TimelineSummary> trace;
+  std::string trace_path;     // "": there is none
+  std::string trace_problem;  // why there is a file, and no summary of it
+
+  // Of the latest process that has written the log; nullptr where no record says it.
+  const PlanFacts* plan() const { return !runs.empty() && runs.back().plan ? &*runs.back().plan : nullptr; }
+  const MemoryFacts* step_memory() const {
+    return !runs.empty() && runs.back().memory ? &*runs.back().memory : nullptr;
+  }
 };
 
 // Reads all of it. Throws InvalidArgument where there is nothing of a training, or the log has not one record among
-// its lines; IoError where a file that was named cannot be read.
+// its lines, where a trace that was named is none, and UsageError where a profile has no trace; IoError where a file
+// that was named cannot be read.
 RunReport read_run(FileSystem& files, const ReportSources& sources);
 
 // A line of the summary: what is said, and what it is.
@@ -86,7 +98,8 @@ struct Headline {
   std::string name;
   std::string text;
 };
-// How the run ended comes first, then steps, loss, metrics, speed, time and memory, as far as the logs know them.
+// How the run ended comes first, then steps, loss, metrics, speed, time, memory, the plan and operators, as far as the
+// logs and a trace know them.
 std::vector<Headline> headlines(const RunReport& report);
 // How the run ended, in a sentence.
 std::string ending_text(const RunReport& report);
