@@ -8,6 +8,7 @@
 
 #include "python/src/bind.h"
 #include "python/src/callbacks.h"
+#include "python/src/python_model.h"
 
 namespace tessera::python {
 namespace {
@@ -58,18 +59,20 @@ void bind_tensor_board(nb::module_& m) {
 
 Into `directory`: loss, learning_rate, rows_per_second and memory every so many steps, the means of epochs, metrics of evaluations;
 histograms of the parameters every histogram_steps (0: none; where parameters are split, every rank needs the callback);
-hyper_parameters: numbers, bools and texts by name, for the page HPARAMS. learning_rate as CsvLog takes it. The add_ functions
-write at the present step, while a training goes on that has the callback.)")
+hyper_parameters: numbers, bools and texts by name, for the page HPARAMS; before the first step the network's graph, for the page
+GRAPHS (graph=False: none). learning_rate as CsvLog takes it. The add_ functions write at the present step, while a training goes
+on that has the callback.)")
       .def(
           "__init__",
           [](train::TensorBoard* self, const Path& directory, int64_t every_steps, int64_t histogram_steps,
-             const train::HyperParameters& hyper_parameters, std::optional<RateOfStep> learning_rate) {
+             const train::HyperParameters& hyper_parameters, std::optional<RateOfStep> learning_rate, bool graph) {
             new (self) train::TensorBoard(directory.bytes, {.log = log_options(every_steps, std::move(learning_rate)),
                                                             .histogram_steps = histogram_steps,
+                                                            .graph = graph,
                                                             .hyper_parameters = hyper_parameters});
           },
           "directory"_a, "every_steps"_a = 1, "histogram_steps"_a = 0, "hyper_parameters"_a = nb::dict(),
-          "learning_rate"_a = nb::none())
+          "learning_rate"_a = nb::none(), "graph"_a = true)
       .def("add_scalar", &train::TensorBoard::add_scalar, "tag"_a, "value"_a)
       .def(
           "add_histogram",
@@ -153,6 +156,15 @@ InvalidArgument for a prefix or a suffix with a '/'.)")
           },
           "tag"_a, "image"_a, "height"_a, "width"_a, "step"_a, "num_channels"_a = 3,
           "An image as the bytes of a PNG file.")
+      .def(
+          "add_graph",
+          [](train::EventWriter& self, PythonModel& model) {
+            const Turn turn = model.turn();
+            self.add_graph(model.as_it_is());
+          },
+          "model"_a,
+          "The forward pass of the training step that the model has compiled for its latest batch. A run has one "
+          "graph: the latest. Raises InvalidArgument where it has compiled none yet.")
       .def("close", &train::EventWriter::close);
 }
 

@@ -451,10 +451,12 @@ Raises InvalidArgument for a negative every_steps.
     tessera.TensorBoard("logs", every_steps=-1)  # raises InvalidArgument
 
 # EventWriter
-Histograms are of tensors of any shape. Raises IoError where the directory cannot be made.
+Histograms are of tensors of any shape. Raises IoError where the directory cannot be made; add_graph() raises InvalidArgument of a model that has not trained.
 
     writer = tessera.EventWriter("logs")
     writer.add_scalar("loss", 0.5, 1)
+    model = tessera.Model(nn.Dense(2, 1), nn.MSELoss(), nn.SGD(learning_rate=0.1))
+    writer.add_graph(model)  # raises InvalidArgument
     tessera.EventWriter("")  # raises IoError
 
 # Trace

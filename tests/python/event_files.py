@@ -33,13 +33,18 @@ for tag in tags["tensors"]:
             read["hparams"][name] = getattr(value, value.WhichOneof("kind"))
         if data.HasField("session_end_info"):
             read["status"] = data.session_end_info.status
+if tags["graph"]:
+    dims = lambda shape: [dim.size for dim in shape.dim]
+    read["graph"] = {node.name: [node.op, list(node.input), [dims(shape) for shape in node.attr["_output_shapes"].list.shape]] for node in board.Graph().node}
+    read["attributes"] = {node.name: {name: getattr(value, value.WhichOneof("value")) for name, value in node.attr.items()
+                                      if value.WhichOneof("value") in ("i", "f", "b", "type")} for node in board.Graph().node}
 json.dump(read, sys.stdout)
 """
 
 
 def made_reader():
-    """A function that has TensorBoard read a directory of event files: {"scalars": {tag: [[step, value], ...]}, ...}. Skips the test where
-    there is no TensorBoard."""
+    """A function that has TensorBoard read a directory of event files: {"scalars": {tag: [[step, value], ...]}, ...}; where there is a graph
+    {"graph": {node: [operator, [input, ...], [shape, ...]]}}. Skips the test where there is no TensorBoard."""
     made = subprocess.run([sys.executable, ROOT / "scripts" / "tensorboard_env.py"], capture_output=True, text=True)
     if made.returncode != 0:
         pytest.skip("no TensorBoard: scripts/tensorboard_env.py could not make .venv-tensorboard")

@@ -226,6 +226,61 @@ def test_tensorboard_reads_what_was_trained(tmp_path, read_events):
     assert read["hparams"] == {"rate": 1.0, "is_deep": False, "name": "mlp"} and read["status"] == 1
 
 
+class Block(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.up, self.act, self.down = nn.Dense(2, 3), nn.ReLU(), nn.Dense(3, 1)
+
+    def construct(self, x):
+        return self.down(self.act(self.up(x)))
+
+
+class TwoBlocks(nn.Cell):
+    """The same block twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def construct(self, x):
+        return self.block(x) + self.block(x * 2.0)
+
+
+def test_tensorboard_reads_the_graph_under_the_names_of_cells(tmp_path, read_events):
+    tessera.Model(TwoBlocks(), nn.MSELoss(), nn.Momentum(learning_rate=0.1)).train(1, rows(), [tessera.TensorBoard(tmp_path)])
+    read = read_events(tmp_path)
+    graph = read["graph"]
+    assert graph["x"] == ["input", [], [[4, 2]]] and graph["block/up/weight"] == ["param", [], [[3, 2]]]
+    assert graph["block/up/matmul"] == ["matmul", ["x", "block/up/weight"], [[4, 3]]]
+    assert graph["block/up/bias_add"] == ["bias_add", ["block/up/matmul", "block/up/bias"], [[4, 3]]]
+    assert graph["block/act/relu"][:2] == ["relu", ["block/up/bias_add"]] and graph["block/act/relu_1"][:2] == ["relu", ["block/up/bias_add_1"]]
+    assert graph["add"] == ["add", ["block/down/bias_add", "block/down/bias_add_1"], [[4, 1]]]
+    assert graph["loss/sub"][:2] == ["sub", ["add", "y"]] and graph["loss/reduce_mean"][2] == [[]]
+    assert all(source.partition(":")[0] in graph for _, inputs, _ in graph.values() for source in inputs)
+    assert not [node for node in graph if node.startswith(("optimizer", "moments"))] and not [op for op, _, _ in graph.values() if op == "relu_grad"]
+    assert read["attributes"]["block/up/matmul"] == {"transpose_a": False, "transpose_b": True, "T": 1}  # DT_FLOAT
+
+
+def test_a_graph_is_that_of_all_ranks_and_there_is_none_where_none_is_wanted(tmp_path, read_events):
+    text = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nimport tessera\nfrom logs_test import make, rows\n"
+            "make(parallel_mode='data_parallel').train(1, rows(), [tessera.TensorBoard('runs')])")
+    subprocess.run([BUILD / "bin" / "tessera", "run", "-n", "2", sys.executable, "-c", text], cwd=tmp_path, check=True, timeout=120)
+    assert read_events(tmp_path / "runs")["graph"]["matmul"] == ["matmul", ["x", "weight"], [[4, 1]]]
+    make().train(1, rows(), [tessera.TensorBoard(tmp_path / "none", graph=False)])
+    assert "graph" not in read_events(tmp_path / "none")
+
+
+def test_a_graph_of_ones_own_event_file(tmp_path, read_events):
+    writer, model = tessera.EventWriter(tmp_path), make()
+    with pytest.raises(tessera.InvalidArgument, match="the model has compiled no training step"):
+        writer.add_graph(model)
+    x = np.zeros((4, 2), np.float32)
+    model.train_step(x, x[:, :1])
+    writer.add_graph(model)
+    writer.close()
+    assert "loss/square" in read_events(tmp_path)["graph"]
+
+
 def test_a_new_training_voids_an_older_one_in_tensorboard(tmp_path, read_events):
     make().train(2, rows(), [tessera.TensorBoard(tmp_path)])
     make().train(1, rows(), [tessera.TensorBoard(tmp_path, every_steps=2)])

@@ -1,6 +1,7 @@
 """TensorBoard itself shows a run of ours, in a headless Chromium: its pages have what was logged."""
 import base64
 import json
+import re
 import shutil
 import sys
 import urllib.request
@@ -62,13 +63,20 @@ def asked(address, path):
 
 def test_it_has_something_for_each_of_its_pages(address):
     listed = asked(address, "data/plugins_listing")
-    assert {name for name, plugin in listed.items() if plugin["enabled"]} >= {"timeseries", "scalars", "images", "histograms", "distributions", "text", "hparams"}
+    assert {name for name, plugin in listed.items() if plugin["enabled"]} >= {"timeseries", "scalars", "images", "graphs", "histograms", "distributions", "text", "hparams"}
     tags = asked(address, "data/plugin/scalars/tags")
     assert set(tags) == {"ours"} and set(tags["ours"]) >= {"loss", "learning_rate", "rows_per_second", "epoch/loss", "evaluation/mae"}
     losses = asked(address, "data/plugin/scalars/scalars?run=ours&tag=loss")
     assert [step for _, step, _ in losses] == list(range(1, 19))
     histograms = asked(address, "data/plugin/histograms/histograms?run=ours&tag=weights/weight")
     assert [step for _, step, _ in histograms] == [3, 6, 9, 12, 15, 18]
+
+
+def test_its_page_of_graphs_has_the_network(address):
+    assert asked(address, "data/plugin/graphs/info")["ours"]["run_graph"] is True
+    with urllib.request.urlopen(address + "data/plugin/graphs/graph?run=ours&limit_attr_size=1024&large_attrs_key=_too_large_attrs", timeout=60) as answer:
+        text = answer.read().decode()
+    assert re.search(r'name: "matmul"\s+op: "matmul"\s+input: "x"\s+input: "weight"', text) and 'name: "loss/square"' in text, text
 
 
 def test_its_page_draws_the_curves(browser, address, tmp_path):

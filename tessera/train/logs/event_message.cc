@@ -156,6 +156,13 @@ std::string summary_event(double wall_time, int64_t step, const EventSummary& su
   return event;
 }
 
+std::string graph_event(double wall_time, std::string_view graph) {
+  std::string event;
+  append_double_field(event, 1, wall_time);
+  append_bytes_field(event, 4, graph);
+  return event;
+}
+
 std::string event_record(std::string_view content) {
   std::string length;
   append_fixed(length, static_cast<uint64_t>(content.size()));

@@ -6,9 +6,14 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/base/clock.h"
+#include "tessera/base/files/protobuf_wire.h"
+#include "tessera/ops/functions/functions.h"
 #include "tessera/train/logs/event_writer.h"
 
 namespace tessera::train {
@@ -62,6 +67,98 @@ TEST(Event, OfATextIsATensorForThePluginOfTexts) {
       // 12: dtype 7, shape of one dim of size 1, string_val
       hexadecimal(
           "\x0a\x1f\x0a\x01t\x4a\x0c\x0a\x08\x0a\x04text\x12\0\x20\x02\x42\x0c\x08\x07\x12\x04\x12\x02\x08\x01\x42\x02hi"sv));
+}
+
+TEST(Event, OfAGraphHasItsBytesAndNoStep) {
+  EXPECT_EQ(hexadecimal(graph_event(1.5, "graph")), hexadecimal("\x09\0\0\0\0\0\0\xf8\x3f\x22\x05graph"sv));
+}
+
+// What a node has of its type f32[2]: an entry of 26 bytes, whose value of 8 is a list of 6 with a shape of 4, a dim of
+// size 2; an entry of 7 bytes, whose value is the type 1.
+constexpr std::string_view kTypeOfTwo =
+    "\x2a\x1a\x0a\x0e_output_shapes\x12\x08\x0a\x06\x3a\x04\x12\x02\x08\x02\x2a\x07\x0a\x01T\x12\x02\x30\x01"sv;
+
+TEST(GraphMessage, HasTheNumbersOfTensorBoard) {
+  ir::Graph graph;
+  const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2}});
+  const ir::SourceScope scope(graph, "up.act");
+  graph.add_output("loss", ops::relu(x));
+  EXPECT_EQ(hexadecimal(graph_message(graph)),
+            // node of 47 bytes: name, op; node of 59: name, op, input; versions with producer 22
+            hexadecimal("\x0a\x2f\x0a\x01x\x12\x05input"sv) + hexadecimal(kTypeOfTwo) +
+                hexadecimal("\x0a\x3b\x0a\x0bup/act/relu\x12\x04relu\x1a\x01x"sv) + hexadecimal(kTypeOfTwo) +
+                hexadecimal("\x22\x02\x08\x16"sv));
+}
+
+// Each node of a GraphDef as "NAME = OP INPUT INPUT".
+std::vector<std::string> nodes_of(const std::string& message) {
+  const std::string path = "graph";
+  std::vector<std::string> nodes;
+  WireCursor graph(path, std::as_bytes(std::span(message)), 0);
+  while (!graph.done()) {
+    const WireKey of_graph = graph.key();
+    if (of_graph.field != 1) {
+      graph.skip(of_graph.wire_type);
+      continue;
+    }
+    WireCursor node = graph.message("a node");
+    std::string text;
+    while (!node.done()) {
+      const WireKey key = node.key();
+      if (key.field > 3) {
+        node.skip(key.wire_type);
+        continue;
+      }
+      const char* const before = key.field == 1 ? "" : key.field == 2 ? " = " : " ";
+      text += fmt::format("{}{}", before, as_text(node.message("a text").rest()));
+    }
+    nodes.push_back(text);
+  }
+  return nodes;
+}
+
+TEST(GraphMessage, HasWhatTheLossIsComputedFromUnderTheNamesOfCells) {
+  ir::Graph graph;
+  const Type type{DType::kF32, {2}};
+  const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", type);
+  const ir::Value weight = graph.add_input(ir::InputKind::kParameter, "block.weight", type);
+  const ir::Value rate = graph.add_input(ir::InputKind::kState, "rate", type);
+  ir::Value loss;
+  {
+    const ir::SourceScope scope(graph, "block");
+    loss = ops::mul(ops::mul(x, weight), weight);
+  }
+  {
+    const ir::SourceScope scope(graph, ".");
+    const std::vector<Type> types{type, type};
+    const auto halves = graph.add_node("halves", std::vector{loss}, {}, types);
+    const ir::SourceScope of_loss(graph, "my:loss");
+    graph.add_output("loss", ops::mul(halves[1], halves[0]));
+  }
+  const ir::SourceScope scope(graph, "block", /*forward=*/0);
+  graph.add_output("block.weight", ops::mul(loss, rate));
+  EXPECT_THAT(nodes_of(graph_message(graph)),
+              ElementsAre("x = input", "block/weight = param", "block/mul = mul x block/weight",
+                          "block/mul_1 = mul block/mul block/weight", "halves = halves block/mul_1",
+                          "my_loss/mul = mul halves:1 halves"));
+}
+
+TEST(GraphMessage, OfAGraphWithoutALossHasWhatItsResultsAreComputedFrom) {
+  ir::Graph graph;
+  const ir::Value x = graph.add_input(ir::InputKind::kInput, "x", {DType::kF32, {2}});
+  ops::mul(x, x);
+  graph.add_output("output", ops::relu(x));
+  EXPECT_THAT(nodes_of(graph_message(graph)), ElementsAre("x = input", "relu = relu x"));
+}
+
+TEST(GraphMessage, LeavesOutLongLists) {
+  ir::Graph graph;
+  const std::vector<Type> types{Type{DType::kF32, {2}}};
+  const auto made = graph.add_node(
+      "constant", {}, {{"short", Doubles(64)}, {"long", Ints(65)}, {"name", std::string("cosine")}}, types);
+  graph.add_output("loss", made[0]);
+  EXPECT_THAT(graph_message(graph), testing::AllOf(testing::HasSubstr("short"), testing::HasSubstr("cosine"),
+                                                   testing::Not(testing::HasSubstr("long"))));
 }
 
 TEST(EventSummary, SaysHowManyElementsOfAHistogramAreNotFinite) {

@@ -8,6 +8,8 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/session/executable.h"
+#include "tessera/train/model.h"
 
 namespace tessera::train {
 namespace {
@@ -58,6 +60,15 @@ double EventWriter::wall_time() const { return static_cast<double>(clock_.wall_m
 
 void EventWriter::add(const EventSummary& summary, int64_t step) {
   if (!summary.is_empty()) write(summary_event(wall_time(), step, summary));
+}
+
+void EventWriter::add_graph(Model& model) {
+  const session::Executable* const step = model.train_executable();
+  if (step == nullptr) {
+    throw InvalidArgument(
+        "add_graph: the model has compiled no training step, so there is no graph yet; train it before");
+  }
+  write(graph_event(wall_time(), graph_message(step->compiled().logical)));
 }
 
 void EventWriter::close() {

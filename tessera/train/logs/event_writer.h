@@ -12,6 +12,8 @@
 
 namespace tessera::train {
 
+class Model;
+
 // What stands in front of the name of an event file, and behind it: neither with a '/'.
 struct EventFileName {
   std::string prefix = "events";
@@ -31,6 +33,9 @@ class EventWriter {
 
   // One event. Does nothing for an empty summary.
   void add(const EventSummary& summary, int64_t step);
+  // The graph of the run: what the model has compiled for its latest training batch, as graph_message() says. A later
+  // one takes its place. Throws InvalidArgument where it has compiled nothing yet.
+  void add_graph(Model& model);
   // Reports late errors. Nothing can be added after it.
   void close();
   const std::string& path() const { return path_; }

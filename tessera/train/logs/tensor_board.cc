@@ -28,6 +28,10 @@ double TensorBoard::open(RunContext& run, Beginning beginning) {
   return 0;
 }
 
+void TensorBoard::start(RunContext& run) {
+  if (options_.graph && run.model.train_executable() != nullptr) attempt([&] { writer_->add_graph(run.model); });
+}
+
 void TensorBoard::write(const TrainingRecord& record) {
   EventSummary summary;
   const std::string prefix = record.kind == "epoch" ? "epoch/" : "";

@@ -15,13 +15,15 @@ struct TensorBoardOptions {
   // each is read whole, which takes as long as saving them. Where parameters are split over ranks, every rank must have
   // the callback. 0: none.
   int64_t histogram_steps = 0;
+  // The graph of the training step's forward pass as it was compiled, before the first step (graph_message()).
+  bool graph = true;
   HyperParameters hyper_parameters = {};  // none: the training is none of the HPARAMS page
 };
 
 // Writes an event file of its own into `directory` for each call of train(). Tags are loss, learning_rate,
 // rows_per_second, memory/resident_bytes, memory/arena_bytes; epoch/loss and epoch/rows_per_second; evaluation/NAME of
-// metrics; weights/NAME. A training that goes on from a checkpoint voids what older files of the directory have of
-// later steps, a new one all that they have.
+// metrics; weights/NAME; and beside them there is the network's graph. A training that goes on from a checkpoint voids
+// what older files of the directory have of later steps, a new one all that they have.
 class TensorBoard : public TrainingLog {
  public:
   explicit TensorBoard(std::string directory, TensorBoardOptions options = {});
@@ -33,6 +35,7 @@ class TensorBoard : public TrainingLog {
 
  protected:
   double open(RunContext& run, Beginning beginning) override;
+  void start(RunContext& run) override;
   void write(const TrainingRecord& record) override;
   void close(RunContext& run) override;
   void let_go() override;

@@ -22,6 +22,7 @@
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/sgd.h"
+#include "tessera/session/executable.h"
 #include "tessera/session/session.h"
 #include "tessera/testing/run_ranks.h"
 #include "tessera/testing/wrapped_context.h"
@@ -38,8 +39,10 @@ namespace tessera::train {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 // Ten rows whose label is twice the sample, in batches of four, four and two.
@@ -652,6 +655,41 @@ TEST_F(Logs, OfTensorBoardHaveTheTagsOfTheTraining) {
                           "_hparams_/session_start_info", "is_deep", "mlp", "_hparams_/session_end_info"}) {
     EXPECT_THAT(bytes, HasSubstr(tag));
   }
+}
+
+TEST_F(Logs, OfTensorBoardHaveTheGraphOnce) {
+  struct Sees : Callback {
+    explicit Sees(std::string& graph) : graph(graph) {}
+    void begin(RunContext& run) override { graph = graph_message(run.model.train_executable()->compiled().logical); }
+    std::string& graph;
+  };
+  Job job(context_);
+  std::string graph;
+  job.model.train(1, doubles(), {TensorBoard(at("runs")), Sees(graph)});
+  const auto files = FileSystem::local().list(at("runs"));
+  ASSERT_EQ(files.size(), 1);
+  const std::string bytes = FileSystem::local().read_text(at("runs/" + files[0]));
+  const size_t begin = bytes.find(graph);
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(bytes.find("_output_shapes", begin + graph.size()), std::string::npos) << "no second one";
+  EXPECT_THAT(graph, AllOf(HasSubstr("matmul"), HasSubstr("loss/square"), Not(HasSubstr("optimizer"))));
+}
+
+TEST_F(Logs, OfTensorBoardHaveNoGraphWhereNoneIsWanted) {
+  Job job(context_);
+  job.model.train(1, doubles(), {TensorBoard(at("runs"), {.graph = false})});
+  const auto files = FileSystem::local().list(at("runs"));
+  ASSERT_EQ(files.size(), 1);
+  EXPECT_THAT(FileSystem::local().read_text(at("runs/" + files[0])), Not(HasSubstr("_output_shapes")));
+}
+
+TEST_F(Logs, HaveNoGraphOfAModelThatHasCompiledNothing) {
+  Job job(context_);
+  EventWriter writer(FileSystem::local(), clock_, at("runs"), 0);
+  EXPECT_THAT([&] { writer.add_graph(job.model); }, ThrowsMessage<InvalidArgument>(HasSubstr("train it before")));
+  job.model.train(1, doubles());
+  writer.add_graph(job.model);
+  EXPECT_THAT(FileSystem::local().read_text(writer.path()), HasSubstr("loss/square"));
 }
 
 TEST(TrainingRecord, WritesNumbersThatJsonDoesNotHaveAsTexts) {
