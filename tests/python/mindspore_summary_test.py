@@ -67,6 +67,28 @@ def test_only_what_is_said_is_collected(tmp_path, read_events):
     assert read["scalars"] == {} and len(read["histograms"]) == 4
 
 
+def test_the_graph_is_collected_unless_it_is_not_wanted(tmp_path, read_events):
+    _, data, model = make()
+    model.train(1, data, SummaryCollector(tmp_path / "a"))
+    graph = read_events(tmp_path / "a")["graph"]
+    assert graph["0/matmul"][:2] == ["matmul", ["x", "0/weight"]] and graph["1/matmul"][1] == ["0/add", "1/weight"]
+    assert any(operator == "reduce_mean" for operator, _, _ in graph.values()) and not any(operator == "sgd" for operator, _, _ in graph.values())
+    for name, arguments in (("b", {"collect_specified_data": {"collect_graph": False}}), ("c", {"keep_default_action": False})):
+        model.train(1, data, SummaryCollector(tmp_path / name, **arguments))
+        assert "graph" not in read_events(tmp_path / name)
+    model.train(1, data, SummaryCollector(tmp_path / "d", collect_specified_data={"collect_graph": True}, keep_default_action=False))
+    read = read_events(tmp_path / "d")
+    assert read["graph"] == graph and read["scalars"] == {}
+
+
+def test_a_training_step_that_is_a_cell_has_no_graph(tmp_path, read_events, capfd):
+    net, data, _ = make()
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
+    ms.Model(step).train(1, data, SummaryCollector(tmp_path, 2, collect_specified_data={"collect_graph": True}))
+    assert "graph" not in read_events(tmp_path)
+    assert "collect_graph has no effect on a network that is a training step itself" in capfd.readouterr().err
+
+
 def test_a_training_step_that_is_a_cell(tmp_path, read_events):
     net, data, _ = make()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
@@ -75,8 +97,8 @@ def test_a_training_step_that_is_a_cell(tmp_path, read_events):
 
 
 def test_what_has_no_effect_is_said_and_what_is_wrong_refused(tmp_path, capfd):
-    SummaryCollector(tmp_path, collect_specified_data={"collect_graph": True, "collect_train_lineage": False}, custom_lineage_data={"version": "1"})
-    assert "collect_graph, custom_lineage_data have no effect" in capfd.readouterr().err
+    SummaryCollector(tmp_path, collect_specified_data={"collect_input_data": True, "collect_train_lineage": False}, custom_lineage_data={"version": "1"})
+    assert "collect_input_data, custom_lineage_data have no effect" in capfd.readouterr().err
     for arguments, error, message in [({"collect_freq": 0}, ValueError, "collect_freq"), ({"collect_specified_data": {"collect_it": True}}, ValueError, "collect_it"),
                                       ({"collect_specified_data": {"collect_metric": 1}}, TypeError, "collect_metric"),
                                       ({"collect_specified_data": []}, TypeError, "must be dict"), ({"keep_default_action": 1}, TypeError, "keep_default_action")]:

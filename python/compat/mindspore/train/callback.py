@@ -360,12 +360,23 @@ class CountsOn(tessera.Callback):
         run.epoch += self._initial_epoch
 
 
+class SeesModel(Callback):
+    """One that is shown what trains before begin()."""
+
+    def see_model(self, model):
+        """tessera's model, whose step is compiled; None where the network is a training step itself."""
+
+
 class Adapter(tessera.Callback):
     """Tells one of the above what tessera says."""
 
     def __init__(self, callback, params, initial_epoch=0):
         super().__init__()
         self.callback, self.params, self._initial_epoch = callback, params, initial_epoch
+
+    def _show_model(self, run):
+        if isinstance(self.callback, SeesModel):
+            self.callback.see_model(run.model if isinstance(run, tessera.RunContext) else None)
 
     def _tell(self, name, run, numbers=()):
         self.params.update(numbers)
@@ -377,6 +388,7 @@ class Adapter(tessera.Callback):
     def begin(self, run):
         # Steps that another process of the job has done of this training.
         done = run.step - run.first_step if run.number else 0
+        self._show_model(run)
         self._tell("begin", run, {"epoch_num": run.num_epochs, "batch_num": run.steps_per_epoch, "cur_epoch_num": 0, "cur_step_num": done})
 
     def epoch_begin(self, run):

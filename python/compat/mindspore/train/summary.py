@@ -10,7 +10,7 @@ import tessera
 from mindspore import _check, context
 from mindspore._missing import missing
 from mindspore.common.parameter import Parameter
-from mindspore.train.callback import Callback
+from mindspore.train.callback import SeesModel
 
 _WRITTEN = ("scalar", "image", "histogram")
 _LEFT_OUT = ("tensor", "graph", "train_lineage", "eval_lineage", "dataset_graph", "custom_lineage_data", "explainer", "landscape")
@@ -18,7 +18,7 @@ _MODES = ("train", "eval")
 # What collect_specified_data may say, and what each is without being said.
 _DEFAULTS = {"collect_metric": True, "histogram_regular": None, "collect_graph": True, "collect_train_lineage": True, "collect_eval_lineage": True,
              "collect_input_data": True, "collect_dataset_graph": True, "collect_landscape": None}
-_COLLECTED = ("collect_metric", "histogram_regular")
+_COLLECTED = ("collect_metric", "histogram_regular", "collect_graph")
 _NUM_HISTOGRAMS = 5  # of the first parameters, where nothing says of which
 
 
@@ -28,7 +28,8 @@ def _writes():
 
 def _ignored(who, names):
     if names:
-        context.warn_once(f"For '{who}', {', '.join(names)} {'have' if len(names) > 1 else 'has'} no effect: scalars, histograms and images are written, for TensorBoard")
+        context.warn_once(f"For '{who}', {', '.join(names)} {'have' if len(names) > 1 else 'has'} no effect: scalars, histograms, images and, by "
+                          "SummaryCollector, the graph of the network are written, for TensorBoard")
 
 
 def _array(value):
@@ -155,14 +156,15 @@ class SummaryRecord:
         self._is_closed = True
 
 
-class SummaryCollector(Callback):
-    """Writes loss, learning rate, histograms of parameters and the metrics of Model.fit's evaluations into an event file of TensorBoard in
-    summary_dir, on rank 0.
+class SummaryCollector(SeesModel):
+    """Writes the network's graph, loss, learning rate, histograms of parameters and the metrics of Model.fit's evaluations into an event file of
+    TensorBoard in summary_dir, on rank 0.
 
     collect_freq: after every so many steps, where the data set sinks after loops with such a step in them; metrics after each evaluation.
     collect_specified_data: {"collect_metric": False} leaves out all numbers, {"histogram_regular": "^conv"} takes the parameters whose names match;
-    without it there are those of the first five, with keep_default_action=False there is only what is said. Its other keys, custom_lineage_data,
-    collect_tensor_freq, max_file_size, export_options and num_process have no effect."""
+    without it there are those of the first five, with keep_default_action=False there is only what is said. {"collect_graph": False} leaves out the
+    graph; of a network that is a training step itself there is none. Its other keys, custom_lineage_data, collect_tensor_freq, max_file_size,
+    export_options and num_process have no effect."""
 
     def __init__(self, summary_dir, collect_freq=10, num_process=32, collect_specified_data=None, keep_default_action=True, custom_lineage_data=None,
                  collect_tensor_freq=None, max_file_size=None, export_options=None):
@@ -178,6 +180,8 @@ class SummaryCollector(Callback):
         _ignored("SummaryCollector", [name for name, value in said.items() if value and name not in _COLLECTED] +
                  [name for name, value in others.items() if value is not None])
         self._collects_metric = said.get("collect_metric", keep_default_action)
+        self._collects_graph, self._wants_graph = said.get("collect_graph", keep_default_action), said.get("collect_graph", False)
+        self._model = None
         self._expression, self._has_default = said.get("histogram_regular"), keep_default_action
         self._writer = None
         self._previous = 0
@@ -199,12 +203,21 @@ class SummaryCollector(Callback):
                 _check.boolean("SummaryCollector", name, value)
         return said
 
+    def see_model(self, model):
+        if model is None and self._wants_graph:
+            context.warn_once("For 'SummaryCollector', collect_graph has no effect on a network that is a training step itself: give Model the "
+                              "network, the loss and the optimizer")
+        self._model = model
+
     def begin(self, run_context):
         done = run_context.original_args().cur_step_num or 0
         self._previous = done
         self._close()
         # What an earlier process of the job has written of later steps is void; of a training that begins, all that was there.
         self._writer = tessera.EventWriter(self._directory, done + 1 if done else 0) if _writes() else None
+        model, self._model = self._model, None
+        if self._collects_graph and model is not None and self._writer is not None:
+            self._writer.add_graph(model)
 
     def on_eval_begin(self, run_context):
         """Evaluations are seen where the epoch ends."""
