@@ -18,7 +18,7 @@ inline std::string sentence(const std::string& text, const char* style = "") {
   return fmt::format("<p{}>{}</p>\n", attribute, escaped_html(text));
 }
 
-// A table in a frame that scrolls, also by keys.
+// Makes a table in a frame that scrolls, also by keys.
 class PageTable {
  public:
   PageTable(const std::string& label, const std::vector<std::string>& columns)
