@@ -164,6 +164,16 @@ TEST_F(CkptCommand, FailsWithTheReason) {
   EXPECT_EQ(run("transform").exit_code, 2);
 }
 
+TEST_F(CkptCommand, ADirectoryInPlaceOfAFileIsNamed) {
+  save_whole(files, folder + "/d/CKP-1_4.ckpt", 4);
+  const auto verified = run("verify d", "rm d/CKP-1_4.ckpt && mkdir d/CKP-1_4.ckpt &&");
+  EXPECT_EQ(verified.exit_code, 1);
+  EXPECT_THAT(verified.text, StartsWith("DAMAGED      d/CKP-1_4.ckpt: is a directory; a file of "));
+  EXPECT_THAT(verified.text, HasSubstr("0 verified, 0 without a manifest, 1 damaged\n"));
+  EXPECT_EQ(run("verify d/CKP-1_4.ckpt").text, verified.text);
+  EXPECT_THAT(output("ls d"), HasSubstr("BROKEN: d/CKP-1_4.ckpt: is a directory; a file of "));
+}
+
 // Somebody who cuts a file short and writes it again, for as long as this lives.
 class Cutter {
  public:

@@ -252,6 +252,69 @@ TEST(List, NamesPipesAndSocketsWithoutWaitingForThemAndShowsTheOthers) {
   files.remove_directory_tree(directory);
 }
 
+TEST(List, AndVerifyNameADirectoryThatHasTheNameOfACheckpointsFile) {
+  auto& files = FileSystem::local();
+  const auto directory = join_path(testing::TempDir(), fmt::format("tessera-list-directories-{}", ::getpid()));
+  const auto in = [&](const std::string& name) { return join_path(directory, name); };
+  files.create_directories(in("somebodys.ckpt"));  // no manifest says that it should be a file
+  save_whole(files, in("good.ckpt"), 4);
+  const auto path = save_whole(files, in("large.ckpt"), 4);
+  const auto size = files.size_bytes(path);
+  files.remove(path);
+  files.create_directories(path);
+  const auto problem = fmt::format("{}: is a directory; a file of {} bytes was written", path, size);
+  const auto list = list_checkpoints(files, directory);
+  ASSERT_EQ(list.size(), 2);
+  EXPECT_EQ(list[0].problem, "");
+  EXPECT_EQ(list[1].path, path);
+  EXPECT_EQ(list[1].problem, problem);
+  EXPECT_EQ(list[1].size_bytes, 0);
+  for (const auto& given : {directory, path}) {
+    const auto verified = verify_checkpoints(files, given);
+    ASSERT_EQ(verified.size(), given == path ? 1 : 2);
+    EXPECT_EQ(verified.back().state, Verified::kNo);
+    EXPECT_EQ(verified.back().problem, problem);
+    EXPECT_FALSE(verified.back().is_unreadable);
+  }
+  EXPECT_TRUE(verify_checkpoints(files, in("somebodys.ckpt")).empty());
+  // That of another rank is damaged, too.
+  const auto slice = save_together(files, in("together/x.ckpt"), 4) + ".rank_1";
+  files.remove(slice);
+  files.create_directories(slice);
+  EXPECT_THAT(verify_checkpoints(files, in("together"))[0].problem, testing::StartsWith(slice + ": is a directory; "));
+  files.remove_directory_tree(directory);
+}
+
+TEST(List, AndAllReadersRefuseAManifestThatIsALinkToNothing) {
+  auto& files = FileSystem::local();
+  const auto directory = join_path(testing::TempDir(), fmt::format("tessera-list-links-{}", ::getpid()));
+  const auto path = save_whole(files, join_path(directory, "CKP-1_4.ckpt"), 4);
+  const auto whole = save_whole(files, join_path(directory, "whole/x.ckpt"), 4);
+  files.remove(manifest_path(path));
+  for (const auto& manifest : {manifest_path(path), pending_manifest_path(path)}) {
+    for (const auto& target : {std::string("/no/such/file"), base_name(manifest)}) {  // the second leads to itself
+      std::filesystem::create_symlink(target, manifest);
+      const auto problem = verify(files, path).problem;
+      EXPECT_THAT(problem, testing::StartsWith(manifest + ": is a link that leads to nothing; a manifest is a file "));
+      EXPECT_EQ(verify(files, path).state, Verified::kNo);
+      EXPECT_EQ(verify_checkpoints(files, directory)[0].problem, problem);
+      EXPECT_EQ(list_checkpoints(files, directory)[0].problem, problem);
+      EXPECT_EQ(inspect_table(files, path).state, Verified::kNo);
+      EXPECT_EQ(inspect_table(files, path).problem, problem);
+      EXPECT_EQ(message_of([&] { load(files, path); }), problem);
+      EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, whole); }), problem);
+      files.remove(manifest);
+    }
+  }
+  EXPECT_EQ(verify(files, path).state, Verified::kNoManifest);
+  // A save leaves none behind.
+  std::filesystem::create_symlink("/no/such/file", pending_manifest_path(path));
+  save_whole(files, path, 5);
+  EXPECT_EQ(verify(files, path).state, Verified::kYes);
+  EXPECT_EQ(files.kind_of(pending_manifest_path(path)), PathKind::kNothing);
+  files.remove_directory_tree(directory);
+}
+
 TEST(List, ShowsStepsPartsAndWhatIsBroken) {
   MemoryFileSystem files;
   std::mt19937 random(5);

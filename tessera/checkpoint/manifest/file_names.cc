@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/manifest.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -105,8 +106,8 @@ std::string removal_mark_path(const std::string& checkpoint_path) { return check
 
 // In this order, because others may remove the checkpoint, or save it anew, between two looks.
 bool lacks_its_file(FileSystem& files, const std::string& path) {
-  return !files.exists(path) && !files.exists(removal_mark_path(path)) && files.exists(manifest_path(path)) &&
-         !files.exists(path);
+  return !files.exists(path) && !files.exists(removal_mark_path(path)) &&
+         is_manifest_there(files, manifest_path(path)) && !files.exists(path);
 }
 
 std::string missing_file_text(const std::string& path) {

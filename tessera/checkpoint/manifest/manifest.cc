@@ -245,6 +245,12 @@ std::string_view body_of(std::string_view text, const std::string& path) {
 
 // A writer makes files and renames them. What a link leads to is another checkpoint's, or changes without this one.
 void refuse_link(FileSystem& files, const std::string& path) {
+  if (files.kind_of(path) == PathKind::kLinkToNothing) {
+    throw InvalidArgument(
+        "{}: is {}; a manifest is a file beside its checkpoint: put it there, or move the link away and load the "
+        "values unverified",
+        path, to_string(PathKind::kLinkToNothing));
+  }
   const auto real = files.real_path(path);
   if (base_name(real) == base_name(path) && parent_path(real) == files.real_path(parent_path(path))) return;
   throw InvalidArgument("{}: is a link to {}; a manifest is a file beside its checkpoint: copy it there", path, real);

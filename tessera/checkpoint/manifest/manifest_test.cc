@@ -251,6 +251,13 @@ TEST(Manifest, ALinkIsRefusedThoughItsDirectoryMayBeOne) {
                                                      HasSubstr("a manifest is a file beside its checkpoint"))));
     files.remove(in("a.ckpt.manifest"));
   }
+  for (const char* target : {"/no/such/file", "a.ckpt.manifest"}) {  // the second leads to itself
+    std::filesystem::create_symlink(target, in("a.ckpt.manifest"));
+    EXPECT_THAT(
+        [&] { read_manifest(files, in("a.ckpt.manifest")); },
+        ThrowsMessage<InvalidArgument>(StartsWith(in("a.ckpt.manifest") + ": is a link that leads to nothing")));
+    files.remove(in("a.ckpt.manifest"));
+  }
   std::filesystem::create_symlink("a.ckpt.manifest", in("d/b.ckpt.manifest"));
   EXPECT_THROW(read_manifest(files, in("d/b.ckpt.manifest")), InvalidArgument) << "nor one to a file beside it";
   files.remove_directory_tree(folder);

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/read/candidates.h"
 #include "tessera/checkpoint/read/rank_folders.h"
 #include "tessera/checkpoint/read/source_file.h"
@@ -93,7 +94,7 @@ std::vector<DirectoryEntry> checkpoints_newest_first(FileSystem& files, const st
     const auto path = join_path(directory, file_name);
     found.push_back({{.path = path,
                       .position = position_of(files, path),
-                      .has_manifest = files.exists(manifest_path(path)) || files.exists(pending_manifest_path(path)),
+                      .has_manifest = has_manifest(files, path),
                       .names_step = name.has_value()},
                      number ? std::pair(prefix, *number) : successor_of_any(own_prefix)});
   }

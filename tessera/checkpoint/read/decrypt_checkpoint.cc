@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/checkpoint/format/ckpt_reader.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/manifest/verified_entries.h"
 #include "tessera/checkpoint/read/load.h"
 
@@ -44,7 +45,7 @@ std::unique_ptr<FileSystem> decrypt_checkpoint(FileSystem& files, const std::str
                                                const Encryption& encryption) {
   auto plain = std::make_unique<MemoryFileSystem>();
   plain->create_directories(parent_path(path));
-  if (!files.exists(manifest_path(path)) && !files.exists(pending_manifest_path(path))) {
+  if (!has_manifest(files, path)) {
     refuse_slices_without_manifest(files, path);
     decrypt_file(files, path, encryption, *plain);
     return plain;

@@ -20,8 +20,14 @@ using Json = nlohmann::ordered_json;
 
 std::string dump(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
+// Whether a directory has the name of a checkpoint's file, as the manifest beside it shows; by its name alone it may be
+// anybody's.
+bool is_directory_for_file(FileSystem& files, const std::string& path) {
+  return path.ends_with(kCheckpointSuffix) && files.is_directory(path) && has_manifest(files, path);
+}
+
 std::vector<std::string> files_below(FileSystem& files, const std::string& path) {
-  if (lacks_its_file(files, path)) return {path};
+  if (lacks_its_file(files, path) || is_directory_for_file(files, path)) return {path};
   if (!files.exists(path)) throw InvalidArgument("{}: no such file or directory", path);
   if (!files.is_directory(path)) {
     const auto checkpoint = path.substr(0, path.rfind('.'));
@@ -39,7 +45,8 @@ std::vector<std::string> files_below(FileSystem& files, const std::string& path)
   std::vector<std::string> found;
   for (const auto& [rank, folder] : folders) {
     for (const auto& name : names_of_checkpoints(files, folder)) {
-      if (auto file = join_path(folder, name); !files.is_directory(file)) found.push_back(std::move(file));
+      auto file = join_path(folder, name);
+      if (!files.is_directory(file) || is_directory_for_file(files, file)) found.push_back(std::move(file));
     }
   }
   return found;

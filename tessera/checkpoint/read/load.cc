@@ -8,6 +8,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/checkpoint/format/region.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/manifest/verified_entries.h"
 #include "tessera/checkpoint/read/cut_value.h"
 #include "tessera/checkpoint/read/decrypt_checkpoint.h"
@@ -148,6 +149,9 @@ int file_index(const Manifest& manifest, const std::string& manifest_file, const
 
 void require_written_size(FileSystem& files, const std::string& path, const Manifest& manifest, int index) {
   const auto& described = manifest.files[static_cast<size_t>(index)];
+  if (files.is_directory(path)) {
+    throw InvalidArgument("{}: is a directory; a file of {} bytes was written", path, described.size_bytes);
+  }
   const auto size = files.size_bytes(path);
   if (size < described.size_bytes && described.encryption.empty()) {
     const auto mapped = files.open(path);
@@ -203,7 +207,7 @@ FileVerification verify(FileSystem& files, const std::string& path) {
   }
   files.size_bytes(path);  // throws when there is no such file
   for (const auto& manifest_file : {manifest_path(path), pending_manifest_path(path)}) {
-    if (!files.exists(manifest_file)) continue;
+    if (!is_manifest_there(files, manifest_file)) continue;
     try {
       auto manifest = verify_against(files, path, manifest_file);
       return {.state = Verified::kYes, .manifest_file = manifest_file, .manifest = std::move(manifest)};

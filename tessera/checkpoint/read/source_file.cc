@@ -8,6 +8,7 @@
 #include "tessera/checkpoint/format/ckpt_file.h"
 #include "tessera/checkpoint/format/ckpt_record.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/manifest/verified_entries.h"
 #include "tessera/checkpoint/read/rank_folders.h"
 #include "tessera/checkpoint/read/safetensors_header.h"
@@ -19,9 +20,8 @@ namespace {
 // wants it.
 std::optional<Manifest> manifest_of(FileSystem& files, const std::string& path) {
   const auto manifest_file = manifest_path(path);
-  const bool is_pending = files.exists(pending_manifest_path(path));
-  if (!is_pending && !files.exists(manifest_file)) return std::nullopt;
-  if (is_pending) {
+  if (!has_manifest(files, path)) return std::nullopt;
+  if (is_manifest_there(files, pending_manifest_path(path))) {
     // After a crash: which of the two describes the values, only the values can tell.
     auto verification = verify(files, path);
     if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);

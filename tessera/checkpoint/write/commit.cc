@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/read/load.h"
 
 namespace tessera::checkpoint {
@@ -12,7 +13,7 @@ namespace {
 // file, and must be put in place before its name is used again.
 void finish_pending(FileSystem& files, const std::string& path) {
   const auto pending = pending_manifest_path(path);
-  if (!files.exists(pending)) return;
+  if (!is_manifest_there(files, pending)) return;
   if (files.exists(path) && verify(files, path).manifest_file == pending) {
     files.rename(pending, manifest_path(path));
   } else {

@@ -6,6 +6,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/file_names.h"
+#include "tessera/checkpoint/manifest/present_files.h"
 #include "tessera/checkpoint/read/load.h"
 #include "tessera/checkpoint/write/removal.h"
 
@@ -111,7 +112,7 @@ Retention::FilesOfCheckpoints Retention::remains_to_remove(const FilesOfCheckpoi
   FilesOfCheckpoints found;
   for (const auto& [name, file_names] : remains) {
     const auto path = join_path(directory_, name);
-    if (files_.exists(manifest_path(path))) {
+    if (is_manifest_there(files_, manifest_path(path))) {
       const auto age = age_of(name, position_of(files_, path));
       const auto newer = std::count_if(verified.begin(), verified.end(), [&](const Age& other) { return age < other; });
       if (newer < enough) continue;
