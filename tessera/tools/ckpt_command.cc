@@ -139,11 +139,13 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   auto* diff = ckpt.add_subcommand("diff", "compare two checkpoints, however they are split");
   diff->footer(
       "Whole tensors are compared: by their hashes where the manifests of both sides have them, else bit by bit.\n"
+      "Manifests are believed of the files that they describe only, so these are read and verified first; one that is\n"
+      "damaged is named, and nothing is compared.\n"
       "Directories with rank_N folders are joined by their strategy files, or by their manifests. Of a directory the\n"
       "newest checkpoint is taken. Where ranks saved into one directory, all their files are, though one is named. A\n"
       "file of a folder rank_N is compared as it is. Which files were taken is said on standard error, or by --json.\n"
       "Prints - for what only LEFT has, + for what only RIGHT has, ! for other types, ~ for other\n"
-      "values. Exit code 1 when there is a difference.\n"
+      "values. Exit code 1 when there is a difference, or damage.\n"
       "Examples:\n"
       "  tessera ckpt diff CKP-1_73.ckpt CKP-2_73.ckpt\n"
       "  tessera ckpt diff src_checkpoints dst_checkpoints --left_strategy src_strategy.ckpt");
@@ -151,7 +153,7 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
   diff->add_option("right", right, "file or directory")->required();
   diff->add_option("--left_strategy", left_strategy, "the strategy file of LEFT");
   diff->add_option("--right_strategy", right_strategy, "the strategy file of RIGHT");
-  diff->add_flag("--bytes", bytes, "read and compare all values, whatever the manifests say");
+  diff->add_flag("--bytes", bytes, "compare all values as they are, and verify nothing");
   diff->add_flag("--json", json, kJsonHelp);
   diff->callback([&exit_code] {
     const auto found =

@@ -164,6 +164,22 @@ TEST_F(CkptCommand, FailsWithTheReason) {
   EXPECT_EQ(run("transform").exit_code, 2);
 }
 
+TEST_F(CkptCommand, DiffCallsNoDamagedCheckpointEqual) {
+  for (const int64_t step : {1, 2}) {
+    save(files, {.path = fmt::format("{}/s/CKP-1_{}", folder, step)},
+         std::vector{Entry("w", Tensor::full({DType::kF32, {4}}, static_cast<double>(step)))},
+         {.epoch = 1, .step_in_epoch = step, .step = step});
+  }
+  const auto outcome = run("diff s d", "cp -r s d && cp -f s/CKP-1_1.ckpt d/CKP-1_2.ckpt &&");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.text, StartsWith("error: d/CKP-1_2.ckpt: crc32c is "));
+  EXPECT_THAT(outcome.text, HasSubstr("; the tensor \"w\" f32[4] at byte "));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("equal")));
+  const auto compared = run("diff s d --bytes");
+  EXPECT_EQ(compared.exit_code, 1);
+  EXPECT_THAT(compared.text, HasSubstr("~ w f32[4]: 4 of 4 elements differ, by at most 1.0\n0 equal, 1 different\n"));
+}
+
 TEST_F(CkptCommand, ADirectoryInPlaceOfAFileIsNamed) {
   save_whole(files, folder + "/d/CKP-1_4.ckpt", 4);
   const auto verified = run("verify d", "rm d/CKP-1_4.ckpt && mkdir d/CKP-1_4.ckpt &&");

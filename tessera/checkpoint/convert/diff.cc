@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
@@ -12,7 +13,9 @@
 #include "tessera/checkpoint/convert/conversion.h"
 #include "tessera/checkpoint/convert/region_reader.h"
 #include "tessera/checkpoint/convert/tensor_hashes.h"
+#include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/list.h"
+#include "tessera/checkpoint/read/load.h"
 #include "tessera/tensor/tensor.h"
 
 namespace tessera::checkpoint {
@@ -107,6 +110,19 @@ bool have_equal_hashes(const Side& left, const OutputTensor& a, const Side& righ
   return hash && hash == right.hashes.find(b.like->name, b.global);
 }
 
+// What a manifest says proves nothing of a file that it was not written for. Throws InvalidArgument naming the first
+// file, and the tensor in it, that is not as its manifest says.
+void require_as_written(FileSystem& files, const SourceFiles& sources) {
+  std::set<std::string> verified;  // each with all files that its manifest names
+  for (const auto& [rank, file] : sources) {
+    const auto path = checkpoint_of_file(files, file.path());
+    if (!file.info() || !verified.insert(path).second) continue;
+    const auto verification = verify(files, path);
+    if (verification.state == Verified::kNo) throw InvalidArgument(verification.problem);
+    if (verification.state == Verified::kNoManifest) throw IoError("{}: changed while it was read", path);
+  }
+}
+
 std::string side_text(const DiffSide& side) {
   return side.is_part ? side.paths.front() + " (one rank's part, as it is)" : files_text(side.paths);
 }
@@ -120,6 +136,10 @@ CheckpointDiff diff_checkpoints(FileSystem& files, const std::string& left, cons
                                 bool read_all) {
   Side a(files, left, left_strategy_file);
   Side b(files, right, right_strategy_file);
+  if (!read_all) {
+    require_as_written(files, a.sources);
+    require_as_written(files, b.sources);
+  }
   std::unordered_map<std::string, const OutputTensor*> others;
   for (const auto& tensor : b.output.tensors) others.emplace(tensor.like->name, &tensor);
   CheckpointDiff diff{.left = a.described, .right = b.described};

@@ -61,7 +61,7 @@ TEST(Diff, SeesThroughSplits) {
   constexpr int64_t kAppended = 4;  // "nothing" is one of them, an empty text
   EXPECT_EQ(equal.num_equal, std::ssize(c.from.parameters) + kAppended);
   EXPECT_TRUE(equal.differences.empty());
-  // What was converted says where its slices lie: after that, no value need be read.
+  // What was converted says where its slices lie: after that, no value need be compared.
   transform_checkpoints(files, "dst", "back", "CKP", "to.ckpt", "from.ckpt");
   const auto again = diff_checkpoints(files, "dst", "back");
   // All but texts, and values of which there is nothing.
@@ -90,6 +90,46 @@ TEST(Diff, ComparesAllFilesOfRanksThatSavedTogether) {
     // What differs lies in the files of ranks 1 and 2.
     save_whole(files, "whole/x.ckpt", 5, has_split);
     EXPECT_EQ(diff_checkpoints(files, together, whole).differences.size(), 3U);
+  }
+}
+
+TEST(Diff, NamesADamagedFileThoughItsManifestHasTheSameHashes) {
+  MemoryFileSystem files;
+  const auto sound = save_whole(files, "s/x.ckpt", 4);
+  const auto damaged = save_whole(files, "d/x.ckpt", 4);
+  const auto another = save_whole(files, "o/x.ckpt", 5);
+  overwrite(files, damaged, files.read_text(another));  // as large, and of the same names and types
+  const auto problem = verify(files, damaged).problem;
+  EXPECT_THAT(problem, testing::StartsWith("d/x.ckpt: crc32c is "));
+  EXPECT_THAT(problem, HasSubstr("; the tensor \"a\" i32[4] at byte "));
+  // Against a file of the same manifest, and against that whose bytes it has.
+  for (const auto& other : {sound, another}) {
+    EXPECT_EQ(message_of([&] { diff_checkpoints(files, other, damaged); }), problem);
+    EXPECT_EQ(message_of([&] { diff_checkpoints(files, damaged, other); }), problem);
+  }
+  EXPECT_EQ(diff_checkpoints(files, sound, damaged, "", "", /*read_all=*/true).differences.size(), 3U);
+  EXPECT_TRUE(diff_checkpoints(files, another, damaged, "", "", /*read_all=*/true).differences.empty());
+}
+
+TEST(Diff, NamesADamagedFileOfSeveralAndOfAFolderRankN) {
+  MemoryFileSystem files;
+  const auto whole = save_whole(files, "whole/x.ckpt", 4);
+  const auto together = save_together(files, "d/CKP-1_4.ckpt", 4);
+  write_strategy_file(files, "two.ckpt", {.layouts = {{.name = "w", .device_matrix = {2}, .tensor_map = {{0}, {}}}}});
+  transform_checkpoints(files, "d", "dst", "net", "", "two.ckpt");
+  const auto flip_last_bit = [&](const std::string& path) {
+    auto bytes = files.read_text(path);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    overwrite(files, path, bytes);
+  };
+  EXPECT_TRUE(diff_checkpoints(files, "dst", whole).differences.empty());
+  flip_last_bit("dst/rank_1/net1.ckpt");
+  EXPECT_THAT(message_of([&] { diff_checkpoints(files, "dst", whole); }),
+              testing::StartsWith("dst/rank_1/net1.ckpt: crc32c is "));
+  flip_last_bit(together + ".rank_1");
+  for (const auto& path : {together, together + ".rank_2", std::string("d")}) {
+    EXPECT_THAT(message_of([&] { diff_checkpoints(files, path, whole); }),
+                testing::StartsWith("d/CKP-1_4.ckpt.rank_1: crc32c is "));
   }
 }
 
