@@ -15,6 +15,12 @@ namespace {
 
 constexpr const char* kJsonHelp = "print one JSON object";
 
+// A variable that is not set, in a script, becomes an argument that is "".
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) { return text.empty() ? "must be a path, got \"\"" : std::string(); }, "");
+}
+
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 void add_ls(CLI::App& ckpt) {
@@ -27,7 +33,7 @@ void add_ls(CLI::App& ckpt) {
       "Where ranks saved into one directory, their files are one checkpoint, and the size is that of all of them.\n"
       "Example:\n"
       "  tessera ckpt ls checkpoints");
-  ls->add_option("path", path, "directory or file")->capture_default_str();
+  ls->add_option("path", path, "directory or file")->check(not_empty())->capture_default_str();
   ls->add_flag("--json", json, kJsonHelp);
   ls->callback([] {
     const auto list = checkpoint::list_checkpoints(FileSystem::local(), path);
@@ -47,6 +53,7 @@ void add_inspect(CLI::App& ckpt, int& exit_code) {
       "Example:\n"
       "  tessera ckpt inspect checkpoints/CKP-2_73.ckpt");
   inspect->add_option("file", file, "a .ckpt file, or a directory, of which the newest that is whole is shown")
+      ->check(not_empty())
       ->required();
   inspect->add_flag("--json", json, kJsonHelp);
   inspect->callback([&exit_code] {
@@ -81,7 +88,7 @@ void add_verify(CLI::App& ckpt, int& exit_code) {
       "Examples:\n"
       "  tessera ckpt verify checkpoints/CKP-2_73.ckpt\n"
       "  tessera ckpt verify dst_checkpoints            also those in rank_0, rank_1, ...");
-  verify->add_option("path", path, "a .ckpt file, or a directory")->required();
+  verify->add_option("path", path, "a .ckpt file, or a directory")->check(not_empty())->required();
   verify->add_flag("--json", json, kJsonHelp);
   verify->callback([&exit_code] {
     const auto list = checkpoint::verify_checkpoints(FileSystem::local(), path);
@@ -110,7 +117,9 @@ void add_newest(CLI::App& ckpt, int& exit_code) {
       "a job that starts for the first time must make it before.\n"
       "Example:\n"
       "  tessera ckpt newest checkpoints --prefix CKP");
-  newest->add_option("directory", directory, "the directory with the checkpoints")->capture_default_str();
+  newest->add_option("directory", directory, "the directory with the checkpoints")
+      ->check(not_empty())
+      ->capture_default_str();
   newest
       ->add_option("--prefix", prefix,
                    "the prefix of their names, with its successors PREFIX_1 and so on; default: any")
@@ -149,8 +158,8 @@ void add_diff(CLI::App& ckpt, int& exit_code) {
       "Examples:\n"
       "  tessera ckpt diff CKP-1_73.ckpt CKP-2_73.ckpt\n"
       "  tessera ckpt diff src_checkpoints dst_checkpoints --left_strategy src_strategy.ckpt");
-  diff->add_option("left", left, "file or directory")->required();
-  diff->add_option("right", right, "file or directory")->required();
+  diff->add_option("left", left, "file or directory")->check(not_empty())->required();
+  diff->add_option("right", right, "file or directory")->check(not_empty())->required();
   diff->add_option("--left_strategy", left_strategy, "the strategy file of LEFT");
   diff->add_option("--right_strategy", right_strategy, "the strategy file of RIGHT");
   diff->add_flag("--bytes", bytes, "compare all values as they are, and verify nothing");
@@ -218,8 +227,9 @@ void add_transform(CLI::App& ckpt) {
       "together");
   transform
       ->add_option("source", from, "directory with rank_0, rank_1, ... or with the files of all ranks; or one of these")
+      ->check(not_empty())
       ->required();
-  transform->add_option("destination", to, "directory to be made")->required();
+  transform->add_option("destination", to, "directory to be made")->check(not_empty())->required();
   transform->add_option("--prefix", prefix, "what the new files' names begin with")->check(file_prefix());
   transform->add_option("--src_strategy", src_strategy, "the strategy file of the source");
   transform->add_option("--dst_strategy", dst_strategy, "the strategy file of the destination");
@@ -251,8 +261,12 @@ void add_merge_strategies(CLI::App& ckpt) {
   merge->footer(
       "Example:\n"
       "  tessera ckpt merge-strategies src_pipeline_strategys src_strategy.ckpt");
-  merge->add_option("directory", directory, "the stages' strategy files, .ckpt or .json")->required();
-  merge->add_option("file", file, "strategy file to be written; JSON when it ends with .json")->required();
+  merge->add_option("directory", directory, "the stages' strategy files, .ckpt or .json")
+      ->check(not_empty())
+      ->required();
+  merge->add_option("file", file, "strategy file to be written; JSON when it ends with .json")
+      ->check(not_empty())
+      ->required();
   merge->add_flag("--json", json, kJsonHelp);
   merge->callback([] {
     checkpoint::merge_pipeline_strategys(FileSystem::local(), directory, file);
@@ -300,6 +314,7 @@ void add_export(CLI::App& ckpt) {
       "  tessera ckpt export CKP-2_73.ckpt net.safetensors\n"
       "  tessera ckpt export src_checkpoints net.safetensors --strategy src_strategy.ckpt");
   command->add_option("checkpoint", source, "a .ckpt file, or a directory, of whole values or with rank_0, rank_1, ...")
+      ->check(not_empty())
       ->required();
   command->add_option("file", file, "a .safetensors file to be written")
       ->check(file_ending_in(".safetensors"))

@@ -190,6 +190,25 @@ TEST_F(CkptCommand, ADirectoryInPlaceOfAFileIsNamed) {
   EXPECT_THAT(output("ls d"), HasSubstr("BROKEN: d/CKP-1_4.ckpt: is a directory; a file of "));
 }
 
+TEST_F(CkptCommand, AnEmptyPathIsNamedByItsArgument) {
+  const std::map<std::string, std::string> cases = {{"ls ''", "path"},
+                                                    {"inspect ''", "file"},
+                                                    {"verify ''", "path"},
+                                                    {"newest ''", "directory"},
+                                                    {"diff '' d", "left"},
+                                                    {"diff d ''", "right"},
+                                                    {"transform '' d", "source"},
+                                                    {"transform d ''", "destination"},
+                                                    {"merge-strategies '' f", "directory"},
+                                                    {"merge-strategies d ''", "file"},
+                                                    {"export '' f.safetensors", "checkpoint"}};
+  for (const auto& [arguments, argument] : cases) {
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.text, StartsWith(fmt::format("error: {}: must be a path, got \"\"\n", argument))) << arguments;
+  }
+}
+
 // Somebody who cuts a file short and writes it again, for as long as this lives.
 class Cutter {
  public:
