@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -118,7 +119,8 @@ void check_elastic(const SchedulerOfJob& job) {
   }
 }
 
-// Throws UsageError where a state cannot be kept: it is replaced as a whole, by a file beside it.
+// Throws UsageError where a state cannot be kept: it is replaced as a whole, by a file beside it; and where one is
+// there that another user may have written.
 void check_state_path(const std::string& path) {
   if (path.empty()) return;
   FileSystem& files = FileSystem::local();
@@ -130,6 +132,16 @@ void check_state_path(const std::string& path) {
   }
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
     throw UsageError("--state {}: nothing can be written into the folder {}: {}", path, folder, std::strerror(errno));
+  }
+  // Who could write it would say which ranks the job has; a job's secret must be this user's alone, too.
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return;
+  if (status.st_uid != geteuid()) {
+    throw UsageError("--state {}: it belongs to another user; name a file of this one's, or one that is not there yet",
+                     path);
+  }
+  if ((status.st_mode & 077) != 0) {
+    throw UsageError("--state {}: others may read or write it; chmod 600 where nobody else has written it", path);
   }
 }
 

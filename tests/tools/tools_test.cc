@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -485,6 +486,29 @@ TEST(Usage, AnUnknownWordIsNamedWithTheNearestKnownOne) {
     EXPECT_EQ(refusal.code, 2) << arguments;
     EXPECT_TRUE(refusal.text.starts_with(text)) << arguments << "\n" << refusal.text;
   }
+}
+
+// Whoever can write it says which ranks the job has.
+TEST(Usage, ASchedulersStateThatAnotherUserMayHaveWrittenIsRefused) {
+  const TestFolder folder("tools-test-state");
+  const std::filesystem::path state = folder.in("job.state");
+  std::ofstream(state) << "TRS9";
+  const auto start = kCommand + "scheduler --workers 2 --port 0 --timeout 1 --state " + state.string();
+  for (const unsigned mode : {0602U, 0620U, 0604U, 0666U}) {
+    std::filesystem::permissions(state, std::filesystem::perms(mode));
+    const Refusal refusal = refused_with_code(start);
+    EXPECT_EQ(refusal.code, 2) << mode;
+    EXPECT_TRUE(
+        refusal.text.starts_with("error: --state " + state.string() + ": others may read or write it; chmod 600"))
+        << refusal.text;
+  }
+  std::filesystem::permissions(state, std::filesystem::perms(0600));
+  EXPECT_NE(refused_with_code(start).text.find("is cut short"), std::string::npos) << "it is read";
+  if (::chown(state.c_str(), 65534, static_cast<gid_t>(-1)) != 0) return;  // only root gives a file away
+  const Refusal refusal = refused_with_code(start);
+  EXPECT_EQ(refusal.code, 2);
+  EXPECT_TRUE(refusal.text.starts_with("error: --state " + state.string() + ": it belongs to another user;"))
+      << refusal.text;
 }
 
 TEST(Usage, WithoutACommandTheHelpIsPrinted) {

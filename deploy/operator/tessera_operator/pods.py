@@ -233,5 +233,8 @@ def make_pod(job, role, index, attempt):
     if job.recovery and job.has_scheduler:
         pod["volumes"] = _add_by_name(pod.get("volumes"), [{"name": "tessera-recovery", "persistentVolumeClaim": {"claimName": job.recovery["claimName"]}}])
         container["volumeMounts"] = _add_by_name(container.get("volumeMounts"), [{"name": "tessera-recovery", "mountPath": names.RECOVERY_FOLDER}])
+        if "fsGroup" in (pod.get("securityContext") or {}):
+            # A scheduler takes its state only from a file that nobody else may read. At each mount a kubelet would give the group what is in the claim.
+            pod["securityContext"].setdefault("fsGroupChangePolicy", "OnRootMismatch")
     _gang(job, metadata, pod)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}

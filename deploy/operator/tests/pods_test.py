@@ -150,6 +150,16 @@ def test_recovery_has_a_folder_of_this_job_and_formation_on_the_claim():
     assert told["MS_ENABLE_RECOVERY"] == "1" and told["MS_RECOVERY_PATH"] == "/var/run/tessera/recovery/1234.3.2.0"
 
 
+@pytest.mark.parametrize("given, expected", [({}, None), ({"fsGroup": 5}, "OnRootMismatch"),
+                                             ({"fsGroup": 5, "fsGroupChangePolicy": "Always"}, "Always")])
+def test_the_state_on_the_claim_stays_its_owners_when_it_is_mounted_again(given, expected):
+    body = job("a", kind="TesseraJob", recovery={"claimName": "state"}, secretDelivery="Mount")
+    body["metadata"]["uid"] = "1"
+    body["spec"]["msReplicaSpecs"]["Scheduler"]["template"]["spec"]["securityContext"] = given
+    context = pod_of(read(body), "Scheduler", 0)["spec"].get("securityContext") or {}
+    assert context.get("fsGroupChangePolicy") == expected
+
+
 def test_several_ranks_of_a_worker_count_in_the_jobs_size():
     told = variables(pod_of(read_job(kind="TesseraJob", workers=2, servers=1, ranksPerWorker=4)))
     assert told["MS_WORKER_NUM"] == "8" and told["TESSERA_NUM_WORKERS"] == "9"
