@@ -21,6 +21,7 @@
 #include "tessera/base/logging.h"
 #include "tessera/base/thread.h"
 #include "tessera/cluster/hub/hub_socket.h"
+#include "tessera/cluster/rendezvous/host_addresses.h"
 #include "tessera/comm/wire/secret.h"
 
 namespace tessera::cluster {
@@ -91,8 +92,11 @@ Socket listen_for_readers(const DashboardPlace& place) {
   const int on = 1;
   if (socket) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (!socket || bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 || listen(socket.fd(), kBacklog) != 0) {
-    throw IoError("the dashboard cannot listen at {}: {}; give another port, 0 for any that is free", text,
-                  std::strerror(errno));
+    const int why = errno;
+    throw IoError("the dashboard cannot listen at {}: {}; {}", text, std::strerror(why),
+                  why == EADDRNOTAVAIL
+                      ? rendezvous::no_such_address(place.host, "the address of --dashboard", "the dashboard")
+                      : "give another port, 0 for any that is free");
   }
   return socket;
 }

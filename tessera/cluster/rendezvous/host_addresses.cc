@@ -1,5 +1,7 @@
 #include "tessera/cluster/rendezvous/host_addresses.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -30,6 +32,12 @@ std::vector<std::string> host_addresses() {
   }
   found.insert(found.end(), loopbacks.begin(), loopbacks.end());
   return found;
+}
+
+std::string no_such_address(const std::string& host, std::string_view option, std::string_view started) {
+  return fmt::format(
+      "this machine has no address {}: {} is a name or an address of the machine on which {} is started, which has {}",
+      host, option, started, fmt::join(host_addresses(), ", "));
 }
 
 }  // namespace tessera::cluster::rendezvous

@@ -49,10 +49,7 @@ std::string what_to_do(const asio::error_code& error, const HostPort& address) {
     return fmt::format("`ss -ltnp 'sport = :{}'` says who does", address.port);
   }
   if (error.value() == EADDRNOTAVAIL) {
-    return fmt::format(
-        "this machine has no address {}: --host is a name or an address of the machine on which the "
-        "scheduler is started, which has {}",
-        address.host, fmt::join(host_addresses(), ", "));
+    return no_such_address(address.host, "--host", "the scheduler");
   }
   if (error == asio::error::access_denied) return "ports below 1024 are root's: name a higher one";
   return "--host is a name or an address of this machine, and --port a port that is free there";
