@@ -8,6 +8,7 @@
 #include "tessera/session/index_fault.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/modes/common_data.h"
+#include "tessera/train/modes/mode_options.h"
 
 namespace tessera::train {
 namespace {
@@ -18,6 +19,17 @@ void compare_evaluated(const ModelCore& core, const data::Dataset& dataset) {
   const auto all =
       session::gather_texts(core.context.world(), describe_data(dataset), "comparing the data of the ranks");
   require_common_data(all, BatchParts::kOfCommon, "eval");
+}
+
+// Where ranks give rows of their own of one batch: throws InvalidArgument on all of them where a data set is a part of
+// another number than there are ranks. Collective.
+void compare_parts(const ModelCore& core, const data::Dataset& dataset) {
+  const auto mode = working_mode(core.options);
+  if (mode == ParallelMode::kStandAlone || core.mode->ranks_of_loss()) return;  // rows are each rank's own affair
+  if (core.context.size() == 1 && mode == ParallelMode::kHybrid) return;
+  const auto all =
+      session::gather_texts(core.context.world(), describe_data(dataset), "comparing the data of the ranks");
+  require_all_parts(all, core.context.size(), "eval");
 }
 
 }  // namespace
@@ -37,7 +49,11 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
         dataset.num_shards());
   }
   const bool have_one_batch = mode.is_shared() && mode.takes_whole_batches();
-  if (have_one_batch) compare_evaluated(core, dataset);
+  if (have_one_batch) {
+    compare_evaluated(core, dataset);
+  } else {
+    compare_parts(core, dataset);
+  }
   for (const auto& metric : metrics) metric->clear();
   const timeline::ScopedSpan span(core.context.recorder(), timeline::SpanKind::kEvaluation);
   const auto full_inputs = input_specs(dataset, mode.global_rows(dataset, dataset.get_batch_size()));

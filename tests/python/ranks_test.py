@@ -115,6 +115,23 @@ except tessera.InvalidArgument as error:
     print(rank, error)
 """
 
+OTHER_PARTS = """
+import sys
+
+x = np.arange(96, dtype=np.float32).reshape(24, 4)
+part = tessera.data.tensors({"x": x, "label": x[:, :3].copy()}, num_shards=int(sys.argv[2]), shard_id=rank).batch(2)
+
+def said(call):
+    try:
+        return call()
+    except tessera.InvalidArgument as error:
+        return error
+
+model = tessera.Model(nn.Dense(4, 3), nn.MSELoss(), nn.SGD(learning_rate=1e-5), metrics=["mse"], parallel_mode=sys.argv[1])
+print(rank, said(lambda: model.train(1, part)), "step", model.step)
+print(rank, said(lambda: model.eval(part)))
+"""
+
 GONE = """
 def seen():
     value, whole = net.weight.value(), net.weight.whole_value()
@@ -224,6 +241,24 @@ def test_a_loop_of_ones_own_gives_the_rows_of_a_rank_and_is_told_so_where_it_doe
         mine = [line for line in said if line.startswith(f"{rank} ")]
         assert f"{rank} 3 True" in mine and f"{rank} 3" in mine, everything
         assert any(f"it gave 12; give rows {6 * rank}:{6 * rank + 6} of the batch and global_rows=12" in line for line in mine), everything
+
+
+@pytest.mark.parametrize("mode, ranks, shards, is_refused", [
+    ("data_parallel", 2, 4, True), ("semi_auto_parallel", 2, 4, True), ("data_parallel", 1, 2, True), ("data_parallel", 2, 2, False),
+    ("hybrid_parallel", 2, 4, False), ("stand_alone", 2, 4, False), ("stand_alone", 1, 2, False)])
+def test_a_part_of_another_number_than_there_are_ranks_is_refused_where_they_share_batches(tmp_path, mode, ranks, shards, is_refused):
+    (tmp_path / "script.py").write_text(HEAD + OTHER_PARTS)
+    done = subprocess.run([*RUN[:-1], str(ranks), sys.executable, "script.py", mode, str(shards)], capture_output=True, text=True, timeout=300,
+                          cwd=tmp_path, env=CLEAN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wanted = f"num_shards={ranks} and shard_id, the rank" if ranks > 1 else "make it without num_shards and shard_id"
+    for call in ("train", "eval"):
+        said = f"{call}: rank 0's data set is one rank's part of {shards} (num_shards), but {ranks} rank"
+        if call == "eval" and mode == "semi_auto_parallel":
+            said, wanted = "eval: every rank must read the whole data set, but this is one rank's part of 4", "num_shards"
+        assert done.stdout.count(said) == (ranks if is_refused else 0), done.stdout
+        assert not is_refused or wanted in done.stdout
+    assert done.stdout.count("step 0") == (ranks if is_refused else 0), done.stdout
 
 
 @pytest.mark.parametrize("timeout, is_cut", [("1e-9", True), ("1e10", False), ("float('inf')", False)])

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "tessera/base/error.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 
 namespace tessera::train {
@@ -17,18 +18,20 @@ struct Data {
   int64_t num_shards = 1;
   int64_t shard = 0;
   int64_t short_rows = 0;
+  int64_t num_parts = 1;  // of which it says that it is one, however the source is cut
 };
 
 Data parse_data(const std::string& text) {
   const auto fields = split(text, '\n');
-  check_equal(fields.size(), size_t{7}, "fields of a data set's description");
+  check_equal(fields.size(), size_t{8}, "fields of a data set's description");
   return {std::string(fields[0]),
           std::string(fields[1]),
           std::string(fields[2]),
           std::string(fields[3]),
           parse_int(fields[4], "a number of shards"),
           parse_int(fields[5], "a shard"),
-          parse_int(fields[6], "rows of a short batch")};
+          parse_int(fields[6], "rows of a short batch"),
+          parse_int(fields[7], "a number of parts")};
 }
 
 std::string short_batch_text(int64_t rows) {
@@ -43,8 +46,9 @@ std::string describe_data(const data::Dataset& dataset) {
     columns += fmt::format("{}{} {}", columns.empty() ? "" : ", ", column.name, column.type);
   }
   const auto& options = dataset.source_options();
-  return fmt::format("{}\n{}\n{}\n{:x}\n{}\n{}\n{}", dataset.get_dataset_size(), columns, dataset.order_text(),
-                     dataset.content_hash(), options.num_shards, options.shard_id, dataset.short_batch_rows());
+  return fmt::format("{}\n{}\n{}\n{:x}\n{}\n{}\n{}\n{}", dataset.get_dataset_size(), columns, dataset.order_text(),
+                     dataset.content_hash(), options.num_shards, options.shard_id, dataset.short_batch_rows(),
+                     dataset.num_shards());
 }
 
 void require_common_data(const std::vector<std::string>& by_rank, BatchParts parts, std::string_view call) {
@@ -85,6 +89,24 @@ void require_common_data(const std::vector<std::string>& by_rank, BatchParts par
   }
 }
 
+void require_all_parts(const std::vector<std::string>& by_rank, int num_parts, std::string_view call) {
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Data own = parse_data(by_rank[rank]);
+    if (own.num_parts == 1 || own.num_parts == num_parts) continue;
+    const auto way_out = num_parts == 1
+                             ? std::string("make it without num_shards and shard_id")
+                             : fmt::format(
+                                   "make it with num_shards={} and shard_id, the rank, or without both, as the whole "
+                                   "data set, of whose batches each rank takes its rows",
+                                   num_parts);
+    throw InvalidArgument(
+        "{}: rank {}'s data set is one rank's part of {} (num_shards), but {} give{} the rows of a batch, so that {}: "
+        "{}",
+        call, rank, own.num_parts, plural(num_parts, "rank"), num_parts == 1 ? "s" : "",
+        own.num_parts > num_parts ? "nobody would read the other parts" : "some would read the same rows", way_out);
+  }
+}
+
 void require_equal_parts(const std::vector<std::string>& by_rank, int num_parts) {
   const auto count = static_cast<size_t>(num_parts);
   for (size_t rank = count; rank < by_rank.size(); ++rank) {
@@ -112,6 +134,16 @@ std::string find_doubled_shard(const std::vector<std::string>& by_rank) {
       if (all[other].shard != all[rank].shard) continue;
       return fmt::format("ranks {} and {} both read shard {} of {}", other, rank, all[rank].shard, all.size());
     }
+  }
+  return {};
+}
+
+std::string find_other_cut(const std::vector<std::string>& by_rank) {
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Data own = parse_data(by_rank[rank]);
+    if (own.num_shards == 1 || own.num_shards == static_cast<int64_t>(by_rank.size())) continue;
+    return fmt::format("rank {} reads shard {} of {}, and {} give{} rows", rank, own.shard, own.num_shards,
+                       plural(static_cast<int64_t>(by_rank.size()), "rank"), by_rank.size() == 1 ? "s" : "");
   }
   return {};
 }

@@ -88,6 +88,39 @@ TEST(CommonData, ShardsOfTwoOrdersOverlap) {
   EXPECT_EQ(find_doubled_shard({shard(0, 1), shard(0, 1)}), "ranks 0 and 1 both read shard 0 of 2");
 }
 
+TEST(CommonData, APartOfAnotherNumberThanThereAreRanksIsNamed) {
+  const auto part = [](int64_t id, int64_t count) { return described(rows({.num_shards = count, .shard_id = id})); };
+  EXPECT_NO_THROW(require_all_parts({part(0, 2), part(1, 2)}, 2));
+  EXPECT_NO_THROW(require_all_parts({part(0, 1), part(0, 1)}, 2));
+  EXPECT_THAT(
+      [&] {
+        require_all_parts({part(0, 4), part(1, 4)}, 2, "eval");
+      },
+      ThrowsMessage<InvalidArgument>(AllOf(
+          HasSubstr("eval: rank 0's data set is one rank's part of 4 (num_shards), but 2 ranks give the rows of a "
+                    "batch, so that nobody would read the other parts"),
+          HasSubstr("num_shards=2 and shard_id, the rank, or without both"))));
+  EXPECT_THAT(
+      [&] {
+        require_all_parts({part(0, 2), part(1, 2), part(0, 2), part(1, 2)}, 4);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("some would read the same rows")));
+  EXPECT_THAT(
+      [&] { require_all_parts({part(0, 2)}, 1); },
+      ThrowsMessage<InvalidArgument>(HasSubstr("but 1 rank gives the rows of a batch, so that nobody would read "
+                                               "the other parts: make it without num_shards and shard_id")));
+}
+
+TEST(CommonData, ASourceThatIsCutOtherwiseIsNamedWhateverItIsAPartOf) {
+  const auto part = [](int64_t id, int64_t count) {
+    return described(rows({.num_shards = count, .shard_id = id}).as_part_of(2));
+  };
+  EXPECT_NO_THROW(require_all_parts({part(0, 4), part(1, 4)}, 2));
+  EXPECT_EQ(find_other_cut({part(0, 4), part(1, 4)}), "rank 0 reads shard 0 of 4, and 2 ranks give rows");
+  EXPECT_EQ(find_other_cut({part(0, 2), part(1, 2)}), "");
+  EXPECT_EQ(find_other_cut({part(0, 1), part(0, 1)}), "");
+}
+
 TEST(CommonData, RowsThatNobodyHasCutAreEqual) {
   const auto whole = described(rows({.shuffle = true, .seed = 1}).as_part_of(2));
   EXPECT_TRUE(give_equal_rows({whole, whole}));

@@ -21,6 +21,7 @@ void OneGraph::check_parameter(const nn::Parameter& parameter) const {
 void OneGraph::compare_data(const data::Dataset& dataset) const {
   const bool is_common = takes_whole_batches() ? !gives_own_rows(dataset) : dataset.num_shards() == 1;
   const auto all = session::gather_texts(context_.world(), describe_data(dataset), "comparing the data of the ranks");
+  require_all_parts(all, num_parts());
   require_common_data(all, is_common ? BatchParts::kOfCommon : BatchParts::kOfEachRank);
   if (is_common) return;
   require_equal_parts(all, num_parts());
@@ -28,6 +29,11 @@ void OneGraph::compare_data(const data::Dataset& dataset) const {
   const std::vector<std::string> parts(all.begin(), all.begin() + num_parts());
   if (const auto doubled = find_doubled_shard(parts); !doubled.empty()) {
     log_warning("train: {}: they train on the same rows, and on others nobody does", doubled);
+  } else if (const auto other_cut = find_other_cut(parts); !other_cut.empty()) {
+    log_warning(
+        "train: {}: they train on some rows more than once, or on others nobody does; make the data set with "
+        "num_shards={}",
+        other_cut, parts.size());
   } else if (give_equal_rows(parts) && !std::exchange(has_warned_of_equal_rows_, true)) {
     log_warning(
         "train: each of the {0} ranks trains on the same rows: the data set is not cut, though each rank gives rows of "

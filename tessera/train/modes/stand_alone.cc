@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/train/modes/common_data.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/modes/mode_options.h"
 
@@ -21,6 +22,19 @@ class StandAlone final : public Mode {
         num_stages(), wanted_ranks(), wanted_ranks());
   }
   bool is_shared() const override { return false; }
+  // On the only rank of a job in a mode whose ranks share batches. Else each rank's data is its own affair.
+  void compare_data(const data::Dataset& dataset) const override {
+    const auto mode = working_mode(options_);
+    if (mode == ParallelMode::kStandAlone || mode == ParallelMode::kHybrid) return;
+    const std::vector<std::string> all{describe_data(dataset)};
+    require_all_parts(all, 1);
+    const auto other_cut = find_other_cut(all);
+    if (other_cut.empty()) return;
+    log_warning(
+        "train: {}: on other rows nobody trains; make the data set without num_shards and shard_id, or start "
+        "as many ranks",
+        other_cut);
+  }
   // The only rank of an elastic job is what has been left of more, or more may come.
   std::string why_fixed(const data::Dataset& dataset) const override {
     return context_.size() > 1 ? "each rank trains by itself" : rows_of_ranks(dataset);

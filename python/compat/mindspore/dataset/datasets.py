@@ -1078,6 +1078,16 @@ def native_dataset(dataset, rows=RowsOfRanks.OWN, num_stages=1):
     return _of_this_rank(native, rows, num_stages), num_workers
 
 
+def of_this_many_ranks(native, rows):
+    """What this rank evaluates on: a part of another number than there are ranks counts as its part of theirs."""
+    parts, ranks = native.num_shards(), tessera.cluster.size()
+    if rows is not RowsOfRanks.PARTS or parts in (1, ranks) or tessera.cluster.num_servers() > 0:
+        return native
+    context.warn_once(f"eval: the data set has num_shards={parts}, and there {'is 1 rank' if ranks == 1 else f'are {ranks} ranks'}: some rows nobody "
+                      "evaluates, or several ranks do")
+    return native.as_part_of(ranks)
+
+
 def _of_this_rank(native, rows, num_stages):
     """What this rank trains on, whether its source was sharded or not."""
     # Beside servers all read whole batches, of which each that trains takes its rows; a source that was sharded is refused there.

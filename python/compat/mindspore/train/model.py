@@ -10,7 +10,7 @@ from mindspore._join import join_by_role, warn_of_training_apart
 from mindspore._missing import missing
 from mindspore._parallel_options import agree_on_values, parallel_options, session_options
 from mindspore.context import ParallelMode  # noqa: F401
-from mindspore.dataset.datasets import RowsOfRanks, native_dataset, rows_of_ranks
+from mindspore.dataset.datasets import RowsOfRanks, native_dataset, of_this_many_ranks, rows_of_ranks
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
@@ -246,6 +246,7 @@ class Model:
             return [], []
         valid_dataset, frequency = evaluations
         dataset, num_workers = native_dataset(valid_dataset)
+        dataset = of_this_many_ranks(dataset, self._rows)
         own = [callback for callback in callbacks
                if not isinstance(callback, (LossMonitor, ModelCheckpoint)) and type(callback) not in (History, LearningRateScheduler)]
 
@@ -338,6 +339,7 @@ class Model:
             raise ValueError("For Model.eval, the model argument 'metrics' can not be None or empty, you should set the "
                              "argument 'metrics' for model.")
         dataset, num_workers = native_dataset(valid_dataset)
+        dataset = of_this_many_ranks(dataset, self._rows)
         params = self._params(mode="eval", valid_dataset=valid_dataset, batch_num=dataset.get_dataset_size(), cur_step_num=0,
                               cur_epoch_num=1, list_callback=_as_list(callbacks))
         if self._evaluation is not None:
