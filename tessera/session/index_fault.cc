@@ -62,11 +62,29 @@ struct Place {
   int64_t position = 0;  // in this rank's piece, row-major
 };
 
+// What stands in a select where the other value is the number 0, as nn::CrossEntropy puts it in place of labels that do
+// not count: a bad index is not that 0, so it is an element of this. nullopt for any other node.
+std::optional<ValueId> masked_value(const Graph& graph, const Node& node) {
+  if (node.op != "select" || !(graph.type(node.inputs[1]).shape == graph.type(node.outputs[0]).shape)) {
+    return std::nullopt;
+  }
+  ir::NodeId producer = graph.info(node.inputs[2]).node;
+  while (producer != ir::kNone && graph.node(producer).op == "broadcast_to") {
+    producer = graph.info(graph.node(producer).inputs[0]).node;
+  }
+  if (producer == ir::kNone || graph.node(producer).op != "fill") return std::nullopt;
+  return graph.node(producer).attributes.get_double("value") == 0 ? std::optional(node.inputs[1]) : std::nullopt;
+}
+
 // The element of an input that is the element `position` of `v`; nullopt where it is computed.
 std::optional<Place> find_place(const Graph& graph, ValueId v, int64_t position) {
   std::vector<const Node*> moves;
   while (graph.info(v).node != ir::kNone) {
     const Node& node = graph.node(graph.info(v).node);
+    if (const auto masked = masked_value(graph, node)) {
+      v = *masked;
+      continue;
+    }
     if (!keeps_places(graph, node)) {
       if (!moves_elements(node)) return std::nullopt;
       moves.push_back(&node);

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/data/dataset.h"
 #include "tessera/executor/executor.h"
+#include "tessera/nn/cross_entropy.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/momentum.h"
@@ -144,6 +145,21 @@ TEST_P(BadIndex, WhereNothingReadsItIsNone) {
   Training training(*context, options());
   training.model->train(1, rows(dtype(), {.token_row = 3, .token_at = 0, .token = 1000}));
   EXPECT_EQ(training.model->step(), 4);
+}
+
+TEST_P(BadIndex, NamesALabelOfALossThatLeavesSomeOut) {
+  for (const auto& weight : {std::vector<double>{}, std::vector<double>(kClasses, 1.0)}) {
+    const auto context = cluster::single_context(1);
+    Classifier network;
+    nn::CrossEntropy loss({.weight = weight, .ignore_index = 9});
+    nn::Momentum optimizer({.learning_rate = 0.1, .momentum = 0.9});
+    Model model(*context, network, &loss, &optimizer, options());
+    model.train(1, rows(dtype(), {.label_row = 6, .label = 9}));
+    EXPECT_THAT(
+        [&] { model.train(2, rows(dtype(), {.label_row = 13, .label = kClasses})); },
+        ThrowsMessage<InvalidIndex>(AllOf(HasSubstr("batch 2: column \"label\": row 5 holds 3 at [5]; an index of "),
+                                          HasSubstr("must be from 0 to 2"))));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BadIndex,
