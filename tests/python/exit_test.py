@@ -99,7 +99,8 @@ def test_a_variable_that_makes_no_sense_has_exit_code_2(tmp_path, name, variable
     assert "UsageError" in done.stderr and list(variables)[0] in done.stderr
 
 
-@pytest.mark.parametrize("variable, value", [("TESSERA_ROLE", "servr"), ("TESSERA_NUM_SERVERS", "1"), ("TESSERA_CUDA_TF32", "yes")])
+@pytest.mark.parametrize("variable, value", [("TESSERA_ROLE", "servr"), ("TESSERA_NUM_SERVERS", "1"), ("TESSERA_CUDA_TF32", "yes"),
+                                             ("TESSERA_RECORD_STEPS", "x"), ("TESSERA_ON_DIFFERENCE", "shout")])
 def test_a_variable_that_makes_no_sense_is_refused_where_one_process_trains(tmp_path, variable, value):
     (tmp_path / "script.py").write_text("from tessera import Model, nn\nModel(nn.Dense(2, 2), nn.MSELoss(), nn.SGD(0.1))\n")
     done = run([sys.executable, tmp_path / "script.py"], **{variable: value})

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/base/logging.h"
+#include "tessera/base/usage_error.h"
 #include "tessera/cluster/launch.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/train/core/lasting_job_id.h"
@@ -13,14 +14,27 @@
 namespace tessera::train {
 namespace {
 
+// Throws UsageError naming the variable.
+void require_steps_of_environment(const std::string& text) {
+  try {
+    RecordedSteps{text};
+  } catch (const InvalidArgument& error) {
+    throw UsageError("TESSERA_RECORD_STEPS is {}: {}", text, error.what());
+  }
+}
+
 // What the options say, and where they say nothing the environment.
 ValueRecordOptions chosen_records(const ModelOptions& options) {
   const auto variables = cluster::value_records_from_environment();
   const auto first = [](const std::string& a, const std::string& b) { return a.empty() ? b : a; };
   const std::string on_difference = first(options.on_difference, variables.on_difference);
   if (!on_difference.empty() && on_difference != "stop" && on_difference != "warn") {
+    if (options.on_difference.empty()) {
+      throw UsageError("TESSERA_ON_DIFFERENCE is {}; it must be stop or warn", on_difference);
+    }
     throw InvalidArgument("on_difference must be \"stop\" or \"warn\", got \"{}\"", on_difference);
   }
+  if (options.record_steps.empty()) require_steps_of_environment(variables.steps);
   return {.directory = first(options.record_values, variables.directory),
           .compare_with = first(options.compare_values, variables.compare_with),
           .steps = first(options.record_steps, variables.steps),
