@@ -219,6 +219,8 @@ SCHEDULE_WORDS = {"ConstantLR": "constant", "LinearLR": "linear", "StepLR": "exp
                   "get_polynomial_decay_schedule_with_warmup": "warmup(num_steps, polynomial(rate, ...))",
                   "get_inverse_sqrt_schedule": "warmup(num_steps, inverse_square_root(rate, num_steps))"}
 NN_WORDS |= {name: f"schedules.{word}" for name, word in SCHEDULE_WORDS.items() if name[0].isupper() or name.startswith("get_")}
+DATA_WORDS = {"DataLoader": "tensors(columns).batch(size), or generator(source, names).batch(size)", "TensorDataset": "tensors", "IterableDataset": "stream",
+              "from_tensor_slices": "tensors", "random_split": "Dataset.take and Dataset.skip"}
 OPS_WORDS = {"cat": "concat", "permute": "transpose", "view": "reshape", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "mm": "matmul",
               "bmm": "matmul", "clamp": "maximum and minimum", "detach": "stop_gradient", "unsqueeze": "expand_dims", "silu": "x * sigmoid(x)"}
 _OPTION_WORDS = {"dim": ("axis", "axes"), "keepdim": ("keep_dims", ), "op": ("reduction", ), "bias": ("has_bias", ),
@@ -247,14 +249,19 @@ def explain_attributes(model, optimizer, *tensors):
 
 def _missing_attribute(words):
     def missing(self, name):
-        text = f"'{type(self).__name__}' object has no attribute '{name}'"
+        hint = ""
         if name in words:
-            text += f": {words[name]}"
+            hint = f": {words[name]}"
         elif not name.startswith("_"):
             near = difflib.get_close_matches(name, [known for known in dir(type(self)) if not known.startswith("_")], 1, 0.75)
-            text += f"; did you mean '{near[0]}'?" if near else ""
-        raise AttributeError(text)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+        _raise_missing(f"'{type(self).__name__}' object has no attribute '{name}'", hint, self)
     return missing
+
+
+def _raise_missing(text, hint, owner):
+    # Behind an error that names its attribute Python puts a guess of its own, which another hint would contradict.
+    raise AttributeError(text + hint, obj=owner) if hint else AttributeError(text)
 
 
 def missing_from(module, words):
@@ -262,7 +269,7 @@ def missing_from(module, words):
     def missing(name):
         known = [other for other in vars(module) if not other.startswith("_")]
         near = [words[name]] if name in words else difflib.get_close_matches(name, known, 1, 0.7) if not name.startswith("_") else []
-        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'" + (f"; did you mean {near[0]}?" if near else ""))
+        _raise_missing(f"module '{module.__name__}' has no attribute '{name}'", f"; did you mean {near[0]}?" if near else "", module)
     return missing
 
 

@@ -1,4 +1,7 @@
 """How a network is shown, and how the words of other libraries lead to those of this one."""
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tessera
@@ -27,6 +30,13 @@ def test_a_network_prints_as_its_cells_and_their_parameters():
 def test_words_of_other_libraries_lead_to_those_here(use, words):
     with pytest.raises(AttributeError, match=words):
         use()
+
+
+@pytest.mark.parametrize("use, word", [("tessera.ops.cat", "concat"), ("tessera.nn.Conv2D", "Conv2d"), ("tessera.data.DataLoader", "tensors(columns)"),
+                                       ("tessera.data.tensor", "tensors"), ("tessera.Tensor([1.0]).numpyy", "'numpy'")])
+def test_there_is_one_hint_where_a_name_is_not_there(use, word):
+    done = subprocess.run([sys.executable, "-c", f"import tessera\n{use}"], capture_output=True, text=True, timeout=120)
+    assert done.stderr.lower().count("did you mean") == 1 and f"did you mean {word}" in done.stderr, done.stderr
 
 
 def model():
