@@ -206,7 +206,8 @@ void bind_training(nb::class_<PythonModel>& model) {
 
 resume: "auto" goes on from the newest whole checkpoint that the ModelCheckpoint among the callbacks has saved, and begins with the model as
 it is where there is none; a path goes on from that checkpoint, or from the newest whole one of that directory. A line says which it
-was. None and False: from the model as it is. What is trained has the bits that it would have had without the interruption. Raises
+was. None and False: from the model as it is. What is trained has the bits that it would have had without the interruption.
+A checkpoint without a manifest has values alone: training then begins at step 0, and says so. Raises
 InvalidArgument for a checkpoint that does not fit, and NoUsableCheckpoint, which is one, where there are some of which none can be
 used; as load_checkpoint(), which has a key for encrypted ones: "auto" uses the callback's.
 model.train(10, rows, [tessera.ModelCheckpoint("net", "saved")], resume="auto")

@@ -137,6 +137,11 @@ TEST(GradientAccumulation, AnEpochOfPartsOfStepsIsRefused) {
   EXPECT_THAT([&] { model.train(1, dataset); },
               ThrowsMessage<InvalidArgument>(
                   HasSubstr("10 batches an epoch are no whole number of steps of 4 batches; take(8) makes them one")));
+  EXPECT_THAT(
+      [&] { model.train(1, dataset.take(3)); },
+      ThrowsMessage<InvalidArgument>(HasSubstr(
+          "an epoch has 3 batches, fewer than the 4 of a step (gradient_accumulation_steps): accumulate over at "
+          "most 3, make smaller batches, or repeat the data set so that 4 divides its batches")));
   model.train(2, dataset.take(8));
   EXPECT_EQ(model.step(), 4);
   EXPECT_EQ(model.value("global_step").to_doubles()[0], 4);

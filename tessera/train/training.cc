@@ -49,6 +49,13 @@ int64_t Training::steps_per_epoch(const data::Dataset& dataset) const {
   if (dataset.is_endless()) throw InvalidArgument("train: the data set repeats without end; give repeat() a count");
   const int64_t batches = dataset.get_dataset_size();
   const int64_t per_step = core_.options.gradient_accumulation_steps;
+  if (batches < per_step && batches > 0) {
+    throw InvalidArgument(
+        "train: an epoch has {}, fewer than the {} of a step (gradient_accumulation_steps): accumulate over at most "
+        "{}, "
+        "make smaller batches, or repeat the data set so that {} divides its batches",
+        batches == 1 ? std::string("1 batch") : fmt::format("{} batches", batches), per_step, batches, per_step);
+  }
   if (batches % per_step != 0) {
     throw InvalidArgument(
         "train: {} batches an epoch are no whole number of steps of {} batches; take({}) makes them one", batches,
@@ -373,7 +380,12 @@ void Training::TrainCall::resume(const Callbacks& callbacks) {
     }
   }
   const auto info = context_.model.load_checkpoint(path, loading);
-  say(fmt::format("train: goes on from {}, after step {}", context_.model.load_report().path, info.step));
+  const std::string loaded = context_.model.load_report().path;
+  if (info == checkpoint::CheckpointInfo{}) {
+    say(fmt::format("train: begins at step 0 with the values of {}, which has no manifest", loaded));
+    return;
+  }
+  say(fmt::format("train: goes on from {}, after step {}", loaded, info.step));
 }
 
 // What was kept of this training, or else what a callback has saved of it.

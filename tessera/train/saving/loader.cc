@@ -351,6 +351,12 @@ checkpoint::CheckpointInfo Loader::load_training(const std::string& path, const 
         loaded.path(), name, number, own_numbers.at(name));
   }
   core_.values->compare_again();
+  if (!loaded.info() && core_.context.rank() == 0) {
+    log_warning(
+        "{}: its place in the training (step, epoch, position in the data) is not known, because it has no manifest: "
+        "training begins at step 0 of epoch 1 with its values",
+        loaded.path());
+  }
   const auto info = loaded.info().value_or(checkpoint::CheckpointInfo{});
   identity_.take(loaded.path(), info, options.accept_other_jobs);
   return info;

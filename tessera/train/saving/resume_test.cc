@@ -707,6 +707,20 @@ TEST_F(Saves, AreFoundByATrainingThatResumesByItselfOrItBegins) {
   }
 }
 
+TEST_F(Saves, WithoutTheirManifestSayThatTheTrainingBeginsAtStepZero) {
+  const Resumed whole = resumed_training(1, in("saved"), "");
+  FileSystem::local().remove(in("saved/net-2_2.ckpt.manifest"));
+  testing::internal::CaptureStderr();
+  const Resumed second = resumed_training(1, in("others"), in("saved/net-2_2.ckpt"));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::HasSubstr("its place in the training (step, epoch, position in the data) is not known, because it "
+                         "has no manifest: training begins at step 0 of epoch 1 with its values"));
+  EXPECT_THAT(second.said, testing::ElementsAre("train: begins at step 0 with the values of " +
+                                                in("saved/net-2_2.ckpt") + ", which has no manifest"));
+  EXPECT_EQ(second.losses.size(), whole.losses.size());
+}
+
 TEST_F(Saves, AreGoneOnFromByTheirPath) {
   const Resumed whole = resumed_training(2, in("saved"), "");
   const Resumed second = resumed_training(2, in("others"), in("saved/net-2_2.ckpt"));
