@@ -22,6 +22,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/limits.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/random.h"
 #include "tessera/base/strings.h"
 #include "tessera/base/usage_error.h"
@@ -762,7 +763,11 @@ class Launcher {
     const std::string& file = options_.timeline.file;
     if (options_.scheduler.empty()) {
       const std::string words = timeline::join_job(files, file, std::max(num_ranks(), num_children()));
-      if (!words.empty()) say(words);
+      say(words.empty()
+              ? fmt::format("there is no timeline {}: no rank has begun one; what a program trains, evaluates "
+                            "and predicts with Tessera is recorded",
+                            printable(file))
+              : words);
       return;
     }
     say(fmt::format("when the job has ended on all hosts, tessera trace merge -o {0} {0}.rank.* joins its timelines",

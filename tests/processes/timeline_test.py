@@ -212,6 +212,9 @@ class Timeline(unittest.TestCase):
         self.assertEqual((code, losses_of(out)), (1, {}), out)
 
     def test_options_that_make_no_sense_are_refused(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--trace", self.file, "true"])
+        self.assertEqual(code, 0, out)
+        self.assertIn(f"there is no timeline {self.file}: no rank has begun one", out)
         code, out = run([TESSERA, "run", "-n", 2, "--trace_steps", "1:2", JOB])
         self.assertEqual(code, 2, out)
         code, out = run([TESSERA, "run", "-n", 2, "--trace", self.file, "--trace_steps", "2:1", JOB])
