@@ -163,6 +163,11 @@ class LocalFileSystem : public FileSystem {
     }
     for (; !missing.empty(); missing.pop_back()) {
       std::filesystem::create_directory(missing.back(), error);
+      if (error && exists(missing.back()) && !is_directory(missing.back())) {
+        throw IoError("{}: cannot create the directory: {}", path,
+                      missing.back() == path ? std::string("a file of that name is there")
+                                             : fmt::format("{} is a file", missing.back()));
+      }
       if (error) throw IoError("{}: cannot create the directory: {}", path, error.message());
       sync_directory(parent_path(missing.back()));
     }
