@@ -31,7 +31,12 @@ std::vector<nb::object> values_of(nb::handle sample, const std::vector<data::Col
     values.push_back(nb::borrow(sample));
   }
   if (values.size() != columns.size()) {
-    throw InvalidArgument("a sample has {} values, the data set {} columns", values.size(), columns.size());
+    std::vector<std::string> names;
+    for (const auto& column : columns) names.push_back(fmt::format("\"{}\"", column.name));
+    throw InvalidArgument(
+        "a sample has {} values, the data set has {} columns: {}; a sample is a dict, or a tuple or list "
+        "of a value for each column in this order",
+        values.size(), columns.size(), fmt::join(names, ", "));
   }
   return values;
 }
@@ -99,6 +104,14 @@ std::shared_ptr<data::SourceState> state_of_source(const nb::object& source, con
 data::Dataset generator(const nb::object& source, const std::vector<std::string>& names, int64_t num_samples,
                         bool shuffle, int64_t num_shards, int64_t shard_id, std::optional<Seed> seed,
                         const nb::object& state_of) {
+  if (!nb::hasattr(source, "__len__") || !nb::hasattr(source, "__getitem__")) {
+    const auto text = fmt::format(
+        "generator: the source must have __len__ and __getitem__, as a list has, got {}; what can only be iterated "
+        "over "
+        "goes to tessera.data.stream(), or becomes a list",
+        nb::cast<std::string>(nb::str(source.type().attr("__name__"))));
+    throw nb::type_error(text.c_str());
+  }
   const auto size = static_cast<int64_t>(nb::len(source));
   if (size < 1) throw InvalidArgument("generator: the source has no samples");
   const auto columns = columns_of(source[0], names);

@@ -8,6 +8,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
+#include "tessera/mesh/strategy.h"
 #include "tessera/train/core/same_training.h"
 #include "tessera/train/options/precision.h"
 #include "tessera/train/saving/network_identity.h"
@@ -242,6 +244,29 @@ void CompiledSteps::record(const session::Executable& executable, bool is_traini
   core_.mode->record(executable, is_training, ranks);
 }
 
+namespace {
+
+// What no number of ranks makes right is refused on one, too, on which a script is tried first.
+void require_form_of_strategy(const ir::Graph& graph, ir::NodeId id) {
+  const ir::Node& node = graph.node(id);
+  const mesh::Strategy& strategy = node.strategy;
+  const auto fail = [&](const std::string& why) {
+    throw InvalidArgument("{}: strategy {} {}", graph.node_name(id), mesh::to_string(strategy), why);
+  };
+  for (size_t i = 0; i < strategy.size(); ++i) {
+    for (size_t dim = 0; dim < strategy[i].size(); ++dim) {
+      if (strategy[i][dim] >= 1) continue;
+      fail(fmt::format("splits dim {} of operand {} in {}; a count must be at least 1", dim, i, strategy[i][dim]));
+    }
+  }
+  if (strategy.size() != node.inputs.size()) {
+    fail(fmt::format("has {}, the operator has {}", plural(std::ssize(strategy), "tuple"),
+                     plural(std::ssize(node.inputs), "operand")));
+  }
+}
+
+}  // namespace
+
 void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
   const ParallelMode mode = core_.options.parallel_mode;
   const bool is_alone = reads_strategies(mode) && core_.context.size() == 1;
@@ -249,7 +274,9 @@ void CompiledSteps::say_unused_strategies(const ir::Graph& graph) {
   std::set<std::string> operators;
   for (ir::NodeId n = 0; n < graph.num_nodes(); ++n) {
     const ir::Node& node = graph.node(n);
-    if (!node.strategy.empty() && node.forward == ir::kNone) operators.insert(node.source + ":" + node.op);
+    if (node.strategy.empty() || node.forward != ir::kNone) continue;
+    if (is_alone) require_form_of_strategy(graph, n);
+    operators.insert(node.source + ":" + node.op);
   }
   if (operators.empty()) return;
   strategies_said_ = true;

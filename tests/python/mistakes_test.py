@@ -149,6 +149,31 @@ def test_columns_that_are_no_numbers_are_named_with_their_dtype():
         tessera.data.tensors({"waves": np.ones(2, np.complex64)})
 
 
+def test_a_source_and_samples_that_do_not_fit_are_named():
+    with pytest.raises(TypeError, match=r"generator: the source must have __len__ and __getitem__.* got generator; .*tessera.data.stream"):
+        tessera.data.generator((i for i in range(4)), ["x"])
+    with pytest.raises(tessera.InvalidArgument, match='a sample has 3 values, the data set has 2 columns: "x", "y"; '):
+        tessera.data.generator([(1.0, 2.0, 3.0)], ["x", "y"])
+
+
+def test_a_file_where_a_folder_is_to_be_is_called_one(tmp_path):
+    (tmp_path / "afile").write_text("")
+    rows = tessera.data.tensors({"ids": IDS, "label": IDS % 3}).batch(4)
+    for callback in (lambda folder: tessera.ModelCheckpoint("ck", folder), tessera.TensorBoard):
+        with pytest.raises(OSError, match="cannot create the directory: .*afile is a file"):
+            tessera.Model(Net(), nn.CrossEntropyLoss(), nn.SGD(0.1)).train(1, rows, [callback(str(tmp_path / "afile" / "sub"))])
+
+
+@pytest.mark.parametrize("strategy, why", [
+    (((0, 1), (1, 1)), r"splits dim 0 of operand 0 in 0; a count must be at least 1"), (((1, 1), (1, -2)), r"splits dim 1 of operand 1 in -2"),
+    (((1, 1), ), r"has 1 tuple, the operator has 2 operands")])
+def test_a_strategy_without_its_form_is_refused_on_one_rank_too(strategy, why):
+    net = Net()
+    net.head.shard("matmul", strategy)
+    with pytest.raises(tessera.InvalidArgument, match=why):
+        trained(net, parallel_mode="semi_auto_parallel").build(tessera.data.tensors({"ids": IDS[:2], "label": IDS[:2] % 3}).batch(2))
+
+
 def test_a_precision_that_there_is_not_is_refused_by_the_options_name():
     with pytest.raises(tessera.InvalidArgument, match='precision must be float32, bfloat16 or float16: unknown dtype "fp16"'):
         tessera.Model(Net(), nn.CrossEntropyLoss(), nn.SGD(0.1), precision="fp16")

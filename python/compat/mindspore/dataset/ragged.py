@@ -32,7 +32,7 @@ def row_of(sample, names):
     """The columns of a sample: of a dict, a tuple, a list of as many, or a single value."""
     values = [sample[name] for name in names] if isinstance(sample, dict) else sample if isinstance(sample, (tuple, list)) else (sample, )
     if len(values) != len(names):
-        raise ValueError(f"a sample has {len(values)} values, the data set {len(names)} columns")
+        raise ValueError(f"a sample has {len(values)} values, the data set has {len(names)} columns: {', '.join(names)}")
     return tuple(column_of(value) for value in values)
 
 
