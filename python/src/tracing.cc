@@ -588,6 +588,26 @@ std::unique_ptr<session::Executable> Program::compile(const ir::Graph& graph, co
   return session_->compile(graph, ranks, hints, options);
 }
 
+void Program::require_one_batch(const std::vector<Tensor>& inputs) {
+  if (!whole_inputs_ || session_->context().size() == 1) return;
+  std::string types;
+  std::vector<TensorView> read;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (executable_->compiled().logical.find_input(inputs_[i]) == nullptr) continue;
+    types += fmt::format("{}{}", types.empty() ? "" : ", ", inputs[i].type());
+    read.push_back(inputs[i].view());
+  }
+  if (read.empty()) return;
+  session::agree_on_batch(
+      session_->context().world(),
+      [] {
+        return std::string(
+            "a training step with full_batch or dataset_strategy (for rows of each rank's own set "
+            "dataset_strategy=\"data_parallel\")");
+      },
+      types, read);
+}
+
 void Program::set_input(const std::string& name, const Tensor& value) {
   if (!whole_inputs_) {
     copy_elements(value.view(), executable_->input(name));
@@ -602,6 +622,7 @@ std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs, const Parame
   std::vector<Tensor> results;
   {
     const WithoutGil computing;
+    require_one_batch(inputs);
     for (size_t i = 0; i < inputs.size(); ++i) set_input(inputs_[i], inputs[i]);
     executable_->run();
     for (const auto& name : results_) results.push_back(Tensor::copy_of(executable_->output(name)));

@@ -175,6 +175,8 @@ class Program {
   std::shared_ptr<const compiler::PlanRecord> search_plan(const ir::Graph& graph, const mesh::Mesh& ranks,
                                                           const compiler::ShardingHints& inputs,
                                                           train::AutomaticPlanOptions options);
+  // Throws InvalidArgument on every rank where they give other rows of what all have whole.
+  void require_one_batch(const std::vector<Tensor>& inputs);
   void set_input(const std::string& name, const Tensor& value);
 
   std::set<std::string> parameters_;
