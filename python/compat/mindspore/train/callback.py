@@ -1,5 +1,6 @@
 """Callbacks."""
 import contextlib
+import json
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from mindspore import _check
 from mindspore._missing import missing
 from mindspore._recovery_files import remember_checkpoints
 from mindspore.train.saving import appended_values, check_key, is_async
+from mindspore.train.step_saving import SavesStep
 
 
 def _print(line):
@@ -98,9 +100,7 @@ class _InternalCallbackParam(dict):
         self[name] = value
 
 
-# Of a ModelCheckpoint.
-NEEDS_OPTIMIZER = ("ModelCheckpoint needs a Model with an optimizer; save_checkpoint(network, path) saves what a training step written as a cell has "
-                   "learnt")
+_NEEDS_MODEL = "ModelCheckpoint needs Model.train; save_checkpoint(network, path) saves what a loop of one's own has learnt"
 
 
 class RunContext:
@@ -150,7 +150,7 @@ class _CallbackManager(Callback):
                 raise TypeError("When the 'callbacks' is a list, the elements in 'callbacks' must be Callback functions, but got "
                                 f"{type(callback).__name__}.")
             if isinstance(callback, ModelCheckpoint):
-                raise NotImplementedError(NEEDS_OPTIMIZER)
+                raise NotImplementedError(_NEEDS_MODEL)
         self._callbacks = list(callbacks)
 
     def __enter__(self):
@@ -296,6 +296,10 @@ class CheckpointConfig:
         self.append_info, self.append_dict = _append_info(append_info)
 
 
+_COMMON_SETTINGS = ("save_checkpoint_steps", "save_checkpoint_seconds", "keep_checkpoint_max", "keep_checkpoint_per_n_minutes",
+                    "integrated_save", "async_save", "append_info")
+
+
 class ModelCheckpoint(Callback):
     """Saves DIRECTORY/PREFIX-EPOCH_STEP.ckpt. directory: "." unless given."""
 
@@ -305,7 +309,7 @@ class ModelCheckpoint(Callback):
         if config is not None and not isinstance(config, CheckpointConfig):
             raise TypeError(f"For 'ModelCheckpoint', the type of argument 'config' should be 'CheckpointConfig', but got {type(config).__name__}.")
         self._config = config = config or CheckpointConfig()
-        self._prefix, self._directory = prefix, directory or "."
+        self._prefix, self._directory, self._of_step = prefix, directory or ".", None
         self.native = tessera.ModelCheckpoint(prefix, self._directory, config.save_checkpoint_steps, config.save_checkpoint_seconds,
                                               config.keep_checkpoint_max, config.keep_checkpoint_per_n_minutes, config.integrated_save,
                                               config.async_save, config.append_info, config.append_dict, **config.encryption)
@@ -314,7 +318,28 @@ class ModelCheckpoint(Callback):
     @property
     def latest_ckpt_file_name(self):
         """The path of the newest one."""
-        return self.native.latest
+        return self.native.latest if self._of_step is None else self._of_step.latest
+
+    def of_step(self, step, is_shared):
+        """What saves in its place where the training is that of a cell that is a step."""
+        self._of_step = SavesStep(self._prefix, self._directory, self._config, step, is_shared)
+        return self._of_step
+
+    @property
+    def is_encrypted(self):
+        """Whether there is a key, which no other rank is told."""
+        return bool(self._config.encryption)
+
+    def to_text(self):
+        """What another rank needs to take part in the saves. Values of append_info's own are not among it: rank 0 writes those."""
+        arguments = {name: getattr(self._config, name) for name in _COMMON_SETTINGS}
+        return json.dumps([self._prefix, os.path.abspath(self._directory), arguments])
+
+    @staticmethod
+    def from_text(text):
+        """One that takes part in the saves of the rank whose to_text() this is."""
+        prefix, directory, arguments = json.loads(text)
+        return ModelCheckpoint(prefix, directory, CheckpointConfig(**arguments))
 
     @property
     def saves_breakpoints(self):

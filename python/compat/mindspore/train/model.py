@@ -1,4 +1,5 @@
 """Model: training, evaluation and prediction, spread over ranks as the context says."""
+import json
 import os
 
 import numpy as np
@@ -15,13 +16,14 @@ from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
 from mindspore.train.amp import auto_mixed_precision, check_boost_level, check_level
-from mindspore.train.callback import (NEEDS_OPTIMIZER, Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam,
+from mindspore.train.callback import (Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam,
                                       entered)
 from mindspore.train.cell_training import StepModel
 from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResults, Losses, Metrics, NetworkEvaluation
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.metric_callbacks import History, LearningRateScheduler
+from mindspore.train.rank_texts import gather_texts
 
 
 class _LossFunction(Cell):
@@ -282,15 +284,16 @@ class Model:
         dataset, num_workers = native_dataset(train_dataset, self._rows, self._num_stages)
         sinks = dataset_sink_mode and os.environ.get("GRAPH_OP_RUN") != "1"
         params = self._params(mode="train", train_dataset=train_dataset, dataset_sink_mode=sinks, list_callback=_as_list(callbacks))
+        self._agree_on_mode()
         trainer = self._trainer(dataset)
         with entered(callbacks) as callbacks:
-            self._check_all_ranks_save(callbacks)
+            callbacks = self._with_those_of_rank_0(callbacks)
             leave_breakpoints = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.saves_breakpoints]
             whereabouts = [Whereabouts(initial_epoch)] if leave_breakpoints else []
             try:
                 first, last = self._evaluations(evaluations, callbacks, params)
                 first = [*([CountsOn(initial_epoch)] if initial_epoch else []), *whereabouts, *first]
-                made = _callbacks(callbacks, params, initial_epoch, saves=self._step_model is None)
+                made = self._made(callbacks, params, initial_epoch)
                 with self._one_graph(self._step_model is None):
                     trainer.train(epoch - initial_epoch, dataset, [*first, *made, *last], sinks, sink_size if sinks else -1, num_workers)
             except Exception:
@@ -299,6 +302,18 @@ class Model:
                 raise
         if self._step_model is None:
             self._note_layouts()
+
+    def _made(self, callbacks, params, initial_epoch):
+        """tessera's callbacks of a script's."""
+        made = []
+        for callback in _as_list(callbacks):
+            if not isinstance(callback, Callback):
+                raise TypeError(f"For 'Model.train', the argument 'callbacks' must be Callback or list of Callback, but got {type(callback).__name__}.")
+            if not isinstance(callback, ModelCheckpoint):
+                made.append(Adapter(callback, params, initial_epoch))
+            else:
+                made.append(callback.native if self._step_model is None else callback.of_step(self._network, self._is_shared()))
+        return made
 
     def _trainer(self, dataset):
         """What trains: tessera's model; where there are neither a loss nor an optimizer, what calls the network."""
@@ -312,19 +327,41 @@ class Model:
                               "build_train_network(network, optimizer, loss_fn, level=...) makes one that computes so")
         return self._step_model
 
+    def _agree_on_mode(self):
+        """RuntimeError on all ranks of a job with servers, which train together, where they have other parallel modes."""
+        if not tessera.cluster.is_initialized() or tessera.cluster.num_servers() == 0:
+            return
+        modes = gather_texts(self._parallel_mode if context.was_set("parallel_mode") else "no mode")
+        if len(set(modes)) > 1:
+            told = ", ".join(f"rank {rank} has {mode}" for rank, mode in enumerate(modes))
+            raise RuntimeError(f"For 'Model.train', workers and servers need one parallel_mode, but {told}: call set_auto_parallel_context("
+                               "parallel_mode=...) on all of them, without a condition on the role")
+
     def _is_shared(self):
         """Whether the ranks of the job train together."""
         return self._parallel_mode != ParallelMode.STAND_ALONE and tessera.cluster.size() > 1
 
-    def _check_all_ranks_save(self, callbacks):
-        """RuntimeError on all ranks where some save checkpoints and others do not: they would wait for each other."""
+    def _with_those_of_rank_0(self, callbacks):
+        """The callbacks of this rank. Where rank 0 has ModelCheckpoints and this rank none, with such as take part in its saves, which the ranks make
+        together, at the same places. RuntimeError on all ranks where they have other numbers of them."""
         if not self._is_shared():
-            return
-        own = sum(isinstance(callback, ModelCheckpoint) for callback in callbacks)
-        counts = tessera.ops.all_gather(tessera.Tensor([own], tessera.int64)).numpy().tolist()
-        if len(set(counts)) > 1:
-            raise RuntimeError(f"For 'Model.train', the ranks must have as many ModelCheckpoint each, but they have {counts}: give it to all "
-                               "of them, without `if rank == 0`; a parameter that all ranks have is written once")
+            return callbacks
+        own = [(place, callback) for place, callback in enumerate(callbacks) if isinstance(callback, ModelCheckpoint)]
+        counts = tessera.ops.all_gather(tessera.Tensor([len(own)], tessera.int64)).numpy().tolist()
+        if len(set(counts)) == 1:
+            return callbacks
+        told = gather_texts(json.dumps([[place, callback.to_text()] for place, callback in own if not callback.is_encrypted]))
+        of_rank_0 = json.loads(told[0])
+        if any(count not in (0, counts[0]) for count in counts):
+            raise RuntimeError(f"For 'Model.train', the ranks must have as many ModelCheckpoint each, or none where rank 0 has some, but they have {counts}: "
+                               "give it to all of them, or to rank 0; a parameter that all ranks have is written once")
+        if len(of_rank_0) < counts[0]:
+            raise RuntimeError("For 'Model.train', a ModelCheckpoint of rank 0 has an enc_key, which other ranks are not told: give the callback to all "
+                               f"ranks, which have {counts} of them")
+        callbacks = list(callbacks)
+        for place, text in of_rank_0 if not own else []:
+            callbacks.insert(place, ModelCheckpoint.from_text(text))
+        return callbacks
 
     def _params(self, **entries):
         number = 1 if self._parallel_mode == ParallelMode.STAND_ALONE else tessera.cluster.size()
@@ -487,18 +524,6 @@ def _check_sink_size(who, sink_size):
 
 def _as_list(callbacks):
     return [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-
-
-def _callbacks(callbacks, params, initial_epoch, saves):
-    """tessera's. NotImplementedError for a ModelCheckpoint where what trains `saves` nothing."""
-    made = []
-    for callback in _as_list(callbacks):
-        if not isinstance(callback, Callback):
-            raise TypeError(f"For 'Model.train', the argument 'callbacks' must be Callback or list of Callback, but got {type(callback).__name__}.")
-        if isinstance(callback, ModelCheckpoint) and not saves:
-            raise NotImplementedError(NEEDS_OPTIMIZER)
-        made.append(callback.native if isinstance(callback, ModelCheckpoint) else Adapter(callback, params, initial_epoch))
-    return made
 
 
 __getattr__ = missing(__name__)
