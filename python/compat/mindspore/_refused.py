@@ -66,7 +66,7 @@ REFUSED = {
     },
     "mindspore.nn": {
         "Model.train feeds the network":
-            "GetNextSingleOp VirtualDatasetCellTriple _VirtualDatasetCell",
+            "GetNextSingleOp",
         "compose it of ops' functions in a cell derived from nn.LossBase":
             "FocalLoss L1LossExt MultiClassDiceLoss MultiLabelSoftMarginLoss MultiMarginLoss MultilabelMarginLoss "
             "SampledSoftmaxLoss TripletMarginWithDistanceLoss",

@@ -83,12 +83,33 @@ def _check_device(target):
     warn_once(f"{text}; the CPU is used")
 
 
+# Settings of the reference that decide how fast it computes or what it writes down, not what is computed.
+_WITHOUT_EFFECT = {
+    "ascend_config", "gpu_config", "jit_config", "jit_level", "jit_syntax_level", "memory_optimize_level", "mempool_block_size",
+    "inter_op_parallel_num", "compile_cache_path", "graph_kernel_flags", "debug_level", "op_timeout", "exec_order", "aoe_tune_mode", "aoe_config",
+    "support_binary", "disable_format_transform", "graph_memory_max_size"}
+# Of set_auto_parallel_context: what is harmless, and what to do instead of another value.
+_ABSENT = {
+    "pipeline_result_broadcast": (False, "Model.predict gives each rank the result that it computes: tessera.ops.broadcast sends it to the others"),
+    "auto_pipeline": (False, "pipeline_stages says how many there are, and Cell.pipeline_stage what is in them"),
+    "enable_fold_pipeline": (False, "pipeline_config={\"pipeline_interleave\": True} gives each rank several stages"),
+    "force_fp32_communication": (False, "gradient_fp32_sync says whether gradients are summed in float32"),
+    "dump_local_norm": (False, "a Callback sees the parameters of each step"),
+    "dump_local_norm_path": ("", "a Callback sees the parameters of each step"),
+    "dump_device_local_norm": (False, "a Callback sees the parameters of each step"),
+    "multi_subgraphs": (False, "every network is one graph"),
+}
+
+
 def _near(key, known):
     near = difflib.get_close_matches(key, known, 1, 0.5)
     return f" Did you mean {near[0]}?" if near else ""
 
 
 def _check_context(key, value):
+    if key in _WITHOUT_EFFECT and key not in _DEFAULTS:
+        warn_once(f"{key} of set_context has no effect: it is a setting of the reference's compiler or devices")
+        return
     if key not in _DEFAULTS:
         raise ValueError(f"For 'context.set_context', the keyword argument {key} is not recognized!{_near(key, _DEFAULTS)} "
                          "For detailed usage of 'set_context', please refer to help(mindspore.set_context).")
@@ -112,7 +133,7 @@ def set_context(**kwargs):
         _check_context(key, value)
     if kwargs.get("memory_offload") == "ON":
         warn_once("memory_offload has no effect: all memory is the host's already; max_device_memory limits it")
-    _context.update(kwargs)
+    _context.update({key: value for key, value in kwargs.items() if key in _DEFAULTS})
     tessera.nn.retrace()
 
 
@@ -270,10 +291,20 @@ def _parallel_key(given):
     return key
 
 
+def _is_absent(key, value):
+    """Whether this is a key of the reference that this package lacks; NotImplementedError unless the value asks for nothing."""
+    if key not in _ABSENT:
+        return False
+    harmless, remedy = _ABSENT[key]
+    if value != harmless:
+        raise NotImplementedError(f"For 'set_auto_parallel_context', {key}={value!r} is not available: {remedy}.")
+    return True
+
+
 def set_auto_parallel_context(**kwargs):
     """How training is spread over ranks. ValueError for a key that does not exist or a value out of range, TypeError for
     one of another type: then nothing is set. To be called before the network is made."""
-    settings = [(_parallel_key(given), value) for given, value in kwargs.items()]
+    settings = [(_parallel_key(given), value) for given, value in kwargs.items() if not _is_absent(given, value)]
     for key, value in settings:
         _check_parallel(key, value)
     for key, value in settings:
@@ -295,6 +326,8 @@ def set_auto_parallel_context(**kwargs):
 def get_auto_parallel_context(attr_key):
     """ValueError for a key that does not exist. device_num and global_rank are those of the job once it is initialized."""
     key = _OLD_NAMES.get(attr_key, attr_key)
+    if key in _ABSENT:
+        return _ABSENT[key][0]
     if key not in _PARALLEL_DEFAULTS:
         raise ValueError(f"For 'get_auto_parallel_context', the argument '{attr_key}' is not recognized! "
                          "For detailed usage of 'get_auto_parallel_context', please refer to "

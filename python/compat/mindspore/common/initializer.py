@@ -290,6 +290,31 @@ class PendingTensor:
         return getattr(self.init_data(), name)
 
 
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.init_data().numpy(), dtype)
+
+    def __repr__(self):
+        return repr(self.init_data())
+
+    def __str__(self):
+        return str(self.init_data())
+
+
+def _of_made(name):
+    """The method of that name of the tensor without a name."""
+    def method(self, *arguments):
+        return getattr(self.init_data(), name)(*arguments)
+
+    method.__name__ = name
+    return method
+
+
+for _name in ("add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul neg abs lt le gt ge getitem len iter "
+              "bool float int index").split():
+    if hasattr(tessera.Tensor, f"__{_name}__"):
+        setattr(PendingTensor, f"__{_name}__", _of_made(f"__{_name}__"))
+
+
 def initializer(init, shape=None, dtype=tessera.float32):
     """A tensor of that shape for a Parameter: zeros, ones, normal, uniform, ... (case does not matter), a number, or one
     of the classes above. A tensor is returned as it is."""

@@ -37,7 +37,7 @@ class _TensorType(type):
         return tessera.Tensor(input_data, dtype)
 
     def __instancecheck__(cls, instance):
-        return isinstance(instance, (tessera.Tensor, tessera.Value, tessera.Parameter))
+        return isinstance(instance, (tessera.Tensor, tessera.Value, tessera.Parameter, PendingTensor))
 
 
 class Tensor(metaclass=_TensorType):

@@ -116,6 +116,10 @@ class _Epochs:
             self._rows = None
             raise
 
+    def get_next(self):
+        """The next row, as next() gives it."""
+        return next(self)
+
 
 def _check_settings(who, given, harmless, refused, others):
     """TypeError for keywords that nobody knows, NotImplementedError for those that would change what comes out."""

@@ -96,7 +96,9 @@ def depend(value, expr):
 
 
 def assign(variable, value):
-    """Makes value the variable's from here on, and returns it."""
+    """Makes value, in the variable's dtype, the variable's from here on, and returns it."""
+    if isinstance(getattr(value, "dtype", None), type(variable.dtype)) and value.dtype != variable.dtype:
+        value = cast(value, variable.dtype)
     variable.assign(value)
     return value
 

@@ -67,7 +67,9 @@ class Primitive:
         self.in_strategy, self.out_strategy = in_strategy, out_strategy
         return self
 
-    set_strategy = shard
+    def set_strategy(self, strategy):
+        """The early name of shard(strategy)."""
+        return self.shard(strategy)
 
     def add_prim_attr(self, name, value):
         """Keeps a remark. Returns itself."""

@@ -59,6 +59,24 @@ class WithGradCell(Cell):
         return tessera.nn.value_and_grad(self.network_with_loss, list(inputs), list(self.weights), sens=self.sens)[1]
 
 
+class _VirtualDatasetCell(Cell):
+    """Its backbone, called as it is: how data are split is the context's dataset_strategy."""
+
+    def __init__(self, backbone):
+        super().__init__(auto_prefix=False)
+        self._backbone = backbone
+
+    def construct(self, *inputs):
+        return self._backbone(*inputs)
+
+
+class VirtualDatasetCellTriple(_VirtualDatasetCell):
+    """The same of three inputs."""
+
+    def construct(self, a, b, c):
+        return self._backbone(a, b, c)
+
+
 class ParameterUpdate(Cell):
     """x -> x, which becomes the parameter's value."""
 
