@@ -44,7 +44,7 @@ init()
 rank = get_rank()
 X = np.random.default_rng(0).random((16, 2), dtype=np.float32)
 Y = X.sum(1, keepdims=True)
-net = nn.Dense(2, 1, weight_init="ones")
+net = nn.Dense(2, 1, weight_init="ones", bias_init="zeros")
 
 
 def rows(x, y):
