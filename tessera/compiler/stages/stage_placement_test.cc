@@ -267,7 +267,7 @@ ir::Graph looked_up_forward(const std::string& dtype, int64_t row) {
   input ids i32[6,2]
   %1 = gather table, ids {{axis=0}} : {0}[6,2,{1}] @ a
   %2 = mul %1, %1 : {0}[6,2,{1}] @ b
-  %3 = reduce_sum %2 {{axes=[0,1,2]}} : {0}[] @ loss
+  %3 = reduce_sum %2 {{axes=[0,1,2],keep_dims=false}} : {0}[] @ loss
   return loss = %3
 )",
                                dtype, row));

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tessera/base/printable.h"
+#include "tessera/engine.h"
 #include "tessera/tessera.h"
 #include "tessera/tools/report/record_members.h"
 
