@@ -291,7 +291,8 @@ class PendingTensor:
 
 
     def __array__(self, dtype=None, copy=None):
-        return np.asarray(self.init_data().numpy(), dtype)
+        values = np.asarray(self.init_data().numpy(), dtype)
+        return values.copy() if copy else values
 
     def __repr__(self):
         return repr(self.init_data())
