@@ -137,11 +137,6 @@ class TestModel:
         with pytest.raises(TypeError, match="'cast_model_type' must be mindspore.float16 or mindspore.float32"):
             is_exact("O0", cast_model_type=ms.int32)
 
-    def test_a_checkpoint_callback_needs_an_optimizer(self):
-        _, with_loss, optimizer = regression()
-        with pytest.raises(NotImplementedError, match="save_checkpoint"):
-            ms.Model(nn.TrainOneStepCell(with_loss, optimizer)).train(1, rows(), [ms.ModelCheckpoint()])
-
     @pytest.mark.parametrize("sinks, sink_size, initial_epoch, stop_at", [
         (False, -1, 0, None), (True, -1, 0, None), (True, 2, 0, None), (False, -1, 1, None), (True, 2, 2, None), (False, -1, 0, "begin"),
         (False, -1, 0, "epoch_begin"), (False, -1, 0, "step_begin"), (True, 2, 0, "step_end"), (False, -1, 0, "epoch_end")])
