@@ -24,7 +24,7 @@ def types_in(text):
             found.append((namespace, alias.group(1)))
         if end == "{":
             scope = re.search(r"^(?:inline )?namespace\s*([\w:]*)$", head)
-            defined = re.match(r"(?:template\s*<[^{}]*>\s*)?(?:class|struct|enum(?:\s+class)?)\s+([A-Z]\w*)\b[^()]*$", head, re.S)
+            defined = re.match(r"(?:template\s*<[^{}]*>\s*)?(?:class|struct|enum(?:\s+class)?)\s+([A-Z]\w*)\b(?!::)[^()]*$", head, re.S)
             if in_namespace and defined:
                 found.append((namespace, defined.group(1)))
             open_scopes.append(scope.group(1) if scope else None)
@@ -34,12 +34,12 @@ def types_in(text):
 
 
 def shared_types(root):
-    """Name -> the headers that define a type of it, in more than one namespace."""
+    """Name -> the headers that define a type of it."""
     homes = defaultdict(set)
     for header in sorted(Path(root, "tessera").rglob("*.h")):
         for namespace, name in types_in(header.read_text()):
             homes[name].add((namespace, header.relative_to(root).as_posix()))
-    return {name: sorted(header for _, header in where) for name, where in homes.items() if len({space for space, _ in where}) > 1}
+    return {name: sorted(header for _, header in where) for name, where in homes.items() if len(where) > 1}
 
 
 def shared_headers(root):

@@ -38,10 +38,14 @@ class Types(unittest.TestCase):
                  "tessera/b/b.h": "namespace tessera::b {\nusing Box = int;\n}\n"}
         self.assertEqual(self.shared(files), {"Box": ["tessera/a/a.h", "tessera/b/b.h"]})
 
+    def test_one_name_in_two_headers_of_a_namespace_is_found(self):
+        files = {path: "namespace tessera::a {\nenum class Kind { kA };\n}\n" for path in ("tessera/a/a.h", "tessera/a/inner/b.h")}
+        self.assertEqual(self.shared(files), {"Kind": sorted(files)})
+
     def test_declarations_members_and_comments_are_no_definitions(self):
         files = {"tessera/a/a.h": "namespace tessera::a {\nclass Box {\n  struct Impl {\n    int x;\n  };\n};\nenum class Kind { kA };\n}\n",
                  "tessera/b/b.h": "namespace tessera::b {\nclass Box;  // struct Kind {\nclass Other {\n  struct Impl {};\n"
-                                  "  enum class Kind { kB };\n};\nconst char* text(struct Box b);\n}\n"}
+                                  "  enum class Kind { kB };\n};\nstruct Box::Impl {\n};\nconst char* text(struct Box b);\n}\n"}
         self.assertEqual(self.shared(files), {})
 
     def test_a_base_class_and_a_template_do_not_hide_a_type(self):

@@ -144,7 +144,7 @@ void Pair::stage() {
   const bool is_eager = !send->is_granted;
   const int64_t length = is_eager ? send->bytes : std::min(kChunkBytes, send->bytes - send->moved);
   if (is_eager) credit_ -= cost_of(send->bytes);
-  stage_frame({.kind = is_eager ? FrameKind::kEager : FrameKind::kData,
+  stage_frame({.kind = is_eager ? PairFrameKind::kEager : PairFrameKind::kData,
                .tag = send->tag,
                .bytes = static_cast<uint64_t>(length),
                .total = static_cast<uint64_t>(send->bytes)});
@@ -158,8 +158,8 @@ void Pair::stage() {
 
 // False where the buffer is full: room for a message's header stays.
 bool Pair::stage_frame(const FrameHeader& header) {
-  if (staged_end_ + 2 * kFrameHeaderBytes > staged_.size() && header.kind != FrameKind::kEager &&
-      header.kind != FrameKind::kData) {
+  if (staged_end_ + 2 * kFrameHeaderBytes > staged_.size() && header.kind != PairFrameKind::kEager &&
+      header.kind != PairFrameKind::kData) {
     return false;
   }
   print_frame_header(header, staged_.data() + staged_end_);
@@ -169,13 +169,13 @@ bool Pair::stage_frame(const FrameHeader& header) {
 
 void Pair::stage_control() {
   if (owed_bytes_ >= kCreditBytes / 2) {
-    stage_frame({.kind = FrameKind::kCredit, .bytes = static_cast<uint64_t>(owed_bytes_)});
+    stage_frame({.kind = PairFrameKind::kCredit, .bytes = static_cast<uint64_t>(owed_bytes_)});
     held_bytes_ -= owed_bytes_;
     owed_bytes_ = 0;
   }
   for (Transfer* receive : receives_) {
     if (!receive->must_say_ready) continue;
-    if (!stage_frame({.kind = FrameKind::kReady, .tag = receive->tag})) return;
+    if (!stage_frame({.kind = PairFrameKind::kReady, .tag = receive->tag})) return;
     receive->must_say_ready = false;
   }
 }
@@ -200,7 +200,7 @@ Transfer* Pair::choose_send() {
         may_go = send.is_granted = true;
       } else if (is_small && !send.is_requested) {
         send.is_requested =
-            stage_frame({.kind = FrameKind::kRequest, .tag = send.tag, .bytes = static_cast<uint64_t>(send.bytes)});
+            stage_frame({.kind = PairFrameKind::kRequest, .tag = send.tag, .bytes = static_cast<uint64_t>(send.bytes)});
       }
     }
     if (!may_go) continue;
@@ -249,14 +249,14 @@ int64_t Pair::read_some() {
 void Pair::take_header(const FrameHeader& header) {
   frame_ = header;
   switch (header.kind) {
-    case FrameKind::kEager: return take_message(header);
-    case FrameKind::kData: return take_chunk(header);
-    case FrameKind::kReady: {
+    case PairFrameKind::kEager: return take_message(header);
+    case PairFrameKind::kData: return take_chunk(header);
+    case PairFrameKind::kReady: {
       if (permits_.size() >= kMaxTags && !permits_.contains(header.tag)) return fail("too many tags");
       if (++permits_[header.tag] > kMaxPermits) fail("too many messages asked for");
       return;
     }
-    case FrameKind::kRequest: {
+    case PairFrameKind::kRequest: {
       if (header.bytes > static_cast<uint64_t>(kEagerBytes)) return fail("a request of a large message");
       if (Transfer* const receive = find_receive(header.tag, /*is_granted=*/false)) {
         if (receive->bytes != static_cast<int64_t>(header.bytes)) {
@@ -269,7 +269,7 @@ void Pair::take_header(const FrameHeader& header) {
       arrivals_.push_back(new_arrival(header));
       return;
     }
-    case FrameKind::kCredit: {
+    case PairFrameKind::kCredit: {
       if (header.bytes > static_cast<uint64_t>(kCreditBytes - credit_)) return fail("more credit than was used");
       credit_ += static_cast<int64_t>(header.bytes);
       return;
@@ -316,7 +316,7 @@ void Pair::take_chunk(const FrameHeader& header) {
 
 void Pair::end_frame() {
   is_in_frame_ = false;
-  if (frame_.kind == FrameKind::kEager && incoming_ != nullptr) owed_bytes_ += cost_of(incoming_->bytes);
+  if (frame_.kind == PairFrameKind::kEager && incoming_ != nullptr) owed_bytes_ += cost_of(incoming_->bytes);
   if (Transfer* const receive = std::exchange(incoming_, nullptr)) {
     receive->moved += static_cast<int64_t>(frame_.bytes);
     if (receive->moved == receive->bytes) finish(*receive);
@@ -345,7 +345,7 @@ std::unique_ptr<Pair::Arrival> Pair::new_arrival(const FrameHeader& header) {
     spare_.pop_back();
   }
   arrival->tag = header.tag;
-  arrival->is_request = header.kind == FrameKind::kRequest;
+  arrival->is_request = header.kind == PairFrameKind::kRequest;
   arrival->bytes = static_cast<int64_t>(header.bytes);
   if (!arrival->is_request) arrival->data.resize(static_cast<size_t>(header.bytes));
   return arrival;

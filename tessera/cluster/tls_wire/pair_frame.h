@@ -20,7 +20,7 @@ inline constexpr int64_t kMessageCost = 64;
 // Of a large message that are sent at a time: other tags have their turn then.
 inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
-enum class FrameKind : uint32_t {
+enum class PairFrameKind : uint32_t {
   kEager = 1,    // a whole message of `bytes` follows
   kData = 2,     // the next `bytes` of a message of `total` follow
   kReady = 3,    // one more receive of this tag waits for kData
@@ -29,7 +29,7 @@ enum class FrameKind : uint32_t {
 };
 
 struct FrameHeader {
-  FrameKind kind = FrameKind::kEager;
+  PairFrameKind kind = PairFrameKind::kEager;
   uint32_t tag = 0;
   uint64_t bytes = 0;
   uint64_t total = 0;

@@ -313,7 +313,7 @@ std::string reason_after(const std::vector<FrameHeader>& frames) {
     const auto streams = meet_peers(meeting, store, Clock::system());
     std::vector<std::byte> said;
     for (const FrameHeader& frame : frames) {
-      const bool has_bytes = frame.kind == FrameKind::kEager || frame.kind == FrameKind::kData;
+      const bool has_bytes = frame.kind == PairFrameKind::kEager || frame.kind == PairFrameKind::kData;
       const size_t at = said.size();
       said.resize(at + kFrameHeaderBytes + (has_bytes ? std::min<size_t>(frame.bytes, 1 << 20) : 0));
       print_frame_header(frame, said.data() + at);
@@ -346,11 +346,11 @@ std::string reason_after(const std::vector<FrameHeader>& frames) {
 
 TEST(ARankThatGoesWrong, EndsItsPairWhateverItSays) {
   const std::string wrong = "it says what no rank says: ";
-  constexpr auto kEager = FrameKind::kEager;
-  constexpr auto kData = FrameKind::kData;
+  constexpr auto kEager = PairFrameKind::kEager;
+  constexpr auto kData = PairFrameKind::kData;
   constexpr uint64_t kHuge = ~uint64_t{0};
-  EXPECT_EQ(reason_after({{static_cast<FrameKind>(0), 1, 1, 1}}), wrong + "a frame of an unknown kind");
-  EXPECT_EQ(reason_after({{static_cast<FrameKind>(6), 1, 1, 1}}), wrong + "a frame of an unknown kind");
+  EXPECT_EQ(reason_after({{static_cast<PairFrameKind>(0), 1, 1, 1}}), wrong + "a frame of an unknown kind");
+  EXPECT_EQ(reason_after({{static_cast<PairFrameKind>(6), 1, 1, 1}}), wrong + "a frame of an unknown kind");
   EXPECT_EQ(reason_after({{kEager, 1, 99, 99}}), wrong + "99 bytes where 100 are expected");
   EXPECT_EQ(reason_after({{kEager, 1, 100, 99}}), wrong + "a message beyond its credit");
   EXPECT_EQ(reason_after({{kEager, 2, kEagerBytes + 1, kEagerBytes + 1}}), wrong + "a message beyond its credit");
@@ -359,18 +359,18 @@ TEST(ARankThatGoesWrong, EndsItsPairWhateverItSays) {
             wrong + "a message beyond its credit");
   EXPECT_EQ(reason_after(std::vector<FrameHeader>(10000, {kEager, 2, 0, 0})), wrong + "a message beyond its credit");
   EXPECT_EQ(reason_after({{kData, 1, 100, 100}}), wrong + "a message that was not asked for");
-  EXPECT_EQ(reason_after({{FrameKind::kRequest, 1, 99, 0}}), wrong + "99 bytes where 100 are expected");
-  EXPECT_EQ(reason_after({{FrameKind::kRequest, 1, kHuge, 0}}), wrong + "a request of a large message");
-  EXPECT_EQ(reason_after({{FrameKind::kRequest, 1, 100, 0}, {kData, 1, 1, 99}}),
+  EXPECT_EQ(reason_after({{PairFrameKind::kRequest, 1, 99, 0}}), wrong + "99 bytes where 100 are expected");
+  EXPECT_EQ(reason_after({{PairFrameKind::kRequest, 1, kHuge, 0}}), wrong + "a request of a large message");
+  EXPECT_EQ(reason_after({{PairFrameKind::kRequest, 1, 100, 0}, {kData, 1, 1, 99}}),
             wrong + "99 bytes where 100 are expected");
-  EXPECT_EQ(reason_after({{FrameKind::kRequest, 1, 100, 0}, {kData, 1, 60, 100}, {kData, 1, 41, 100}}),
+  EXPECT_EQ(reason_after({{PairFrameKind::kRequest, 1, 100, 0}, {kData, 1, 60, 100}, {kData, 1, 41, 100}}),
             wrong + "a message with a tail");
-  EXPECT_EQ(reason_after(std::vector<FrameHeader>(20000, {FrameKind::kRequest, 2, 1, 0})),
+  EXPECT_EQ(reason_after(std::vector<FrameHeader>(20000, {PairFrameKind::kRequest, 2, 1, 0})),
             wrong + "too many messages at a time");
-  EXPECT_EQ(reason_after({{FrameKind::kCredit, 0, 1, 0}}), wrong + "more credit than was used");
-  EXPECT_EQ(reason_after({{FrameKind::kCredit, 0, kHuge, 0}}), wrong + "more credit than was used");
+  EXPECT_EQ(reason_after({{PairFrameKind::kCredit, 0, 1, 0}}), wrong + "more credit than was used");
+  EXPECT_EQ(reason_after({{PairFrameKind::kCredit, 0, kHuge, 0}}), wrong + "more credit than was used");
   std::vector<FrameHeader> tags;
-  for (uint32_t tag = 0; tag < 70000; ++tag) tags.push_back({FrameKind::kReady, tag, 0, 0});
+  for (uint32_t tag = 0; tag < 70000; ++tag) tags.push_back({PairFrameKind::kReady, tag, 0, 0});
   EXPECT_EQ(reason_after(tags), wrong + "too many tags");
 }
 

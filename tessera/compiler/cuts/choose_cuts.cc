@@ -58,7 +58,7 @@ class Cutter {
     return best;
   }
 
-  LeastMemory least() const {
+  LeastMemoryCuts least() const {
     auto solution =
         solve([&](int chunk, int begin, int end) { return static_cast<double>(bytes_of(chunk, begin, end)); },
               [](double a, double b) { return std::max(a, b); }, {.longest = kNever});
@@ -323,9 +323,9 @@ DoesNotFit no_cut_fits(const CutLimits& limits, std::vector<int64_t> needed_byte
 
 StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits) { return Cutter(problem, limits).run(); }
 
-int64_t LeastMemory::most() const { return most_of(bytes); }
+int64_t LeastMemoryCuts::most() const { return most_of(bytes); }
 
-LeastMemory least_memory_cuts(const CutProblem& problem, const CutLimits& limits) {
+LeastMemoryCuts least_memory_cuts(const CutProblem& problem, const CutLimits& limits) {
   return Cutter(problem, limits).least();
 }
 

@@ -116,12 +116,12 @@ StageCuts choose_cuts(const CutProblem& problem, const CutLimits& limits);
 
 // Of all cuts, looked at likewise, the one whose stage with the most memory takes least, whatever the limit is; but
 // none that is known not to keep to it, or shares a stage with such a one that alone does not.
-struct LeastMemory {
+struct LeastMemoryCuts {
   StageCuts cuts;
   std::vector<int64_t> bytes;  // by stage
   int64_t most() const;        // of these
 };
-LeastMemory least_memory_cuts(const CutProblem& problem, const CutLimits& limits);
+LeastMemoryCuts least_memory_cuts(const CutProblem& problem, const CutLimits& limits);
 
 // Notes in `limits` what these cuts need, by stage, as their simulation has shown: they are known then, and others are
 // taken to need at least as much more than their pieces say as the closest of those that are known.
