@@ -52,9 +52,8 @@ int64_t Training::steps_per_epoch(const data::Dataset& dataset) const {
   if (batches < per_step && batches > 0) {
     throw InvalidArgument(
         "train: an epoch has {}, fewer than the {} of a step (gradient_accumulation_steps): accumulate over at most "
-        "{}, "
-        "make smaller batches, or repeat the data set so that {} divides its batches",
-        batches == 1 ? std::string("1 batch") : fmt::format("{} batches", batches), per_step, batches, per_step);
+        "{}, make smaller batches, or repeat the data set so that {} divides its batches",
+        plural(batches, "batch"), per_step, batches, per_step);
   }
   if (batches % per_step != 0) {
     throw InvalidArgument(

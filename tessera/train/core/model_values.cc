@@ -243,10 +243,6 @@ void ModelValues::draw() {
   undrawn_.clear();  // an initializer that throws does so again
 }
 
-bool ModelValues::is_drawn(const std::string& name) const {
-  return std::ranges::none_of(undrawn_, [&](const nn::Parameter& value) { return value.full_name() == name; });
-}
-
 void ModelValues::set_taken(std::span<const std::string> names) {
   const std::set<std::string> taken(names.begin(), names.end());
   std::erase_if(undrawn_, [&](const nn::Parameter& value) { return taken.contains(value.full_name()); });
@@ -256,7 +252,6 @@ void ModelValues::set_taken(std::span<const std::string> names) {
 void ModelValues::agree() {
   std::string differing;
   for (const auto& name : session_.names()) {
-    if (!is_drawn(name)) continue;
     // What lies on some ranks only: what the user gave for it, where that is so.
     const bool is_split = session_.is_split(name);
     const Tensor* const given = is_split ? given_value(name) : nullptr;
@@ -307,7 +302,7 @@ void ModelValues::take_given_of_first(const std::string& name, const Tensor* giv
 void ModelValues::broadcast() {
   for (const auto& name : session_.names()) {
     const bool has_same_shape = !session_.is_split(name) || has_row_per_rank(name);
-    if (!has_same_shape || own_.contains(name) || !is_drawn(name)) continue;
+    if (!has_same_shape || own_.contains(name)) continue;
     take_from_first(name, "parameter_broadcast");
   }
 }

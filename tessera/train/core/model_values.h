@@ -79,7 +79,6 @@ class ModelValues {
   // Whether what initializers make is made when it is asked for.
   bool draws_late() const;
   void draw();
-  bool is_drawn(const std::string& name) const;
   void make_states();
   void take_initial_states();
   void declare();
