@@ -77,7 +77,7 @@ size_t JobScheduler::num_newcomers() const {
 }
 
 // At once, for the job may save next before it shows that it lives.
-void JobScheduler::tell_of_newcomers() {
+void JobScheduler::tell_workers() {
   const HeartbeatAnswer answer = heartbeat_answer();
   for (const auto& [id, peer] : peers_) {
     if (peer.role == PeerRole::kWorker) tell(id, answer);
@@ -248,7 +248,7 @@ void JobScheduler::ask_to_stop(uint32_t num_ranks) {
   stop_reason_ = fmt::format("asked for {} in place of {}, which the job cannot have: {}", plural(num_ranks, "rank"),
                              state_.num_ranks, state_.fixed_by);
   news_.push_back(stop_reason_ + "; it saves what it has and stops");
-  tell_of_newcomers();
+  tell_workers();
 }
 
 void JobScheduler::take(Peer& peer, const ResizeJob& message) {

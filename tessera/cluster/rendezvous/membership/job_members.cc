@@ -67,7 +67,7 @@ void JobScheduler::take(Peer& peer, const Register& message) {
   if (state_.generation > 0) record();
   if (phase_ == JobPhase::kRunning) {
     tell_ranks(peer, is_one_host());
-    if (is_newcomer(nodes_[node_ids.front()])) tell_of_newcomers();
+    if (is_newcomer(nodes_[node_ids.front()])) tell_workers();
   } else if (is_complete()) {
     begin_generation();
   }

@@ -149,7 +149,7 @@ class JobScheduler {
   // A node that waits until the generation ends.
   bool is_newcomer(const Node& node) const;
   size_t num_newcomers() const;
-  void tell_of_newcomers();
+  void tell_workers();
   HeartbeatAnswer heartbeat_answer();
   // Asks the ranks to save and stop, of a job that cannot have this number of them.
   void ask_to_stop(uint32_t num_ranks);
