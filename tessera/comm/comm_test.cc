@@ -236,7 +236,7 @@ TEST(SendReceive, MatchInOrderPerPair) {
   run_ranks(3, [](cluster::Context& context) {
     Communicator& world = context.world();
     for (int message = 0; message < 5; ++message) {
-      const int64_t count = message * 4000;
+      const int64_t count = message * 150'000;  // up to several MiB, which are copied in pieces
       if (world.rank() < 2) {
         const Bytes data = values_of(world.rank() * 10 + message, count, DType::kF32);
         world.send(data.data(), count, DType::kF32, 2, "activation");

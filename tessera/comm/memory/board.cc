@@ -39,6 +39,8 @@ constexpr int64_t kLongWaitMs = 500;
 
 // How long a rank that leaves waits for the work of others, and they for what the job says of it.
 constexpr int64_t kAbandonNs = 1'000'000'000;
+// Of a message that is read where it lies: far less than can be copied within kAbandonNs, however slow the machine.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 // Moves this thread to another of the cores that it may use, where there is one.
 void leave_core() {
@@ -286,8 +288,13 @@ void Board::send_message(const CallHeader& call, int to, const void* data, int64
 }
 
 void Board::receive_message(const CallHeader& header, int from, void* data, int64_t bytes) {
-  const auto take = [data](const std::byte* sent, int64_t begin, int64_t count) {
-    std::memcpy(static_cast<std::byte*>(data) + begin, sent, static_cast<size_t>(count));
+  // Between pieces we see whether the sender has abandoned the group: its memory goes soon after.
+  const auto take = [this, data](const std::byte* sent, int64_t begin, int64_t count) {
+    auto* const to = static_cast<std::byte*>(data) + begin;
+    for (int64_t at = 0; at < count; at += kPieceBytes) {
+      if (at > 0) begin_work();
+      std::memcpy(to + at, sent + at, static_cast<size_t>(std::min(kPieceBytes, count - at)));
+    }
   };
   receive_message(header, from, take, bytes);
 }
