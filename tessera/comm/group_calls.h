@@ -41,7 +41,7 @@ class GroupCalls : public Communicator {
   virtual void run_receive(CallHeader& header, int from, void* data, int64_t bytes) = 0;
   // After a call has failed, before its error is thrown: no peer may use this rank's memory from here on.
   virtual void abandon() {}
-  // Both of those that are a StretchReceiver: what it does, and a transport's part in it.
+  // For communicators that are a StretchReceiver: receive_stretches(), and the transport's part of it.
   void receive_taken(const StretchReceiver::Take& take, int64_t count, DType dtype, int from, std::string_view who);
   virtual void run_receive_taken(CallHeader& header, int from, const StretchReceiver::Take& take, int64_t bytes);
 

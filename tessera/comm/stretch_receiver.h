@@ -1,5 +1,5 @@
-// StretchReceiver: what a communicator is, beside that, whose ranks reach each other's memory: a message is handed over
-// where its sender has it, to be read once and put where it belongs.
+// StretchReceiver: an interface that a communicator has, too, if its ranks reach each other's memory. It hands a
+// message over where the sender has it, so that the receiver reads it once and puts it where it belongs.
 #pragma once
 
 #include <cstddef>
