@@ -314,6 +314,17 @@ TEST(Collectives, GradientsAreTransposes) {
       testing::ThrowsMessage<InvalidArgument>(HasSubstr("reduce_scatter: no gradient for reduction \"max\"")));
 }
 
+TEST(ArrayOps, AGatherSkipsOnlyAnIndexOfNoRow) {
+  EXPECT_EQ(types_of({"gather", {"f32[5,2]", "i32[3]"}, "{axis=0, skipped=-1}"}), "f32[3,2]");
+  EXPECT_THAT(types_of({"gather", {"f32[5,2]", "i32[3]"}, "{axis=0, skipped=2}"}),
+              HasSubstr("skipped must be negative, so that it names no row, got 2"));
+  EXPECT_THAT(
+      [] {
+        gradient_of({"gather", {"f32[5,2]", "i32[3]"}, "{axis=0, skipped=-1}"});
+      },
+      testing::ThrowsMessage<InvalidArgument>(HasSubstr("gather: no gradient where an index is skipped")));
+}
+
 TEST(ArrayOps, NothingFlowsBackToIntegers) {
   const Call sum{"reduce_sum", {"i32[3]"}, "{axes=[0]}"};
   ir::Graph graph;

@@ -28,6 +28,11 @@ AttributeDef skipped_attribute() {
   return of_run(std::move(def));
 }
 
+void require_skipped(const Attributes& attributes) {
+  if (!attributes.has("skipped") || attributes.get_int("skipped") < 0) return;
+  throw InvalidArgument("skipped must be negative, so that it names no row, got {}", attributes.get_int("skipped"));
+}
+
 // For the part of a table that begins at row `offset` of `size`.
 void shift_skipped(Attributes& attributes, int64_t offset, int64_t size) {
   if (!attributes.has("skipped")) return;
@@ -129,6 +134,7 @@ void add_gather(OpRegistry& registry) {
               require_kind(types[0], Kind::kCompute, "the table");
               require_index(types[1], "indices");
               require_valid(attributes);
+              require_skipped(attributes);
               const int axis = axis_of(attributes, types[0]);
               Shape shape;
               for (int d = 0; d < axis; ++d) shape.push_back(types[0].shape[d]);
@@ -138,6 +144,8 @@ void add_gather(OpRegistry& registry) {
             },
             .gradient = [](const GradientContext& c) -> Gradients {
               if (!is_floating(c.inputs[0].dtype())) return {Value{}, Value{}};
+              // What belongs to such an index is undefined, and so is what would flow back to it.
+              if (c.attributes.has("skipped")) throw InvalidArgument("gather: no gradient where an index is skipped");
               const Value zeros = apply1("zeros_like", {c.inputs[0]});
               return {apply1("scatter_add", {zeros, c.inputs[1], c.cotangent(0)}, c.attributes), Value{}};
             },
