@@ -122,65 +122,63 @@ class Entries {
   const Shape& ids_;
 };
 
-// The numbers of one part after another, each at the place where it comes first.
+// Writes the numbers of the entries [begin, end) once each, from `begin` on in the order in which they first come, and
+// -1 behind them. Calls `each(i, place, is_new)` for each entry: where its number stands, -1 where it is none of the
+// table's, and whether it is the first one of that number. Returns where the numbers end.
+template <typename F>
+int64_t list_numbers(const KernelArgs& args, const TensorView& ids, const TensorView& numbers, int64_t begin,
+                     int64_t end, F&& each) {
+  const Entries entries(ids.shape);
+  const int64_t num_rows = args.attributes.get_int("num_rows");
+  int64_t next = begin;
+  std::map<int64_t, int64_t> places;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t number = read_index(ids, entries.offset_of(ids, i));
+    if (number < 0 || number >= num_rows) {
+      each(i, int64_t{-1}, false);
+      continue;
+    }
+    const auto [place, is_new] = places.try_emplace(number, next);
+    if (is_new) write_index(numbers, entries.offset_of(numbers, next++), number);
+    each(i, place->second, is_new);
+  }
+  for (int64_t i = next; i < end; ++i) write_index(numbers, entries.offset_of(numbers, i), -1);
+  return next;
+}
+
 void run_add_up_rows(const KernelArgs& args) {
   const TensorView& rows = args.inputs[0];
   const TensorView& ids = args.inputs[1];
   const TensorView& sums = args.outputs[0];
-  const TensorView& numbers = args.outputs[1];
   const Ints& bounds = args.attributes.get_ints("bounds");
   const Entries entries(ids.shape);
-  const int64_t ids_of_row = entries.of_row();
-  const auto offset_of = [&](const TensorView& view, int64_t i) { return entries.offset_of(view, i); };
-  const auto row_of = [&](const TensorView& view, int64_t i) { return entries.row_of(view, i); };
+  const auto add = [&](int64_t i, int64_t place, bool is_new) {
+    if (place < 0) return;
+    const TensorView row = entries.row_of(rows, i);
+    const TensorView sum = entries.row_of(sums, place);
+    if (is_new) return copy_elements(row, sum);
+    for_each_element<2>(row.shape, {row.strides, sum.strides}, [&](const std::array<int64_t, 2>& at) {
+      store_element(sum, at[1], load_element(sum, at[1]) + load_element(row, at[0]));
+    });
+  };
   for (size_t part = 0; part + 1 < bounds.size(); ++part) {
-    const int64_t end = bounds[part + 1] * ids_of_row;
-    int64_t next = bounds[part] * ids_of_row;
-    std::map<int64_t, int64_t> places;
-    for (int64_t i = next; i < end; ++i) {
-      const int64_t number = read_index(ids, offset_of(ids, i));
-      if (number < 0 || number >= args.attributes.get_int("num_rows")) continue;
-      const auto [place, is_new] = places.try_emplace(number, next);
-      const TensorView row = row_of(rows, i);
-      const TensorView sum = row_of(sums, place->second);
-      if (is_new) {
-        write_index(numbers, offset_of(numbers, next++), number);
-        copy_elements(row, sum);
-        continue;
-      }
-      for_each_element<2>(row.shape, {row.strides, sum.strides}, [&](const std::array<int64_t, 2>& at) {
-        store_element(sum, at[1], load_element(sum, at[1]) + load_element(row, at[0]));
-      });
-    }
-    for (; next < end; ++next) {
-      write_index(numbers, offset_of(numbers, next), -1);
-      if (args.attributes.get_bool("clears")) fill_elements(row_of(sums, next), 0);
-    }
+    const int64_t end = bounds[part + 1] * entries.of_row();
+    int64_t next = list_numbers(args, ids, args.outputs[1], bounds[part] * entries.of_row(), end, add);
+    for (; args.attributes.get_bool("clears") && next < end; ++next) fill_elements(entries.row_of(sums, next), 0);
   }
 }
 
 void run_list_rows(const KernelArgs& args) {
   const TensorView& ids = args.inputs[0];
-  const TensorView& numbers = args.outputs[0];
   const TensorView& places = args.outputs[1];
   const Ints& bounds = args.attributes.get_ints("bounds");
   const Entries entries(ids.shape);
   for (size_t part = 0; part + 1 < bounds.size(); ++part) {
     const int64_t begin = bounds[part] * entries.of_row();
-    const int64_t end = bounds[part + 1] * entries.of_row();
-    int64_t next = begin;
-    std::map<int64_t, int64_t> known;
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t number = read_index(ids, entries.offset_of(ids, i));
-      if (number < 0 || number >= args.attributes.get_int("num_rows")) {
-        write_index(places, entries.offset_of(places, i), -1);
-        continue;
-      }
-      const auto [place, is_new] = known.try_emplace(number, next - begin);
-      if (is_new) write_index(numbers, entries.offset_of(numbers, next++), number);
-      write_index(places, entries.offset_of(places, i), place->second);
-    }
-    for (; next < end; ++next) write_index(numbers, entries.offset_of(numbers, next), -1);
+    const auto write_place = [&](int64_t i, int64_t place, bool) {
+      write_index(places, entries.offset_of(places, i), place < 0 ? -1 : place - begin);
+    };
+    list_numbers(args, ids, args.outputs[0], begin, bounds[part + 1] * entries.of_row(), write_place);
   }
 }
 
