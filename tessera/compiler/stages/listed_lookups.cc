@@ -40,13 +40,9 @@ class LookupLister {
   bool is_worth_it(NodeId n) const {
     const Node& node = graph_.node(n);
     if (node.op != "gather" || node.stage != 0 || node.forward != ir::kNone || node.recompute.block != 0) return false;
-    const Type& table = graph_.type(node.inputs[0]);
-    const Type& ids = graph_.type(node.inputs[1]);
-    if (node.attributes.get_int("axis") != 0 || table.shape.ndim() != 2) return false;
-    if ((ids.dtype != DType::kI32 && ids.dtype != DType::kI64) || ids.shape.num_elements() == 0) return false;
-    if (ids.shape.ndim() == 0 || rows_of_batch_ == 0 || ids.shape[0] % rows_of_batch_ != 0) return false;
-    const Type& rows = graph_.type(node.outputs[0]);
-    return rows.size_bytes() / ids.shape.num_elements() > kBytesOfSmallRow && is_of_workers(node.outputs[0]);
+    if (node.attributes.get_int("axis") != 0 || graph_.type(node.inputs[0]).shape.ndim() != 2) return false;
+    return is_shared_lookup(graph_.type(node.outputs[0]), graph_.type(node.inputs[1]), rows_of_batch_) &&
+           is_of_workers(node.outputs[0]);
   }
 
   // A gradient is where its forward node is.
@@ -63,8 +59,7 @@ class LookupLister {
   void list(NodeId n) {
     const Node& node = graph_.node(n);
     Graph& graph = rewriter_.graph();
-    const int64_t factor = graph_.type(node.inputs[1]).shape[0] / rows_of_batch_;
-    const Ints bounds = bounds_of_workers(rows_of_batch_, num_workers_, factor);
+    const Ints bounds = bounds_of_workers(graph_.type(node.inputs[1]), rows_of_batch_, num_workers_);
     rewriter_.set_origin(n);
     const Value ids[] = {rewriter_.at(node.inputs[1])};
     const auto listed =
@@ -95,8 +90,7 @@ bool is_spread_on_arrival(const Graph& micro, const Plan& plan, const StagePlace
   if (node.op != "spread_rows" || stage == kEveryStage || is_output(micro, node.outputs[0])) return false;
   if (placement.phase_of(n) != pipeline::PhaseKind::kForward) return false;
   for (const ValueId v : {node.inputs[0], node.inputs[1], node.outputs[0]}) {
-    const auto sharding = plan.source_layout(v).sharding;
-    if (!sharding.is_replicated()) return false;
+    if (!plan.source_layout(v).sharding.is_replicated()) return false;
   }
   for (NodeId reader = 0; reader < micro.num_nodes(); ++reader) {
     const int at = placement.stage_of(reader);

@@ -136,14 +136,11 @@ class LookupSummer {
     const Type& ids = graph_.type(lookup.ids);
     const bool are_wide = rows.dtype == DType::kF32 || rows.dtype == DType::kF64;
     const int lead = ids.shape.ndim();
-    if (!are_wide || (ids.dtype != DType::kI32 && ids.dtype != DType::kI64)) return false;
-    if (lead == 0 || lead > rows.shape.ndim() || ids.shape.num_elements() == 0) return false;
+    if (!are_wide || lead > rows.shape.ndim()) return false;
     for (int dim = 0; dim < lead; ++dim) {
       if (ids.shape[dim] != rows.shape[dim]) return false;
     }
-    const bool go_with_batch = rows_of_batch_ > 0 && ids.shape[0] % rows_of_batch_ == 0;
-    return go_with_batch && rows.size_bytes() / ids.shape.num_elements() > kBytesOfSmallRow &&
-           is_of_workers(lookup.rows);
+    return is_shared_lookup(rows, ids, rows_of_batch_) && is_of_workers(lookup.rows);
   }
 
   // Whether workers make the gradient: what belongs to a lookup itself is made on servers. A cast that belongs to
@@ -177,11 +174,11 @@ class LookupSummer {
   // It belongs to no node of forward: it is made where the rows are.
   std::vector<Value> make(const Lookup& lookup) {
     Graph& graph = rewriter_.graph();
-    const int64_t factor = graph_.type(lookup.ids).shape[0] / rows_of_batch_;
+    const Ints bounds = bounds_of_workers(graph_.type(lookup.ids), rows_of_batch_, lookups_.num_workers);
     graph.set_origin({lookup.table});
     const Value operands[] = {rewriter_.at(lookup.rows), rewriter_.at(lookup.ids)};
     auto made = ops::apply(graph, "add_up_rows", operands,
-                           {{"bounds", bounds_of_workers(rows_of_batch_, lookups_.num_workers, factor)},
+                           {{"bounds", bounds},
                             {"num_rows", graph_.type(graph_.find_input(lookup.table)->value).shape[0]},
                             {"table", lookup.table},
                             {"clears", lookups_.clears}});
@@ -207,7 +204,15 @@ int64_t rows_of_batch(const Graph& micro) {
   return 0;
 }
 
-Ints bounds_of_workers(int64_t rows_of_batch, int num_workers, int64_t factor) {
+bool is_shared_lookup(const Type& rows, const Type& ids, int64_t rows_of_batch) {
+  if (ids.dtype != DType::kI32 && ids.dtype != DType::kI64) return false;
+  if (ids.shape.ndim() == 0 || ids.shape.num_elements() == 0) return false;
+  if (rows_of_batch == 0 || ids.shape[0] % rows_of_batch != 0) return false;
+  return rows.size_bytes() / ids.shape.num_elements() > kBytesOfSmallRow;
+}
+
+Ints bounds_of_workers(const Type& ids, int64_t rows_of_batch, int num_workers) {
+  const int64_t factor = ids.shape[0] / rows_of_batch;
   Ints bounds = {0};
   for (const int64_t size : mesh::balanced_sizes(rows_of_batch, num_workers)) {
     bounds.push_back(bounds.back() + size * factor);
