@@ -117,7 +117,7 @@ class ListedSender {
         places_(places),
         begins_(begins),
         own_(places.type()),
-        place_of_(static_cast<size_t>(rows.shape[0])),
+        place_of_(static_cast<size_t>(rows.shape[0]), -1),
         order_(static_cast<size_t>(std::min(rows.shape[0], places.num_elements()))) {}
 
   void operator()(comm::Communicator& pair, const std::string& who) {
@@ -131,7 +131,6 @@ class ListedSender {
   // Gives the places of the message, and which rows it has. Returns how many.
   int64_t list() {
     copy_elements(places_, own_.view());
-    std::fill(place_of_.begin(), place_of_.end(), -1);
     const auto own = own_.values<int32_t>();
     const size_t per_begin = begins_.empty() ? 1 : own.size() / begins_.size();
     int32_t count = 0;
@@ -145,6 +144,8 @@ class ListedSender {
       }
       own[i] = place;
     }
+    // Other workers' rows are many more: only those of the message are looked at.
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) place_of_[static_cast<size_t>(order_[i])] = -1;
     return count;
   }
 
@@ -172,7 +173,7 @@ class ListedSender {
   TensorView places_;
   std::vector<int64_t> begins_;
   Tensor own_;                     // the places of the message
-  std::vector<int32_t> place_of_;  // of each row, in the message; -1: it is not in it
+  std::vector<int32_t> place_of_;  // of each row, in the message; -1: it is not in it, as none is between messages
   std::vector<int64_t> order_;     // which row comes when in the message
   std::vector<std::byte> packed_;
 };

@@ -462,8 +462,8 @@ void PipelineBuilder::make_lane(comm::Communicator& pair, const Way& way, int fr
       counted, listed));
 }
 
-// The sender has all rows, so that the box is the receiver's: of whole places, as far as their dims go, but for the
-// last.
+// The sender has all rows, so that the box is what the receiver wants: its last dim is of a row's elements, the others
+// are of places.
 ListedRows PipelineBuilder::listed_rows(const Travelling& value, int chunk, bool sends, const mesh::Box& box,
                                         std::vector<std::vector<TensorView>>& by_slot) const {
   const auto& [places_name, bounds, table] = *value.listed;
