@@ -48,11 +48,14 @@ struct Table : nn::Cell {
 Tensor draw_ids(const Options& o, uint64_t batch) {
   Tensor ids(DType::kI32, {o.ids});
   const auto values = ids.values<int32_t>();
-  const auto rows = static_cast<double>(o.rows());
+  const auto rows = static_cast<uint64_t>(o.rows());
+  const auto draw_rank = [&](size_t i) {
+    const double uniform = random_open_uniform({.seed = 1, .stream = batch}, i);
+    return static_cast<uint64_t>(std::exp(uniform * std::log(static_cast<double>(rows))));
+  };
   for (size_t i = 0; i < values.size(); ++i) {
-    double rank = std::exp(random_open_uniform({.seed = 1, .stream = batch}, i) * std::log(rows));
-    if (o.all_different) rank = static_cast<double>((batch * values.size() + i) % static_cast<uint64_t>(o.rows()));
-    values[i] = static_cast<int32_t>(static_cast<uint64_t>(rank) * 2654435761U % static_cast<uint64_t>(rows));
+    const uint64_t rank = o.all_different ? (batch * values.size() + i) % rows : draw_rank(i);
+    values[i] = static_cast<int32_t>(rank * 2654435761U % rows);
   }
   return ids;
 }
