@@ -29,6 +29,7 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -490,6 +491,19 @@ TEST(RunFacts, SayWhatAShellIsToldToRepeatTheRun) {
   EXPECT_EQ(repeat(R"("ranks":2,"ranks_of_host":2,"transport":"mpi")"), "mpirun -n 2 " + words);
   EXPECT_FALSE(parse_run_facts("{}"));
   EXPECT_EQ(shell_word(""), "''");
+}
+
+TEST(RunFacts, OfARecordThatIsNestedDeepLeaveTheDepthOut) {
+  constexpr size_t kDepth = 400'000;
+  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
+  for (const char* form :
+       {R"("options":{{"x":{},"y":"1"}},"mode":"m")", R"("plan":{},"options":{{"y":"1"}},"mode":"m")",
+        R"("memory":{{"at_peak":{}}},"options":{{"y":"1"}},"mode":"m")"}) {
+    const auto facts = parse_run_facts(run_line(fmt::format(fmt::runtime(form), deep)));
+    ASSERT_TRUE(facts) << form;
+    EXPECT_THAT(facts->settings, Contains(std::pair<std::string, std::string>("mode", "m"))) << form;
+    EXPECT_THAT(facts->settings, Contains(std::pair<std::string, std::string>("option y", "1"))) << form;
+  }
 }
 
 TEST(RunFacts, RepeatTheRunWithItsThreadsAndVariables) {
