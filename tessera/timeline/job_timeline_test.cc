@@ -355,14 +355,17 @@ TEST(Files, ThatAreNoTimelineAreRefused) {
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{R"("n":0)", R"("n":99)"},
-                                                                                 {R"("n":0)", R"("n":-1)"},
-                                                                                 {R"("n":0)", R"("n":1e99)"},
-                                                                                 {R"("rank":1)", R"("rank":2)"},
-                                                                                 {R"("size":2)", R"("size":0)"},
-                                                                                 {R"("dur":)", R"("dur":-)"},
-                                                                                 {R"("ph":"X")", R"("ph":7)"},
-                                                                                 {R"("kind":")", R"("kind":"no)"}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{R"("n":0)", R"("n":99)"},
+                                                        {R"("n":0)", R"("n":-1)"},
+                                                        {R"("n":0)", R"("n":1e99)"},
+                                                        {R"("rank":1)", R"("rank":2)"},
+                                                        {R"("size":2)", R"("size":0)"},
+                                                        {R"("dur":)", R"("dur":-)"},
+                                                        {R"("ph":"X")", R"("ph":7)"},
+                                                        {R"("kind":")", R"("kind":"no)"},
+                                                        {R"("text":)", R"("flops":-1,"text":)"},
+                                                        {R"("text":)", R"("flops":1e40,"text":)"}}) {
     EXPECT_THROW(parse_timeline(broken(from, to), "x"), InvalidArgument) << from << " " << to;
   }
 }

@@ -20,6 +20,7 @@ using TimelineJson = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr int64_t kMostRanks = 1'000'000;
 constexpr int64_t kMostNumber = int64_t{1} << 62;
+constexpr double kMostFlops = 1e30;  // of a call; sums of them stay finite, and their shares short
 
 // As JSON has it, between quotes; what is no UTF-8 is replaced.
 std::string quoted(const std::string& text) {
@@ -291,6 +292,11 @@ class MemberReader {
     if (!(std::abs(found) < 1e15)) refuse(fmt::format("\"{}\" is no time", key));
     return std::llround(found * 1000);
   }
+  double flops(const char* key) const {
+    const double found = real(key);
+    if (!(found >= 0 && found <= kMostFlops)) refuse(fmt::format("\"{}\" must be from 0 to {:g}", key, kMostFlops));
+    return found;
+  }
   std::string text(const char* key, bool may_miss = false) const {
     if (may_miss && !object_.contains(key)) return "";
     const TimelineJson& value = get(key);
@@ -324,7 +330,7 @@ SpanName read_name(const MemberReader& name) {
   found.line = name.text("line", /*may_miss=*/true);
   found.graph = name.text("graph", /*may_miss=*/true);
   found.dtype = name.text("dtype", /*may_miss=*/true);
-  if (name.has("flops")) found.flops = name.real("flops");
+  if (name.has("flops")) found.flops = name.flops("flops");
   if (name.has("bytes")) found.bytes = name.number("bytes", 0, kMostNumber);
   if (!name.has("number")) return found;
   found.number = static_cast<int>(name.number("number", 0, 1 << 30));
