@@ -214,6 +214,17 @@ TEST(List, AndInspectGiveWhatCannotBeReadTheSameSizes) {
   expect_sizes({"", ".rank_2"}, "a missing file, and a manifest that a crash has kept from its name");
 }
 
+// That what looks at the checkpoint at `path` says this of it, and what needs its values refuses it with these words.
+// It lies alone in its directory; `sound` is another one.
+void expect_problem(FileSystem& files, const std::string& path, const std::string& sound, const std::string& problem) {
+  EXPECT_EQ(list_checkpoints(files, parent_path(path))[0].problem, problem);
+  EXPECT_EQ(verify_checkpoints(files, parent_path(path))[0].problem, problem);
+  EXPECT_EQ(inspect_table(files, path).state, Verified::kNo);
+  EXPECT_EQ(inspect_table(files, path).problem, problem);
+  EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, sound); }), problem);
+  EXPECT_EQ(message_of([&] { load(files, path); }), problem);
+}
+
 // One of its files has grown by a terabyte.
 class GrownFileSystem : public MemoryFileSystem {
  public:
@@ -237,11 +248,7 @@ TEST(List, AndInspectAndDiffRefuseAFileThatHasGrownBeforeItIsMapped) {
     files.grown = grown;
     const auto problem =
         fmt::format("{}: has {} bytes, {} were written: the file was changed", grown, size + (int64_t{1} << 40), size);
-    EXPECT_EQ(list_checkpoints(files, "d")[0].problem, problem);
-    EXPECT_EQ(verify_checkpoints(files, "d")[0].problem, problem);
-    EXPECT_EQ(inspect_table(files, path).problem, problem);
-    EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, whole); }), problem);
-    EXPECT_EQ(message_of([&] { load(files, path); }), problem);
+    expect_problem(files, path, whole, problem);
     files.grown = "";
     EXPECT_EQ(list_checkpoints(files, "d")[0].problem, "");
   }
@@ -258,9 +265,7 @@ TEST(List, AndDiffSayOfATruncatedFileWhatVerifySays) {
     const auto problem = verify(files, path).problem;
     EXPECT_THAT(problem, testing::StartsWith(cut + ": has 20 bytes, "));
     EXPECT_THAT(problem, HasSubstr("the file is truncated; \""));
-    EXPECT_EQ(list_checkpoints(files, "d")[0].problem, problem);
-    EXPECT_EQ(inspect_table(files, path).problem, problem);
-    EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, whole); }), problem);
+    expect_problem(files, path, whole, problem);
     overwrite(files, cut, content);
   }
 }
@@ -337,12 +342,7 @@ TEST(List, AndAllReadersRefuseAManifestThatIsALinkToNothing) {
       const auto problem = verify(files, path).problem;
       EXPECT_THAT(problem, testing::StartsWith(manifest + ": is a link that leads to nothing; a manifest is a file "));
       EXPECT_EQ(verify(files, path).state, Verified::kNo);
-      EXPECT_EQ(verify_checkpoints(files, directory)[0].problem, problem);
-      EXPECT_EQ(list_checkpoints(files, directory)[0].problem, problem);
-      EXPECT_EQ(inspect_table(files, path).state, Verified::kNo);
-      EXPECT_EQ(inspect_table(files, path).problem, problem);
-      EXPECT_EQ(message_of([&] { load(files, path); }), problem);
-      EXPECT_EQ(message_of([&] { diff_checkpoints(files, path, whole); }), problem);
+      expect_problem(files, path, whole, problem);
       files.remove(manifest);
     }
   }
