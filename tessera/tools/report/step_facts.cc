@@ -28,6 +28,12 @@ std::optional<double> seconds_in(const StepJson& json, const char* name) {
   return std::isfinite(seconds) && seconds > 0 && seconds < 1e9 ? std::optional(seconds) : std::nullopt;
 }
 
+// The member of that name; nullptr of what is no object.
+const StepJson* object_in(const StepJson& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_object() ? &*found : nullptr;
+}
+
 // Calls take for each object of the list of that name, as long as there are few.
 template <typename Take>
 void for_each_object(const StepJson& json, const char* name, const Take& take) {
@@ -42,8 +48,8 @@ void for_each_object(const StepJson& json, const char* name, const Take& take) {
 }  // namespace
 
 std::optional<PlanFacts> plan_facts_of(const StepJson& record) {
-  const auto found = record.find("plan");
-  if (found == record.end() || !found->is_object()) return std::nullopt;
+  const StepJson* const found = object_in(record, "plan");
+  if (found == nullptr) return std::nullopt;
   const StepJson& json = *found;
   PlanFacts plan{.mesh = text_in(json, "mesh"),
                  .num_operators = count_or_zero(json, "operators"),
@@ -64,8 +70,8 @@ std::optional<PlanFacts> plan_facts_of(const StepJson& record) {
 }
 
 std::optional<MemoryFacts> memory_facts_of(const StepJson& record) {
-  const auto found = record.find("memory");
-  if (found == record.end() || !found->is_object()) return std::nullopt;
+  const StepJson* const found = object_in(record, "memory");
+  if (found == nullptr) return std::nullopt;
   const StepJson& json = *found;
   MemoryFacts memory{.arena_bytes = count_or_zero(json, "arena_bytes"),
                      .parameter_bytes = count_or_zero(json, "parameter_bytes"),
