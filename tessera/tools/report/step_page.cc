@@ -16,14 +16,6 @@ constexpr size_t kMostBars = 16;
 constexpr size_t kMostClassRows = 200;
 constexpr size_t kMostNameBytes = 22;  // of a bar's name, which stands in a narrow column
 
-std::string bar_name(const std::string& name) {
-  const std::string shown = printable(name);
-  if (shown.size() <= kMostNameBytes) return shown;
-  size_t end = kMostNameBytes - 3;
-  while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xC0) == 0x80) --end;  // no character is cut apart
-  return shown.substr(0, end) + "...";
-}
-
 std::string limit_share_text(const OperatorClass& operators) {
   const auto share = share_of_limit(operators);
   return share ? fmt::format("{:.0f} %", 100 * *share) : "-";
@@ -35,7 +27,7 @@ std::string class_figure(const std::vector<OperatorClass>& classes) {
     const auto& found = classes[i];
     std::string text = format_seconds(found.seconds);
     if (share_of_limit(found)) text += fmt::format(", {} of its limit", limit_share_text(found));
-    bars.push_back({bar_name(found.name), found.seconds, found.limit_seconds, text});
+    bars.push_back({shortened(found.name, kMostNameBytes), found.seconds, found.limit_seconds, text});
   }
   return bars_figure("time of a step by operator class", bars);
 }
@@ -91,8 +83,7 @@ std::string time_part(const RunReport& report) {
   }
   if (report.trace->num_steps == 0) return text + sentence("The trace has no whole step.");
   const auto classes = operator_classes(*report.trace);
-  if (classes.empty()) text += sentence("The trace has no operators.");
-  if (!classes.empty()) text += class_figure(classes) + class_table(classes);
+  text += classes.empty() ? sentence("The trace has no operators.") : class_figure(classes) + class_table(classes);
   if (std::ranges::none_of(classes, [](const auto& found) { return found.limit_seconds.has_value(); })) {
     text += sentence(
         "What the machine could do them in at best is not here: tessera calibrate --out here.json measures "

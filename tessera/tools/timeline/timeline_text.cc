@@ -40,15 +40,6 @@ const char* words_of(TimeUse use) {
   return "";
 }
 
-// The text in so many columns at most, with what would steer a terminal shown.
-std::string cut(const std::string& text, size_t width) {
-  const std::string shown = printable(text);
-  if (shown.size() <= width) return shown;
-  size_t end = width - 3;
-  while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xC0) == 0x80) --end;  // no character is cut apart
-  return shown.substr(0, end) + "...";
-}
-
 std::string speed_text(const OperatorTime& time) {
   const double per_call = time.calls > 0 ? time.seconds / time.calls : 0;
   if (per_call <= 0) return "";
@@ -83,8 +74,8 @@ std::string operators_text(const TimelineSummary& summary) {
   for (size_t i = 0; i < std::min(kShownRows, summary.operators.size()); ++i) {
     const OperatorTime& time = summary.operators[i];
     const std::string name = time.line.empty() ? time.text : fmt::format("{}, {}", time.text, time.line);
-    text += fmt::format("  {:5.1f} %  {:>9}  {}{}\n", 100 * time.share, format_seconds(time.seconds), cut(name, 60),
-                        speed_text(time));
+    text += fmt::format("  {:5.1f} %  {:>9}  {}{}\n", 100 * time.share, format_seconds(time.seconds),
+                        shortened(name, 60), speed_text(time));
   }
   if (summary.operators.size() > kShownRows) {
     double rest = 0;
@@ -102,7 +93,7 @@ std::string collectives_text(const TimelineSummary& summary) {
     const CollectiveTime& time = summary.collectives[i];
     text += fmt::format("  {:>9}  of it {} until rank {} came, last in {:.0f} %  {}, {}\n",
                         format_seconds(time.seconds), format_seconds(time.late_seconds), time.late_rank,
-                        100 * time.late_rank_share, cut(time.text, 60), format_bytes(time.bytes));
+                        100 * time.late_rank_share, shortened(time.text, 60), format_bytes(time.bytes));
   }
   return text;
 }
@@ -229,6 +220,14 @@ std::string timeline_json(const TimelineSummary& summary) {
                            })},
       {"notes", summary.notes}};
   return json.dump(2, ' ', false, SummaryJson::error_handler_t::replace) + "\n";
+}
+
+std::string shortened(const std::string& text, size_t most_bytes) {
+  const std::string shown = printable(text);
+  if (shown.size() <= most_bytes) return shown;
+  size_t end = most_bytes - 3;
+  while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xC0) == 0x80) --end;  // no character is cut apart
+  return shown.substr(0, end) + "...";
 }
 
 timeline::OperatorLimit limit_of(const compiler::MachineProfile& profile) {

@@ -1,6 +1,7 @@
 // The summary of a timeline, as `tessera trace summary` prints it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "tessera/engine.h"
@@ -11,6 +12,10 @@ namespace tessera::tools {
 std::string timeline_text(const timeline::TimelineSummary& summary, const std::string& path);
 // One JSON object, with times in seconds.
 std::string timeline_json(const timeline::TimelineSummary& summary);
+
+// The text in so many bytes at most, of which there are three at least, with what would steer a terminal shown; of a
+// longer one the beginning, and "..." behind it.
+std::string shortened(const std::string& text, size_t most_bytes);
 
 // What a machine of this profile could compute an operator in at best.
 timeline::OperatorLimit limit_of(const compiler::MachineProfile& profile);
