@@ -358,6 +358,14 @@ TEST_F(TracedReports, WithoutAProfileSayHowToGetLimits) {
   EXPECT_THAT(page, AllOf(HasSubstr("tessera calibrate --out here.json"), Not(HasSubstr("at its limit</figcaption>"))));
 }
 
+TEST_F(TracedReports, OfATraceWithoutOperatorsDoNotAskForAProfile) {
+  timeline::WrittenRank rank(0, 1);
+  rank.does(timeline::SpanKind::kStep, "step", 0, 10);
+  timeline::write_timeline(files_, "logs/trace.json", {.ranks = {rank.part()}, .clocks = {}, .predicted = {}});
+  const auto page = report_page(read_run(files_, {.path = "logs"}));
+  EXPECT_THAT(page, AllOf(HasSubstr("The trace has no operators."), Not(HasSubstr("tessera calibrate"))));
+}
+
 TEST_F(TracedReports, RefuseATraceThatIsNoneOnlyWhereItIsNamed) {
   write("logs/trace.json", "to do");
   const auto report = read_run(files_, {.path = "logs"});

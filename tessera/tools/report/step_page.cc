@@ -84,10 +84,11 @@ std::string time_part(const RunReport& report) {
   if (report.trace->num_steps == 0) return text + sentence("The trace has no whole step.");
   const auto classes = operator_classes(*report.trace);
   text += classes.empty() ? sentence("The trace has no operators.") : class_figure(classes) + class_table(classes);
-  if (std::ranges::none_of(classes, [](const auto& found) { return found.limit_seconds.has_value(); })) {
+  const auto has_limit = [](const OperatorClass& found) { return found.limit_seconds.has_value(); };
+  if (!classes.empty() && std::ranges::none_of(classes, has_limit)) {
     text += sentence(
-        "What the machine could do them in at best is not here: tessera calibrate --out here.json measures "
-        "it, and --profile here.json of this command holds it against them.");
+        "How fast the machine could compute them at best is not here: tessera calibrate --out here.json measures it, "
+        "and --profile here.json of this command holds it against them.");
   }
   text += sentence("All that tessera trace summary says of it:");
   return text +
