@@ -265,8 +265,8 @@ RunReport read_run(FileSystem& files, const ReportSources& sources) {
   const std::string directory = files.is_directory(sources.path) ? sources.path : parent_path(sources.path);
   if (!report.log_path.empty()) read_log(files, report);
   read_outputs(files, directory, report);
-  const bool names_failure = !sources.failure.empty();
   read_trace(files, directory, sources, report);
+  const bool names_failure = !sources.failure.empty();
   read_failure(files, names_failure ? sources.failure : join_path(directory, "report"), names_failure, report);
   if (report.log_path.empty() && report.outputs.empty() && !report.verdict) {
     throw InvalidArgument(

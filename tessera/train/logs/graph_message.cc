@@ -1,4 +1,6 @@
 // The GraphDef of a network, of the messages that event_message.h declares.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
