@@ -107,7 +107,7 @@ def _near(key, known):
 
 
 def _check_context(key, value):
-    if key in _WITHOUT_EFFECT and key not in _DEFAULTS:
+    if key in _WITHOUT_EFFECT:
         warn_once(f"{key} of set_context has no effect: it is a setting of the reference's compiler or devices")
         return
     if key not in _DEFAULTS:
