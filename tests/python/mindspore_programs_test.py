@@ -9,6 +9,7 @@ import mindspore as ms
 import mindspore.dataset.engine as engine
 import numpy as np
 import pytest
+import tessera
 from mindspore import Parameter, Tensor, context, nn, ops
 from mindspore.common.initializer import One
 from mindspore.nn.wrap.cell_wrapper import VirtualDatasetCellTriple, _VirtualDatasetCell
@@ -109,6 +110,32 @@ def test_a_step_that_is_a_cell_is_saved_with_its_optimizers_states(tmp_path, is_
     again, other = step()
     ms.load_param_into_net(other, values)
     np.testing.assert_array_equal(again.weight.asnumpy(), net.weight.asnumpy())
+
+
+@pytest.mark.parametrize("settings, names", [
+    ({"save_checkpoint_steps": 0, "keep_checkpoint_max": 2}, ["a-2_4.ckpt"]), ({"save_checkpoint_steps": 2, "keep_checkpoint_max": 0}, ["a-2_4.ckpt"]),
+    ({"save_checkpoint_steps": 3}, ["a-1_3.ckpt", "a-2_2.ckpt", "a-2_4.ckpt"]),
+    ({"keep_checkpoint_max": 0, "keep_checkpoint_per_n_minutes": 60}, ["a-1_1.ckpt", "a-2_4.ckpt"])])
+def test_a_config_means_the_same_to_a_step_and_to_a_network_with_an_optimizer(tmp_path, settings, names):
+    net, cell = step()
+    for folder, model in (("step", ms.Model(cell)), ("model", ms.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01)))):
+        saver = ms.ModelCheckpoint("a", str(tmp_path / folder), ms.CheckpointConfig(**settings))
+        model.train(2, rows(), callbacks=[saver], dataset_sink_mode=False)
+        assert saved(tmp_path / folder) == names, folder
+
+
+def test_an_older_checkpoint_of_a_step_is_there_until_a_thread_has_written_the_newer_one(tmp_path, monkeypatch):
+    seen, save = [], tessera.checkpoint.save
+
+    def watched(*arguments, **options):
+        save(*arguments, **options)
+        seen.append(saved(tmp_path))
+
+    monkeypatch.setattr(tessera.checkpoint, "save", watched)
+    ms.Model(step()[1]).train(1, rows(), callbacks=[ms.ModelCheckpoint("a", str(tmp_path), ms.CheckpointConfig(keep_checkpoint_max=1, async_save=True))],
+                              dataset_sink_mode=False)
+    assert seen == [["a-1_1.ckpt"], ["a-1_1.ckpt", "a-1_2.ckpt"], ["a-1_2.ckpt", "a-1_3.ckpt"], ["a-1_3.ckpt", "a-1_4.ckpt"]]
+    assert saved(tmp_path) == ["a-1_4.ckpt"]
 
 
 def test_another_training_of_a_step_saves_under_another_name(tmp_path):

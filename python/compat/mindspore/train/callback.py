@@ -325,13 +325,11 @@ class ModelCheckpoint(Callback):
         self._of_step = SavesStep(self._prefix, self._directory, self._config, step, is_shared)
         return self._of_step
 
-    @property
-    def is_encrypted(self):
-        """Whether there is a key, which no other rank is told."""
-        return bool(self._config.encryption)
-
     def to_text(self):
-        """What another rank needs to take part in the saves. Values of append_info's own are not among it: rank 0 writes those."""
+        """What another rank needs to take part in the saves; None where there is a key, which no other rank is told. Values of append_info's own are
+        not among it: rank 0 writes those."""
+        if self._config.encryption:
+            return None
         arguments = {name: getattr(self._config, name) for name in _COMMON_SETTINGS}
         return json.dumps([self._prefix, os.path.abspath(self._directory), arguments])
 

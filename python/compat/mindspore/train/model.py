@@ -23,7 +23,6 @@ from mindspore.train.evaluation import EvaluatesEpochs, Evaluation, ForgetsResul
 from mindspore.train.layouts import layout_dict, whole_layouts
 from mindspore.train.loss_scale_manager import LossScaleManager
 from mindspore.train.metric_callbacks import History, LearningRateScheduler
-from mindspore.train.rank_texts import gather_texts
 
 
 class _LossFunction(Cell):
@@ -331,7 +330,8 @@ class Model:
         """RuntimeError on all ranks of a job with servers, which train together, where they have other parallel modes."""
         if not tessera.cluster.is_initialized() or tessera.cluster.num_servers() == 0:
             return
-        modes = gather_texts(self._parallel_mode if context.was_set("parallel_mode") else "no mode")
+        own = self._parallel_mode if context.was_set("parallel_mode") else "no mode"
+        modes = tessera.cluster.run_together("cannot compare parallel modes", lambda: own)
         if len(set(modes)) > 1:
             told = ", ".join(f"rank {rank} has {mode}" for rank, mode in enumerate(modes))
             raise RuntimeError(f"For 'Model.train', workers and servers need one parallel_mode, but {told}: call set_auto_parallel_context("
@@ -347,15 +347,15 @@ class Model:
         if not self._is_shared():
             return callbacks
         own = [(place, callback) for place, callback in enumerate(callbacks) if isinstance(callback, ModelCheckpoint)]
-        counts = tessera.ops.all_gather(tessera.Tensor([len(own)], tessera.int64)).numpy().tolist()
+        told = tessera.cluster.run_together("cannot compare callbacks", lambda: json.dumps([[place, callback.to_text()] for place, callback in own]))
+        of_ranks = [json.loads(text) for text in told]
+        of_rank_0, counts = of_ranks[0], [len(savers) for savers in of_ranks]
         if len(set(counts)) == 1:
             return callbacks
-        told = gather_texts(json.dumps([[place, callback.to_text()] for place, callback in own if not callback.is_encrypted]))
-        of_rank_0 = json.loads(told[0])
         if any(count not in (0, counts[0]) for count in counts):
             raise RuntimeError(f"For 'Model.train', the ranks must have as many ModelCheckpoint each, or none where rank 0 has some, but they have {counts}: "
                                "give it to all of them, or to rank 0; a parameter that all ranks have is written once")
-        if len(of_rank_0) < counts[0]:
+        if any(text is None for _, text in of_rank_0):
             raise RuntimeError("For 'Model.train', a ModelCheckpoint of rank 0 has an enc_key, which other ranks are not told: give the callback to all "
                                f"ranks, which have {counts} of them")
         callbacks = list(callbacks)

@@ -108,18 +108,17 @@ def save_checkpoint(save_obj, ckpt_file_name, integrated_save=True, async_save=F
     values, appended = values_to_save(save_obj, integrated_save, choice_func), appended_values(who, "append_dict", append_dict)
     if format == "safetensors":
         name = ckpt_file_name if ckpt_file_name.endswith(".safetensors") else ckpt_file_name + ".safetensors"
-        _write(values, lambda values: tessera.checkpoint.save_safetensors(name, values | appended), async_save)
+
+        def write(values):
+            tessera.checkpoint.save_safetensors(name, values | appended)
     else:
-        write_values(ckpt_file_name, values, appended, async_save, trailer=crc_check, **encryption)
+        def write(values):
+            tessera.checkpoint.save(ckpt_file_name, values, appended, trailer=crc_check, **encryption)
+    write_in_turn(values, write, async_save)
 
 
-def write_values(path, values, appended, async_save, **options):
-    """Writes a checkpoint of values by name; options: those of tessera.checkpoint.save."""
-    _write(values, lambda values: tessera.checkpoint.save(path, values, appended, **options), async_save)
-
-
-def _write(values, write, async_save):
-    """Calls write(values), with async_save on a thread, of a copy."""
+def write_in_turn(values, write, async_save):
+    """Calls write(values), with async_save on a thread, of a copy; what was to be written before is written first."""
     if not async_save:
         _writing.wait()  # for what is older, which may go to the same file
         write(values)

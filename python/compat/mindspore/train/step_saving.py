@@ -5,49 +5,51 @@ import time
 
 import tessera
 
-from mindspore.train.rank_texts import gather_texts
-from mindspore.train.serialization import finish_writing, values_to_save, write_values
+from mindspore.train.serialization import finish_writing, values_to_save, write_in_turn
 
 
-def _numbers_of(name, prefix):
-    """(epoch, step) of "PREFIX-EPOCH_STEP.ckpt"; None of other files."""
-    match = re.fullmatch(re.escape(prefix) + r"-(\d+)_(\d+)\.ckpt", name)
-    return tuple(map(int, match.groups())) if match else None
+def _is_checkpoint(name, prefix):
+    return re.fullmatch(re.escape(prefix) + r"-\d+_\d+\.ckpt", name) is not None
 
 
-def _unused_prefix(directory, prefix):
-    """The prefix, or PREFIX_1, PREFIX_2, ... where the directory has checkpoints of those before."""
-    names = os.listdir(directory)
-    number, chosen = 0, prefix
-    while any(_numbers_of(name, chosen) for name in names):
+def _numbered(prefix, number):
+    return f"{prefix}_{number}" if number else prefix
+
+
+def _unused_number(directory, prefix):
+    """0, or the first number with which PREFIX_1, PREFIX_2, ... has no checkpoints in the directory."""
+    names, number = os.listdir(directory), 0
+    while any(_is_checkpoint(name, _numbered(prefix, number)) for name in names):
         number += 1
-        chosen = f"{prefix}_{number}"
-    return chosen
+    return number
 
 
 class SavesStep(tessera.Callback):
     """Saves the parameters of a step, its network's and its optimizer's, as a ModelCheckpoint of this config would. latest: the newest file.
-    is_shared: the ranks of the job train together. Then every rank has one, and of those that name one directory, the same one on a file system that
-    they share, the first writes."""
+    is_shared: the ranks of the job train together. Then every rank has one, and of those that see one directory the first writes."""
 
     def __init__(self, prefix, directory, config, step, is_shared):
         super().__init__()
-        self._given, self._prefix, self._directory, self._config = prefix, prefix, directory, config
+        self._prefix, self._directory, self._config = prefix, directory, config
         self._step, self._is_shared, self.latest = step, is_shared, ""
         self._writes, self._written, self._kept = True, [], set()
         self._last_step, self._last_time, self._kept_time = 0, 0.0, None
 
     def begin(self, run):
-        """Chooses the prefix before anyone writes."""
-        os.makedirs(self._directory, exist_ok=True)
-        self._prefix = _unused_prefix(self._directory, self._given)
+        """Chooses who writes, and under which prefix, before anyone does."""
         if self._is_shared:
-            told = gather_texts(f"{self._prefix}\n{os.path.realpath(self._directory)}")
-            prefixes, directories = zip(*(text.split("\n", 1) for text in told))
-            self._writes = directories.index(directories[tessera.cluster.rank()]) == tessera.cluster.rank()
-            # Where directories differ, all take the highest number.
-            self._prefix = max((prefix for prefix in prefixes if prefix.startswith(self._given)), key=lambda prefix: (len(prefix), prefix))
+            number = self._agree()
+        else:
+            os.makedirs(self._directory, exist_ok=True)
+            number = _unused_number(self._directory, self._prefix)
+        self._prefix = _numbered(self._prefix, number)
         self._last_step, self._last_time = run.step, time.monotonic()
+
+    def _agree(self):
+        """Of ranks that train together: the number of the prefix, which is the highest where directories differ."""
+        self._writes = tessera.checkpoint.find_writer(self._directory) == tessera.cluster.rank()
+        told = tessera.cluster.run_together("cannot look for checkpoints", lambda: str(_unused_number(self._directory, self._prefix)))
+        return max(map(int, told))
 
     def step_end(self, run):
         """Saves where a checkpoint is due."""
@@ -63,7 +65,8 @@ class SavesStep(tessera.Callback):
     def _is_due(self, step):
         if self._config.save_checkpoint_steps:
             return step - self._last_step >= self._config.save_checkpoint_steps
-        due = time.monotonic() - self._last_time >= self._config.save_checkpoint_seconds
+        seconds = self._config.save_checkpoint_seconds
+        due = seconds > 0 and time.monotonic() - self._last_time >= seconds
         if self._is_shared:  # clocks differ: rank 0 decides
             due = bool(tessera.ops.broadcast(tessera.Tensor([int(due)], tessera.int64)).numpy()[0])
         return due
@@ -72,17 +75,21 @@ class SavesStep(tessera.Callback):
         path = os.path.join(self._directory, f"{self._prefix}-{run.epoch}_{run.step_in_epoch}.ckpt")
         numbers = {"epoch_num": run.epoch, "step_num": run.step}
         appended = {name: tessera.Tensor(numbers[name]) for name in self._config.append_info} | self._config.append_dict
-        values = values_to_save(self._step, self._config.integrated_save)  # those of split parameters from all ranks
+        values = values_to_save(self._step)  # whole, whatever integrated_save says: such a step keeps no slices
         self._last_step, self._last_time = run.step, time.monotonic()
         if not self._writes:
             return
-        write_values(path, values, appended, self._config.async_save, **self._config.encryption)
+
+        def write(values):
+            tessera.checkpoint.save(path, values, appended, **self._config.encryption)
+            self._tidy(path)  # once the newest one is there
+
+        write_in_turn(values, write, self._config.async_save)
         self.latest = path
-        self._tidy(path)
 
     def _tidy(self, path):
         """Removes what is not to be kept beside the newest one: those before so many, or those that are not the first of so many minutes."""
-        before, minutes, most = self._written, self._config.keep_checkpoint_per_n_minutes, self._config.keep_checkpoint_max or 5
+        before, minutes, most = self._written, self._config.keep_checkpoint_per_n_minutes, self._config.keep_checkpoint_max or 1
         if minutes:
             if self._kept_time is None or time.monotonic() - self._kept_time >= 60 * minutes:
                 self._kept_time = time.monotonic()
