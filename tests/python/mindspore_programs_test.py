@@ -255,4 +255,5 @@ def test_a_tensor_of_an_initializer_is_a_tensor():
     for y in (x + 1, 1 + x, x * 2, ops.relu(x) + x, Tensor(np.ones((2, 2), np.float32)) + x, 3 - x):
         assert y.asnumpy().tolist() == [[2, 2], [2, 2]]
     assert x[0].asnumpy().tolist() == [1, 1] and len(x) == 2 and str(x) == str(x.init_data()) and (x > 0).asnumpy().all()
+    assert (x == 1).asnumpy().all() and not (x != 1).asnumpy().any() and len({x, x}) == 1
     assert Parameter(x, name="p").asnumpy().tolist() == [[1, 1], [1, 1]]

@@ -289,7 +289,6 @@ class PendingTensor:
             raise AttributeError(f"'Tensor' object has no attribute '{name}'")
         return getattr(self.init_data(), name)
 
-
     def __array__(self, dtype=None, copy=None):
         values = np.asarray(self.init_data().numpy(), dtype)
         return values.copy() if copy else values
@@ -310,10 +309,9 @@ def _of_made(name):
     return method
 
 
-for _name in ("add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul neg abs lt le gt ge getitem len iter "
-              "bool float int index").split():
-    if hasattr(tessera.Tensor, f"__{_name}__"):
-        setattr(PendingTensor, f"__{_name}__", _of_made(f"__{_name}__"))
+for _name in ("add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul neg abs eq ne lt le gt ge and or invert getitem "
+              "len bool float int").split():
+    setattr(PendingTensor, f"__{_name}__", _of_made(f"__{_name}__"))
 
 
 def initializer(init, shape=None, dtype=tessera.float32):
