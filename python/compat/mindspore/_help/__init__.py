@@ -9,41 +9,32 @@ from tessera._function_help import texts_of, with_text
 from mindspore._help import nn, numpy, operations, ops, others, rows
 
 
-def _own_words(function, texts, own):
-    """What a function says before such a text; None where it has one already, and under the name `own` none of those."""
-    doc = function.__doc__ or inspect.getdoc(function) or ""
-    if "For example:" not in doc:
-        return doc
-    return doc.split("\n\n")[0] if own in texts else None
-
-
-def _add_to_classes(module, path, texts):
-    """Puts the texts behind those of the classes that the module has of the package, under the name that the class has there first."""
-    done = set()
-    for own, cls in vars(sys.modules[module]).items():
-        if isinstance(cls, type) and cls.__module__.partition(".")[0] == "mindspore" and cls not in done and (own in texts or cls.__name__ in texts):
-            done.add(cls)
-            words = _own_words(cls, texts, own)
-            cls.__doc__ = with_text(words, (texts.get(own) or texts[cls.__name__])(f"{path}.{own}"))
+def _add(item, own, path, texts, done):
+    """Puts the text of an item that a module has under the name `own` behind the item's words, unless it has one: `done` are those that have."""
+    make = texts.get(own) or texts.get(item.__name__)
+    if make is None or item in done:
+        return
+    doc = item.__doc__ or inspect.getdoc(item) or ""
+    if "For example:" in doc:  # the text of what it is derived from, or that of tessera's function
+        if own not in texts:
+            return
+        doc = doc.split("\n\n")[0]
+    done.add(item)
+    item.__doc__ = with_text(doc, make(f"{path}.{own}"))
 
 
 def add_to_modules():
     """Puts the texts behind those of the functions and classes of the modules, once. A module may call a function otherwise than it is called where it is defined."""
+    of_ops, of_numpy, of_operations, of_nn, of_others = (rows.texts_of(table.ROWS) for table in (ops, numpy, operations, nn, others))
     done = set()
-    of_ops, of_numpy = rows.texts_of(ops.ROWS), rows.texts_of(numpy.ROWS)
-    for module, path in (("mindspore.ops", "ops"), ("mindspore.numpy", "ms.numpy")):
-        for own, function in vars(sys.modules[module]).items():
-            if own.startswith("_") or not isinstance(function, types.FunctionType):
-                continue
-            texts = of_numpy if function.__module__ == "mindspore.numpy" else of_ops
-            words = _own_words(function, texts, own)
-            make = texts.get(own) or texts.get(function.__name__)
-            if function not in done and words is not None and make is not None:
-                done.add(function)
-                function.__doc__ = with_text(words, make(f"{path}.{own}"))
-    _add_to_classes("mindspore.ops", "ops", rows.texts_of(operations.ROWS))
-    _add_to_classes("mindspore.nn", "nn", rows.texts_of(nn.ROWS))
-    for path, text in texts_of(others.TEXTS).items():
+    for module, path, of_classes in (("mindspore.ops", "ops", of_operations), ("mindspore.nn", "nn", of_nn), ("mindspore.numpy", "ms.numpy", {})):
+        for own, item in vars(sys.modules[module]).items():
+            if isinstance(item, type) and item.__module__.partition(".")[0] == "mindspore":
+                _add(item, own, path, of_classes, done)
+            elif isinstance(item, types.FunctionType) and not own.startswith("_") and path != "nn":
+                _add(item, own, path, of_numpy if item.__module__ == "mindspore.numpy" else of_ops, done)
+    alike = {path: make(path if path.startswith("nn.") else f"ms.{path}") for path, make in of_others.items()}
+    for path, text in (texts_of(others.TEXTS) | alike).items():
         module, _, name = path.rpartition(".")
         function = vars(sys.modules[f"mindspore.{module}"])[name]
         function.__doc__ = with_text(function.__doc__ or "", text)

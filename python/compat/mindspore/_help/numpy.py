@@ -2,16 +2,19 @@
 have their words from there."""
 
 ROWS = """
-= A tensor of any shape and dtype; returns its dtype, without the dims that are reduced, or with keepdims of size 1 there. Raises ValueError for a dim
-  that it does not have.
+= A tensor of numbers, of any shape; returns it without the dims that are reduced, or with keepdims of size 1 there; means and deviations of ints are
+  float32. Raises ValueError for a dim that it does not have.
 amax amin max min: f(x, 1) -> [2] || f(x, 2) -> ValueError
 mean prod: f(x, 1) -> [2] || f(x, 2) -> ValueError
 sum nansum nanmean ptp std var average: f(x, axis=1) -> [2] || f(x, axis=2) -> ValueError
 
 = A tensor of any shape; returns int64 without the axis. Raises ValueError for an axis that it does not have.
-argmax argmin: f(x, 1) -> [2] || f(x, 2) -> ValueError
+argmax: f(x, 1) -> [2] || f(x, 2) -> ValueError
 
-= A tensor of any shape; returns int64 without the axes. Raises ValueError for an axis that it does not have.
+= A tensor of any shape; returns int32 without the axis. Raises ValueError for an axis that it does not have.
+argmin: f(x, 1) -> [2] || f(x, 2) -> ValueError
+
+= A tensor of any shape; returns int32 without the axes. Raises ValueError for an axis that it does not have.
 count_nonzero: f(x, 1) -> [2] || f(x, 2) -> ValueError
 
 = A tensor of any shape; returns its shape, without an axis all elements in one dim. Raises ValueError for an axis that it does not have.

@@ -4,10 +4,7 @@ ROWS = """
 = Called with floats of any shape, it returns that shape. Raises TypeError where it is called with no tensor and no number.
 ACos Asin Atan Atanh Asinh Cosh Sinh Tan Expm1 Log1p Elu HSigmoid: f()(h) -> [2, 3] || f()("a") -> TypeError
 HSwish Mish ReLU6 SeLU Softplus Softsign FastGeLU FastGelu CeLU HShrink SoftShrink Logit: f()(h) -> [2, 3] || f()("a") -> TypeError
-Acosh Softmax LogSoftmax Sinc: f()(x) -> [2, 3] || f()("a") -> TypeError
-
-= Called with numbers of any shape, it returns that shape. Raises TypeError where it is called with no tensor and no number.
-Ceil: f()(x) -> [2, 3] || f()("a") -> TypeError
+Acosh Softmax LogSoftmax Sinc Ceil: f()(x) -> [2, 3] || f()("a") -> TypeError
 
 = Called with numbers of any shape, it returns that shape. Raises AttributeError where it is called with no tensor.
 Erf Erfc Rint Trunc Round NanToNum: f()(x) -> [2, 3] || f()("a") -> AttributeError
@@ -295,6 +292,6 @@ Map HyperMap: doubled = f()(lambda z: z * 2, [x, x]) && assert [one.shape for on
 = A function that has one form for each kind of arguments, tensors of any shapes among them. Raises TypeError for a kind that has none.
 MultitypeFuncGraph: double = f("double") && double.register("Tensor")(lambda z: z * 2) && double(x) -> [2, 3]
 
-= Derived from: called with tensors of the shapes that its construct takes. Raises TypeError for a name that is no text.
+= Derived from: called with tensors of the shapes that its construct takes. Raises what construct raises.
 Primitive: assert f("Double").name == "Double"
 """

@@ -4,10 +4,10 @@ ROWS = """
 = input: floating, of any shape; returns its shape and dtype. Raises TypeError for what is no tensor and no number.
 acos asin atan atanh asinh cosh sinh tan exp2 expm1 log1p log2 log10 deg2rad rad2deg sinc: f(h) -> [2, 3] || f("a") -> TypeError
 logsigmoid mish silu softsign tanhshrink selu hardsigmoid hardswish hsigmoid hswish relu6 fast_gelu logit gelu elu celu: f(h) -> [2, 3] || f("a") -> TypeError
-softplus hardshrink softshrink hardtanh leaky_relu softmin acosh: f(x) -> [2, 3] || f("a") -> TypeError
+softplus hardshrink softshrink hardtanh leaky_relu softmin acosh ceil relu: f(x) -> [2, 3] || f("a") -> TypeError
 
 = input: of a number type, of any shape; returns its shape and dtype. Raises TypeError for what is no tensor and no number.
-ceil sgn relu: f(x) -> [2, 3] || f("a") -> TypeError
+sgn: f(x) -> [2, 3] || f("a") -> TypeError
 
 = input: of a number type, of any shape; returns its shape and dtype. Raises AttributeError for what is no tensor.
 erf erfc trunc frac round: f(x) -> [2, 3] || f("a") -> AttributeError
@@ -25,12 +25,15 @@ squared_difference subtract float_power isclose approximate_equal: f(x, v) -> [2
 = Tensors of one shape, which it returns. Raises TypeError for what is no list of tensors.
 addn accumulate_n: f([x, x]) -> [2, 3] || f(3) -> TypeError
 
-= input: of a number type, of any shape; returns its dtype, without the dims that are reduced, or with keepdims of size 1 there. Raises ValueError for
-  a dim that it does not have.
+= input: of a number type, of any shape; returns it without the dims that are reduced, or with keepdims of size 1 there; means, deviations and variances
+  of ints are float32. Raises ValueError for a dim that it does not have.
 mean amax amin nanmean nansum: f(x, 1) -> [2] || f(x, 2) -> ValueError
 sum prod: f(x, 1) -> [2] || f(x, 2) -> ValueError
 reduce_max reduce_mean reduce_min reduce_sum: f(x, 1) -> [2] || f(x, 2) -> ValueError
 std var: f(x, 1) -> [2] || f(x, 2) -> ValueError
+
+= input: floating, of any shape; returns its dtype, without the dims that are reduced, or with keepdims of size 1 there. Raises ValueError for a dim that
+  it does not have, and for ints.
 logsumexp: f(x, 1) -> [2] || f(x, 2) -> ValueError
 
 = input: of any shape; returns int32 of the shape without these dims. Raises ValueError for a dim that it does not have.
@@ -275,8 +278,14 @@ vander: f(v, 2) -> [3, 2] || f("a") -> AttributeError
 = indices: int32 or int64, of any shape, which stands in the axis's place. Raises ValueError for an axis that there is not, and for an index that
   the axis does not have.
 gather: f(x, labels, 1) -> [2, 2] || f(x, labels, 2) -> ValueError
-take: f(x, labels, 1) -> [2, 2] || f(x, labels, 2) -> ValueError
 index_select: f(x, 1, labels) -> [2, 2] || f(x, 2, labels) -> ValueError
+
+= indices: int32 or int64, of any shape, which stands in the axis's place; one that the axis does not have is the nearest, with mode="wrap" counted on
+  from the other end. Raises ValueError for an axis that there is not.
+take: f(x, labels, 1) -> [2, 2] || f(x, labels, 2) -> ValueError
+
+= input: int32 or int64, of any shape [...], weight [v, d]; returns [..., d]. Raises ValueError for an index beyond the rows, NotImplementedError for a
+  max_norm.
 embedding: f(labels, w) -> [2, 4] || f(labels, w, max_norm=1.0) -> NotImplementedError
 
 = index: int32 or int64; returns its shape. Raises ValueError for a dim that there is not.

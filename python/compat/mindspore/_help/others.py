@@ -1,4 +1,15 @@
-"""What help() of the functions of other modules of `mindspore` says beside their own words, in the form of tessera/_function_help.py."""
+"""What help() of the functions of other modules of `mindspore` says beside their own words: of those that take alike in the form that _help/rows.py reads,
+of the others in that of tessera/_function_help.py."""
+
+ROWS = """
+= A list of total_step floats. Raises TypeError for numbers of other types, ValueError for those that are not positive.
+nn.exponential_decay_lr nn.natural_exp_decay_lr nn.inverse_decay_lr: assert f(0.1, 0.9, total_step=6, step_per_epoch=2, decay_epoch=1)[:2] == [0.1, 0.1] || f(0.1, 0.9, total_step=0, step_per_epoch=2, decay_epoch=1) -> ValueError
+nn.warmup_lr: assert f(0.1, total_step=6, step_per_epoch=2, warmup_epoch=2)[0] == 0 || f(0.1, total_step=0, step_per_epoch=2, warmup_epoch=2) -> ValueError
+
+= Raises RuntimeError before init(), TypeError for a group that is no text.
+communication.get_rank communication.get_local_rank: ms.communication.init() && assert f() == 0 || f(1) -> TypeError
+communication.get_group_size communication.get_local_rank_size: ms.communication.init() && assert f() == 1 || f(1) -> TypeError
+"""
 
 TEXTS = """
 # nn.piecewise_constant_lr
@@ -6,24 +17,6 @@ A list of floats, one a step. Raises TypeError for what is no list, ValueError f
 
     assert nn.piecewise_constant_lr([2, 4], [0.1, 0.01]) == [0.1, 0.1, 0.01, 0.01]
     nn.piecewise_constant_lr([4, 2], [0.1, 0.01])  # raises ValueError
-
-# nn.exponential_decay_lr
-A list of total_step floats. Raises TypeError for numbers of other types, ValueError for those that are not positive.
-
-    assert nn.exponential_decay_lr(0.1, 0.9, total_step=6, step_per_epoch=2, decay_epoch=1)[:2] == [0.1, 0.1]
-    nn.exponential_decay_lr(0.1, 0.9, total_step=0, step_per_epoch=2, decay_epoch=1)  # raises ValueError
-
-# nn.natural_exp_decay_lr
-A list of total_step floats. Raises TypeError for numbers of other types, ValueError for those that are not positive.
-
-    assert nn.natural_exp_decay_lr(0.1, 0.9, total_step=6, step_per_epoch=2, decay_epoch=1)[:2] == [0.1, 0.1]
-    nn.natural_exp_decay_lr(0.1, 0.9, total_step=0, step_per_epoch=2, decay_epoch=1)  # raises ValueError
-
-# nn.inverse_decay_lr
-A list of total_step floats. Raises TypeError for numbers of other types, ValueError for those that are not positive.
-
-    assert nn.inverse_decay_lr(0.1, 0.5, total_step=6, step_per_epoch=2, decay_epoch=1)[:2] == [0.1, 0.1]
-    nn.inverse_decay_lr(0.1, 0.5, total_step=0, step_per_epoch=2, decay_epoch=1)  # raises ValueError
 
 # nn.cosine_decay_lr
 A list of total_step floats. Raises TypeError for numbers of other types, ValueError for a max_lr that is not above min_lr.
@@ -36,12 +29,6 @@ A list of total_step floats. Raises TypeError for numbers of other types, ValueE
 
     assert nn.polynomial_decay_lr(0.1, 0.01, total_step=6, step_per_epoch=2, decay_epoch=2, power=0.5)[0] == 0.1
     nn.polynomial_decay_lr(0.01, 0.1, total_step=6, step_per_epoch=2, decay_epoch=2, power=0.5)  # raises ValueError
-
-# nn.warmup_lr
-A list of total_step floats. Raises TypeError for numbers of other types, ValueError for those that are not positive.
-
-    assert nn.warmup_lr(0.1, total_step=6, step_per_epoch=2, warmup_epoch=2)[0] == 0
-    nn.warmup_lr(0.1, total_step=0, step_per_epoch=2, warmup_epoch=2)  # raises ValueError
 
 # nn.get_activation
 A cell whose results have the shape of what it is given.
@@ -106,34 +93,6 @@ Raises nothing.
     ms.communication.release()
     ms.communication.get_rank()  # raises RuntimeError
 
-# communication.get_rank
-Raises RuntimeError before init(), TypeError for a group that is no text.
-
-    ms.communication.init()
-    assert ms.communication.get_rank() == 0
-    ms.communication.get_rank(1)  # raises TypeError
-
-# communication.get_group_size
-Raises RuntimeError before init(), TypeError for a group that is no text.
-
-    ms.communication.init()
-    assert ms.communication.get_group_size() == 1
-    ms.communication.get_group_size(1)  # raises TypeError
-
-# communication.get_local_rank
-Raises RuntimeError before init(), TypeError for a group that is no text.
-
-    ms.communication.init()
-    assert ms.communication.get_local_rank() == 0
-    ms.communication.get_local_rank(1)  # raises TypeError
-
-# communication.get_local_rank_size
-Raises RuntimeError before init(), TypeError for a group that is no text.
-
-    ms.communication.init()
-    assert ms.communication.get_local_rank_size() == 1
-    ms.communication.get_local_rank_size(1)  # raises TypeError
-
 # communication.get_world_rank_from_group_rank
 Raises TypeError for a place that is no int, ValueError for one that the group does not have.
 
@@ -190,7 +149,7 @@ An array of the same shape. Raises TypeError for what is no array.
     ms.dataset.text.to_str(b"a")  # raises TypeError
 
 # dataset.transforms.TypeCast
-Rows of any shape keep it. Raises TypeError for what is no dtype.
+Rows of any shape keep it. Raises TypeError for what is no dtype, ValueError for a name of none.
 
     rows = ms.dataset.NumpySlicesDataset({"x": np.ones((4, 3), np.float32)}).map(ms.dataset.transforms.TypeCast(ms.int32), "x")
     for x, in rows.create_tuple_iterator(output_numpy=True):
