@@ -107,8 +107,7 @@ data::Dataset generator(const nb::object& source, const std::vector<std::string>
   if (!nb::hasattr(source, "__len__") || !nb::hasattr(source, "__getitem__")) {
     const auto text = fmt::format(
         "generator: the source must have __len__ and __getitem__, as a list has, got {}; what can only be iterated "
-        "over "
-        "goes to tessera.data.stream(), or becomes a list",
+        "over goes to tessera.data.stream(), or becomes a list",
         nb::cast<std::string>(nb::str(source.type().attr("__name__"))));
     throw nb::type_error(text.c_str());
   }
