@@ -1,12 +1,8 @@
 """TensorBoard's own reading of event files, in the virtual environment that has it."""
 import json
 import subprocess
-import sys
-from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+import tensorboard_pages
 
 READER = """
 import json, sys
@@ -45,12 +41,10 @@ json.dump(read, sys.stdout)
 def made_reader():
     """A function that has TensorBoard read a directory of event files: {"scalars": {tag: [[step, value], ...]}, ...}; where there is a graph
     {"graph": {node: [operator, [input, ...], [shape, ...]]}}. Skips the test where there is no TensorBoard."""
-    made = subprocess.run([sys.executable, ROOT / "scripts" / "tensorboard_env.py"], capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip("no TensorBoard: scripts/tensorboard_env.py could not make .venv-tensorboard")
+    interpreter = tensorboard_pages.python()
 
     def read(directory):
-        done = subprocess.run([made.stdout.strip(), "-c", READER, str(directory)], capture_output=True, text=True)
+        done = subprocess.run([interpreter, "-c", READER, str(directory)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

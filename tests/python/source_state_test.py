@@ -91,7 +91,6 @@ def test_what_is_no_state_is_refused_with_the_name_of_its_source():
             give(Told(), text)
 
 
-
 @pytest.mark.parametrize("kind", [Told, ToldAsInPyTorch])
 def test_a_state_comes_back_from_its_text(kind):
     source, other = kind(), kind(seed=4)
