@@ -10,9 +10,7 @@
 namespace tessera::python {
 namespace {
 
-using ParameterClass = nb::class_<nn::Parameter>;
-
-void def_constructor(ParameterClass& parameter) {
+void def_constructor(nb::class_<nn::Parameter>& parameter) {
   parameter.def(
       "__init__",
       [](nn::Parameter* self, nb::handle value, nb::handle shape, nb::handle dtype, const std::string& name,
@@ -37,7 +35,7 @@ void def_constructor(ParameterClass& parameter) {
       "layerwise_parallel"_a = false, "parallel_optimizer"_a = true, "comm_fusion"_a = 1);
 }
 
-void def_attributes(ParameterClass& parameter) {
+void def_attributes(nb::class_<nn::Parameter>& parameter) {
   parameter.def_prop_rw(
       "name", [](const nn::Parameter& self) { return self.full_name(); },
       [](nn::Parameter& self, const std::string& name) {
@@ -69,7 +67,7 @@ void def_attributes(ParameterClass& parameter) {
 }
 
 // The value as a tensor.
-void def_values(ParameterClass& parameter) {
+void def_values(nb::class_<nn::Parameter>& parameter) {
   parameter.def(
       "value",
       [](const std::shared_ptr<nn::Parameter>& self) -> nb::object {
@@ -90,7 +88,7 @@ void def_values(ParameterClass& parameter) {
 }
 
 // The value as an array of NumPy.
-void def_arrays(ParameterClass& parameter) {
+void def_arrays(nb::class_<nn::Parameter>& parameter) {
   // The present elements. A trace would take them for a constant, which no training changes.
   const auto elements = [](nn::Parameter& self) {
     if (current_graph() != nullptr) refuse_use_as("elements");
@@ -113,7 +111,7 @@ void def_arrays(ParameterClass& parameter) {
 }
 
 // What construct() does to the value.
-void def_assignments(ParameterClass& parameter) {
+void def_assignments(nb::class_<nn::Parameter>& parameter) {
   parameter.def(
       "assign",
       [](const std::shared_ptr<nn::Parameter>& self, nb::handle value) {
@@ -139,7 +137,7 @@ void def_assignments(ParameterClass& parameter) {
 }
 
 // The value of one element.
-void def_numbers(ParameterClass& parameter) {
+void def_numbers(nb::class_<nn::Parameter>& parameter) {
   const auto number = [](nn::Parameter& self, const char* what) {
     if (current_graph() != nullptr) refuse_use_as(what);
     return parameter_value(self).item();
@@ -152,14 +150,14 @@ void def_numbers(ParameterClass& parameter) {
 }  // namespace
 
 void bind_parameter(nb::module_& m) {
-  ParameterClass parameter(m, "Parameter", R"(A named tensor of a network that training may change.
+  auto parameter = nb::class_<nn::Parameter>(m, "Parameter", R"(A named tensor of a network that training may change.
 
 Parameter(value): starts as the tensor, array or number. Parameter(initializer, shape, dtype): starts as the initializer
 (or the one of that name) makes it, a function of the seed and of the parameter's name. The name is the attribute path,
 `layer1.fc.weight`; `name` replaces its last part.
 layerwise_parallel: in hybrid parallel a slice of this rank's own. parallel_optimizer=False: kept whole where optimizers
 share their work. comm_fusion: gradients of equal ids travel together; 0: alone.)",
-                           nb::dynamic_attr(), nb::is_weak_referenceable());
+                                             nb::dynamic_attr(), nb::is_weak_referenceable());
   def_constructor(parameter);
   def_attributes(parameter);
   def_values(parameter);

@@ -12,7 +12,7 @@ import pytest
 import tessera
 from mindspore import Parameter, Tensor, context, nn, ops
 from mindspore.common.initializer import One
-from mindspore.nn.wrap.cell_wrapper import VirtualDatasetCellTriple, _VirtualDatasetCell
+from mindspore.nn.wrap.cell_wrapper import _VirtualDatasetCell
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 RUN = [str(Path(os.environ["TESSERA_BUILD"]) / "bin" / "tessera"), "run"]
@@ -223,7 +223,7 @@ def test_the_names_of_early_programs_are_there():
         def construct(self, a, b, c):
             return a + b + c
 
-    assert VirtualDatasetCellTriple(Sum())(x, x, x).asnumpy().tolist() == [0, 3, 6]
+    assert nn.VirtualDatasetCellTriple(Sum())(x, x, x).asnumpy().tolist() == [0, 3, 6]
     data = ms.dataset.NumpySlicesDataset((np.arange(4, dtype=np.float32),), ["x"], shuffle=False).batch(2)
     iterator = data.create_dict_iterator()
     assert [iterator.get_next()["x"].asnumpy().tolist() for _ in range(2)] == [[0, 1], [2, 3]]

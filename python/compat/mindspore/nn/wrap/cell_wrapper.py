@@ -71,7 +71,7 @@ class _VirtualDatasetCell(Cell):
 
 
 class VirtualDatasetCellTriple(_VirtualDatasetCell):
-    """The same of three inputs."""
+    """Its backbone, called with three inputs: how data are split is the context's dataset_strategy."""
 
     def construct(self, a, b, c):
         return self._backbone(a, b, c)
