@@ -1,12 +1,10 @@
 """What stands for public names that are refused. A stand-in can be imported, passed on, compared, derived from, and used in isinstance() and
 type hints; what makes, calls or reads it raises NotImplementedError with a word of what to use instead. An operator of mindspore.ops can be made,
 too, as programs do when they are imported: what calls it raises the error."""
-import importlib
 import types
 
 _made = {}  # (module, name): stand-in
-# What classes of these modules are derived from.
-_BASES = {"mindspore.nn": ("mindspore.nn.cell", "Cell"), "mindspore.ops": ("mindspore.ops.primitive", "Primitive")}
+_bases = {}  # module: what its classes are derived from
 
 
 class _ClassType(type):
@@ -24,7 +22,7 @@ def _refuse(self, *args, **kwargs):
 
 def _keep(self, *args, **kwargs):
     """The __init__ of an operator that is refused where it is called."""
-    importlib.import_module("mindspore.ops.primitive").Primitive.__init__(self)
+    _bases["mindspore.ops"].__init__(self)
     self.init_attrs = {"args": args, **kwargs}
 
 
@@ -48,6 +46,11 @@ class _Name:
         return f"<{self.__module__}.{self.__name__}, refused>"
 
 
+def derive_from(module, base):
+    """Has the stand-ins for classes of the module derive from the base, which is one of its own."""
+    _bases[module] = base
+
+
 def stand_in(module, name, text):
     """What stands for the name of a module, always the same; text: of the errors of its uses."""
     if (module, name) not in _made:
@@ -57,12 +60,11 @@ def stand_in(module, name, text):
 
 def _class(module, name, text):
     body = {"__module__": module, "__doc__": text, "_refusal": text, "__new__": _refuse}
-    if module not in _BASES:
+    if module not in _bases:
         return _ClassType(name, (), body)
     if module == "mindspore.ops":
         body = {"__module__": module, "__doc__": text, "_refusal": text, "__init__": _keep, "__call__": _refuse, "__getattr__": _tell}
-    part, base = _BASES[module]
-    return types.new_class(name, (getattr(importlib.import_module(part), base), ), {}, lambda namespace: namespace.update(body))
+    return types.new_class(name, (_bases[module], ), {}, lambda namespace: namespace.update(body))
 
 
 def refusal(thing):

@@ -5,7 +5,7 @@ from there on, and what happens to that cell later names nothing above it. So th
 that a part gets once it is an attribute has no path in front of its name until the whole becomes part of another cell."""
 import tessera
 
-from mindspore import _check, _modes, _parameter_server, context
+from mindspore import _check, _modes, _parameter_server, _stand_ins, context
 from mindspore._join import join_by_role
 from mindspore._shard import shard
 from mindspore.common.initializer import PendingTensor
@@ -425,3 +425,5 @@ class Cell(Hooks, tessera.nn.Cell):
         _check.boolean("Cell.init_parameters_data", "auto_parallel_mode", auto_parallel_mode)
         return {parameter: parameter for parameter in self.get_parameters()}
 
+
+_stand_ins.derive_from("mindspore.nn", Cell)

@@ -5,7 +5,7 @@ import math
 
 import tessera
 
-from mindspore import _check, _layout, context
+from mindspore import _check, _layout, _stand_ins, context
 from mindspore._layout import check_strategy
 
 _TENSORS = (tessera.Tensor, tessera.Value, tessera.Parameter)
@@ -199,6 +199,9 @@ class Primitive:
 
     def __repr__(self):
         return f"Prim[{self.name}]{self.attrs or ''}"
+
+
+_stand_ins.derive_from("mindspore.ops", Primitive)
 
 
 def _get_cache_prim(cls):
