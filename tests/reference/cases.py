@@ -385,6 +385,7 @@ class Listed(nn.Cell):
 
 cell("nn.CellList", Listed, floats(3, 4))
 cell("nn.Cell", Listed, floats(2, 4))
+cell("nn.VirtualDatasetCellTriple", lambda: nn.VirtualDatasetCellTriple(nn.TripletMarginLoss()), floats(5, 4), floats(5, 4), floats(5, 4))
 cell("nn.WithLossCell", lambda: nn.WithLossCell(nn.Dense(4, 3), nn.MSELoss()), floats(5, 4), floats(5, 3))
 
 # --- losses
