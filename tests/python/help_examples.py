@@ -24,6 +24,17 @@ def public_functions(modules):
     return found
 
 
+def public_classes(modules, package):
+    """By name the classes of that package that modules have, each of them once."""
+    found = {}
+    for of, module in modules.items():
+        for name, item in vars(module).items():
+            is_own = isinstance(item, type) and item.__module__.partition(".")[0] == package
+            if is_own and not name.startswith("_") and not any(item is other for other in found.values()):
+                found[f"{of}.{name}".lstrip(".")] = item
+    return found
+
+
 def example_of(item):
     """The example of a class or function: the indented block at the end of its text."""
     lines = (inspect.getdoc(item) or "").splitlines()

@@ -6,7 +6,19 @@ import types
 
 from tessera._function_help import texts_of, with_text
 
-from mindspore._help import nn, numpy, operations, ops, others, rows
+from mindspore._help import dataset, initializer, nn, numpy, operations, ops, others, root, rows, text, transformer, transforms, vision
+
+# By module its rows and its other texts, which have the names of what it defines, and the path by which examples call that.
+_WHOLE = {
+    "mindspore": (root.ROWS, root.TEXTS, "ms"),
+    "mindspore.common.initializer": (initializer.ROWS, "", "ms.common.initializer"),
+    "mindspore.dataset": (dataset.ROWS, dataset.TEXTS, "ms.dataset"),
+    "mindspore.dataset.config": (dataset.CONFIG, "", "ms.dataset.config"),
+    "mindspore.dataset.text": (text.ROWS, text.TEXTS, "ms.dataset.text"),
+    "mindspore.dataset.transforms": (transforms.ROWS, transforms.TEXTS, "ms.dataset.transforms"),
+    "mindspore.dataset.vision": (vision.ROWS, vision.TEXTS, "ms.dataset.vision"),
+    "mindspore.nn.transformer": (transformer.ROWS, "", "nn.transformer"),
+}
 
 
 def _add(item, own, path, texts, done):
@@ -33,6 +45,10 @@ def add_to_modules():
                 _add(item, own, path, of_classes, done)
             elif isinstance(item, types.FunctionType) and not own.startswith("_") and path != "nn":
                 _add(item, own, path, of_numpy if item.__module__ == "mindspore.numpy" else of_ops, done)
+    for module, (alike, single, path) in _WHOLE.items():
+        texts = rows.texts_of(alike) | {name: lambda path, made=made: made for name, made in texts_of(single).items()}
+        for own in texts:
+            _add(vars(sys.modules[module])[own], own, path, texts, done)
     alike = {path: make(path if path.startswith("nn.") else f"ms.{path}") for path, make in of_others.items()}
     for path, text in (texts_of(others.TEXTS) | alike).items():
         module, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""What help() of the functions of other modules of `mindspore` says beside their own words: of those that take alike in the form that _help/rows.py reads,
+"""What help() of the functions and classes of other modules of `mindspore` says beside their own words: of those that take alike in the form that _help/rows.py reads,
 of the others in that of tessera/_function_help.py."""
 
 ROWS = """
@@ -49,6 +49,49 @@ Raises nothing.
         network = nn.Dense(3, 1)
     weight = network.weight  # [1, 3]
 
+# amp.LossScaler
+scale() and unscale() take tensors of any shapes, adjust() a bool []. Raises NotImplementedError for what is not defined.
+
+    class NoScaler(ms.amp.LossScaler):
+        def scale(self, inputs):
+            return inputs
+
+    y = NoScaler().scale(ms.Tensor(np.ones((2, 3), np.float32)))  # [2, 3]
+    NoScaler().unscale(3)  # raises NotImplementedError
+
+# amp.StaticLossScaler
+scale() and unscale() take a tensor of any shape, or tuples, lists and dicts of them, which keep their dtypes; adjust() changes nothing and gives False.
+Raises TypeError for what is no number, ValueError for a scale below 1.
+
+    scaler = ms.amp.StaticLossScaler(8)
+    y = scaler.scale(ms.Tensor(np.ones((2, 3), np.float32)))  # [2, 3]
+    assert (y.asnumpy() == 8).all() and (scaler.unscale(y).asnumpy() == 1).all()
+    ms.amp.StaticLossScaler(0.5)  # raises ValueError
+
+# amp.DynamicLossScaler
+scale() and unscale() are StaticLossScaler's; adjust() takes a bool [] and gives True; scale_value is float32 []. Raises TypeError for a scale that is no
+number, and a factor or window that is no int, ValueError for a scale below 1, and a factor or window that is not positive.
+
+    scaler = ms.amp.DynamicLossScaler(8, scale_factor=2, scale_window=1)
+    scaler.adjust(ms.Tensor(True))
+    assert scaler.scale_value.asnumpy() == 16
+    scaler.adjust(ms.Tensor(False))
+    assert scaler.scale_value.asnumpy() == 8
+    ms.amp.DynamicLossScaler(8, 2, 0)  # raises ValueError
+
+# boost.GradientAccumulation
+The loss is [], a gradient has the shape of its parameter. Raises TypeError for what is no optimizer, and a number that is no int, ValueError for one that is not
+positive.
+
+    network = nn.Dense(3, 1)
+    accumulate = ms.boost.GradientAccumulation(2, nn.SGD(network.trainable_params(), 0.1))
+    step = nn.WithLossCell(network, nn.MSELoss())
+    gradients = ms.value_and_grad(step, None, network.trainable_params())
+    x, y = ms.Tensor(np.ones((2, 3), np.float32)), ms.Tensor(np.ones((2, 1), np.float32))
+    for _ in range(2):
+        loss = accumulate(*gradients(x, y))  # []
+    ms.boost.GradientAccumulation(0, nn.SGD(network.trainable_params(), 0.1))  # raises ValueError
+
 # amp.all_finite
 A scalar []. Raises TypeError for what is no tensor.
 
@@ -85,6 +128,13 @@ Raises TypeError for what is no text, RuntimeError for another name, and where a
     ms.communication.init()
     assert ms.communication.get_group_size() == 1
     ms.communication.init("tcp")  # raises RuntimeError
+
+# communication.GlobalComm
+BACKEND and WORLD_COMM_GROUP are texts, INITED a bool. Raises AttributeError for another name.
+
+    ms.communication.init("mccl")
+    assert ms.communication.GlobalComm.INITED and ms.communication.GlobalComm.BACKEND == "mccl"
+    ms.communication.GlobalComm.SIZE  # raises AttributeError
 
 # communication.release
 Raises nothing.

@@ -31,6 +31,13 @@ _INPUTS = {
     "lines": "ms.Tensor(np.ones((1, 2, 6), np.float32))",
     "images": "ms.Tensor(np.ones((1, 2, 4, 4), np.float32))",
     "volumes": "ms.Tensor(np.ones((1, 2, 4, 4, 4), np.float32))",
+    "image": "np.ones((6, 4, 3), np.uint8)",
+    "vocab": 'ms.dataset.text.Vocab.from_list(["good", "##ness"])',
+    "tokens": "ms.Tensor(np.ones((2, 3, 4), np.float32))",
+    "seen": "ms.Tensor(np.ones((2, 3, 3), np.float32))",
+    "batches": 'ms.dataset.NumpySlicesDataset({"x": np.ones((4, 3), np.float32), "y": np.ones((4, 1), np.float32)}).batch(2)',
+    "sgd": "nn.SGD(network.trainable_params(), 0.1)",
+    "model": 'ms.Model(network, nn.MSELoss(), sgd, metrics={"loss"})',
 }
 
 
@@ -49,7 +56,8 @@ def _example(row, path):
         call, _, error = wrong.rpartition(" -> ")
         lines.append(f"{call}  # raises {error}")
     used = set(_USED.findall("\n".join(lines)))
-    used |= {"network"} if used & {"learned", "trained"} else set()  # of which these are made
+    while of_which := {name for made in used for name in _USED.findall(_INPUTS[made])} - used:  # these are made
+        used |= of_which
     made = [f"{name} = {code}" for name, code in _INPUTS.items() if name in used]
     return "\n".join("    " + _FUNCTION.sub(path, line) for line in made + lines)
 

@@ -64,21 +64,29 @@ class Initializer:
 
 
 class Zero(Initializer):
+    """Zeros."""
+
     def __init__(self):
         super().__init__(_native.zeros())
 
 
 class One(Initializer):
+    """Ones."""
+
     def __init__(self):
         super().__init__(_native.ones())
 
 
 class Constant(Initializer):
+    """One value for all elements."""
+
     def __init__(self, value):
         super().__init__(_native.constant(value))
 
 
 class Normal(Initializer):
+    """Gaussian of standard deviation sigma around `mean`."""
+
     def __init__(self, sigma=0.01, mean=0.0):
         super().__init__(_native.normal(sigma, mean))
 
@@ -110,11 +118,15 @@ class TruncatedNormal(Initializer):
 
 
 class Uniform(Initializer):
+    """Even between -scale and scale."""
+
     def __init__(self, scale=0.07):
         super().__init__(_native.uniform(scale))
 
 
 class XavierUniform(Initializer):
+    """Even, +-gain * sqrt(6 / (fan_in + fan_out)). Glorot and Bengio, AISTATS 2010."""
+
     def __init__(self, gain=1):
         super().__init__(_native.xavier_uniform(gain))
 
