@@ -201,7 +201,7 @@ TrainOneStepWithLossScaleCell: loss, overflows, scale = f(trained, nn.SGD(learne
   raises.
 WithEvalCell: loss, given, label = f(network, nn.MSELoss())(x, target) && assert loss.shape == () and given.shape == label.shape == (2, 1) || f(network, nn.MSELoss())(w, target) -> ValueError
 
-= Called with what the cell takes, of three inputs, it returns what the cell returns. Raises what the cell raises.
+= Called with three tensors of the shapes that the cell takes, it returns what the cell returns. Raises what the cell raises.
 VirtualDatasetCellTriple: f(nn.TripletMarginLoss())(x, x, x) -> [] || f(nn.TripletMarginLoss())(x, x, w) -> ValueError
 
 = Called with a batch's columns it returns gradients in the shapes of the parameters. Raises AttributeError for what is no cell.

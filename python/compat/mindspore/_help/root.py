@@ -55,7 +55,7 @@ FixedLossScaleManager: manager = f(8.0) && scaled = ms.Model(network, nn.MSELoss
 DynamicLossScaleManager: manager = f(8.0, 2, 1) && manager.update_loss_scale(False) && assert manager.get_loss_scale() == 16 || f(0.5) -> ValueError
 
 = Derived from: get_loss_scale(), update_loss_scale() and get_update_cell(), which here give None. Raises nothing.
-LossScaleManager: assert issubclass(ms.FixedLossScaleManager, f) and f().get_loss_scale() is None
+LossScaleManager: assert issubclass(ms.FixedLossScaleManager, (f, )) and f().get_loss_scale() is None
 
 = Raises nothing.
 JitConfig: config = f(jit_level="O1") && assert config.jit_config_dict["jit_level"] == "O1"

@@ -129,7 +129,8 @@ class Mask(_Transform):
 
 
 class Slice(_Transform):
-    """Of each dim what its entry says: an int, a list of ints, a slice, None for all; an Ellipsis stands for the dims that have no entry. Dims stay."""
+    """Of each dim of an array of any shape what its entry says: an int, a list of ints, a slice, None for all; an Ellipsis stands for the dims that have
+    no entry. Dims stay."""
 
     def __init__(self, *slices):
         for entry in slices:
