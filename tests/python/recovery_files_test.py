@@ -69,7 +69,7 @@ def test_what_stands_there_stays(tmp_path):
 def test_a_file_that_is_none_is_named_and_left(tmp_path):
     own = tmp_path / "recovery" / "MS_WORKER_0_persistent.json"
     own.parent.mkdir()
-    for text in ("{", "[1]"):
+    for text in ("{", "[1]", "[" * 400_000):
         own.write_text(text)
         (own.parent / "recovery.dat").unlink(missing_ok=True)  # of the job before, which has ended
         assert "recovery/MS_WORKER_0_persistent.json is no JSON object: it stays as it is" in run_job(tmp_path, 1)

@@ -85,6 +85,6 @@ def _read(path):
             value = json.load(file)
     except FileNotFoundError:
         return {}
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter for what is nested too deep
         return None
     return value if isinstance(value, dict) else None
