@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/files/text_file.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/logging.h"
 #include "tessera/base/printable.h"
 
@@ -16,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 // Grows with every change of the file's form, and with every change of the candidates that makes old times worthless.
 constexpr int kFormat = 3;
+constexpr JsonKind kTableJson{.name = "table of kernels"};
 // A machine that disturbs a measurement so many times in a row is always busy: the measurement counts.
 constexpr int kMaxDisturbed = 3;
 
@@ -120,14 +122,12 @@ std::string KernelTable::to_json() const {
 void KernelTable::merge_json(std::string_view text) {
   std::vector<KernelMeasurement> found;
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_bounded_json<Json>(text, "it is not a table of kernels", kTableJson);
     const auto format = json.at("format").get<int>();
     if (format != kFormat) throw InvalidArgument("it has format {}, this program knows {}", format, kFormat);
     const auto machine = json.at("machine").get<std::string>();
     if (machine != machine_) throw InvalidArgument("it is of \"{}\", this machine is \"{}\"", machine, machine_);
     for (const Json& item : json.at("kernels")) found.push_back(measurement_from(item));
-  } catch (const Json::parse_error& error) {
-    throw InvalidArgument("it is not a table of kernels: {}", describe_json_error(text, error.byte));
   } catch (const Json::exception& error) {
     throw InvalidArgument("it is not a table of kernels: {}", plain_json_words(error.what()));
   }

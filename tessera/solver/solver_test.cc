@@ -526,15 +526,16 @@ TEST(ProblemJson, FaultsAreNamed) {
               ThrowsMessage<InvalidArgument>("p.json: problem.nodes.costs[0][0] is string, expected a number"));
   EXPECT_THAT(reading("[60, 20, 30]", "[60, , 30]"),
               ThrowsMessage<InvalidArgument>(
-                  ::testing::AllOf(HasSubstr("p.json: is no JSON: line "), HasSubstr("\",\" cannot stand there"))));
+                  ::testing::AllOf(HasSubstr("p.json: not JSON: line "), HasSubstr("\",\" cannot stand there"))));
   EXPECT_THAT(reading("[10, 10]", "[10, 1.5]"),
               ThrowsMessage<InvalidArgument>("p.json: problem.nodes.usages[3] is not an integer of 64 bits"));
   EXPECT_THAT(reading("[30, 70]", "[30, 99999999999999999999]"),
               ThrowsMessage<InvalidArgument>("p.json: problem.nodes.intervals[0] is not an integer of 64 bits"));
   EXPECT_THAT([] { parse_problem("{", "p.json"); },
-              ThrowsMessage<InvalidArgument>("p.json: is no JSON: line 1, column 2: the text ends before it is whole"));
+              ThrowsMessage<InvalidArgument>("p.json: not JSON: line 1, column 2: the text ends before it is whole"));
   EXPECT_THAT([] { parse_problem(std::string(50, '[') + std::string(50, ']'), "p.json"); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("nested deeper than 8")));
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("p.json: nested deeper than 8 levels, as no problem is: line 1, column 9")));
 }
 
 TEST(ProblemJson, DamagedTextIsRefusedByNameOrReadAsASoundProblem) {

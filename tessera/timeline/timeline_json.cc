@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::timeline {
@@ -377,8 +378,8 @@ AlignedClock read_clock(const MemberReader& clock) {
 }
 
 TimelineJson parse_json(std::string_view text, const std::string& file) {
-  TimelineJson json = TimelineJson::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) {
+  TimelineJson json = parse_bounded_json<TimelineJson>(text, printable(file), {.name = "timeline"});
+  if (!json.is_object()) {
     throw InvalidArgument("{}: this is no JSON object, and so no timeline", printable(file));
   }
   return json;

@@ -136,6 +136,8 @@ class Layers(unittest.TestCase):
         self.assertEqual(faults_of({"examples/a.cc": '#include "tessera/tessera.h"\n',
                                     "tessera/tools/a.cc": '#include "tessera/tools/run.h"\n'}), [])
         self.assertEqual(faults_of({"tessera/tools/a.cc": '#include "tessera/engine.h"\n'}), [])
+        self.assertEqual(faults_of({"tessera/tools/a.cc": '#include "tessera/base/json/bounded_json.h"\n'}), [])
+        self.assertIn("includes only tessera/tessera.h", faults_of({"examples/a.cc": '#include "tessera/base/json/bounded_json.h"\n'})[0])
         self.assertIn("includes only tessera/tessera.h", faults_of({"examples/a.cc": '#include "tessera/nn/cell.h"\n'})[0])
         self.assertIn("is for users", faults_of({"tessera/nn/a.cc": '#include "tessera/tessera.h"\n'})[0])
 
@@ -196,6 +198,29 @@ class Time(unittest.TestCase):
                   if path.suffix in (".h", ".cc") and not path.stem.endswith(("_test", "_bench")) and asks.search(path.read_text())]
         own = [place for place in places if not place.startswith(("tessera/comm/", "tessera/cluster/", "tessera/kernels/sharing/", "tessera/testing/"))]
         self.assertEqual(own, ["tessera/base/clock.cc"], "take a Clock: a test must be able to move time")
+
+
+class Json(unittest.TestCase):
+    PARSES = re.compile(r"\b\w*[jJ]son::(?:parse|accept|sax_parse|from_(?:bjdata|bson|cbor|msgpack|ubjson))\s*\(")
+
+    def parsers(self, root):
+        """The sources that parse JSON themselves, but for tests, which read what the project has written."""
+        return [path.relative_to(root).as_posix() for folder in ("tessera", "python/src", "examples", "benchmarks") for path in sorted((root / folder).rglob("*"))
+                if path.suffix in (".h", ".cc") and not path.stem.endswith("_test") and self.PARSES.search(path.read_text())]
+
+    def test_is_read_to_a_depth_and_no_deeper(self):
+        """Texts nested deep take the stack of who copies or prints their values."""
+        self.assertEqual(self.parsers(ROOT), ["tessera/base/json/bounded_json.cc"], "call parse_bounded_json() of tessera/base/json/bounded_json.h")
+
+    def test_who_parses_it_otherwise_is_found_by_any_name_of_the_type(self):
+        texts = {"tessera/a.cc": "nlohmann::json::parse(text)", "tessera/b/b.h": "const auto x = Json::parse (text);", "examples/c.cc": "TimelineJson::accept(text)",
+                 "tessera/d.cc": "nlohmann::ordered_json::sax_parse(a, b, &c)", "benchmarks/e.cc": "json::from_cbor(bytes)",
+                 "tessera/f_test.cc": "json::parse(text)", "tessera/g.cc": "parse_bounded_json<Json>(text, file, kind); Json::object(); json.parse(x)"}
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in texts.items():
+                (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / path).write_text(text)
+            self.assertEqual(sorted(self.parsers(Path(folder))), sorted(["tessera/a.cc", "tessera/b/b.h", "tessera/d.cc", "examples/c.cc", "benchmarks/e.cc"]))
 
 
 class Places(unittest.TestCase):

@@ -1,34 +1,16 @@
 #include "tessera/checkpoint/manifest/json_field.h"
 
-#include <unordered_set>
-
 #include "tessera/base/error.h"
 #include "tessera/base/files/protobuf_wire.h"
-#include "tessera/base/printable.h"
+#include "tessera/base/json/bounded_json.h"
 
 namespace tessera::checkpoint {
 
 using SortedJson = nlohmann::json;
 
 SortedJson parse_json(std::string_view text, const std::string& path) {
-  std::vector<std::unordered_set<std::string>> members;
-  const auto watch = [&](int depth, SortedJson::parse_event_t event, SortedJson& value) {
-    if (depth > kMaxJsonDepth) throw InvalidArgument("{}: nested deeper than {} levels", path, kMaxJsonDepth);
-    if (event == SortedJson::parse_event_t::object_start) members.emplace_back();
-    if (event == SortedJson::parse_event_t::object_end) members.pop_back();
-    if (event == SortedJson::parse_event_t::key && !members.back().insert(value.get<std::string>()).second) {
-      throw InvalidArgument("{}: the member {} occurs twice in one object", path,
-                            quoted_name(value.get<std::string>()));
-    }
-    return true;
-  };
-  try {
-    return SortedJson::parse(text, watch);
-  } catch (const SortedJson::parse_error& error) {
-    throw InvalidArgument("{}: not JSON: {}", path, describe_json_error(text, error.byte));
-  } catch (const SortedJson::exception& error) {  // a number that is too large
-    throw InvalidArgument("{}: not JSON: {}", path, plain_json_words(error.what()));
-  }
+  constexpr JsonKind kind{.name = "file of a checkpoint", .max_levels = kMaxJsonDepth, .refuses_repeated = true};
+  return parse_bounded_json<SortedJson>(text, path, kind);
 }
 
 void JsonField::fail(const std::string& expected) const {

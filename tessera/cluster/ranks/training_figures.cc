@@ -5,12 +5,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json/bounded_json.h"
+
 namespace tessera::cluster {
 namespace {
 
 constexpr size_t kMaxPath = 512;
 constexpr size_t kMaxWords = 160;
 constexpr size_t kMaxWord = 32;
+constexpr JsonKind kFiguresJson{.name = "set of figures", .max_levels = 1, .max_bytes = kMaxFiguresBytes};
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; }
 
@@ -68,7 +71,7 @@ class FiguresPrinter {
     std::ranges::replace_if(cut, is_control, ' ');
     // What is no UTF-8 would be printed as a character of three bytes for each.
     const std::string printed = nlohmann::json(cut).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
-    cut = nlohmann::json::parse(printed).get<std::string>();
+    cut = parse_bounded_json<nlohmann::json>(printed, "", {.name = "text"}).get<std::string>();
     if (!cut.empty()) json_[name] = cut;
   }
   std::string printed() const { return json_.is_null() ? "{}" : json_.dump(); }
@@ -141,8 +144,8 @@ std::string print_figures(const TrainingFigures& figures) {
 }
 
 std::optional<TrainingFigures> parse_figures(std::string_view text) {
-  if (text.size() > kMaxFiguresBytes || std::ranges::any_of(text, is_control)) return std::nullopt;
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (std::ranges::any_of(text, is_control)) return std::nullopt;
+  const auto json = parse_json_or_discard<nlohmann::json>(text, kFiguresJson);
   if (!json.is_object()) return std::nullopt;
   TrainingFigures figures;
   FiguresReader reader(json);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::cluster {
@@ -28,8 +29,7 @@ constexpr size_t kMaxError = 8000;
 constexpr size_t kMaxItems = 32;
 constexpr size_t kMaxWaits = 8;
 constexpr size_t kMaxRanksOfWait = 1024;
-// Deeper than any report.
-constexpr int kMaxDepth = 8;
+constexpr JsonKind kReportJson{.name = "report", .max_levels = 8};
 
 // Fit for JSON, which takes only UTF-8, and for a reader.
 std::string kept(const std::string& text, size_t max_bytes = kMaxText) {
@@ -139,16 +139,8 @@ class FieldsOf {
 };
 
 Json parse_json(std::string_view text, std::string_view format) {
-  const auto is_shallow = [](int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
-    if (depth > kMaxDepth) throw InvalidArgument("it is nested more than {} deep", kMaxDepth);
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text, is_shallow);
-  } catch (const Json::exception&) {
-    throw InvalidArgument(text.empty() ? "it is empty" : "it is no JSON, or cut off");
-  }
+  if (text.empty()) throw InvalidArgument("it is empty");
+  Json json = parse_bounded_json<Json>(text, "", kReportJson);
   const FieldsOf fields(json);
   if (fields.text("format") != format) throw InvalidArgument("it is no {}", format);
   if (const int64_t version = fields.count("version"); version != kFormatVersion) {

@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/printable.h"
 #include "tessera/cluster/ranks/rank_words.h"
 
@@ -832,14 +833,17 @@ std::string why_text(const JobReport& report) {
 
 std::string why_json(const JobReport& report) {
   using Json = nlohmann::ordered_json;
+  const auto json_of = [](const auto& one) {
+    return parse_bounded_json<Json>(print_report(one), "", {.name = "report"});
+  };
   const Verdict verdict = find_verdict(report);
   Json json = {{"verdict", {{"kind", verdict.kind}, {"ranks", verdict.ranks}, {"text", verdict.text}}},
                {"size", report.size()},
                {"ranks", Json::array()},
                {"launchers", Json::array()},
                {"left_out", report.left_out}};
-  for (const auto& [rank, own] : report.ranks) json["ranks"].push_back(Json::parse(print_report(own)));
-  for (const auto& launcher : report.launchers) json["launchers"].push_back(Json::parse(print_report(launcher)));
+  for (const auto& [rank, own] : report.ranks) json["ranks"].push_back(json_of(own));
+  for (const auto& launcher : report.launchers) json["launchers"].push_back(json_of(launcher));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/file_system.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 
@@ -23,7 +24,8 @@ CertificateFiles read_tls_config(const std::string& path, TlsSide side, Password
 
 CertificateFiles parse_tls_config(const std::string& text_of_file, const std::string& path, TlsSide side,
                                   Password password) {
-  const auto config = nlohmann::json::parse(text_of_file, nullptr, /*allow_exceptions=*/false);
+  const auto config = parse_bounded_json<nlohmann::json>(
+      text_of_file, fmt::format("the TLS configuration \"{}\"", path), {.name = "TLS configuration"});
   if (!config.is_object()) throw InvalidArgument("the TLS configuration \"{}\" is no JSON object", path);
   // The last two are of the reference's own, and say nothing here: files are looked at twice a second.
   const std::vector<std::string> known = {"server_cert_path",    "client_cert_path",

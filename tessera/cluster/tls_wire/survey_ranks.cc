@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/integers.h"
+#include "tessera/base/json/bounded_json.h"
 
 namespace tessera::cluster {
 namespace {
@@ -52,15 +53,19 @@ std::string print(const std::string& words, const std::vector<Gap>& gaps) {
 
 // Ranks know the job's secret, and are taken at their word; what is none of it is their fault.
 void add_words(Survey& survey, int rank, const std::string& text) {
+  const auto fail = [rank] {
+    throw IoError("rank {} says of its host what cannot be read: do all hosts have one version of Tessera?", rank);
+  };
+  const json said = parse_json_or_discard<json>(text, {.name = "survey"});
+  if (said.is_discarded()) fail();
   try {
-    const json said = json::parse(text);
     survey.words[as_index(rank)] = said.at("words").get<std::string>();
     for (const json& gap : said.at("gaps")) {
       survey.gaps.push_back(
           {rank, gap.at("peer").get<int>(), gap.at("address").get<std::string>(), gap.at("why").get<std::string>()});
     }
   } catch (const json::exception&) {
-    throw IoError("rank {} says of its host what cannot be read: do all hosts have one version of Tessera?", rank);
+    fail();
   }
 }
 

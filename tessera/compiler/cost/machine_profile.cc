@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/base/printable.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/strings.h"
 #include "tessera/ops/registry/op_def.h"
 
@@ -23,6 +23,7 @@ ops::Arithmetic arithmetic_of(const std::string& op) {
   return def != nullptr ? def->arithmetic : ops::Arithmetic::kVector;
 }
 
+constexpr JsonKind kProfileJson{.name = "machine profile"};
 constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kMostBytes = 1'000'000'000'000'000'000;
 constexpr int64_t kMostPixels = 1'000'000'000'000;
@@ -319,14 +320,7 @@ MachineProfile example_profile() {
 }
 
 MachineProfile parse_profile(std::string_view text, const std::string& file) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw InvalidArgument("{}: not JSON: {}", file, describe_json_error(text, error.byte));
-  } catch (const Json::exception& error) {  // a number that is too large
-    throw InvalidArgument("{}: not JSON: {}", file, plain_json_words(error.what()));
-  }
+  const Json json = parse_bounded_json<Json>(text, file, kProfileJson);
   if (json.is_object() && json.contains("convolution_shares")) {
     throw InvalidArgument(
         "{}: \"convolution_shares\" is of an older version, which knew one number of channels and no kinds of "

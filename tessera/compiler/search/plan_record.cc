@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/random.h"
 #include "tessera/mesh/rank_limits.h"
 #include "tessera/ops/registry/op_def.h"
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "tessera plan";
 constexpr int kVersion = 1;
 constexpr size_t kMaxAxes = 16;
+constexpr JsonKind kPlanJson{.name = "plan"};
 
 std::vector<std::string> names_of(const mesh::Mesh& mesh, const std::vector<int>& axes) {
   std::vector<std::string> names;
@@ -321,8 +323,7 @@ std::string to_json(const PlanRecord& record) {
 }
 
 PlanRecord parse_plan_record(std::string_view text, const std::string& file) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw InvalidArgument("{}: is not JSON", file);
+  const Json json = parse_bounded_json<Json>(text, file, kPlanJson);
   const Field root(json, file);
   if (root["format"].text() != kFormat) root["format"].fail(fmt::format("\"{}\"", kFormat));
   root["version"].integer(kVersion, kVersion);

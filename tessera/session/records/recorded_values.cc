@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json/bounded_json.h"
 
 namespace tessera::session {
 
@@ -34,7 +35,7 @@ std::string print_header(const RecordHeader& header) {
 }
 
 RecordHeader parse_header(std::string_view line) {
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json object = parse_bounded_json<json>(line, "", {.name = "line of recorded values"});
   if (!object.is_object() || object.value("kind", json()) != json("recorded values")) {
     throw InvalidArgument("it does not say that it has recorded values");
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/checkpoint/format/element_hash.h"
 
 namespace tessera::session {
@@ -155,7 +156,7 @@ std::string print_entry(const ValueEntry& entry) {
 }
 
 ValueEntry parse_entry(std::string_view line) {
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json object = parse_bounded_json<json>(line, "", {.name = "recorded value"});
   if (!object.is_object()) throw InvalidArgument("no JSON object");
   ValueEntry entry;
   const auto moment = text_in(object, "moment");

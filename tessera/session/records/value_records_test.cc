@@ -120,7 +120,7 @@ TEST(ValueEntry, RefusesWhatIsNone) {
     return parse(std::string(line).replace(at, from.size(), to));
   };
   EXPECT_THAT(parse("[]"), ThrowsMessage<InvalidArgument>(HasSubstr("no JSON object")));
-  EXPECT_THAT(parse("{"), ThrowsMessage<InvalidArgument>(HasSubstr("no JSON object")));
+  EXPECT_THAT(parse("{"), ThrowsMessage<InvalidArgument>(HasSubstr("not JSON: line 1, column 2")));
   EXPECT_THAT(with("\"made\"", "\"later\""), ThrowsMessage<InvalidArgument>(HasSubstr("\"moment\" is \"later\"")));
   EXPECT_THAT(with("\"offset\":[1,2]", "\"offset\":[3,2]"), ThrowsMessage<InvalidArgument>(HasSubstr("is not within")));
   EXPECT_THAT(with("\"offset\":[1,2]", "\"offset\":[1]"), ThrowsMessage<InvalidArgument>(HasSubstr("\"offset\"")));

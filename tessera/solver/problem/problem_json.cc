@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
-#include "tessera/base/printable.h"
+#include "tessera/base/json/bounded_json.h"
 
 namespace tessera::solver {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kForbiddenFrom = 1e18;
-constexpr int kMaxDepth = 8;  // the format nests five deep
+constexpr JsonKind kProblemJson{.name = "problem", .max_levels = 8};  // the format nests five deep
 
 // A large file is lists of numbers, most of them alike, as networks repeat their layers. They are taken out of the text
 // before it is parsed: what is left is short, and equal lists are read once.
@@ -48,17 +48,12 @@ class NumberLists {
   }
   // Whether the list was taken out: of those that are left none holds numbers alone.
   static bool has(const Json& list) { return list.size() == 1 && list[0].is_number_unsigned(); }
-  Json read(const Json& list) const { return Json::parse(texts_[list[0].get<size_t>()]); }
-  // Where the text that lists were taken out of is no JSON: they have moved what is left.
-  std::string describe_error() const {
-    try {
-      [[maybe_unused]] const Json whole = Json::parse(text_);
-    } catch (const Json::parse_error& error) {
-      return describe_json_error(text_, error.byte);
-    } catch (const Json::exception& error) {
-      return plain_json_words(error.what());
-    }
-    return "it has a list that cannot be read";
+  // A discarded value where a number is none.
+  Json read(const Json& list) const { return parse_json_or_discard<Json>(texts_[list[0].get<size_t>()], kProblemJson); }
+  // Throws what is wrong with the text that lists were taken out of: they have moved what is left.
+  [[noreturn]] void refuse(const std::string& path) const {
+    [[maybe_unused]] const Json whole = parse_bounded_json<Json>(text_, path, kProblemJson);
+    throw InvalidArgument("{}: it has a list that cannot be read", path);
   }
   std::string_view text(const Json& list) const { return texts_[list[0].get<size_t>()]; }
 
@@ -148,11 +143,9 @@ class Reader {
   }
   Json elements(const Json& values) const {
     if (!NumberLists::has(values)) return values;
-    try {
-      return lists_.read(values);
-    } catch (const Json::exception&) {
-      fail("is no JSON: {}", lists_.describe_error());
-    }
+    Json list = lists_.read(values);
+    if (list.is_discarded()) lists_.refuse(path_);
+    return list;
   }
   // "[12,7]" without anything unusual; false: to be parsed.
   static bool read_plain(std::string_view text, std::vector<int64_t>& numbers) {
@@ -173,24 +166,14 @@ class Reader {
   std::unordered_map<const char*, SharedCosts> costs_;  // of lists that were read, by where their text is
 };
 
-Json parse(const std::string& text, const NumberLists& lists, const Reader& reader) {
-  try {
-    return Json::parse(text, [&](int depth, Json::parse_event_t, Json&) {
-      if (depth > kMaxDepth) reader.fail("nested deeper than {}", kMaxDepth);
-      return true;
-    });
-  } catch (const Json::exception&) {
-    reader.fail("is no JSON: {}", lists.describe_error());
-  }
-}
-
 }  // namespace
 
 Problem parse_problem(std::string_view text, const std::string& path) {
   NumberLists lists;
   const std::string rest = lists.take_out(text);
   Reader reader(path, lists);
-  const Json root = parse(rest, lists, reader);
+  const auto root = parse_json_or_discard<Json>(rest, kProblemJson);
+  if (root.is_discarded()) lists.refuse(path);
   const Json& json = reader.member(root, "problem", "the file");
   Problem problem;
   if (json.is_object() && json.contains("name") && json["name"].is_string()) problem.name = json["name"];

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
 
@@ -118,7 +119,10 @@ std::string check_text(const ClusterFacts& facts, const std::vector<Finding>& fi
 
 std::string check_json(const ClusterFacts& facts, const std::vector<Finding>& findings) {
   nlohmann::ordered_json json{{"transport", facts.transport}, {"hosts", nlohmann::ordered_json::array()}};
-  for (const HostFacts& host : facts.hosts) json["hosts"].push_back(nlohmann::ordered_json::parse(print_host(host)));
+  for (const HostFacts& host : facts.hosts) {
+    json["hosts"].push_back(
+        parse_bounded_json<nlohmann::ordered_json>(print_host(host), host.name, {.name = "set of a host's facts"}));
+  }
   json["pairs"] = nlohmann::ordered_json::array();
   for (const PairFacts& pair : facts.pairs) {
     json["pairs"].push_back({{"between", pair_name(facts, pair)},

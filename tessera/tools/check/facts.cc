@@ -1,8 +1,10 @@
 #include "tessera/tools/check/facts.h"
-#include "tessera/engine.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "tessera/base/json/bounded_json.h"
+#include "tessera/engine.h"
 
 namespace tessera::tools {
 
@@ -55,8 +57,9 @@ std::string print_host(const HostFacts& host) {
 }
 
 HostFacts parse_host(const std::string& text) {
+  const std::string refusal = "the facts of a host cannot be read";
+  const auto json = parse_bounded_json<nlohmann::json>(text, refusal, {.name = "set of a host's facts"});
   try {
-    const auto json = nlohmann::json::parse(text);
     HostFacts host{.id = json.at("id"),
                    .name = json.at("name"),
                    .ranks = json.at("ranks"),
@@ -75,7 +78,7 @@ HostFacts parse_host(const std::string& text) {
     }
     return host;
   } catch (const nlohmann::json::exception& error) {
-    throw InvalidArgument("the facts of a host cannot be read: {}", plain_json_words(error.what()));
+    throw InvalidArgument("{}: {}", refusal, plain_json_words(error.what()));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/engine.h"
 #include "tessera/tessera.h"
 
@@ -194,13 +195,14 @@ class Findings {
       add(Severity::kFault, fmt::format("{}: cannot be read as a rank table: {}", name, why),
           "write it as docs/cluster.md describes it");
     };
-    const std::string strict = without_last_commas(text);
     nlohmann::json table;
     try {
-      table = nlohmann::json::parse(strict);
+      table = parse_bounded_json<nlohmann::json>(without_last_commas(text), "", {.name = "rank table"});
+    } catch (const InvalidArgument& error) {
+      return add_unreadable(error.what());
+    }
+    try {
       add_servers(table, name);
-    } catch (const nlohmann::json::parse_error& error) {
-      add_unreadable(describe_json_error(strict, error.byte));
     } catch (const nlohmann::json::exception& error) {
       add_unreadable(plain_json_words(error.what()));
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json/bounded_json.h"
+
 namespace tessera::tools {
 namespace {
 
@@ -10,6 +12,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "tessera budget";
 constexpr int kVersion = 1;
+constexpr JsonKind kBudgetJson{.name = "budget"};
 // Of a budget that is written: what a search finds may wander a little.
 constexpr double kTolerance = 0.05;
 
@@ -63,7 +66,7 @@ std::string budget_json(const PlannedStep& planned, const std::string& model) {
 
 BudgetCheck check_budget(const PlannedStep& planned, const std::string& model, const std::string& text,
                          const std::string& file) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_bounded_json<Json>(text, file, kBudgetJson);
   if (!json.is_object() || json.value("format", "") != kFormat || !json.contains("budget") ||
       !json.at("budget").is_object()) {
     throw InvalidArgument("{}: is no budget; tessera plan --write_budget makes one", file);

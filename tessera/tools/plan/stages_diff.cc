@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/engine.h"
 #include "tessera/tools/plan/plan_why.h"
 
@@ -14,7 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json read(const std::string& path) {
-  return Json::parse(read_settings(FileSystem::local(), path, "plan"), nullptr, /*allow_exceptions=*/false);
+  constexpr JsonKind kind{.name = "plan"};
+  return parse_bounded_json<Json>(read_settings(FileSystem::local(), path, kind.name), path, kind);
 }
 
 // Throws where a member is missing, or is something else.

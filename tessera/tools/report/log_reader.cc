@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/tools/report/record_members.h"
 
 namespace tessera::tools {
@@ -113,7 +114,7 @@ std::optional<LogRecord> LogReader::next() {
 }
 
 std::optional<LogRecord> LogReader::read_json(std::string_view line, std::string& problem) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json_or_discard<nlohmann::json>(line, {.name = "record", .leaves_out_deeper = true});
   if (!json.is_object()) {
     problem = "no JSON object";
     return std::nullopt;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/tools/timeline/operator_classes.h"
 #include "tessera/tools/timeline/timeline_text.h"
 
@@ -124,7 +125,7 @@ ReportJson memory_facts_json(const MemoryFacts& memory) {
 
 // What `tessera trace summary --json` says, and the classes of its operators.
 ReportJson trace_json(const RunReport& report) {
-  ReportJson json = ReportJson::parse(timeline_json(*report.trace));
+  auto json = parse_bounded_json<ReportJson>(timeline_json(*report.trace), report.trace_path, {.name = "summary"});
   ReportJson classes = ReportJson::array();
   for (const auto& found : operator_classes(*report.trace)) {
     classes.push_back({{"name", found.name},

@@ -6,22 +6,13 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/tools/report/record_members.h"
 
 namespace tessera::tools {
 namespace {
 
 using FactsJson = nlohmann::ordered_json;
-
-// A record nests four deep. What somebody else has written may nest so deep that copying it would take the whole stack:
-// what lies below these levels is left out.
-FactsJson parse_record(std::string_view line) {
-  constexpr int most_levels = 8;
-  const auto is_shallow = [](int depth, FactsJson::parse_event_t /*event*/, FactsJson& /*value*/) {
-    return depth <= most_levels;
-  };
-  return FactsJson::parse(line, is_shallow, /*allow_exceptions=*/false);
-}
 
 // 0 of what the record does not say.
 int64_t fact_count(const FactsJson& record, const char* name) { return count_in(record, name).value_or(0); }
@@ -59,7 +50,9 @@ std::string shell_word(const std::string& word) {
 }
 
 std::optional<RunFacts> parse_run_facts(std::string_view line) {
-  const FactsJson json = parse_record(line);
+  // A record nests four deep. What lies further below is of somebody else, and says nothing here.
+  const auto json =
+      parse_json_or_discard<FactsJson>(line, {.name = "record", .max_levels = 8, .leaves_out_deeper = true});
   if (!json.is_object() || text_in(json, "kind") != "run") return std::nullopt;
   RunFacts facts;
   facts.time = text_in(json, "time");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/json/bounded_json.h"
 #include "tessera/base/logging.h"
 #include "tessera/train/logs/run_record.h"
 #include "tessera/train/model.h"
@@ -19,8 +20,13 @@ JsonLog::JsonLog(std::string file, LogOptions options)
 
 namespace {
 
+// What is asked of a record stands in its first level.
+nlohmann::json record_of(const std::string& line) {
+  return parse_json_or_discard<nlohmann::json>(line, {.name = "record", .leaves_out_deeper = true});
+}
+
 bool is_json_record(const std::string& line) {
-  const auto record = nlohmann::json::parse(line, nullptr, false);
+  const auto record = record_of(line);
   if (!record.is_object() || !record.contains("kind") || !record.contains("time")) return false;
   const auto is_whole = [&](const char* name) { return record.contains(name) && record[name].is_number_integer(); };
   static const std::set<std::string> kKinds{"run", "step", "epoch", "evaluation", "end"};
@@ -46,7 +52,7 @@ double JsonLog::open(RunContext& run, Beginning beginning) {
     lines = file_->lines();
   }
   for (size_t i = 0; i < lines.size(); ++i) {
-    const auto record = nlohmann::json::parse(lines[i], nullptr, false);
+    const auto record = record_of(lines[i]);
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
       throw InvalidArgument("{}: line {}: no record of a training; give JsonLog a file of its own", path_, i + 1);
     }
