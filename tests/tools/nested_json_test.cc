@@ -64,7 +64,7 @@ std::vector<DeepCase> deep_cases() {
     return files;
   };
   static const std::string local = (std::filesystem::path(testing::TempDir()) / "deep.json").string();
-  const auto budget = [](const std::string& text) { check_budget(PlannedStep{}, "mlp", text, "deep.json"); };
+  const auto budget = [](const std::string& text) { check_budget(PlannedStep(), "mlp", text, "deep.json"); };
   const auto stages = [](const std::string& text) {
     FileSystem::local().write_atomically(local, text);
     is_stages_file(local);
