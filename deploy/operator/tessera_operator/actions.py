@@ -4,6 +4,10 @@ where it counts, by an object's uid or resourceVersion."""
 from dataclasses import dataclass
 
 
+class Conflict(Exception):
+    """The job has changed since it was observed: look again."""
+
+
 class Action:
     """One step; those of a plan are taken in their order, and a conflict ends them."""
 

@@ -13,6 +13,7 @@ import kubernetes.client
 from kubernetes.client.exceptions import ApiException
 
 from tessera_operator import actions, names
+from tessera_operator.actions import Conflict
 from tessera_operator.plan import Observed, Refusal, owner_uid
 from tessera_operator.pods import needed_keys
 
@@ -20,10 +21,6 @@ INVALID, FORBIDDEN, NOT_FOUND, CONFLICT, UNPROCESSABLE = 400, 403, 404, 409, 422
 TIMEOUT_S = 30
 SECRET_BYTES = 32
 MERGE = "application/merge-patch+json"
-
-
-class Conflict(Exception):
-    """The job has changed since it was observed: look again."""
 
 
 def _message(failure):

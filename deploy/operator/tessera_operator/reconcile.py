@@ -3,7 +3,7 @@
 import time
 
 from tessera_operator import names
-from tessera_operator.cluster import Conflict
+from tessera_operator.actions import Conflict
 from tessera_operator.job import InvalidJob, read
 from tessera_operator.plan import Observed, is_going, plan
 

@@ -8,7 +8,8 @@ import pytest
 from harness import View, job, names, new_server, wait_for
 from kubernetes.client.exceptions import ApiException
 from tessera_operator import actions, looks, pods
-from tessera_operator.cluster import Cluster, Conflict
+from tessera_operator.actions import Conflict
+from tessera_operator.cluster import Cluster
 from tessera_operator.job import read
 from tessera_operator.reconcile import reconcile
 
