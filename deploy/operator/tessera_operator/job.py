@@ -26,6 +26,14 @@ class InvalidJob(Exception):
         self.field = path
 
 
+class InvalidManifest(Exception):
+    """`faults`: a text for each, which begins with the path of its field."""
+
+    def __init__(self, origin, faults):
+        super().__init__("\n".join(f"{origin}: {fault}" for fault in faults))
+        self.faults = faults
+
+
 @dataclass(frozen=True)
 class Role:
     name: str

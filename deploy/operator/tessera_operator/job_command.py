@@ -1,21 +1,17 @@
-"""tessera-job, and `tessera job`: a job's manifest is looked at, and run on this machine, before a cluster sees it."""
+"""tessera-job, and `tessera job`: a job's manifest is looked at, and run on this machine, before a cluster sees it. What reads manifests is imported
+where it is needed: the command helps, and says what it lacks, where there is no PyYAML."""
 
 import argparse
-import copy
 import os
 import signal
 import sys
 from pathlib import Path
 
-import yaml
+from tessera_operator import installation, needs
+from tessera_operator.job import InvalidManifest
 
-from tessera_operator import actions, names
-from tessera_operator.job import read
-from tessera_operator.manifest import InvalidManifest, load
-from tessera_operator.plan import Observed, plan
-from tessera_operator.pods import needed_keys
-
-DESCRIPTION = "Looks at the manifest of an MSJob or a TesseraJob, and runs it on this machine, before a cluster sees it."
+DESCRIPTION = """Looks at the manifest of an MSJob or a TesseraJob, and runs it on this machine, before a cluster sees it; prints what installs the operator that
+runs them in a cluster."""
 CODES = """exit codes: 0 success; 1 the job has failed, or a file cannot be read; 2 the manifest or the command line is wrong: all that is wrong is
 said, each fault with the path of its field; 128 + N after signal N."""
 RENDER = """Prints the objects that the operator makes of the job, in their order: its Service, its Secret (whose value the operator draws), its pods.
@@ -38,6 +34,14 @@ examples:
   tessera job run job.yaml --local --workers 2                two workers instead of as many as a cluster has room for
   tessera job run job.yaml --local --path /train=./train      the image's folder /train is ./train here
   tessera job run job.yaml --local --secret bert-certificates=./tls --claim bert-data=./data"""
+
+MANIFESTS = """Prints the operator's own manifests, for kubectl: CRDs, namespace, rights, Deployment. Or writes the folder with all that belongs to it: the Kustomize
+base (config), samples of jobs (config/samples), the Helm chart (chart), and what the operator's image is built of.
+
+examples:
+  tessera job manifests --to operator && podman build -t registry.example/tessera-operator:0.1.0 operator
+  tessera job manifests --image registry.example/tessera-operator:0.1.0 | kubectl apply --server-side -f -
+  tessera job manifests --crds | kubectl apply --server-side -f -      after helm upgrade, which does not change CRDs"""
 
 
 class UsageError(Exception):
@@ -87,6 +91,11 @@ def _parser():
     run.add_argument("--secret", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder with the files of a Secret")
     run.add_argument("--config", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder with the files of a ConfigMap")
     run.add_argument("--claim", type=_pair, action="append", default=[], metavar="NAME=FOLDER", help="a folder in the place of a PersistentVolumeClaim")
+    manifests = commands.add_parser("manifests", description=MANIFESTS, help="print what installs the operator in a cluster", epilog=CODES,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    manifests.add_argument("--crds", action="store_true", help="print the CRDs alone")
+    manifests.add_argument("--image", metavar="NAME", help="the operator's image, as the nodes of the cluster find it (default: tessera-operator of this version)")
+    manifests.add_argument("--to", metavar="FOLDER", help="write everything into this folder, which is made")
     return parser
 
 
@@ -111,6 +120,7 @@ def _read(file, origin):
 
 def _load(options):
     origin = "standard input" if options.file == "-" else options.file
+    from tessera_operator.manifest import load
     manifest = load(_read(options.file, origin), origin, options.job, options.namespace)
     for note in manifest.notes:
         print(f"{origin}: {note}", file=sys.stderr)
@@ -119,25 +129,8 @@ def _load(options):
     return manifest
 
 
-def objects_of(body):
-    """What the operator creates for a new job, in its order, but for events."""
-    body = copy.deepcopy(body)
-    for where in (body["spec"], body["spec"].get("runPolicy") or {}):
-        where.pop("suspend", None)  # what it becomes once it is admitted
-    body["metadata"]["finalizers"] = [names.FINALIZER]
-    # All that is the user's is there.
-    observed = Observed(keys={name: keys for name, (_, keys) in needed_keys(read(body)).items()})
-    return [step.body for step in plan(body, observed, 0.0) if isinstance(step, actions.Create) and step.resource != "events"]
-
-
-class _Dumper(yaml.SafeDumper):
-    """Each object in full: no part refers to another."""
-
-    def ignore_aliases(self, data):
-        return True
-
-
 def _render(options):
+    from tessera_operator.render import objects_of, text_of
     manifest = _load(options)
     found = objects_of(manifest.body)
     if options.pod is not None:
@@ -145,7 +138,7 @@ def _render(options):
         if options.pod not in pods:
             raise UsageError(f"--pod {options.pod}: the job has no such pod; it has {', '.join(list(pods)[:10])}" + (", ..." if len(pods) > 10 else ""))
         found = [pods[options.pod]]
-    sys.stdout.write("---\n".join(yaml.dump(item, Dumper=_Dumper, sort_keys=False, width=150) for item in found))
+    sys.stdout.write(text_of(found))
     return 0
 
 
@@ -169,10 +162,32 @@ def _run(options):
     return code
 
 
+def _manifests(options):
+    if options.to is None:
+        sys.stdout.write(installation.base(options.image, options.crds))
+        return 0
+    if options.image is not None or options.crds:
+        raise UsageError("--to writes everything, with the image as it is: it is named in the folder, by config/kustomization.yaml and chart/values.yaml; "
+                         "--image and --crds are of what is printed")
+    try:
+        installation.write(options.to)
+    except FileExistsError:
+        raise UsageError(f"--to {options.to}: there is something of that name; name a folder that is to be made") from None
+    print(f"""{options.to} is the operator's folder; next:
+  podman build -t {installation.image()} {options.to}
+  kubectl apply --server-side -k {options.to}/config       or by Helm: {options.to}/chart""")
+    return 0
+
+
 def main(arguments=None):
     options = _parser().parse_args(arguments)
     try:
-        return {"render": _render, "run": _run}[options.command](options)
+        return {"render": _render, "run": _run, "manifests": _manifests}[options.command](options)
+    except ModuleNotFoundError as missing:
+        if missing.name != "yaml":
+            raise
+        print(f"error: {needs.words_of_job()}", file=sys.stderr)
+        return 1
     except (InvalidManifest, UsageError) as fault:
         for line in str(fault).splitlines():
             print(f"error: {line}", file=sys.stderr)
@@ -183,7 +198,7 @@ def main(arguments=None):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Unreadable as failure:
+    except (Unreadable, installation.NotInstalled) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
     except OSError as failure:

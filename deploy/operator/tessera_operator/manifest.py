@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from tessera_operator import names
-from tessera_operator.job import faults_of
+from tessera_operator.job import InvalidManifest, faults_of
 from tessera_operator.pod_rules import fault_of_key
 from tessera_operator.pod_schema import spec_schema, whole_crd
 
@@ -25,14 +25,6 @@ MAX_DEPTH = 100  # of objects and lists within one another
 MAX_COPIES = 10_000  # what aliases stand for, written out: so many values ...
 MAX_COPIED = 4 << 20  # ... with so many characters
 NO_UID = "00000000-0000-0000-0000-000000000000"
-
-
-class InvalidManifest(Exception):
-    """`faults`: a text for each, which begins with the path of its field."""
-
-    def __init__(self, origin, faults):
-        super().__init__("\n".join(f"{origin}: {fault}" for fault in faults))
-        self.faults = faults
 
 
 @dataclass

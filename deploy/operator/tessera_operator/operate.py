@@ -33,7 +33,8 @@ def main(arguments=None):
         print(f"tessera-operator: {failure}", file=sys.stderr)
         return 1
     if missing:
-        print(f"tessera-operator: the API server has no {' and no '.join(missing)}: kubectl apply --server-side -f deploy/operator/config/crd", file=sys.stderr)
+        print(f"tessera-operator: the API server has no {' and no '.join(missing)}: kubectl apply --server-side -f config/crd, in the operator's folder, "
+              "which `tessera job manifests --to FOLDER` writes", file=sys.stderr)
         return 1
     registry = register(kopf.OperatorRegistry(), options.threads)
     asyncio.run(kopf.operator(registry=registry, standalone=True, clusterwide=not options.namespace, namespaces=options.namespace or [],
