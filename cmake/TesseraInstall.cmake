@@ -1,4 +1,5 @@
-# What is installed, by `cmake --install build/release --prefix DIR [--component NAME]`; python/CMakeLists.txt has the Python packages.
+# What is installed, by `cmake --install build/release --prefix DIR [--component NAME]`; python/CMakeLists.txt has the Python packages, component
+# `python`, and deploy/CMakeLists.txt the operator for Kubernetes, component `operator`.
 #   runtime      the command, the libraries that it brings along, its pages of the manual; with TESSERA_SHARED libtessera.so
 #   mpi          the plugin for MPI
 #   development  what programs outside of the project build with: headers, libraries, and find_package(Tessera)

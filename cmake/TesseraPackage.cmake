@@ -1,5 +1,5 @@
 # Debian's packages, which `scripts/package deb` makes of a release build with TESSERA_SHARED by `cpack`:
-#   tessera      the command, the Python packages, libtessera.so, the libraries that they bring along, pages of the manual
+#   tessera      the command, the Python packages, libtessera.so, the libraries that they bring along, pages of the manual, the operator for Kubernetes
 #   tessera-mpi  the plugin for MPI
 #   tessera-dev  what programs of others build with
 set(CPACK_GENERATOR DEB)
@@ -13,7 +13,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
-set(CPACK_COMPONENTS_ALL runtime mpi development)
+set(CPACK_COMPONENTS_ALL runtime operator mpi development)
 if(TESSERA_PYTHON)
   list(APPEND CPACK_COMPONENTS_ALL python)
 endif()
@@ -35,6 +35,8 @@ set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${own_version}")
 # What cmake/TesseraConfig.cmake.in seeks.
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
   "${own_version}, libgloo-dev, libhwy-dev, libspdlog-dev, libfmt-dev, nlohmann-json3-dev, libssl-dev, libjpeg-dev, libpng-dev, pkg-config")
+# By which `tessera job` reads manifests: whoever trains in an image has no need of it.
+set(CPACK_DEBIAN_TESSERA_PACKAGE_RECOMMENDS python3-yaml)
 set(CPACK_DEBIAN_TESSERA_PACKAGE_SUGGESTS "tessera-mpi, tessera-dev")
 # Packages of programs that load libtessera.so depend on libtessera0.1, which only a `tessera` of this minor version is.
 set(library libtessera${TESSERA_SOVERSION})
@@ -44,6 +46,7 @@ file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_TESSERA_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/shlibs;${PROJECT_BINARY_DIR}/debian/triggers")
 include(CPack)
 cpack_add_component(runtime GROUP tessera)
+cpack_add_component(operator GROUP tessera)
 cpack_add_component(python GROUP tessera)
 cpack_add_component(mpi)
 cpack_add_component(development)

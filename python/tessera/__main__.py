@@ -32,6 +32,8 @@ def main():
         print(f"error: python -m tessera: there is no program tessera: neither {places[0]} nor {places[1]} is one, and no folder of PATH has one; install the "
               "package again, or name the program's folder in PATH", file=sys.stderr)
         return _NOT_FOUND
+    if sys.argv[1:2] == ["job"] and not os.environ.get("PYTHON"):
+        os.environ["PYTHON"] = sys.executable  # which has the operator's package and what it needs; python3 may be another one
     os.execv(program, [str(program), *sys.argv[1:]])
 
 

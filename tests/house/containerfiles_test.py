@@ -126,9 +126,9 @@ class Containerfiles(unittest.TestCase):
     def test_the_packages_that_ours_need_are_there(self):
         said = (ROOT / "cmake/TesseraPackage.cmake").read_text()
         # That of Tessera itself, of which the version is another one's variable, is no word of Debian.
-        lists = re.findall(r'PACKAGE_DEPENDS\s+"([^"]+)"', said)
+        lists = re.findall(r'PACKAGE_DEPENDS\s+"([^"]+)"', said) + re.findall(r"PACKAGE_RECOMMENDS ([\w.+-]+)", said)
         names = {name for each in lists for name in re.findall(r"(?:^|, )([a-z][a-z0-9.+-]+)", each)}
-        self.assertTrue({"python3", "python3-numpy", "libgloo-dev", "pkg-config"} <= names, names)
+        self.assertTrue({"python3", "python3-numpy", "python3-yaml", "libgloo-dev", "pkg-config"} <= names, names)
         self.assertEqual(unknown_packages(sorted(names)), [])
 
     def test_the_programs_that_start_are_installed(self):

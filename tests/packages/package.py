@@ -9,6 +9,20 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # What a user would not have set, or has set for another copy of the package.
 FOREIGN = ("TESSERA_", "OMPI_", "PMIX_", "RANK_", "MS_", "SLURM", "PYTHON")
 
+JOB = """apiVersion: tessera.dev/v1alpha1
+kind: TesseraJob
+metadata: {name: small}
+spec:
+  msReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+            - {name: mindspore, image: "example/train:1", command: [python, /train/train.py]}
+"""
+
+
 def run(*command, cwd, timeout=1800, **variables):
     """What a command prints, which must succeed; it sees nothing of the packages that these tests run with."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
@@ -96,6 +110,13 @@ def check_refused(program, *others):
     assert done.returncode == 2 and said and not done.stdout, (done.returncode, done.stdout, done.stderr)
     names = {Path(name).name for name in said.groups()}
     assert names in [{"libown.so", Path(other).name} for other in (program, *others)], names
+
+
+def check_lacks_yaml(program, folder, **variables):
+    """`tessera job render` in an environment without PyYAML says which command installs it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)} | {name: str(value) for name, value in variables.items()}
+    done = subprocess.run([program, "job", "render", "job.yaml"], capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    assert done.returncode == 1 and "has no package yaml" in done.stderr and "-m pip install pyyaml" in done.stderr, done.stdout + done.stderr
 
 
 def is_elf(path):

@@ -328,13 +328,5 @@ def test_the_command_tessera_hands_over_to_it(tmp_path):
     assert done.returncode == 0 and "[alone-worker-0] tessera " in done.stdout, done.stderr  # found beside that command
     done = subprocess.run([BIN / "tessera", "job", "render", path, "--pod", "none"], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and "the job has no such pod" in done.stderr
-    for python, words in (("/usr/bin/python3", "has no package tessera_operator"),
-                          ("/no/such/python", 'cannot start the interpreter "/no/such/python", which PYTHON names: No such file or directory')):
-        done = subprocess.run([BIN / "tessera", "job", "render", path], cwd=tmp_path, env=environment | {"PYTHON": python, "PYTHONPATH": "/nowhere"},
-                              capture_output=True, text=True, timeout=120)
-        assert done.returncode == 1 and words in done.stderr, done.stderr
-        assert "deploy/operator" in done.stderr
-    for words in (["--help"], ["render", "-h"], ["run", "--help"]):
-        done = subprocess.run([BIN / "tessera", "job", *words], cwd=tmp_path, env=environment | {"PYTHON": "/usr/bin/python3", "PYTHONPATH": "/nowhere"},
-                              capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stderr) == (0, "") and "usage: tessera job render" in done.stdout and "pip install ./deploy/operator" in done.stdout
+    done = subprocess.run([BIN / "tessera", "job", "render", path], env=environment | {"PYTHON": "/no/such/python"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and 'cannot start the interpreter "/no/such/python", which PYTHON names: No such file or directory' in done.stderr, done.stderr

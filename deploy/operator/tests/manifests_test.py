@@ -13,6 +13,7 @@ import pytest
 import yaml
 from harness import OPERATOR, ROOT, View, manifests, names, new_server, operator_rules
 from helm import Chart
+from tessera_operator import needs
 from tessera_operator.job import read
 from world import World
 
@@ -179,6 +180,7 @@ def test_the_package_wants_what_the_tests_run_with():
     wanted = tomllib.loads((OPERATOR / "pyproject.toml").read_text())["project"]["dependencies"]
     script = (ROOT / "scripts/operator_env.py").read_text()
     assert all(f'"{package}"' in script for package in wanted)
+    assert wanted == list(needs.PACKAGES.values()) == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["operator"]
     import importlib.metadata
     for package in wanted:
         name, version = package.split("==")

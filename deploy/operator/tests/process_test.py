@@ -96,6 +96,12 @@ def test_it_is_installed_as_the_image_does(tmp_path):
     done = subprocess.run([sys.executable, tmp_path / "there/bin/tessera-operator", "--help"], capture_output=True, text=True,
                           env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "there")})
     assert done.returncode == 0 and "Runs the MSJobs and TesseraJobs" in done.stdout
+    done = subprocess.run([sys.executable, tmp_path / "there/bin/tessera-job", "render", OPERATOR / "config/samples/tesserajob.yaml"], capture_output=True, text=True,
+                          env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "there")})
+    assert done.returncode == 0 and "kind: Pod\n" in done.stdout, done.stderr
+    done = subprocess.run([sys.executable, tmp_path / "there/bin/tessera-job", "manifests"], capture_output=True, text=True, env={
+        "PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "there")})
+    assert done.returncode == 1 and "are deploy/operator of its sources" in done.stderr, done.stderr
 
 
 def test_while_the_api_server_is_away_it_waits_and_then_goes_on(server, operators):
