@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -104,7 +105,8 @@ Strides strides_of_dlpack(const DLTensor& given, const Shape& shape) {
   return strides;
 }
 
-// Whether all elements lie where addresses are. The tensor has elements.
+// Whether all elements lie where addresses of objects are, in the lower half of what a pointer can hold. The tensor has
+// elements.
 bool is_within_addresses(const DLTensor& given, const Shape& shape, const Strides& strides, int64_t element_bytes) {
   int64_t before = 0;
   int64_t behind = element_bytes;
@@ -119,7 +121,7 @@ bool is_within_addresses(const DLTensor& given, const Shape& shape, const Stride
   uintptr_t end = 0;
   return !__builtin_add_overflow(reinterpret_cast<uintptr_t>(given.data), given.byte_offset, &first) &&
          first >= static_cast<uintptr_t>(-before) &&
-         !__builtin_add_overflow(first, static_cast<uintptr_t>(behind), &end);
+         !__builtin_add_overflow(first, static_cast<uintptr_t>(behind), &end) && end <= PTRDIFF_MAX;
 }
 
 // Where the struct says that elements lie, after all that it says was looked at.

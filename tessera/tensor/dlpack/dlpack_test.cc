@@ -311,6 +311,7 @@ TEST(Dlpack, WhatIsNoTensorIsRefused) {
   with([](Foreign& f) { f.managed.dl_tensor.shape = nullptr; }, "must have a shape");
   with([](Foreign& f) { f.managed.dl_tensor.data = nullptr; }, "f32[2,3] must have memory");
   with([](Foreign& f) { f.managed.dl_tensor.byte_offset = std::numeric_limits<uint64_t>::max(); }, "all addresses");
+  with([](Foreign& f) { f.managed.dl_tensor.byte_offset = uint64_t{1} << 63; }, "all addresses");
   with([](Foreign& f) { f.managed.version = {2, 0}; }, "version 1.x is needed, got 2.0: ask for max_version=(1, 0)");
   with_shape({2, -3}, {3, 1}, "at least 0, got -3 in dim 1");
   with_shape({large, large}, {large, 1}, "more elements than an int64 counts");
