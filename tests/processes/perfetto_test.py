@@ -197,7 +197,7 @@ class PerfettoTrace(unittest.TestCase):
         self.assertEqual(sorted(one["name"] for one in reading["slices"] if one["category"] == "step"), ["step 1", "step 2", "step 3"])
         code, out = run([TESSERA, "trace", "export", self.trace, "-o", self.folder / "again.pftrace"])
         self.assertEqual(code, 1, out)
-        self.assertIn("not JSON: line 1, column ", out)
+        self.assertIn("not JSON: line ", out)
         self.assertFalse((self.folder / "again.pftrace").exists())
 
     def ask(self, file):
