@@ -51,10 +51,9 @@ def test_they_say_what_they_need(made):
 
 def test_a_manifest_of_a_job_is_rendered_where_there_is_pyyaml(made, root, tmp_path):
     assert "python3-yaml" in package.run("dpkg-deb", "--field", made["tessera"], "Recommends", cwd="/")
-    (tmp_path / "job.yaml").write_text(package.JOB)
     package.check_lacks_yaml(root / "bin" / "tessera", tmp_path, PYTHON=sys.executable)
     if Path("/usr/lib/python3/dist-packages/yaml").exists():
-        assert package.run(root / "bin" / "tessera", "job", "render", "job.yaml", cwd=tmp_path, PYTHON="/usr/bin/python3").count("kind: Pod\n") == 3
+        assert package.run(root / "bin" / "tessera", "job", "render", package.JOB, cwd=tmp_path, PYTHON="/usr/bin/python3").count("kind: Pod\n") == 3
     assert "kind: CustomResourceDefinition" in package.run(root / "bin" / "tessera", "job", "manifests", cwd=tmp_path)
     assert (root / "share/tessera/deploy/operator/chart/crds").is_dir()
 

@@ -9,18 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # What a user would not have set, or has set for another copy of the package.
 FOREIGN = ("TESSERA_", "OMPI_", "PMIX_", "RANK_", "MS_", "SLURM", "PYTHON")
 
-JOB = """apiVersion: tessera.dev/v1alpha1
-kind: TesseraJob
-metadata: {name: small}
-spec:
-  msReplicaSpecs:
-    Worker:
-      replicas: 2
-      template:
-        spec:
-          containers:
-            - {name: mindspore, image: "example/train:1", command: [python, /train/train.py]}
-"""
+# A manifest of two workers.
+JOB = ROOT / "deploy" / "operator" / "config" / "samples" / "tesserajob_example.yaml"
 
 
 def run(*command, cwd, timeout=1800, **variables):
@@ -115,7 +105,7 @@ def check_refused(program, *others):
 def check_lacks_yaml(program, folder, **variables):
     """`tessera job render` in an environment without PyYAML says which command installs it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)} | {name: str(value) for name, value in variables.items()}
-    done = subprocess.run([program, "job", "render", "job.yaml"], capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    done = subprocess.run([program, "job", "render", JOB], capture_output=True, text=True, cwd=folder, env=environment, check=False)
     assert done.returncode == 1 and "has no package yaml" in done.stderr and "-m pip install pyyaml" in done.stderr, done.stdout + done.stderr
 
 

@@ -56,11 +56,10 @@ def test_a_script_for_the_other_package_runs(installed, tmp_path):
 
 
 def test_the_operator_is_in_it_and_its_extra_brings_what_that_needs(wheel, installed, tmp_path):
-    (tmp_path / "job.yaml").write_text(package.JOB)
     package.check_lacks_yaml(installed / "tessera", tmp_path)
     assert "kind: CustomResourceDefinition" in package.run(installed / "tessera", "job", "manifests", cwd=tmp_path)
     package.run(installed / "python", "-m", "pip", "install", "--only-binary", ":all:", f"{wheel}[operator]", cwd=tmp_path, PIP_DISABLE_PIP_VERSION_CHECK=1)
-    printed = package.run(installed / "tessera", "job", "render", "job.yaml", cwd=tmp_path, PATH="/usr/bin:/bin")  # in which python3 is another one
+    printed = package.run(installed / "tessera", "job", "render", package.JOB, cwd=tmp_path, PATH="/usr/bin:/bin")  # in which python3 is another one
     assert printed.count("kind: Pod\n") == 3
     assert "Runs the MSJobs and TesseraJobs" in package.run(installed / "tessera-operator", "--help", cwd=tmp_path)
     package.run(installed / "tessera", "job", "manifests", "--to", "operator", cwd=tmp_path)

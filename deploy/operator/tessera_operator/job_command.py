@@ -3,6 +3,7 @@ where it is needed: the command helps, and says what it lacks, where there is no
 
 import argparse
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -163,7 +164,11 @@ def _run(options):
 
 
 def _manifests(options):
+    if options.image is not None and not re.fullmatch(r"\S+", options.image):
+        raise UsageError(f"--image {options.image!r}: an image's name has at least one character and no spaces, as registry.example/tessera-operator:0.1.0")
     if options.to is None:
+        if options.crds and options.image is not None:
+            raise UsageError("--crds prints nothing that names an image: leave out --image, or --crds")
         sys.stdout.write(installation.base(options.image, options.crds))
         return 0
     if options.image is not None or options.crds:

@@ -136,6 +136,9 @@ def test_the_manifests_are_those_of_the_base(prefix, lack, tmp_path):
     assert "podman build -t tessera-operator:0.1.0 operator\n" in run("--to", "operator").stdout
     assert "--to operator: there is something of that name" in run("--to", "operator", code=2).stderr
     assert "--image and --crds are of what is printed" in run("--to", "other", "--crds", code=2).stderr
+    assert "--crds prints nothing that names an image" in run("--crds", "--image", "registry.example/operator:7", code=2).stderr
+    for name in ("", "two words"):
+        assert "an image's name has at least one character and no spaces" in run("--image", name, code=2).stderr
     made = tmp_path / "operator"
     assert manifests(made / "config/crd/tesserajobs.tessera.dev.yaml") == manifests(made / "chart/crds/tesserajobs.tessera.dev.yaml")
     for part in ("Containerfile", ".containerignore", "pyproject.toml", "tessera_operator/pod_template.json", "chart/values.yaml", "config/samples/tesserajob.yaml"):
