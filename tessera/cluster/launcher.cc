@@ -364,8 +364,9 @@ class Launcher {
       if (std::exchange(child.is_awaited, false) && !is_finished_) note_failure(rank_of(place));
     }
     const bool is_ending_already = num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0;
-    // Why an elastic job does not go on without a rank, no rank may be left to say.
-    const bool says_why = end.kind == Kind::kJobFailed && link_->client().is_elastic() && end_signal_ == 0;
+    // Why a job does not go on without a rank, or what its last ranks have saved, no rank may be left to say.
+    const bool may_lack_ranks = link_->client().is_elastic() || !link_->client().generation().last_reason.empty();
+    const bool says_why = end.kind == Kind::kJobFailed && may_lack_ranks && end_signal_ == 0;
     if (!is_finished_ && (says_why || !is_ending_already)) {
       say(fmt::format("the scheduler has ended the job: {}", end.reason));
     }
@@ -402,11 +403,12 @@ class Launcher {
       std::erase_if(dropped_, [&](const auto& entry) { return entry.second == reason; });
     }
   }
-  // Each generation of an elastic job has ranks of its own.
+  // Each generation of an elastic job has ranks of its own, and so has the last one of any other.
   void take_generation() {
-    if (!generation_ || !link_ || !link_->client().is_elastic()) return;
+    if (!generation_ || !link_) return;
     rendezvous::Generation newest = link_->client().generation();
     if (newest.number <= generation_->number) return;
+    if (!link_->client().is_elastic() && newest.last_reason.empty()) return;
     generation_ = std::move(newest);
     for (int place = 0; place < num_children(); ++place) {
       const auto found = generation_->ranks.find(node_id_of(place));

@@ -34,6 +34,10 @@ class ScheduledRecovery final : public Recovery {
   void fix_ranks(const std::string& why, const std::string& unsaved_for) override;
   std::string fixed_by() const override { return link_->client().fixed_by(); }
   std::string stop_reason() const override { return link_->client().stop_reason(); }
+  void tell_last_save(bool is_training, const std::string& unsaved_for) override {
+    link_->client().tell_last_save(is_training, unsaved_for);
+  }
+  std::string last_reason() const override { return link_->client().generation().last_reason; }
   void leave_for_good() override { link_->client().leave_for_good(); }
   std::optional<std::string> find_state(const std::string& name) override;
   void set_state(const std::string& name, const std::string& text) override;

@@ -26,7 +26,7 @@ class Misfit : public InvalidArgument {
 };
 
 // JobStopped is thrown by all ranks once what they have is saved, where the job was asked for a number of ranks that it
-// cannot have. The job ends with its words.
+// cannot have, or ends by a loss. The job ends with its words.
 class JobStopped : public Error {
  public:
   using Error::Error;
@@ -82,6 +82,13 @@ class Recovery {
   // Why the ranks are to save the step that they are in and to stop, as far as this one has heard: the job was asked
   // for a number of ranks that it cannot have. "" where they are not.
   virtual std::string stop_reason() const { return ""; }
+
+  // Says whether the ranks that are left would save what is trained if the job ended by a loss: a training goes on, and
+  // `unsaved_for` is "", or says why they would not. One rank says it for all.
+  virtual void tell_last_save(bool /*is_training*/, const std::string& /*unsaved_for*/) {}
+  // Why the job ends with this generation, whose ranks save what they have kept and train no more; "" where it does
+  // not.
+  virtual std::string last_reason() const { return ""; }
 
   // Counts the things of a kind that this process makes: returns 1 for the first one, 2 for the second, and so on.
   int64_t next_number(const std::string& kind) { return ++numbers_[kind]; }

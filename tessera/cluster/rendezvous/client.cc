@@ -287,6 +287,7 @@ struct RendezvousClient::Impl {
       is_spare = welcome->is_spare;
       wants_figures.store(welcome->wants_figures);
       if (!fixed.reason.empty()) unsaid.emplace_back(fixed);
+      if (last_save) unsaid.emplace_back(*last_save);
       is_welcome = was_welcome = is_registered = true;
       num_revoked = 0;
       pause_ms = 0;
@@ -338,7 +339,8 @@ struct RendezvousClient::Impl {
   }
 
   std::optional<RendezvousEnd> take_ranks(uint64_t number, const Assigned& assigned) {
-    const bool may_lack_some = min_ranks > 0 && options.role == PeerRole::kLauncher;
+    const bool may_change = min_ranks > 0 || !assigned.last_reason.empty();
+    const bool may_lack_some = may_change && options.role == PeerRole::kLauncher;
     if (const std::string why = why_impossible(assigned, options.node_ids, may_lack_some); !why.empty()) {
       return RendezvousEnd{.kind = RendezvousEnd::Kind::kRefused,
                            .reason = "the scheduler has told what cannot be: " + why};
@@ -347,13 +349,14 @@ struct RendezvousClient::Impl {
                     .size = static_cast<int>(assigned.size),
                     .is_one_host = assigned.is_one_host,
                     .num_servers = static_cast<int>(assigned.num_servers),
-                    .ranks = {}};
+                    .ranks = {},
+                    .last_reason = printable(assigned.last_reason)};
     for (const NodeRank& node : assigned.nodes) told.ranks[node.node_id] = static_cast<int>(node.rank);
     const bool is_first = generation.number == 0;
     if (!is_first && number != generation.number && options.role == PeerRole::kWorker) {
       return RendezvousEnd{.kind = RendezvousEnd::Kind::kGenerationEnded, .reason = "another generation has begun"};
     }
-    const bool may_differ = min_ranks > 0 && number != generation.number;
+    const bool may_differ = may_change && number != generation.number;
     if (!is_first && !may_differ && told.ranks != generation.ranks) {
       return RendezvousEnd{
           .kind = RendezvousEnd::Kind::kRefused,
@@ -458,7 +461,8 @@ struct RendezvousClient::Impl {
   std::string stop_reason;
   FixRanks fixed;
   bool has_said_fixed = false;
-  bool is_registered = false;  // now
+  std::optional<TellLastSave> last_save;  // what this process has said last
+  bool is_registered = false;             // now
   Generation generation;
   std::optional<RendezvousEnd> end;
   std::string last_reason = "nobody has answered yet";
@@ -691,6 +695,17 @@ void RendezvousClient::fix_ranks(const std::string& reason, const std::string& u
   });
   impl_->changed.wait_for(lock, std::chrono::milliseconds(kLimitMs),
                           [&] { return impl_->has_said_fixed || impl_->end; });
+}
+
+void RendezvousClient::tell_last_save(bool is_training, const std::string& unsaved_for) {
+  const TellLastSave said{is_training, unsaved_for};
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->last_save = said;
+  }
+  impl_->post([impl = impl_.get(), said] {
+    if (impl->connection && impl->is_welcome) impl->connection->send(said, impl->number());
+  });
 }
 
 std::string RendezvousClient::fixed_by() const {

@@ -48,6 +48,7 @@ struct Generation {
   bool is_one_host = false;
   int num_servers = 0;               // the job's first ranks
   std::map<std::string, int> ranks;  // of the peer's nodes
+  std::string last_reason = {};      // as Assigned has it
 };
 
 // What ends a generation, or the peer's part in it.
@@ -134,7 +135,9 @@ class RendezvousClient final : public comm::Store {
   // Says that the job cannot go on with another number of ranks, and why, and as FixRanks::unsaved_for what is saved
   // where it is to stop; returns when that is on its way, or after two seconds.
   void fix_ranks(const std::string& reason, const std::string& unsaved_for);
-  // What this process has said so last; "" where it has said nothing.
+  // Says whether what the job trains would be saved if it ended by a loss, as TellLastSave has it. Returns at once.
+  void tell_last_save(bool is_training, const std::string& unsaved_for);
+  // What this process has said by fix_ranks() last; "" where it has said nothing.
   std::string fixed_by() const;
   // Why the ranks are to save and stop, as the scheduler has said last; "" where they are not.
   std::string stop_reason() const;

@@ -18,6 +18,10 @@ size_t JobScheduler::most_ranks() const {
 }
 
 size_t JobScheduler::num_wanted() const {
+  if (is_ending()) {
+    const auto has_rank = [](const auto& entry) { return entry.second.rank.has_value(); };
+    return static_cast<size_t>(std::max<int64_t>(std::ranges::count_if(nodes_, has_rank), 1));
+  }
   if (!may_resize()) return most_ranks();
   const int least = state_.generation == 0 ? options_.num_workers : options_.min_ranks;
   return std::max(std::min(nodes_.size(), most_ranks()), static_cast<size_t>(least));
@@ -30,7 +34,7 @@ std::set<std::string> JobScheduler::next_members() const {
   for (const auto& [id, node] : nodes_) {
     if (node.rank) {
       members.insert(id);
-    } else if (node.is_present()) {
+    } else if (node.is_present() && !is_ending()) {
       others.push_back(id);
     }
   }
@@ -87,7 +91,8 @@ void JobScheduler::tell_workers() {
 // Another scheduler must know it, too: what ranks have been told they may do when this one has died.
 HeartbeatAnswer JobScheduler::heartbeat_answer() {
   const size_t room = most_ranks() - std::min<size_t>(most_ranks(), state_.num_ranks);
-  const auto count = static_cast<uint32_t>(std::min(num_newcomers(), room));  // the others are spares
+  // The others are spares, and a job that ends needs nobody.
+  const auto count = static_cast<uint32_t>(is_ending() ? 0 : std::min(num_newcomers(), room));
   if (count > 0 && !std::exchange(state_.has_told_of_newcomers, true)) is_dirty_ = true;
   return {count, stop_reason_};
 }
@@ -184,7 +189,7 @@ std::string JobScheduler::why_over(const std::string& reason) const {
 }
 
 void JobScheduler::take(Peer& peer, const FixRanks& message) {
-  if (!options_.is_elastic() || peer.generation < state_.generation) return;
+  if (!options_.is_elastic() || is_ending() || peer.generation < state_.generation) return;
   unsaved_for_ = message.unsaved_for;  // which a later training may say anew
   if (!state_.fixed_by.empty()) return;
   const std::string reason = message.reason.empty() ? "its ranks say so" : message.reason;
@@ -219,6 +224,7 @@ std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
     return fmt::format("the job has {}, a number that stays: its scheduler was started without --min_ranks",
                        plural(state_.num_workers, "rank"));
   }
+  if (is_ending()) return "the job ends: its ranks save what they have kept";
   if (phase_ != JobPhase::kRunning) return fmt::format("the job is {}: it is resized while it runs", name_of(phase_));
   if (num_ranks < static_cast<uint32_t>(options_.min_ranks) || num_ranks > static_cast<uint32_t>(options_.max_ranks)) {
     return fmt::format("the job has from {} to {} ranks, got {}", options_.min_ranks, options_.max_ranks, num_ranks);

@@ -45,6 +45,7 @@ void JobScheduler::take(Peer& peer, const Register& message) {
   for (const std::string& id : node_ids) {
     attach(peer, id, message);
     nodes_[id].token = token;
+    if (is_over()) return tell(peer.id, ended_, /*ends=*/true);
     std::erase_if(state_.dropped, [&](const DroppedNode& node) { return node.node_id == id; });
   }
   peer.role = message.role;
@@ -115,6 +116,7 @@ std::string JobScheduler::why_not(const Peer& peer, const Register& message,
                          options_.recovers() ? ", which has no restarts left" : "");
     }
   }
+  if (num_new > 0 && is_ending()) return "the job ends: its ranks save what they have kept";
   const auto num_lost = std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.is_lost; });
   const size_t places = num_places() + static_cast<size_t>(num_lost) - std::min(nodes_.size(), num_places());
   if (num_new > places) {
@@ -175,6 +177,7 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
       if (old != 0 && old != peer.id) fence(old, reason);
     }
     if (phase_ == JobPhase::kRunning && node.rank) {
+      if (is_ending()) return go_on_ending(id, "a newer process has taken its place");
       if (!count_loss()) return end_job(/*failed=*/true, id, "a newer process has taken its place");
       end_generation(id, /*is_lost=*/false, "a newer process has taken its place");
     }
@@ -188,6 +191,9 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
       fence(old, "its process has begun anew");
     node.said = {};
     node.figures.clear();
+    if (phase_ == JobPhase::kRunning && node.rank && is_ending()) {
+      return go_on_ending(id, "its process has begun anew");
+    }
     if (phase_ == JobPhase::kRunning && node.rank) {
       // Newcomers are taken in so, also where they have died meanwhile.
       has_ended_by_itself_ = !state_.has_told_of_newcomers;
@@ -261,7 +267,7 @@ void JobScheduler::begin_generation() {
   for (const std::string& id : members) {
     Node& node = nodes_.at(id);
     node.is_taken_in = node.is_taken_in || (state_.generation > 0 && !node.rank && !node.is_started);
-    if (may_resize() && is_other_set) node.rank.reset();
+    if ((may_resize() || is_ending()) && is_other_set) node.rank.reset();
   }
   give_ranks(members);
   values_.clear();
@@ -319,11 +325,11 @@ bool JobScheduler::is_one_host() const {
 }
 
 void JobScheduler::tell_ranks(Peer& peer, bool is_one_host) {
-  Assigned assigned{.size = state_.num_ranks, .is_one_host = is_one_host, .nodes = {}};
+  Assigned assigned{.size = state_.num_ranks, .is_one_host = is_one_host, .nodes = {}, .last_reason = last_reason_};
   for (const std::string& id : peer.node_ids) {
     const auto found = nodes_.find(id);
     const bool has_rank = found != nodes_.end() && found->second.rank;
-    if (!has_rank && !options_.is_elastic()) return;
+    if (!has_rank && !options_.is_elastic() && !is_ending()) return;
     if (has_rank) assigned.nodes.push_back({id, *found->second.rank});
   }
   if (assigned.nodes.empty()) return;

@@ -152,9 +152,12 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   if (node.has_left) return;
   if (message.at_ns < node.started_ns) return;  // it has been started again since
   // All ranks have saved and stop, as they were asked to: no spare and no restart is of use.
-  if (!stop_reason_.empty() && message.failed && message.for_good && node.worker == peer.id && !is_over()) {
+  const bool may_have_saved = !is_ending() || phase_ == JobPhase::kRunning;
+  if (!stop_reason_.empty() && may_have_saved && message.failed && message.for_good && node.worker == peer.id &&
+      !is_over()) {
     return end_job(/*failed=*/true, "", message.reason);
   }
+  if (is_ending() && message.failed && node.rank && !is_over()) return go_on_ending(message.node_id, message.reason);
   if (message.failed && awaits_spares()) return static_cast<void>(held_losses_.emplace_back(peer.id, message));
   const bool is_waiting = phase_ == JobPhase::kWaiting;
   const bool is_own_word = !message.failed && node.worker == peer.id && state_.generation > 0;
@@ -172,7 +175,7 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     const bool has_any_finished =
         std::ranges::any_of(nodes_, [](const auto& other) { return other.second.has_finished; });
     if (message.for_good && !options_.is_elastic() && !is_over() && !has_any_finished) {
-      return end_job(/*failed=*/true, message.node_id, reason);
+      return end_by_loss(message.node_id, reason, by);
     }
     // Ranks that fail together, as in a save on a full disk, fail by one event: after the loss that has ended their
     // generation, what a process of it says of itself is that event, or comes of it.
@@ -180,7 +183,7 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
     if (is_waiting && node.rank && is_news && !has_spare()) {
       const bool is_over = (for_good && can_drop()) || (!is_same_event && !count_loss());
       if (is_over && can_drop()) return drop(message.node_id, reason);
-      if (is_over) return end_job(/*failed=*/true, message.node_id, why_over(reason));
+      if (is_over) return end_by_loss(message.node_id, why_over(reason), by);
     }
     return lose(node, reason, by, for_good);
   }
@@ -251,7 +254,7 @@ void JobScheduler::tick() {
     // The others have heard of the loss first, and wait.
     const bool waits = phase_ == JobPhase::kWaiting && found->second.rank && may_resize() && !has_spare();
     const bool is_over_without = waits && !count_loss();
-    if (is_over_without && !can_drop()) return end_job(/*failed=*/true, id, why_over(reason));
+    if (is_over_without && !can_drop()) return end_by_loss(id, why_over(reason), LostBy::kSilence);
     if (is_over_without) {
       drop(id, reason);
     } else {
@@ -260,7 +263,7 @@ void JobScheduler::tick() {
   }
   drop_late();
   if (phase_ == JobPhase::kWaiting && now - waiting_since_ms_ >= options_.join_timeout_ms) {
-    end_job(/*failed=*/true, "", fmt::format("{} within {} ms", who_is_missing(), options_.join_timeout_ms));
+    end_by_loss("", fmt::format("{} within {} ms", who_is_missing(), options_.join_timeout_ms));
   }
 }
 
@@ -273,6 +276,7 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool f
     node.has_left = true;
     return end_if_all_left();
   }
+  if (is_ending() && node.rank) return go_on_ending(id, reason);
   const bool was_lost = std::exchange(node.is_lost, true);
   if (!was_lost) node.lost_ms = now_ms();
   node.is_ready = false;
@@ -281,7 +285,7 @@ void JobScheduler::lose(Node& node, const std::string& reason, LostBy by, bool f
     // Who leaves for good is no loss, where there are enough others.
     if ((for_good && can_drop()) || has_spare()) return go_on_without(id, reason, by);
     if (count_loss()) return end_generation(id, /*is_lost=*/true, reason, by);
-    return can_drop() ? go_on_without(id, reason, by) : end_job(/*failed=*/true, id, why_over(reason));
+    return can_drop() ? go_on_without(id, reason, by) : end_by_loss(id, why_over(reason), by);
   }
   if (!node.rank) {
     // The others may have waited for this one alone.
@@ -307,7 +311,7 @@ void JobScheduler::lose_hanging(const std::string& id) {
   node.idle_since_ms.reset();
   if (phase_ == JobPhase::kWaiting) {
     if (node.rank && !has_spare() && !count_loss())
-      return can_drop() ? drop(id, reason) : end_job(/*failed=*/true, id, why_over(reason));
+      return can_drop() ? drop(id, reason) : end_by_loss(id, why_over(reason), LostBy::kSilence);
     node.is_lost = false;
   }
   lose(node, reason, LostBy::kSilence);
@@ -323,7 +327,9 @@ void JobScheduler::end_if_all_left() {
   record();
   const bool all_left = std::ranges::all_of(
       nodes_, [&](const auto& entry) { return entry.second.has_left || is_newcomer(entry.second); });
-  if (all_left) end_job(/*failed=*/false, "", "");
+  if (!all_left) return;
+  if (is_ending()) return go_on_ending("", "its ranks have ended without it");
+  end_job(/*failed=*/false, "", "");
 }
 
 void JobScheduler::end_generation(const std::string& node_id, bool is_lost, const std::string& reason, LostBy by) {

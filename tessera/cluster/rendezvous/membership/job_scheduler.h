@@ -8,7 +8,8 @@
 // the older one is fenced. A node that is lost ends the generation: the job fails, or the next generation begins when
 // it has been started again and the others have registered anew (`max_restarts`). An elastic job (`min_ranks`) goes on
 // without it when it does not come back, and takes in newcomers: each of its generations has a number of ranks of its
-// own. Newcomers beyond `max_ranks` are spares, which wait until a node is lost.
+// own. Newcomers beyond `max_ranks` are spares, which wait until a node is lost. Where a loss ends the job, the nodes
+// that are left make a last generation, if their ranks have said that they would save there what they have kept.
 #pragma once
 
 #include <cstdint>
@@ -120,6 +121,7 @@ class JobScheduler {
   void take(Peer& peer, const ResizeJob& message);
   void take(Peer& peer, const FixRanks& message);
   void take(Peer& peer, const TellFigures& message);
+  void take(Peer& peer, const TellLastSave& message);
   template <typename OfScheduler>
   void take(Peer& peer, const OfScheduler& message);
 
@@ -178,6 +180,16 @@ class JobScheduler {
   // One more. Returns whether the job survives it.
   bool count_loss();
   void end_if_all_left();
+  // The job ends by a loss, that of the node, or of all that are not there where it is "": by way of a last generation,
+  // where that saves.
+  void end_by_loss(const std::string& node_id, const std::string& reason, LostBy by = LostBy::kEnd);
+  // A loss while the job ends so.
+  void go_on_ending(const std::string& node_id, const std::string& reason);
+  // The nodes that the last generation is without.
+  std::vector<std::string> find_gone(const std::string& node_id) const;
+  bool has_any_rank() const;
+  // Whether the next generation, or this one, is the last.
+  bool is_ending() const { return !last_reason_.empty(); }
   bool is_of_ended_generation(const Peer& peer) const;
   void end_generation(const std::string& node_id, bool is_lost, const std::string& reason, LostBy by = LostBy::kEnd);
   void end_job(bool failed, const std::string& node_id, const std::string& reason);
@@ -213,6 +225,8 @@ class JobScheduler {
   bool is_started_again_ = false;
   std::string unsaved_for_ = "its ranks have not said yet whether they save";  // as FixRanks has it
   std::string stop_reason_;                                                    // why the ranks are to save and stop
+  std::optional<TellLastSave> last_save_;                                      // what the ranks have said last
+  std::string last_reason_;                                                    // as Assigned has it
   std::vector<ToPeer> messages_;
   size_t untold_bytes_ = 0;
   std::vector<std::string> news_;

@@ -17,7 +17,7 @@ constexpr size_t kWithDoing = kSmall + 3 * kMaxDoing;
 // A node id with its length.
 constexpr size_t kNodeId = sizeof(uint32_t) + kMaxNodeId;
 
-constexpr std::array<FrameRules, 23> kRules = {{
+constexpr std::array<FrameRules, 24> kRules = {{
     {FrameType::kRegister, "register", Sender::kPeer, 512 + (kMaxNodesOfLauncher * kNodeId)},
     {FrameType::kHeartbeat, "heartbeat", Sender::kPeer, kWithDoing + (kMaxNodesOfLauncher * sizeof(uint32_t))},
     {FrameType::kSetValue, "set value", Sender::kPeer, kSmall + kMaxValueName + kMaxValueBytes},
@@ -30,8 +30,10 @@ constexpr std::array<FrameRules, 23> kRules = {{
     {FrameType::kResize, "resize", Sender::kPeer, kSmall},
     {FrameType::kFixRanks, "fix ranks", Sender::kPeer, kMaxReason + kWithReason},
     {FrameType::kTellFigures, "tell figures", Sender::kPeer, kSmall + kMaxFigures},
+    {FrameType::kTellLastSave, "tell last save", Sender::kPeer, kWithReason},
     {FrameType::kWelcome, "welcome", Sender::kScheduler, kSmall},
-    {FrameType::kAssigned, "assigned", Sender::kScheduler, 512 + (kMaxNodesOfLauncher * (kNodeId + sizeof(uint32_t)))},
+    {FrameType::kAssigned, "assigned", Sender::kScheduler,
+     kWithReason + (kMaxNodesOfLauncher * (kNodeId + sizeof(uint32_t)))},
     {FrameType::kHeartbeatAnswer, "heartbeat answer", Sender::kScheduler, kWithReason},
     {FrameType::kValue, "value", Sender::kScheduler, kSmall + kMaxValueName + kMaxValueBytes},
     {FrameType::kBlob, "blob", Sender::kScheduler, kSmall + kMaxValueName + kMaxBlobBytes},
@@ -58,7 +60,7 @@ bool is_visible(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7f'; });
 }
 
-const std::array<FrameRules, 23>& all_rules() { return kRules; }
+const std::array<FrameRules, 24>& all_rules() { return kRules; }
 
 const FrameRules* find_rules(uint8_t type) {
   const auto found = std::ranges::find(kRules, static_cast<FrameType>(type), &FrameRules::type);

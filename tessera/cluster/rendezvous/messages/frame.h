@@ -16,7 +16,7 @@
 namespace tessera::cluster::rendezvous {
 
 inline constexpr size_t kHeaderBytes = 16;
-inline constexpr uint8_t kProtocolVersion = 11;
+inline constexpr uint8_t kProtocolVersion = 12;
 
 enum class FrameType : uint8_t {
   // of ranks, launchers and those who look on
@@ -32,6 +32,7 @@ enum class FrameType : uint8_t {
   kResize = 10,
   kFixRanks = 11,
   kTellFigures = 12,
+  kTellLastSave = 13,
   // of the scheduler
   kWelcome = 33,
   kAssigned = 34,
@@ -75,7 +76,7 @@ inline constexpr size_t kMaxNodes = 16384;
 // The rules of a type; nullptr for a byte that is none.
 const FrameRules* find_rules(uint8_t type);
 // All types, in the order of their bytes.
-const std::array<FrameRules, 23>& all_rules();
+const std::array<FrameRules, 24>& all_rules();
 
 // A frame whose body nobody has read yet.
 struct RawFrame {

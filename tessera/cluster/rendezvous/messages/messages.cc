@@ -96,6 +96,12 @@ void visit_fields(Fields& fields, TellFigures& message) {
 }
 
 template <typename Fields>
+void visit_fields(Fields& fields, TellLastSave& message) {
+  fields.flag(message.is_training);
+  fields.text(message.unsaved_for, kMaxReason);
+}
+
+template <typename Fields>
 void visit_fields(Fields& fields, Welcome& message) {
   fields.number(message.token);
   fields.number(message.heartbeat_ms);
@@ -116,6 +122,7 @@ void visit_fields(Fields& fields, Assigned& message) {
     of_node.number(node.rank);
   });
   fields.number(message.num_servers);
+  fields.text(message.last_reason, kMaxReason);
 }
 
 template <typename Fields>

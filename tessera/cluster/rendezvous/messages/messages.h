@@ -112,6 +112,13 @@ struct TellFigures {
   std::string figures;
 };
 
+// Says whether the ranks that are left would save what the job trains, where it ended by a loss.
+struct TellLastSave {
+  bool is_training = false;  // false: nothing is trained, and the other field says nothing
+  // Why nothing would be saved; "": they would save.
+  std::string unsaved_for = {};
+};
+
 // Answers Register.
 struct Welcome {
   uint64_t token = 0;
@@ -140,6 +147,9 @@ struct Assigned {
   bool is_one_host = false;  // all ranks have one host's name
   std::vector<NodeRank> nodes;
   uint32_t num_servers = 0;  // the first ranks of the job
+  // Of a job's last generation, which those ranks make that a loss has left: why the job ends. They save what they have
+  // kept, and stop. "" of any other one.
+  std::string last_reason = {};
 };
 
 // Answers Heartbeat.
@@ -232,9 +242,10 @@ struct NodeDropped {
 };
 
 // In the order of all_rules().
-using Message = std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, ForgetValue,
-                             ResizeJob, FixRanks, TellFigures, Welcome, Assigned, HeartbeatAnswer, ValueAnswer,
-                             BlobAnswer, GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
+using Message =
+    std::variant<Register, Heartbeat, SetValue, GetValue, SetBlob, GetBlob, Leave, AskStatus, ForgetValue, ResizeJob,
+                 FixRanks, TellFigures, TellLastSave, Welcome, Assigned, HeartbeatAnswer, ValueAnswer, BlobAnswer,
+                 GenerationEnded, Fenced, Refused, JobEnded, JobStatus, NodeDropped>;
 
 FrameType type_of(const Message& message);
 // The frame of a message. Texts that are longer than their field are cut.
@@ -243,7 +254,7 @@ std::string print_message(const Message& message, uint64_t generation);
 std::optional<Message> parse_message(const RawFrame& frame, FrameError& error);
 
 // Why a peer of these nodes cannot be told these ranks: a size that no job has, a rank beyond it, other nodes than its
-// own, or not all of them. `may_lack_some`: in an elastic job some of them may have been dropped. "" where it can.
+// own, or not all of them. `may_lack_some`: some of them may have been dropped. "" where it can.
 std::string why_impossible(const Assigned& assigned, const std::vector<std::string>& node_ids,
                            bool may_lack_some = false);
 
