@@ -33,6 +33,8 @@ struct RunContext {
   bool has_failed = false;       // an exception ends the training
   bool was_told_to_end = false;  // then: by a signal, or by its job, which is no failure
   std::string signal = {};       // which one: "SIGTERM", "SIGINT"
+  // The training only begins to save what an earlier process of the job has left, and ends.
+  bool is_last_save = false;
   void request_stop() { stop_requested = true; }
 };
 

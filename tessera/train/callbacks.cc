@@ -100,6 +100,9 @@ void EpochSummary::epoch_end(RunContext& run) {
 
 namespace {
 
+// Whether each of several ranks saves a training of its own.
+bool trains_alone(const RunContext& run) { return !run.model.is_shared() && run.model.context().size() > 1; }
+
 std::string record_key(const RunContext& run, const std::string& prefix, const std::string& directory) {
   return fmt::format("{}\t{}\t{}\t", run.number, prefix, directory);
 }
@@ -129,14 +132,15 @@ void ModelCheckpoint::begin(RunContext& run) {
     record_prefix(run);
   }
   // How the step is spread stands beside what it has made: one file for the ranks of a directory.
-  if (const auto* plan = run.model.plan(); plan != nullptr && lock_ != nullptr) {
+  if (const auto* plan = run.model.plan(); plan != nullptr && lock_ != nullptr && !run.is_last_save) {
     files.write_atomically(join_path(directory_, prefix_ + "-plan.json"), compiler::to_json(*plan), 0666);
   }
   // Another process of the job may have begun this training: then saves are due when that one's would have been.
   const int64_t since = run.step - run.first_step;
   const int64_t interval = config_.save_checkpoint_steps.value_or(0);
   const int64_t beyond = interval > 0 && run.number > 0 ? since % interval : 0;
-  trigger_.emplace(config_, context.clock(), run.step - beyond);
+  constexpr int64_t kNone = -1;  // whether the step was saved, this process does not know
+  trigger_.emplace(config_, context.clock(), run.is_last_save ? kNone : run.step - beyond);
   const checkpoint::RetainedTraining training{
       .base_prefix = given_prefix_, .job_name = run.model.options().job_name, .training_id = run.model.training_id()};
   retention_ = std::make_shared<checkpoint::Retention>(files, directory_, prefix_, config_, training);
@@ -160,7 +164,7 @@ std::string ModelCheckpoint::choose_prefix(RunContext& run) {
 // Under which prefix another process of this job has saved this training; "" where none has. Rank 0 knows.
 std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
   auto& context = run.model.context();
-  if (run.number == 0 || !run.model.is_shared() || context.recovery()->generation() == 1) return "";
+  if (run.number == 0 || trains_alone(run) || context.recovery()->generation() == 1) return "";
   std::string found;
   if (context.rank() == 0) {
     const std::string record = context.recovery()->find_state(kSavedTrainings).value_or("");
@@ -171,7 +175,7 @@ std::string ModelCheckpoint::recorded_prefix(RunContext& run) const {
 
 void ModelCheckpoint::record_prefix(RunContext& run) const {
   auto& context = run.model.context();
-  if (run.number == 0 || !run.model.is_shared() || context.rank() != 0) return;
+  if (run.number == 0 || trains_alone(run) || context.rank() != 0) return;
   const std::string record = context.recovery()->find_state(kSavedTrainings).value_or("");
   context.recovery()->set_state(kSavedTrainings,
                                 with_line(record, record_key(run, given_prefix_, directory_), prefix_));

@@ -17,6 +17,7 @@
 #include "tessera/checkpoint/lock/share_outcome.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/candidates.h"
+#include "tessera/checkpoint/read/choose.h"
 #include "tessera/cluster/ranks/rank_words.h"
 #include "tessera/comm/job_state.h"
 #include "tessera/mesh/mesh.h"
@@ -188,6 +189,11 @@ namespace {
 // Whether the job may go on with another number of ranks.
 bool is_elastic(cluster::Context& context) { return context.recovery() != nullptr && context.recovery()->is_elastic(); }
 
+// Why the job ends with this generation; "" where it does not.
+std::string last_reason_of(cluster::Context& context) {
+  return context.recovery() != nullptr ? context.recovery()->last_reason() : "";
+}
+
 }  // namespace
 
 // One call of train(): what it reads, what is compiled for that, and how far it has come.
@@ -241,6 +247,14 @@ class Training::TrainCall {
   std::string why_ranks_stay() const;
   // Tells an elastic job where it cannot go on with another number of ranks.
   void fix_ranks(const Callbacks& callbacks);
+  // Tells the job whether those that a loss leaves would save what is trained, where it ends by that.
+  void tell_last_save(const Callbacks& callbacks);
+  // In the last generation of a job, for this reason: saves what was kept, and stops. Returns where what was kept is of
+  // a later training.
+  void save_last(const std::string& reason, const Callbacks& callbacks);
+  // What each callback has saved that saves, by name.
+  std::string save_kept(const Callbacks& callbacks);
+  std::string describe_newest(const Callbacks& callbacks) const;
   // While an exception is handled: throws that of a lost rank again, where the job ends by the loss unless the rank
   // comes back, with the checkpoint from which it can be started again.
   void name_newest_checkpoint(const Callbacks& callbacks) const;
@@ -292,6 +306,10 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   fix_ranks(callbacks);
   warn_of_untold_state();
   t_.progress_.tells_state = tells_state();
+  if (const std::string reason = last_reason_of(t_.core_.context); !reason.empty()) {
+    save_last(reason, callbacks);
+    return false;
+  }
   resume(callbacks);
   if (find_kept(callbacks) == KeptTraining::Found::kDone) {
     restore_data_state();
@@ -482,6 +500,7 @@ void Training::TrainCall::run_epochs(const Callbacks& callbacks) {
   num_saves_ = t_.saver_.num_saves();
   try {
     t_.live_.begin(live_step());
+    tell_last_save(callbacks);
     for (; num_begun < callbacks.size(); ++num_begun) callbacks[num_begun]->begin(context_);
     for (int64_t epoch = epochs_done_; epoch < context_.num_epochs && !context_.stop_requested; ++epoch) {
       epoch_ = context_.epoch = epoch + 1;
@@ -548,12 +567,101 @@ std::string Training::TrainCall::why_ranks_stay() const {
 
 void Training::TrainCall::fix_ranks(const Callbacks& callbacks) {
   const std::string why = why_ranks_stay();
-  if (why.empty()) return;
+  if (why.empty() || !last_reason_of(t_.core_.context).empty()) return;
   const bool save_together = mode_.steps_together() && (mode_.is_shared() || t_.core_.context.size() == 1);
   const char* unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
                             : !save_together      ? "its ranks do not save one step together"
                                                   : "";
   t_.core_.context.recovery()->fix_ranks(why, unsaved_for);
+}
+
+void Training::TrainCall::tell_last_save(const Callbacks& callbacks) {
+  cluster::Context& context = t_.core_.context;
+  const bool are_several = context.size() > 1;
+  if (context.recovery() == nullptr || context.rank() != 0 || !are_several) return;
+  const bool save_together = mode_.steps_together() && mode_.is_shared();
+  const std::string why_not_held = mode_.why_not_held_by_fewer();
+  const std::string unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
+                                  : !save_together      ? "its ranks do not save one step together"
+                                  : !t_.kept_.keeps()   ? "its values lie in files, of which no copy is kept"
+                                  : !why_not_held.empty()
+                                      ? fmt::format("fewer ranks cannot hold its values: {}", why_not_held)
+                                      : "";
+  context.recovery()->tell_last_save(/*is_training=*/true, unsaved_for);
+}
+
+void Training::TrainCall::save_last(const std::string& reason, const Callbacks& callbacks) {
+  cluster::Context& context = t_.core_.context;
+  const auto found = t_.kept_.begin([] { return false; });
+  if (found == KeptTraining::Found::kDone && t_.kept_.has_later()) return restore_data_state();
+  context_.number = t_.kept_.number();
+  context_.first_step = t_.kept_.first_step();
+  std::string saved;
+  std::string failed = t_.kept_.why_nothing();
+  if (found == KeptTraining::Found::kDone) failed = "the training was over";
+  if (found == KeptTraining::Found::kMiddle) {
+    try {
+      saved = save_kept(callbacks);
+      failed = saved.empty() ? "no ModelCheckpoint is among the callbacks" : "";
+      // The first that ends tells the job so, which ends the others.
+      if (mode_.is_shared()) context.world().barrier("end of training");
+    } catch (const Error& error) {
+      if (saved.empty()) failed = error.what();
+      log_info("saving what was kept: {}", error.what());
+    }
+  }
+  context.recovery()->leave_for_good();
+  const std::string who = context.size() == 1 ? "the rank that is left has" : "the ranks that are left have";
+  if (!saved.empty()) {
+    throw cluster::JobStopped(fmt::format(
+        "{}; {} saved what was kept, after epoch {}, step {}, as {}; start the job again with resume=\"auto\" to go on "
+        "from there",
+        reason, who, context_.epoch, context_.step_in_epoch, saved));
+  }
+  throw cluster::JobStopped(
+      fmt::format("{}; what {} kept is not saved: {}; {}", reason, who, failed, describe_newest(callbacks)));
+}
+
+std::string Training::TrainCall::save_kept(const Callbacks& callbacks) {
+  const TrainingProgress& progress = t_.progress_;
+  context_.step = progress.step;
+  context_.epoch = progress.epoch;
+  context_.step_in_epoch = progress.step_in_epoch;
+  context_.is_last_save = true;
+  // What ends it is no failure of the callbacks': they only let go of what they hold.
+  context_.has_failed = context_.was_told_to_end = true;
+  std::string saved;
+  for (const auto& callback : callbacks) {
+    if (!callback->saves()) continue;
+    callback->begin(context_);
+    std::string path;
+    try {
+      path = callback->save_before_end(context_);
+    } catch (...) {
+      callback->end(context_);
+      throw;
+    }
+    callback->end(context_);
+    if (!path.empty()) saved += (saved.empty() ? "" : ", ") + path;
+  }
+  return saved;
+}
+
+// By the files, for an earlier process has saved it.
+std::string Training::TrainCall::describe_newest(const Callbacks& callbacks) const {
+  FileSystem& files = t_.core_.context.file_system();
+  for (const auto& callback : callbacks) {
+    const SavedNames names = callback->saved_names();
+    if (names.directory.empty() || names.are_best || !files.exists(names.directory)) continue;
+    try {
+      for (const auto& entry : checkpoint::checkpoints_newest_first(files, names.directory, names.prefix)) {
+        if (entry.has_manifest) return fmt::format("the newest checkpoint is {}", entry.path);
+      }
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  return "there is no checkpoint";
 }
 
 void Training::TrainCall::name_newest_checkpoint(const Callbacks& callbacks) const {
@@ -819,6 +927,7 @@ void Training::run(Model& model, int64_t num_epochs, const data::Dataset& datase
   leave_failed();
   TrainCall call(*this, model, dataset, options);
   if (call.prepare(num_epochs, callbacks)) return call.run_epochs(callbacks);
+  if (!kept_.has_later()) tell_no_training();
   saver_.finish();
 }
 
@@ -876,6 +985,12 @@ void Training::end(RunContext& run, const Callbacks& callbacks) {
   if (auto* progress = core_.context.progress()) progress->set_step(0);
   if (auto* recorder = core_.context.recorder()) recorder->write();
   kept_.keep(/*is_done=*/true);
+  tell_no_training();
+}
+
+void Training::tell_no_training() {
+  cluster::Context& context = core_.context;
+  if (context.recovery() != nullptr && context.rank() == 0) context.recovery()->tell_last_save(false, "");
 }
 
 void Training::fail(RunContext& run, const Callbacks& callbacks, size_t num_begun) {

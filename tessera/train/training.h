@@ -85,6 +85,8 @@ class Training {
   // Does the same while an exception is handled, for the first `num_begun` callbacks. What fails is logged, and the
   // progress stays as it is, for who saves it.
   void fail(RunContext& run, const Callbacks& callbacks, size_t num_begun);
+  // Tells the job that a loss which ends it leaves nothing to be saved.
+  void tell_no_training();
   // Drops what a training that failed has left beside the values: its progress, and the micro-batches of a step that
   // was not done.
   void leave_failed();

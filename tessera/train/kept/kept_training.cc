@@ -1,5 +1,7 @@
 #include "tessera/train/kept/kept_training.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -435,6 +437,8 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   newest_ = nullptr;
   own_memory();
   number_ = recovery_->next_number("training");
+  why_nothing_.clear();
+  has_later_ = false;
   // A copy of what does not fit into memory would not fit either.
   keeps_ = core_.bare_session().values().spilled_bytes() == 0;
   if (!keeps_ && own_rank() == 0) {
@@ -458,6 +462,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   // Another model is trained later in the program: this training is repeated, and what was kept of that one stays.
   if (latest.training > number_ && latest.model != model_) {
     keeps_ = false;
+    why_nothing_ = "another model was trained after this one, which would be trained anew before";
     return Found::kNothing;
   }
   const bool is_known = latest.training >= number_ && latest.model == model_;
@@ -475,15 +480,27 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
     }
     std::erase_if(common, [&](const KeptStep& one) { return one.training < number_ || one.model != model_; });
     // Who is not there, or has nothing, may have been lost before its callbacks were called for the newest step: those
-    // are due again. They were called for the one before, for without that rank nobody has made a later step.
-    if (common.size() > 1 && (is_restored || is_any_lost(kept, latest))) common.erase(latest);
+    // are due again. They were called for the one before, for without that rank nobody has made a later step. Where the
+    // job only saves, no callback follows.
+    if (common.size() > 1 && !is_last() && (is_restored || is_any_lost(kept, latest))) common.erase(latest);
     for (auto chosen = common.rbegin(); chosen != common.rend(); ++chosen) {
-      if (!take(*chosen, kept, versions, for_others)) continue;
+      if (!take(*chosen, kept, versions, for_others)) {
+        if (missing_.empty()) missing_ = "no rank that is left has all of it";
+        const bool is_end = chosen->order == std::numeric_limits<int64_t>::max();
+        const std::string step = is_end ? "the last step" : fmt::format("step {}", chosen->order);
+        if (why_nothing_.empty()) why_nothing_ = fmt::format("of {}, {}", step, missing_);
+        continue;
+      }
       core_.values->set_changed();
       core_.values->compare_again();
       const bool is_over = chosen->training > number_ || chosen->order == std::numeric_limits<int64_t>::max();
+      has_later_ = latest.training > number_;
       return is_over ? Found::kDone : Found::kMiddle;
     }
+  }
+  if (is_last()) {
+    if (why_nothing_.empty()) why_nothing_ = "no step that all of these have done was kept";
+    return Found::kNothing;
   }
   const bool speaks = recovery_->is_elastic() && own_rank() == 0 && is_known;
   if (speaks) {
@@ -508,6 +525,7 @@ bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kep
     return found != of_rank.end() && found->second.is_whole;
   };
   const auto num_holders = static_cast<size_t>(std::ranges::count_if(kept, has));
+  missing_.clear();
   if (num_holders == 0) return false;  // all were lost while they copied it
   const bool all_fit =
       std::ranges::all_of(kept, [&](const Holdings& of_rank) { return !has(of_rank) || of_rank.at(chosen).fits; });
@@ -542,7 +560,7 @@ bool KeptTraining::take(const KeptStep& chosen, const std::vector<Holdings>& kep
       give_copies(kept, has);
       how = fmt::format(", {} of {} ranks have what others had", kept.size() - num_holders, kept.size());
     }
-  } else if (recovery_->is_elastic() && take_pieces(held_here)) {
+  } else if ((recovery_->is_elastic() || is_last()) && take_pieces(held_here)) {
     how = fmt::format(", put together of what {} of {} ranks have kept", num_holders, kept.size());
     forget_newer();
     // For a next loss. The end of a training, and a later one, stay what they are.
@@ -586,14 +604,27 @@ bool KeptTraining::take_pieces(const std::vector<const Version*>& here) {
   }
   session::Session& session = core_.bare_session();
   std::vector<std::vector<PieceSource>> sources;
+  std::vector<std::string> missing;
   for (const auto& name : session.names()) {
     const Type& type = session.global_type(name);
     auto& of_value = sources.emplace_back();
     // The sums of micro-batches are zeros between two steps.
     if (nn::is_accumulation_state(name) || type.shape.num_elements() == 0) continue;
     auto found = is_common(name) ? find_sources(of_versions, name, type) : std::nullopt;
-    if (!found) return false;
+    if (!found) {
+      missing.push_back(name);
+      continue;
+    }
     of_value = *std::move(found);
+  }
+  if (!missing.empty()) {
+    constexpr size_t kMostNamed = 3;
+    const size_t num_missing = missing.size();
+    missing.resize(std::min(num_missing, kMostNamed));
+    missing_ = fmt::format("{} of {} values {} pieces that only a lost rank had: \"{}\"{}", num_missing,
+                           session.names().size(), num_missing == 1 ? "lacks" : "lack", fmt::join(missing, "\", \""),
+                           num_missing > kMostNamed ? fmt::format(" and {} more", num_missing - kMostNamed) : "");
+    return false;
   }
   const auto holder = std::ranges::find_if(of_versions, [](const KeptPieces& pieces) { return !pieces.empty(); });
   const auto at = static_cast<size_t>(holder - of_versions.begin());

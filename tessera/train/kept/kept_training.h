@@ -3,7 +3,8 @@
 // step, each before it changes; a rank that is killed meanwhile gets them from one that has them whole. A rank whose
 // memory is gone, too, gets the values of another rank, where all ranks are to have the same values, or what its buddy
 // has kept for it (buddy_copies.h). In an elastic job, which goes on with another number of ranks, values are put
-// together of the pieces that ranks have kept, where these make up all of them.
+// together of the pieces that ranks have kept, where these make up all of them; so are they in a job's last generation,
+// which saves them.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,7 @@ class KeptTraining {
   };
   // Begins a training whose values lie where its plan wants them: takes what was kept of it. Where nothing was kept,
   // and this is not the job's first generation, it calls `load`, which may load a checkpoint and returns whether it
-  // has. Every rank calls it.
+  // has; not in the job's last generation. Every rank calls it.
   Found begin(const std::function<bool()>& load);
   // Called when a step is done, and what follows on it: copies the values if this step is one that is kept, or begins
   // to.
@@ -55,6 +56,12 @@ class KeptTraining {
   void keep_now();
   // Until what was begun is whole. Who leaves the process calls it.
   void finish();
+  // Whether each step is kept, or every so many.
+  bool keeps() const { return keeps_; }
+  // Where begin() has found nothing in the job's last generation: why, as what follows on "what was kept is not saved".
+  const std::string& why_nothing() const { return why_nothing_; }
+  // Where it has found that the training is over: whether a later one has begun.
+  bool has_later() const { return has_later_; }
   // The step of the model before the first one of this training, whichever process began it.
   int64_t first_step() const { return first_step_; }
   // The number of this training among those of the process, from 1; 0 where the job does not recover.
@@ -103,6 +110,8 @@ class KeptTraining {
   void give_copies(const std::vector<Holdings>& kept, FunctionRef<bool(const Holdings&)> has);
   bool are_copies() const;
   bool trains_together() const;
+  // Whether this generation only saves what was kept.
+  bool is_last() const { return !recovery_->last_reason().empty(); }
   // Of those that train together.
   int64_t num_ranks() const;
   int64_t own_rank() const;
@@ -115,6 +124,9 @@ class KeptTraining {
   int64_t number_ = 0;
   int64_t first_step_ = 0;
   bool keeps_ = false;
+  std::string why_nothing_;
+  std::string missing_;  // of the step that take() was given last, in words
+  bool has_later_ = false;
   bool is_out_of_memory_ = false;  // this process has nowhere to keep anything
   bool has_said_state_ = false;    // that it has no room
   // Of what is kept: the names of the values in the order in which they lie, its bytes, and those up to the first value

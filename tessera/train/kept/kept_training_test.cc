@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -70,12 +71,18 @@ class Process final : public WrappedContext, public cluster::Recovery {
   std::string fixed_by() const override { return fixed_why; }
   std::string stop_reason() const override { return stop_reason_; }
   void leave_for_good() override { has_left_for_good = true; }
+  void tell_last_save(bool is_training, const std::string& unsaved) override {
+    told_of_last_save.push_back(is_training ? "training: " + unsaved : "none");
+  }
+  std::string last_reason() const override { return last_reason_; }
+  void end_for(const std::string& reason) { last_reason_ = reason; }
   void set_newcomers(int count) { num_newcomers_ = count; }
   void ask_to_stop(const std::string& reason) { stop_reason_ = reason; }
 
   std::string fixed_why;
   std::string unsaved_for;
   bool has_left_for_good = false;
+  std::vector<std::string> told_of_last_save;
 
  private:
   uint64_t generation_;
@@ -83,6 +90,7 @@ class Process final : public WrappedContext, public cluster::Recovery {
   bool is_elastic_;
   int num_newcomers_ = 0;
   std::string stop_reason_;
+  std::string last_reason_;
 };
 
 struct Mlp : nn::Cell {
@@ -645,6 +653,138 @@ TEST_F(AskedToStop, ATrainingThatSavesNothingHasSaidSoAndGoesOn) {
   const Losses straight = Job().train(kBatchThenRows).losses;
   EXPECT_EQ(train(/*saves=*/false), straight);
   EXPECT_EQ(unsaved_for_, "no ModelCheckpoint is among the callbacks: add one");
+}
+
+// A job of four ranks that is not elastic and loses one; those that are left make its last generation.
+class LastGeneration : public testing::Test {
+ protected:
+  void SetUp() override { begin_job(); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  // Another one, of which nothing is left.
+  void begin_job() {
+    std::filesystem::remove_all(folder_);
+    for (auto& kept : kept_) kept = std::make_unique<Kept>();
+    generation_ = 0;
+  }
+  // The next generation, of these nodes, which is the last one where there is a reason. Returns the losses that its
+  // rank 0 has seen.
+  Losses train(const ModelOptions& model_options, const std::vector<size_t>& nodes, int64_t lost_in_step,
+               const std::string& last_reason = "") {
+    ++generation_;
+    Losses losses;
+    const auto run = [&](cluster::Context& inner) {
+      Process process(inner, generation_, *kept_.at(nodes[static_cast<size_t>(inner.rank())]));
+      process.end_for(last_reason);
+      Mlp network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      ModelOptions options = model_options;
+      options.seed = 5;
+      Model model(process, network, &loss, &optimizer, options);
+      Callbacks callbacks = {Watch(losses, lost_in_step)};
+      if (saves_)
+        callbacks.emplace_back(ModelCheckpoint("job", saved_.string(), {.save_checkpoint_steps = save_steps_}));
+      const auto tell = [&] {
+        if (inner.rank() == 0) told_ = process.told_of_last_save;
+      };
+      try {
+        model.train(1, samples(), callbacks);
+      } catch (const Error&) {
+        EXPECT_EQ(process.has_left_for_good, !last_reason.empty());
+        tell();
+        throw;
+      }
+      tell();
+    };
+    const auto size = static_cast<int>(nodes.size());
+    if (lost_in_step > 0) {
+      EXPECT_THROW(run_ranks(size, run), IoError);
+    } else {
+      run_ranks(size, run);
+    }
+    return losses;
+  }
+  // The words with which the last generation ends.
+  std::string end(const ModelOptions& options, const std::vector<size_t>& nodes) {
+    try {
+      EXPECT_TRUE(train(options, nodes, 0, "rank 1 is lost").empty());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "it has trained";
+  }
+  // The losses of one rank that goes on from what was saved.
+  Losses go_on() const {
+    Losses losses;
+    run_ranks(1, [&](cluster::Context& context) {
+      Mlp network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      Model model(context, network, &loss, &optimizer, {.seed = 5});
+      model.train(1, samples(), {Watch(losses, 0), ModelCheckpoint("job", saved_.string())}, {.resume = "auto"});
+    });
+    return losses;
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / fmt::format("tessera-last-generation-{}", ::getpid());
+  std::filesystem::path saved_ = folder_ / "saved";
+  bool saves_ = true;
+  int64_t save_steps_ = 1000;
+  std::vector<std::string> told_;
+  std::array<std::unique_ptr<Kept>, kRanks> kept_;
+  uint64_t generation_ = 0;
+};
+
+TEST_F(LastGeneration, OfSeveralRanksOrOfOneSavesTheNewestStepAndNothingIsLost) {
+  const Losses straight = ElasticJob(kWhole).train({0, 1, 2, 3});
+  for (const std::vector<size_t>& nodes : {std::vector<size_t>{0, 2, 3}, std::vector<size_t>{0}}) {
+    begin_job();
+    train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+    const std::string who = nodes.size() == 1 ? "the rank that is left has" : "the ranks that are left have";
+    EXPECT_THAT(end(kWhole, nodes),
+                testing::HasSubstr(fmt::format("rank 1 is lost; {} saved what was kept, after epoch 1, step 3, as "
+                                               "{}/job-1_3.ckpt; start the job again with resume=\"auto\"",
+                                               who, saved_.string())));
+    expect_from(4, go_on(), straight);
+  }
+}
+
+TEST_F(LastGeneration, NamesTheValuesThatAreNotWholeAndTheNewestCheckpoint) {
+  save_steps_ = 2;
+  train(kSplit, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  const std::string words = end(kSplit, {0, 2, 3});
+  EXPECT_THAT(words, testing::HasSubstr("rank 1 is lost; what the ranks that are left have kept is not saved: of step "
+                                        "3, "));
+  EXPECT_THAT(words, testing::HasSubstr("values lack pieces that only a lost rank had: \""));
+  EXPECT_THAT(words, testing::EndsWith("the newest checkpoint is " + (saved_ / "job-1_2.ckpt").string()));
+}
+
+TEST_F(LastGeneration, WhoseSaveFailsHasTheLossInItsWordsAndNoHalfOfACheckpoint) {
+  train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  std::filesystem::remove_all(saved_);
+  std::filesystem::create_directories(folder_);
+  std::ofstream(saved_) << "no folder";
+  const std::string words = end(kWhole, {0, 2, 3});
+  EXPECT_THAT(words, testing::HasSubstr("rank 1 is lost; what the ranks that are left have kept is not saved: "));
+  EXPECT_THAT(words, testing::HasSubstr(saved_.string()));
+  EXPECT_TRUE(std::filesystem::is_regular_file(saved_));
+}
+
+TEST_F(LastGeneration, IsAnnouncedByWhoWouldSaveAndTakenBackWhenTheTrainingEnds) {
+  train(kWhole, {0, 1, 2, 3}, 0);
+  EXPECT_THAT(told_, testing::ElementsAre("training: ", "none"));
+  saves_ = false;
+  begin_job();
+  train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  EXPECT_THAT(told_, testing::ElementsAre("training: no ModelCheckpoint is among the callbacks: add one"));
+  saves_ = true;
+  begin_job();
+  ModelOptions local = kWhole;
+  local.batch_norm_statistics = BatchNormStatistics::kLocal;
+  train(local, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  EXPECT_THAT(told_, testing::ElementsAre("training: fewer ranks cannot hold its values: each rank has batch "
+                                          "statistics of its own (batch_norm_statistics)"));
 }
 
 // Else those that tell it would wait for the others when they save.

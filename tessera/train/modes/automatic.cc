@@ -26,10 +26,14 @@ class Automatic final : public SemiAutomatic {
   }
   bool may_be_resized() const override { return true; }
   std::string why_fixed(const data::Dataset& dataset) const override {
+    std::string why = why_not_held_by_fewer();
+    return why.empty() ? rows_of_ranks(dataset) : why;
+  }
+  std::string why_not_held_by_fewer() const override {
     if (!options_.automatic.load_file.empty()) return "its plan is that of a file";
     if (has_strategies_) return "operators have strategies, which are for its number of ranks";
     if (!options_.dataset_strategy.empty()) return "dataset_strategy is for its number of ranks";
-    return rows_of_ranks(dataset);
+    return "";
   }
 
  protected:

@@ -18,9 +18,12 @@ class DataParallel final : public OneGraph {
   }
   bool may_be_resized() const override { return true; }
   std::string why_fixed(const data::Dataset& dataset) const override {
-    if (batch_norm_groups() > 0) return "each rank has batch statistics of its own (batch_norm_statistics)";
+    if (std::string why = why_not_held_by_fewer(); !why.empty()) return why;
     if (!options_.gradients_mean) return "gradients are summed over the ranks (gradients_mean is false)";
     return rows_of_ranks(dataset);
+  }
+  std::string why_not_held_by_fewer() const override {
+    return batch_norm_groups() > 0 ? "each rank has batch statistics of its own (batch_norm_statistics)" : "";
   }
   // The graph's loss is the mean over the global batch; the sum over ranks has a gradient that many times larger.
   double gradient_scale() const override { return options_.gradients_mean ? 1.0 : context_.size(); }

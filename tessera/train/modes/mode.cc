@@ -25,7 +25,9 @@ std::string Mode::rows_of_ranks(const data::Dataset& dataset) {
   return fmt::format("its data set gives each rank rows of its own (num_shards is {})", dataset.num_shards());
 }
 
-std::string Mode::why_fixed(const data::Dataset&) const {
+std::string Mode::why_fixed(const data::Dataset&) const { return why_not_held_by_fewer(); }
+
+std::string Mode::why_not_held_by_fewer() const {
   return fmt::format("it trains in {}, not in {} or {}", to_string(working_mode(options_)),
                      to_string(ParallelMode::kDataParallel), to_string(ParallelMode::kAutomatic));
 }

@@ -164,6 +164,9 @@ class Mode {
   // Why a training by this mode on this data set needs the number of ranks that it began with, when an elastic job goes
   // on with another one; "" where any number has the same losses. Asked once the training step is planned.
   virtual std::string why_fixed(const data::Dataset& dataset) const;
+  // Why fewer ranks than this training has cannot hold its values, to save them; "" where they can. Asked as
+  // why_fixed().
+  virtual std::string why_not_held_by_fewer() const;
   // Whether there are trainings by this mode that go on with any number. All ranks do the same there.
   virtual bool may_be_resized() const { return false; }
 
