@@ -253,6 +253,21 @@ class OnOneHost(Recovery):
         self.assertEqual(len(re.findall(r"starting it again", out)), 2, out)
         self.assertRegex(out, "tessera run: rank 1 failed: killed by signal SIGKILL")
 
+    def test_what_the_others_have_kept_when_no_restart_is_left_is_saved_and_a_job_goes_on_from_there(self):
+        saved = self.once()
+        code, out = run([TESSERA, "run", "-n", 3, "--max_restarts", 1,
+                         *self.job("--steps", 10, "--checkpoint_dir", saved, "--save_steps", 100, "--kill_rank", 1, "--kill_step", 5)])
+        self.assertEqual(code, 1, out)
+        self.assertEqual(out.count("starting it again"), 1, out)
+        words = re.search(r"\(rank 1 at [^\n]*\) is lost: killed by signal SIGKILL; the ranks that are left have saved what was kept, after epoch 1, step 4, "
+                          rf"as ({saved}/\S+\.ckpt); start the job again with resume=\"auto\"", out)
+        self.assertIsNotNone(words, out)
+        self.assertEqual([path.name for path in saved.glob("*.ckpt")], [Path(words[1]).name], out)
+        code, out = run([TESSERA, "run", "-n", 3, *self.job("--steps", 10, "--resume", words[1])])
+        self.assertEqual(code, 0, out)
+        losses, checksums = self.undisturbed(3, "--steps", 10)
+        self.assertEqual(result(out), ({step: loss for step, loss in losses.items() if step > 4}, checksums), out)
+
     def test_a_rank_that_fails_by_itself_says_why_and_is_one_loss(self):
         out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1: the step was told to fail; the job goes on, starting it again \(1 of 1 losses")
         self.assertIn("error: the step was told to fail", out)
