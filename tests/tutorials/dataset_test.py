@@ -129,12 +129,14 @@ def test_a_ranks_data_set_is_its_own_part_of_the_batch(tmp_path, mode, full_batc
 
 
 def test_all_ranks_read_a_full_batch(tmp_path):
-    """Different rows on each rank are worth a warning; how the rows are split changes nothing."""
+    """Different rows on each rank are warned of and refused at the first batch; how the rows are split changes nothing."""
     code = ROWS_OF_THE_RANK.replace("MODE", "semi_auto_parallel").replace("FULL_BATCH", "True")
     sharded = 'ms.dataset.NumpySlicesDataset({"x": rows[:, None].astype(np.float32), "y": rows[:, None].astype(np.float32)}, num_shards=2, shard_id=get_rank()).batch(4)\n'
     lines = [f"data = {sharded}" if line.startswith("data =") else line for line in code.splitlines()]
     (tmp_path / "sharded.py").write_text("\n".join(lines))
-    assert "with num_shards=2 they do not" in job.run(job.python(2, "sharded.py"), tmp_path)[1]
+    said = job.refused(job.python(2, "sharded.py"), tmp_path)
+    assert "with num_shards=2 they do not" in said
+    assert "train: epoch 1, batch 1: the rows of rank 1 are not rank 0's" in said and "give every rank the same rows" in said
     sliced = code.replace("semi_auto_parallel", "auto_parallel").replace("full_batch=True", "dataset_strategy=((2, 1), (2, 1))")
     (tmp_path / "sliced.py").write_text(sliced.replace("np.full(8, 3.0 * get_rank())", "1.0 * np.arange(8)"))
     assert [float(found) for _, _, found in job.losses(job.run(job.python(2, "sliced.py"), tmp_path)[0])] == pytest.approx([17.5, 17.5])

@@ -1,7 +1,6 @@
 """The examples run, in both languages."""
 import math
 import re
-import subprocess
 import sys
 
 import pytest
@@ -253,9 +252,7 @@ def test_a_transformer_learns_the_made_up_language(tmp_path, language, ranks, op
 def test_a_transformer_whose_options_do_not_fit_its_stages_is_refused(tmp_path, language):
     def refusal(ranks, *options):
         command = by_tessera(ranks, job.BIN / "transformer_wmt14", *texts(language, "train"), *TRANSFORMER, *options)
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=tmp_path, env=job.environment())
-        assert done.returncode != 0
-        return done.stdout + done.stderr
+        return job.refused(command, tmp_path)
 
     pipeline = ["--parallel_mode", "pipeline_parallel"]
     assert "--stages, with --parallel_mode pipeline_parallel, is required" in refusal(2, *pipeline)

@@ -28,12 +28,24 @@ def environment(**variables):
     return inherited | {key: str(value) for key, value in variables.items()}
 
 
+def completed(command, cwd, timeout=600, **variables):
+    """A command that ended, with what it printed and how it ended."""
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, cwd=cwd,
+                          env=environment(**variables))
+
+
 def run(command, cwd, timeout=600, **variables):
     """(standard output, standard error) of a command that must succeed."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, cwd=cwd,
-                          env=environment(**variables))
+    done = completed(command, cwd, timeout, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr
+
+
+def refused(command, cwd, timeout=600, **variables):
+    """What a command that must fail prints on standard output and standard error."""
+    done = completed(command, cwd, timeout, **variables)
+    assert done.returncode != 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def mpirun(ranks, *options):
