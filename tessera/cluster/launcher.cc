@@ -441,7 +441,7 @@ class Launcher {
         note_doing(child);
         kill_at_once(child);
       }
-      if (!child.is_running && child.restart_ms == 0 && !child.is_dropped) {
+      if (!child.is_running && child.restart_ms == 0 && !child.is_dropped && !child.is_for_good) {
         child.is_awaited = true;
         child.num_idle = end.generation > child.after ? 0 : child.num_idle + 1;
         child.after = end.generation;
@@ -662,7 +662,9 @@ class Launcher {
         wait_for(child);
         const bool may_go_on = recovers_ && child.status != 0 && !child.is_dropped && !is_ending();
         const std::string why_not = may_go_on ? why_not_again(static_cast<int>(i)) : "";
-        child.is_awaited = may_go_on && why_not.empty();
+        // Of one that is not started again the scheduler says what the others do: they may have to save.
+        child.is_awaited = may_go_on && (why_not.empty() || !link_->client().is_elastic());
+        child.is_for_good = !why_not.empty();
         child.ended_ms = now_ms();
         tell_scheduler(static_cast<int>(i), why_not);
         show_end(static_cast<int>(i));
@@ -1069,7 +1071,7 @@ class Launcher {
   int report() {
     // Where it began on another host, the first one here stands for it.
     const int rank = is_threads_ || place_of(origin()) ? origin() : first_failed_;
-    const int place = is_threads_ ? 0 : *place_of(rank);
+    const int place = is_threads_ ? 0 : place_of(rank).value_or(0);
     const bool has_errors = !is_threads_;
     std::vector<int> ranks;
     for (int i = 0; has_errors && i < num_children(); ++i) ranks.push_back(rank_of(i));

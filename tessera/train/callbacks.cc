@@ -10,6 +10,7 @@
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/choose.h"
+#include "tessera/checkpoint/read/load.h"
 #include "tessera/train/core/job_lines.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/model.h"
@@ -102,6 +103,21 @@ namespace {
 
 // Whether each of several ranks saves a training of its own.
 bool trains_alone(const RunContext& run) { return !run.model.is_shared() && run.model.context().size() > 1; }
+
+// Whether every rank finds this step saved as a whole, by the ranks that there were before some were lost: then the
+// checkpoint has the states of the data sets of all of them.
+bool have_saved(const RunContext& run, const std::string& path) {
+  auto& context = run.model.context();
+  bool is_whole = false;
+  try {
+    is_whole = context.file_system().exists(path) &&
+               checkpoint::verify(context.file_system(), path).state == checkpoint::Verified::kYes;
+  } catch (const Error& error) {
+    log_info("{}: {}; it is saved again", path, error.what());
+  }
+  const auto of_ranks = RankBarrier(context.world()).exchange(is_whole ? "whole" : "");
+  return std::ranges::none_of(of_ranks, [](const std::string& of_rank) { return of_rank.empty(); });
+}
 
 std::string record_key(const RunContext& run, const std::string& prefix, const std::string& directory) {
   return fmt::format("{}\t{}\t{}\t", run.number, prefix, directory);
@@ -239,6 +255,13 @@ void ModelCheckpoint::step_end(RunContext& run) {
 }
 
 std::string ModelCheckpoint::save_before_end(RunContext& run) {
+  if (run.is_last_save) {
+    const auto path = join_path(directory_, checkpoint::checkpoint_name(prefix_, run.epoch, run.step_in_epoch));
+    if (have_saved(run, path)) {
+      trigger_->saved(run.step);
+      latest_ = path;
+    }
+  }
   if (trigger_->is_due_at_end(run.step)) save(run);
   run.model.finish_saves();
   return latest_;

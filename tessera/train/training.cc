@@ -294,10 +294,14 @@ class Training::TrainCall {
 };
 
 bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks) {
-  t_.compare_with_job(dataset_, num_epochs);
-  mode_.compare_data(dataset_);
+  const std::string last_reason = last_reason_of(t_.core_.context);
+  const bool reads = last_reason.empty();  // who only saves need not have the parts of those that are lost
+  if (reads) t_.compare_with_job(dataset_, num_epochs);
+  if (reads) mode_.compare_data(dataset_);
   const int64_t steps = t_.steps_per_epoch(dataset_);
-  mode_.compare_steps(steps);
+  if (reads) mode_.compare_steps(steps);
+  context_.num_epochs = num_epochs;
+  context_.steps_per_epoch = steps;
   full_rows_ = mode_.global_rows(dataset_, dataset_.get_batch_size());
   full_inputs_ = input_specs(dataset_, full_rows_);
   is_one_batch_ =
@@ -306,8 +310,8 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
   fix_ranks(callbacks);
   warn_of_untold_state();
   t_.progress_.tells_state = tells_state();
-  if (const std::string reason = last_reason_of(t_.core_.context); !reason.empty()) {
-    save_last(reason, callbacks);
+  if (!reads) {
+    save_last(last_reason, callbacks);
     return false;
   }
   resume(callbacks);
@@ -333,8 +337,6 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
                      progress.position.batch / t_.core_.options.gradient_accumulation_steps);
   batches_.emplace(batches_of(dataset_, mode_, progress.position, num_left, options_, *t_.executable(),
                               t_.core_.context.recorder()));
-  context_.num_epochs = num_epochs;
-  context_.steps_per_epoch = steps;
   context_.step = progress.step;
   if (options_.dataset_sink_mode) steps_per_loop_ = options_.sink_size > 0 ? options_.sink_size : steps;
   return true;
@@ -570,7 +572,7 @@ void Training::TrainCall::fix_ranks(const Callbacks& callbacks) {
   if (why.empty() || !last_reason_of(t_.core_.context).empty()) return;
   const bool save_together = mode_.steps_together() && (mode_.is_shared() || t_.core_.context.size() == 1);
   const char* unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
-                            : !save_together      ? "its ranks do not save one step together"
+                            : !save_together      ? "the ranks do not save one step together"
                                                   : "";
   t_.core_.context.recovery()->fix_ranks(why, unsaved_for);
 }
@@ -582,8 +584,9 @@ void Training::TrainCall::tell_last_save(const Callbacks& callbacks) {
   const bool save_together = mode_.steps_together() && mode_.is_shared();
   const std::string why_not_held = mode_.why_not_held_by_fewer();
   const std::string unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
-                                  : !save_together      ? "its ranks do not save one step together"
-                                  : !t_.kept_.keeps()   ? "its values lie in files, of which no copy is kept"
+                                  : !save_together      ? "the ranks do not save one step together"
+                                  : !t_.kept_.why_nothing().empty() ? t_.kept_.why_nothing()
+                                  : !t_.kept_.keeps() ? "what servers keep lies in files, of which no copy is kept"
                                   : !why_not_held.empty()
                                       ? fmt::format("fewer ranks cannot hold its values: {}", why_not_held)
                                       : "";
@@ -599,11 +602,17 @@ void Training::TrainCall::save_last(const std::string& reason, const Callbacks& 
   std::string saved;
   std::string failed = t_.kept_.why_nothing();
   if (found == KeptTraining::Found::kDone) failed = "the training was over";
+  if (found != KeptTraining::Found::kMiddle && mode_.is_shared()) {
+    try {
+      context.world().barrier("end of training");  // the first that ends tells the job so, which ends the others
+    } catch (const Error& error) {
+      log_info("nothing is saved: {}", error.what());
+    }
+  }
   if (found == KeptTraining::Found::kMiddle) {
     try {
       saved = save_kept(callbacks);
       failed = saved.empty() ? "no ModelCheckpoint is among the callbacks" : "";
-      // The first that ends tells the job so, which ends the others.
       if (mode_.is_shared()) context.world().barrier("end of training");
     } catch (const Error& error) {
       if (saved.empty()) failed = error.what();
@@ -652,8 +661,9 @@ std::string Training::TrainCall::describe_newest(const Callbacks& callbacks) con
   FileSystem& files = t_.core_.context.file_system();
   for (const auto& callback : callbacks) {
     const SavedNames names = callback->saved_names();
-    if (names.directory.empty() || names.are_best || !files.exists(names.directory)) continue;
+    if (names.directory.empty() || names.are_best) continue;
     try {
+      if (!files.exists(names.directory)) continue;
       for (const auto& entry : checkpoint::checkpoints_newest_first(files, names.directory, names.prefix)) {
         if (entry.has_manifest) return fmt::format("the newest checkpoint is {}", entry.path);
       }

@@ -268,6 +268,16 @@ class OnOneHost(Recovery):
         losses, checksums = self.undisturbed(3, "--steps", 10)
         self.assertEqual(result(out), ({step: loss for step, loss in losses.items() if step > 4}, checksums), out)
 
+    def test_what_the_others_have_kept_is_saved_however_long_they_take_when_a_rank_is_not_started_again(self):
+        saved, started = self.once(), self.once()
+        script = f'if [ $RANK_ID = 1 ] && [ -e {started} ]; then echo no such option >&2; exit 2; fi; [ $RANK_ID != 1 ] || touch {started}; exec "$@"'
+        # Longer than ranks have that end by themselves.
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 3, "sh", "-c", script, "sh",
+                         *self.job("--steps", 10, "--checkpoint_dir", saved, "--kill_rank", 1, "--kill_step", 5, "--anew_ms", 6500)])
+        self.assertNotEqual(code, 0, out)
+        self.assertRegex(out, r"what it was started with is wrong.*; the rank that is left has saved what was kept, after epoch 1, step 4, as")
+        self.assertEqual(len(list(saved.glob("*.ckpt"))), 1, out)
+
     def test_a_rank_that_fails_by_itself_says_why_and_is_one_loss(self):
         out = self.goes_on(3, "--steps", 10, "--throws", killed=(1, 4), says=r"rank 1: exit code 1: the step was told to fail; the job goes on, starting it again \(1 of 1 losses")
         self.assertIn("error: the step was told to fail", out)

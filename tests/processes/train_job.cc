@@ -45,6 +45,7 @@ struct Options {
   bool says_begin = false;
   int slow_rank = -1;
   int64_t slow_ms = 0;
+  int64_t anew_ms = 0;
   int64_t stop_after = 0;
   std::string stop_file;
   bool automatic = false;
@@ -181,6 +182,8 @@ int run(cluster::Context& context, const Options& o) {
                                   .backend = faulty ? &faulty->backend() : nullptr,
                                   .debug = o.debug,
                                   .num_threads = 1}});
+  const bool begins_anew = context.recovery() != nullptr && context.recovery()->generation() > 1;
+  if (begins_anew) Clock::system().sleep_ms(o.anew_ms);
   model.build(dataset);
   if (!o.resume.empty()) model.load_checkpoint(o.resume);
   int64_t last_step = 0;
@@ -233,6 +236,7 @@ int main(int argc, char** argv) {
   app.add_flag("--says_begin", o.says_begin);  // of each step, on every rank
   app.add_option("--slow_rank", o.slow_rank);
   app.add_option("--slow_ms", o.slow_ms);  // in each step
+  app.add_option("--anew_ms", o.anew_ms);  // before it trains, where it has begun anew
   app.add_option("--stop_after", o.stop_after);
   app.add_option("--stop_file", o.stop_file);  // once there is one
   app.add_flag("--automatic", o.automatic);    // by a profile that is always the same

@@ -31,6 +31,7 @@ struct RankChild {
   uint64_t after = 0;        // the generation that had ended when its latest process started; 0: none had
   int num_idle = 0;          // processes that have ended before they were of a generation, in a row
   bool is_awaited = false;   // it has failed, and the job may go on with another process
+  bool is_for_good = false;  // it has failed as another process would: none is started
   int64_t ended_ms = 0;      // when it did
   int64_t ended_at_ms = 0;   // when its process ended, since 1970
   bool is_dropped = false;   // an elastic job goes on without the rank

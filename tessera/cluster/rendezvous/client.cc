@@ -356,6 +356,8 @@ struct RendezvousClient::Impl {
     if (!is_first && number != generation.number && options.role == PeerRole::kWorker) {
       return RendezvousEnd{.kind = RendezvousEnd::Kind::kGenerationEnded, .reason = "another generation has begun"};
     }
+    // A scheduler that was started again does not know that it is the last one.
+    if (number == generation.number && told.last_reason.empty()) told.last_reason = generation.last_reason;
     const bool may_differ = may_change && number != generation.number;
     if (!is_first && !may_differ && told.ranks != generation.ranks) {
       return RendezvousEnd{

@@ -462,7 +462,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
   // Another model is trained later in the program: this training is repeated, and what was kept of that one stays.
   if (latest.training > number_ && latest.model != model_) {
     keeps_ = false;
-    why_nothing_ = "another model was trained after this one, which would be trained anew before";
+    why_nothing_ = "another model has been trained since, and this one would have to be trained again first";
     return Found::kNothing;
   }
   const bool is_known = latest.training >= number_ && latest.model == model_;
@@ -499,7 +499,7 @@ KeptTraining::Found KeptTraining::begin(const std::function<bool()>& load) {
     }
   }
   if (is_last()) {
-    if (why_nothing_.empty()) why_nothing_ = "no step that all of these have done was kept";
+    if (why_nothing_.empty()) why_nothing_ = "no step was kept that all of them have done";
     return Found::kNothing;
   }
   const bool speaks = recovery_->is_elastic() && own_rank() == 0 && is_known;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/files/file_system.h"
 #include "tessera/base/random.h"
 #include "tessera/cluster/recovery/recovery.h"
 #include "tessera/data/dataset.h"
@@ -101,8 +102,8 @@ struct Mlp : nn::Cell {
   ir::Value construct(ir::Value x) override { return down(ops::tanh(up(x))); }
 };
 
-data::Dataset samples() {
-  return data::generator({{"x", {DType::kF32, {8}}}, {"y", {DType::kF32, {4}}}}, kRows * kSteps,
+data::Dataset samples(int64_t num_shards = 1, int64_t shard = 0) {
+  return data::generator({{"x", {DType::kF32, {8}}}, {"y", {DType::kF32, {4}}}}, kRows * kSteps * num_shards,
                          [](int64_t index, std::span<const TensorView> outputs) {
                            for (size_t column = 0; column < outputs.size(); ++column) {
                              Tensor values(DType::kF32, outputs[column].shape);
@@ -113,7 +114,8 @@ data::Dataset samples() {
                              }
                              copy_elements(values.view(), outputs[column]);
                            }
-                         })
+                         },
+                         {.num_shards = num_shards, .shard_id = shard})
       .batch(kRows);
 }
 
@@ -688,7 +690,7 @@ class LastGeneration : public testing::Test {
         if (inner.rank() == 0) told_ = process.told_of_last_save;
       };
       try {
-        model.train(1, samples(), callbacks);
+        model.train(1, samples(num_shards_, num_shards_ > 1 ? inner.rank() : 0), callbacks);
       } catch (const Error&) {
         EXPECT_EQ(process.has_left_for_good, !last_reason.empty());
         tell();
@@ -703,6 +705,15 @@ class LastGeneration : public testing::Test {
       run_ranks(size, run);
     }
     return losses;
+  }
+  // What is saved, by path.
+  std::map<std::string, std::string> contents() const {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(saved_)) {
+      const std::string path = entry.path().string();
+      if (path.find(".ckpt") != std::string::npos) found[path] = FileSystem::local().read_text(path);
+    }
+    return found;
   }
   // The words with which the last generation ends.
   std::string end(const ModelOptions& options, const std::vector<size_t>& nodes) {
@@ -731,6 +742,7 @@ class LastGeneration : public testing::Test {
   std::filesystem::path saved_ = folder_ / "saved";
   bool saves_ = true;
   int64_t save_steps_ = 1000;
+  int64_t num_shards_ = 1;  // of the data set
   std::vector<std::string> told_;
   std::array<std::unique_ptr<Kept>, kRanks> kept_;
   uint64_t generation_ = 0;
@@ -758,6 +770,23 @@ TEST_F(LastGeneration, NamesTheValuesThatAreNotWholeAndTheNewestCheckpoint) {
                                         "3, "));
   EXPECT_THAT(words, testing::HasSubstr("values lack pieces that only a lost rank had: \""));
   EXPECT_THAT(words, testing::EndsWith("the newest checkpoint is " + (saved_ / "job-1_2.ckpt").string()));
+}
+
+// It has the states of the data sets of all ranks, which those that are left have not.
+TEST_F(LastGeneration, LeavesACheckpointAsAllRanksHaveSavedIt) {
+  save_steps_ = 3;
+  train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  const auto before = contents();
+  EXPECT_THAT(end(kWhole, {0, 2, 3}),
+              testing::HasSubstr(fmt::format("have saved what was kept, after epoch 1, step 3, as {}/job-1_3.ckpt;",
+                                             saved_.string())));
+  EXPECT_EQ(contents(), before);
+}
+
+TEST_F(LastGeneration, NeedsNoPartOfTheDataForEachRankThatWas) {
+  num_shards_ = 4;
+  train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  EXPECT_THAT(end(kWhole, {0, 2, 3}), testing::HasSubstr("have saved what was kept, after epoch 1, step 3"));
 }
 
 TEST_F(LastGeneration, WhoseSaveFailsHasTheLossInItsWordsAndNoHalfOfACheckpoint) {

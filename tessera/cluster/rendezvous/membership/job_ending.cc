@@ -42,33 +42,43 @@ void JobScheduler::end_by_loss(const std::string& node_id, const std::string& re
   }
   last_reason_ = stop_reason_ = node_id.empty() ? reason : fmt::format("{} is lost: {}", named(node_id), reason);
   has_ended_by_itself_ = false;
-  const std::string words = reason + "; the ranks that are left save what they have kept, and the job ends";
-  news_.push_back(last_reason_ + "; the ranks that are left save what they have kept, and the job ends");
+  const std::string what_follows = "; the ranks that are left save what they have kept, and the job ends";
+  const std::string words = reason + what_follows;
   // Before the end of the generation, at which a launcher starts again what it has not heard this of.
   for (const std::string& id : gone) tell_dropped(id, words);
-  if (phase_ == JobPhase::kRunning) end_generation(node_id, /*is_lost=*/true, words, by);
+  if (phase_ == JobPhase::kRunning) {
+    end_generation(node_id, /*is_lost=*/true, words, by);
+  } else {
+    news_.push_back(last_reason_ + what_follows);
+  }
   for (const std::string& id : gone) forget_dropped(id, words);
   waiting_since_ms_ = now_ms();
   if (is_complete()) begin_generation();
 }
 
-// While those that are left meet, they go on with one less. Once they save, nothing is begun again.
+// While those that are left meet, they go on without those that are lost, or that have not come when the time to meet
+// is over. Once they save, nothing is begun again.
 void JobScheduler::go_on_ending(const std::string& node_id, const std::string& reason) {
   if (is_over()) return;
   const auto found = nodes_.find(node_id);
   const bool is_known = found != nodes_.end();
   const std::string who = is_known ? named(node_id) + ": " : "";
-  if (phase_ == JobPhase::kWaiting && is_known && found->second.rank) {
-    news_.push_back(fmt::format("{} is lost, too: {}", named(node_id), reason));
-    tell_dropped(node_id, reason);
-    forget_dropped(node_id, reason);
-    if (has_any_rank()) {
-      if (is_complete()) begin_generation();
-      return;
-    }
+  const bool may_go_on = phase_ == JobPhase::kWaiting && (node_id.empty() || is_known);
+  const std::vector<std::string> gone = may_go_on ? find_gone(node_id) : std::vector<std::string>();
+  for (const std::string& id : gone) {
+    news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
+    tell_dropped(id, reason);
+    forget_dropped(id, reason);
   }
+  if (!gone.empty() && has_any_rank()) {
+    if (is_complete()) begin_generation();
+    return;
+  }
+  if (may_go_on && is_known && gone.empty()) return;  // it had no rank to save
+  // One of them may have saved, and have been lost before it said so.
   end_job(/*failed=*/true, "",
-          fmt::format("{}; what the ranks that were left had kept was not saved: {}{}", last_reason_, who, reason));
+          fmt::format("{}; the ranks that were left have not said that what they had kept is saved: {}{}", last_reason_,
+                      who, reason));
 }
 
 }  // namespace tessera::cluster::rendezvous

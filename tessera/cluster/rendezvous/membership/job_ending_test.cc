@@ -116,8 +116,7 @@ TEST(LastGeneration, OfNobodyIsNone) {
   job.say(job.launcher, lost("c", 6));
   for (const size_t place : {0U, 3U}) job.say(job.peers[place], lost(place == 0 ? "a" : "d", 6));
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
-  EXPECT_THAT(job.scheduler.failure(), HasSubstr(std::string(kLost) + "; what the ranks that were left had kept was "
-                                                                      "not saved"));
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr(std::string(kLost) + "; the ranks that were left have not said"));
 }
 
 TEST(LastGeneration, ThatLosesARankEndsTheJobWithTheFirstLoss) {
@@ -127,8 +126,8 @@ TEST(LastGeneration, ThatLosesARankEndsTheJobWithTheFirstLoss) {
   job.say(job.launcher, lost("c", 6));
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
   EXPECT_EQ(job.scheduler.failure(), std::string(kLost) +
-                                         "; what the ranks that were left had kept was not saved: node c (rank 1 at "
-                                         "left): killed by SIGKILL");
+                                         "; the ranks that were left have not said that what they had kept is saved: "
+                                         "node c (rank 1 at left): killed by SIGKILL");
 }
 
 TEST(LastGeneration, WhoseRanksEndWellHasFailedAllTheSame) {
@@ -138,7 +137,27 @@ TEST(LastGeneration, WhoseRanksEndWellHasFailedAllTheSame) {
   const char* ids[] = {"a", "c", "d"};
   for (size_t i = 0; i < 3; ++i) job.say(job.peers[i], Leave{.node_id = ids[i], .at_ns = 6});
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kFailed);
-  EXPECT_THAT(job.scheduler.failure(), HasSubstr("was not saved: its ranks have ended without it"));
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("is saved: its ranks have ended without it"));
+}
+
+TEST(LastGeneration, WhoseRankEndsWithAnotherErrorNamesTheLossAllTheSame) {
+  EndingJob job(kOneRestart);
+  job.lose_twice();
+  job.meet();
+  job.say(job.peers[0], Leave{.node_id = "a", .at_ns = 6, .failed = true, .reason = "exit code 1", .for_good = true});
+  EXPECT_EQ(job.scheduler.failure(), std::string(kLost) + "; exit code 1");
+}
+
+TEST(LastGeneration, GoesOnWithoutThoseThatHaveNotComeInTime) {
+  EndingJob job({.num_workers = 4, .max_restarts = 1, .join_timeout_ms = 5000});
+  job.lose_twice();
+  const PeerId a = job.begin("a", 5);
+  const PeerId d = job.begin("d", 5);
+  job.pass(4900);
+  EXPECT_EQ(job.scheduler.generation(), 1U) << "c may come";
+  job.pass(200);
+  EXPECT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_THAT((std::vector<int>{job.rank_of(a), job.rank_of(d)}), ElementsAre(0, 1));
 }
 
 TEST(LastGeneration, TakesNobodyIn) {

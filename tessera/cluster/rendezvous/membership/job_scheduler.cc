@@ -155,7 +155,9 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   const bool may_have_saved = !is_ending() || phase_ == JobPhase::kRunning;
   if (!stop_reason_.empty() && may_have_saved && message.failed && message.for_good && node.worker == peer.id &&
       !is_over()) {
-    return end_job(/*failed=*/true, "", message.reason);
+    // Who ends in the last generation may not have said why it was the last.
+    const bool lacks_loss = is_ending() && message.reason.find(last_reason_) == std::string::npos;
+    return end_job(/*failed=*/true, "", lacks_loss ? last_reason_ + "; " + message.reason : message.reason);
   }
   if (is_ending() && message.failed && node.rank && !is_over()) return go_on_ending(message.node_id, message.reason);
   if (message.failed && awaits_spares()) return static_cast<void>(held_losses_.emplace_back(peer.id, message));
@@ -352,8 +354,9 @@ void JobScheduler::end_generation(const std::string& node_id, bool is_lost, cons
     const bool is_counted = !nodes_.at(node_id).is_dropped;
     news_.push_back(fmt::format(
         "{} is lost: {}; generation {} has ended ({})", named(node_id), reason, state_.generation,
-        is_counted ? fmt::format("{} of {} losses that the job survives", state_.num_losses, options_.max_restarts)
-                   : "the job goes on without it"));
+        is_counted    ? fmt::format("{} of {} losses that the job survives", state_.num_losses, options_.max_restarts)
+        : is_ending() ? "its last one follows"
+                      : "the job goes on without it"));
   } else {
     news_.push_back(fmt::format("{} has ended generation {}: {}", named(node_id), state_.generation, reason));
   }
