@@ -164,6 +164,7 @@ class Launcher {
     }
     say_why(code);
     join_timeline();
+    if (code == kExitSuccess) stay_until_heard();
     take_output_error();
     while (out_.has_pending() || err().has_pending()) wait_for_readers();
     if (code != kExitSuccess) return code;
@@ -898,6 +899,26 @@ class Launcher {
     if (!why_not_again.empty()) reason += ", and it is not started again: " + why_not_again;
     link_->client().leave(node_id_of(place), failed, reason, num_running_ == 0 ? kLastWordMs : 0,
                           /*for_good=*/!why_not_again.empty());
+  }
+
+  // All ranks have ended well. Where the scheduler has died before it has heard that, one that is started again with
+  // its state would wait for them in vain and take the job for failed. A signal ends the wait.
+  void stay_until_heard() {
+    constexpr int64_t kLookMs = 50;
+    const int64_t limit_ms = link_ && !own_scheduler_ ? link_->client().return_ms() : 0;
+    if (limit_ms == 0 || link_->client().wait_until_heard(0)) return;
+    say(fmt::format("all ranks have ended, and the scheduler at {} has not heard that: {}", scheduler_.address,
+                    words_for_return(limit_ms)));
+    const int64_t deadline_ms = now_ms() + limit_ms;
+    while (!link_->client().wait_until_heard(kLookMs)) {
+      if (now_ms() >= deadline_ms) {
+        return say("no scheduler has come back: one that is started now takes the job for failed, though it is not");
+      }
+      const int number = signals_.take();
+      if (number == 0 || number == SIGUSR2 || number == SIGPIPE) continue;
+      end_signal_ = number;
+      return;
+    }
   }
 
   // Why another process of the rank would fail as the latest one has: a command line that is wrong stays so, and so

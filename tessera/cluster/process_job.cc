@@ -447,6 +447,7 @@ std::unique_ptr<Membership> with_scheduler(std::unique_ptr<Membership> among_ran
   }
   return std::make_unique<ScheduledMembership>(
       std::move(among_ranks), link, options.scheduler.node_id, std::move(recovery),
+      /*has_launcher=*/options.status_fd >= 0,
       [fd = options.status_fd, rank = options.rank] { report_first_step(fd, rank); });
 }
 

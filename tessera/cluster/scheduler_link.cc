@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files/random_id.h"
+#include "tessera/base/logging.h"
 #include "tessera/cluster/network.h"
 #include "tessera/cluster/tls/tls_config.h"
 
@@ -18,6 +19,10 @@ TlsOptions tls_options_of(const SchedulerPlace& place, TlsSide side) {
 }
 
 std::string random_node_id() { return fmt::format("{}-{}", own_host_name().substr(0, 60), random_id().substr(0, 8)); }
+
+std::string words_for_return(int64_t limit_ms) {
+  return fmt::format("this process stays up to {} ms to tell it to one that is started again with the state", limit_ms);
+}
 
 SchedulerLink::SchedulerLink(const SchedulerPlace& place, rendezvous::PeerRole role, std::vector<std::string> node_ids,
                              std::function<std::vector<uint32_t>(int64_t node_timeout_ms)> find_idle)
@@ -98,8 +103,14 @@ void ScheduledMembership::announce_failure(int origin, const std::string& messag
 
 void ScheduledMembership::finish() {
   among_ranks_->finish();
-  link_->client().leave(node_id_, /*failed=*/false, "");
-  link_->client().close();
+  rendezvous::RendezvousClient& client = link_->client();
+  client.leave(node_id_, /*failed=*/false, "");
+  const int64_t limit_ms = has_launcher_ ? 0 : client.return_ms();
+  if (limit_ms > 0 && !client.wait_until_heard(0)) {
+    log_warning("this rank has finished, and the scheduler has not heard that: {}", words_for_return(limit_ms));
+    client.wait_until_heard(limit_ms);
+  }
+  client.close();
 }
 
 }  // namespace tessera::cluster

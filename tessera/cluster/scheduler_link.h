@@ -27,6 +27,10 @@ TlsOptions tls_options_of(const SchedulerPlace& options, TlsSide side);
 // A node id that no other process has.
 std::string random_node_id();
 
+// What a process says that stays when its work is done, for it has lost a scheduler that keeps a state: one that is
+// started again, and does not hear that all has ended well, takes the job for failed.
+std::string words_for_return(int64_t limit_ms);
+
 class SchedulerLink {
  public:
   // Starts connecting as these nodes. `find_idle`: a launcher's, as in rendezvous::ClientOptions.
@@ -72,13 +76,15 @@ class SchedulerLink {
 // ScheduledMembership tells the scheduler of this rank's steps and of its end, of which the other ranks hear, too.
 class ScheduledMembership final : public Membership {
  public:
-  // `recovery`: null where a loss is the job's end. `on_first_step` is called after the process's first step.
+  // `recovery`: null where a loss is the job's end. `has_launcher`: somebody else says how the process ends where this
+  // one could not. `on_first_step` is called after the process's first step.
   ScheduledMembership(std::unique_ptr<Membership> among_ranks, std::shared_ptr<SchedulerLink> link, std::string node_id,
-                      std::unique_ptr<Recovery> recovery, std::function<void()> on_first_step = {})
+                      std::unique_ptr<Recovery> recovery, bool has_launcher, std::function<void()> on_first_step = {})
       : among_ranks_(std::move(among_ranks)),
         link_(std::move(link)),
         node_id_(std::move(node_id)),
         recovery_(std::move(recovery)),
+        has_launcher_(has_launcher),
         on_first_step_(std::move(on_first_step)) {}
 
   void announce_failure(int origin, const std::string& message) override;
@@ -96,6 +102,7 @@ class ScheduledMembership final : public Membership {
   std::shared_ptr<SchedulerLink> link_;
   std::string node_id_;
   std::unique_ptr<Recovery> recovery_;
+  bool has_launcher_;
   std::function<void()> on_first_step_;
 };
 

@@ -576,6 +576,16 @@ class Scheduled(Recovery):
         self.ends_undisturbed("--shards")
         self.assertEqual(len(re.findall(r"loss 1 ", self.said())), 2, self.said())
 
+    def test_a_scheduler_that_dies_at_the_end_and_is_started_again_hears_it_of_the_launchers(self):
+        self.start_job(*self.endless())
+        self.after_step(5)
+        self.kill("scheduler")
+        self.over.touch()
+        eventually(lambda: self.said().count("all ranks have ended, and the scheduler at") == 2, "both launchers stay")
+        self.start_again("scheduler")
+        self.all_end()
+        self.assertIn("all workers have ended", Path(self.outs[-1].name).read_text())
+
     def test_F06_when_all_were_killed_the_newest_checkpoint_counts(self):
         self.start_job(*self.endless("--checkpoint_dir", self.folder / "saved", "--save_steps", 4))
         self.after_step(15)

@@ -286,6 +286,7 @@ struct RendezvousClient::Impl {
       is_newcomer = welcome->is_newcomer;
       is_spare = welcome->is_spare;
       wants_figures.store(welcome->wants_figures);
+      keeps_state = welcome->keeps_state;
       if (!fixed.reason.empty()) unsaid.emplace_back(fixed);
       if (last_save) unsaid.emplace_back(*last_save);
       is_welcome = was_welcome = is_registered = true;
@@ -458,6 +459,7 @@ struct RendezvousClient::Impl {
   uint32_t min_ranks = 0;
   bool is_newcomer = false;
   bool is_spare = false;
+  bool keeps_state = false;  // the scheduler
   uint32_t num_newcomers = 0;
   bool leaves_for_good = false;
   std::string stop_reason;
@@ -658,7 +660,7 @@ void RendezvousClient::leave(const std::string& node_id, bool failed, const std:
                             .failed = failed,
                             .reason = reason,
                             .for_good = impl_->leaves_for_good || for_good};
-  const uint64_t wanted = ++impl_->num_leaves;
+  ++impl_->num_leaves;
   impl_->post([impl = impl_.get()] {
     if (!impl->connection || !impl->is_welcome) return;
     {
@@ -668,11 +670,23 @@ void RendezvousClient::leave(const std::string& node_id, bool failed, const std:
     impl->send_unsaid();
     if (impl->connection) impl->beat();
   });
-  impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms), [&] {
-    // The end of a generation is none of what this says.
+  lock.unlock();
+  wait_until_heard(limit_ms);
+}
+
+bool RendezvousClient::wait_until_heard(int64_t limit_ms) {
+  std::unique_lock lock(impl_->mutex);
+  const uint64_t wanted = impl_->num_leaves;
+  return impl_->changed.wait_for(lock, std::chrono::milliseconds(limit_ms), [&] {
+    // The end of a generation is none of what was said.
     const bool is_over = impl_->end && impl_->end->kind != RendezvousEnd::Kind::kGenerationEnded;
     return impl_->num_leaves_heard >= wanted || is_over;
   });
+}
+
+int64_t RendezvousClient::return_ms() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->keeps_state ? impl_->timeout_ms : 0;
 }
 
 void RendezvousClient::leave_for_good() {

@@ -130,6 +130,12 @@ class RendezvousClient final : public comm::Store {
   // number of ranks stays.
   void leave(const std::string& node_id, bool failed, const std::string& reason, int64_t limit_ms = 2000,
              bool for_good = false);
+  // Waits up to `limit_ms` until the scheduler has taken all that leave() has said, or the job is over. Returns whether
+  // it has.
+  bool wait_until_heard(int64_t limit_ms);
+  // For so long a scheduler that is started again with its state expects the nodes that it knows to be running; 0 where
+  // it keeps none.
+  int64_t return_ms() const;
   // From now on leave() says that the node does not come back.
   void leave_for_good();
   // Says that the job cannot go on with another number of ranks, and why, and as FixRanks::unsaved_for what is saved

@@ -104,7 +104,7 @@ struct RendezvousServer::Impl {
         tls(make_tls_context(options.tls, TlsSide::kServer, now_s())),
         stamp(stamp_of_files(options.tls)),
         state_lock(files, options.state_path),
-        scheduler(options.scheduler, clock,
+        scheduler(scheduler_options(), clock,
                   options.state_path.empty() ? SchedulerState{} : load_scheduler_state(files, options.state_path)),
         acceptor(loop.context()),
         telling(loop.context()),
@@ -134,6 +134,12 @@ struct RendezvousServer::Impl {
   }
 
   static constexpr int kBacklog = 1024;
+
+  SchedulerOptions scheduler_options() const {
+    SchedulerOptions of_job = options.scheduler;
+    of_job.keeps_state = !options.state_path.empty();
+    return of_job;
+  }
 
   int64_t now_ms() const { return clock.monotonic_ns() / 1'000'000; }
   int64_t now_s() const { return clock.wall_ms() / 1000; }

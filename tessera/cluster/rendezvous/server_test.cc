@@ -181,6 +181,47 @@ TEST(RendezvousServer, F03_MembersComeBackToASchedulerThatHasDied) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(RendezvousServer, HearsOfTheEndFromALauncherThatStaysUntilItIsStartedAgain) {
+  const std::string folder = testing::TempDir() + fmt::format("rendezvous_end_{}", getpid());
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  ServerOptions options{.scheduler = {.num_workers = 2}, .state_path = folder + "/job"};
+  auto running = std::make_unique<Running>(options);
+  options.address = running->server->address();
+  ClientOptions of_launcher = running->client("a");
+  of_launcher.role = PeerRole::kLauncher;
+  of_launcher.node_ids = {"a", "b"};
+  of_launcher.incarnation = 1;
+  Member launcher(of_launcher);
+  const auto start = [&](const char* id) {
+    ClientOptions of_worker = running->client(id);
+    of_worker.incarnation = 1;
+    auto worker = std::make_unique<Member>(of_worker);
+    worker->client.wait_for_generation();
+    return worker;
+  };
+  launcher.client.wait_for_generation();
+  auto a = start("a");
+  auto b = start("b");
+  EXPECT_EQ(launcher.client.return_ms(), options.scheduler.node_timeout_ms);
+  running.reset();
+  a.reset();
+  b.reset();
+  for (const char* id : {"a", "b"}) launcher.client.leave(id, /*failed=*/false, "", /*limit_ms=*/0);
+  EXPECT_FALSE(launcher.client.wait_until_heard(0));
+  running = std::make_unique<Running>(options);
+  EXPECT_TRUE(launcher.client.wait_until_heard(20000));
+  EXPECT_EQ(running->wait(), JobPhase::kFinished);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RendezvousServer, WithoutAStateIsNotExpectedBack) {
+  const Running running(1);
+  Member a(running.client("a"));
+  a.client.wait_for_generation();
+  EXPECT_EQ(a.client.return_ms(), 0);
+}
+
 TEST(RendezvousServer, ASchedulerWithoutItsStateIsNotJoinedAgain) {
   auto running = std::make_unique<Running>(1);
   Member a(running->client("a"));

@@ -58,7 +58,8 @@ void JobScheduler::take(Peer& peer, const Register& message) {
                         .is_newcomer = is_newcomer(nodes_[node_ids.front()]),
                         .is_spare = options_.spares > 0 && is_newcomer(nodes_[node_ids.front()]) &&
                                     state_.num_ranks >= most_ranks(),
-                        .wants_figures = options_.wants_figures});
+                        .wants_figures = options_.wants_figures,
+                        .keeps_state = options_.keeps_state});
   if (message.role == PeerRole::kWorker && is_of_ended_generation(peer)) {
     return tell(peer.id, GenerationEnded{message.node_ids.front(), rank_of(message.node_ids.front()), /*is_lost=*/false,
                                          /*ends_by_itself=*/false, state_.num_losses,

@@ -50,6 +50,8 @@ struct SchedulerOptions {
   int spares = 0;
   // Whether ranks tell how their trainings go.
   bool wants_figures = false;
+  // Whether another scheduler may have this one's state when this one has died.
+  bool keeps_state = false;
 
   bool is_elastic() const { return min_ranks > 0; }
   bool recovers() const { return max_restarts > 0 || is_elastic(); }

@@ -111,6 +111,7 @@ void visit_fields(Fields& fields, Welcome& message) {
   fields.flag(message.is_newcomer);
   fields.flag(message.is_spare);
   fields.flag(message.wants_figures);
+  fields.flag(message.keeps_state);
 }
 
 template <typename Fields>

@@ -133,6 +133,8 @@ struct Welcome {
   bool is_spare = false;  // a newcomer that there is no room for until a rank is lost
   // Somebody may look how the training of each rank goes.
   bool wants_figures = false;
+  // Another scheduler may go on with the job where this one dies.
+  bool keeps_state = false;
 };
 
 // NodeRank says which rank a node has.
