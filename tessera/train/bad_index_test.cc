@@ -330,6 +330,60 @@ TEST(BadIndex, OfARankStopsTheOthersInAnEvaluationToo) {
   EXPECT_THAT(errors, Each(StartsWith("eval: rank 1: batch 1: column \"label\": row 5 holds 4 at [5]")));
 }
 
+// Adds up the rows of all ranks in each batch.
+struct CountsTogether : Metric {
+  explicit CountsTogether(cluster::Context& of) : Metric("rows"), context(of) {}
+  bool is_global() const override { return true; }
+  void update(const Tensor&, const Tensor& label, double, int64_t) override {
+    int64_t rows = label.shape()[0];
+    context.world().all_reduce(&rows, 1, DType::kI64, comm::ReduceOp::kSum, "rows");
+    count_ += static_cast<double>(rows);
+  }
+  cluster::Context& context;
+};
+
+TEST(BadIndex, OfARankStopsTheOthersWhereAMetricMeetsThemInEachBatch) {
+  std::vector<std::string> errors(2);
+  run_ranks(2,
+            [&](cluster::Context& context) {
+              Classifier network;
+              nn::SoftmaxCrossEntropyWithLogits loss{{.sparse = true, .reduction = "mean"}};
+              Model model(context, network, &loss, nullptr,
+                          {.parallel_mode = ParallelMode::kDataParallel,
+                           .metrics = {accuracy(), std::make_shared<CountsTogether>(context)}});
+              try {
+                model.eval(rows(DType::kI32, {.label_row = 5, .label = 4}));
+              } catch (const InvalidIndex& error) {
+                errors[static_cast<size_t>(context.rank())] = error.what();
+              }
+            },
+            {.timeout_ms = 600000});
+  EXPECT_THAT(errors, Each(StartsWith("eval: rank 1: batch 1: column \"label\": row 5 holds 4 at [5]")));
+}
+
+// Without a loss only the metric looks at the labels, each rank's at its own.
+TEST(BadLabel, ThatAMetricOfOneRankRefusesStopsTheOthersWithItsWords) {
+  for (const int64_t row : {int64_t{5}, kBatchRows + 1}) {
+    std::vector<std::string> errors(2);
+    run_ranks(2,
+              [&](cluster::Context& context) {
+                Classifier network;
+                Model model(context, network, nullptr, nullptr,
+                            {.parallel_mode = ParallelMode::kDataParallel, .metrics = {f1(kClasses), accuracy()}});
+                const auto good = model.eval(rows(DType::kI32, {}));
+                try {
+                  model.eval(rows(DType::kI32, {.label_row = row, .label = kClasses}));
+                } catch (const InvalidArgument& error) {
+                  errors[static_cast<size_t>(context.rank())] = error.what();
+                }
+                EXPECT_EQ(model.eval(rows(DType::kI32, {})), good);
+              },
+              {.timeout_ms = 600000});
+    EXPECT_THAT(errors, Each(AllOf(StartsWith(row == 5 ? "eval: rank 1: batch 1: f1: " : "eval: rank 0: batch 2: f1: "),
+                                   HasSubstr("label of row 1 must be in [0, 3), got 3"))));
+  }
+}
+
 // The ranks would meet again only where the results are put together.
 TEST(BadIndex, OfARankStopsTheOthersInAPredictionThatTheyShare) {
   std::vector<std::string> errors(2);

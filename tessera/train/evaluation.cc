@@ -1,8 +1,10 @@
 #include "tessera/train/evaluation.h"
 
 #include <string>
+#include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/communicator.h"
 #include "tessera/session/agree/agree_on_step.h"
 #include "tessera/session/agree/gather_texts.h"
 #include "tessera/session/index_fault.h"
@@ -30,6 +32,19 @@ void compare_parts(const ModelCore& core, const data::Dataset& dataset) {
   const auto all =
       session::gather_texts(core.context.world(), describe_data(dataset), "comparing the data of the ranks");
   require_all_parts(all, core.context.size(), "eval");
+}
+
+// What a metric of one rank refuses of that rank's rows is refused on all of them, in the words of the first that does.
+// `of_this_rank`: what this rank's metrics say, or "". Collective.
+void throw_first_refusal(comm::Communicator& ranks, const std::string& of_this_rank) {
+  static constexpr const char* kWho = "what metrics refuse";
+  int64_t any_refuses = of_this_rank.empty() ? 0 : 1;
+  ranks.all_reduce(&any_refuses, 1, DType::kI64, comm::ReduceOp::kMax, kWho);
+  if (any_refuses == 0) return;
+  const auto texts = session::gather_texts(ranks, of_this_rank, kWho);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].empty()) throw InvalidArgument("eval: rank {}: {}", ranks.ranks()[i], texts[i]);
+  }
 }
 
 }  // namespace
@@ -60,7 +75,11 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
   auto batches = batches_of(dataset, mode, {}, 1, options, steps.evaluation(full_inputs), core.context.recorder());
   core.values->compare_new();
   int64_t batch = 0;
-  std::string bad_index;  // the first one of this rank, where each rank has rows of its own
+  // The first ones of this rank, where each rank has rows of its own.
+  std::string bad_index;
+  std::string refused;
+  const bool may_refuse_alone = mode.is_shared() && !have_one_batch && core.context.size() > 1;
+  bool has_compared = !may_refuse_alone;
   while (const int64_t rows = batches.next_global_rows()) {
     if (options.before_batch) options.before_batch();
     ++batch;
@@ -103,9 +122,20 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
       const auto bad = executable.noted_bad_index("column");
       if (!bad.empty()) bad_index = fmt::format("batch {}: {}", batch, bad);
     }
-    if (!bad_index.empty()) continue;  // the rest is for the ranks that have to come to their end
-    for (const auto& metric : metrics) metric->update(output, label, loss, global_rows);
+    for (const auto& metric : metrics) {
+      // The rest is for the ranks that have to come to their end, some of it in metrics of the whole batch.
+      if (!metric->is_global() && (!bad_index.empty() || !refused.empty())) continue;
+      try {
+        metric->update(output, label, loss, global_rows);
+      } catch (const InvalidArgument& error) {
+        if (!may_refuse_alone || metric->is_global()) throw;
+        refused = fmt::format("batch {}: {}", batch, error.what());
+      }
+    }
+    // What is wrong with all rows is known by now; what is wrong with one of them is told at the end.
+    if (!std::exchange(has_compared, true)) throw_first_refusal(core.context.world(), refused);
   }
+  if (!has_compared) throw_first_refusal(core.context.world(), "");
   if (mode.is_shared() && !have_one_batch) {
     try {
       session::throw_first_bad_index(core.context.world(), bad_index);
@@ -113,6 +143,7 @@ std::map<std::string, double> evaluate(ModelCore& core, CompiledSteps& steps, Wh
       throw executor::InvalidIndex(fmt::format("eval: {}", error.what()));
     }
   }
+  if (may_refuse_alone) throw_first_refusal(core.context.world(), refused);
   std::map<std::string, double> results;
   for (const auto& metric : metrics) {
     auto totals = metric->counts();
