@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,18 +11,25 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <latch>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <type_traits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/processes/descriptor.h"
+#include "tessera/base/processes/memory_file.h"
+#include "tessera/comm/memory/shared_memory.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/comm/speed.h"
+#include "tessera/comm/store.h"
 #include "tessera/comm/stretch_receiver.h"
 #include "tessera/comm/transport.h"
 #include "tessera/comm/wire/wire.h"
@@ -614,6 +622,87 @@ TEST(Failure, NobodyIsInTheMemoryOfARankThatHasLeft) {
                            }),
                  IoError);
   }
+}
+
+// A job's store within this process.
+class Names final : public comm::Store {
+ public:
+  void set(const std::string& name, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_.emplace(name, value);  // one that is there stays
+    changed_.notify_all();
+  }
+  std::string get(const std::string& name, int64_t timeout_ms) override { return find(name, timeout_ms).value(); }
+  std::optional<std::string> find(const std::string& name, int64_t limit_ms) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(limit_ms), [&] { return values_.contains(name); });
+    const auto found = values_.find(name);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void forget(const std::string&) override {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+// Two ranks that are processes of one host as far as they know. Rank 0 sends what it keeps in shared memory, which it
+// gives up when that has ended, and then calls `sent`; rank 1 takes it.
+void send_by_shared_memory(Names& names, comm::JobState& job, int64_t count, const std::function<void()>& sent,
+                           const std::function<void(comm::StretchReceiver&)>& receive) {
+  const comm::SharedMemoryOptions options{.wait = {.timeout_ms = 600000, .spin = false}};
+  const auto group = [](int rank) {
+    return comm::GroupInfo{.name = "world", .number = 0, .rank = rank, .ranks = {0, 1}};
+  };
+  std::thread sender([&] {
+    const auto transport = comm::make_shared_memory_transport(names, job, 0, options);
+    const auto world = transport->create_communicator(group(0));
+    {
+      const auto memory = transport->allocate(static_cast<size_t>(count));
+      std::memset(memory.get(), 7, static_cast<size_t>(count));
+      EXPECT_THROW(world->send(memory.get(), count, DType::kU8, 1, "rows"), IoError);
+    }
+    sent();
+  });
+  const auto transport = comm::make_shared_memory_transport(names, job, 1, options);
+  const auto world = transport->create_communicator(group(1));
+  receive(dynamic_cast<comm::StretchReceiver&>(*world));
+  sender.join();
+}
+
+TEST(Failure, LeavesThoseInSharedMemoryWhoStillReadThere) {
+  constexpr int64_t kCount = int64_t{1} << 20;
+  Names names;
+  comm::JobState job(2);
+  std::latch is_given_up(1);
+  int64_t sum = 0;
+  const auto take = [&](const std::byte* from, int64_t, int64_t count) {
+    job.fail(0, "the disk is full");
+    is_given_up.wait();
+    for (int64_t i = 0; i < count; ++i) sum += static_cast<int64_t>(from[i]);
+  };
+  send_by_shared_memory(
+      names, job, kCount, [&] { is_given_up.count_down(); },
+      [&](comm::StretchReceiver& world) { world.receive_stretches(take, kCount, DType::kU8, 0, "rows"); });
+  EXPECT_EQ(sum, 7 * kCount);
+}
+
+TEST(Refusals, NameTheEndOfSharedMemoryThatIsShorterThanWhatItsRankSends) {
+  constexpr int64_t kCount = int64_t{1} << 16;
+  const Descriptor shorter(make_memory_file("tessera", kCount / 2));
+  Names names;
+  names.set("segment/0/1", fmt::format("/proc/{}/fd/{}", getpid(), shorter.get()));
+  comm::JobState job(2);
+  send_by_shared_memory(
+      names, job, kCount, [] {},
+      [&](comm::StretchReceiver& world) {
+        const auto take = [](const std::byte*, int64_t, int64_t) { FAIL() << "nothing can be read"; };
+        EXPECT_THAT([&] { world.receive_stretches(take, kCount, DType::kU8, 0, "rows"); },
+                    ThrowsMessage<IoError>(HasSubstr("the shared memory of rank 0 ends at byte 32768, and it "
+                                                     "names bytes up to 65536")));
+        job.fail(1, "it cannot read that");
+      });
 }
 
 // Rank 2 waits first and may wake last: by then rank 1 has failed, and rank 0 in its next call because of that. That is

@@ -37,7 +37,8 @@ constexpr int64_t kSleepNs = 20'000'000;
 // After so long a wait a rank says whom it waits for, and looks whether that one waits for it in another group.
 constexpr int64_t kLongWaitMs = 500;
 
-// How long a rank that leaves waits for the work of others, and they for what the job says of it.
+// How long a rank that leaves waits for the work of others, where its memory can stay for them, and they for what the
+// job says of it.
 constexpr int64_t kAbandonNs = 1'000'000'000;
 // Of a message that is read where it lies: far less than can be copied within kAbandonNs, however slow the machine.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
@@ -232,8 +233,10 @@ void Board::abandon() {
   area(group_.rank).has_abandoned.store(true);
   const int64_t start = now_ns();
   for (int p = 0; p < static_cast<int>(group_.ranks.size()); ++p) {
-    // One that was killed in its work never ends it.
-    while (area(p).is_working.load() && now_ns() - start < kAbandonNs) {
+    while (area(p).is_working.load()) {
+      // A process that was killed or stopped in its work does not end it, and one that goes on must find the memory
+      // there. A thread always ends it.
+      if (now_ns() - start >= kAbandonNs && addresses_->keep_for_peers()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -313,8 +316,8 @@ void Board::receive_message(const CallHeader& header, int from, const StretchRec
     if (letter.part.bytes > 0) {
       pass_link_since(letter.posted_at_ns, letter.part.bytes);
       if (letter.header.is_direct) begin_work();
-      const std::byte* sent =
-          letter.header.is_direct ? resolve(from, letter.part.address) : memory_ + letter.part.address;
+      const std::byte* sent = letter.header.is_direct ? resolve(from, letter.part.address, letter.part.bytes)
+                                                      : memory_ + letter.part.address;
       take(sent, begin, letter.part.bytes);
       end_work();
     }

@@ -54,15 +54,19 @@ class PeerAddresses {
   // The address under which peers reach [data, data + bytes), or nothing where they cannot. Neighbouring bytes have
   // neighbouring addresses.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) = 0;
-  // Where an address of the rank `peer` of the world lies here.
-  virtual std::byte* resolve(int peer, uint64_t address) = 0;
+  // Where `bytes` bytes lie here whose address the rank `peer` of the world has told. Throws IoError where its memory
+  // ends before they do.
+  virtual std::byte* resolve(int peer, uint64_t address, int64_t bytes) = 0;
+  // From now on this rank's memory stays as long as a peer may read and write it, also when its owner gives it up.
+  // False: it cannot, and the owner has to wait for whoever works in it.
+  virtual bool keep_for_peers() { return false; }
 };
 
 // Threads of one process: a pointer is an address.
 class PointerSpace final : public PeerAddresses {
  public:
   std::optional<uint64_t> publish(const void* data, int64_t) override { return reinterpret_cast<uint64_t>(data); }
-  std::byte* resolve(int, uint64_t address) override { return reinterpret_cast<std::byte*>(address); }
+  std::byte* resolve(int, uint64_t address, int64_t) override { return reinterpret_cast<std::byte*>(address); }
 };
 
 struct BoardOptions {
@@ -124,7 +128,8 @@ class Board {
   int64_t deadline_ms() const { return options_.wait.timeout_ms; }
   // From now on a long wait looks whether the peer waits for this rank in another group; see Communicator::Driver.
   void set_driver(Communicator::Driver driver) { driver_.store(driver); }
-  // After an error: returns when no peer works, or will work, in this rank's memory, which may then go.
+  // After an error: returns when no peer works, or will work, in this rank's memory, or when that stays for those that
+  // do: it may then be given up.
   void abandon();
   // Lets as much time pass as a simulated link takes: for bytes that were on their way since the peer's post, or since
   // now.
@@ -132,8 +137,8 @@ class Board {
   void pass_link_from_now(int64_t bytes);
 
   std::optional<uint64_t> publish(const void* data, int64_t bytes) { return addresses_->publish(data, bytes); }
-  std::byte* resolve(int peer, uint64_t address) {
-    return addresses_->resolve(group_.ranks[static_cast<size_t>(peer)], address);
+  std::byte* resolve(int peer, uint64_t address, int64_t bytes) {
+    return addresses_->resolve(group_.ranks[static_cast<size_t>(peer)], address, bytes);
   }
 
   // Point to point, in order per pair; both calls block until the bytes have been taken.

@@ -250,7 +250,7 @@ class BoardCommunicator final : public GroupCalls, public StretchReceiver {
     }
     if (round == 0) {
       check_same_bytes(header, group_, peer, bytes, part.bytes);
-      from.bytes = bytes == 0 ? nullptr : board_->resolve(peer, part.address);
+      from.bytes = bytes == 0 ? nullptr : board_->resolve(peer, part.address, bytes);
     }
     board_->pass_link(step, peer, range.bytes);
     return at(from.bytes, range.begin);

@@ -113,8 +113,8 @@ class SegmentSpace final : public PeerAddresses {
   void release(void* memory) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = own_.find(static_cast<const std::byte*>(memory));
-    // Peers may keep their mapping; its pages go now.
-    [[maybe_unused]] const int result = ftruncate(found->second->fd.get(), 0);
+    // Peers may keep their mapping; its pages go now, and who read them would be ended by SIGBUS.
+    [[maybe_unused]] const int result = is_kept_ ? 0 : ftruncate(found->second->fd.get(), 0);
     const uint64_t number = found->second->number;
     own_.erase(found);
     if (store_ == nullptr) return;
@@ -134,23 +134,31 @@ class SegmentSpace final : public PeerAddresses {
     return segment->number << kOffsetBits | static_cast<uint64_t>(begin - base);
   }
 
-  std::byte* resolve(int peer, uint64_t address) override {
+  bool keep_for_peers() override {
+    const std::lock_guard lock(mutex_);
+    is_kept_ = true;
+    return true;
+  }
+
+  std::byte* resolve(int peer, uint64_t address, int64_t bytes) override {
     const uint64_t number = address >> kOffsetBits;
     const uint64_t offset = address & ((uint64_t{1} << kOffsetBits) - 1);
+    const uint64_t end = offset + static_cast<uint64_t>(bytes);
     const std::lock_guard lock(mutex_);
     const auto found = peers_.find({peer, number});
-    if (found != peers_.end()) return static_cast<std::byte*>(found->second->memory.get()) + offset;
+    if (found != peers_.end()) {
+      check_end(*found->second, peer, end);
+      return static_cast<std::byte*>(found->second->memory.get()) + offset;
+    }
     // Segments that their owner has given up have no bytes any more.
     std::erase_if(peers_, [](const auto& entry) { return size_of(entry.second->fd) == 0; });
     check(store_ != nullptr, "ranks reach each other's memory while their transports live");
     const std::string name = key(peer, number);
     auto segment = std::make_unique<Segment>(open_memory(store_->get(name, timeout_ms_), peer));
     store_->forget(name);
-    const size_t bytes = size_of(segment->fd);
-    if (offset >= bytes) {
-      throw IoError("the shared memory of rank {} ends at byte {}, before the one that it names", peer, bytes);
-    }
-    segment->memory = map_shared(segment->fd, bytes);
+    segment->bytes = size_of(segment->fd);
+    check_end(*segment, peer, end);
+    segment->memory = map_shared(segment->fd, segment->bytes);
     return static_cast<std::byte*>((peers_[{peer, number}] = std::move(segment))->memory.get()) + offset;
   }
 
@@ -165,12 +173,20 @@ class SegmentSpace final : public PeerAddresses {
     uint64_t number = 0;
   };
 
+  // Throws IoError where what a peer names ends beyond its memory.
+  static void check_end(const Segment& segment, int peer, uint64_t end) {
+    if (end <= segment.bytes) return;
+    throw IoError("the shared memory of rank {} ends at byte {}, and it names bytes up to {}", peer, segment.bytes,
+                  end);
+  }
+
   static std::string key(int rank, uint64_t number) { return fmt::format("segment/{}/{}", rank, number); }
 
   Store* store_;  // null: the transport has gone
   int rank_;
   int64_t timeout_ms_;
   std::mutex mutex_;
+  bool is_kept_ = false;  // what peers may still work in
   uint64_t last_number_ = 0;
   std::map<const std::byte*, std::unique_ptr<Segment>> own_;
   std::map<std::pair<int, uint64_t>, std::unique_ptr<Segment>> peers_;
