@@ -478,6 +478,8 @@ void Training::TrainCall::compile_full() {
 
 namespace {
 
+constexpr const char* kNoCheckpoints = "no ModelCheckpoint is among the callbacks: add one";
+
 bool any_saves(const Callbacks& callbacks) {
   return std::ranges::any_of(callbacks, [](const auto& callback) { return callback->saves(); });
 }
@@ -571,7 +573,7 @@ void Training::TrainCall::fix_ranks(const Callbacks& callbacks) {
   const std::string why = why_ranks_stay();
   if (why.empty() || !last_reason_of(t_.core_.context).empty()) return;
   const bool save_together = mode_.steps_together() && (mode_.is_shared() || t_.core_.context.size() == 1);
-  const char* unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
+  const char* unsaved_for = !any_saves(callbacks) ? kNoCheckpoints
                             : !save_together      ? "the ranks do not save one step together"
                                                   : "";
   t_.core_.context.recovery()->fix_ranks(why, unsaved_for);
@@ -583,8 +585,8 @@ void Training::TrainCall::tell_last_save(const Callbacks& callbacks) {
   if (context.recovery() == nullptr || context.rank() != 0 || !are_several) return;
   const bool save_together = mode_.steps_together() && mode_.is_shared();
   const std::string why_not_held = mode_.why_not_held_by_fewer();
-  const std::string unsaved_for = !any_saves(callbacks) ? "no ModelCheckpoint is among the callbacks: add one"
-                                  : !save_together      ? "the ranks do not save one step together"
+  const std::string unsaved_for = !any_saves(callbacks)             ? kNoCheckpoints
+                                  : !save_together                  ? "the ranks do not save one step together"
                                   : !t_.kept_.why_nothing().empty() ? t_.kept_.why_nothing()
                                   : !t_.kept_.keeps() ? "what servers keep lies in files, of which no copy is kept"
                                   : !why_not_held.empty()
@@ -762,6 +764,7 @@ void Training::TrainCall::stop(const std::string& saved) {
   const std::string reason = *std::ranges::find_if(reasons, [](const auto& text) { return !text.empty(); });
   if (saved.empty()) {
     end_->go_on();
+    context.recovery()->fix_ranks(why_ranks_stay(), kNoCheckpoints);  // else it is asked again
     if (context.rank() == 0) {
       log_warning("{}: the training goes on as it is, for no ModelCheckpoint is among the callbacks to save it",
                   reason);

@@ -595,12 +595,16 @@ TEST(KeptValues, ATrainingThatNeedsItsRanksSaysSo) {
       "each rank has batch statistics of its own (batch_norm_statistics)");
 }
 
+struct SavesNothing : Callback {
+  bool saves() const override { return true; }
+};
+
 // A job whose first product is split over all of its ranks. Rank 1 alone has heard that the job was asked for another
 // number of them.
 class AskedToStop : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  Losses train(bool saves) {
+  Losses train(bool saves, bool says_that_it_saves = false) {
     Losses losses;
     run_ranks(kRanks, [&](cluster::Context& inner) {
       Kept kept;
@@ -613,6 +617,7 @@ class AskedToStop : public testing::Test {
       Model model(process, network, &loss, &optimizer, {.parallel_mode = ParallelMode::kSemiAuto, .seed = 5});
       Callbacks callbacks = {Watch(losses, 0)};
       if (saves) callbacks.emplace_back(ModelCheckpoint("job", folder_.string(), {.save_checkpoint_steps = 1000}));
+      if (says_that_it_saves) callbacks.emplace_back(SavesNothing());
       try {
         model.train(1, samples(), callbacks);
       } catch (const cluster::JobStopped&) {
@@ -654,6 +659,11 @@ TEST_F(AskedToStop, ForANumberOfRanksThatItCannotHaveATrainingSavesOnAllRanksAnd
 TEST_F(AskedToStop, ATrainingThatSavesNothingHasSaidSoAndGoesOn) {
   const Losses straight = Job().train(kBatchThenRows).losses;
   EXPECT_EQ(train(/*saves=*/false), straight);
+  EXPECT_EQ(unsaved_for_, "no ModelCheckpoint is among the callbacks: add one");
+}
+
+TEST_F(AskedToStop, ATrainingThatHasSavedNothingSaysSoWhenItGoesOn) {
+  EXPECT_EQ(train(/*saves=*/false, /*says_that_it_saves=*/true).size(), static_cast<size_t>(kSteps));
   EXPECT_EQ(unsaved_for_, "no ModelCheckpoint is among the callbacks: add one");
 }
 

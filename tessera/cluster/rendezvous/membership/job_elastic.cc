@@ -190,7 +190,16 @@ std::string JobScheduler::why_over(const std::string& reason) const {
 
 void JobScheduler::take(Peer& peer, const FixRanks& message) {
   if (!options_.is_elastic() || is_ending() || peer.generation < state_.generation) return;
-  unsaved_for_ = message.unsaved_for;  // which a later training may say anew
+  for (const std::string& id : peer.node_ids) {
+    const auto found = nodes_.find(id);
+    // A later training may say it anew.
+    if (found != nodes_.end() && found->second.worker == peer.id) found->second.unsaved_for = message.unsaved_for;
+  }
+  if (const std::string why = why_unsaved(); !stop_reason_.empty() && !why.empty()) {
+    news_.push_back(fmt::format("the job goes on, for nothing of it would be saved: {}", why));
+    stop_reason_.clear();
+    tell_workers();
+  }
   if (!state_.fixed_by.empty()) return;
   const std::string reason = message.reason.empty() ? "its ranks say so" : message.reason;
   if (state_.num_ranks != state_.num_first_ranks) {
@@ -219,6 +228,21 @@ void JobScheduler::take(Peer& peer, const FixRanks& message) {
   }
 }
 
+std::string JobScheduler::why_unsaved() const {
+  const std::string* first = nullptr;
+  uint32_t rank = 0;
+  bool has_any_said = false;
+  for (const auto& [id, node] : nodes_) {
+    if (!node.rank || !node.unsaved_for) continue;
+    has_any_said = true;
+    if (node.unsaved_for->empty() || (first != nullptr && *node.rank > rank)) continue;
+    first = &*node.unsaved_for;
+    rank = *node.rank;
+  }
+  if (first != nullptr) return *first;
+  return has_any_said ? "" : "its ranks have not said yet whether they save";
+}
+
 std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
   if (!options_.is_elastic()) {
     return fmt::format("the job has {}, a number that stays: its scheduler was started without --min_ranks",
@@ -230,11 +254,12 @@ std::string JobScheduler::why_not_resize(uint32_t num_ranks) const {
     return fmt::format("the job has from {} to {} ranks, got {}", options_.min_ranks, options_.max_ranks, num_ranks);
   }
   if (!state_.fixed_by.empty()) {
-    if (num_ranks == state_.num_ranks || unsaved_for_.empty()) return "";
+    const std::string why = why_unsaved();
+    if (num_ranks == state_.num_ranks || why.empty()) return "";
     return fmt::format(
         "the job's number of ranks stays {}: {}; it is not stopped for another number, for nothing of it would be "
         "saved: {}",
-        state_.num_ranks, state_.fixed_by, unsaved_for_);
+        state_.num_ranks, state_.fixed_by, why);
   }
   if (num_newcomers() > 0 && num_ranks != state_.num_ranks + num_newcomers()) {
     return fmt::format("the job has {}, and {} wait to be taken in: it can be resized to {}, got {}",

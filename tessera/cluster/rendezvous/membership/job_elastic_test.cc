@@ -409,6 +409,41 @@ TEST(ElasticJob, WhatWouldSaveNothingIsNotStoppedForANumberThatItCannotHave) {
   EXPECT_EQ(refusal(again, 2), "");
 }
 
+// Each rank may train by itself, with callbacks of its own.
+TEST(ElasticJob, WhatOneOfSeveralRanksWouldNotSaveIsNotStoppedWhoeverSaysItLast) {
+  const auto refusal = [](Job& job) {
+    const PeerId peer = job.connect();
+    job.say(peer, ResizeJob{2});
+    return job.refusal_of(peer);
+  };
+  Job job(kElastic);
+  const auto peers = four(job);
+  job.say(peers[1], FixRanks{"its ranks train by themselves", "rank 1 has no ModelCheckpoint"});
+  for (const size_t place : {3U, 0U, 2U}) job.say(peers[place], FixRanks{"its ranks train by themselves", ""});
+  EXPECT_THAT(refusal(job), HasSubstr("nothing of it would be saved: rank 1 has no ModelCheckpoint"));
+  job.say(peers[1], FixRanks{"its ranks train by themselves", ""});
+  EXPECT_EQ(refusal(job), "") << "its next training saves";
+}
+
+TEST(ElasticJob, WhatWasToStopAndTrainsOnWithoutSavingIsAskedNoMore) {
+  Job job(kElastic);
+  const auto peers = four(job);
+  for (const PeerId peer : peers) job.say(peer, FixRanks{"its strategies are for 4 ranks"});
+  job.say(job.connect(), ResizeJob{2});
+  ASSERT_NE(job.last_of<HeartbeatAnswer>(peers[2])->stop_reason, "");
+  job.scheduler.take_news();
+  // Its next training has no callback that saves.
+  job.say(peers[0], FixRanks{"its strategies are for 4 ranks", "no ModelCheckpoint is among its callbacks"});
+  EXPECT_EQ(job.last_of<HeartbeatAnswer>(peers[2])->stop_reason, "");
+  EXPECT_THAT(
+      job.scheduler.take_news(),
+      ElementsAre("the job goes on, for nothing of it would be saved: no ModelCheckpoint is among its callbacks"));
+  EXPECT_EQ(job.scheduler.status().reason, "");
+  // A loss for good is none of what was asked for: the rank is named.
+  job.say(peers[1], Leave{.node_id = "b", .at_ns = 2, .failed = true, .reason = "the disk is full", .for_good = true});
+  EXPECT_THAT(job.scheduler.failure(), HasSubstr("node b failed: the disk is full"));
+}
+
 TEST(ElasticJob, WhatCannotGoOnWithOtherRanksWaitsForThemOrEndsAndSaysWhy) {
   for (const int64_t restarts : {0, 1}) {
     Job job(with_restarts(restarts));

@@ -187,11 +187,13 @@ void JobScheduler::attach(Peer& peer, const std::string& id, const Register& mes
     node.started_ns = 0;
     node.said = {};
     node.figures.clear();
+    node.unsaved_for.reset();
   } else if (message.role == PeerRole::kWorker && node.started_ns != 0 && message.started_ns > node.started_ns) {
     if (const PeerId old = std::exchange(node.worker, 0); old != 0 && old != peer.id)
       fence(old, "its process has begun anew");
     node.said = {};
     node.figures.clear();
+    node.unsaved_for.reset();
     if (phase_ == JobPhase::kRunning && node.rank && is_ending()) {
       return go_on_ending(id, "its process has begun anew");
     }

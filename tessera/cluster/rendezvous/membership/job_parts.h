@@ -38,9 +38,10 @@ struct JobScheduler::Node {
   int64_t lost_ms = 0;      // when it was lost
   // Since when its process, which is not connected and which others wait for, does nothing, as its launcher says.
   std::optional<int64_t> idle_since_ms;
-  Heartbeat said = {};    // the latest of its own process
-  std::string figures;    // likewise; "" where it has told none
-  uint64_t ended_ns = 0;  // when its latest process ended, as was said of it
+  Heartbeat said = {};                     // the latest of its own process
+  std::string figures;                     // likewise; "" where it has told none
+  std::optional<std::string> unsaved_for;  // as FixRanks has it; nullopt where its process has not said it
+  uint64_t ended_ns = 0;                   // when its latest process ended, as was said of it
 
   // What an older incarnation has started may come late. Clocks of two hosts tell nothing of each other: there, who was
   // welcome before has been replaced since.

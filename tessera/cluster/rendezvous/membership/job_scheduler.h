@@ -169,6 +169,8 @@ class JobScheduler {
   void tell_dropped(const std::string& node_id, const std::string& reason);
   void forget_dropped(const std::string& node_id, const std::string& reason);
   std::string why_not_resize(uint32_t num_ranks) const;
+  // Why nothing would be left of the job if it was asked to stop: of several ranks that say so, the first one's words.
+  std::string why_unsaved() const;
   // The words for a loss that ends the job, though it is an elastic one.
   std::string why_over(const std::string& reason) const;
   void begin_generation();
@@ -225,10 +227,9 @@ class JobScheduler {
   bool has_ended_by_itself_ = false;
   std::vector<std::pair<PeerId, Leave>> held_losses_;
   bool is_started_again_ = false;
-  std::string unsaved_for_ = "its ranks have not said yet whether they save";  // as FixRanks has it
-  std::string stop_reason_;                                                    // why the ranks are to save and stop
-  std::optional<TellLastSave> last_save_;                                      // what the ranks have said last
-  std::string last_reason_;                                                    // as Assigned has it
+  std::string stop_reason_;                // why the ranks are to save and stop
+  std::optional<TellLastSave> last_save_;  // what the ranks have said last
+  std::string last_reason_;                // as Assigned has it
   std::vector<ToPeer> messages_;
   size_t untold_bytes_ = 0;
   std::vector<std::string> news_;
