@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <list>
 #include <optional>
 #include <regex>
@@ -968,6 +969,75 @@ TEST(Hub, OneOfAnotherVersionIsNamed) {
   EXPECT_THAT([&] { cluster::HubClient(hub_options(hub.address()), 1, "host", std::make_shared<comm::JobState>(2)); },
               ThrowsMessage<IoError>(AllOf(HasSubstr("speaks \"tessera hub 99\", this rank \"tessera hub "),
                                            HasSubstr("install one version of Tessera on all hosts"))));
+}
+
+// A hub of two ranks that one of them joins, and that then reads nothing until it goes on.
+class StoppedHub {
+ public:
+  StoppedHub() : listener_(cluster::listen_at(address_, 20'000)) {
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~StoppedHub() { thread_.join(); }
+  StoppedHub(const StoppedHub&) = delete;
+  StoppedHub& operator=(const StoppedHub&) = delete;
+  const std::string& address() const { return address_; }
+  // What it has been told by then, or is told afterwards.
+  cluster::Frame go_on() {
+    goes_on_.set_value();
+    return told_.get_future().get();
+  }
+
+ private:
+  void serve() {
+    cluster::Frame frame;
+    if (read(frame)) {
+      writer_.push(FrameKind::kAllJoined, cluster::join_fields({"a", "b"}));
+      writer_.flush(session_, rank_);
+      goes_on_.get_future().wait();
+      if (!read(frame)) frame = {};
+    }
+    told_.set_value(frame);
+  }
+  bool read(cluster::Frame& frame) {
+    std::string said;
+    char buffer[1 << 14];
+    while (!reader_.next(frame)) {
+      pollfd wait{rank_ ? rank_.fd() : listener_.fd(), POLLIN, 0};
+      if (poll(&wait, 1, 20'000) <= 0) return false;
+      if (!rank_) {
+        rank_ = cluster::accept_from(listener_);
+        writer_.push(FrameKind::kWelcome, std::string(cluster::kHubProtocol));
+        continue;
+      }
+      const ssize_t count = recv(rank_.fd(), buffer, sizeof(buffer), 0);
+      if (count <= 0) return false;
+      said.clear();
+      session_.receive({buffer, static_cast<size_t>(count)}, said);
+      writer_.flush(session_, rank_);
+      reader_.add(said);
+    }
+    return true;
+  }
+
+  std::string address_ = fmt::format("unix:tessera-stopped-hub-{}", getpid());
+  cluster::Socket listener_;
+  cluster::Socket rank_;
+  cluster::TlsSession session_{cluster::make_hub_context(hub_options("").secret, cluster::TlsSide::kServer)};
+  cluster::FrameWriter writer_;
+  cluster::FrameReader reader_;
+  std::promise<void> goes_on_;
+  std::promise<cluster::Frame> told_;
+  std::thread thread_;
+};
+
+TEST(Hub, GetsWhatItHasNotTakenInTimeWhenItGoesOn) {
+  StoppedHub hub;
+  cluster::HubClient client(hub_options(hub.address()), 1, "b", std::make_shared<comm::JobState>(2));
+  const std::string large(1 << 20, 'x');  // more than a socket takes
+  client.set("large", large);             // and says nothing afterwards
+  const cluster::Frame told = hub.go_on();
+  EXPECT_EQ(told.kind, FrameKind::kSet);
+  EXPECT_EQ(told.body, cluster::join_fields({"large", large}));
 }
 
 TEST(Hub, ManyThreadsOfARankSpeakAtOnce) {

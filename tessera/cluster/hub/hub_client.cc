@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kProofLimit{10000};
 constexpr std::chrono::milliseconds kRetryPause{100};
 // Who is hung up on sooner than this was not too slow for the hub.
 constexpr std::chrono::milliseconds kSlowLine{2000};
-// A hub that was stopped holds up who speaks to it no longer; what it has not taken goes with the next words.
+// A hub that was stopped holds up who speaks to it no longer; what it has not taken is sent when it goes on.
 constexpr std::chrono::milliseconds kSendLimit{5000};
 constexpr size_t kMaxMessage = 1 << 16;
 constexpr int kWakeMs = 250;
@@ -130,11 +130,23 @@ struct HubClient::Impl {
     }
   }
 
-  // Meanwhile those whose waits cannot look at the clock are woken.
-  void await_bytes() const {
-    pollfd wait{socket.fd(), POLLIN, 0};
-    int ready;
-    while ((ready = poll(&wait, 1, kWakeMs)) == 0 || (ready < 0 && errno == EINTR)) job->wake();
+  // Meanwhile those whose waits cannot look at the clock are woken, and what the hub has not taken in time goes on.
+  void await_bytes() {
+    while (true) {
+      const bool has_rest = [&] {
+        const std::lock_guard lock(session_mutex);
+        return writer.waiting_bytes() > 0;
+      }();
+      pollfd wait{socket.fd(), static_cast<int16_t>(has_rest ? POLLIN | POLLOUT : POLLIN), 0};
+      const int ready = poll(&wait, 1, kWakeMs);
+      if ((ready > 0 && wait.revents != POLLOUT) || (ready < 0 && errno != EINTR)) return;
+      if (ready <= 0) {
+        job->wake();
+        continue;
+      }
+      const std::lock_guard lock(session_mutex);
+      if (!writer.flush(*session, socket)) return;
+    }
   }
 
   // Appends what the hub has said. False at the connection's end.
