@@ -24,6 +24,7 @@ struct Options {
   int workers = 1;
   bool pull_only = false;
   bool all_different = false;  // no row comes twice in a batch
+  bool on_hosts = false;       // ranks pretend to be on a host each
   bool only_memory = false;    // rows are copied by one process, and nothing else is done
   bool only_socket = false;    // rows are copied by one process, and carried to another and back by a socket
   int64_t limit_mib = 0;       // of a server's rows; beyond it they lie in a file
@@ -217,7 +218,9 @@ int carry_rows(const Options& options) {
 }
 
 void serve_process(const Options& options, int rank) {
-  const auto job = cluster::join_job(job_of_processes(rank, options.num_ranks()));
+  cluster::JobOptions place = job_of_processes(rank, options.num_ranks());
+  if (options.on_hosts) place.host_id = fmt::format("host {}", rank);
+  const auto job = cluster::join_job(place);
   Training training(*job, options);
   // Rank 0 brings 1 for a round, 0 at the end. Who waits sleeps.
   const auto largest = [&](double value) {
@@ -237,10 +240,10 @@ void serve_process(const Options& options, int rank) {
     while (largest(0) > 0) round();
   } else {
     const double bytes = static_cast<double>(options.ids * options.dim) * 4 * (options.pull_only ? 1 : 2);
-    const auto about =
-        fmt::format("{} server(s), {} worker(s), {}, {} rows, {} in a file; a million rows/s are {:.3g} GB/s",
-                    options.servers, options.workers, options.pull_only ? "pull" : options.optimizer, options.rows(),
-                    format_bytes(training.spilled_bytes()), bytes / static_cast<double>(options.ids) * 1e6 / 1e9);
+    const auto about = fmt::format(
+        "{} server(s), {} worker(s), {}, {}, {} rows, {} in a file; a million rows/s are {:.3g} GB/s", options.servers,
+        options.workers, job->transport(), options.pull_only ? "pull" : options.optimizer, options.rows(),
+        format_bytes(training.spilled_bytes()), bytes / static_cast<double>(options.ids) * 1e6 / 1e9);
     serve_rounds("rows/s", about, [&] {
       largest(1);
       return static_cast<double>(options.ids) / round();
@@ -263,6 +266,7 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag("--pull_only", options.pull_only, "look rows up, update nothing");
   app.add_flag("--all_different", options.all_different, "look no row up twice in a step, in place of Zipf's law");
+  app.add_flag("--on_hosts", options.on_hosts, "ranks pretend to be on a host each, and talk by this one's loopback");
   app.add_flag("--only_memory", options.only_memory, "copy the rows in one process's memory, which is the limit");
   app.add_flag("--only_socket", options.only_socket,
                "carry rows from process to process, which is the limit of a socket");
