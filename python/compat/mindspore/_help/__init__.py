@@ -46,7 +46,7 @@ def add_to_modules():
             elif isinstance(item, types.FunctionType) and not own.startswith("_") and path != "nn":
                 _add(item, own, path, of_numpy if item.__module__ == "mindspore.numpy" else of_ops, done)
     for module, (alike, single, path) in _WHOLE.items():
-        texts = rows.texts_of(alike) | {name: lambda path, made=made: made for name, made in texts_of(single).items()}
+        texts = rows.texts_of(alike) | {name: lambda _path, made=made: made for name, made in texts_of(single).items()}
         for own in texts:
             _add(vars(sys.modules[module])[own], own, path, texts, done)
     alike = {path: make(path if path.startswith("nn.") else f"ms.{path}") for path, make in of_others.items()}
