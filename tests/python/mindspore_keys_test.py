@@ -23,6 +23,7 @@ ELSEWHERE = {
     "pipeline_stages": "more than one makes a pipeline in semi-automatic parallel, and is refused in other modes",
     "pipeline_config": "it says how the stages of pipeline_stages are scheduled, and where there is one a line says so",
     "parallel_mode": "it is the mode",
+    "force_fp32_communication": "a sum of which each rank has a part is float32 until it is whole",
     "auto_parallel_search_mode": "a name of search_mode",
 }
 

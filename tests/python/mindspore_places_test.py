@@ -49,6 +49,8 @@ mindspore.parallel.algo_parameter_config set_algo_parameters mindspore
 mindspore.parallel.nn GradAccumulation mindspore.nn.GradAccumulationCell
 mindspore.parallel.nn MicroBatchInterleaved mindspore.nn
 mindspore.parallel.nn Pipeline mindspore.nn.PipelineCell
+mindspore.parallel.nn.parallel_grad_reducer PipelineGradReducer mindspore.parallel.nn
+mindspore.parallel.function reshard mindspore.parallel
 mindspore.runtime synchronize mindspore
 mindspore.train.callback EarlyStopping mindspore
 mindspore.train.callback._callback Callback mindspore
@@ -71,8 +73,8 @@ mindspore.mint.nn Linear|use mindspore.ops and mindspore.nn
 mindspore.nn.layer.rnn_cells RNNCellBase|compose it of ops' functions
 mindspore.ops.auto_generate FlashAttentionScore|kernel of one device
 mindspore.ops.operations._grad_ops ReluGrad|compose it of the functions
-mindspore.parallel.auto_parallel AutoParallel|set_auto_parallel_context
-mindspore.parallel.nn PipelineGradReducer|a Model of nn.PipelineCell reduces gradients itself
+mindspore.parallel.distributed DistributedDataParallel|set_auto_parallel_context
+mindspore.parallel.strategy get_strategy_metadata|parameter_layout_dict of the network
 mindspore.parallel.strategy set_op_strategy_config|say how an operator, a cell or a function is split
 mindspore.profiler Profiler|--profile
 mindspore.rewrite SymbolTree|Python code

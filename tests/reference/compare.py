@@ -18,7 +18,7 @@ LIMITS = {"float64": 1e-6, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3.2e-2}
 
 # Names that both packages have and that cannot be compared case by case.
 NOT_COMPARED = {
-    "needs several ranks": "ops.AllGather ops.AllReduce ops.AlltoAll ops.Broadcast ops.NeighborExchange ops.Receive ops.ReduceScatter ops.ReduceOp ops.Send ops.reshard nn.DistributedGradReducer",
+    "needs several ranks": "ops.AllGather ops.AllReduce ops.AlltoAll ops.Broadcast ops.NeighborExchange ops.Receive ops.ReduceScatter ops.ReduceOp ops.Send ops.reshard nn.DistributedGradReducer nn.PipelineGradReducer",
     "abstract": "ops.Primitive nn.Optimizer nn.LossBase nn.Metric",
     "needs a trace of its own": "nn.GradAccumulationCell",
     "computes nothing": "ops.add_flags ops.constexpr nn.no_init_parameters",

@@ -23,6 +23,8 @@ USES = {
     "global_rank": Use(_ALL, _ALL),
     "gradients_mean": Use(_PARALLEL, _PARALLEL),
     "gradient_fp32_sync": Use((), (), "gradients of parameters and their sums over ranks are float32 always"),
+    # What it asks for is done in any case.
+    "force_fp32_communication": Use(_ALL, _ALL),
     "loss_repeated_mean": Use(_SPLIT, _SPLIT),
     "search_mode": Use((_AUTO,), (_AUTO,)),
     "auto_parallel_search_mode": Use((_AUTO,), (_AUTO,)),

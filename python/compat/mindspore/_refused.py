@@ -80,8 +80,6 @@ REFUSED = {
             "MatDet MatInverse MatrixDiag MatrixDiagPart MatrixSetDiag",
         "nn.PipelineCell and nn.MicroBatchInterleaved take a batch in pieces; ranks reduce gradients by nn.DistributedGradReducer":
             "AllreduceGraph _MicroBatch",
-        "a Model of nn.PipelineCell reduces gradients itself":
-            "PipelineGradReducer",
         "override construct(): it sees what the cell holds":
             "register_cell_buffer_registration_hook",
         "prepare images in the data set: dataset.vision, or a function given to map()":
@@ -300,8 +298,11 @@ REFUSED = {
             "FlopsUtilizationCollector SummaryLandscape",
     },
     "mindspore.parallel": {
-        "set_auto_parallel_context(parallel_mode=...) says how a network is split, for every Model made after it":
-            "AutoParallel DistributedDataParallel",
+        "parameter_layout_dict of the network says how each parameter lies, once a Model of it was built or has trained, and "
+        "AutoParallel.save_param_strategy_file(path) writes that":
+            "clear_strategy_metadata enable_save_strategy_online get_current_strategy_metadata get_strategy_metadata",
+        "set_auto_parallel_context(parallel_mode=\"data_parallel\") is what a Model, nn.TrainOneStepCell or nn.DistributedGradReducer heed":
+            "DistributedDataParallel",
         "Primitive.shard and shard() say how an operator, a cell or a function is split":
             "set_op_strategy_config",
         "all ranks have the values of rank 0 when training begins":
@@ -449,7 +450,7 @@ REFUSED_MODULES = {
     "set_auto_parallel_context and get_auto_parallel_context hold what says how a network is split; shard() holds strategies":
         "mindspore.parallel._auto_parallel_context mindspore.parallel._utils mindspore.parallel._cell_wrapper "
         "mindspore.parallel._cost_model_context mindspore.parallel._parallel_serialization mindspore.parallel._ps_context "
-        "mindspore.parallel._tensor mindspore.parallel.auto_parallel mindspore.parallel.distributed mindspore.parallel.function "
+        "mindspore.parallel._tensor mindspore.parallel.distributed mindspore.parallel.function "
         "mindspore.parallel.shard mindspore.parallel.strategy",
     "TrainOneStepCell trains, and a gradient's steps are written in a cell derived from it":
         "mindspore.boost.adasum mindspore.boost.base mindspore.boost.boost mindspore.boost.boost_cell_wrapper "

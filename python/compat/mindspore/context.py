@@ -93,7 +93,6 @@ _ABSENT = {
     "pipeline_result_broadcast": (False, "Model.predict gives each rank the result that it computes: tessera.ops.broadcast sends it to the others"),
     "auto_pipeline": (False, "pipeline_stages says how many there are, and Cell.pipeline_stage what is in them"),
     "enable_fold_pipeline": (False, "pipeline_config={\"pipeline_interleave\": True} gives each rank several stages"),
-    "force_fp32_communication": (False, "gradient_fp32_sync says whether gradients are summed in float32"),
     "dump_local_norm": (False, "a Callback sees the parameters of each step"),
     "dump_local_norm_path": ("", "a Callback sees the parameters of each step"),
     "dump_device_local_norm": (False, "a Callback sees the parameters of each step"),
@@ -157,7 +156,7 @@ _PARALLEL_DEFAULTS = {
     "full_batch": False, "dataset_strategy": "data_parallel", "enable_parallel_optimizer": False, "parallel_optimizer_config": {},
     "optimizer_weight_shard_size": -1, "optimizer_weight_shard_aggregated_save": False, "pipeline_stages": 1,
     "grad_accumulation_step": 1, "all_reduce_fusion_config": [], "comm_fusion": None, "enable_alltoall": False,
-    "communi_parallel_mode": "all_group_parallel", "sharding_propagation": False,
+    "communi_parallel_mode": "all_group_parallel", "sharding_propagation": False, "force_fp32_communication": False,
     "pipeline_config": {"pipeline_interleave": False, "pipeline_scheduler": "1f1b"},
 }
 # The later way to name the two strategy files. Layouts of parameters that training leaves alone are written in any case.
@@ -177,7 +176,8 @@ _CHOICES = {
 _COMM_KINDS = ("allreduce", "allgather", "reducescatter")
 
 
-def _check_comm_fusion(config):
+def check_comm_fusion(config):
+    """TypeError, KeyError or ValueError for what a dict of communication fusion may not be."""
     if not isinstance(config, dict):
         raise TypeError(f"The input 'comm_fusion' must be a dict, but got {type(config).__name__}.")
     if "openstate" in config:
@@ -214,10 +214,12 @@ def _check_fusion_indices(key, indices):
 
 _DICT_ENTRIES = {
     "strategy_ckpt_config": {"load_file": str, "save_file": str, "only_trainable_params": bool},
-    "parallel_optimizer_config": {"gradient_accumulation_shard": bool, "parallel_optimizer_threshold": int, "optimizer_weight_shard_size": int},
+    "parallel_optimizer_config": {"gradient_accumulation_shard": bool, "parallel_optimizer_threshold": int, "optimizer_weight_shard_size": int,
+                                  "optimizer_level": str},
     "pipeline_config": {"pipeline_interleave": bool, "pipeline_scheduler": str},
 }
 _SCHEDULERS = ("1f1b", "gpipe", "zero_bubble_v")
+_LEVELS = ("level1", "level2", "level3")
 
 
 def _check_dict(key, config):
@@ -233,27 +235,29 @@ def _check_dict(key, config):
         raise ValueError(f"{who} 'parallel_optimizer_threshold' must be at least 0, but got {config['parallel_optimizer_threshold']}.")
     if config.get("optimizer_weight_shard_size", 1) < 1:
         raise ValueError(f"{who} 'optimizer_weight_shard_size' must be at least 1, but got {config['optimizer_weight_shard_size']}.")
+    if config.get("optimizer_level", _LEVELS[0]) not in _LEVELS:
+        raise ValueError(f"{who} 'optimizer_level' must be one of {_LEVELS}, but got {config['optimizer_level']}.")
     if config.get("pipeline_scheduler", _SCHEDULERS[0]) not in _SCHEDULERS:
         raise ValueError(f"{who} 'pipeline_scheduler' must be one of {_SCHEDULERS}, but got {config['pipeline_scheduler']}.")
 
 
-def _check_dataset_strategy(value):
+def check_dataset_strategy(value, who="set_auto_parallel_context", name="dataset_strategy"):
+    """TypeError or ValueError for what says nothing of how the inputs lie."""
     if isinstance(value, str):
         if value not in ("full_batch", "data_parallel"):
-            raise ValueError(f"For 'set_auto_parallel_context', the argument 'dataset_strategy' must be 'full_batch' or "
-                             f"'data_parallel', but got {value}.")
+            raise ValueError(f"For '{who}', the argument '{name}' must be 'full_batch' or 'data_parallel', but got {value}.")
         return
     if not isinstance(value, tuple):
-        raise TypeError(f"For 'set_auto_parallel_context', the argument 'dataset_strategy' must be str or tuple, but got {type(value).__name__}.")
+        raise TypeError(f"For '{who}', the argument '{name}' must be str or tuple, but got {type(value).__name__}.")
     layouts = [item for item in value if hasattr(item, "check_leads")]  # their class counts on the context
     if layouts and len(layouts) == len(value):
-        layouts[0].check_leads("set_auto_parallel_context", "dataset_strategy", layouts)
+        layouts[0].check_leads(who, name, layouts)
         return
     for item in value:
         if not isinstance(item, tuple):
-            raise TypeError("For 'set_auto_parallel_context', the elements of 'dataset_strategy' must be tuples, or all of them Layouts.")
+            raise TypeError(f"For '{who}', the elements of '{name}' must be tuples, or all of them Layouts.")
         if any(isinstance(n, bool) or not isinstance(n, int) for n in item):
-            raise TypeError("For 'set_auto_parallel_context', 'dataset_strategy' must be tuples of ints.")
+            raise TypeError(f"For '{who}', '{name}' must be tuples of ints.")
 
 
 def _check_parallel(key, value):
@@ -272,13 +276,13 @@ def _check_parallel(key, value):
     if key in ("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file") and not isinstance(value, str):
         raise TypeError(f"For 'set_auto_parallel_context', the argument '{key}' must be str, but got {type(value).__name__}.")
     if key == "comm_fusion":
-        _check_comm_fusion(value)
+        check_comm_fusion(value)
     if key == "all_reduce_fusion_config":
         _check_fusion_indices(key, value)
     if key in _DICT_ENTRIES:
         _check_dict(key, value)
     if key == "dataset_strategy":
-        _check_dataset_strategy(value)
+        check_dataset_strategy(value)
 
 
 def _parallel_key(given):
@@ -308,19 +312,48 @@ def set_auto_parallel_context(**kwargs):
     for key, value in settings:
         _check_parallel(key, value)
     for key, value in settings:
-        if key == "search_mode":
-            _parallel["auto_parallel_search_mode"] = value
-        if key == "strategy_ckpt_config":
-            value = _STRATEGY_CONFIG | value
-            _parallel.update(strategy_ckpt_load_file=value["load_file"], strategy_ckpt_save_file=value["save_file"])
-        if key == "parallel_optimizer_config" and "optimizer_weight_shard_size" in value:
-            size = value["optimizer_weight_shard_size"]
-            _parallel["optimizer_weight_shard_size"] = size if size > 1 else _PARALLEL_DEFAULTS["optimizer_weight_shard_size"]
-        if key == "dataset_strategy" and isinstance(value, str):
-            _parallel["full_batch"] = value == "full_batch"
-        _parallel[key] = copy.deepcopy(value)
-        _set_keys.add(key)
+        _put(key, value)
     tessera.nn.retrace()
+
+
+def _put(key, value):
+    """Sets a key to a value that is checked, and what follows from it."""
+    if key == "search_mode":
+        _parallel["auto_parallel_search_mode"] = value
+    if key == "strategy_ckpt_config":
+        value = _STRATEGY_CONFIG | value
+        _parallel.update(strategy_ckpt_load_file=value["load_file"], strategy_ckpt_save_file=value["save_file"])
+    if key == "parallel_optimizer_config" and "optimizer_weight_shard_size" in value:
+        size = value["optimizer_weight_shard_size"]
+        _parallel["optimizer_weight_shard_size"] = size if size > 1 else _PARALLEL_DEFAULTS["optimizer_weight_shard_size"]
+    if key == "dataset_strategy" and isinstance(value, str):
+        _parallel["full_batch"] = value == "full_batch"
+    _parallel[key] = copy.deepcopy(value)
+    _set_keys.add(key)
+
+
+@contextlib.contextmanager
+def spread_as(settings):
+    """Within, the parallel context is what set_auto_parallel_context(**settings), whose values are checked, makes of that of a script which has set
+    nothing; None: as it is. What is set within ends with it."""
+    if settings is None:
+        yield
+        return
+    outer, outer_keys = dict(_parallel), set(_set_keys)
+    _replace(_PARALLEL_DEFAULTS, outer_keys - set(_PARALLEL_DEFAULTS))  # parameters of the search stay
+    for key, value in settings.items():
+        _put(key, value)
+    try:
+        yield
+    finally:
+        _replace(outer, outer_keys)
+
+
+def _replace(values, keys):
+    _parallel.clear()
+    _parallel.update(values)
+    _set_keys.clear()
+    _set_keys.update(keys)
 
 
 def get_auto_parallel_context(attr_key):
@@ -339,9 +372,7 @@ def get_auto_parallel_context(attr_key):
 
 def reset_auto_parallel_context():
     """All settings as they are at first."""
-    _parallel.clear()
-    _parallel.update(_PARALLEL_DEFAULTS)
-    _set_keys.clear()
+    _replace(_PARALLEL_DEFAULTS, ())
     tessera.nn.retrace()
 
 
@@ -377,6 +408,9 @@ def say_unused(by_step=False):
         warn_once(line)
     if "gradient_accumulation_shard" in _parallel["parallel_optimizer_config"]:
         warn_once("gradient_accumulation_shard of parallel_optimizer_config has no effect: accumulated gradients are each rank's partial sums")
+    if _parallel["enable_parallel_optimizer"] and _parallel["parallel_optimizer_config"].get("optimizer_level") == _LEVELS[-1]:
+        warn_once("optimizer_level=\"level3\" shares parameters, states and gradients as \"level2\" does: backward reads the parameters that forward has "
+                  "gathered, unless recompute(parallel_optimizer_comm_recompute=True) of a cell gathers them again")
     if _parallel["full_batch"] and not isinstance(_parallel["dataset_strategy"], str) and mode in (
             ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
         warn_once(f"dataset_strategy={_parallel['dataset_strategy']} has no effect beside full_batch=True: every rank gives whole batches")

@@ -219,6 +219,10 @@ GradAccumulationCell PipelineCell MicroBatchInterleaved: f(trained, 2)(x, target
 = Gradients keep their shapes. Raises nothing.
 DistributedGradReducer: ms.communication.init() && sums = f(learned)((x, )) && assert sums[0].shape == (2, 3)
 
+= Gradients keep their shapes. Raises TypeError for a scale_sense that is no number and an opt_shard that is no bool, ValueError for a scale of 0, and where
+  it is called RuntimeError for gradients of another number of parameters.
+PipelineGradReducer: halves = f([network.weight], 2.0)((x, )) && assert halves[0].shape == (2, 3) || f(learned, 0.0) -> ValueError
+
 = Called with a tensor of the parameter's shape, which it becomes. Raises TypeError for what is no Parameter.
 ParameterUpdate: f(network.weight)(row) -> [1, 3] || f(3) -> TypeError
 

@@ -14,7 +14,7 @@ from mindspore.nn.loss import (BCELoss, BCEWithLogitsLoss, L1Loss, LossBase, MAE
 from mindspore.nn.metrics import MAE, MSE, Metric, TopKCategoricalAccuracy, rearrange_inputs
 from mindspore.nn.optim import SGD, Adam, AdamWeightDecay, Lamb, LazyAdam, Momentum, Optimizer
 from mindspore.nn.wrap import (DistributedGradReducer, DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, GradAccumulationCell,
-                               MicroBatchInterleaved, ParameterUpdate, PipelineCell, TrainOneStepCell, TrainOneStepWithLossScaleCell,
+                               MicroBatchInterleaved, ParameterUpdate, PipelineCell, PipelineGradReducer, TrainOneStepCell, TrainOneStepWithLossScaleCell,
                                VirtualDatasetCellTriple, WithEvalCell, WithGradCell, WithLossCell)
 from mindspore.nn.metrics import Accuracy, Loss, Top1CategoricalAccuracy, Top5CategoricalAccuracy
 from mindspore.nn.activations import CELU, GLU, FastGelu, Hardtanh, HShrink, PReLU, SeLU, Softmax2d, Softmin, SoftShrink, Tanhshrink, Threshold

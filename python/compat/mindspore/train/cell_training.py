@@ -60,12 +60,13 @@ def _tell(callbacks, moment, run):
 
 
 class StepModel:
-    """Calls a cell for each batch, and its callbacks when tessera.Model would. is_shared: the ranks of the job train together."""
+    """Calls `call`, the network or an AutoParallel of it, for each batch, and its callbacks when tessera.Model would. is_shared: the ranks of the job
+    train together."""
 
     step = 0  # there is nothing that an exception might save
 
-    def __init__(self, network, is_shared):
-        self._network, self._is_shared, self._num_epochs_read = network, is_shared, 0
+    def __init__(self, call, network, is_shared):
+        self._call, self._network, self._is_shared, self._num_epochs_read = call, network, is_shared, 0
         # This step has taken its gradients whatever they are; one with a loss scale, or of a script's own, may have skipped them.
         self._always_updates = getattr(type(network), "construct", None) is TrainOneStepCell.construct
 
@@ -101,7 +102,7 @@ class StepModel:
         _tell(callbacks, "epoch_end", run)
 
     def _train_step(self, run, batch):
-        outputs = self._network(*batch)
+        outputs = self._call(*batch)
         run.step += 1
         run.seen = {"train_dataset_element": batch, "net_outputs": outputs}
         if not self._always_updates:

@@ -1,4 +1,5 @@
 """Model: training, evaluation and prediction, spread over ranks as the context says."""
+import functools
 import json
 import os
 
@@ -15,6 +16,7 @@ from mindspore.dataset.datasets import RowsOfRanks, native_dataset, of_this_many
 from mindspore.nn.cell import Cell
 from mindspore.nn.normalization import sees_all_rows
 from mindspore.nn.wrap.micro_batches import PipelineCell
+from mindspore.parallel.auto_parallel import AutoParallel
 from mindspore.train.amp import auto_mixed_precision, check_boost_level, check_level
 from mindspore.train.callback import (Adapter, Callback, CountsOn, LossMonitor, ModelCheckpoint, Whereabouts, _InternalCallbackParam,
                                       entered)
@@ -98,8 +100,19 @@ def _in_stages(network, options, trains):
     return network
 
 
+def _spread(method):
+    """The method, which sees the parallel context as the Model's AutoParallel says it, where it has one."""
+
+    @functools.wraps(method)
+    def run(self, *args, **kwargs):
+        with context.spread_as(self._settings):
+            return method(self, *args, **kwargs)
+
+    return run
+
+
 class Model:
-    """A network with a loss and an optimizer."""
+    """A network with a loss and an optimizer. A network that is an AutoParallel says how it is spread over the ranks; else the parallel context does."""
 
     def __init__(self, network, loss_fn=None, optimizer=None, metrics=None, eval_network=None, eval_indexes=None, amp_level="O0",
                  boost_level="O0", **kwargs):
@@ -107,6 +120,9 @@ class Model:
             raise TypeError(f"For 'Model', the argument 'network' must be Cell, but got {type(network).__name__}.")
         if eval_network is None and eval_indexes is not None:
             raise ValueError("For 'Model', the argument 'eval_indexes' says what the outputs of an 'eval_network' are, which is not given.")
+        called, self._settings = network, None
+        if isinstance(network, AutoParallel):
+            network, self._settings = network.of_model()
         check_boost_level("Model", boost_level)
         if isinstance(network, PipelineCell) and loss_fn is not None:
             raise ValueError("For 'Model', the argument 'loss_fn' must be None beside nn.PipelineCell, which sums the losses of its pieces: use "
@@ -120,17 +136,24 @@ class Model:
         self._loss_fn = loss_fn if loss_fn is None or isinstance(loss_fn, tessera.nn.Cell) else _LossFunction(loss_fn)
         self._evaluation = None if eval_network is None else NetworkEvaluation(eval_network, eval_indexes)
         self._metrics = Metrics(metrics, all_own=eval_network is not None)
-        self._options = parallel_options()
-        if network.__dict__.get("_is_broadcast") and "parameter_broadcast" in self._options:
-            self._options["parameter_broadcast"] = True
-        self._traced = _in_stages(network, self._options, trains=optimizer is not None)
-        self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
-        self._num_stages = self._options["pipeline"]["stages"] if "pipeline" in self._options else 1
+        with context.spread_as(self._settings):
+            self._note_context(trains=optimizer is not None)
         self._native, self._native_is_frozen, self._native_lacks_factors = None, False, False
         self._session_options = {}  # that it was made with
         # The network may be a training step itself, which is called as it is.
-        self._step_model = StepModel(network, self._is_shared()) if optimizer is None and self._loss_fn is None else None
+        step = called if self._settings else network
+        self._step_model = StepModel(step, network, self._is_shared()) if optimizer is None and self._loss_fn is None else None
         self._built_for = (None, None)  # data set and epochs of build()
+
+    def _note_context(self, trains):
+        """What the parallel context says when the model is made."""
+        network = self._network
+        self._options = parallel_options()
+        if network.__dict__.get("_is_broadcast") and "parameter_broadcast" in self._options:
+            self._options["parameter_broadcast"] = True
+        self._traced = _in_stages(network, self._options, trains)
+        self._parallel_mode, self._rows = context.get_auto_parallel_context("parallel_mode"), rows_of_ranks()
+        self._num_stages = self._options["pipeline"]["stages"] if "pipeline" in self._options else 1
 
     def _model(self, dataset=None):
         """tessera's model; dataset: that of a training."""
@@ -220,11 +243,13 @@ class Model:
         return {parameter: size / (probe.num_replicas(parameter.name) if mean else 1)
                 for cell in self._trained() for parameter in cell.trainable_parameters()}
 
+    @_spread
     def train(self, epoch, train_dataset, callbacks=None, dataset_sink_mode=False, sink_size=-1, initial_epoch=0):
         """Trains for `epoch` epochs, those before initial_epoch being done. dataset_sink_mode=True: callbacks run once per sink_size steps, -1:
         once an epoch."""
         self._train(epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch)
 
+    @_spread
     def fit(self, epoch, train_dataset, valid_dataset=None, valid_frequency=1, callbacks=None, dataset_sink_mode=False, valid_dataset_sink_mode=False,
             sink_size=-1, initial_epoch=0):
         """train(), with an evaluation on valid_dataset after every valid_frequency-th epoch, or after the epochs of a list. Callbacks see its
@@ -369,6 +394,7 @@ class Model:
                                       loss_fn=self._loss_fn, optimizer=self._optimizer, device_number=number,
                                       parallel_mode=self._parallel_mode, **entries)
 
+    @_spread
     def eval(self, valid_dataset, callbacks=None, dataset_sink_mode=False):
         """The metrics over the data set, by name. Callbacks see every step, whatever dataset_sink_mode says."""
         _check.boolean("Model.eval", "dataset_sink_mode", dataset_sink_mode)
@@ -386,6 +412,7 @@ class Model:
         with entered(callbacks) as callbacks, self._one_graph():
             return Evaluation(self._metrics, callbacks, params).run(lambda observers: model.eval(dataset, num_workers, observers))
 
+    @_spread
     def predict(self, *predict_data, backend=None, config=None):
         """The network's result. Where full_batch is off in semi-automatic and automatic parallel, each rank gives its rows and gets theirs; in data
         parallel, too, by its own moving statistics. backend and config are None."""
@@ -412,6 +439,7 @@ class Model:
         return (self._parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL) and tessera.cluster.size() > 1
                 and self._rows is RowsOfRanks.PARTS)
 
+    @_spread
     def build(self, train_dataset=None, valid_dataset=None, sink_size=-1, epoch=1, sink_mode=True):
         """Compiles without running. In semi-automatic parallel the network's parameters then have the shapes of this rank's slices.
         epoch: what train() will be given for this data set; sink_size and sink_mode change nothing of what is compiled."""
@@ -448,6 +476,7 @@ class Model:
         if self._parallel_mode not in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
             raise RuntimeError(f"Model.{what} only supports semi auto parallel and auto parallel mode, but got {self._parallel_mode}.")
 
+    @_spread
     def infer_train_layout(self, train_dataset, dataset_sink_mode=True, sink_size=-1):
         """Compiles the training step. Returns the network's parameter_layout_dict."""
         self._check_layouts("infer_train_layout")
@@ -460,6 +489,7 @@ class Model:
         self._model(dataset).build(dataset)
         return self._note_layouts()
 
+    @_spread
     def infer_predict_layout(self, *predict_data, skip_backend_compile=False):
         """Compiles the prediction for data like these, as predict() takes them: the network's parameters then have the shapes of this
         rank's slices. Returns its parameter_layout_dict. skip_backend_compile has no effect: what is compiled is what predict() runs."""
