@@ -53,6 +53,7 @@ def test_a_script_for_the_other_package_runs(installed, tmp_path):
     (tmp_path / "script.py").write_text("import mindspore as ms\nprint(ms.ops.add(ms.Tensor(1.0), ms.Tensor(2.0)))\n")
     compat = package.run(installed / "tessera", "compat-path", cwd=tmp_path).strip()
     assert "3" in package.run(installed / "python", "script.py", cwd=tmp_path, PYTHONPATH=compat)
+    assert "--worker_num" in package.run(f"{compat}/bin/msrun", "--help", cwd=tmp_path, PATH=f"{installed}:/usr/bin:/bin")
 
 
 def test_the_operator_is_in_it_and_its_extra_brings_what_that_needs(wheel, installed, tmp_path):
