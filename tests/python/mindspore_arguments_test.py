@@ -7,6 +7,8 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
+from mindspore.common.initializer import (Constant, Dirac, HeNormal, HeUniform, Normal, Orthogonal, TruncatedNormal, Uniform, VarianceScaling, XavierNormal,
+                                          XavierUniform, initializer)
 from regression import batches, regression
 
 pytestmark = pytest.mark.usefixtures("fresh_context")
@@ -90,6 +92,39 @@ def test_the_time_for_data_is_said(capfd):
     stepwise = lines(dataset_sink_mode=False)
     assert len(stepwise) == 2 and all(re.search(r"per step time: +\d+\.\d{3} ms \(data time: +\d+\.\d{3} ms\)$", line) for line in stepwise)
     assert not any("data time" in line for line in lines(dataset_sink_mode=True))
+
+
+@pytest.mark.parametrize("made, error, words", [
+    (lambda: Dirac(0), ValueError, "For 'Dirac', the 'groups' must be greater than 0, but got 0"),
+    (lambda: Dirac(-1), ValueError, "'groups' must be greater than 0"),
+    (lambda: Dirac(1.5), TypeError, "For 'Dirac', the 'groups' must be int, but got float"),
+    (lambda: Dirac(None), TypeError, "'groups' must be int, but got NoneType"),
+    (lambda: Constant(""), TypeError, "For 'Constant', the 'value' must be float, but got str"),
+    (lambda: Normal(-1), ValueError, "For 'Normal', the 'sigma' must be at least 0.0"),
+    (lambda: Normal(mean=float("nan")), ValueError, "For 'Normal', the 'mean' must be a finite number"),
+    (lambda: Orthogonal("x"), TypeError, "For 'Orthogonal', the 'gain' must be float"),
+    (lambda: Orthogonal(float("nan")), ValueError, "For 'Orthogonal', the 'gain' must be a finite number"),
+    (lambda: TruncatedNormal(None), TypeError, "For 'TruncatedNormal', the 'sigma' must be float"),
+    (lambda: TruncatedNormal(mean=float("nan")), ValueError, "For 'TruncatedNormal', the 'mean' must be a finite number"),
+    (lambda: TruncatedNormal(a=""), TypeError, "For 'TruncatedNormal', the 'a' must be float"),
+    (lambda: Uniform(float("inf")), ValueError, "For 'Uniform', the 'scale' must be a finite number"),
+    (lambda: Uniform(-1), ValueError, "For 'Uniform', the 'scale' must be at least 0.0"),
+    (lambda: XavierNormal(-1), ValueError, "For 'XavierNormal', the 'gain' must be at least 0.0"),
+    (lambda: XavierUniform(None), TypeError, "For 'XavierUniform', the 'gain' must be float"),
+    (lambda: VarianceScaling(float("nan")), ValueError, "For 'VarianceScaling', the 'scale' must be a finite number"),
+    (lambda: HeUniform(""), ValueError, "For 'HeUniform', the 'negative_slope' must be a finite number, but got  of type str"),
+    (lambda: HeNormal(nonlinearity=0), ValueError, "For 'HeNormal', the 'nonlinearity' must be a str, but got 0 of type int"),
+    *[(lambda shape=shape: initializer("ones", shape), ValueError, "For 'initializer', the argument 'shape' is invalid")
+      for shape in (-1, 1.5, "", "ab", (2, -1), (2, 1.5), (2, None))],
+])
+def test_an_initializer_says_which_argument_is_wrong(made, error, words):
+    with pytest.raises(error, match=words):
+        made()
+
+
+def test_initializers_take_numbers_of_numpy_and_no_slope():
+    assert initializer(Constant(np.float32(2)), np.array([1, 2])).asnumpy().tolist() == [[2, 2]]
+    assert initializer(HeUniform(None), (4, 4)).asnumpy().std() > 0
 
 
 def test_stages_may_stand_beside_the_network():

@@ -1,15 +1,22 @@
 """How parameters start. Random values are a function of the seed and the parameter's name."""
 import math
+from numbers import Integral
 
 import numpy as np
 import tessera
 from tessera.nn import initializers as _native
 
+from mindspore import _check
 from mindspore.common.seed import draws_before, get_seed
 
 
 # How often TruncatedNormal draws a value anew.
 _MOST_DRAWS = 1000
+
+
+def _number(who, name, value, check=_check.number):
+    """The value as a float, which is one of Python's or NumPy's."""
+    return check(who, name, value.item() if isinstance(value, np.number) else value)
 
 
 def _generator(kind, shape):
@@ -81,20 +88,22 @@ class Constant(Initializer):
     """One value for all elements."""
 
     def __init__(self, value):
-        super().__init__(_native.constant(value))
+        super().__init__(_native.constant(_number("Constant", "value", value, _check.any_number)))
 
 
 class Normal(Initializer):
     """Gaussian of standard deviation sigma around `mean`."""
 
     def __init__(self, sigma=0.01, mean=0.0):
-        super().__init__(_native.normal(sigma, mean))
+        super().__init__(_native.normal(_number("Normal", "sigma", sigma, _check.non_negative), _number("Normal", "mean", mean)))
 
 
 class TruncatedNormal(Initializer):
     """Gaussian around `mean`, drawn anew where a value lies outside of a to b. The bounds are values, no multiples of sigma."""
 
     def __init__(self, sigma=0.01, mean=0.0, a=-2.0, b=2.0):
+        sigma, mean = _number("TruncatedNormal", "sigma", sigma), _number("TruncatedNormal", "mean", mean)
+        a, b = (_number("TruncatedNormal", name, value, _check.any_number) for name, value in (("a", a), ("b", b)))
         if not sigma > 0 or not a < b:
             raise ValueError(f"For 'TruncatedNormal', 'sigma' must be above 0 and 'a' below 'b', but got sigma={sigma}, a={a}, b={b}.")
         self._settings = sigma, mean, a, b
@@ -121,31 +130,39 @@ class Uniform(Initializer):
     """Even between -scale and scale."""
 
     def __init__(self, scale=0.07):
-        super().__init__(_native.uniform(scale))
+        super().__init__(_native.uniform(_number("Uniform", "scale", scale, _check.non_negative)))
 
 
 class XavierUniform(Initializer):
     """Even, +-gain * sqrt(6 / (fan_in + fan_out)). Glorot and Bengio, AISTATS 2010."""
 
     def __init__(self, gain=1):
-        super().__init__(_native.xavier_uniform(gain))
+        super().__init__(_native.xavier_uniform(_number("XavierUniform", "gain", gain, _check.non_negative)))
 
 
 class XavierNormal(Initializer):
     """Gaussian of standard deviation gain * sqrt(2 / (fan_in + fan_out))."""
 
     def __init__(self, gain=1):
-        super().__init__(_native.xavier_normal(gain))
+        super().__init__(_native.xavier_normal(_number("XavierNormal", "gain", gain, _check.non_negative)))
 
 
 class _He(Initializer):
-    """What these have in common: gain / sqrt(fan), the gain being that of the nonlinearity: sqrt(2 / (1 + negative_slope^2)) of leaky_relu,
-    sqrt(2) of relu, 5 / 3 of tanh, 1 of linear, sigmoid and convolutions."""
+    """What these have in common: gain / sqrt(fan), the gain being that of the nonlinearity: sqrt(2 / (1 + negative_slope^2)) of leaky_relu, whose
+    slope is 0.01 where it is None, sqrt(2) of relu, 5 / 3 of tanh, 1 of linear, sigmoid and convolutions."""
 
     def __init__(self, negative_slope=0, mode="fan_in", nonlinearity="leaky_relu"):
         who = type(self).__name__
         if mode not in ("fan_in", "fan_out"):
             raise ValueError(f"For '{who}', the 'mode' must be fan_in or fan_out, but got {mode}.")
+        if not isinstance(nonlinearity, str):
+            raise ValueError(f"For '{who}', the 'nonlinearity' must be a str, but got {nonlinearity} of type {type(nonlinearity).__name__}.")
+        if negative_slope is None:
+            negative_slope = 0.01
+        if isinstance(negative_slope, np.number):
+            negative_slope = negative_slope.item()
+        if isinstance(negative_slope, bool) or not isinstance(negative_slope, (int, float)) or not math.isfinite(negative_slope):
+            raise ValueError(f"For '{who}', the 'negative_slope' must be a finite number, but got {negative_slope} of type {type(negative_slope).__name__}.")
         gains = {"leaky_relu": math.sqrt(2.0 / (1 + negative_slope**2)), "relu": math.sqrt(2.0), "tanh": 5.0 / 3, "linear": 1.0, "sigmoid": 1.0}
         if nonlinearity not in gains and not nonlinearity.startswith("conv"):
             raise ValueError(f"For '{who}', the 'nonlinearity' must be one of {list(gains)}, but got {nonlinearity}.")
@@ -201,7 +218,7 @@ class Dirac(_Made):
     """Filters that pass their channel through, of each of `groups`."""
 
     def __init__(self, groups=1):
-        self._groups = groups
+        self._groups = _check.integer("Dirac", "groups", groups, 1)
 
     def values(self, shape):
         if len(shape) not in (3, 4, 5) or shape[0] % self._groups:
@@ -218,7 +235,7 @@ class Orthogonal(_Made):
     """gain times a matrix with orthogonal rows or columns: Saxe et al., ICLR 2014."""
 
     def __init__(self, gain=1.0):
-        self._gain = gain
+        self._gain = _number("Orthogonal", "gain", gain)
 
     def values(self, shape):
         if len(shape) < 2:
@@ -235,6 +252,7 @@ class VarianceScaling(Initializer):
     deviations in the reference: truncated_normal), truncated_normal, untruncated_normal or uniform."""
 
     def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal"):
+        scale = _number("VarianceScaling", "scale", scale)
         if mode not in ("fan_in", "fan_out", "fan_avg") or distribution not in ("uniform", "truncated_normal", "untruncated_normal") or scale <= 0:
             raise ValueError(f"For 'VarianceScaling', scale={scale}, mode={mode}, distribution={distribution} is not valid.")
         self._settings = scale, mode, distribution
@@ -326,20 +344,30 @@ for _name in ("add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mo
     setattr(PendingTensor, f"__{_name}__", _of_made(f"__{_name}__"))
 
 
+def _sizes(shape):
+    """The tuple of sizes. ValueError for what is no number and no sequence of them, from 0 on."""
+    if isinstance(shape, (int, float, str)):
+        sizes = (shape, )
+    else:
+        sizes = tuple(shape) if hasattr(shape, "__iter__") else (None, )
+    if any(isinstance(size, bool) or not isinstance(size, Integral) or size < 0 for size in sizes):
+        raise ValueError(f"For 'initializer', the argument 'shape' is invalid, the value of 'shape' must be positive integers, but got {shape}")
+    return tuple(map(int, sizes))
+
+
 def initializer(init, shape=None, dtype=tessera.float32):
     """A tensor of that shape for a Parameter: zeros, ones, normal, uniform, ... (case does not matter), a number, or one
-    of the classes above. A tensor is returned as it is."""
+    of the classes above. A tensor is returned as it is. ValueError for a shape that is no number and no sequence of them, from 0 on."""
     if isinstance(init, (tessera.Tensor, PendingTensor)):
         own = (shape,) if isinstance(shape, int) else shape
         if own is not None and tuple(own) != tuple(init.shape):
             raise ValueError("For 'initializer', the shape of the 'init' argument should be same as the argument 'shape', but got the 'init' "
                              f"shape {list(init.shape)} and the 'shape' {list(own)}.")
         return init
-    if shape is None:
-        shape = ()
+    shape = () if shape is None else _sizes(shape)
     made = _NAMES[init.lower()]() if isinstance(init, str) and init.lower() in _NAMES else init
     if isinstance(made, Initializer) and made.makes_values():
-        return tessera.Tensor(made.values((shape,) if isinstance(shape, int) else tuple(shape)), dtype)
+        return tessera.Tensor(made.values(shape), dtype)
     return PendingTensor(init, shape, dtype)
 
 
