@@ -94,6 +94,20 @@ def test_the_time_for_data_is_said(capfd):
     assert not any("data time" in line for line in lines(dataset_sink_mode=True))
 
 
+def test_the_time_of_an_epoch_is_said_as_in_the_reference(capfd):
+    net, with_loss, optimizer = regression()
+    rows = ds.NumpySlicesDataset(tuple(np.concatenate(columns) for columns in zip(*batches())), ["x", "y"], shuffle=False).batch(8)
+    ms.Model(with_loss, optimizer=optimizer).train(1, rows, ms.TimeMonitor(data_size=1000))
+    words = re.fullmatch(r"Train epoch time: +(\d+\.\d{3}) ms, per step time: +(\d+\.\d{3}) ms\n", capfd.readouterr().out)
+    assert float(words[1]) == pytest.approx(len(batches()) * float(words[2]), abs=0.01)  # the data set's size, not data_size
+
+
+def test_a_parameter_is_written_as_in_the_reference():
+    weight = ms.Parameter(Tensor(np.zeros((2, 3)), ms.float16), name="w", requires_grad=False)
+    assert repr(weight) == str(weight) == "Parameter (name=w, shape=(2, 3), dtype=Float16, requires_grad=False)"
+    assert str([nn.Dense(2, 1).bias]) == "[Parameter (name=bias, shape=(1,), dtype=Float32, requires_grad=True)]"
+
+
 @pytest.mark.parametrize("made, error, words", [
     (lambda: Dirac(0), ValueError, "For 'Dirac', the 'groups' must be greater than 0, but got 0"),
     (lambda: Dirac(-1), ValueError, "'groups' must be greater than 0"),

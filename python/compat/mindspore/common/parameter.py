@@ -107,8 +107,14 @@ def _set_data(self, value, *args, **kwargs):
     _set_native(self, value.init_data(self.name) if isinstance(value, PendingTensor) else value, *args, **kwargs)
 
 
+def _described(self):
+    """As the reference writes it."""
+    return f"Parameter (name={self.name}, shape={tuple(self.shape)}, dtype={self.dtype}, requires_grad={self.requires_grad})"
+
+
 # Also of the parameters of cells that come with Tessera.
 tessera.Parameter.set_data = _set_data
+tessera.Parameter.__repr__ = _described
 tessera.Parameter.data = property(lambda self: self, doc="The parameter, which is a tensor.")
 
 

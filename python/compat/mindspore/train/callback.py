@@ -210,8 +210,8 @@ class LossMonitor(Callback):
 
 
 class TimeMonitor(Callback):
-    """Prints `epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch. data_time: with the time from one step's end to the next one's
-    begin, in which the batch is waited for, where callbacks see every step."""
+    """Prints `Train epoch time: 1234.567 ms, per step time: 12.345 ms` after each epoch. data_size: the steps of an epoch where callbacks see no number
+    of them. data_time: with the time from one step's end to the next one's begin, in which the batch is waited for, where callbacks see every step."""
 
     def __init__(self, data_size=None, data_time=False):
         if not isinstance(data_time, bool):
@@ -232,13 +232,15 @@ class TimeMonitor(Callback):
 
     def epoch_end(self, run_context):
         milliseconds = (time.time() - self.epoch_time) * 1000
-        steps = self.data_size or run_context.original_args().batch_num
+        params = run_context.original_args()
+        batches = params.get("batch_num")
+        steps = batches if isinstance(batches, int) and batches > 0 else self.data_size
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             raise ValueError(f"The argument 'data_size' must be a positive int, but got {steps}.")
         waited = ""
-        if self.data_time and not run_context.original_args().get("dataset_sink_mode"):
+        if self.data_time and not params.get("dataset_sink_mode"):
             waited = f" (data time: {self._waited_s * 1000 / steps:5.3f} ms)"
-        _print(f"epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms{waited}")
+        _print(f"{(params.get('mode') or '').title()} epoch time: {milliseconds:5.3f} ms, per step time: {milliseconds / steps:5.3f} ms{waited}")
 
 
 def _append_info(entries):
