@@ -33,7 +33,8 @@ def main():
               "package again, or name the program's folder in PATH", file=sys.stderr)
         return _NOT_FOUND
     if sys.argv[1:2] == ["job"] and not os.environ.get("PYTHON"):
-        os.environ["PYTHON"] = sys.executable  # which has the operator's package and what it needs; python3 may be another one
+        # Which has the operator's package and what it needs; python3 may be another one. The second says that it is no variable of the user's.
+        os.environ |= {"PYTHON": sys.executable, "_PYTHON_OF_TESSERA_JOB": "1"}
     os.execv(program, [str(program), *sys.argv[1:]])
 
 

@@ -123,3 +123,18 @@ def test_python_says_where_it_has_looked_for_the_program(tmp_path):
     (tmp_path / "programs" / "tessera").symlink_to(Path(sys.executable).resolve())
     ended = as_module(package.parent, f"{tmp_path}:{tmp_path / 'programs'}", "-c", "print('that of PATH')")
     assert (ended.returncode, ended.stdout) == (0, "that of PATH\n"), ended.stderr
+
+
+def test_the_interpreter_of_a_job_is_named_for_the_command_alone(tmp_path):
+    (tmp_path / "tessera").symlink_to("/usr/bin/env")  # which starts `job` with the variables that it was given
+    package = tmp_path / "packages" / "tessera"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text((Path(os.environ["TESSERA_BUILD"]) / "python" / "tessera" / "__main__.py").read_text())
+    (tmp_path / "job").write_text('#!/bin/sh\necho "$PYTHON $_PYTHON_OF_TESSERA_JOB"\n')
+    (tmp_path / "job").chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    assert as_module(package.parent, path, "job").stdout == f"{sys.executable} 1\n"
+    environment = CLEAN | {"PYTHONPATH": str(package.parent), "PATH": path, "PYTHON": "mine"}
+    named = subprocess.run([sys.executable, "-B", "-m", "tessera", "job"], capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment)
+    assert named.stdout == "mine \n"

@@ -25,6 +25,8 @@ ADDRESS = "127.0.0.1"
 FOREIGN = ("TESSERA_", "MS_", "OMPI_", "PMIX_", "SLURM", "RANK_", "DEVICE_ID", "MINDSPORE_HCCL_CONFIG_PATH")
 # Those for whoever runs the programs of this machine stay: where they lie, how they are spoken of, and where they write what they know of a failure.
 KEPT = ("TESSERA_CUDA_", "TESSERA_PLUGIN_DIR", "TESSERA_LOG_LEVEL", "TESSERA_NUM_THREADS", "TESSERA_REPORT_DIR")
+# Beside PYTHON where the command `tessera` of a wheel has set that, for itself.
+PYTHON_IS_OURS = "_PYTHON_OF_TESSERA_JOB"
 INTERPRETER = re.compile(r"python[0-9.]*|bash|sh")
 GUARD = [sys.executable, "-I", "-S", "-B", local_guard.__file__]
 MAX_TEXT = 128 << 10  # a process's arguments and NAME=VALUE are shorter than that: Linux' MAX_ARG_STRLEN
@@ -69,8 +71,10 @@ def expand(text, variables):
 
 
 def own_environment():
-    """This process's, without what makes it a rank of another job."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN) or name.startswith(KEPT)}
+    """This process's, without what makes it a rank of another job, and without what the command itself has set."""
+    ours = ("PYTHON", PYTHON_IS_OURS) if PYTHON_IS_OURS in os.environ else ()
+    return {name: value for name, value in os.environ.items()
+            if name not in ours and (not name.startswith(FOREIGN) or name.startswith(KEPT))}
 
 
 class Here:

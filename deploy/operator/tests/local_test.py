@@ -196,6 +196,13 @@ def test_a_pod_has_the_variables_of_its_text(tmp_path):
                      "TESSERA_ATTEMPT": "0", "MS_ROLE": "None"}
 
 
+def test_the_interpreter_that_the_command_has_named_for_itself_is_no_variable_of_a_pod(tmp_path):
+    body = alone(show("PYTHON", "_PYTHON_OF_TESSERA_JOB"))
+    found = run(tmp_path, body, PYTHON=sys.executable, _PYTHON_OF_TESSERA_JOB="1").out
+    assert re.findall(r" (\S+) None$", found, re.M) == ["PYTHON", "_PYTHON_OF_TESSERA_JOB"]
+    assert "PYTHON mine" in run(tmp_path, body, PYTHON="mine").out.splitlines()[0]
+
+
 def test_pods_write_reports_where_this_shell_says(tmp_path):
     found = run(tmp_path, alone(show("TESSERA_REPORT_DIR", "TESSERA_STORE")), TESSERA_REPORT_DIR="/reports", TESSERA_STORE="unix:of-another-job").out
     assert "TESSERA_REPORT_DIR /reports" in found and "TESSERA_STORE None" in found
