@@ -66,8 +66,22 @@ def commands(program, words=()):
     _, _, listed = printed.partition("\nSubcommands:\n")
     for name, what in re.findall(r"^  (\S+) +(\S.*)$", listed.partition("\n\n")[0], re.MULTILINE):
         found[(*words, name)] = what
-        found |= commands(program, (*words, name)) if (*words, name) != ("job",) else {}
+        found |= commands(program, (*words, name)) if (*words, name) != ("job",) else commands_of_job(program)
     return found
+
+
+def commands_of_job(program):
+    """The same of `tessera job`, whose help is that of a program of Python: what a name is may begin on the next line."""
+    _, _, listed = run(program, "job", "--help").partition("\n  COMMAND\n")
+    rows = re.findall(r"^ {4}(\S+)\s+(\S.*(?:\n {6,}\S.*)*)$", listed.partition("\n\n")[0], re.MULTILINE)
+    return {("job", name): " ".join(what.split()) for name, what in rows}
+
+
+def page_of(words, text):
+    """The page by its own name, as `man -k` lists it: help2man writes that of the program, and in NAME the words of the command."""
+    name = "-".join(["tessera", *words])
+    text = text.replace(".TH TESSERA ", f".TH {name.upper()} ", 1)
+    return text.replace(f".SH NAME\n{' '.join(['tessera', *words])} ", f".SH NAME\n{name} ", 1)
 
 
 def write_share(program, share):
@@ -82,7 +96,7 @@ def write_share(program, share):
         text = run("help2man", "--no-info", "--no-discard-stderr", f"--version-string={version}", f"--name={what}",
                    " ".join(["tessera", *words]), PATH=path)
         with open(manual / f"{'-'.join(['tessera', *words])}.1.gz", "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as page:
-            page.write(text.encode())
+            page.write(page_of(words, text).encode())
     for shell, place in SHELLS.items():
         file = share / place
         file.parent.mkdir(parents=True)

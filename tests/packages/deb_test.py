@@ -85,10 +85,14 @@ def test_four_ranks_train(root, tmp_path):
 
 
 def test_every_command_has_a_page_of_the_manual(root):
-    pages = {path.name for path in (root / "share" / "man" / "man1").iterdir()}
-    assert {"tessera.1.gz", "tessera-run.1.gz", "tessera-cluster-status.1.gz", "tessera-ckpt-ls.1.gz"} <= pages
-    text = gzip.decompress((root / "share" / "man" / "man1" / "tessera-run.1.gz").read_bytes()).decode()
-    assert ".SH SYNOPSIS" in text and "num_ranks" in text
+    pages = {path.name.removesuffix(".1.gz"): gzip.decompress(path.read_bytes()).decode() for path in (root / "share" / "man" / "man1").iterdir()}
+    assert {"tessera", "tessera-run", "tessera-cluster-status", "tessera-ckpt-ls", "tessera-job", "tessera-job-run", "tessera-job-render",
+            "tessera-job-manifests"} <= set(pages)
+    assert ".SH SYNOPSIS" in pages["tessera-run"]
+    for name, text in pages.items():
+        assert text.partition(".SH NAME\n")[2].startswith(f"{name} \\- ") and f"\n.TH {name.upper()} " in text
+        said = package.run(root / "bin" / "tessera", *name.split("-", 2 if name.startswith("tessera-c") else -1)[1:], "--help", cwd="/", PYTHON="/usr/bin/python3")
+        assert set(re.findall(r"^ {2}(?:-\w, ?)?(--\w+)", said, re.MULTILINE)) <= set(re.findall(r"--\w+", text.replace("\\-", "-"))), name
 
 
 def test_shells_complete_commands_options_and_values(root, tmp_path):
