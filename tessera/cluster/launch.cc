@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -55,6 +56,18 @@ std::string role_from_environment() {
 // More than any host has cores; starting them must not take minutes.
 constexpr int64_t kMostThreads = 4096;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
+// The number that OMP_NUM_THREADS says, of a list, which has one for each nesting level, the first. 0 where it says
+// none: OpenMP passes over that, too.
+int threads_of_openmp() {
+  const std::string text = read_text("OMP_NUM_THREADS");
+  const std::string first = text.substr(0, text.find(','));
+  const size_t begin = first.find_first_not_of(' ');
+  if (begin == std::string::npos) return 0;
+  const std::string number = first.substr(begin, first.find_last_not_of(' ') + 1 - begin);
+  if (number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos) return 0;
+  return static_cast<int>(std::min<int64_t>(std::stol(number), kMostThreads));
+}
 
 // Whether the descriptor is the launcher's pipe. A program between it and the rank may have closed that and opened
 // something of its own, which gets the number. `path` is the launcher's descriptor; where this process cannot see it,
@@ -307,7 +320,8 @@ JobOptions job_from_environment() {
   check_variables();
   JobOptions options;
   options.timeout_ms = timeout_from_environment();
-  options.num_compute_threads = static_cast<int>(read_number("TESSERA_NUM_THREADS", 0, 1, kMostThreads));
+  options.num_compute_threads =
+      static_cast<int>(read_number("TESSERA_NUM_THREADS", threads_of_openmp(), 1, kMostThreads));
   options.num_servers = static_cast<int>(read_number("TESSERA_NUM_SERVERS", 0, 0, kMaxInt));
   options.thread_ranks = static_cast<int>(read_number("TESSERA_THREAD_RANKS", 0, 1, kMaxInt));
   options.status_fd = open_pipe_to_launcher("TESSERA_STATUS_FD", "TESSERA_STATUS_FILE");

@@ -101,7 +101,9 @@ void add_options_of_transport(CLI::App& run, JobArguments& job) {
                  "seconds that a rank waits for another before the job fails (30); how long --join waits until "
                  "all\nranks are there, TESSERA_JOIN_TIMEOUT_MS says (600000)")
       ->check(seconds_to_wait());
-  run.add_option("--num_threads", options.num_compute_threads, "compute threads per rank; default: cores / ranks")
+  run.add_option("--num_threads", options.num_compute_threads,
+                 "compute threads per rank; default: what TESSERA_NUM_THREADS, else OMP_NUM_THREADS says, else cores / "
+                 "ranks")
       ->check(count_from(1));
 }
 

@@ -318,3 +318,29 @@ child.join()
 print(child.exitcode, len(next(batches)))
 """)
     assert (done.returncode, done.stdout.splitlines()) == (0, ["[0, 1, 4, 9]", "3 2"]), done.stdout + done.stderr
+
+
+NUMBER = "import tessera; print(tessera.cluster.num_compute_threads())"
+
+
+def number_of_threads(*launcher, **variables):
+    """What each process says of itself."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("TESSERA_NUM_THREADS", "OMP_NUM_THREADS")} | variables
+    done = subprocess.run([*launcher, sys.executable, "-c", NUMBER], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [int(line.split()[-1]) for line in done.stdout.splitlines()]
+
+
+def test_a_process_computes_with_the_threads_that_openmps_variable_says():
+    assert number_of_threads(OMP_NUM_THREADS="3") == number_of_threads(OMP_NUM_THREADS=" 3,2") == [3]
+    assert number_of_threads(OMP_NUM_THREADS="3", TESSERA_NUM_THREADS="2") == [2]
+    unsaid = number_of_threads()
+    for wrong in ("many", "0", "-1", "3x", ""):
+        assert number_of_threads(OMP_NUM_THREADS=wrong) == unsaid
+
+
+def test_ranks_do_so_unless_the_command_line_says_another_number():
+    run = [os.path.join(os.environ["TESSERA_BUILD"], "bin", "tessera"), "run", "-n", "2"]
+    assert number_of_threads(*run, OMP_NUM_THREADS="3") == [3, 3]
+    assert number_of_threads(*run, OMP_NUM_THREADS="3", TESSERA_NUM_THREADS="2") == [2, 2]
+    assert number_of_threads(*run, "--num_threads", "5", OMP_NUM_THREADS="3", TESSERA_NUM_THREADS="2") == [5, 5]

@@ -42,10 +42,12 @@ std::vector<std::string> entries_of(const RankEnvironment& rank) {
   const int threads = rank.num_compute_threads > 0 ? rank.num_compute_threads : std::max(1, cores / rank.num_own_ranks);
   Settings settings = {
       {"TESSERA_JOB_ID", rank.job_id},
-      {"TESSERA_NUM_THREADS", std::to_string(threads)},
       {"TESSERA_STATUS_FD", std::to_string(rank.status.fd())},
       {"TESSERA_STATUS_FILE", own_descriptor(rank.status)},
   };
+  // Unless the command line says it, TESSERA_NUM_THREADS and OMP_NUM_THREADS are the user's to set; else the rank finds
+  // its share as the latter.
+  if (rank.num_compute_threads > 0) settings["TESSERA_NUM_THREADS"] = std::to_string(threads);
   if (rank.figures) {
     settings["TESSERA_FIGURES_FD"] = std::to_string(rank.figures.fd());
     settings["TESSERA_FIGURES_FILE"] = own_descriptor(rank.figures);
