@@ -75,6 +75,7 @@ std::string letters_of_rank(bool has_script, Killed killed) {
     const pid_t script = has_script ? fork() : 0;
     if (script > 0) {
       waitpid(script, nullptr, 0);
+      [[maybe_unused]] const ssize_t told = write(pids[1], &script, sizeof(script));
       while (true) pause();
     }
     if (has_script) prctl(PR_SET_NAME, "bash");
@@ -101,13 +102,17 @@ std::string letters_of_rank(bool has_script, Killed killed) {
   EXPECT_EQ(read(pids[0], &script, sizeof(script)), static_cast<ssize_t>(sizeof(script)));
   char letter = 0;
   EXPECT_EQ(read(letters[0], &letter, 1), 1);
-  if (killed == Killed::kScript) kill(script, SIGKILL);
+  if (killed == Killed::kScript) {
+    kill(script, SIGKILL);
+    // The starter, which is killed below, might end before it.
+    EXPECT_EQ(read(pids[0], &script, sizeof(script)), static_cast<ssize_t>(sizeof(script)));
+  }
   if (killed == Killed::kStarter) kill(starter, SIGKILL);
   for (const int fd : {letters[1], pids[0], pids[1]}) close(fd);
   // Those that wait hold the pipe, too: they are killed where that was not the test's part.
   std::string seen(1, letter);
   if (killed == Killed::kStarter && read(letters[0], &letter, 1) == 1) seen += letter;
-  kill(script, SIGKILL);
+  if (killed != Killed::kScript) kill(script, SIGKILL);
   kill(starter, SIGKILL);
   waitpid(starter, nullptr, 0);
   while (read(letters[0], &letter, 1) == 1) seen += letter;
