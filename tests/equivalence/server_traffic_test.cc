@@ -1,5 +1,5 @@
-// What passes between parameter servers and workers of the rows of a table: each row once for a worker, however often
-// its part of a batch names it, and losses and values to the bit those of one device.
+// What passes between parameter servers and workers of the rows of a table: between hosts each row once for a worker,
+// however often its part of a batch names it, and losses and values to the bit those of one device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,6 +139,7 @@ struct Job {
   int workers = 1;
   int64_t size = 32;  // of a row, of which each element has 8 bytes
   Repeats repeats = Repeats::kNone;
+  int ranks_per_host = 1;  // 0: all are on one
 };
 
 struct Outcome {
@@ -151,7 +152,7 @@ Outcome train(const Job& job) {
   Outcome outcome;
   Traffic traffic;
   std::mutex mutex;
-  run_ranks(job.servers + job.workers, [&](cluster::Context& inner) {
+  const auto serve = [&](cluster::Context& inner) {
     CountingContext context(inner, traffic);
     MeansOfRows network(job.size);
     nn::set_parameter_dtype(network, DType::kF64);
@@ -177,7 +178,8 @@ Outcome train(const Job& job) {
     if (outcome.losses.empty()) outcome = {losses, table, {}};
     EXPECT_EQ(losses, outcome.losses) << "ranks are told different losses";
     EXPECT_EQ(table, outcome.table) << "ranks have different values";
-  });
+  };
+  run_ranks(job.servers + job.workers, serve, {.ranks_per_host = job.ranks_per_host});
   outcome.bytes = traffic.bytes();
   return outcome;
 }
@@ -190,6 +192,17 @@ TEST(ServersTraffic, OfRepeatedIdsHasTheBitsOfOneDevice) {
     for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 4}, {3, 2}}) {
       SCOPED_TRACE(fmt::format("repeats {}, {} servers, {} workers", static_cast<int>(repeats), servers, workers));
       const Outcome found = train({.servers = servers, .workers = workers, .repeats = repeats});
+      EXPECT_EQ(found.losses, alone.losses);
+      EXPECT_EQ(found.table, alone.table);
+    }
+  }
+  // On one host, where rows are read for each place, and where they are long.
+  for (const int64_t size : {32, 128}) {
+    const Outcome alone = train({.size = size, .repeats = kAcrossWorkers});
+    for (const auto& [servers, workers] : {std::pair{1, 2}, {2, 1}}) {
+      SCOPED_TRACE(fmt::format("rows of {}, {} servers, {} workers on one host", size, servers, workers));
+      const Outcome found =
+          train({.servers = servers, .workers = workers, .size = size, .repeats = kAcrossWorkers, .ranks_per_host = 0});
       EXPECT_EQ(found.losses, alone.losses);
       EXPECT_EQ(found.table, alone.table);
     }
@@ -233,6 +246,21 @@ TEST(ServersTraffic, HasEachRowOnceForAWorkerBothWays) {
         EXPECT_EQ(found.bytes.at({0, 1 + worker}), 4 * places + 8 * job.size * rows) << "to worker " << worker;
         EXPECT_EQ(found.bytes.at({1 + worker, 0}), 4 * places + 8 * job.size * rows) << "from worker " << worker;
       }
+    }
+  }
+}
+
+// Rows of 512 bytes or less are looked up and read for each place; their gradients come back once.
+TEST(ServersTraffic, HasLongRowsAloneOnceWithinAHost) {
+  for (const auto& [size, travels_once] : {std::pair{64, false}, {128, true}}) {
+    const Job job{.servers = 1, .workers = 2, .size = size, .repeats = Repeats::kAcrossWorkers, .ranks_per_host = 0};
+    const Outcome found = train(job);
+    const auto named = named_by_workers(job);
+    for (int worker = 0; worker < 2; ++worker) {
+      const auto& [places, rows] = named[static_cast<size_t>(worker)];
+      const int64_t once = 4 * places + 8 * size * rows;
+      EXPECT_EQ(found.bytes.at({0, 1 + worker}), travels_once ? once : 8 * size * places) << "to worker " << worker;
+      EXPECT_EQ(found.bytes.at({1 + worker, 0}), once) << "from worker " << worker;
     }
   }
 }

@@ -453,7 +453,7 @@ struct FieldsJob {
 std::map<std::string, std::vector<double>> train_fields(const FieldsJob& job) {
   std::map<std::string, std::vector<double>> found;
   std::mutex mutex;
-  run_ranks(job.servers + job.workers, [&](cluster::Context& context) {
+  const auto train_rank = [&](cluster::Context& context) {
     Fields network;
     nn::set_parameter_dtype(network, DType::kF64);
     nn::SoftmaxCrossEntropyWithLogits loss({.sparse = true, .reduction = "mean"});
@@ -482,7 +482,8 @@ std::map<std::string, std::vector<double>> train_fields(const FieldsJob& job) {
     const std::scoped_lock lock(mutex);
     if (found.empty()) found = own;
     EXPECT_EQ(own, found) << "ranks are told different losses, or have different values";
-  });
+  };
+  run_ranks(job.servers + job.workers, train_rank, {.ranks_per_host = 1});
   return found;
 }
 
@@ -535,6 +536,7 @@ struct LookedUp {
   DType dtype = DType::kF32;
   DType ids = DType::kI32;
   Repeats repeats = Repeats::kNone;
+  int ranks_per_host = 1;  // 0: all are on one
 };
 
 // A worker gets each row once, and has it at all places: of what is predicted no bit differs from the table's, which
@@ -542,7 +544,7 @@ struct LookedUp {
 void expect_rows_of_the_table(const LookedUp& job) {
   SCOPED_TRACE(fmt::format("{} servers, {} workers, {} rows of {} {} elements, repeats {}", job.servers, job.workers,
                            job.rows, job.row, to_string(job.dtype), static_cast<int>(job.repeats)));
-  run_ranks(job.servers + job.workers, [&](cluster::Context& context) {
+  const auto look_up = [&](cluster::Context& context) {
     Negated network(job.row);
     network.table.set_on_servers();
     nn::set_parameter_dtype(network, job.dtype);
@@ -559,7 +561,8 @@ void expect_rows_of_the_table(const LookedUp& job) {
       for (int64_t i = 0; i < job.row; ++i) expected.push_back(-table[static_cast<size_t>(row + i)]);
     }
     EXPECT_EQ(found, expected);
-  });
+  };
+  run_ranks(job.servers + job.workers, look_up, {.ranks_per_host = job.ranks_per_host});
 }
 
 TEST(ServersLookups, GiveTheBitsOfTheTable) {
@@ -584,6 +587,10 @@ TEST(ServersLookups, GiveTheBitsOfTheTable) {
   }
   // Rows that go as they come.
   expect_rows_of_the_table({.servers = 2, .workers = 2, .row = 16, .repeats = kAcrossWorkers});
+  // On one host, where longer rows do.
+  for (const int64_t row : {40, 200}) {
+    expect_rows_of_the_table({.servers = 2, .workers = 2, .row = row, .repeats = kAcrossWorkers, .ranks_per_host = 0});
+  }
 }
 
 TEST(ServersLookups, RefuseAnIndexOfNoRow) {
@@ -591,7 +598,7 @@ TEST(ServersLookups, RefuseAnIndexOfNoRow) {
     for (const int32_t wrong : {-1, 30}) {
       std::string refused;
       try {
-        run_ranks(servers + workers, [&](cluster::Context& context) {
+        const auto look_up = [&](cluster::Context& context) {
           Negated network(40);
           network.table.set_on_servers();
           nn::MSELoss loss;
@@ -599,7 +606,8 @@ TEST(ServersLookups, RefuseAnIndexOfNoRow) {
           train::Model model(context, network, &loss, &optimizer,
                              {.parallel_mode = train::ParallelMode::kDataParallel, .servers = servers});
           model.predict({Tensor::of<int32_t>({4, 2}, {0, 5, 5, 29, 7, wrong, wrong, 1})});
-        });
+        };
+        run_ranks(servers + workers, look_up, {.ranks_per_host = 1});
       } catch (const Error& error) {
         refused = error.what();
       }

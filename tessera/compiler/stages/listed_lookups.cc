@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tessera/compiler/passes/rewrite.h"
-#include "tessera/compiler/stages/summed_lookups.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -22,8 +21,8 @@ bool is_output(const Graph& graph, ValueId v) {
 
 class LookupLister {
  public:
-  LookupLister(const Graph& graph, int num_workers)
-      : graph_(graph), num_workers_(num_workers), rewriter_(graph), rows_of_batch_(rows_of_batch(graph)) {}
+  LookupLister(const Graph& graph, const ListedLookups& lookups)
+      : graph_(graph), lookups_(lookups), rewriter_(graph), rows_of_batch_(rows_of_batch(graph)) {}
 
   Graph run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -41,8 +40,9 @@ class LookupLister {
     const Node& node = graph_.node(n);
     if (node.op != "gather" || node.stage != 0 || node.forward != ir::kNone || node.recompute.block != 0) return false;
     if (node.attributes.get_int("axis") != 0 || graph_.type(node.inputs[0]).shape.ndim() != 2) return false;
-    return is_shared_lookup(graph_.type(node.outputs[0]), graph_.type(node.inputs[1]), rows_of_batch_) &&
-           is_of_workers(node.outputs[0]);
+    const Type& rows = graph_.type(node.outputs[0]);
+    const Type& ids = graph_.type(node.inputs[1]);
+    return is_shared_lookup(rows, ids, rows_of_batch_, lookups_.small_row_bytes) && is_of_workers(node.outputs[0]);
   }
 
   // A gradient is where its forward node is.
@@ -59,7 +59,7 @@ class LookupLister {
   void list(NodeId n) {
     const Node& node = graph_.node(n);
     Graph& graph = rewriter_.graph();
-    const Ints bounds = bounds_of_workers(graph_.type(node.inputs[1]), rows_of_batch_, num_workers_);
+    const Ints bounds = bounds_of_workers(graph_.type(node.inputs[1]), rows_of_batch_, lookups_.num_workers);
     rewriter_.set_origin(n);
     const Value ids[] = {rewriter_.at(node.inputs[1])};
     const auto listed =
@@ -75,14 +75,14 @@ class LookupLister {
   }
 
   const Graph& graph_;
-  int num_workers_;
+  const ListedLookups& lookups_;
   Rewriter rewriter_;
   int64_t rows_of_batch_;
 };
 
 }  // namespace
 
-Graph list_lookups(const Graph& micro, int num_workers) { return LookupLister(micro, num_workers).run(); }
+Graph list_lookups(const Graph& micro, const ListedLookups& lookups) { return LookupLister(micro, lookups).run(); }
 
 bool is_spread_on_arrival(const Graph& micro, const Plan& plan, const StagePlacement& placement, NodeId n) {
   const Node& node = micro.node(n);

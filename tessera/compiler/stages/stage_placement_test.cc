@@ -276,7 +276,7 @@ ir::Graph looked_up_forward(const std::string& dtype, int64_t row) {
 TEST(ListedLookups, AreLookedUpOnceForEachWorker) {
   auto graph = looked_up_by_fields();
   place_for_servers(graph, {"table"});
-  const auto text = print(list_lookups(graph, 2));
+  const auto text = print(list_lookups(graph, {.num_workers = 2}));
   for (const char* line :
        {"%1, %2 = list_rows ids {bounds=[0,2,3], num_rows=9, reader=\"gather\"} : i32[3,2], i32[3,2]",
         "%3 = gather table, %1 {axis=0, skipped=-1} : f32[3,2,32] stage 0 @ a",
@@ -290,7 +290,17 @@ TEST(ListedLookups, AreLeftOutWhereRowsAreShort) {
        {std::tuple{"f32", 16, false}, {"f32", 17, true}, {"f64", 8, false}, {"bf16", 32, false}, {"bf16", 33, true}}) {
     auto graph = looked_up_forward(dtype, row);
     place_for_servers(graph, {"table"});
-    EXPECT_EQ(print(list_lookups(graph, 3)) != print(graph), is_listed) << dtype << ", " << row << " a row";
+    EXPECT_EQ(print(list_lookups(graph, {.num_workers = 3})) != print(graph), is_listed)
+        << dtype << ", " << row << " a row";
+  }
+}
+
+TEST(ListedLookups, AreOfLongerRowsWhereMemoryIsShared) {
+  for (const auto& [row, is_listed] : {std::pair{128, false}, {129, true}}) {
+    auto graph = looked_up_forward("f32", row);
+    place_for_servers(graph, {"table"});
+    const ListedLookups lookups{.num_workers = 3, .small_row_bytes = kBytesOfSmallRowInMemory};
+    EXPECT_EQ(print(list_lookups(graph, lookups)) != print(graph), is_listed) << row << " a row";
   }
 }
 
@@ -303,7 +313,7 @@ TEST(ListedLookups, AreLeftOutWhereTheRowsAreAResult) {
   return output = %1
 )");
   place_for_servers(graph, {"table"});
-  EXPECT_EQ(print(list_lookups(graph, 2)), print(graph));
+  EXPECT_EQ(print(list_lookups(graph, {.num_workers = 2})), print(graph));
 }
 
 std::set<std::string> ops_of(const PlannedPart& part) {
@@ -318,7 +328,7 @@ TEST(ListedLookups, LeaveTheServersBeforeTheyAreSpread) {
   const StageOptions stages{
       .num_stages = 2, .require_parameters = false, .served = {"table"}, .plans_each_stage = true};
   place_for_servers(graph, stages.served);
-  graph = list_lookups(graph, 3);
+  graph = list_lookups(graph, {.num_workers = 3});
   const mesh::StageRanks ranks({2, 3});
   std::map<int, WithinStage> within;
   for (const int stage : {0, 1}) {

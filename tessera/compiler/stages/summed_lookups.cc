@@ -140,7 +140,7 @@ class LookupSummer {
     for (int dim = 0; dim < lead; ++dim) {
       if (ids.shape[dim] != rows.shape[dim]) return false;
     }
-    return is_shared_lookup(rows, ids, rows_of_batch_) && is_of_workers(lookup.rows);
+    return is_shared_lookup(rows, ids, rows_of_batch_, kBytesOfSmallRow) && is_of_workers(lookup.rows);
   }
 
   // Whether workers make the gradient: what belongs to a lookup itself is made on servers. A cast that belongs to
@@ -204,11 +204,11 @@ int64_t rows_of_batch(const Graph& micro) {
   return 0;
 }
 
-bool is_shared_lookup(const Type& rows, const Type& ids, int64_t rows_of_batch) {
+bool is_shared_lookup(const Type& rows, const Type& ids, int64_t rows_of_batch, int64_t small_row_bytes) {
   if (ids.dtype != DType::kI32 && ids.dtype != DType::kI64) return false;
   if (ids.shape.ndim() == 0 || ids.shape.num_elements() == 0) return false;
   if (rows_of_batch == 0 || ids.shape[0] % rows_of_batch != 0) return false;
-  return rows.size_bytes() / ids.shape.num_elements() > kBytesOfSmallRow;
+  return rows.size_bytes() / ids.shape.num_elements() > small_row_bytes;
 }
 
 Ints bounds_of_workers(const Type& ids, int64_t rows_of_batch, int num_workers) {

@@ -16,8 +16,8 @@ inline constexpr int64_t kBytesOfSmallRow = 64;
 // The rows of a batch, as the first data input that has a dim says; 0 where none has.
 int64_t rows_of_batch(const ir::Graph& micro);
 // Whether workers share the rows of a lookup as they share those of the batch, by the first dim of the rows' numbers,
-// and each row has more than kBytesOfSmallRow.
-bool is_shared_lookup(const Type& rows, const Type& ids, int64_t rows_of_batch);
+// and each row has more than `small_row_bytes`.
+bool is_shared_lookup(const Type& rows, const Type& ids, int64_t rows_of_batch, int64_t small_row_bytes);
 // Where the workers' parts of such a lookup begin along the first dim of its numbers, and where the last one ends.
 Ints bounds_of_workers(const Type& ids, int64_t rows_of_batch, int num_workers);
 

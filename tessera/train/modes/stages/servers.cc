@@ -96,7 +96,10 @@ void Servers::place(ir::Graph& graph) const {
   graph = compiler::sum_lookups(graph, {.accumulators = std::move(accumulators),
                                         .num_workers = ranks_.count(1),
                                         .clears = loss_scale_of(options_).has_value()});
-  graph = compiler::list_lookups(graph, ranks_.count(1));
+  const bool share_memory = context_.local_size() == context_.size();
+  graph = compiler::list_lookups(
+      graph, {.num_workers = ranks_.count(1),
+              .small_row_bytes = share_memory ? compiler::kBytesOfSmallRowInMemory : compiler::kBytesOfSmallRow});
 }
 
 std::set<std::string> Servers::served() const {
