@@ -98,9 +98,12 @@ std::string unknown_word(const Command& command, const std::vector<std::string>&
   const auto option = std::find_if(words.begin(), words.end(), is_option);
   if (option != words.end()) {
     const std::string name = name_in(*option);
+    const auto names = option_names(*command.app);
+    if (std::ranges::find(names, name) != names.end()) {
+      return fmt::format("{} stands before the command that takes it; write it behind \"{}\"", name, command.name);
+    }
     const std::string other = instead_of(command, name);
-    return fmt::format("unknown option {}{}", name,
-                       other.empty() ? suggestion(name, option_names(*command.app)) : other);
+    return fmt::format("unknown option {}{}", name, other.empty() ? suggestion(name, names) : other);
   }
   return fmt::format("{} takes no argument \"{}\" here", command.name, words.front());
 }
