@@ -154,7 +154,11 @@ class Launcher {
     }
     read_status();
     const bool are_all_dropped = std::ranges::all_of(children_, &RankChild::is_dropped);
-    int code = end_signal_ != 0 ? 128 + end_signal_ : are_all_dropped ? kExitFailure : kExitSuccess;
+    const std::string last_reason = link_ ? link_->client().generation().last_reason : "";
+    const bool has_failed = are_all_dropped || !last_reason.empty();
+    int code = end_signal_ != 0 ? 128 + end_signal_ : has_failed ? kExitFailure : kExitSuccess;
+    const bool is_unsaid = !last_reason.empty() && end_signal_ == 0 && first_failed_ < 0 && !has_said_end_;
+    if (is_unsaid) say(fmt::format("the job has failed, though its last ranks have ended well: {}", last_reason));
     note_endings();
     if (end_signal_ == 0 && first_failed_ >= 0) {
       show_held_errors();
@@ -365,11 +369,15 @@ class Launcher {
       if (std::exchange(child.is_awaited, false) && !is_finished_) note_failure(rank_of(place));
     }
     const bool is_ending_already = num_running_ == 0 || end_signal_ != 0 || next_kill_ms_ != 0;
-    // Why a job does not go on without a rank, or what its last ranks have saved, no rank may be left to say.
+    // Why a job does not go on without a rank, or what its last ranks have saved or why they have not, no rank may be
+    // left to say.
     const bool may_lack_ranks = link_->client().is_elastic() || !link_->client().generation().last_reason.empty();
-    const bool says_why = end.kind == Kind::kJobFailed && may_lack_ranks && end_signal_ == 0;
+    const bool says_more = lost && !children_[static_cast<size_t>(*lost)].is_for_good &&
+                           !end.reason.ends_with(how_ended(static_cast<size_t>(*lost)));
+    const bool says_why = end.kind == Kind::kJobFailed && (may_lack_ranks || says_more) && end_signal_ == 0;
     if (!is_finished_ && (says_why || !is_ending_already)) {
       say(fmt::format("the scheduler has ended the job: {}", end.reason));
+      has_said_end_ = true;
     }
     if (is_ending_already) return;
     // The scheduler has ended the job, perhaps for a rank of another host: ranks that do not notice are ended.
@@ -1146,6 +1154,7 @@ class Launcher {
   bool has_lost_guard_ = false;  // it was killed, and may have left processes behind
   int64_t next_look_ms_ = 0;     // at guards
   int first_failed_ = -1;
+  bool has_said_end_ = false;  // why the scheduler has ended the job
   int end_signal_ = 0;
   int64_t next_kill_ms_ = 0;
   bool was_told_ = false;

@@ -252,8 +252,11 @@ class Training::TrainCall {
   // In the last generation of a job, for this reason: saves what was kept, and stops. Returns where what was kept is of
   // a later training.
   void save_last(const std::string& reason, const Callbacks& callbacks);
-  // What each callback has saved that saves, by name.
-  std::string save_kept(const Callbacks& callbacks);
+  struct LastSave {
+    std::vector<std::string> paths;  // what each callback has saved that saves
+    std::string failed;              // what the first one says that could not; "" where all could
+  };
+  LastSave save_kept(const Callbacks& callbacks);
   std::string describe_newest(const Callbacks& callbacks) const;
   // While an exception is handled: throws that of a lost rank again, where the job ends by the loss unless the rank
   // comes back, with the checkpoint from which it can be started again.
@@ -478,6 +481,7 @@ void Training::TrainCall::compile_full() {
 
 namespace {
 
+constexpr const char* kLastSave = "last save";  // the job's state with the words of who has saved
 constexpr const char* kNoCheckpoints = "no ModelCheckpoint is among the callbacks: add one";
 
 bool any_saves(const Callbacks& callbacks) {
@@ -601,9 +605,10 @@ void Training::TrainCall::save_last(const std::string& reason, const Callbacks& 
   if (found == KeptTraining::Found::kDone && t_.kept_.has_later()) return restore_data_state();
   context_.number = t_.kept_.number();
   context_.first_step = t_.kept_.first_step();
+  LastSave done{.failed = t_.kept_.why_nothing()};
+  if (found == KeptTraining::Found::kDone) done.failed = "the training was over";
+  const std::string who = context.size() == 1 ? "the rank that is left has" : "the ranks that are left have";
   std::string saved;
-  std::string failed = t_.kept_.why_nothing();
-  if (found == KeptTraining::Found::kDone) failed = "the training was over";
   if (found != KeptTraining::Found::kMiddle && mode_.is_shared()) {
     try {
       context.world().barrier("end of training");  // the first that ends tells the job so, which ends the others
@@ -613,27 +618,36 @@ void Training::TrainCall::save_last(const std::string& reason, const Callbacks& 
   }
   if (found == KeptTraining::Found::kMiddle) {
     try {
-      saved = save_kept(callbacks);
-      failed = saved.empty() ? "no ModelCheckpoint is among the callbacks" : "";
+      done = save_kept(callbacks);
+      if (!done.paths.empty()) {
+        const std::string but =
+            done.failed.empty() ? "" : fmt::format(", and not by every ModelCheckpoint: {}", done.failed);
+        // Two have "auto" ask which of them counts.
+        saved = fmt::format(
+            "{} saved what was kept, after epoch {}, step {}, as {}{}; start the job again with resume=\"{}\" to go on "
+            "from there",
+            who, context_.epoch, context_.step_in_epoch, fmt::join(done.paths, ", "), but,
+            done.paths.size() == 1 ? "auto" : done.paths.front());
+      } else if (done.failed.empty()) {
+        done.failed = "no ModelCheckpoint is among the callbacks";
+      }
       if (mode_.is_shared()) context.world().barrier("end of training");
+      // The scheduler says so, whatever the script makes of the exception.
+      if (!saved.empty() && context.rank() == 0) context.recovery()->set_state(kLastSave, saved);
     } catch (const Error& error) {
-      if (saved.empty()) failed = error.what();
+      if (saved.empty()) done.failed = error.what();
       log_info("saving what was kept: {}", error.what());
     }
   }
   context.recovery()->leave_for_good();
-  const std::string who = context.size() == 1 ? "the rank that is left has" : "the ranks that are left have";
-  if (!saved.empty()) {
-    throw cluster::JobStopped(fmt::format(
-        "{}; {} saved what was kept, after epoch {}, step {}, as {}; start the job again with resume=\"auto\" to go on "
-        "from there",
-        reason, who, context_.epoch, context_.step_in_epoch, saved));
-  }
-  throw cluster::JobStopped(
-      fmt::format("{}; what {} kept is not saved: {}; {}", reason, who, failed, describe_newest(callbacks)));
+  if (!saved.empty()) throw cluster::JobStopped(fmt::format("{}; {}", reason, saved));
+  // Where nothing is kept for another model was trained since, it is no checkpoint of what is lost.
+  const std::string newest = t_.kept_.keeps() ? describe_newest(callbacks) : "";
+  throw cluster::JobStopped(fmt::format("{}; what {} kept is not saved: {}{}", reason, who, done.failed,
+                                        newest.empty() ? "" : "; " + newest));
 }
 
-std::string Training::TrainCall::save_kept(const Callbacks& callbacks) {
+Training::TrainCall::LastSave Training::TrainCall::save_kept(const Callbacks& callbacks) {
   const TrainingProgress& progress = t_.progress_;
   context_.step = progress.step;
   context_.epoch = progress.epoch;
@@ -641,21 +655,26 @@ std::string Training::TrainCall::save_kept(const Callbacks& callbacks) {
   context_.is_last_save = true;
   // What ends it is no failure of the callbacks': they only let go of what they hold.
   context_.has_failed = context_.was_told_to_end = true;
-  std::string saved;
+  LastSave done;
   for (const auto& callback : callbacks) {
     if (!callback->saves()) continue;
-    callback->begin(context_);
-    std::string path;
     try {
-      path = callback->save_before_end(context_);
-    } catch (...) {
+      callback->begin(context_);
+      std::string path;
+      try {
+        path = callback->save_before_end(context_);
+      } catch (...) {
+        callback->end(context_);
+        throw;
+      }
       callback->end(context_);
-      throw;
+      if (!path.empty()) done.paths.push_back(path);
+    } catch (const Error& error) {  // on all ranks, unless one is lost
+      if (t_.core_.context.recovery()->has_failed()) throw;
+      if (done.failed.empty()) done.failed = error.what();
     }
-    callback->end(context_);
-    if (!path.empty()) saved += (saved.empty() ? "" : ", ") + path;
   }
-  return saved;
+  return done;
 }
 
 // By the files, for an earlier process has saved it.

@@ -268,6 +268,20 @@ class OnOneHost(Recovery):
         losses, checksums = self.undisturbed(3, "--steps", 10)
         self.assertEqual(result(out), ({step: loss for step, loss in losses.items() if step > 4}, checksums), out)
 
+    def test_a_job_that_a_loss_ends_has_failed_whatever_its_last_ranks_end_with(self):
+        saved = self.once()
+        script = '[ $RANK_ID != 1 ] || exec "$@"; "$@"; exit 0'
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 1, "sh", "-c", script, "sh",
+                         *self.job("--steps", 10, "--checkpoint_dir", saved, "--kill_rank", 1, "--kill_step", 5)])
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, r"tessera run: .* is lost: killed by signal SIGKILL; the rank that is left has saved what was kept, after epoch 1, step 4, as")
+
+    def test_why_nothing_is_saved_where_no_restart_is_left_is_said_at_the_end(self):
+        code, out = run([TESSERA, "run", "-n", 2, "--max_restarts", 1, *self.job("--steps", 10, "--kill_rank", 1, "--kill_step", 5)])
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, "tessera run: the scheduler has ended the job: .*killed by signal SIGKILL; what the ranks that are left have kept is not saved: "
+                              "no ModelCheckpoint is among the callbacks: add one")
+
     def test_what_the_others_have_kept_is_saved_however_long_they_take_when_a_rank_is_not_started_again(self):
         saved, started = self.once(), self.once()
         script = f'if [ $RANK_ID = 1 ] && [ -e {started} ]; then echo no such option >&2; exit 2; fi; [ $RANK_ID != 1 ] || touch {started}; exec "$@"'

@@ -696,6 +696,7 @@ class LastGeneration : public testing::Test {
       Callbacks callbacks = {Watch(losses, lost_in_step)};
       if (saves_)
         callbacks.emplace_back(ModelCheckpoint("job", saved_.string(), {.save_checkpoint_steps = save_steps_}));
+      if (saves_twice_) callbacks.emplace_back(ModelCheckpoint("too", (folder_ / "too").string()));
       const auto tell = [&] {
         if (inner.rank() == 0) told_ = process.told_of_last_save;
       };
@@ -751,6 +752,7 @@ class LastGeneration : public testing::Test {
       std::filesystem::temp_directory_path() / fmt::format("tessera-last-generation-{}", ::getpid());
   std::filesystem::path saved_ = folder_ / "saved";
   bool saves_ = true;
+  bool saves_twice_ = false;
   int64_t save_steps_ = 1000;
   int64_t num_shards_ = 1;  // of the data set
   std::vector<std::string> told_;
@@ -808,6 +810,24 @@ TEST_F(LastGeneration, WhoseSaveFailsHasTheLossInItsWordsAndNoHalfOfACheckpoint)
   EXPECT_THAT(words, testing::HasSubstr("rank 1 is lost; what the ranks that are left have kept is not saved: "));
   EXPECT_THAT(words, testing::HasSubstr(saved_.string()));
   EXPECT_TRUE(std::filesystem::is_regular_file(saved_));
+}
+
+TEST_F(LastGeneration, SavesByEachModelCheckpointThatCan) {
+  saves_twice_ = true;
+  train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  const std::string too = (folder_ / "too" / "too-1_3.ckpt").string();
+  EXPECT_THAT(end(kWhole, {0, 2, 3}), testing::HasSubstr(fmt::format(
+                                          "as {}/job-1_3.ckpt, {}; start the job again with resume=\"{}/job-1_3.ckpt\"",
+                                          saved_.string(), too, saved_.string())));
+  begin_job();
+  train(kWhole, {0, 1, 2, 3}, /*lost_in_step=*/4);
+  std::filesystem::remove_all(saved_);
+  std::ofstream(saved_) << "no folder";
+  const std::string words = end(kWhole, {0, 2, 3});
+  EXPECT_THAT(words, testing::HasSubstr(
+                         fmt::format("step 3, as {}, and not by every ModelCheckpoint: {}", too, saved_.string())));
+  EXPECT_THAT(words, testing::HasSubstr("start the job again with resume=\"auto\""));
+  EXPECT_TRUE(std::filesystem::exists(too));
 }
 
 TEST_F(LastGeneration, IsAnnouncedByWhoWouldSaveAndTakenBackWhenTheTrainingEnds) {

@@ -28,6 +28,7 @@ std::string Mode::rows_of_ranks(const data::Dataset& dataset) {
 std::string Mode::why_fixed(const data::Dataset&) const { return why_not_held_by_fewer(); }
 
 std::string Mode::why_not_held_by_fewer() const {
+  if (context_.num_servers() > 0) return "servers keep some of them";
   return fmt::format("it trains in {}, not in {} or {}", to_string(working_mode(options_)),
                      to_string(ParallelMode::kDataParallel), to_string(ParallelMode::kAutomatic));
 }

@@ -77,8 +77,13 @@ void JobScheduler::go_on_ending(const std::string& node_id, const std::string& r
   if (may_go_on && is_known && gone.empty()) return;  // it had no rank to save
   // One of them may have saved, and have been lost before it said so.
   end_job(/*failed=*/true, "",
-          fmt::format("{}; the ranks that were left have not said that what they had kept is saved: {}{}", last_reason_,
-                      who, reason));
+          why_last(fmt::format("the ranks that were left have not said that what they had kept is saved: {}{}", who,
+                               reason)));
+}
+
+std::string JobScheduler::why_last(const std::string& otherwise) const {
+  const auto saved = state_.blobs.find(std::string(kLastSave));
+  return fmt::format("{}; {}", last_reason_, saved != state_.blobs.end() ? saved->second : otherwise);
 }
 
 }  // namespace tessera::cluster::rendezvous

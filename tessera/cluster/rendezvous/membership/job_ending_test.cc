@@ -130,6 +130,30 @@ TEST(LastGeneration, ThatLosesARankEndsTheJobWithTheFirstLoss) {
                                          "node c (rank 1 at left): killed by SIGKILL");
 }
 
+TEST(LastGeneration, OfWhichOneHasSaidWhatIsSavedSaysSoHoweverItEnds) {
+  const std::string saved = "the ranks that are left have saved what was kept";
+  const auto failure = [&](const auto& end) {
+    EndingJob job(kOneRestart);
+    job.lose_twice();
+    job.meet();
+    job.say(job.peers[0], SetBlob{std::string(kLastSave), saved});
+    end(job);
+    return job.scheduler.failure();
+  };
+  const std::string words = std::string(kLost) + "; " + saved;
+  EXPECT_EQ(failure([](EndingJob& job) { job.say(job.launcher, lost("c", 6)); }), words);
+  EXPECT_EQ(failure([](EndingJob& job) {
+              const char* ids[] = {"a", "c", "d"};
+              for (size_t i = 0; i < 3; ++i) job.say(job.peers[i], Leave{.node_id = ids[i], .at_ns = 6});
+            }),
+            words);
+  EXPECT_EQ(failure([](EndingJob& job) {
+              job.say(job.peers[0],
+                      Leave{.node_id = "a", .at_ns = 6, .failed = true, .reason = "its own", .for_good = true});
+            }),
+            words);
+}
+
 TEST(LastGeneration, WhoseRanksEndWellHasFailedAllTheSame) {
   EndingJob job(kOneRestart);
   job.lose_twice();

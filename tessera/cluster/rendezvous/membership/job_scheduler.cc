@@ -155,9 +155,10 @@ void JobScheduler::take(Peer& peer, const Leave& message) {
   const bool may_have_saved = !is_ending() || phase_ == JobPhase::kRunning;
   if (!stop_reason_.empty() && may_have_saved && message.failed && message.for_good && node.worker == peer.id &&
       !is_over()) {
-    // Who ends in the last generation may not have said why it was the last.
-    const bool lacks_loss = is_ending() && message.reason.find(last_reason_) == std::string::npos;
-    return end_job(/*failed=*/true, "", lacks_loss ? last_reason_ + "; " + message.reason : message.reason);
+    // Who ends in the last generation may not have said why it was the last, or that all have saved.
+    const bool says_loss = message.reason.find(last_reason_) != std::string::npos;
+    const bool says_all = !is_ending() || (says_loss && !state_.blobs.contains(std::string(kLastSave)));
+    return end_job(/*failed=*/true, "", says_all ? message.reason : why_last(message.reason));
   }
   if (is_ending() && message.failed && node.rank && !is_over()) return go_on_ending(message.node_id, message.reason);
   if (message.failed && awaits_spares()) return static_cast<void>(held_losses_.emplace_back(peer.id, message));

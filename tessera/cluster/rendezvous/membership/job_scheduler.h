@@ -189,6 +189,8 @@ class JobScheduler {
   void end_by_loss(const std::string& node_id, const std::string& reason, LostBy by = LostBy::kEnd);
   // A loss while the job ends so.
   void go_on_ending(const std::string& node_id, const std::string& reason);
+  // Why the job ends with its last generation, and what that has saved; `otherwise` where it has not said so.
+  std::string why_last(const std::string& otherwise) const;
   // The nodes that the last generation is without.
   std::vector<std::string> find_gone(const std::string& node_id) const;
   bool has_any_rank() const;

@@ -20,10 +20,11 @@ constexpr size_t kChecksumBytes = 4;
 // Decisions are plans, which have a line for each node of a graph, and the like; a kernel table has one for each kind
 // of operator. Each model that a script makes has a seed, in 23 bytes, and the checkpoints of each of its trainings
 // have a name: a search may make thousands of both.
-constexpr std::array<BlobRules, 4> kBlobRules = {{{"seed", kMaxBlobBytes},
+constexpr std::array<BlobRules, 5> kBlobRules = {{{"seed", kMaxBlobBytes},
                                                   {"decisions", kMaxBlobBytes},
                                                   {"kernel table", size_t{4} << 20},
-                                                  {"checkpoints", kMaxBlobBytes}}};
+                                                  {"checkpoints", kMaxBlobBytes},
+                                                  {kLastSave, size_t{64} << 10}}};
 
 template <typename Fields>
 void visit_state(Fields& fields, SchedulerState& state, std::vector<std::pair<std::string, std::string>>& blobs) {

@@ -62,6 +62,9 @@ struct SchedulerState {
   JobEnded end = {};
 };
 
+// The state that says what the last generation of a job has saved, for the words with which the job ends.
+inline constexpr std::string_view kLastSave = "last save";
+
 // The job's states that the scheduler keeps, and the most bytes of each.
 struct BlobRules {
   std::string_view name;

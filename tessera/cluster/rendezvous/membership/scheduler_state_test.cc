@@ -52,7 +52,7 @@ TEST(SchedulerStateFile, HasRoomForAScriptThatMakesThousandsOfModels) {
   EXPECT_GE(find_blob_rules("seed")->max_bytes, 100'000 * kLineOfSeed);
   EXPECT_GE(find_blob_rules("checkpoints")->max_bytes, 10'000 * kLineOfTraining);
   SchedulerState state = example_state();
-  for (const char* name : {"seed", "decisions", "kernel table", "checkpoints"}) {
+  for (const char* name : {"seed", "decisions", "kernel table", "checkpoints", "last save"}) {
     state.blobs[name] = std::string(find_blob_rules(name)->max_bytes, 'x');
   }
   MemoryFileSystem files;
