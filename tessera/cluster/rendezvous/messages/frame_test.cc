@@ -1,4 +1,5 @@
 // Claims about frames and messages: what is printed comes back, whatever else arrives is refused before it is believed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -97,7 +98,8 @@ TEST(Message, OfALauncherHasRoomForAllItsNodesWithTheLongestNames) {
 TEST(Frame, WhatIsNoFrameIsRefusedByItsFirstWrongByte) {
   EXPECT_EQ(error_of("G"), "what arrives is no frame of the rendezvous");
   EXPECT_EQ(error_of("T\xff"), "what arrives is no frame of the rendezvous");
-  EXPECT_EQ(error_of(std::string("TR\x01", 3)), "a frame of version 1, where version 12 is spoken");
+  EXPECT_EQ(error_of(std::string("TR\x01", 3)),
+            fmt::format("a frame of version 1, where version {} is spoken", kProtocolVersion));
   const std::string begin = {'T', 'R', static_cast<char>(kProtocolVersion)};
   EXPECT_EQ(error_of(begin + '\x63'), "a frame of unknown type 99");
   EXPECT_EQ(error_of(begin + '\0'), "a frame of unknown type 0");
