@@ -83,7 +83,11 @@ std::string letters_of_rank(bool has_script, Killed killed) {
     const pid_t own = getpid();
     const pid_t rank = fork();
     if (rank > 0) {
-      [[maybe_unused]] const ssize_t told = write(pids[1], &own, sizeof(own));
+      [[maybe_unused]] ssize_t told = write(pids[1], &own, sizeof(own));
+      if (killed == Killed::kNothing) {
+        waitpid(rank, nullptr, 0);
+        told = write(pids[1], &own, sizeof(own));
+      }
       while (true) pause();
     }
     alarm(kLimitS);
@@ -102,9 +106,9 @@ std::string letters_of_rank(bool has_script, Killed killed) {
   EXPECT_EQ(read(pids[0], &script, sizeof(script)), static_cast<ssize_t>(sizeof(script)));
   char letter = 0;
   EXPECT_EQ(read(letters[0], &letter, 1), 1);
-  if (killed == Killed::kScript) {
-    kill(script, SIGKILL);
-    // The starter, which is killed below, might end before it.
+  if (killed == Killed::kScript) kill(script, SIGKILL);
+  // The starter, which is killed below, must not end before the script, or the rank that ends by itself.
+  if (killed != Killed::kStarter) {
     EXPECT_EQ(read(pids[0], &script, sizeof(script)), static_cast<ssize_t>(sizeof(script)));
   }
   if (killed == Killed::kStarter) kill(starter, SIGKILL);
