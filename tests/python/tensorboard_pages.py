@@ -5,8 +5,6 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -14,6 +12,7 @@ def python():
     """The interpreter of that environment. Skips the test where it cannot be made."""
     made = subprocess.run([sys.executable, ROOT / "scripts" / "tensorboard_env.py"], capture_output=True, text=True)
     if made.returncode != 0:
+        import pytest  # scripts/pictures.py, which has none, uses this module, too
         pytest.skip("no TensorBoard: scripts/tensorboard_env.py could not make .venv-tensorboard")
     return made.stdout.strip()
 
