@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import tessera
-from tessera._keywords import unexpected
+from tessera._keywords import explained, unexpected
 
 from mindspore import _check, context
 from mindspore._join import join_by_role, warn_of_training_apart
@@ -102,6 +102,7 @@ def _in_stages(network, options, trains):
 
 def _spread(method):
     """The method, which sees the parallel context as the Model's AutoParallel says it, where it has one."""
+    method = explained(method)
 
     @functools.wraps(method)
     def run(self, *args, **kwargs):
