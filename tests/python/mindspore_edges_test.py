@@ -250,7 +250,7 @@ def test_a_cells_state_is_its_parameters_and_buffers():
 
 
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
-def test_gradients_of_integers_and_bools_are_zeros(mode):
+def test_gradients_of_results_that_are_integers_or_bools_are_zeros(mode):
     ms.set_context(mode=mode)
     assert ms.grad(lambda x: x > 0)(PAIR).asnumpy().tolist() == [[0, 0]]
     value, gradients = ms.value_and_grad(lambda x, y: ops.argmax(x * y), (0, 1))(PAIR, PAIR)
@@ -258,6 +258,78 @@ def test_gradients_of_integers_and_bools_are_zeros(mode):
     net = nn.Dense(2, 2)
     made = ms.grad(lambda x: ops.argmax(net(x)), None, net.trainable_params())(PAIR)
     assert [g.shape for g in made] == [(2, 2), (2, )] and not any(g.asnumpy().any() for g in made)
+
+
+INTS = Tensor([1, 3], ms.int32), Tensor([2, 5], ms.int32)
+# (function, its inputs, the gradients), as MindSpore 2.10 has them.
+OF_INTEGERS = [
+    (lambda a, b: a * b, INTS, ([2, 5], [1, 3])),
+    (lambda x: x * x * x, (Tensor([1, 3], ms.int64), ), ([3, 27], )),
+    (lambda x: x * x * x, (Tensor([100, 90], ms.uint8), ), ([48, 236], )),
+    (lambda a, b: a * b, (Tensor([1.5, 7.0]), Tensor([3, 2], ms.int32)), ([3, 2], [1, 7])),
+    (lambda a, b: a / b, INTS, ([0, 0], [0, 0])),
+    (lambda a, b: a % b, (Tensor([1, 7], ms.int32), INTS[1]), ([1, 1], [0, -1])),
+    (lambda x: x * 2.5, INTS[:1], ([2, 2], )),
+    (lambda x: x.astype(ms.int64) * 3 + ops.cast(x, ms.int32), INTS[:1], ([4, 4], )),
+    (lambda x: ops.where(x > 2, x * 2, x * 5), INTS[:1], ([5, 2], )),
+    (lambda x: (x, x * x), INTS[:1], ([3, 7], )),
+    (lambda x: ops.matmul(x, x), (Tensor([[3, 2], [1, 2]], ms.int32), ), ([[9, 7], [9, 7]], )),
+    (ms.grad(lambda x: x * x * x), INTS[:1], ([6, 18], )),
+]
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize("function, inputs, gradients", OF_INTEGERS)
+def test_gradients_with_respect_to_integers_are_integers(function, inputs, gradients, mode):
+    ms.set_context(mode=mode)
+    made = ops.GradOperation(get_all=True)(function)(*inputs)
+    assert [gradient.asnumpy().tolist() for gradient in made] == list(gradients)
+    assert [gradient.dtype for gradient in made] == [one.dtype for one in inputs]
+    value, again = ms.value_and_grad(function, tuple(range(len(inputs))))(*inputs)
+    assert [gradient.asnumpy().tolist() for gradient in again] == list(gradients)
+    expected = function(*inputs)
+    assert [one.dtype for one in (value if isinstance(value, tuple) else (value, ))] == [one.dtype for one in (
+        expected if isinstance(expected, tuple) else (expected, ))]
+
+
+def test_gradients_with_respect_to_integers_begin_as_is_said():
+    both = ops.GradOperation(get_all=True, sens_param=True)(lambda a, b: a * b)(*INTS, Tensor([10, 20], ms.int32))
+    assert [gradient.asnumpy().tolist() for gradient in both] == [[20, 100], [10, 60]]
+    each = ops.GradOperation(sens_param=True)(lambda a: (a * a, a * 1.0))(INTS[0], (Tensor([10, 1], ms.int32), Tensor([1.0, 2.0])))
+    assert each.asnumpy().tolist() == [21, 8]
+    first = ms.grad(lambda a: (a * a, a * 7), has_aux=True)(INTS[0])[0]
+    assert first.asnumpy().tolist() == [2, 6]
+
+
+class WithStatistics(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.loss = nn.BatchNorm1d(2), nn.CrossEntropyLoss()
+
+    def construct(self, x, labels):
+        return self.loss(self.norm(x), labels)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_labels_have_zeros_and_statistics_move_once(mode, capfd, monkeypatch):
+    monkeypatch.setattr(ms.context, "_said", set())
+    ms.set_context(mode=mode)
+    x, labels = Tensor(np.array([[1, 2], [3, 5]], np.float32)), Tensor([0, 1], ms.int32)
+    net, alone = WithStatistics().set_train(), nn.BatchNorm1d(2).set_train()
+    alone(x)
+    of_x, of_labels = ops.GradOperation(get_all=True)(net)(x, labels)
+    assert of_labels.asnumpy().tolist() == [0, 0] and of_labels.dtype == ms.int32
+    assert of_x.asnumpy().tolist() == ms.grad(WithStatistics().set_train())(x, labels).asnumpy().tolist()
+    assert net.norm.moving_mean.asnumpy().tolist() == alone.moving_mean.asnumpy().tolist() and alone.moving_mean.asnumpy().any()
+    assert "integers of input 1 is zeros, for the function takes them as indices or labels" in capfd.readouterr().err
+
+
+def test_a_parameter_of_integers_has_zeros_and_says_so(capfd, monkeypatch):
+    monkeypatch.setattr(ms.context, "_said", set())
+    weight = Parameter(Tensor([1, 2], ms.int32), name="w")
+    of_input, of_weight = ms.grad(lambda x: x * weight, 0, [weight])(INTS[0])
+    assert of_input.asnumpy().tolist() == [1, 2] and of_weight[0].asnumpy().tolist() == [0, 0]
+    assert "the gradient with respect to 'w' is zeros" in capfd.readouterr().err
 
 
 def test_a_model_takes_the_level_o1():

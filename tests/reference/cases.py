@@ -244,9 +244,14 @@ value("ops.HyperMap nested", lambda: ops.HyperMap(scaled)((two(), two()), (two()
 value("ops.partial", lambda: ops.partial(ops.add, two()[0])(two()[1]))
 value("ops.GradOperation", lambda: ops.GradOperation()(lambda x, y: x * x * y)(*two()))
 value("ops.GradOperation get_all", lambda: ops.GradOperation(get_all=True)(lambda x, y: x * x * y)(*two()))
+value("ops.GradOperation int32", lambda: ops.GradOperation(get_all=True, sens_param=True)(lambda x, y: x * y)(*[
+    Tensor(pair, ms.int32) for pair in ([1, 3], [2, 5], [10, 20])]))
 value("ops.GradOperation sens_param", lambda: ops.GradOperation(sens_param=True)(lambda x, y: x * x * y)(*two(), two()[1]))
 
 value("ops.grad", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y))(*two()))
+value("ops.grad int32", lambda: ops.grad(lambda x, y: x * x * y, (0, 1))(Tensor([1, 3], ms.int32), Tensor([2, 5], ms.int32)))
+value("ops.grad int64 / int64", lambda: ops.grad(lambda x, y: 7 * x / y, (0, 1))(Tensor([1, 3], ms.int64), Tensor([2, 5], ms.int64)))
+value("ops.grad float32 * int32", lambda: ops.grad(lambda x, y: x * y, (0, 1))(Tensor([1.5, 7.0], ms.float32), Tensor([2, 5], ms.int32)))
 value("ops.grad positions", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y), (0, 1))(*two()))
 
 

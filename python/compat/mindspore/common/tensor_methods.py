@@ -9,6 +9,7 @@ import tessera
 from tessera._keywords import explained
 
 from mindspore.ops import arithmetic, array, drawing, functional, native, neural
+from mindspore.ops._whole_numbers import passing
 
 _CLASSES = (tessera.Tensor, tessera.Value, tessera.Parameter)
 
@@ -182,6 +183,8 @@ _WITH_DIM = {arithmetic: "argmin all any", array: "argsort median sort index_sel
 
 
 def _astype(convert):
+    convert = passing(convert)
+
     def astype(self, dtype, copy=True):
         """In another dtype. copy=False: the tensor itself where it has that dtype."""
         return self if not copy and self.dtype == dtype else convert(self, dtype)

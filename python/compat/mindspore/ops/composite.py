@@ -4,12 +4,11 @@ import functools
 import tessera
 from tessera._branches import called, traced
 
-from mindspore import _check
+from mindspore import _check, context
 from mindspore._missing import missing
+from mindspore.ops import _whole_numbers
 from mindspore.ops._traced import Traced, owner_of
 from mindspore.ops.functional import clip_by_global_norm, clip_by_value  # noqa: F401
-
-_FLOATS = (tessera.float16, tessera.bfloat16, tessera.float32, tessera.float64)
 
 
 def _kind(value):
@@ -70,36 +69,35 @@ def _run(function, owner):
     return run
 
 
-def _floats(results):
-    """The tensors among results whose gradients there are."""
-    for result in results if isinstance(results, (tuple, list)) else (results, ):
-        if isinstance(result, (tuple, list)):
-            yield from _floats(result)
-        elif hasattr(result, "dtype") and result.dtype in _FLOATS:
-            yield result
-
-
 def _value_and_grad(function, inputs, weights, numbers, sens, only_first=False):
     """(the function's value, gradients by weights and the inputs of these numbers): of all results together, which begin with `sens`, a number or as
     many tensors as there are results, or, where that is one tensor or only_first says so, of the first one."""
-    starts_each = isinstance(sens, (tuple, list))
     inputs = list(inputs)
+    for weight in weights:
+        if _whole_numbers.are_whole(weight):
+            context.warn_once(f"the gradient with respect to {weight.name!r} is zeros, for a Parameter of integers has none here: give its value as an input of the "
+                              "function, grad_position=...")
+    own = list(inputs)  # which become values
+    return _whole_numbers.with_gradients(lambda: _of_floats(function, own, weights, numbers, sens, only_first), function, inputs, numbers, sens, only_first)
+
+
+def _of_floats(function, inputs, weights, numbers, sens, only_first):
+    """The same; the gradients with respect to integers are zeros."""
+    starts_each = isinstance(sens, (tuple, list))
     try:
         value, made = tessera.nn.value_and_grad(function, inputs, weights, numbers, 1.0 if starts_each else sens)
-        found, is_made = list(_floats(value)), True
+        found, is_made = _whole_numbers.floats(value), True
     except ValueError as error:
         if "gradients: the value must be floating" not in str(error):
             raise
         value, made = function(*inputs), tuple(tessera.ops.zeros_like(item) for item in (*weights, *(inputs[i] for i in numbers)))
-        found, is_made = list(_floats(value)), False
+        found, is_made = _whole_numbers.floats(value), False
         if only_first or not found:  # no gradient flows to an integer or a bool
             return value, made
     if is_made and (only_first or not starts_each and (len(found) < 2 or not isinstance(sens, float))):
         return value, made
-    if starts_each and len(sens) != len(found):
-        raise ValueError(f"For 'grad', there must be a gradient to start with for each of the {len(found)} results, but got {len(sens)}.")
     # Of what was computed already, so that draws and statistics happen once; `inputs` holds the values that it was made of.
-    parts = [result * start for result, start in zip(found, sens)] if starts_each else found
+    parts = [result * start for result, start in zip(found, _whole_numbers.starts_of(value, sens))] if starts_each else found
     total = functools.reduce(lambda one, other: one + other, [tessera.ops.reduce_sum(tessera.ops.cast(part, tessera.float32)) for part in parts])
     return value, tessera.nn.value_and_grad(lambda *_: total, inputs, weights, numbers, 1.0 if starts_each else sens)[1]
 

@@ -3,6 +3,8 @@ import functools as _functools
 
 from tessera import ops as _ops
 
+from mindspore.ops._whole_numbers import passing as _passing
+
 
 def _named(function, **names):
     """The same function, one of whose arguments has the name on the left instead of that on the right."""
@@ -25,7 +27,7 @@ def _of_two(function, first="input", second="other"):
 abs, cos, exp, floor, log, neg, reciprocal, rsqrt, sigmoid, sign, sin, square, tanh = [
     _of_one(f) for f in (_ops.abs, _ops.cos, _ops.exp, _ops.floor, _ops.log, _ops.neg, _ops.reciprocal, _ops.rsqrt, _ops.sigmoid,
                          _ops.sign, _ops.sin, _ops.square, _ops.tanh)]
-isfinite, logical_not, cast, reshape = [_of_one(f) for f in (_ops.is_finite, _ops.logical_not, _ops.cast, _ops.reshape)]
+isfinite, logical_not, cast, reshape = [_of_one(f) for f in (_ops.is_finite, _ops.logical_not, _passing(_ops.cast), _ops.reshape)]
 sqrt, inv = [_of_one(f, "x") for f in (_ops.sqrt, _ops.reciprocal)]
 add, equal, greater, greater_equal, less, less_equal, logical_and, logical_or, logical_xor, maximum, minimum, mul, not_equal, sub = [
     _of_two(f) for f in (_ops.add, _ops.equal, _ops.greater, _ops.greater_equal, _ops.less, _ops.less_equal, _ops.logical_and,

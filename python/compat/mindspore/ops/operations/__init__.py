@@ -11,6 +11,7 @@ from mindspore.ops.drawing import bernoulli as _bernoulli, _one_seed
 from mindspore.ops.operations import comm_ops
 from mindspore.ops.operations.comm_ops import (AllGather, AllReduce, AlltoAll, Broadcast, NeighborExchange, Receive, ReduceOp,
                                                ReduceScatter, Send)
+from mindspore.ops._whole_numbers import passing as _passing
 from mindspore.ops.primitive import Primitive
 
 
@@ -53,7 +54,7 @@ for _name, _function in {
         "Neg": _ops.neg, "Abs": _ops.abs, "Sign": _ops.sign, "Square": _ops.square, "Floor": _ops.floor, "Sqrt": _ops.sqrt,
         "Rsqrt": _ops.rsqrt, "Reciprocal": _ops.reciprocal, "Exp": _ops.exp, "Log": _ops.log, "Sin": _ops.sin, "Cos": _ops.cos,
         "ReLU": _ops.relu, "Sigmoid": _ops.sigmoid, "Tanh": _ops.tanh, "GeLU": _ops.gelu, "ZerosLike": _ops.zeros_like,
-        "OnesLike": _ops.ones_like, "Reshape": _ops.reshape, "Transpose": _ops.transpose, "Cast": _ops.cast,
+        "OnesLike": _ops.ones_like, "Reshape": _ops.reshape, "Transpose": _ops.transpose, "Cast": _passing(_ops.cast),
         "ExpandDims": _ops.expand_dims, "Tile": _ops.tile, "Flatten": _ops.flatten,
         "Fill": lambda dtype, shape, value: _ops.fill(shape, value, dtype),
         "Shape": lambda x: x.shape, "DType": lambda x: x.dtype, "Rank": lambda x: x.ndim, "Identity": lambda x: x,
