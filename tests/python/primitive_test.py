@@ -135,6 +135,7 @@ check(ops.AllGather()(of(rank)), ranks)
 check(ops.ReduceScatter()(of(*ranks)), [rank * size])
 check(ops.Broadcast(1)((of(rank),))[0], [1])
 check(ops.AlltoAll(size, 0, 0)(of(*[10 * rank + i for i in ranks])), [10 * i + rank for i in ranks])
+check(ops.AlltoAll(size, -1, -1)(of(*[10 * rank + i for i in ranks])), [10 * i + rank for i in ranks])
 exchange = ops.NeighborExchange([right], [left], [(2,)], [(2,)], ms.float32)
 check(exchange((of(rank, -1),))[0], [left, -1])
 both = ops.NeighborExchange([right, left], [left, right], [(1,), (1,)], [(1,), (1,)], ms.float32)
@@ -165,7 +166,7 @@ class Ring(nn.Cell):
 
 check(Ring()(of(rank, 1)), [2 * left + sum(ranks), 2 + size])
 for wrong, error in ((lambda: ops.AlltoAll(size + 1, 0, 0), ValueError), (lambda: ops.AlltoAll("2", 0, 0), TypeError),
-                     (lambda: ops.AlltoAll(size, 1, 0)(of(*ranks)), IndexError), (lambda: ops.AlltoAll(size, 0, 0)(of(*ranks, 1)), ValueError),
+                     (lambda: ops.AlltoAll(size, 1, 0)(of(*ranks)), IndexError), (lambda: ops.AlltoAll(size, 0, -2)(of(*ranks)), IndexError), (lambda: ops.AlltoAll(size, 0, 0)(of(*ranks, 1)), ValueError),
                      (lambda: ops.AllReduce("wrong"), ValueError), (lambda: ops.AllReduce(3), TypeError), (lambda: ops.Broadcast("0"), TypeError),
                      (lambda: ops.Send("0", 1), TypeError), (lambda: ops.Receive(0, 0, 2, ms.float32), TypeError),
                      (lambda: ops.NeighborExchange([right], [left], [], [(2,)], ms.float32), ValueError),

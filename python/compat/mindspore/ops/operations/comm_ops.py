@@ -81,7 +81,7 @@ class Broadcast(_Collective):
 
 
 class AlltoAll(_Collective):
-    """Cut into split_count parts along split_dim, part i for rank i; what arrives is joined along concat_dim."""
+    """Cut into split_count parts along split_dim, part i for rank i; what arrives is joined along concat_dim. Dims below 0 count from the end."""
 
     def __init__(self, split_count, split_dim, concat_dim, group=HCCL_WORLD_COMM_GROUP):
         for what, value in (("split_count", split_count), ("split_dim", split_dim), ("concat_dim", concat_dim)):
@@ -94,11 +94,12 @@ class AlltoAll(_Collective):
 
     def run(self, x):
         for what, dim in (("split_dim", self.split_dim), ("concat_dim", self.concat_dim)):
-            if not 0 <= dim < x.ndim:
+            if not -x.ndim <= dim < x.ndim:
                 raise IndexError(f"For 'AlltoAll', the '{what}' {dim} is outside the dims of {x.shape}.")
-        if x.shape[self.split_dim] % self.split_count:
+        split_dim, concat_dim = self.split_dim % x.ndim, self.concat_dim % x.ndim
+        if x.shape[split_dim] % self.split_count:
             raise ValueError(f"For 'AlltoAll', dim {self.split_dim} of {x.shape} must be a multiple of {self.split_count}.")
-        return _ops.all_to_all(x, self.native, self.split_dim, self.concat_dim)
+        return _ops.all_to_all(x, self.native, split_dim, concat_dim)
 
 
 def _int(who, what, value):
