@@ -374,3 +374,19 @@ def test_transforms_choose_compare_and_count():
     assert [part.tolist() for part in transforms.Unique()(np.array([[1, 2], [2, 5]]))] == [[1, 2, 5], [0, 1, 1, 2], [1, 2, 1]]
     mapped = ds.NumpySlicesDataset({"x": rows}, shuffle=False).map(transforms.Slice(slice(1, 3)), "x")
     assert [row["x"].tolist() for row in mapped.create_dict_iterator(output_numpy=True)] == [[1, 2], [5, 6], [9, 10]]
+
+
+def test_a_data_set_is_a_source_that_may_be_shuffled_and_sharded():
+    source = ds.NumpySlicesDataset((np.arange(8, dtype=np.float32), np.arange(8) * 10), ["x", "y"], shuffle=False)
+
+    def rows(**how):
+        made = ds.GeneratorDataset(source, ["a", "b"], **how)
+        read = [tuple(int(value) for value in row) for row in made.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+        assert len(made) == len(read)
+        return read
+
+    every = [(i, 10 * i) for i in range(8)]
+    assert rows() == rows(shuffle=False) == every
+    assert sorted(rows(shuffle=True)) == every != rows(shuffle=True)
+    assert rows(shuffle=False, num_shards=2, shard_id=1) == every[1::2]
+    assert rows(sampler=ds.SequentialSampler(2, 3)) == every[2:5]

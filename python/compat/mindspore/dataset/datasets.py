@@ -874,7 +874,8 @@ def _own(row):
 
 
 class GeneratorDataset(Dataset):
-    """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__. batch_sampler: rows are batches, of the samples
+    """Samples from Python: a generator function, an iterable, or an object with __getitem__ and __len__. A data set is iterated over; to be shuffled or
+    sharded its rows are read once and kept. batch_sampler: rows are batches, of the samples
     whose numbers it gives for each; collate_fn makes the columns of those of its samples, a list of arrays for each, else these are stacked. A source that draws
     random numbers tells their state by state() and set_state(state), or state_dict() and load_state_dict(state), see docs/cluster.md."""
 
@@ -886,6 +887,8 @@ class GeneratorDataset(Dataset):
         if column_names is None:
             raise ValueError("Neither columns_names nor schema are provided.")
         names = [column_names] if isinstance(column_names, str) else list(column_names)
+        if isinstance(source, Dataset) and (shuffle or num_shards or sampler is not None):
+            source = [tuple(np.array(value) for value in row) for row in source.create_tuple_iterator(num_epochs=1, output_numpy=True)]
         # What is read once is kept: no later pass draws.
         self._state_of = None if _is_read_once(source) else source
         source = _KeptRows(source) if _is_read_once(source) else source
