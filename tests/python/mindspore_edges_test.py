@@ -390,3 +390,12 @@ def test_a_data_set_is_a_source_that_may_be_shuffled_and_sharded():
     assert sorted(rows(shuffle=True)) == every != rows(shuffle=True)
     assert rows(shuffle=False, num_shards=2, shard_id=1) == every[1::2]
     assert rows(sampler=ds.SequentialSampler(2, 3)) == every[2:5]
+
+
+def test_several_subgraphs_are_a_hint_without_effect(capfd, monkeypatch):
+    from mindspore.parallel._cost_model_context import _set_multi_subgraphs
+    monkeypatch.setattr(ms.context, "_said", set())
+    assert _set_multi_subgraphs() is None and _set_multi_subgraphs(False) is None
+    assert capfd.readouterr().err.count("_set_multi_subgraphs has no effect") == 1
+    with pytest.raises(TypeError, match="must be bool, but got int"):
+        _set_multi_subgraphs(3)

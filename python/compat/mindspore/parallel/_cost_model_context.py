@@ -1,5 +1,5 @@
 """The parameters of the search for strategies in automatic parallel."""
-from mindspore import _search_parameters, context
+from mindspore import _check, _search_parameters, context
 from mindspore._missing import missing
 from mindspore._search_parameters import get_algo_parameters
 
@@ -20,6 +20,12 @@ def reset_algo_parameters():
     _search_parameters.reset()
     for key in _search_parameters.NAMES:
         context.note_set(key, False)
+
+
+def _set_multi_subgraphs(multi_subgraph=True):
+    """A hint for the reference's search, that its graph has several parts, without effect: a search sees the whole step."""
+    _check.boolean("_set_multi_subgraphs", "multi_subgraph", multi_subgraph)
+    context.warn_once("_set_multi_subgraphs has no effect: the search for strategies sees the whole step, however many parts it has")
 
 
 __getattr__ = missing(__name__)
