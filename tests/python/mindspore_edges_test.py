@@ -399,3 +399,23 @@ def test_several_subgraphs_are_a_hint_without_effect(capfd, monkeypatch):
     assert capfd.readouterr().err.count("_set_multi_subgraphs has no effect") == 1
     with pytest.raises(TypeError, match="must be bool, but got int"):
         _set_multi_subgraphs(3)
+
+
+def test_an_initializer_of_a_script_has_a_name(monkeypatch):
+    from mindspore.common import initializer as module
+    monkeypatch.setattr(module, "_NAMES", dict(module._NAMES))
+
+    @module._register("threes", "zeros")
+    class AllThrees(module.Initializer):
+        def __init__(self, value=3):
+            super().__init__(value=value)
+            self.value = value
+
+        def _initialize(self, arr):
+            arr[...] = self.value
+
+    for name in ("threes", "allthrees", "AllThrees"):
+        assert module.initializer(name, [2]).init_data().asnumpy().tolist() == [3, 3]
+    assert nn.Dense(2, 1, weight_init="threes").weight.asnumpy().tolist() == [[3, 3]]
+    assert Parameter(module.initializer("threes", [1]), name="w").asnumpy().tolist() == [3]
+    assert module.initializer("zeros", [1]).init_data().asnumpy().tolist() == [0]  # a name that is taken

@@ -276,6 +276,16 @@ _NAMES = {"zeros": Zero, "zero": Zero, "ones": One, "one": One, "normal": Normal
           "orthogonal": Orthogonal, "variance_scaling": VarianceScaling, "variancescaling": VarianceScaling}
 
 
+def _register(*aliases):
+    """Decorates an initializer, which initializer() then finds by its class's name and by these, in lower case. A name that is taken stays what it is."""
+    def add(cls):
+        for name in (cls.__name__.lower(), *aliases):
+            _NAMES.setdefault(name, cls)
+        return cls
+
+    return add
+
+
 def to_native(init):
     """tessera's initializer of one of these, a name or a number."""
     if isinstance(init, Initializer):
