@@ -419,3 +419,14 @@ def test_an_initializer_of_a_script_has_a_name(monkeypatch):
     assert nn.Dense(2, 1, weight_init="threes").weight.asnumpy().tolist() == [[3, 3]]
     assert Parameter(module.initializer("threes", [1]), name="w").asnumpy().tolist() == [3]
     assert module.initializer("zeros", [1]).init_data().asnumpy().tolist() == [0]  # a name that is taken
+
+
+def test_logsumexp_takes_the_words_of_both_releases():
+    x = Tensor([[1.0, 2.0]], ms.float32)
+    expected = np.log(np.exp([1.0, 2.0]).sum())
+    for made, shape in ((ops.logsumexp(x, 1), (1, )), (ops.logsumexp(x, axis=1), (1, )), (ops.logsumexp(x, dim=1, keepdim=True), (1, 1)),
+                        (ops.logsumexp(x, axis=(1, ), keep_dims=True), (1, 1)), (x.logsumexp(axis=1), (1, ))):
+        assert made.shape == shape and np.allclose(made.asnumpy(), expected)
+    for wrong in ({}, {"dim": 1, "axis": 1}):
+        with pytest.raises(TypeError, match="'dim' must be given, or the 'axis'"):
+            ops.logsumexp(x, **wrong)

@@ -513,8 +513,11 @@ def std_mean(input, axis=None, ddof=0, keepdims=False):
     return std(input, axis, ddof, keepdims), _ops.reduce_mean(input, _axes(axis), keepdims)
 
 
-def logsumexp(input, dim, keepdim=False):
-    """The logarithm of the sum of e^x along dims."""
+def logsumexp(input, dim=None, keepdim=False, *, axis=None, keep_dims=None):
+    """The logarithm of the sum of e^x along dims, which 2.0 calls axis, as it calls keepdim keep_dims."""
+    if (dim is None) == (axis is None):
+        raise TypeError("For 'logsumexp', the 'dim' must be given, or the 'axis', as it is called in 2.0, and not both.")
+    dim, keepdim = axis if dim is None else dim, keepdim if keep_dims is None else keep_dims
     largest = _ops.stop_gradient(_ops.reduce_max(input, dim, True))
     total = _ops.log(_ops.reduce_sum(_ops.exp(input - largest), dim, True)) + largest
     return total if keepdim else _ops.reshape(total, _ops.reduce_max(input, dim, False).shape)
