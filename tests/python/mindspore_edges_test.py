@@ -430,3 +430,27 @@ def test_logsumexp_takes_the_words_of_both_releases():
     for wrong in ({}, {"dim": 1, "axis": 1}):
         with pytest.raises(TypeError, match="'dim' must be given, or the 'axis'"):
             ops.logsumexp(x, **wrong)
+
+
+class Momentum(nn.Cell):
+    def __init__(self, **settings):
+        super().__init__()
+        self.update = ops.ApplyMomentum(**settings)
+        self.v, self.a = Parameter(Tensor([0.6, 0.4]), name="v"), Parameter(Tensor([0.5, 1.0]), name="a")
+
+    def construct(self, rate, gradient, momentum):
+        return self.update(self.v, self.a, rate, gradient, momentum)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize("settings, steps", [({}, (0.75, 1.7)), ({"use_nesterov": True, "use_locking": True}, (0.3 + 0.75 * 0.9, 0.8 + 1.7 * 0.9))])
+def test_apply_momentum_changes_both_parameters(settings, steps, mode):
+    ms.set_context(mode=mode)
+    net = Momentum(**settings)
+    made = net(Tensor(0.1, ms.float32), Tensor([0.3, 0.8]), Tensor(0.9, ms.float32))
+    assert np.allclose(net.a.asnumpy(), [0.75, 1.7])
+    assert np.allclose(net.v.asnumpy(), [0.6 - 0.1 * steps[0], 0.4 - 0.1 * steps[1]]) and np.array_equal(made.asnumpy(), net.v.asnumpy())
+    with pytest.raises(TypeError, match="the 'variable' must be a Parameter"):
+        ops.ApplyMomentum()(PAIR, net.a, 0.1, PAIR, 0.9)
+    with pytest.raises(NotImplementedError, match="gradient_scale=2.0 is not available: multiply the gradient"):
+        ops.ApplyMomentum(gradient_scale=2.0)

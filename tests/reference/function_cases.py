@@ -89,6 +89,8 @@ function("ops.aminmax", lambda f, x: f(x, axis=1), floats(3, 5), gradient=False)
 function("ops.all", lambda f, x: f(x, 1), bools(3, 5), gradient=False)
 function("ops.any", lambda f, x: f(x, 1), bools(3, 5), gradient=False)
 function("ops.logsumexp", lambda f, x: f(x, 1), floats(3, 5))
+primitive("ops.ApplyMomentum", lambda: lambda x, y, dx: ops.ApplyMomentum()(ms.Parameter(x, name="v"), ms.Parameter(y, name="a"), 0.1, dx, 0.9), floats(2, 3), floats(2, 3),
+          floats(2, 3), gradient=False)
 function("ops.nansum", lambda f, x: f(x, 1), floats(3, 5))
 function("ops.nanmean", lambda f, x: f(x, 1), floats(3, 5), gradient=False)
 function("ops.count_nonzero", lambda f, x: f(x, 1), grid(3, 5), gradient=False)

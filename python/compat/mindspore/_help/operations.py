@@ -33,6 +33,9 @@ ArgMaxWithValue ArgMinWithValue: places, values = f(1)(x) && assert places.shape
 = A Parameter and a value of its shape, which is returned. Raises ValueError for another shape.
 Assign AssignAdd AssignSub: weight = ms.Parameter(x, name="weight") && f()(weight, x) -> [2, 3] || f()(weight, w) -> ValueError
 
+= Called with two Parameters of one shape, a rate, a gradient and a number, it returns the first. Raises TypeError for tensors in their place.
+ApplyMomentum: weight, moment = [ms.Parameter(x, name=name) for name in "vm"] && f()(weight, moment, 0.1, x, 0.9) -> [2, 3] || f()(x, x, 0.1, x, 0.9) -> TypeError
+
 = [n, c, h, w] -> [n, c, h', w']. Raises ValueError for other dims.
 AvgPool MaxPool: f(2, 2)(images) -> [1, 2, 2, 2] || f(2, 2)(x) -> ValueError
 AdaptiveAvgPool2D: f(2)(images) -> [1, 2, 2, 2] || f(2)(v) -> ValueError

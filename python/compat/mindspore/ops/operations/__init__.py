@@ -455,6 +455,24 @@ class Dropout(Primitive):
         return x * kept / self.keep_prob, kept
 
 
+class ApplyMomentum(Primitive):
+    """(variable, accumulation, learning_rate, gradient, momentum): accumulation becomes accumulation * momentum + gradient, the variable loses learning_rate *
+    accumulation, with use_nesterov learning_rate * (gradient + momentum * accumulation); returns it. use_locking has no effect: nobody else writes it."""
+
+    def __init__(self, use_nesterov=False, use_locking=False, gradient_scale=1.0):
+        super().__init__()
+        _check.boolean(self.name, "use_locking", use_locking)
+        self.use_nesterov = _check.boolean(self.name, "use_nesterov", use_nesterov)
+        self.gradient_scale = _check.only(self.name, "gradient_scale", gradient_scale, (1.0, 1), "multiply the gradient")
+
+    def run(self, variable, accumulation, learning_rate, gradient, momentum):
+        for name, parameter in (("variable", variable), ("accumulation", accumulation)):
+            if not isinstance(parameter, tessera.Parameter):
+                raise TypeError(f"For '{self.name}', the '{name}' must be a Parameter, which it changes, but got {type(parameter).__name__}.")
+        total = _of.assign(accumulation, accumulation * momentum + gradient)
+        return _of.assign(variable, variable - learning_rate * (gradient + total * momentum if self.use_nesterov else total))
+
+
 class MaxPool(Primitive):
     """The largest element of each window of x[n,c,h,w]."""
 
