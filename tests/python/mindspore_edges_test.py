@@ -454,3 +454,8 @@ def test_apply_momentum_changes_both_parameters(settings, steps, mode):
         ops.ApplyMomentum()(PAIR, net.a, 0.1, PAIR, 0.9)
     with pytest.raises(NotImplementedError, match="gradient_scale=2.0 is not available: multiply the gradient"):
         ops.ApplyMomentum(gradient_scale=2.0)
+
+
+def test_the_operators_module_has_tensor():
+    from mindspore.ops import Tensor as of_ops
+    assert of_ops is Tensor and ops.Tensor is Tensor

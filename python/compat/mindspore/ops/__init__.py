@@ -20,5 +20,5 @@ from mindspore._shard import reshard
 from mindspore._missing import missing
 
 P = functional.P = operations
-__getattr__ = missing(__name__)
+__getattr__ = missing(__name__, "mindspore.common.tensor")
 del missing
