@@ -459,3 +459,22 @@ def test_apply_momentum_changes_both_parameters(settings, steps, mode):
 def test_the_operators_module_has_tensor():
     from mindspore.ops import Tensor as of_ops
     assert of_ops is Tensor and ops.Tensor is Tensor
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_training_is_an_attribute_of_the_cell_alone(mode):
+    ms.set_context(mode=mode)
+    norm = nn.BatchNorm1d(2)
+    norm.training = True
+    assert norm.training is True and norm(PAIR).shape == (1, 2) and norm.moving_mean.asnumpy().any()
+    norm.training = False
+    before = norm.moving_mean.asnumpy().copy()
+    norm(PAIR)
+    assert norm.training is False and np.array_equal(norm.moving_mean.asnumpy(), before)
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.SequentialCell(nn.Dropout(p=0.5), nn.Dense(2, 2)))
+    net[1][0].set_train()
+    net.training = True
+    assert [cell.training for cell in (net, net[0], net[1], net[1][0], net[1][1])] == [True, False, False, True, False]
+    net.set_train()
+    net.training = False
+    assert [cell.training for cell in (net, net[0], net[1], net[1][0], net[1][1])] == [False, True, True, True, True]

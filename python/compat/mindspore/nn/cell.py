@@ -57,6 +57,12 @@ def _name_states_apart(cell):
         taken.update(state.name for state in optimizer.state_parameters())
 
 
+def _with_all_below(cell):
+    yield cell
+    for _, child in cell.children():
+        yield from _with_all_below(child)
+
+
 class Cell(Hooks, tessera.nn.Cell):
     """A piece of a network: parameters, child cells and construct(), which is traced once for each signature.
 
@@ -280,6 +286,19 @@ class Cell(Hooks, tessera.nn.Cell):
         super().set_train(mode)
         _modes.note(self, mode)
         return self
+
+    @property
+    def training(self):
+        """Whether the cell runs as in training. Setting it says so of the cell alone; set_train() of all below, too."""
+        return tessera.nn.Cell.training.__get__(self)
+
+    @training.setter
+    def training(self, mode):
+        below = [(child, child.training) for name, part in self.children() if name != self._inner for child in _with_all_below(part)]
+        self.set_train(bool(mode))
+        for child, was in below:  # parents first
+            if child.training != was:
+                child.set_train(was)
 
     def set_jit_config(self, jit_config):
         """Accepted, without effect: every network is compiled as a whole."""
