@@ -478,3 +478,13 @@ def test_training_is_an_attribute_of_the_cell_alone(mode):
     net.set_train()
     net.training = False
     assert [cell.training for cell in (net, net[0], net[1], net[1][0], net[1][1])] == [False, True, True, True, True]
+
+
+@pytest.mark.parametrize("make", [
+    lambda decay: nn.Momentum([Parameter(Tensor([1.0]), name="w")], 0.1, 0.9, weight_decay=decay), lambda decay: nn.Adam([Parameter(Tensor([1.0]), name="w")], weight_decay=decay),
+    lambda decay: nn.SGD([{"params": [Parameter(Tensor([1.0]), name="w")], "weight_decay": decay}])])
+def test_a_weight_decay_that_is_a_cell_is_refused_with_what_to_do(make):
+    with pytest.raises(TypeError, match="the cell ReLU: a decay that follows the step is not available. Give a number, .*derive nn.Optimizer"):
+        make(nn.ReLU())
+    with pytest.raises(TypeError, match="must be float, but got str"):
+        make("much")

@@ -42,6 +42,14 @@ def non_negative(who, name, value):
     return float(value)
 
 
+def weight_decay(who, value):
+    """A number from 0 on. TypeError for a cell that computes it."""
+    if isinstance(value, tessera.nn.Cell):
+        raise TypeError(f"For '{who}', the 'weight_decay' must be float, but got the cell {type(value).__name__}: a decay that follows the step is not available. Give "
+                        "a number, several for groups of parameters, or derive nn.Optimizer, whose construct(gradients) may count a decay from self.global_step")
+    return non_negative(who, "weight_decay", value)
+
+
 def positive(who, name, value):
     """A number above 0."""
     if number(who, name, value) <= 0:

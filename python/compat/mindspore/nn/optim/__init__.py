@@ -11,7 +11,7 @@ class Momentum(NativeOptimizer):
 
     def __init__(self, params, learning_rate, momentum, weight_decay=0.0, loss_scale=1.0, use_nesterov=False):
         who = "Momentum"
-        settings = (_check.non_negative(who, "momentum", momentum), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (_check.non_negative(who, "momentum", momentum), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
         super().__init__(params, lambda groups: tessera.nn.Momentum(rate(learning_rate), *settings, groups, is_strict=False))
 
@@ -22,7 +22,7 @@ class SGD(NativeOptimizer):
     def __init__(self, params, learning_rate=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, loss_scale=1.0):
         who = "SGD"
         settings = (_check.non_negative(who, "momentum", momentum), _check.non_negative(who, "dampening", dampening),
-                    _check.non_negative(who, "weight_decay", weight_decay), _check.positive(who, "loss_scale", loss_scale),
+                    _check.weight_decay(who, weight_decay), _check.positive(who, "loss_scale", loss_scale),
                     _check.boolean(who, "nesterov", nesterov))
         super().__init__(params, lambda groups: tessera.nn.SGD(rate(learning_rate), *settings, groups, is_strict=False))
 
@@ -54,7 +54,7 @@ class Adam(NativeOptimizer):
             raise ValueError("For 'Adam', 'use_lazy' and 'use_offload' can not both be True.")
         if _check.boolean(who, "use_amsgrad", use_amsgrad) and (use_lazy or use_offload):
             raise ValueError(f"For lazy Adam and Adam with offload, there is no parameter named 'use_amsgrad'. but got 'use_amsgrad'={use_amsgrad}.")
-        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
         own = []
 
@@ -77,7 +77,7 @@ class LazyAdam(NativeOptimizer):
                  weight_decay=0.0, loss_scale=1.0):
         who = "LazyAdam"
         _check.boolean(who, "use_locking", use_locking)
-        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale), _check.boolean(who, "use_nesterov", use_nesterov))
         own = []
         super().__init__(params, lambda groups: tessera.nn.LazyAdam(rate(learning_rate), *settings, groups, looks_up_sparsely(own)))
@@ -89,7 +89,7 @@ class AdamWeightDecay(NativeOptimizer):
 
     def __init__(self, params, learning_rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
         who = "AdamWeightDecay"
-        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.weight_decay(who, weight_decay))
         super().__init__(params, lambda groups: tessera.nn.AdamWeightDecay(rate(learning_rate), *settings, groups))
 
 
@@ -98,7 +98,7 @@ class Lamb(NativeOptimizer):
 
     def __init__(self, params, learning_rate, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
         who = "Lamb"
-        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay))
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.weight_decay(who, weight_decay))
         super().__init__(params, lambda groups: tessera.nn.Lamb(rate(learning_rate), *settings, groups=groups))
 
 

@@ -10,7 +10,7 @@ class Adagrad(NativeOptimizer):
 
     def __init__(self, params, accum=0.1, learning_rate=0.001, update_slots=True, loss_scale=1.0, weight_decay=0.0):
         who = "Adagrad"
-        settings = (_check.boolean(who, "update_slots", update_slots), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (_check.boolean(who, "update_slots", update_slots), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale))
         accum = _check.non_negative(who, "accum", accum)
         super().__init__(params, lambda groups: tessera.nn.Adagrad(rate(learning_rate), accum, *settings, groups))
@@ -24,7 +24,7 @@ class Adadelta(NativeOptimizer):
         who = "Adadelta"
         if not 0 <= _check.number(who, "rho", rho) <= 1:
             raise ValueError(f"For '{who}', the 'rho' must be in range [0.0, 1.0], but got {rho}.")
-        settings = (float(rho), _check.non_negative(who, "epsilon", epsilon), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (float(rho), _check.non_negative(who, "epsilon", epsilon), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale))
         super().__init__(params, lambda groups: tessera.nn.Adadelta(rate(learning_rate), *settings, groups))
 
@@ -34,7 +34,7 @@ class AdaMax(NativeOptimizer):
 
     def __init__(self, params, learning_rate=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.0, loss_scale=1.0):
         who = "AdaMax"
-        settings = (*_check.betas(who, beta1, beta2, eps), _check.non_negative(who, "weight_decay", weight_decay),
+        settings = (*_check.betas(who, beta1, beta2, eps), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale))
         super().__init__(params, lambda groups: tessera.nn.AdaMax(rate(learning_rate), *settings, groups))
 
@@ -48,7 +48,7 @@ class RMSProp(NativeOptimizer):
         who = "RMSProp"
         _check.boolean(who, "use_locking", use_locking)
         settings = (_check.non_negative(who, "decay", decay), _check.non_negative(who, "momentum", momentum), _check.positive(who, "epsilon", epsilon),
-                    _check.boolean(who, "centered", centered), _check.non_negative(who, "weight_decay", weight_decay),
+                    _check.boolean(who, "centered", centered), _check.weight_decay(who, weight_decay),
                     _check.positive(who, "loss_scale", loss_scale))
         super().__init__(params, lambda groups: tessera.nn.RMSProp(rate(learning_rate), *settings, groups, is_strict=False))
 
@@ -68,7 +68,7 @@ class FTRL(NativeOptimizer):
         if _check.number(who, "lr_power", lr_power) > 0:
             raise ValueError(f"For 'FTRL', the 'lr_power' must be at most 0, but got {lr_power}.")
         settings = (float(lr_power), _check.non_negative(who, "l1", l1), _check.non_negative(who, "l2", l2),
-                    _check.non_negative(who, "weight_decay", weight_decay), _check.positive(who, "loss_scale", loss_scale))
+                    _check.weight_decay(who, weight_decay), _check.positive(who, "loss_scale", loss_scale))
         accum = _check.non_negative(who, "initial_accum", initial_accum)
 
         own = []
@@ -100,7 +100,7 @@ class Rprop(NativeOptimizer):
         least, longest = (_check.number(who, f"step_sizes[{i}]", step_sizes[i]) for i in range(2))
         if least > longest:
             raise ValueError(f"For '{who}', the 'step_sizes' must not decrease, but got {least} and {longest}.")
-        settings = (smaller, larger, least, longest, _check.non_negative(who, "weight_decay", weight_decay))
+        settings = (smaller, larger, least, longest, _check.weight_decay(who, weight_decay))
         super().__init__(params, lambda groups: tessera.nn.Rprop(rate(learning_rate), *settings, groups))
 
 
@@ -110,5 +110,5 @@ class ASGD(NativeOptimizer):
     def __init__(self, params, learning_rate=0.1, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0.0):
         who = "ASGD"
         settings = (*(_check.number(who, name, value) for name, value in (("lambd", lambd), ("alpha", alpha), ("t0", t0))),
-                    _check.non_negative(who, "weight_decay", weight_decay))
+                    _check.weight_decay(who, weight_decay))
         super().__init__(params, lambda groups: tessera.nn.ASGD(rate(learning_rate), *settings, groups))

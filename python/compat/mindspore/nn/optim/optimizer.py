@@ -79,7 +79,7 @@ class Optimizer(Cell):
         join_by_role(who)
         self.loss_scale = _check.positive(who, "loss_scale", loss_scale)
         groups, own, centralized = _taken(parameters)
-        default_decay = _check.non_negative(who, "weight_decay", weight_decay)
+        default_decay = _check.weight_decay(who, weight_decay)
         self.is_group = groups is not None
         self.is_group_lr = self.is_group and any("lr" in group for group in groups)
         self.global_step = Parameter(tessera.Tensor([0], tessera.int32), name="global_step", requires_grad=False)
@@ -461,7 +461,7 @@ def _read_groups(dicts):
         if "lr" in group:
             made["lr"] = rate(group["lr"])
         if "weight_decay" in group:
-            made["weight_decay"] = _check.non_negative("Optimizer", "weight_decay", group["weight_decay"])
+            made["weight_decay"] = _check.weight_decay("Optimizer", group["weight_decay"])
         groups.append(made)
     if order is not None and sorted(map(id, order)) != sorted(map(id, params)):
         raise ValueError("For 'Optimizer', the 'order_params' must have the parameters of all groups, each once.")
