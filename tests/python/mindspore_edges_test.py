@@ -488,3 +488,14 @@ def test_a_weight_decay_that_is_a_cell_is_refused_with_what_to_do(make):
         make(nn.ReLU())
     with pytest.raises(TypeError, match="must be float, but got str"):
         make("much")
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_ctc_loss_of_one_sequence_needs_no_batch(reduction):
+    logits = Tensor(np.log(np.random.RandomState(0).dirichlet(np.ones(4), 5).astype(np.float32)))
+    loss = nn.CTCLoss(reduction=reduction)
+    whole = loss(logits.expand_dims(1), Tensor([[1, 2]], ms.int32), Tensor([5], ms.int32), Tensor([2], ms.int32)).asnumpy()
+    for lengths in ((Tensor([5], ms.int32), Tensor([2], ms.int32)), (Tensor(5, ms.int32), Tensor(2, ms.int32)), (5, 2)):
+        for targets in (Tensor([1, 2], ms.int32), Tensor([[1, 2]], ms.int32)):
+            made = loss(logits, targets, *lengths)
+            assert made.shape == () and made.asnumpy() == whole.reshape(())

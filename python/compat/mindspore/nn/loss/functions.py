@@ -31,15 +31,24 @@ class CrossEntropyLoss(LossBase):
         return self.native(logits, labels)
 
 
+def _of_one(lengths):
+    """The length of the one sequence, as that of a batch."""
+    return (lengths.reshape((1, )) if lengths.ndim == 0 else lengths) if hasattr(lengths, "ndim") else (lengths, ) if isinstance(lengths, int) else lengths
+
+
 class CTCLoss(LossBase):
     """(log_probs [t,n,c], targets [n,s], input_lengths, target_lengths) -> ops.ctc_loss's loss. zero_infinity: a sequence that is too short
-    for its target has the loss and the gradient 0."""
+    for its target has the loss and the gradient 0. Of one sequence the batch may be left out: log_probs [t,c], targets [s]."""
 
     def __init__(self, blank=0, reduction="mean", zero_infinity=False):
         super().__init__(reduction)
         self.blank, self.zero_infinity = blank, _check.boolean("CTCLoss", "zero_infinity", zero_infinity)
 
     def construct(self, log_probs, targets, input_lengths, target_lengths):
+        if log_probs.ndim == 2:
+            log_probs, targets = log_probs.expand_dims(1), targets.expand_dims(0) if targets.ndim == 1 else targets
+            loss = self.construct(log_probs, targets, *(_of_one(lengths) for lengths in (input_lengths, target_lengths)))
+            return loss.reshape(()) if self.reduction == "none" else loss
         return sequences.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)[0]
 
 
