@@ -85,7 +85,9 @@ Ints to_ints(nb::handle object) {
                              .c_str());
   };
   if (object.is_none()) return {};
-  if (PyIndex_Check(object.ptr())) return {nb::cast<int64_t>(nb::int_(object))};
+  // A tensor with dims is a sequence, whatever counts as a whole number.
+  const bool has_dims = nb::isinstance<Tensor>(object) && nb::cast<const Tensor&>(object).ndim() > 0;
+  if (PyIndex_Check(object.ptr()) && !has_dims) return {nb::cast<int64_t>(nb::int_(object))};
   // A text is a sequence, too: of characters.
   if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object)) refuse(object);
   // What has items without an __iter__ is a sequence as well, as a tensor is.

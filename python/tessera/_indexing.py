@@ -358,8 +358,16 @@ def _with_rows(x, entries, value):
     return made if made.shape == x.shape and _basic(x, part.slices) is x else _with_places(x, part.slices, made)
 
 
+def _whole_number(self):
+    """The one element as Python's int: for range(), slices, and places in lists."""
+    if self.dtype not in (*_INTEGERS, _tessera.bool_) or self.size != 1:
+        raise TypeError(f"only a tensor of one integer counts as a whole number, this one is {self.dtype.name}{list(self.shape)}")
+    return int(self)
+
+
 for _class in (_tessera.Tensor, _tessera.nn.Parameter):
     _class.__getitem__ = _part(_class.__getitem__)
 _tessera.Tensor.__setitem__ = _set_in_place
+_tessera.Tensor.__index__ = _whole_number
 _tessera.nn.Parameter.__setitem__ = _set_parameter
 _tessera.Value.__setitem__ = _refuse

@@ -1,4 +1,6 @@
 """What scripts meet at the edges: operands of different shapes, what functions return beside tensors, attributes that subclasses read, hooks."""
+import operator
+
 import numpy as np
 import pytest
 import mindspore as ms
@@ -499,3 +501,16 @@ def test_ctc_loss_of_one_sequence_needs_no_batch(reduction):
         for targets in (Tensor([1, 2], ms.int32), Tensor([[1, 2]], ms.int32)):
             made = loss(logits, targets, *lengths)
             assert made.shape == () and made.asnumpy() == whole.reshape(())
+
+
+def test_a_tensor_of_one_integer_counts_as_a_whole_number():
+    letters = ["a", "b", "c"]
+    for one in (Tensor(1), Tensor([1]), Tensor([[1]], ms.int32), Tensor(1, ms.uint8), Tensor(True)):
+        assert letters[one] == "b" and letters[:one] == ["a"] and list(range(one)) == [0] and operator.index(one) == 1
+    for other in (Tensor(1.0), Tensor([1, 2]), Tensor(np.zeros(0, np.int32))):
+        with pytest.raises(TypeError, match="only a tensor of one integer counts as a whole number, this one is"):
+            letters[other]
+    x = Tensor(np.arange(12).reshape(3, 4))
+    assert x[Tensor([1])].shape == (1, 4) and x[Tensor(1)].shape == (4, )  # a place each
+    assert ops.reshape(x, Tensor([6, 2])).shape == (6, 2) and ops.reshape(x, Tensor(12)).shape == (12, ) and ops.reshape(x, Tensor([12])).shape == (12, )
+    assert ops.reduce_sum(x, Tensor([0, 1])).shape == () and ops.reduce_sum(x, Tensor(1)).shape == (3, )
