@@ -66,6 +66,26 @@ def test_what_cannot_be_a_batch_is_said(images):
         ds.ImageFolderDataset(str(images / "nowhere"))
 
 
+@pytest.mark.parametrize("decode", [True, False])
+def test_columns_are_chosen_and_renamed_before_images_have_one_size(images, decode):
+    def data():
+        return ds.ImageFolderDataset(str(images), decode=decode, shuffle=False, extensions=[".png"])
+
+    operations = [*([] if decode else [vision.Decode()]), vision.Resize((4, 5))]
+    expected = next(iter(data().map(operations, "image").batch(6).create_tuple_iterator(output_numpy=True)))
+    for chosen, column, names, places in (
+            (data().project("image"), "image", ["image"], [0]), (data().rename("image", "x"), "x", ["x", "label"], [0, 1]),
+            (data().rename("image", "x").project(["label", "x"]).take(6), "x", ["label", "x"], [1, 0]),
+            (data().project(["label", "image"]).rename("label", "y"), "image", ["y", "image"], [1, 0])):
+        assert chosen.get_col_names() == names and chosen.get_dataset_size() == 6
+        made = chosen.map(operations, column)
+        assert made.get_col_names() == names
+        row = next(iter(made.batch(6).create_tuple_iterator(output_numpy=True)))
+        assert all(np.array_equal(one, expected[place]) for one, place in zip(row, places)) and len(row) == len(places)
+    with pytest.raises(ValueError, match="differ in size.*resize or crop to one size"):
+        data().project("image").batch(2)
+
+
 @pytest.mark.parametrize("make, error", [
     (lambda: vision.Decode(to_pil=1), TypeError), (lambda: vision.Decode(to_pil=True), NotImplementedError), (lambda: vision.RandomResizedCrop(0), ValueError),
     (lambda: vision.RandomResizedCrop(3, (1, 0.5)), ValueError), (lambda: vision.RandomResizedCrop(3, max_attempts=0), ValueError),

@@ -13,7 +13,7 @@ from tessera import data as _data
 from tessera._keywords import unexpected
 
 from mindspore import context
-from mindspore.dataset import config, samplers
+from mindspore.dataset import config, later_columns, samplers
 from mindspore.dataset.ragged import Buckets, Padding, RaggedRows, column_of, names_behind, row_of
 from mindspore.dataset.transforms.arrays import PadEnd
 
@@ -359,7 +359,7 @@ class Dataset:
     def project(self, columns):
         """These columns, in this order."""
         names = [columns] if isinstance(columns, str) else list(columns)
-        return self._step(lambda native: native.project(names))
+        return self._step(lambda native: later_columns.projected(native, names))
 
     def rename(self, input_columns, output_columns):
         """The same columns under other names."""
@@ -372,8 +372,7 @@ class Dataset:
                 raise RuntimeError(f"rename: there is no column \"{name}\"; there are {every}")
         if self.is_batched:
             raise NotImplementedError("rename: a data set after batch() is not available: call rename first, then batch()")
-        names = [dict(zip(old, new)).get(name, name) for name in every]
-        return self._step(lambda native: native.map_columns(old, new, lambda *columns: columns, "rename").project(names))
+        return self._step(lambda native: later_columns.renamed(native, dict(zip(old, new))))
 
     def concat(self, datasets):
         """The rows of this data set, then those of the others, which have as many columns of the same types."""
