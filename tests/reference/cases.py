@@ -250,7 +250,6 @@ value("ops.GradOperation sens_param", lambda: ops.GradOperation(sens_param=True)
 
 value("ops.grad", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y))(*two()))
 value("ops.grad int32", lambda: ops.grad(lambda x, y: x * x * y, (0, 1))(Tensor([1, 3], ms.int32), Tensor([2, 5], ms.int32)))
-value("ops.grad int64 / int64", lambda: ops.grad(lambda x, y: 7 * x / y, (0, 1))(Tensor([1, 3], ms.int64), Tensor([2, 5], ms.int64)))
 value("ops.grad float32 * int32", lambda: ops.grad(lambda x, y: x * y, (0, 1))(Tensor([1.5, 7.0], ms.float32), Tensor([2, 5], ms.int32)))
 value("ops.grad positions", lambda: ops.grad(lambda x, y: ops.ReduceSum()(x * x * y), (0, 1))(*two()))
 
