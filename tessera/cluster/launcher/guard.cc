@@ -199,6 +199,7 @@ void guard_rank(pid_t launcher, GuardReport& report, const GuardedLog& log, void
   const pid_t rank = fork();
   if (rank == 0) {
     setpgid(0, 0);
+    report.rank_pid = getpid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guard) _exit(127);
     exec_rank(argument);
@@ -210,7 +211,8 @@ void guard_rank(pid_t launcher, GuardReport& report, const GuardedLog& log, void
     report.has_ended = true;
     _exit(0);
   }
-  setpgid(rank, rank);  // whichever of the two comes first
+  // Whichever of the two comes first: one of them may be stopped before it does.
+  setpgid(rank, rank);
   report.rank_pid = rank;
   // The rank's outputs end with it, not with us.
   close_all_but(log);
