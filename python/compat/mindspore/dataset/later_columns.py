@@ -7,45 +7,39 @@ _DIFFER = "differ in size"
 def with_columns(native, columns):
     """The columns `columns`, [(name, name in native)], in this order: now, or once a map has brought the rows to one size."""
     names, own = [name for name, _ in columns], [one for _, one in columns]
+    changed = [(one, name) for name, one in columns if one != name]
     try:
         made = native if own == native.column_names() else native.project(own)
-        return made if names == own else made.map_columns(own, names, lambda *values: values, "rename").project(names)
+        if not changed:
+            return made
+        return made.map_columns(*map(list, zip(*changed)), lambda *values: values, "rename").project(names)
     except ValueError as error:
         if _DIFFER not in str(error):
             raise
         return LaterColumns(native, columns)
 
 
+def _parts(native):
+    """The data set that stands behind and, of each column, its name and that behind."""
+    if isinstance(native, LaterColumns):
+        return native.native, native.columns
+    return native, [(name, name) for name in native.column_names()]
+
+
 def renamed(native, columns):
     """The data set with other names, {name: new name}."""
-    changed = [name for name in native.column_names() if name in columns]
-    names = [columns.get(name, name) for name in native.column_names()]
-    if isinstance(native, LaterColumns):
-        return with_columns(native.native, list(zip(names, (own for _, own in native.columns))))
-    if not isinstance(native, _data.Dataset):
-        return native.map_columns(changed, [columns[name] for name in changed], lambda *values: values, "rename").project(names)
-    try:
-        return native.map_columns(changed, [columns[name] for name in changed], lambda *values: values, "rename").project(names)
-    except ValueError as error:
-        if _DIFFER not in str(error):
-            raise
-        return LaterColumns(native, list(zip(names, native.column_names())))
+    behind, pairs = _parts(native)
+    return with_columns(behind, [(columns.get(name, name), own) for name, own in pairs])
 
 
 def projected(native, names):
     """These columns of the data set."""
-    if isinstance(native, LaterColumns):
-        own = dict(native.columns)
-        for name in names:
-            if name not in own:
-                raise ValueError(f'project: there is no column "{name}"; there are {list(own)}')
-        return with_columns(native.native, [(name, own[name]) for name in names])
-    try:
-        return native.project(names)
-    except ValueError as error:
-        if _DIFFER not in str(error):
-            raise
-        return LaterColumns(native, [(name, name) for name in names])
+    behind, pairs = _parts(native)
+    own = dict(pairs)
+    for name in names:
+        if name not in own and behind is not native:
+            raise ValueError(f'project: there is no column "{name}"; there are {list(own)}')
+    return with_columns(behind, [(name, own.get(name, name)) for name in names])
 
 
 class LaterColumns:
