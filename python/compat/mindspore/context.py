@@ -341,9 +341,9 @@ def spread_as(settings):
         return
     outer, outer_keys = dict(_parallel), set(_set_keys)
     _replace(_PARALLEL_DEFAULTS, outer_keys - set(_PARALLEL_DEFAULTS))  # parameters of the search stay
-    for key, value in settings.items():
-        _put(key, value)
     try:
+        for key, value in settings.items():
+            _put(key, value)
         yield
     finally:
         _replace(outer, outer_keys)

@@ -76,8 +76,9 @@ def with_gradients(differentiate, function, inputs, numbers, sens, only_first):
 
     (value, made), found = tessera.nn.trace_branches(_ops.cast(_ops.fill((), 1.0, tessera.float32), tessera.bool_), as_it_is, of_copies)
     if isinstance(found, Exception):
+        line = f"{type(found).__name__}: {found}".splitlines()[0]
         context.warn_once(f"the gradient with respect to the integers of input {', '.join(map(str, whole))} is zeros, for the function takes them as indices or "
-                          "labels; where it computes with them, too, give it a float for that")
+                          f"labels: with floats in their place it ends with {line}; where it computes with them, too, give it a float for that")
         return value, made
     first = len(made) - len(numbers)
     of = dict(zip(whole, found))
