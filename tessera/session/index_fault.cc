@@ -189,15 +189,8 @@ std::string describe_bad_index(const compiler::Compiled& compiled, const executo
 }
 
 void throw_first_bad_index(comm::Communicator& ranks, const std::string& of_this_rank) {
-  if (ranks.size() > 1) {
-    int64_t any_has = of_this_rank.empty() ? 0 : 1;
-    ranks.all_reduce(&any_has, 1, DType::kI64, comm::ReduceOp::kMax, kComparingIndices);
-    if (any_has == 0) return;
-  }
-  const auto texts = gather_texts(ranks, of_this_rank, kComparingIndices);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].empty()) throw executor::InvalidIndex(fmt::format("rank {}: {}", ranks.ranks()[i], texts[i]));
-  }
+  const std::string first = first_text(ranks, of_this_rank, kComparingIndices);
+  if (!first.empty()) throw executor::InvalidIndex(first);
 }
 
 }  // namespace tessera::session

@@ -37,14 +37,8 @@ void compare_parts(const ModelCore& core, const data::Dataset& dataset) {
 // What a metric of one rank refuses of that rank's rows is refused on all of them, in the words of the first that does.
 // `of_this_rank`: what this rank's metrics say, or "". Collective.
 void throw_first_refusal(comm::Communicator& ranks, const std::string& of_this_rank) {
-  static constexpr const char* kWho = "what metrics refuse";
-  int64_t any_refuses = of_this_rank.empty() ? 0 : 1;
-  ranks.all_reduce(&any_refuses, 1, DType::kI64, comm::ReduceOp::kMax, kWho);
-  if (any_refuses == 0) return;
-  const auto texts = session::gather_texts(ranks, of_this_rank, kWho);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].empty()) throw InvalidArgument("eval: rank {}: {}", ranks.ranks()[i], texts[i]);
-  }
+  const std::string first = session::first_text(ranks, of_this_rank, "what metrics refuse");
+  if (!first.empty()) throw InvalidArgument("eval: {}", first);
 }
 
 }  // namespace

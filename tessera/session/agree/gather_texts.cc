@@ -1,5 +1,7 @@
 #include "tessera/session/agree/gather_texts.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 
 namespace tessera::session {
@@ -19,6 +21,17 @@ std::vector<std::string> gather_texts(comm::Communicator& group, const std::stri
     at += static_cast<size_t>(size);
   }
   return result;
+}
+
+std::string first_text(comm::Communicator& group, const std::string& mine, const std::string& who) {
+  int64_t any_has = mine.empty() ? 0 : 1;
+  group.all_reduce(&any_has, 1, DType::kI64, comm::ReduceOp::kMax, who);
+  if (any_has == 0) return "";
+  const auto texts = gather_texts(group, mine, who);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].empty()) return fmt::format("rank {}: {}", group.ranks()[i], texts[i]);
+  }
+  return "";
 }
 
 }  // namespace tessera::session
