@@ -18,10 +18,7 @@ size_t JobScheduler::most_ranks() const {
 }
 
 size_t JobScheduler::num_wanted() const {
-  if (is_ending()) {
-    const auto has_rank = [](const auto& entry) { return entry.second.rank.has_value(); };
-    return static_cast<size_t>(std::max<int64_t>(std::ranges::count_if(nodes_, has_rank), 1));
-  }
+  if (is_ending()) return static_cast<size_t>(std::max<int64_t>(num_with_rank(), 1));
   if (!may_resize()) return most_ranks();
   const int least = state_.generation == 0 ? options_.num_workers : options_.min_ranks;
   return std::max(std::min(nodes_.size(), most_ranks()), static_cast<size_t>(least));

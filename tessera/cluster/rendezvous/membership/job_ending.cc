@@ -13,8 +13,8 @@ void JobScheduler::take(Peer& peer, const TellLastSave& message) {
   last_save_ = message.is_training ? std::optional(message) : std::nullopt;
 }
 
-bool JobScheduler::has_any_rank() const {
-  return std::ranges::any_of(nodes_, [](const auto& entry) { return entry.second.rank.has_value(); });
+int64_t JobScheduler::num_with_rank() const {
+  return std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.rank.has_value(); });
 }
 
 // While ranks meet, some may have been lost before. Where the time to meet is over, who is not there does not come.
@@ -30,8 +30,7 @@ std::vector<std::string> JobScheduler::find_gone(const std::string& node_id) con
 void JobScheduler::end_by_loss(const std::string& node_id, const std::string& reason, LostBy by) {
   if (is_ending()) return go_on_ending(node_id, reason);
   const std::vector<std::string> gone = find_gone(node_id);
-  const auto num_ranks = std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.rank.has_value(); });
-  const bool is_any_left = num_ranks > std::ssize(gone);
+  const bool is_any_left = num_with_rank() > std::ssize(gone);
   if (!last_save_ || !is_any_left || gone.empty() || state_.generation == 0) {
     return end_job(/*failed=*/true, node_id, reason);
   }
@@ -70,7 +69,7 @@ void JobScheduler::go_on_ending(const std::string& node_id, const std::string& r
     tell_dropped(id, reason);
     forget_dropped(id, reason);
   }
-  if (!gone.empty() && has_any_rank()) {
+  if (!gone.empty() && num_with_rank() > 0) {
     if (is_complete()) begin_generation();
     return;
   }

@@ -193,7 +193,7 @@ class JobScheduler {
   std::string why_last(const std::string& otherwise) const;
   // The nodes that the last generation is without.
   std::vector<std::string> find_gone(const std::string& node_id) const;
-  bool has_any_rank() const;
+  int64_t num_with_rank() const;
   // Whether the next generation, or this one, is the last.
   bool is_ending() const { return !last_reason_.empty(); }
   bool is_of_ended_generation(const Peer& peer) const;
