@@ -256,7 +256,8 @@ class Training::TrainCall {
     std::vector<std::string> paths;  // what each callback has saved that saves
     std::string failed;              // what the first one says that could not; "" where all could
   };
-  LastSave save_kept(const Callbacks& callbacks);
+  // Adds to `done` what is saved as it is, also where it throws because a rank is lost.
+  void save_kept(const Callbacks& callbacks, LastSave& done);
   std::string describe_newest(const Callbacks& callbacks) const;
   // While an exception is handled: throws that of a lost rank again, where the job ends by the loss unless the rank
   // comes back, with the checkpoint from which it can be started again.
@@ -299,8 +300,10 @@ class Training::TrainCall {
 bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks) {
   const std::string last_reason = last_reason_of(t_.core_.context);
   const bool reads = last_reason.empty();  // who only saves need not have the parts of those that are lost
-  if (reads) t_.compare_with_job(dataset_, num_epochs);
-  if (reads) mode_.compare_data(dataset_);
+  if (reads) {
+    t_.compare_with_job(dataset_, num_epochs);
+    mode_.compare_data(dataset_);
+  }
   const int64_t steps = t_.steps_per_epoch(dataset_);
   if (reads) mode_.compare_steps(steps);
   context_.num_epochs = num_epochs;
@@ -618,25 +621,28 @@ void Training::TrainCall::save_last(const std::string& reason, const Callbacks& 
   }
   if (found == KeptTraining::Found::kMiddle) {
     try {
-      done = save_kept(callbacks);
-      if (!done.paths.empty()) {
-        const std::string but =
-            done.failed.empty() ? "" : fmt::format(", and not by every ModelCheckpoint: {}", done.failed);
-        // Two have "auto" ask which of them counts.
-        saved = fmt::format(
-            "{} saved what was kept, after epoch {}, step {}, as {}{}; start the job again with resume=\"{}\" to go on "
-            "from there",
-            who, context_.epoch, context_.step_in_epoch, fmt::join(done.paths, ", "), but,
-            done.paths.size() == 1 ? "auto" : done.paths.front());
-      } else if (done.failed.empty()) {
-        done.failed = "no ModelCheckpoint is among the callbacks";
-      }
+      save_kept(callbacks, done);
       if (mode_.is_shared()) context.world().barrier("end of training");
-      // The scheduler says so, whatever the script makes of the exception.
-      if (!saved.empty() && context.rank() == 0) context.recovery()->set_state(kLastSave, saved);
     } catch (const Error& error) {
-      if (saved.empty()) done.failed = error.what();
       log_info("saving what was kept: {}", error.what());
+    }
+    if (done.paths.empty() && done.failed.empty()) done.failed = kNoCheckpoints;
+  }
+  if (!done.paths.empty()) {
+    const std::string but =
+        done.failed.empty() ? "" : fmt::format(", and not by every ModelCheckpoint: {}", done.failed);
+    // Two have "auto" ask which of them counts.
+    saved = fmt::format(
+        "{} saved what was kept, after epoch {}, step {}, as {}{}; start the job again with resume=\"{}\" to go on "
+        "from "
+        "there",
+        who, context_.epoch, context_.step_in_epoch, fmt::join(done.paths, ", "), but,
+        done.paths.size() == 1 ? "auto" : done.paths.front());
+    try {
+      // The scheduler says so, whatever the script makes of the exception.
+      if (context.rank() == 0) context.recovery()->set_state(kLastSave, saved);
+    } catch (const Error& error) {
+      log_info("what was saved is not told: {}", error.what());
     }
   }
   context.recovery()->leave_for_good();
@@ -647,7 +653,7 @@ void Training::TrainCall::save_last(const std::string& reason, const Callbacks& 
                                         newest.empty() ? "" : "; " + newest));
 }
 
-Training::TrainCall::LastSave Training::TrainCall::save_kept(const Callbacks& callbacks) {
+void Training::TrainCall::save_kept(const Callbacks& callbacks, LastSave& done) {
   const TrainingProgress& progress = t_.progress_;
   context_.step = progress.step;
   context_.epoch = progress.epoch;
@@ -655,7 +661,6 @@ Training::TrainCall::LastSave Training::TrainCall::save_kept(const Callbacks& ca
   context_.is_last_save = true;
   // What ends it is no failure of the callbacks': they only let go of what they hold.
   context_.has_failed = context_.was_told_to_end = true;
-  LastSave done;
   for (const auto& callback : callbacks) {
     if (!callback->saves()) continue;
     try {
@@ -670,11 +675,10 @@ Training::TrainCall::LastSave Training::TrainCall::save_kept(const Callbacks& ca
       callback->end(context_);
       if (!path.empty()) done.paths.push_back(path);
     } catch (const Error& error) {  // on all ranks, unless one is lost
-      if (t_.core_.context.recovery()->has_failed()) throw;
       if (done.failed.empty()) done.failed = error.what();
+      if (t_.core_.context.recovery()->has_failed()) throw;
     }
   }
-  return done;
 }
 
 // By the files, for an earlier process has saved it.

@@ -601,6 +601,19 @@ struct SavesNothing : Callback {
 
 // A job whose first product is split over all of its ranks. Rank 1 alone has heard that the job was asked for another
 // number of them.
+// The losses of one rank that goes on from what was saved there.
+Losses go_on_from(const std::filesystem::path& folder) {
+  Losses losses;
+  run_ranks(1, [&](cluster::Context& context) {
+    Mlp network;
+    nn::MSELoss loss;
+    nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+    Model model(context, network, &loss, &optimizer, {.seed = 5});
+    model.train(1, samples(), {Watch(losses, 0), ModelCheckpoint("job", folder.string())}, {.resume = "auto"});
+  });
+  return losses;
+}
+
 class AskedToStop : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -629,18 +642,6 @@ class AskedToStop : public testing::Test {
     });
     return losses;
   }
-  // The losses of one rank that goes on from what was saved.
-  Losses go_on() const {
-    Losses losses;
-    run_ranks(1, [&](cluster::Context& context) {
-      Mlp network;
-      nn::MSELoss loss;
-      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
-      Model model(context, network, &loss, &optimizer, {.seed = 5});
-      model.train(1, samples(), {Watch(losses, 0), ModelCheckpoint("job", folder_.string())}, {.resume = "auto"});
-    });
-    return losses;
-  }
 
   std::filesystem::path folder_ =
       std::filesystem::temp_directory_path() / fmt::format("tessera-asked-to-stop-{}", ::getpid());
@@ -653,7 +654,7 @@ TEST_F(AskedToStop, ForANumberOfRanksThatItCannotHaveATrainingSavesOnAllRanksAnd
       testing::AllOf(testing::HasSubstr("asked for 2 ranks in place of 4: it stops after epoch 1, step 1, saved as "),
                      testing::HasSubstr("job-1_1.ckpt; start it again with that number of ranks"));
   EXPECT_THAT([&] { train(/*saves=*/true); }, testing::ThrowsMessage<Error>(stops));
-  expect_from(2, go_on(), straight);
+  expect_from(2, go_on_from(folder_), straight);
 }
 
 TEST_F(AskedToStop, ATrainingThatSavesNothingHasSaidSoAndGoesOn) {
@@ -735,18 +736,6 @@ class LastGeneration : public testing::Test {
     }
     return "it has trained";
   }
-  // The losses of one rank that goes on from what was saved.
-  Losses go_on() const {
-    Losses losses;
-    run_ranks(1, [&](cluster::Context& context) {
-      Mlp network;
-      nn::MSELoss loss;
-      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
-      Model model(context, network, &loss, &optimizer, {.seed = 5});
-      model.train(1, samples(), {Watch(losses, 0), ModelCheckpoint("job", saved_.string())}, {.resume = "auto"});
-    });
-    return losses;
-  }
 
   std::filesystem::path folder_ =
       std::filesystem::temp_directory_path() / fmt::format("tessera-last-generation-{}", ::getpid());
@@ -770,7 +759,7 @@ TEST_F(LastGeneration, OfSeveralRanksOrOfOneSavesTheNewestStepAndNothingIsLost) 
                 testing::HasSubstr(fmt::format("rank 1 is lost; {} saved what was kept, after epoch 1, step 3, as "
                                                "{}/job-1_3.ckpt; start the job again with resume=\"auto\"",
                                                who, saved_.string())));
-    expect_from(4, go_on(), straight);
+    expect_from(4, go_on_from(saved_), straight);
   }
 }
 
