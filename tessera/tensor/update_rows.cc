@@ -135,7 +135,9 @@ class RowUpdater {
         rows_of_block_(rows_of_block),
         num_threads_(request.num_threads),
         computed_(UpdateRows::computed(request.inputs[0].dtype)),
-        gradients_(request.inputs[update.rows()]) {
+        gradients_(request.inputs[update.rows()]),
+        are_gradients_dense_(request.inputs[update.rows()].is_dense() &&
+                             request.inputs[update.rows()].dtype == computed_) {
     for (size_t i = 0; i < update_.num_results(); ++i) rows_.emplace_back(request.outputs[i]);
     row_size_ = rows_[0].shape.num_elements();
     lay_out();
@@ -151,11 +153,7 @@ class RowUpdater {
     if (row_size_ == 0) return;
     auto* const from = reinterpret_cast<Lookup*>(args.scratch.data());
     const TensorView& ids = args.inputs[update_.ids()];
-    int64_t count = 0;
-    for (int64_t i = 0; i < num_lookups_; ++i) {
-      const int64_t row = index_at(ids, i);
-      if (row >= 0 && row < num_rows_) from[count++] = {row, i};
-    }
+    int64_t count = list(ids, from);
     Work work;
     work.lookups = sort_by_row(from, from + num_lookups_, count, num_rows_);
     auto* const begins = reinterpret_cast<int64_t*>(from + 2 * num_lookups_);
@@ -164,7 +162,12 @@ class RowUpdater {
     }
     begins[work.num_named] = count;
     work.begins = begins;
-    work.is_whole = update_.may_be_whole && !is_zero(args.inputs[update_.whole()]);
+    work.is_whole = update_.may_be_whole && !is_zero_scalar(args.inputs[update_.whole()]);
+    work.keeps_order = work.num_named == count && !work.is_whole && are_gradients_dense_;
+    if (work.keeps_order) {
+      list(ids, from);
+      work.lookups = from;
+    }
     const int64_t num_updated = work.is_whole ? num_rows_ : work.num_named;
     const int64_t num_blocks = (num_updated + rows_of_block_ - 1) / rows_of_block_;
     const int64_t num_shares = std::min<int64_t>(num_threads_, num_blocks);
@@ -182,10 +185,11 @@ class RowUpdater {
 
  private:
   struct Work {
-    const Lookup* lookups = nullptr;  // by row
+    const Lookup* lookups = nullptr;  // by row, or in their order
     const int64_t* begins = nullptr;  // where those of each row begin, and one past the last
     int64_t num_named = 0;            // rows
     bool is_whole = false;
+    bool keeps_order = false;  // no row comes twice, and they are taken as they come: their gradients lie side by side
 
     int64_t row(int64_t named) const { return lookups[begins[named]].row; }
     int64_t first_named_from(int64_t row_number) const {
@@ -202,10 +206,22 @@ class RowUpdater {
     }
   };
 
-  static bool is_zero(const TensorView& scalar) {
-    double value = 0;
-    copy_elements(scalar, {&value, Type{DType::kF64, {}}});
-    return value == 0;
+  // The rows that are looked up, in their order. Returns how many: indices of no row are left out.
+  int64_t list(const TensorView& ids, Lookup* to) const {
+    int64_t count = 0;
+    for (int64_t i = 0; i < num_lookups_; ++i) {
+      const int64_t row = index_at(ids, i);
+      if (row >= 0 && row < num_rows_) to[count++] = {row, i};
+    }
+    return count;
+  }
+
+  // The gradients of a whole block where they lie side by side, and the optimizer's kernel reads them there; else null.
+  const std::byte* gradients_in_place(const KernelArgs& args, const Work& work, int64_t first, int64_t count) const {
+    if (!work.keeps_order || count < rows_of_block_) return nullptr;
+    const int64_t position = work.lookups[first].position;
+    if (work.lookups[first + count - 1].position != position + count - 1) return nullptr;
+    return static_cast<const std::byte*>(args.inputs[update_.rows()].data) + position * gradients_.bytes;
   }
 
   bool works_in_place(size_t i) const {
@@ -242,14 +258,17 @@ class RowUpdater {
     int64_t named = work.is_whole ? work.first_named_from(first) : first;
     const int64_t row_bytes = row_size_ * static_cast<int64_t>(size_bytes(computed_));
     const int64_t ahead = prefetched_rows(rows_[0].bytes);
+    const std::byte* const in_place = gradients_in_place(args, work, first, count);
     for (int64_t b = 0; b < count; ++b) {
       const int64_t row = number(b);
-      for (size_t i = 0; !work.is_whole && b + ahead < count && i < num_moved; ++i) {
+      // Those of the next block, too.
+      for (size_t i = 0; !work.is_whole && first + b + ahead < work.num_named && i < num_moved; ++i) {
         rows_[i].prefetch(args.outputs[i], number(b + ahead));
       }
       for (size_t i = 0; i < num_moved; ++i) {
         rows_[i].read(args.outputs[i], row, memory + block_.values[i] + b * rows_[i].bytes);
       }
+      if (in_place != nullptr) continue;
       std::byte* const sum = memory + block_.gradient + b * row_bytes;
       if (named < work.num_named && work.row(named) == row) {
         add_up(args, work, named++, sum, memory + block_.row);
@@ -268,7 +287,7 @@ class RowUpdater {
     for (size_t i = num_moved; i < update_.num_results(); ++i) {
       std::memset(memory + block_.values[i], 0, static_cast<size_t>(rows_of_block_ * rows_[i].bytes));
     }
-    compute(args, memory);
+    compute(args, memory, in_place != nullptr ? in_place : memory + block_.gradient);
     for (int64_t b = 0; b < count; ++b) {
       for (size_t i = 0; i < num_moved; ++i) {
         rows_[i].write(args.outputs[i], number(b), memory + block_.results[i] + b * rows_[i].bytes);
@@ -306,7 +325,7 @@ class RowUpdater {
     add_elements(from, sum, row_size_);
   }
 
-  void compute(const KernelArgs& args, std::byte* memory) const {
+  void compute(const KernelArgs& args, std::byte* memory, const std::byte* gradients) const {
     const ParallelFor alone(1);
     std::array<TensorView, kMaxOperands> inputs;
     std::array<TensorView, kMaxOperands> outputs;
@@ -318,7 +337,7 @@ class RowUpdater {
       outputs[i].data = memory + block_.results[i];
     }
     inputs[results] = part_.inputs[results];
-    inputs[results].data = memory + block_.gradient;
+    inputs[results].data = const_cast<std::byte*>(gradients);  // it is read only
     for (size_t i = 0; i < update_.num_scalars; ++i) inputs[results + 1 + i] = args.inputs[update_.scalar(i)];
     const std::span<std::byte> scratch(memory + block_.scratch, static_cast<size_t>(optimizer_.scratch_bytes));
     optimizer_.run({{inputs.data(), results + 1 + update_.num_scalars},
@@ -338,11 +357,18 @@ class RowUpdater {
   DType computed_;
   std::vector<Rows> rows_;  // of the parameter and its states
   Rows gradients_;
+  bool are_gradients_dense_;  // and of the type that they are added up in
   int64_t row_size_ = 0;
   Block block_;
 };
 
 }  // namespace
+
+bool is_zero_scalar(const TensorView& scalar) {
+  double value = 0;
+  copy_elements(scalar, {&value, Type{DType::kF64, {}}});
+  return value == 0;
+}
 
 UpdateRows::UpdateRows(const Attributes& attributes, size_t num_inputs)
     : optimizer(attributes.get_string("optimizer")),

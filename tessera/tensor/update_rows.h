@@ -36,6 +36,9 @@ struct UpdateRows {
   static DType computed(DType parameter) { return parameter == DType::kF64 ? DType::kF64 : DType::kF32; }
 };
 
+// Of a scalar of any dtype.
+bool is_zero_scalar(const TensorView& scalar);
+
 // The kernel, of the optimizer's kernel in `optimizers`; nullopt where that is declined. It sorts the numbers, and
 // copies rows into blocks for the optimizer's kernel and back.
 std::optional<PreparedKernel> prepare_update_rows(const KernelRequest& request, const KernelRegistry& optimizers);

@@ -247,16 +247,19 @@ TEST(Optimizers, OfLogisticModelsUpdateLikeTheReference) {
   }
 }
 
-// Of tables in any order of memory, by numbers that repeat or are none of rows, of more rows than a block has.
+// Of tables in any order of memory, by numbers that repeat, are none of rows, or, where they are few, all differ, of
+// more rows than a block has.
 TEST(Optimizers, UpdateRowsLikeTheReference) {
   struct Table {
     Shape shape;
     int64_t count;
   };
   const std::string adam = "{beta1=0.9, beta2=0.999, eps=1e-08, loss_scale=1.0, nesterov=false, weight_decay=0.01}";
+  const std::string sgd = "{dampening=0.1, loss_scale=2.0, nesterov=false, weight_decay=0.0}";
   const std::string ftrl = "{l1=0.1, l2=0.1, loss_scale=1.0, lr_power=-0.5, weight_decay=0.0}";
-  for (const Table& table : {Table{{40, 7}, 60}, Table{{5000, 3}, 3000}, Table{{9, 2, 3}, 5}, Table{{70}, 30},
-                             Table{{3, 5000}, 4}, Table{{4, 6}, 0}, Table{{0, 6}, 3}}) {
+  for (const Table& table :
+       {Table{{40, 7}, 60}, Table{{5000, 3}, 3000}, Table{{9, 2, 3}, 5}, Table{{70}, 30}, Table{{3, 5000}, 4},
+        Table{{60, 2100}, 3}, Table{{400, 600}, 8}, Table{{4, 6}, 0}, Table{{0, 6}, 3}}) {
     for (const TestStrides layout : {TestStrides::kDense, TestStrides::kPadded, TestStrides::kReversed}) {
       for (const DType gradient : {DType::kF32, DType::kBF16}) {
         Shape rows = table.shape;
@@ -274,6 +277,15 @@ TEST(Optimizers, UpdateRowsLikeTheReference) {
                          .attributes = {{"optimizer", "adam"}, {"settings", adam}, {"states", int64_t{2}}}});
         tests.back().attributes.set("may_be_whole", false);
         tests.back().attributes.set("keeps_states", false);
+        for (const double momentum : {0.0, 0.9}) {
+          const TestOperand of_sgd{{DType::kF32, {}}, TestStrides::kDense, momentum, momentum};
+          tests.push_back({.op = "update_rows",
+                           .inputs = {param, param, ids, given, scalar, of_sgd, scalar},
+                           .outputs = {param, param},
+                           .attributes = {{"optimizer", "sgd"}, {"settings", sgd}, {"states", int64_t{1}}}});
+          tests.back().attributes.set("may_be_whole", false);
+          tests.back().attributes.set("keeps_states", momentum == 0);
+        }
         for (const double whole : {0.0, 1.0}) {
           const TestOperand is_whole{{DType::kF32, {}}, TestStrides::kDense, whole, whole};
           tests.push_back({.op = "update_rows",

@@ -1,5 +1,8 @@
 // The optimizers as tile programs: parameter, states and gradient are read once and written once, in place. Learning
 // rates are scalars, so what is made of them alone is computed once per thread.
+#include <algorithm>
+#include <array>
+
 #include "tessera/kernels/cpu/registry/families.h"
 #include "tessera/kernels/cpu/rows/tile_program.h"
 #include "tessera/kernels/registry.h"
@@ -18,7 +21,7 @@ bool in_f32_or_half(const KernelRequest& request) {
   return true;
 }
 
-// A program whose constants come first: those every optimizer has.
+// A program whose constants come first: those every optimizer has, where they do something, or -1.
 struct Update {
   TileProgram program;
   int loss_scale, weight_decay;
@@ -30,8 +33,8 @@ struct Update {
     const double decay = request.attributes.get_double("weight_decay");
     scales = scale != 1;
     decays = decay != 0;
-    loss_scale = program.constant(scale);
-    weight_decay = program.constant(decay);
+    loss_scale = scales ? program.constant(scale) : -1;
+    weight_decay = decays ? program.constant(decay) : -1;
   }
   int add(int a, int b) { return program.add(ElementOp::kAdd, a, b); }
   int sub(int a, int b) { return program.add(ElementOp::kSub, a, b); }
@@ -63,9 +66,49 @@ std::optional<PreparedKernel> prepare_momentum(const KernelRequest& request) {
   return finish(request, std::move(u), {param, moment});
 }
 
+// Operands of sgd.
+enum SgdInput : size_t { kParam, kAccum, kGrad, kRate, kMomentum, kFirst };
+constexpr std::array<size_t, 3> kInputsOfPlainSgd{kParam, kGrad, kRate};
+
+// sgd without momentum: of a parameter, its gradient and the rate. The accumulator is neither used nor changed.
+std::optional<PreparedKernel> prepare_plain_sgd(const KernelRequest& request) {
+  KernelRequest part = request;
+  part.inputs.clear();
+  for (const size_t input : kInputsOfPlainSgd) part.inputs.push_back(request.inputs[input]);
+  part.outputs.resize(1);
+  enum { kParamOfPart, kGradOfPart, kRateOfPart };
+  Update u(part);
+  const int param = u.sub(kParamOfPart, u.mul(kRateOfPart, u.decayed(kGradOfPart, kParamOfPart)));
+  return finish(part, std::move(u), {param});
+}
+
+// Whether the parameter's new value may stand where `kernel`, which is asked whenever `plain` may run, has it.
+bool may_stand_where(const PreparedKernel& kernel, const PreparedKernel& plain) {
+  return std::ranges::all_of(kernel.in_place, [&](const std::pair<int, int>& pair) {
+    const auto* const input = std::ranges::find(kInputsOfPlainSgd, static_cast<size_t>(pair.first));
+    if (pair.second != 0 || input == kInputsOfPlainSgd.end()) return true;
+    const std::pair<int, int> here(static_cast<int>(input - kInputsOfPlainSgd.begin()), 0);
+    return std::ranges::find(plain.in_place, here) != plain.in_place.end();
+  });
+}
+
+// `kernel`, of any momentum, but `plain` where the momentum is 0 and the accumulator stays where it is: a quarter of
+// the instructions. The momentum is a state, which is known when it runs.
+PreparedKernel by_momentum(PreparedKernel kernel, PreparedKernel plain) {
+  kernel.scratch_bytes = std::max(kernel.scratch_bytes, plain.scratch_bytes);
+  kernel.run = [with_momentum = std::move(kernel.run), without = std::move(plain.run)](const KernelArgs& args) {
+    if (!is_zero_scalar(args.inputs[kMomentum]) || args.outputs[kAccum].data != args.inputs[kAccum].data) {
+      return with_momentum(args);
+    }
+    std::array<TensorView, kInputsOfPlainSgd.size()> inputs;
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = args.inputs[kInputsOfPlainSgd[i]];
+    without({inputs, args.outputs.first(1), args.attributes, args.scratch, args.parallel_for});
+  };
+  return kernel;
+}
+
 std::optional<PreparedKernel> prepare_sgd(const KernelRequest& request) {
   if (!in_f32_or_half(request)) return std::nullopt;
-  enum { kParam, kAccum, kGrad, kRate, kMomentum, kFirst };
   Update u(request);
   const int kept = u.program.constant(1 - request.attributes.get_double("dampening"));
   const int g = u.decayed(kGrad, kParam);
@@ -76,7 +119,10 @@ std::optional<PreparedKernel> prepare_sgd(const KernelRequest& request) {
   // Without momentum the accumulator is neither used nor changed.
   const int param = u.sub(kParam, u.mul(kRate, u.program.add(ElementOp::kSelect, kMomentum, direction, g)));
   const int kept_accum = u.program.add(ElementOp::kSelect, kMomentum, accum, kAccum);
-  return finish(request, std::move(u), {param, kept_accum});
+  auto kernel = finish(request, std::move(u), {param, kept_accum});
+  auto plain = prepare_plain_sgd(request);
+  if (!kernel || !plain || !may_stand_where(*kernel, *plain)) return kernel;
+  return by_momentum(std::move(*kernel), std::move(*plain));
 }
 
 // The running moments of both Adams, from the gradient g.
