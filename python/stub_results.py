@@ -10,8 +10,10 @@ from pathlib import Path
 TENSOR, ARRAY = "tessera._tessera.Tensor", "numpy.typing.NDArray[typing.Any]"
 MARK = "# What functions return is said by python/stub_results.py.\n"
 # Methods that are functions of Python, which nanobind writes in front of all classes.
-ADDED = {"Tensor": ("__getitem__", "__setitem__"), "Value": ("__setitem__", ), "Parameter": ("__getitem__", "__setitem__")}
-SIGNATURES = {"__getitem__": f"(self, key: object) -> {TENSOR}", "__setitem__": "(self, key: object, value: object) -> None"}
+ADDED = {"Tensor": ("__getitem__", "__iter__", "__setitem__"), "Value": ("__iter__", "__setitem__"),
+         "Parameter": ("__getitem__", "__iter__", "__setitem__")}
+SIGNATURES = {"__getitem__": f"(self, key: object) -> {TENSOR}", "__iter__": f"(self) -> typing.Iterator[{TENSOR}]",
+              "__setitem__": "(self, key: object, value: object) -> None"}
 OF_METHODS = {"numpy": ARRAY, "asnumpy": ARRAY, "__array__": ARRAY, "item": "float", "value": "typing.Any",
               "__dlpack__": "typing.Any"}
 OF_FUNCTIONS = {"split": f"tuple[{TENSOR}, ...]", "split_sizes": f"tuple[{TENSOR}, ...]", "top_k": f"tuple[{TENSOR}, {TENSOR}]",

@@ -90,7 +90,7 @@ Ints to_ints(nb::handle object) {
   if (PyIndex_Check(object.ptr()) && !has_dims) return {nb::cast<int64_t>(nb::int_(object))};
   // A text is a sequence, too: of characters.
   if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::bytes>(object)) refuse(object);
-  // What has items without an __iter__ is a sequence as well, as a tensor is.
+  // What has items without an __iter__ is a sequence as well.
   const auto items = nb::steal(PyObject_GetIter(object.ptr()));
   if (!items.is_valid()) {
     PyErr_Clear();

@@ -365,6 +365,15 @@ def _whole_number(self):
     return int(self)
 
 
+def _rows(self):
+    """The rows, one after the other. TypeError where there are none: Python, which would ask for x[0], x[1], ... until an IndexError, sees an empty sequence."""
+    if self.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor, which has no rows: it is one element, as item() gives it")
+    return (self[i] for i in range(self.shape[0]))
+
+
+for _class in (_tessera.Tensor, _tessera.nn.Parameter, _tessera.Value):
+    _class.__iter__ = _rows
 for _class in (_tessera.Tensor, _tessera.nn.Parameter):
     _class.__getitem__ = _part(_class.__getitem__)
 _tessera.Tensor.__setitem__ = _set_in_place

@@ -253,3 +253,23 @@ def test_bounds_of_slices_may_be_numpy_s_integers(key):
 def test_a_bound_that_is_no_whole_number_is_refused():
     with pytest.raises(TypeError, match="a slice's bound is a whole number, got 0.5"):
         tessera.Tensor(np.zeros(4, np.float32))[0.5:2]
+
+
+@pytest.mark.parametrize("make", [tessera.Tensor, tessera.Parameter], ids=["Tensor", "Parameter"])
+def test_rows_are_iterated_over_and_one_element_has_none(make):
+    assert [row.numpy().tolist() for row in make(tessera.Tensor([[1.0, 2.0], [3.0, 4.0]]))] == [[1, 2], [3, 4]]
+    assert list(make(tessera.Tensor(np.zeros((0, 2), np.float32)))) == []
+    for use in (list, tuple, iter, sum, lambda x: [*x], len):
+        with pytest.raises(TypeError, match="0-d tensor|without dims|no len"):
+            use(make(tessera.Tensor(2.0)))
+
+
+def test_rows_of_a_value_are_iterated_over_and_one_element_has_none():
+    class Rows(nn.Cell):
+        def construct(self, x):
+            first, second = x
+            with pytest.raises(TypeError, match="iteration over a 0-d tensor"):
+                list(ops.sum(x))
+            return first - second
+
+    assert Rows()(tessera.Tensor([[5.0], [3.0]])).numpy().tolist() == [2]

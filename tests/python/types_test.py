@@ -30,7 +30,7 @@ network = nn.Sequential(nn.Dense(8, 4), nn.Dense(4, 3))
 x: tessera.Tensor = ops.relu(tessera.Tensor(np.ones((2, 3), np.float32)))[0:1]
 y = ops.conv3d(x, x) + ops.mean(x).reshape(1) * 2 - x.T
 first, second = ops.top_k(x, 2)
-print(first.shape, second.numpy().sum(), x.item() + 1)
+print(first.shape, second.numpy().sum(), x.item() + 1, [row.ndim for row in x])
 print(tessera.from_dlpack(tessera.to_dlpack(x, max_version=(1, 0)), copy=False).shape, x.__dlpack_device__()[0] + 1)
 groups = nn.group_parameters(network, {"0": {"lr": 0.1}})
 rows = tessera.data.tensors({"x": np.zeros((4, 8), np.float32), "y": np.zeros(4, np.int32)}).batch(2)

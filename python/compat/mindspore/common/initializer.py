@@ -359,7 +359,7 @@ def _sizes(shape):
     if isinstance(shape, (int, float, str)):
         sizes = (shape, )
     else:
-        sizes = tuple(shape) if hasattr(shape, "__iter__") else (None, )
+        sizes = tuple(shape) if hasattr(shape, "__iter__") and getattr(shape, "ndim", 1) > 0 else (None, )
     if any(isinstance(size, bool) or not isinstance(size, Integral) or size < 0 for size in sizes):
         raise ValueError(f"For 'initializer', the argument 'shape' is invalid, the value of 'shape' must be positive integers, but got {shape}")
     return tuple(map(int, sizes))
