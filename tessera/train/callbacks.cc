@@ -74,8 +74,13 @@ void EpochSummary::begin(RunContext& run) {
 
 void EpochSummary::epoch_begin(RunContext& run) {
   began_ns_ = run.model.context().clock().monotonic_ns();
+  first_step_ = 0;
   loss_sum_ = 0;
   num_losses_ = 0;
+}
+
+void EpochSummary::step_begin(RunContext& run) {
+  if (first_step_ == 0) first_step_ = run.step_in_epoch;
 }
 
 void EpochSummary::step_end(RunContext& run) {
@@ -85,7 +90,8 @@ void EpochSummary::step_end(RunContext& run) {
 
 void EpochSummary::epoch_end(RunContext& run) {
   const double seconds = static_cast<double>(run.model.context().clock().monotonic_ns() - began_ns_) / 1e9;
-  std::string text = fmt::format("epoch {}/{}:", run.epoch, run.num_epochs);
+  const std::string begin = first_step_ > 1 ? fmt::format(" from step {}", first_step_) : "";
+  std::string text = fmt::format("epoch {}/{}{}:", run.epoch, run.num_epochs, begin);
   if (num_losses_ > 0) text += fmt::format(" loss {:.4f},", loss_sum_ / static_cast<double>(num_losses_));
   // Every rank evaluates.
   if (options_.valid) {

@@ -59,13 +59,16 @@ struct EpochSummaryOptions {
 
 // Prints a line after each epoch, on rank 0: `epoch 3/10: loss 0.4213, accuracy 0.8712, 1234.5 images/s, 12.3 s`. The
 // loss is the mean of those that the epoch's steps reported, with dataset sinking of one for each loop; the metrics are
-// those over `valid`; the time, and the rows trained on in it, are those of the epoch without the evaluation.
+// those over `valid`; the time, and the rows trained on in it, are those of the epoch without the evaluation. Where
+// another process has trained the epoch's first steps, loss, rows and time are those of the others, and the line says
+// so: `epoch 3/10 from step 7: ...`.
 class EpochSummary : public Callback {
  public:
   explicit EpochSummary(EpochSummaryOptions options = {}, PrintLine print = print_line);
   // Throws InvalidArgument where there is a `valid` and the model has no metrics, which would say something of it.
   void begin(RunContext& run) override;
   void epoch_begin(RunContext& run) override;
+  void step_begin(RunContext& run) override;
   void step_end(RunContext& run) override;
   void epoch_end(RunContext& run) override;
 
@@ -73,6 +76,7 @@ class EpochSummary : public Callback {
   EpochSummaryOptions options_;
   PrintLine print_;
   int64_t began_ns_ = 0;
+  int64_t first_step_ = 0;  // of the epoch, in this process
   double loss_sum_ = 0;
   int64_t num_losses_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimizers/sgd.h"
 #include "tessera/testing/run_ranks.h"
+#include "tessera/testing/test_folder.h"
 #include "tessera/testing/wrapped_context.h"
 #include "tessera/train/callbacks.h"
 #include "tessera/train/metrics.h"
@@ -58,6 +59,40 @@ TEST(EpochSummary, HasTheMetricsOfADataSetAndTheNameOfItsRows) {
   EXPECT_THAT(summary(*context, {.row_name = "samples", .valid = doubles()}, {.dataset_sink_mode = true}),
               ElementsAre(MatchesRegex("epoch 1/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s"),
                           MatchesRegex("epoch 2/2: loss 0.0000, evaluated loss 0.0000, [0-9.]+ samples/s, [0-9.]+ s")));
+}
+
+class SavesStep : public Callback {
+ public:
+  SavesStep(int64_t step, std::string path) : step_(step), path_(std::move(path)) {}
+  void step_end(RunContext& run) override {
+    if (run.step == step_) run.model.save_checkpoint(path_);
+  }
+
+ private:
+  int64_t step_;
+  std::string path_;
+};
+
+// With the weight 0 the batches' losses are 14, 126 and 290.
+TEST(EpochSummary, SaysFromWhichStepOnItIsOfAnEpochThatAnotherProcessHasBegun) {
+  const TestFolder folder("epoch-summary");
+  const auto context = cluster::single_context(1);
+  const auto train = [&](const std::string& resume, const CallbackHandle& callback) {
+    nn::Dense network(1, 1, {.has_bias = false});
+    network.parameters()[0]->data = Tensor::full({DType::kF32, {1, 1}}, 0);
+    nn::MSELoss loss;
+    nn::SGD optimizer({.learning_rate = 0.0});
+    Model model(*context, network, &loss, &optimizer);
+    std::vector<std::string> lines;
+    const EpochSummary summary({}, [&](const std::string& line) { lines.push_back(line); });
+    model.train(2, doubles(), {summary, callback}, {.resume = resume, .print = [](const auto&) {}});
+    return lines;
+  };
+  EXPECT_THAT(train("", SavesStep(2, folder.in("CKP-1_2"))),
+              ElementsAre(MatchesRegex("epoch 1/2: loss 143.3333, .*"), MatchesRegex("epoch 2/2: loss 143.3333, .*")));
+  EXPECT_THAT(train(folder.in("CKP-1_2.ckpt"), Callback()),
+              ElementsAre(MatchesRegex("epoch 1/2 from step 3: loss 290.0000, .*"),
+                          MatchesRegex("epoch 2/2: loss 143.3333, .*")));
 }
 
 TEST(EpochSummary, OfADataSetThatNoMetricMeasuresIsRefused) {
