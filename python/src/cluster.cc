@@ -154,7 +154,8 @@ void bind_cluster(nb::module_& m) {
   auto sub = m.def_submodule("cluster", R"(This process's place in its job.
 
 A script is started alone, by `mpirun -n N python script.py`, by `srun -n N python script.py` or by `tessera run -n N python
-script.py`; it joins its job at the first use of any of these functions, which waits for the other ranks.)");
+script.py`; it joins its job at the first use of any of these functions, of a parallel Model, and under `tessera run` of any
+Model, which waits for the other ranks.)");
   bind_membership(sub);
   bind_groups(sub);
   bind_meetings(sub);

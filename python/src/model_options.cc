@@ -302,7 +302,7 @@ struct Form<Options> {
 // stand_alone means something else.
 void refuse_servers_beside(std::string_view name, train::ParallelMode mode) {
   if (mode != train::ParallelMode::kStandAlone) return;
-  if (!has_context() && !cluster::wants_ranks_from_environment()) return;
+  if (!belongs_to_job()) return;
   const int num_servers = context().num_servers();
   if (num_servers == 0) return;
   throw InvalidArgument(

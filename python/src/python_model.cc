@@ -115,8 +115,7 @@ PythonModel::PythonModel(nn::Cell& network, nn::Cell* loss, nn::Optimizer* optim
     fetch_held(*state);
     if (state->data) options.initial_states.emplace(state->full_name(), *state->data);
   }
-  const bool is_alone =
-      !train::needs_ranks(options.parallel_mode) && !has_context() && !cluster::wants_ranks_from_environment();
+  const bool is_alone = !train::needs_ranks(options.parallel_mode) && !belongs_to_job();
   cluster::Context& own = is_alone ? alone() : context();
   {
     const WithoutGil computing;
@@ -187,6 +186,7 @@ double PythonModel::train_step(const std::vector<Tensor>& batch, int64_t global_
   std::vector<TensorView> views;
   for (const auto& tensor : batch) views.push_back(tensor.view());
   const Turn turn(turns_);
+  warn_if_alone_among_ranks();
   take();
   held_->invalidate();
   const WithoutGil computing;
@@ -225,16 +225,16 @@ std::map<std::string, double> PythonModel::eval(const data::Dataset& dataset, in
   return results;
 }
 
-// A script that is started on ranks and does not say how they share the work.
+// A script that mpirun or srun has started and that does not say how ranks share the work: no rank knows of the others.
 void PythonModel::warn_if_alone_among_ranks() const {
-  if (train::needs_ranks(model_->options().parallel_mode)) return;
-  const int ranks = has_context() ? context().size() : cluster::num_processes_from_environment();
-  static bool is_said = false;
-  if (ranks == 1 || std::exchange(is_said, true)) return;
-  log_warning(
-      "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
-      "data_parallel they train one",
-      ranks);
+  static bool is_looked_at = false;
+  if (has_context() || std::exchange(is_looked_at, true)) return;
+  if (const int ranks = cluster::num_processes_from_environment(); ranks > 1) {
+    log_warning(
+        "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
+        "data_parallel they train one",
+        ranks);
+  }
 }
 
 namespace {

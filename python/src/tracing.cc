@@ -250,6 +250,13 @@ bool& numbers_promote() {
 
 bool has_context() { return job != nullptr; }
 
+bool belongs_to_job() {
+  // A child by fork() of a job's only rank has that rank's context, and trains nothing of the job's.
+  if (has_context()) return getpid() == process_of_job || job->size() > 1;
+  return cluster::wants_ranks_from_environment() ||
+         nb::cast<bool>(nb::module_::import_("tessera._job").attr("is_rank_of_launcher")());
+}
+
 cluster::Context& context() {
   cluster::Context& known = joined_context();
   if (getpid() != process_of_job && known.size() > 1) throw InvalidArgument("{}", kForked);
@@ -282,6 +289,7 @@ cluster::Context& joined_context() {
   }
   job = std::move(made);
   process_of_job = getpid();
+  nb::module_::import_("tessera._job").attr("note_joined")();
   // A scheduler waits for the word of its only worker, too.
   if (has_others) on_exit(end_job, nullptr);
   if (job->size() > 1) set_log_rank(job->rank());

@@ -204,6 +204,9 @@ cluster::Context& context();
 // The same, of which only the place is asked, also in such a child.
 cluster::Context& joined_context();
 bool has_context();
+// Whether this process has joined its job, or is to join it whatever it trains by: `tessera run` has started it as a
+// rank, or its launcher speaks of servers or of ranks that are threads. Throws what reading the variables throws.
+bool belongs_to_job();
 // Ends this process's part of the job: waits for the other ranks' ends, or tells them of a failure unless it is "". The
 // end of the process does it by itself, with what its exit code says.
 void leave(const std::string& failure, std::optional<int> failed_rank);

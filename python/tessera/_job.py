@@ -72,6 +72,7 @@ def _end():
     stopped = is_child or _tessera._end_threads(timeout_ms)
     if stopped and not is_child:
         _tessera._stop_batches()
+        _say_unused_options()
     finish_saves(_tessera._finish_all_saves)
     if not stopped:
         # Python would end the thread in C++, which ends the process by SIGABRT.
@@ -102,6 +103,39 @@ def _note_fork():
 def has_place_of_parent():
     """Whether this process is a child, by fork(), of one that is the rank that this one would join as."""
     return any(_place_of_parent) and _place() == _place_of_parent
+
+
+# The number of the process that has joined as the launcher's rank: those that it starts find it in their environment, too.
+_RANK_PROCESS = "TESSERA_RANK_PROCESS"
+
+
+def is_rank_of_launcher():
+    """Whether `tessera run` has started this process as a rank, or a program that it has started; no child of a rank, which has the same variables."""
+    if not os.environ.get("TESSERA_STATUS_FILE") or os.getpid() != _process:
+        return False
+    multiprocessing = sys.modules.get("multiprocessing.process")  # which a child that it has started has loaded
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        return False
+    return os.environ.get(_RANK_PROCESS, str(_process)) == str(_process)
+
+
+def note_joined():
+    """This process has joined its job: what it starts from now on is no rank of the launcher's."""
+    if os.environ.get("TESSERA_STATUS_FILE"):
+        os.environ[_RANK_PROCESS] = str(os.getpid())
+
+
+# What a launcher was asked for, by the variables that tell its ranks of it.
+_OPTIONS = {"TESSERA_FIGURES_FILE": "--dashboard", "TESSERA_TRACE": "--trace"}
+
+
+def _say_unused_options():
+    """Says, by the first rank, what its launcher was asked for in vain where it has computed and has not joined its job."""
+    unused = [option for variable, option in _OPTIONS.items() if os.environ.get(variable)]
+    has_joined_none = not cluster.is_initialized() and is_rank_of_launcher() and _tessera.nn.num_compiled() > 0
+    if unused and has_joined_none and os.environ.get("TESSERA_RANK", "0") == "0" and not _failure:
+        print(f"{', '.join(unused)} of tessera run {'have' if len(unused) > 1 else 'has'} no effect on a script that does not join its job: call "
+              "tessera.cluster.init() (in the package mindspore communication.init()) at its beginning; a Model does it by itself", file=sys.stderr, flush=True)
 
 
 os.register_at_fork(after_in_child=_note_fork)

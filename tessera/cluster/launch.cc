@@ -587,14 +587,15 @@ std::vector<std::string> child_environment(const std::map<std::string, std::stri
     if (equals == std::string_view::npos) continue;
     const std::string_view name = text.substr(0, equals);
     // What belongs to a job that this process is a rank of is nothing of the new job's.
-    if (name == "TESSERA_RANK" || name == "TESSERA_SIZE" || name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" ||
-        name == "TESSERA_JOB_ID" || name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" ||
-        name == "TESSERA_FIGURES_FD" || name == "TESSERA_FIGURES_FILE" || name == "TESSERA_SECRET_FD" ||
-        name == "TESSERA_SECRET_FILE" || name == "TESSERA_SCHEDULER" || name == "TESSERA_NODE_ID" ||
-        name == "TESSERA_ROLE" || name == "TESSERA_NUM_SERVERS" || name == "TESSERA_INCARNATION" ||
-        name == "TESSERA_TOKEN" || name == "TESSERA_KEPT_FILE" || name == "TESSERA_KEPT_FOR_OTHERS_FILE" ||
-        name == "TESSERA_NUM_WORKERS" || name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR" ||
-        name == "TESSERA_TRACE" || name == "TESSERA_TRACE_STEPS") {
+    if (name == "TESSERA_RANK" || name == "TESSERA_RANK_PROCESS" || name == "TESSERA_SIZE" ||
+        name == "TESSERA_THREAD_RANKS" || name == "TESSERA_STORE" || name == "TESSERA_JOB_ID" ||
+        name == "TESSERA_STATUS_FD" || name == "TESSERA_STATUS_FILE" || name == "TESSERA_FIGURES_FD" ||
+        name == "TESSERA_FIGURES_FILE" || name == "TESSERA_SECRET_FD" || name == "TESSERA_SECRET_FILE" ||
+        name == "TESSERA_SCHEDULER" || name == "TESSERA_NODE_ID" || name == "TESSERA_ROLE" ||
+        name == "TESSERA_NUM_SERVERS" || name == "TESSERA_INCARNATION" || name == "TESSERA_TOKEN" ||
+        name == "TESSERA_KEPT_FILE" || name == "TESSERA_KEPT_FOR_OTHERS_FILE" || name == "TESSERA_NUM_WORKERS" ||
+        name == "TESSERA_TLS_PASSWORD_FILE" || name == "TESSERA_REPORT_DIR" || name == "TESSERA_TRACE" ||
+        name == "TESSERA_TRACE_STEPS") {
       continue;
     }
     values[std::string(name)] = text.substr(equals + 1);

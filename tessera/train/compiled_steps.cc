@@ -1,5 +1,6 @@
 #include "tessera/train/compiled_steps.h"
 
+#include <atomic>
 #include <functional>
 #include <set>
 #include <span>
@@ -33,6 +34,16 @@ bool is_of_training(std::string_view signature) {
 }
 
 size_t hash_of(const ir::Graph& graph) { return std::hash<std::string>()(print(graph)); }
+
+// Says once in a process that each of several ranks trains a network of its own.
+void say_ranks_apart(const cluster::Context& context) {
+  static std::atomic<bool> is_said = false;
+  if (context.size() == 1 || context.rank() != 0 || is_said.exchange(true)) return;
+  log_warning(
+      "parallel_mode is stand_alone: each of the {} ranks trains a network of its own on all rows; with "
+      "data_parallel they train one",
+      context.size());
+}
 
 }  // namespace
 
@@ -89,6 +100,7 @@ session::Executable& CompiledSteps::training(const InputSpecs& inputs, session::
   compare_with_job(graph);
   auto planned = place_values(graph, inputs);
   say_unused_strategies(graph);
+  if (!core_.mode->is_shared()) say_ranks_apart(core_.context);
   identity_.note_network(graph);
   auto& executable = keep(signature, graph, compile(graph, inputs, std::move(planned)));
   if (!accumulating) record(executable, /*is_training=*/true);

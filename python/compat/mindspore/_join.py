@@ -15,6 +15,13 @@ def join_job():
     tessera.cluster._fix_ranks("in scripts of the package mindspore each rank has batches of its own")
 
 
+def join_launched_job():
+    """Before a Model that trains by itself is made: joins the job of `tessera run`, where that has started this process, for its options are of whatever a
+    script trains. Where MS_ROLE or servers are spoken of, init() and join_by_role() join."""
+    if tessera._job.is_rank_of_launcher() and not os.environ.get("MS_ROLE") and _parameter_server.num_servers_of_environment() == 0:
+        join_job()
+
+
 def call_to_join(init):
     """From here on join_by_role() joins by calling init(), which is communication's."""
     _init[:] = [init]

@@ -6,7 +6,7 @@ import zlib
 import tessera
 
 from mindspore import _layout, context
-from mindspore._join import join_job
+from mindspore._join import join_job, join_launched_job
 from mindspore._search_parameters import get_algo_parameters
 from mindspore.context import ParallelMode
 
@@ -37,6 +37,8 @@ def parallel_options():
     context.check_mode(mode)
     if mode != ParallelMode.STAND_ALONE:
         join_job()
+    else:
+        join_launched_job()
     context.say_unused()
     if get("pipeline_stages") > 1 and tessera.cluster.size() > 1:  # one rank has all stages
         return _pipeline_options(get, mode)

@@ -50,6 +50,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "TESSERA_PLUGIN_DIR",
     "TESSERA_PORT",
     "TESSERA_RANK",
+    "TESSERA_RANK_PROCESS",
     "TESSERA_RECORD_STEPS",
     "TESSERA_RECORD_VALUES",
     "TESSERA_REPORT_DIR",
