@@ -24,11 +24,13 @@ def losses():
     for row, quantile in QUANTILES:
         yield Case(f"100 MiB of values, 4 ranks, TLS, {row}", [job("tessera run", *wide, "--quantile", quantile)], unit="s")
         yield Case(f"100 MiB of values, 4 ranks, TLS, the others have left, {row}", [job("tessera run", *wide, "--measure", "left", "--quantile", quantile)], unit="s")
-    # From SIGKILL to the first operator of the next step: a spare takes the place of the lost rank.
-    for name, network in (("the small network", "small"), ("100 MiB of values", "wide")):
+    # From SIGKILL to the first operator of the next step: a spare takes the place of the lost rank. The scheduler's connections are TLS in each; between the
+    # ranks of one host values go through its memory, unless it is said that they go as between hosts.
+    for name, network, transport in (("the small network, TLS", "small", ["--transport", "tls"]), ("100 MiB of values, TLS", "wide", ["--transport", "tls"]),
+                                     ("100 MiB of values, the host's memory", "wide", [])):
         for row, quantile in QUANTILES:
-            yield Case(f"{name}, 4 ranks, TLS, a spare, survivors {row}",
-                       [job("a spare is ready", "--network", network, "--transport", "tls", "--measure", "survivors", "--quantile", quantile)], unit="s")
+            yield Case(f"{name}, 4 ranks, a spare, survivors {row}",
+                       [job("a spare is ready", "--network", network, *transport, "--measure", "survivors", "--quantile", quantile)], unit="s")
     for row, quantile in QUANTILES:
         yield Case(f"SIGSTOP, timeout {TIMEOUT_S} s, 4 ranks, {row}",
                    [job("tessera run", "--signal", "SIGSTOP", "--timeout", TIMEOUT_S, "--quantile", quantile, "--kills", 10)], unit="s")
