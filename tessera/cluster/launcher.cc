@@ -154,11 +154,11 @@ class Launcher {
     }
     read_status();
     const bool are_all_dropped = std::ranges::all_of(children_, &RankChild::is_dropped);
-    const std::string last_reason = link_ ? link_->client().generation().last_reason : "";
-    const bool has_failed = are_all_dropped || !last_reason.empty();
+    const std::string loss = last_reason();
+    const bool has_failed = are_all_dropped || !loss.empty();
     int code = end_signal_ != 0 ? 128 + end_signal_ : has_failed ? kExitFailure : kExitSuccess;
-    const bool is_unsaid = !last_reason.empty() && end_signal_ == 0 && first_failed_ < 0 && !has_said_end_;
-    if (is_unsaid) say(fmt::format("the job has failed, though its last ranks have ended well: {}", last_reason));
+    const bool is_unsaid = !loss.empty() && end_signal_ == 0 && first_failed_ < 0 && !has_said_end_;
+    if (is_unsaid) say(fmt::format("the job has failed, though its last ranks have ended well: {}", loss));
     note_endings();
     if (end_signal_ == 0 && first_failed_ >= 0) {
       show_held_errors();
@@ -217,6 +217,7 @@ class Launcher {
     }
   }
   std::string why_failed() {
+    if (const std::string reason = last_reason(); !reason.empty()) return reason;
     if (first_failed_ < 0) return "";
     const auto place = is_threads_ ? std::optional(0) : place_of(first_failed_);
     return place ? fmt::format("rank {}: {}", first_failed_, how_ended(static_cast<size_t>(*place))) : "";
@@ -383,7 +384,7 @@ class Launcher {
     // The scheduler has ended the job, perhaps for a rank of another host: ranks that do not notice are ended.
     next_kill_ms_ = now_ms() + (is_finished_ ? kFinishMs : options_.grace_ms);
   }
-  // The job goes on without a rank: its process is not started again, and ends if it still runs.
+  // A rank has no part in the job any more: its process is not started again, and ends if it still runs.
   void take_drop(const rendezvous::RendezvousEnd& end) {
     for (int place = 0; place < num_children(); ++place) {
       RankChild& child = children_[static_cast<size_t>(place)];
@@ -391,6 +392,7 @@ class Launcher {
       child.is_awaited = false;
       child.restart_ms = 0;
       child.after = end.generation;
+      child.ends_job = end.ends_job;
       show_ranks(place, BoardRankState::kLeft, end.reason);
       if (child.is_running && child.kill_ms == 0) child.kill_ms = now_ms() + grace_after_telling();
       if (is_ending()) continue;
@@ -403,12 +405,14 @@ class Launcher {
     say_dropped_ms_ = 0;
     while (!dropped_.empty()) {
       const std::string reason = dropped_.front().second;
+      const bool ends_job = children_[static_cast<size_t>(dropped_.front().first)].ends_job;
       std::vector<int> ranks;
       for (const auto& [place, why] : dropped_) {
         if (why == reason) ranks.push_back(rank_of(place));
       }
       std::ranges::sort(ranks);
-      say(fmt::format("the job goes on without {}: {}", name_ranks(ranks, -1), reason));
+      say(fmt::format("the job {} without {}: {}", ends_job ? "cannot go on" : "goes on", name_ranks(ranks, -1),
+                      reason));
       std::erase_if(dropped_, [&](const auto& entry) { return entry.second == reason; });
     }
   }
@@ -475,6 +479,8 @@ class Launcher {
       kill_at_once(child);
     }
   }
+  // Why the job has made a last generation; "" where it has not, or this launcher has no rank of it.
+  std::string last_reason() { return link_ ? link_->client().generation().last_reason : ""; }
   bool is_ending() const { return end_signal_ != 0 || output_error_ != 0 || next_kill_ms_ != 0 || is_finished_; }
   // Longer and longer where processes end before they have joined.
   static int64_t pause_before_start(const RankChild& child) {
@@ -1109,7 +1115,8 @@ class Launcher {
                            .num_ranks = num_ranks(),
                            .failed_rank = rank,
                            .failed_place = place,
-                           .how = how_ended(static_cast<size_t>(place))},
+                           .how = how_ended(static_cast<size_t>(place)),
+                           .last_reason = last_reason()},
                           err());
   }
 

@@ -211,7 +211,7 @@ std::string why_dropped(Context& context) {
   Recovery* recovery = context.recovery();
   if (recovery == nullptr) return "";
   const std::string why = recovery->why_dropped();
-  if (!why.empty() && !recovery->has_launcher()) log_warning("the job goes on without this rank: {}", why);
+  if (!why.empty() && !recovery->has_launcher()) log_warning("this rank has no part in the job any more: {}", why);
   return why;
 }
 

@@ -68,7 +68,8 @@ std::optional<rendezvous::RendezvousEnd> SchedulerLink::end() const {
 }
 
 std::string SchedulerLink::why_over() const {
-  if (const std::string dropped = why_dropped(); !dropped.empty()) return "the job goes on without it: " + dropped;
+  if (const std::string dropped = why_dropped(); !dropped.empty())
+    return "it has no part in the job any more: " + dropped;
   const auto found = end();
   const bool is_over = found && found->kind != rendezvous::RendezvousEnd::Kind::kGenerationEnded;
   return is_over ? "the scheduler says: " + found->reason : "";

@@ -53,7 +53,8 @@ class SchedulerLink {
   bool has_ended_as_planned() const { return has_ended_as_planned_.load(); }
   // Why this process cannot take part in another generation; "" where it can.
   std::string why_over() const;
-  // Of a worker: why an elastic job goes on without it; "" where the scheduler has not said that.
+  // Of a worker: why it has no part in the job any more, which goes on without it, or ends because it cannot; "" where
+  // the scheduler has not said that.
   std::string why_dropped() const;
   // Waits until the scheduler has told of an end, or `limit_ms`.
   void wait_for_end(int64_t limit_ms) { client_.wait_for_end(limit_ms); }

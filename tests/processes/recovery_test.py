@@ -263,6 +263,12 @@ class OnOneHost(Recovery):
                           rf"as ({saved}/\S+\.ckpt); start the job again with resume=\"auto\"", out)
         self.assertIsNotNone(words, out)
         self.assertEqual([path.name for path in saved.glob("*.ckpt")], [Path(words[1]).name], out)
+        # One story, from the loss to the end.
+        self.assertIn("tessera run: the job cannot go on without rank 1: killed by signal SIGKILL; the ranks that are left save what they have kept, and the job "
+                      "ends\n", out)
+        self.assertNotIn("the job goes on without", out)
+        self.assertRegex(out, r"tessera run: the job has failed: [^\n]*\(rank 1 at [^\n]*\) is lost: killed by signal SIGKILL\n")
+        self.assertNotIn("failed: exit code", out)
         code, out = run([TESSERA, "run", "-n", 3, *self.job("--steps", 10, "--resume", words[1])])
         self.assertEqual(code, 0, out)
         losses, checksums = self.undisturbed(3, "--steps", 10)

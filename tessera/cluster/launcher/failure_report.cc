@@ -126,7 +126,12 @@ int report_failure(const FailedJob& job, LauncherOutput& err) {
                                         "failed: {}",
                                         ended, who, who, job.how)
                                   : fmt::format("tessera run: {} failed: {}", who, job.how);
-  if (printed != nullptr) {
+  const bool says_loss = !job.last_reason.empty() && words.find(job.last_reason) != std::string::npos;
+  if (!job.last_reason.empty()) {
+    text = fmt::format("tessera run: the job has failed: {}", job.last_reason);
+    if (!says_loss) text += fmt::format("; {} failed then: {}", who, job.how);
+  }
+  if (printed != nullptr || says_loss) {
     text += "\n";
   } else if (!child.last_lines.empty()) {
     text += "; its last lines";

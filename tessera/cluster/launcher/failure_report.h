@@ -18,6 +18,8 @@ struct FailedJob {
   int failed_rank = 0;     // that made the others fail
   int failed_place = 0;    // its process, among the children
   std::string how;         // it has ended
+  // The loss that has ended the job, where this was its last generation, whose ranks save and end; "": it was none.
+  std::string last_reason = {};
 };
 
 // Says how a process has ended. `start_error`: errno of a program that could not be started, or 0; `status`: as

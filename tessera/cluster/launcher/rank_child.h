@@ -35,6 +35,7 @@ struct RankChild {
   int64_t ended_ms = 0;      // when it did
   int64_t ended_at_ms = 0;   // when its process ended, since 1970
   bool is_dropped = false;   // the job goes on without the rank, or ends without it
+  bool ends_job = false;     // because it cannot go on: those that are left make its last generation
   bool is_planned = false;   // that was asked for: nothing has failed
   bool has_stepped = false;  // its latest process has finished a step of a training
   std::string failed_with;   // how the process before has failed, where that was before its first step; "": it was not

@@ -309,7 +309,8 @@ struct RendezvousClient::Impl {
       return RendezvousEnd{.kind = Kind::kNodeDropped,
                            .node_id = dropped->node_id,
                            .reason = printable(dropped->reason),
-                           .generation = of_generation};
+                           .generation = of_generation,
+                           .ends_job = dropped->ends_job};
     } else if (const auto* value = std::get_if<ValueAnswer>(&message)) {
       if (asked_for.contains(value->name)) values[value->name] = value->value;
     } else if (const auto* blob = std::get_if<BlobAnswer>(&message)) {

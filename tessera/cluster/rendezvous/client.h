@@ -63,6 +63,7 @@ struct RendezvousEnd {
   uint64_t num_losses = 0;      // of the job so far
   std::string reason;
   uint64_t generation = 0;  // that has ended
+  bool ends_job = false;    // of a node that is dropped: the job cannot go on without it
 
   // The job has ended the generation to go on with another number of ranks, and nobody has failed.
   bool is_planned() const { return kind == Kind::kGenerationEnded && node_id.empty() && !is_lost && generation > 0; }

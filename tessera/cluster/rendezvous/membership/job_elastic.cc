@@ -162,7 +162,7 @@ void JobScheduler::tell_dropped(const std::string& node_id, const std::string& r
   Node& node = nodes_.at(node_id);
   node.is_dropped = true;
   for (const PeerId of_node : {node.launcher, node.worker}) {
-    if (of_node != 0) tell(of_node, NodeDropped{node_id, reason});
+    if (of_node != 0) tell(of_node, NodeDropped{node_id, reason, is_ending()});
   }
 }
 
@@ -173,7 +173,8 @@ void JobScheduler::forget_dropped(const std::string& node_id, const std::string&
   state_.dropped.push_back({node_id, found->second.incarnation});
   nodes_.erase(found);
   record();
-  if (worker != 0) tell(worker, Fenced{fmt::format("the job goes on without node {}: {}", node_id, reason)}, true);
+  const char* how = is_ending() ? "cannot go on" : "goes on";
+  if (worker != 0) tell(worker, Fenced{fmt::format("the job {} without node {}: {}", how, node_id, reason)}, true);
 }
 
 std::string JobScheduler::why_over(const std::string& reason) const {

@@ -7,6 +7,11 @@
 #include "tessera/cluster/rendezvous/membership/job_scheduler.h"
 
 namespace tessera::cluster::rendezvous {
+namespace {
+
+constexpr const char* kLastFollows = "; the ranks that are left save what they have kept, and the job ends";
+
+}  // namespace
 
 void JobScheduler::take(Peer& peer, const TellLastSave& message) {
   if (is_ending() || peer.generation < state_.generation) return;
@@ -41,14 +46,13 @@ void JobScheduler::end_by_loss(const std::string& node_id, const std::string& re
   }
   last_reason_ = stop_reason_ = node_id.empty() ? reason : fmt::format("{} is lost: {}", named(node_id), reason);
   has_ended_by_itself_ = false;
-  const std::string what_follows = "; the ranks that are left save what they have kept, and the job ends";
-  const std::string words = reason + what_follows;
+  const std::string words = reason + kLastFollows;
   // Before the end of the generation, at which a launcher starts again what it has not heard this of.
   for (const std::string& id : gone) tell_dropped(id, words);
   if (phase_ == JobPhase::kRunning) {
     end_generation(node_id, /*is_lost=*/true, words, by);
   } else {
-    news_.push_back(last_reason_ + what_follows);
+    news_.push_back(last_reason_ + kLastFollows);
   }
   for (const std::string& id : gone) forget_dropped(id, words);
   waiting_since_ms_ = now_ms();
@@ -64,10 +68,12 @@ void JobScheduler::go_on_ending(const std::string& node_id, const std::string& r
   const std::string who = is_known ? named(node_id) + ": " : "";
   const bool may_go_on = phase_ == JobPhase::kWaiting && (node_id.empty() || is_known);
   const std::vector<std::string> gone = may_go_on ? find_gone(node_id) : std::vector<std::string>();
+  const bool is_any_left = num_with_rank() > std::ssize(gone);
+  const std::string words = reason + (is_any_left ? kLastFollows : "");
   for (const std::string& id : gone) {
     news_.push_back(fmt::format("{} is lost, too: {}", named(id), reason));
-    tell_dropped(id, reason);
-    forget_dropped(id, reason);
+    tell_dropped(id, words);
+    forget_dropped(id, words);
   }
   if (!gone.empty() && num_with_rank() > 0) {
     if (is_complete()) begin_generation();

@@ -52,7 +52,9 @@ TEST(LastGeneration, IsOfTheNodesThatAreLeftWithDenseRanksWhoSaveAndEndTheJob) {
   job.lose_twice();
   EXPECT_EQ(job.scheduler.phase(), JobPhase::kWaiting);
   ASSERT_NE(job.last_of<NodeDropped>(job.launcher), nullptr) << "it is not started again";
-  EXPECT_THAT(job.last_of<NodeDropped>(job.launcher)->reason, HasSubstr("the ranks that are left save"));
+  EXPECT_EQ(job.last_of<NodeDropped>(job.launcher)->reason,
+            "killed by SIGKILL; the ranks that are left save what they have kept, and the job ends");
+  EXPECT_TRUE(job.last_of<NodeDropped>(job.launcher)->ends_job);
   job.meet();
   ASSERT_EQ(job.scheduler.generation(), 2U);
   EXPECT_THAT((std::vector<int>{job.rank_of(job.peers[0]), job.rank_of(job.peers[1]), job.rank_of(job.peers[2])}),
@@ -182,6 +184,26 @@ TEST(LastGeneration, GoesOnWithoutThoseThatHaveNotComeInTime) {
   job.pass(200);
   EXPECT_EQ(job.scheduler.generation(), 2U);
   EXPECT_THAT((std::vector<int>{job.rank_of(a), job.rank_of(d)}), ElementsAre(0, 1));
+}
+
+TEST(LastGeneration, IsNotSaidToBeAJobThatGoesOn) {
+  EndingJob job({.num_workers = 4, .max_restarts = 1, .join_timeout_ms = 5000});
+  job.lose_twice();
+  job.say(job.launcher, lost("c", 6));
+  const auto* dropped = job.last_of<NodeDropped>(job.launcher);
+  EXPECT_EQ(dropped->node_id, "c");
+  EXPECT_TRUE(dropped->ends_job);
+  EXPECT_THAT(dropped->reason, HasSubstr("killed by SIGKILL; the ranks that are left save what they have kept"));
+  // d is connected, and has not come when the time to meet is over.
+  const PeerId a = job.begin("a", 5);
+  job.pass(5100);
+  ASSERT_EQ(job.scheduler.generation(), 2U);
+  EXPECT_EQ(job.rank_of(a), 0);
+  ASSERT_NE(job.last_of<Fenced>(job.peers[3]), nullptr);
+  EXPECT_THAT(job.last_of<Fenced>(job.peers[3])->reason, testing::StartsWith("the job cannot go on without node d: "));
+  const PeerId late = job.begin("d", 1);
+  EXPECT_EQ(job.last_of<Fenced>(late)->reason, "the job ends: its ranks save what they have kept");
+  for (const std::string& news : job.scheduler.take_news()) EXPECT_THAT(news, testing::Not(HasSubstr("goes on")));
 }
 
 TEST(LastGeneration, TakesNobodyIn) {

@@ -22,7 +22,9 @@ void JobScheduler::take(Peer& peer, const Register& message) {
   const std::vector<std::string> node_ids = without_dropped(message);
   if (std::string reason = why_not(peer, message, node_ids); !reason.empty()) return refuse(peer, reason);
   if (node_ids.empty()) {
-    return tell(peer.id, Fenced{fmt::format("the job goes on without node {}", message.node_ids.front())},
+    return tell(peer.id,
+                Fenced{is_ending() ? "the job ends: its ranks save what they have kept"
+                                   : fmt::format("the job goes on without node {}", message.node_ids.front())},
                 /*ends=*/true);
   }
   for (const std::string& id : node_ids) {

@@ -28,7 +28,7 @@ struct JobScheduler::Node {
   bool is_ready = false;  // it has registered for the next generation, or is in this one
   bool is_lost = false;
   bool is_end_awaited = false;  // it was lost while its process lived: that the process has ended is no news
-  bool is_dropped = false;      // the job goes on without it
+  bool is_dropped = false;      // the job goes on without it, or ends without it
   bool is_taken_in = false;     // by a job that ran, and no process of it has joined yet
   bool has_left = false;
   bool is_server = false;     // it keeps parameters

@@ -16,7 +16,7 @@
 namespace tessera::cluster::rendezvous {
 
 inline constexpr size_t kHeaderBytes = 16;
-inline constexpr uint8_t kProtocolVersion = 13;
+inline constexpr uint8_t kProtocolVersion = 14;
 
 enum class FrameType : uint8_t {
   // of ranks, launchers and those who look on

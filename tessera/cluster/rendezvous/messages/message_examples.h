@@ -61,7 +61,7 @@ inline std::vector<Message> message_examples() {
                 .reason = "",
                 .nodes = {{"left-1/0", "left", NodeState::kPresent, true, 2, true, true, 40, {12, "the callbacks"}}},
                 .blobs = {{"seed", 2}}},
-      NodeDropped{"left-1/0", "it has not come back within 60000 ms"},
+      NodeDropped{"left-1/0", "it has not come back within 60000 ms", true},
   };
 }
 

@@ -202,6 +202,7 @@ template <typename Fields>
 void visit_fields(Fields& fields, NodeDropped& message) {
   fields.node_id(message.node_id, kMaxNodeId);
   fields.text(message.reason, kMaxReason);
+  fields.flag(message.ends_job);
 }
 
 template <typename Body>

@@ -236,11 +236,13 @@ struct JobStatus {
   std::vector<BlobStatus> blobs;
 };
 
-// Tells a launcher and a worker that an elastic job goes on without the node: its process ends, and is not started
+// Tells a launcher and a worker that the node has no part in the job any more: its process ends, and is not started
 // again.
 struct NodeDropped {
   std::string node_id;
   std::string reason;
+  // The job cannot go on without it: those that are left make its last generation. Else an elastic job goes on.
+  bool ends_job = false;
 };
 
 // In the order of all_rules().
