@@ -439,6 +439,7 @@ class Launcher {
   void take_end_of_generation(const rendezvous::RendezvousEnd& end) {
     if (is_ending()) return;
     num_losses_ = end.num_losses;
+    if (end.is_lost) last_lost_ = end.rank;
     for (const auto& [place, reason] : dropped_) {
       if (end.is_planned() && reason == end.reason) children_[static_cast<size_t>(place)].is_planned = true;
     }
@@ -1014,7 +1015,9 @@ class Launcher {
     ending.time_ms = child.ended_at_ms;
     ending.is_told = child.is_told;
     ending.went_on = went_on;
-    ending.generation = went_on ? child.after : link_ ? link_->client().generation().number : 0;
+    ending.is_last = !child.is_dropped && !went_on && !last_reason().empty();
+    const bool is_of_earlier = went_on || child.ends_job;
+    ending.generation = is_of_earlier ? child.after : link_ ? link_->client().generation().number : 0;
     ending.doing = child.doing;
     ending.last_lines.assign(child.last_lines.begin(), child.last_lines.end());
     for (const std::string_view line : split(child.err.held(), '\n')) {
@@ -1030,8 +1033,15 @@ class Launcher {
     if (launch_reports_.directory().empty()) return;
     for (int place = 0; place < num_children(); ++place) {
       const RankChild& child = children_[static_cast<size_t>(place)];
-      if (child.guard > 0 && !child.is_planned) note_ending(place, /*went_on=*/child.is_dropped);
+      if (child.guard > 0 && !child.is_planned) note_ending(place, /*went_on=*/child.is_dropped && !child.ends_job);
     }
+  }
+  // Whether a loss has ended the job by way of a last generation, as far as this launcher knows, and the rank that was
+  // lost, by the numbers of the generation that it was lost in; -1: not known.
+  bool ends_by_loss() { return std::ranges::any_of(children_, &RankChild::ends_job) || !last_reason().empty(); }
+  int lost_rank() const {
+    const auto lost = std::ranges::find_if(children_, &RankChild::ends_job);
+    return lost == children_.end() ? last_lost_ : rank_of(static_cast<int>(lost - children_.begin()));
   }
   // Writes what this launcher knows and says who is guilty, where a rank was lost or the job does not end well.
   void say_why(int code) {
@@ -1042,7 +1052,9 @@ class Launcher {
         first_failed_ < 0 && end_signal_ == 0 && std::ranges::all_of(children_, &RankChild::is_planned);
     if (launch_reports_.directory().empty() || (code == kExitSuccess && !is_lost) || is_planned) return;
     const bool is_ended = end_signal_ != 0 && first_failed_ < 0;
-    launch_reports_.write(first_failed_ < 0 ? -1 : origin(),
+    launch_reports_.write(ends_by_loss()      ? lost_rank()
+                          : first_failed_ < 0 ? -1
+                                              : origin(),
                           is_ended ? fmt::format("SIG{}", sigabbrev_np(end_signal_)) : "");
     if (code != kExitSuccess) err().write(launch_reports_.words());
   }
@@ -1161,6 +1173,7 @@ class Launcher {
   bool has_lost_guard_ = false;  // it was killed, and may have left processes behind
   int64_t next_look_ms_ = 0;     // at guards
   int first_failed_ = -1;
+  int last_lost_ = -1;         // the rank with whose loss the latest generation ended that has
   bool has_said_end_ = false;  // why the scheduler has ended the job
   int end_signal_ = 0;
   int64_t next_kill_ms_ = 0;

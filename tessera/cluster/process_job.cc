@@ -252,6 +252,7 @@ struct WireExtras {
   // Tells the scheduler what is seen of this rank.
   std::function<void(const RankGlance&)> on_look;
   std::function<bool()> has_ended_as_planned;
+  std::string last_reason = {};  // of the job's last generation
 };
 
 WatchOptions watch_options(const JobOptions& options, const std::string& job_id, const WireExtras& extras) {
@@ -264,6 +265,7 @@ WatchOptions watch_options(const JobOptions& options, const std::string& job_id,
           .script_place = options.script_place,
           .script_left_at = options.script_left_at,
           .has_ended_as_planned = extras.has_ended_as_planned,
+          .last_reason = extras.last_reason,
           .on_look = extras.on_look};
 }
 
@@ -565,12 +567,13 @@ std::unique_ptr<Context> join_ranks(
 
 // The one rank of its job, whose scheduler hears of its end.
 std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared_ptr<SchedulerLink>& link,
-                                    uint64_t generation) {
+                                    const rendezvous::Generation& generation) {
   auto job = std::make_shared<comm::JobState>(1);
   link->watch(job, 0);
   const auto reporter = reporter_to_launcher(options, 0);
   WireExtras extras;
-  extras.generation = generation;
+  extras.generation = generation.number;
+  extras.last_reason = generation.last_reason;
   extras.on_look = look_for(reporter, look_of(link, options));
   extras.has_ended_as_planned = planned_end_of(link);
   const int threads = options.num_compute_threads > 0 ? options.num_compute_threads : num_cores();
@@ -580,7 +583,7 @@ std::unique_ptr<Context> join_alone(const JobOptions& options, const std::shared
                                                     with_scheduler(std::make_unique<WatchedMembership>(
                                                                        std::make_unique<LocalMembership>(job, 0), job,
                                                                        0, watch_options(options, "", extras)),
-                                                                   options, link, generation, job)),
+                                                                   options, link, generation.number, job)),
                       reporter, link);
 }
 
@@ -620,7 +623,7 @@ std::unique_ptr<Context> join_scheduled(JobOptions options, const Surveyor* surv
   options.rank = generation.ranks.at(node_id);
   options.size = generation.size;
   options.num_servers = generation.num_servers;
-  if (options.size == 1) return join_alone(options, link, generation.number);
+  if (options.size == 1) return join_alone(options, link, generation);
   try {
     if (surveyor != nullptr) survey_by_scheduler(*surveyor, options, generation, *link);
   } catch (const std::exception& e) {
@@ -638,7 +641,8 @@ std::unique_ptr<Context> join_scheduled(JobOptions options, const Surveyor* surv
                             .certificates = tls_options_of(options.scheduler, TlsSide::kClient).certificates,
                             .node_ids = [&] { return exchange_node_ids(options, link->client()); },
                             .on_look = look_for(reporter, look_of(link, options)),
-                            .has_ended_as_planned = planned_end_of(link)};
+                            .has_ended_as_planned = planned_end_of(link),
+                            .last_reason = generation.last_reason};
     auto context = join_ranks(options, std::move(meeting), job, extras, [&](std::unique_ptr<Membership> among_ranks) {
       return with_scheduler(std::move(among_ranks), options, link, generation.number, job);
     });

@@ -646,11 +646,14 @@ void Training::TrainCall::save_last(const std::string& reason, const Callbacks& 
     }
   }
   context.recovery()->leave_for_good();
-  if (!saved.empty()) throw cluster::JobStopped(fmt::format("{}; {}", reason, saved));
-  // Where nothing is kept for another model was trained since, it is no checkpoint of what is lost.
-  const std::string newest = t_.kept_.keeps() ? describe_newest(callbacks) : "";
-  throw cluster::JobStopped(fmt::format("{}; what {} kept is not saved: {}{}", reason, who, done.failed,
-                                        newest.empty() ? "" : "; " + newest));
+  if (saved.empty()) {
+    // Where nothing is kept for another model was trained since, it is no checkpoint of what is lost.
+    const std::string newest = t_.kept_.keeps() ? describe_newest(callbacks) : "";
+    saved = fmt::format("what {} kept is not saved: {}{}", who, done.failed, newest.empty() ? "" : "; " + newest);
+  }
+  const std::string words = fmt::format("{}; {}", reason, saved);
+  context.write_report(context.rank(), words);  // whatever the script makes of the exception
+  throw cluster::JobStopped(words);
 }
 
 void Training::TrainCall::save_kept(const Callbacks& callbacks, LastSave& done) {

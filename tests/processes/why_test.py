@@ -223,6 +223,20 @@ class Why(unittest.TestCase):
             job.wait()
         self.assertRegex(out, r"tessera run: why: SIGINT ended the job: no rank has failed; rank 2 \(\S+, pid \d+\) was lost \(killed by signal SIGKILL\), and the job went on")
 
+    def test_a_rank_whose_loss_ends_the_job_is_named_and_not_those_that_save_then(self):
+        code, out = self.train(["-n", 3, "--max_restarts", 1], "--checkpoint_dir", self.folder / f"{self.id()}.saved", "--kill_rank", 1, "--kill_step", 5)
+        self.assertEqual(code, 1, out)
+        found = self.assert_guilty("killed", [1], r"^rank 1 \(\S+, pid \d+\) was killed by SIGKILL in step 5; ranks 0, 2 waited for it in ",
+                                   r"; the job has ended: node \S+ \(rank 1 at \S+\) is lost: killed by signal SIGKILL; the ranks that are left have saved what was "
+                                   r"kept, after epoch 1, step 4, as \S+\.ckpt; start the job again with resume=\"auto\"", out=out)
+        self.assertEqual([report["rank"] for report in found["ranks"]], [0, 2], found)
+        self.assertEqual([(report["rank"], report["event"]) for report in found["last_ranks"]], [(0, "left"), (1, "left")], found)
+        (launcher,) = found["launchers"]
+        self.assertEqual(launcher["first_failed"], 1, found)
+        text = run([TESSERA, "cluster", "why", self.reports])[1]
+        self.assertRegex(text, r"\n +1 .* killed by signal SIGKILL")
+        self.assertNotIn("exit code", text)
+
     def test_who_is_waited_for_says_what_it_does_before_it_would_by_itself(self):
         job = start([TESSERA, "run", "-n", 2, "--report_dir", self.reports, "--timeout", 60, JOB, "--data_path", self.data, "--kill_rank", 1,
                      "--kill_step", 3, "--hangs"])

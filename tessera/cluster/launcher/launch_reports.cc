@@ -52,7 +52,10 @@ LaunchReports::LaunchReports(const std::string& directory, const std::string& ho
 
 void LaunchReports::forget_earlier(const std::vector<int>& ranks) {
   if (directory_.empty() || !FileSystem::local().is_directory(directory_)) return;
-  for (const int rank : ranks) remove_quietly(join_path(directory_, rank_report_name(rank)));
+  for (const int rank : ranks) {
+    remove_quietly(join_path(directory_, rank_report_name(rank)));
+    remove_quietly(join_path(directory_, last_report_name(rank)));
+  }
   std::string own = launcher_report_name(report_.host, 0);
   own.resize(own.size() - std::string_view("0.json").size());
   try {

@@ -46,6 +46,7 @@ TEST_F(Reports, OfAnEarlierJobAreRemovedAndThoseOfTheRunningOneStay) {
   write("launcher.node1.15.json", "damaged");
   write("rank.1.json", print_report(report_of(1, ReportEvent::kFailed)));
   write("rank.2.json", print_report(report_of(2, ReportEvent::kFailed)));
+  write("rank.1.last.json", print_report(report_of(1, ReportEvent::kLeft)));
   write("notes.json", "of the user");
   LaunchReports reports(folder_, "node1");
   reports.forget_earlier({0, 1});

@@ -38,10 +38,26 @@ uint64_t generation_of_end(const std::vector<LauncherReport>& launchers, int64_t
     const bool has_ended_well = launcher.first_failed < 0 && launcher.signal.empty();
     if (has_ended_well || launcher.time_ms < time_ms) continue;
     for (const RankEnding& ending : launcher.endings) {
-      if (!ending.went_on) last = std::max(last, ending.generation);
+      if (!ending.went_on && !ending.is_last) last = std::max(last, ending.generation);
     }
   }
   return last;
+}
+
+// Those of the last generation, which has followed on that of `newest`, the newest report of the others; null: there is
+// none.
+void keep_last_ranks(JobReport& report, const RankReport* newest, std::vector<RankReport> last_ranks) {
+  const auto latest = std::ranges::max_element(last_ranks, {}, &RankReport::time_ms);
+  const uint64_t last = latest == last_ranks.end() ? 0 : latest->generation;
+  for (RankReport& one : last_ranks) {
+    const bool has_followed =
+        newest == nullptr || (one.generation > newest->generation && one.time_ms >= newest->time_ms - kClocksApartMs);
+    if (has_followed && one.generation == last) {
+      report.last_ranks[one.rank] = std::move(one);
+    } else {
+      report.left_out.push_back(last_report_name(one.rank) + ": it is of another job's end");
+    }
+  }
 }
 
 }  // namespace
@@ -51,6 +67,7 @@ int JobReport::size() const {
   for (const LauncherReport& launcher : launchers) {
     for (const RankEnding& ending : launcher.endings) size = std::max(size, ending.rank + 1);
   }
+  if (size == 0 && !last_ranks.empty()) size = last_ranks.begin()->second.size;
   return size;
 }
 
@@ -59,6 +76,12 @@ bool JobReport::went_on() const {
   return generation > 0 && std::ranges::any_of(launchers, [&](const LauncherReport& launcher) {
            return std::ranges::any_of(launcher.endings, ends_it);
          });
+}
+
+bool JobReport::has_last_generation() const {
+  return !last_ranks.empty() || std::ranges::any_of(launchers, [](const LauncherReport& launcher) {
+    return std::ranges::any_of(launcher.endings, &RankEnding::is_last);
+  });
 }
 
 const RankEnding* JobReport::ending_of(int rank) const {
@@ -78,14 +101,14 @@ void JobReport::index_endings() {
     for (size_t e = 0; e < launchers[l].endings.size(); ++e) {
       const RankEnding& ending = launchers[l].endings[e];
       const bool is_meant = is_past ? ending.went_on && ending.generation == generation : !ending.went_on;
-      if (!is_meant) continue;
+      if (!is_meant || ending.is_last) continue;
       const RankEnding* known = ending_of(ending.rank);
       if (known == nullptr || ending.time_ms >= known->time_ms) endings_[ending.rank] = {l, e};
     }
   }
 }
 
-void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
+void keep_newest_job(JobReport& report, std::vector<RankReport> ranks, std::vector<RankReport> last_ranks) {
   report.index_endings();
   // Both are of one host's clock.
   std::erase_if(ranks, [&](const RankReport& one) {
@@ -105,6 +128,7 @@ void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
     return is_survived;
   });
   const auto newest = std::ranges::max_element(ranks, {}, &RankReport::time_ms);
+  keep_last_ranks(report, newest == ranks.end() ? nullptr : &*newest, std::move(last_ranks));
   if (newest == ranks.end()) return;
   const RankReport like = *newest;
   report.generation = like.generation;
@@ -137,6 +161,7 @@ void keep_newest_job(JobReport& report, std::vector<RankReport> ranks) {
 JobReport read_job_report(FileSystem& files, const std::string& directory, const LauncherReport* own) {
   JobReport report;
   std::vector<RankReport> ranks;
+  std::vector<RankReport> last_ranks;
   std::vector<std::string> names;
   if (own == nullptr || files.is_directory(directory)) names = files.list(directory);
   std::erase_if(names, [](const auto& name) { return !is_report(name, "rank.") && !is_report(name, "launcher."); });
@@ -152,14 +177,17 @@ JobReport read_job_report(FileSystem& files, const std::string& directory, const
     }
     read_one(files, directory, name, kMaxReportBytes, report.left_out, [&](const std::string& text) {
       RankReport one = parse_rank_report(text);
-      if (rank_report_name(one.rank) != name) throw InvalidArgument("it is the report of rank {}", one.rank);
-      ranks.push_back(std::move(one));
+      const bool is_last = name == last_report_name(one.rank);
+      if (!is_last && name != rank_report_name(one.rank)) {
+        throw InvalidArgument("it is the report of rank {}", one.rank);
+      }
+      (is_last ? last_ranks : ranks).push_back(std::move(one));
     });
   }
   const auto is_own = [own](const LauncherReport& one) { return one.host == own->host && one.pid == own->pid; };
   if (own != nullptr && std::ranges::none_of(report.launchers, is_own)) report.launchers.push_back(*own);
-  keep_newest_job(report, std::move(ranks));
-  if (report.ranks.empty() && report.launchers.empty()) {
+  keep_newest_job(report, std::move(ranks), std::move(last_ranks));
+  if (report.ranks.empty() && report.last_ranks.empty() && report.launchers.empty()) {
     std::string why =
         "a job writes them there with `tessera run --report_dir` or TESSERA_REPORT_DIR, once there is "
         "something to tell";

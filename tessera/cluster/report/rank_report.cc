@@ -20,8 +20,8 @@ constexpr std::string_view kRankFormat = "tessera rank report";
 constexpr std::string_view kLauncherFormat = "tessera launcher report";
 constexpr int64_t kFormatVersion = 1;
 
-constexpr std::array<std::string_view, 8> kEvents = {"goes on", "waits",       "stands still", "stopped",
-                                                     "failed",  "told to end", "crashed",      "ended"};
+constexpr std::array<std::string_view, 9> kEvents = {"goes on",     "waits",   "stands still", "stopped", "failed",
+                                                     "told to end", "crashed", "ended",        "left"};
 
 // The most that is kept of a text, of one that may have several lines, and of a list.
 constexpr size_t kMaxText = 1000;
@@ -74,6 +74,7 @@ Json json_of(const RankEnding& ending) {
   json["words"] = kept(ending.words);
   json["is_told"] = ending.is_told;
   json["went_on"] = ending.went_on;
+  json["is_last"] = ending.is_last;
   json["generation"] = ending.generation;
   json["doing"] = kept(ending.doing);
   json["last_lines"] = texts_of(ending.last_lines);
@@ -128,6 +129,7 @@ class FieldsOf {
     }
     return found;
   }
+  bool has(const char* name) const { return json_.contains(name); }
   const Json& at(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) throw InvalidArgument("\"{}\" is missing", name);
@@ -176,6 +178,7 @@ RankEnding parse_ending(const Json& json) {
           .words = fields.text("words"),
           .is_told = fields.flag("is_told"),
           .went_on = fields.flag("went_on"),
+          .is_last = fields.has("is_last") && fields.flag("is_last"),
           .generation = static_cast<uint64_t>(fields.count("generation")),
           .doing = fields.text("doing"),
           .last_lines = fields.texts("last_lines")};
@@ -285,6 +288,8 @@ LauncherReport parse_launcher_report(std::string_view text) {
 }
 
 std::string rank_report_name(int rank) { return fmt::format("rank.{}.json", rank); }
+
+std::string last_report_name(int rank) { return fmt::format("rank.{}.last.json", rank); }
 
 std::string launcher_report_name(const std::string& host, int64_t pid) {
   std::string name = host.substr(0, 100);

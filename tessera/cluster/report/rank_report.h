@@ -22,7 +22,8 @@ enum class ReportEvent : uint8_t {
   kFailed,       // it fails itself
   kToldToEnd,    // by SIGTERM
   kCrashed,      // by a signal for a fault of its own
-  kEnded         // it has ended with exit code 0, and another rank has failed
+  kEnded,        // it has ended with exit code 0, and another rank has failed
+  kLeft          // a loss has ended the job, and it has left the last generation with what was saved, or why not
 };
 std::string_view name_of(ReportEvent event);  // "stands still"
 
@@ -72,6 +73,7 @@ struct RankEnding {
   std::string words;     // "killed by signal SIGKILL", "exit code 1", why it could not be started
   bool is_told = false;  // the launcher had told it to end, or has killed it
   bool went_on = false;  // the job went on with another process
+  bool is_last = false;  // in the last generation of a job that a loss has ended; the rank is its number there
   // That ended with it, where the job went on; else the newest that its launcher knows of. 0: there are none.
   uint64_t generation = 0;
   std::string doing;                    // what its process did when the launcher killed it: "it has been stopped"
@@ -104,8 +106,10 @@ std::string print_report(const LauncherReport& report);
 RankReport parse_rank_report(std::string_view text);
 LauncherReport parse_launcher_report(std::string_view text);
 
-// The files' names: "rank.2.json", "launcher.node1.4711.json".
+// The files' names: "rank.2.json", "rank.2.last.json" of what a rank of the job's last generation writes, where ranks
+// may have other numbers, and "launcher.node1.4711.json".
 std::string rank_report_name(int rank);
+std::string last_report_name(int rank);
 std::string launcher_report_name(const std::string& host, int64_t pid);
 
 }  // namespace tessera::cluster

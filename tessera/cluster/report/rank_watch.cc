@@ -115,7 +115,10 @@ struct RankWatch::Impl {
 
   bool writes() const { return !options.directory.empty(); }
   int64_t now_ms() const { return options.clock->monotonic_ns() / 1'000'000; }
-  std::string path_of(int rank) const { return join_path(options.directory, rank_report_name(rank)); }
+  bool is_last() const { return !options.last_reason.empty(); }
+  std::string path_of(int rank) const {
+    return join_path(options.directory, is_last() ? last_report_name(rank) : rank_report_name(rank));
+  }
 
   void wake_up() const {
     const uint64_t one = 1;
@@ -126,10 +129,13 @@ struct RankWatch::Impl {
   void remove_old() {
     if (options.generation > 1) return;
     for (const Watched& one : watched) {
-      try {
-        if (options.files->exists(path_of(one.rank))) options.files->remove(path_of(one.rank));
-      } catch (const IoError& error) {
-        log_warning("{}: an older report is in the way: {}", path_of(one.rank), error.what());
+      for (const std::string& name : {rank_report_name(one.rank), last_report_name(one.rank)}) {
+        const std::string path = join_path(options.directory, name);
+        try {
+          if (options.files->exists(path)) options.files->remove(path);
+        } catch (const IoError& error) {
+          log_warning("{}: an older report is in the way: {}", path, error.what());
+        }
       }
     }
   }
@@ -374,6 +380,10 @@ struct RankWatch::Impl {
       // Its machine is taken away, say, and the job goes on: it has not failed.
       if (says_told_to_end(message)) {
         write_report(one, ReportEvent::kToldToEnd, -1, "", signal_name(SIGTERM));
+        continue;
+      }
+      if (is_last() && message.find(options.last_reason) != std::string::npos) {
+        write_report(one, ReportEvent::kLeft, -1, message, "");
         continue;
       }
       // Of ranks that fail together the job has heard of one first.

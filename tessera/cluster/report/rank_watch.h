@@ -36,6 +36,9 @@ struct WatchOptions {
   // Of a job that may end a generation as planned, with nobody failing: whether this one has ended so, as far as is
   // known. Ranks that are gone by then are no failure. It does not block; null: there is no such end.
   std::function<bool()> has_ended_as_planned = {};
+  // Of the last generation of a job that a loss has ended: that loss. Reports are files of their own then: those of the
+  // loss stay, and a rank that says the loss when it leaves has not failed.
+  std::string last_reason = {};
   // After each look; it must not block.
   std::function<void(const RankGlance&)> on_look = {};
   // Whether a thread looks, and signals that end the process are taken; else somebody calls look().

@@ -110,6 +110,32 @@ TEST_F(Watch, ARankThatHangsInAKernelIsReportedWithOperatorAndLineAndNotEnded) {
   }
 }
 
+TEST_F(Watch, OfALastGenerationLeavesTheReportsOfTheLossAndWhoSaysTheLossHasLeft) {
+  watch_->note_failure(1, 0, "stopped in all_reduce because rank 0 failed");
+  const std::string of_loss = files_.read_text("/reports/rank.1.json");
+  WatchOptions options;
+  options.directory = "/reports";
+  options.generation = 3;
+  options.last_reason = "node left/0 (rank 0 at left) is lost: killed";
+  options.has_thread = false;
+  options.files = &files_;
+  options.clock = &clock_;
+  const auto last_report = [&](const std::string& error) {
+    RankWatch watch(job_, {1}, options);
+    watch.note_failure(1, 1, error);
+    return parse_rank_report(files_.read_text("/reports/rank.1.last.json"));
+  };
+  const std::string words = "JobStopped: " + options.last_reason + "; the ranks that are left have saved what was kept";
+  const RankReport left = last_report(words);
+  EXPECT_EQ(left.event, ReportEvent::kLeft);
+  EXPECT_EQ(left.cause, -1);
+  EXPECT_EQ(left.error, words);
+  const RankReport failed = last_report("its disk is full");
+  EXPECT_EQ(failed.event, ReportEvent::kFailed);
+  EXPECT_EQ(failed.cause, 1);
+  EXPECT_EQ(files_.read_text("/reports/rank.1.json"), of_loss);
+}
+
 TEST_F(Watch, AFunctionOfTheUserThatHangsIsReported) {
   progress().set_step(4);
   const RankProgress::Phase phase(&progress(), "the callbacks");

@@ -50,6 +50,16 @@ TEST(RankReportFile, SaysAgainWhatWasWritten) {
   EXPECT_TRUE(read.endings[1].is_told);
 }
 
+TEST(RankReportFile, OfALauncherSaysWhichEndingsAreOfALastGenerationAndMayLackThat) {
+  LauncherReport launched = launcher(1, {ending(1, "SIGKILL", 0), ending(0, "", 1)});
+  launched.endings[1].is_last = true;
+  const std::string text = print_report(launched);
+  EXPECT_TRUE(parse_launcher_report(text).endings[1].is_last);
+  auto earlier = nlohmann::json::parse(text);
+  for (auto& one : earlier["endings"]) one.erase("is_last");
+  EXPECT_FALSE(parse_launcher_report(earlier.dump()).endings[1].is_last);
+}
+
 TEST(RankReportFile, IsSmallWhateverItTellsOf) {
   RankReport report = whole_report();
   report.error = std::string(100'000, '\x01');
@@ -150,6 +160,26 @@ TEST(JobReport, LeavesOutWhatIsNoReportWithTheReason) {
   EXPECT_THAT(job.left_out, Contains("rank.5.json: it is the report of rank 3"));
   EXPECT_THAT(job.left_out, Contains(HasSubstr("at most 256.0 KiB are read")));
   EXPECT_THAT(why_text(job), Not(HasSubstr("\x1b")));
+}
+
+TEST(JobReport, HasTheReportsOfALastGenerationBesideThoseOfTheLossBeforeIt) {
+  MemoryFileSystem files;
+  files.create_directories(kFolder);
+  const auto write = [&](const std::string& name, RankReport report, uint64_t generation, int64_t later_ms) {
+    report.generation = generation;
+    report.time_ms += later_ms;
+    files.write_atomically(std::string(kFolder) + "/" + name, print_report(report));
+  };
+  write("rank.0.json", stopped(0, 1), 2, 0);
+  write("rank.2.json", stopped(2, 1), 2, 0);
+  write("rank.0.last.json", report_of(0, ReportEvent::kLeft), 3, 500);
+  write("rank.1.last.json", report_of(1, ReportEvent::kLeft), 3, 500);
+  write("rank.2.last.json", report_of(2, ReportEvent::kLeft), 9, -600'000);
+  const JobReport job = read_job_report(files, kFolder);
+  EXPECT_THAT(job.ranks, SizeIs(2));
+  EXPECT_EQ(job.generation, 2U);
+  EXPECT_THAT(job.last_ranks, SizeIs(2));
+  EXPECT_THAT(job.left_out, ElementsAre("rank.2.last.json: it is of another job's end"));
 }
 
 TEST(JobReport, SaysWhereReportsComeFromWhenThereAreNone) {

@@ -68,10 +68,11 @@ inline LauncherReport launcher(int first_failed, std::vector<RankEnding> endings
   return made;
 }
 
-inline JobReport job_of(std::vector<RankReport> ranks, std::vector<LauncherReport> launchers = {}) {
+inline JobReport job_of(std::vector<RankReport> ranks, std::vector<LauncherReport> launchers = {},
+                        std::vector<RankReport> last_ranks = {}) {
   JobReport job;
   job.launchers = std::move(launchers);
-  keep_newest_job(job, std::move(ranks));
+  keep_newest_job(job, std::move(ranks), std::move(last_ranks));
   return job;
 }
 

@@ -188,16 +188,19 @@ bool contains(const std::vector<int>& ranks, int rank) { return std::ranges::fin
 class Reasons {
  public:
   explicit Reasons(const JobReport& job) : job_(job), size_(job.size()) {
+    // A signal that comes while those save that a loss has left has not ended the job.
     for (const LauncherReport& launcher : job_.launchers) {
-      if (!launcher.signal.empty()) signal_ = launcher.signal;
+      if (!launcher.signal.empty() && !job_.has_last_generation()) signal_ = launcher.signal;
     }
   }
 
   Verdict find() const {
+    const std::string end = job_.has_last_generation() ? "the job has ended: " + end_by_loss() : "";
     const std::optional<int> first = origin();
-    if (!first) return of_living();
+    if (!first) return end.empty() ? of_living() : Verdict{"failed", {}, end};
     Verdict verdict = of_failure(*first);
-    if (job_.went_on()) verdict.text += "; the job went on" + end_of_job();
+    if (job_.went_on()) verdict.text += "; the job went on" + (end.empty() ? end_of_job() : "");
+    if (!end.empty()) verdict.text += "; " + end;
     return verdict;
   }
 
@@ -223,7 +226,7 @@ class Reasons {
     std::string host;
     for (const LauncherReport& launcher : job_.launchers) {
       for (const RankEnding& ending : launcher.endings) {
-        if (ending.rank != launcher.first_failed || ending.went_on || !ending.has_failed()) continue;
+        if (ending.rank != launcher.first_failed || ending.went_on || ending.is_last || !ending.has_failed()) continue;
         last = &ending;
         host = launcher.host;
       }
@@ -231,6 +234,34 @@ class Reasons {
     if (last == nullptr) return "";
     return fmt::format(", and failed then: rank {} ({}, pid {}): {}", last->rank, in_line(host, 100), last->pid,
                        in_line(last->words));
+  }
+
+  // What the last generation says of the loss that has ended the job, and of what it has saved. Where none of its ranks
+  // says so, how the first of them has ended that has failed.
+  std::string end_by_loss() const {
+    constexpr size_t kMostBytes = 1000;  // where it goes on from, too
+    for (const auto& [rank, own] : job_.last_ranks) {
+      if (own.event == ReportEvent::kLeft) return in_line(words_of(own.error), kMostBytes);
+    }
+    std::string how;
+    const RankReport* first = nullptr;
+    for (const auto& [rank, own] : job_.last_ranks) {
+      const bool has_failed = own.event == ReportEvent::kFailed || own.event == ReportEvent::kCrashed;
+      if (has_failed && (first == nullptr || own.time_ms < first->time_ms)) first = &own;
+    }
+    if (first != nullptr) {
+      how = fmt::format(": rank {} of them ({}, pid {}) {}", first->rank, in_line(first->host, 100), first->pid,
+                        first->event == ReportEvent::kCrashed ? "crashed by " + in_line(first->signal)
+                                                              : "failed: " + first_line(first->error));
+    }
+    for (const LauncherReport& launcher : job_.launchers) {
+      for (const RankEnding& ending : launcher.endings) {
+        if (!how.empty() || !ending.is_last || ending.is_told || !ending.has_failed()) continue;
+        how = fmt::format(": rank {} of them ({}, pid {}): {}", ending.rank, in_line(launcher.host, 100), ending.pid,
+                          in_line(ending.words));
+      }
+    }
+    return "the ranks that were left have not said that what they had kept is saved" + how;
   }
 
   const RankReport* report(int rank) const {
@@ -840,9 +871,11 @@ std::string why_json(const JobReport& report) {
   Json json = {{"verdict", {{"kind", verdict.kind}, {"ranks", verdict.ranks}, {"text", verdict.text}}},
                {"size", report.size()},
                {"ranks", Json::array()},
+               {"last_ranks", Json::array()},
                {"launchers", Json::array()},
                {"left_out", report.left_out}};
   for (const auto& [rank, own] : report.ranks) json["ranks"].push_back(json_of(own));
+  for (const auto& [rank, own] : report.last_ranks) json["last_ranks"].push_back(json_of(own));
   for (const auto& launcher : report.launchers) json["launchers"].push_back(json_of(launcher));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

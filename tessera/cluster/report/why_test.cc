@@ -573,6 +573,109 @@ TEST(Why, TheReportsOfALossAreReadWithTheProcessThatWasLost) {
               EndsWith("; the job went on, and failed then: rank 2 (node1, pid 4702): exit code 1"));
 }
 
+constexpr const char* kSaved =
+    "node left/1 (rank 1 at left) is lost: killed by signal SIGKILL; the ranks that are left have saved what was kept, "
+    "after epoch 1, step 16, as saved/net-1_16.ckpt; start the job again with resume=\"auto\" to go on from there";
+
+// Generation 2 of four ranks has lost rank 1; the others, which are ranks 0 to 2 in generation 3, have saved and left.
+std::vector<RankReport> of_loss() {
+  std::vector<RankReport> ranks = {stopped(0, 1), stopped(2, 1), stopped(3, 1)};
+  for (RankReport& report : ranks) report.generation = 2;
+  return ranks;
+}
+std::vector<RankReport> of_last(ReportEvent event, const std::string& error) {
+  std::vector<RankReport> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    RankReport& report = ranks.emplace_back(report_of(rank, event, -1, error));
+    report.size = 3;
+    report.generation = 3;
+    report.step = 0;
+    report.time_ms += 500;
+  }
+  return ranks;
+}
+LauncherReport launcher_of_loss(const std::vector<RankEnding>& of_last) {
+  RankEnding lost = ending(1, "SIGKILL", 0);
+  lost.generation = 2;
+  LauncherReport made = launcher(1, {lost});
+  for (RankEnding one : of_last) {
+    one.is_last = true;
+    one.generation = 3;
+    one.time_ms += 1000;
+    made.endings.push_back(one);
+  }
+  return made;
+}
+
+TEST(Why, WhereALossHasEndedTheJobTheLostRankIsNamedAndThatTheOthersHaveSavedAndNotTheOthers) {
+  const JobReport job = job_of(of_loss(), {launcher_of_loss({ending(0, "", 1), ending(1, "", 1), ending(2, "", 1)})},
+                               of_last(ReportEvent::kLeft, kSaved));
+  const Verdict verdict = find_verdict(job);
+  EXPECT_EQ(verdict.kind, "killed");
+  EXPECT_THAT(verdict.ranks, ElementsAre(1));
+  EXPECT_EQ(verdict.text,
+            "rank 1 (node1, pid 4701) was killed by SIGKILL in step 17; ranks 0, 2, 3 waited for it in all_reduce "
+            "\"fc\", made by model.py:41; the job has ended: " +
+                std::string(kSaved));
+  const std::string text = why_text(job);
+  EXPECT_THAT(text, testing::ContainsRegex("0  node1 +4700 +17  stopped"));
+  EXPECT_THAT(text, testing::ContainsRegex("1  node1 +4701 +-  killed by signal SIGKILL"));
+  EXPECT_THAT(text, testing::ContainsRegex("3  node1 +4703 +17  stopped"));
+  EXPECT_THAT(text, Not(HasSubstr("exit code 1")));
+  const auto json = nlohmann::json::parse(why_json(job));
+  EXPECT_EQ(json.at("verdict").at("text"), verdict.text);
+  EXPECT_EQ(json.at("verdict").at("ranks"), (std::vector<int>{1}));
+  EXPECT_EQ(json.at("ranks").size(), 3U);
+  EXPECT_EQ(json.at("last_ranks").size(), 3U);
+  EXPECT_EQ(json.at("last_ranks")[0].at("event"), "left");
+}
+
+TEST(Why, WhereALossHasEndedTheJobASignalThatCameWhileTheOthersSavedHidesNothing) {
+  LauncherReport told = launcher_of_loss({ending(0, "", 1)});
+  told.signal = "SIGTERM";
+  EXPECT_THAT(text_of(job_of(of_loss(), {told}, of_last(ReportEvent::kLeft, kSaved))),
+              AllOf(StartsWith("rank 1 (node1, pid 4701) was killed by SIGKILL"), EndsWith(kSaved)));
+}
+
+TEST(Why, WhereALossHasEndedTheJobItIsNamedWhicheverLauncherOrReportsThereAre) {
+  const std::vector<RankReport> last = of_last(ReportEvent::kLeft, std::string("JobStopped: ") + kSaved);
+  EXPECT_THAT(text_of(job_of(of_loss(), {}, last)),
+              AllOf(StartsWith("rank 1 ended without a word in step 17: its process was killed, or its host is gone; "),
+                    EndsWith(std::string("; the job has ended: ") + kSaved)));
+  LauncherReport of_others = launcher_of_loss({ending(0, "", 1), ending(1, "", 1)});
+  of_others.endings.erase(of_others.endings.begin());
+  EXPECT_THAT(text_of(job_of(of_loss(), {of_others}, last)), StartsWith("rank 1 ended without a word in step 17"));
+  const Verdict verdict = find_verdict(job_of({}, {}, last));
+  EXPECT_THAT(verdict.ranks, IsEmpty());
+  EXPECT_EQ(verdict.text, std::string("the job has ended: ") + kSaved);
+}
+
+TEST(Why, RanksThatALossHasLeftAndThatDidNotSaveAreSaidBehindTheLoss) {
+  const std::string unsaid =
+      "; the job has ended: the ranks that were left have not said that what they had kept is saved";
+  EXPECT_THAT(text_of(job_of(of_loss(), {launcher_of_loss({ending(0, "SIGKILL", 0)})})),
+              AllOf(StartsWith("rank 1 (node1, pid 4701) was killed by SIGKILL in step 17; "),
+                    EndsWith(unsaid + ": rank 0 of them (node1, pid 4700): killed by signal SIGKILL")));
+  std::vector<RankReport> last = of_last(ReportEvent::kStopped, "stopped in all_gather because rank 2 failed");
+  last[2].event = ReportEvent::kFailed;
+  last[2].error = "the script has failed";
+  EXPECT_THAT(text_of(job_of(of_loss(), {launcher_of_loss({ending(0, "", 1)})}, last)),
+              EndsWith(unsaid + ": rank 2 of them (node1, pid 4702) failed: the script has failed"));
+}
+
+TEST(Why, ALossWhileRanksMeetThatEndsTheJobIsToldBehindTheOneThatWasSurvived) {
+  LauncherReport launched = launcher_of_loss({ending(0, "", 1)});
+  RankEnding first = ending(1, "SIGKILL", 0);
+  first.generation = 2;
+  first.went_on = true;
+  launched.endings[0] = ending(1, "", 2);  // the process that was started in its place
+  launched.endings[0].generation = 2;
+  launched.endings.insert(launched.endings.begin(), first);
+  EXPECT_THAT(text_of(job_of(of_loss(), {launched}, of_last(ReportEvent::kLeft, kSaved))),
+              AllOf(StartsWith("rank 1 (node1, pid 4701) was killed by SIGKILL in step 17; "),
+                    EndsWith(std::string("; the job went on; the job has ended: ") + kSaved)));
+}
+
 TEST(Why, NothingOfAReportIsPrintedRaw) {
   const std::string evil = "\x1b[2J\x07\xff\xc3(\u202e\n\tlist";
   RankReport report = report_of(0, ReportEvent::kFailed, 0, evil);
