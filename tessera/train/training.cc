@@ -207,9 +207,12 @@ class Training::TrainCall {
   void run_epochs(const Callbacks& callbacks);
 
  private:
-  // As TrainOptions::resume says.
-  void resume(const Callbacks& callbacks);
-  KeptTraining::Found find_kept(const Callbacks& callbacks);
+  // As TrainOptions::resume says. Returns what is to be said of it where no more than that counts; "" where nothing was
+  // asked for.
+  std::string resume(const Callbacks& callbacks);
+  // What was kept of this training, or else what a callback has saved of it. Says with what the training begins, where
+  // resume() has something to say.
+  KeptTraining::Found find_kept(const Callbacks& callbacks, std::string resumed);
   void run_epoch(const Callbacks& callbacks);
   // Whether the data's source tells what it draws. Throws InvalidArgument on every rank where some do and others do
   // not, for the ranks tell each other their states when they save. Collective.
@@ -320,8 +323,7 @@ bool Training::TrainCall::prepare(int64_t num_epochs, const Callbacks& callbacks
     save_last(last_reason, callbacks);
     return false;
   }
-  resume(callbacks);
-  if (find_kept(callbacks) == KeptTraining::Found::kDone) {
+  if (find_kept(callbacks, resume(callbacks)) == KeptTraining::Found::kDone) {
     restore_data_state();
     return false;
   }
@@ -387,12 +389,8 @@ bool has_checkpoint(const ModelCore& core, const SavedNames& names) {
 
 }  // namespace
 
-void Training::TrainCall::resume(const Callbacks& callbacks) {
-  if (options_.resume.empty()) return;
-  const auto say = [&](const std::string& line) {
-    if (t_.core_.context.rank() != 0 && mode_.is_shared()) return;
-    options_.print ? options_.print(line) : print_line(line);
-  };
+std::string Training::TrainCall::resume(const Callbacks& callbacks) {
+  if (options_.resume.empty()) return "";
   std::string path = options_.resume;
   LoadCheckpointOptions loading;
   if (path == "auto") {
@@ -400,30 +398,39 @@ void Training::TrainCall::resume(const Callbacks& callbacks) {
     path = names.directory;
     loading = {.decryption = names.encryption, .prefix = names.prefix};
     if (!has_checkpoint(t_.core_, names)) {
-      say(fmt::format("train: {} holds no checkpoint {}-*.ckpt: begins with the model as it is", path, names.prefix));
-      return;
+      return fmt::format("train: {} holds no checkpoint {}-*.ckpt: begins with the model as it is", path, names.prefix);
     }
   }
   const auto info = context_.model.load_checkpoint(path, loading);
   const std::string loaded = context_.model.load_report().path;
   if (info == checkpoint::CheckpointInfo{}) {
-    say(fmt::format("train: begins at step 0 with the values of {}, which has no manifest", loaded));
-    return;
+    return fmt::format("train: begins at step 0 with the values of {}, which has no manifest", loaded);
   }
-  say(fmt::format("train: goes on from {}, after step {}", loaded, info.step));
+  return fmt::format("train: goes on from {}, after step {}", loaded, info.step);
 }
 
-// What was kept of this training, or else what a callback has saved of it.
-KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks) {
+KeptTraining::Found Training::TrainCall::find_kept(const Callbacks& callbacks, std::string resumed) {
+  bool has_loaded = false;
   const auto load = [&] {
     context_.number = t_.kept_.number();
-    bool has_loaded = false;
     for (const auto& callback : callbacks) has_loaded = has_loaded || callback->load_latest(context_);
     return has_loaded;
   };
   const auto found = t_.kept_.begin(load);
   context_.number = t_.kept_.number();
   context_.first_step = t_.kept_.first_step();
+  const bool speaks = t_.core_.context.rank() == 0 || !mode_.is_shared();
+  if (resumed.empty() || !speaks) return found;
+  // After a loss other values count than those that the first process was to begin with.
+  const int64_t step = t_.progress_.step;
+  if (found == KeptTraining::Found::kMiddle) {
+    resumed = fmt::format("train: goes on after step {} with the values that were kept in memory", step);
+  } else if (found == KeptTraining::Found::kDone) {
+    resumed = "train: this training was over before: the values are those that were kept in memory since";
+  } else if (has_loaded) {
+    resumed = fmt::format("train: goes on from {}, after step {}", context_.model.load_report().path, step);
+  }
+  options_.print ? options_.print(resumed) : print_line(resumed);
   return found;
 }
 

@@ -668,6 +668,60 @@ TEST_F(AskedToStop, ATrainingThatHasSavedNothingSaysSoWhenItGoesOn) {
   EXPECT_EQ(unsaved_for_, "no ModelCheckpoint is among the callbacks: add one");
 }
 
+// A job of one rank whose training is to go on from its newest checkpoint, one of which is saved after every second
+// step.
+class ResumingJob : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(saved_); }
+  // What the training of the next generation says of its beginning.
+  std::vector<std::string> train(int64_t lost_in_step = 0) {
+    ++generation_;
+    std::vector<std::string> said;
+    const auto run = [&](cluster::Context& inner) {
+      Process process(inner, generation_, *kept_);
+      Mlp network;
+      nn::MSELoss loss;
+      nn::Momentum optimizer({.learning_rate = 0.05, .momentum = 0.9});
+      Model model(process, network, &loss, &optimizer, {.seed = 5});
+      Losses losses;
+      const auto note = [&](const std::string& line) { said.push_back(line); };
+      model.train(1, samples(),
+                  {Watch(losses, lost_in_step), ModelCheckpoint("job", saved_.string(), {.save_checkpoint_steps = 2})},
+                  {.resume = "auto", .print = note});
+    };
+    if (lost_in_step > 0) {
+      EXPECT_THROW(run_ranks(1, run), IoError);
+    } else {
+      run_ranks(1, run);
+    }
+    return said;
+  }
+  void lose_memory() {
+    auto next = std::make_unique<Kept>();
+    next->states = kept_->states;
+    kept_ = std::move(next);
+  }
+
+  std::filesystem::path saved_ =
+      std::filesystem::temp_directory_path() / fmt::format("tessera-resuming-{}", ::getpid());
+  std::unique_ptr<Kept> kept_ = std::make_unique<Kept>();
+  uint64_t generation_ = 0;
+};
+
+TEST_F(ResumingJob, SaysAfterALossThatItGoesOnFromMemoryAndFromACheckpointOnlyWhereThatCounts) {
+  using testing::ElementsAre;
+  EXPECT_THAT(train(/*lost_in_step=*/4),
+              ElementsAre(fmt::format("train: {} holds no checkpoint job-*.ckpt: begins with the model as it is",
+                                      saved_.string())));
+  EXPECT_THAT(train(/*lost_in_step=*/6),
+              ElementsAre("train: goes on after step 3 with the values that were kept in memory"));
+  lose_memory();
+  EXPECT_THAT(train(), ElementsAre(fmt::format("train: goes on from {}/job-1_4.ckpt, after step 4", saved_.string())));
+  EXPECT_THAT(train(),
+              ElementsAre("train: this training was over before: the values are those that were kept in memory "
+                          "since"));
+}
+
 // A job of four ranks that is not elastic and loses one; those that are left make its last generation.
 class LastGeneration : public testing::Test {
  protected:
