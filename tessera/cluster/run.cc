@@ -18,6 +18,7 @@
 #include "tessera/cluster/launch.h"
 #include "tessera/cluster/ranks/environment.h"
 #include "tessera/cluster/ranks/rank_words.h"
+#include "tessera/cluster/recovery/end_of_generation.h"
 #include "tessera/cluster/termination.h"
 #include "tessera/cluster/threads.h"
 #include "tessera/comm/job_state.h"
@@ -218,14 +219,11 @@ std::string why_dropped(Context& context) {
 std::string begin_anew_after(Context& context, const std::exception& error) {
   Recovery* recovery = context.recovery();
   if (recovery == nullptr) return "";
-  // Whatever a rank meets when its generation has ended comes of that, or comes again. While it lasts, ranks tell each
-  // other of errors after which all go on.
+  if (!is_end_of_generation(*recovery, error)) return "";
   const bool is_silence = dynamic_cast<const comm::PeerSilence*>(&error) != nullptr;
   const bool is_resizing = dynamic_cast<const Resizing*>(&error) != nullptr;
   const bool speaks = context.rank() == 0;
   if (is_resizing) return recovery->begin_anew_as_planned(error.what(), speaks);
-  if (dynamic_cast<const Misfit*>(&error) != nullptr || dynamic_cast<const JobStopped*>(&error) != nullptr) return "";
-  if (!is_silence && !recovery->has_failed()) return "";
   if (const std::string planned = is_silence ? "" : recovery->planned_end(); !planned.empty()) {
     return recovery->begin_anew_as_planned(planned, speaks);
   }

@@ -273,18 +273,28 @@ std::string ModelCheckpoint::save_before_end(RunContext& run) {
   return latest_;
 }
 
+namespace {
+
+HeldDirectory held_directory(const RunContext& run, const std::string& path) {
+  return {.path = path, .is_shared = run.model.is_shared(), .recovers = run.number > 0};
+}
+
+}  // namespace
+
 void ModelCheckpoint::end(RunContext& run) {
   const struct LetGo {  // whatever fails
+    RunContext& run;
+    const std::string& directory;
     std::shared_ptr<checkpoint::DirectoryLock>& lock;
-    ~LetGo() { lock.reset(); }
-  } let_go{lock_};
+    ~LetGo() { let_go_of_directory(run.model.context(), held_directory(run, directory), lock); }
+  } let_go{run, directory_, lock_};
   if (!run.has_failed && trigger_->is_due_at_end(run.step)) save(run);
   run.model.finish_saves();
 }
 
 void ModelCheckpoint::lock_directory(RunContext& run) {
   lock_.reset();  // of a training that failed: two of one process would share it
-  lock_ = hold_directory(run.model.context(), run.model.is_shared(), /*recovers=*/run.number > 0, directory_);
+  lock_ = hold_directory(run.model.context(), held_directory(run, directory_));
 }
 
 SaveCheckpointOptions ModelCheckpoint::save_options(const checkpoint::CheckpointInfo& info) const {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "tessera/checkpoint/convert/sources.h"
 #include "tessera/checkpoint/convert/transform.h"
 #include "tessera/checkpoint/lock/directory_lock.h"
+#include "tessera/checkpoint/lock/handed_on_lock.h"
 #include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/inspect.h"
@@ -535,6 +537,49 @@ TEST_F(OnDisk, F30_AFileBeyondTheLimitOfItsProcessFailsTheSave) {
   EXPECT_EQ(message, path_of_step(2, directory) + ".tmp: cannot write: File too large");
   EXPECT_THAT(names(), ElementsAre("CKP-1_1.ckpt", "CKP-1_1.ckpt.manifest"));
   EXPECT_EQ(recovered_step(disk, directory), 1);
+}
+
+TEST_F(OnDisk, F39_ALockThatAProcessHandsOnIsTakenByTheProgramThatItBeginsAndByNobodyElse) {
+  disk.create_directories(directory);
+  const auto path = directory_lock_path(directory);
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  // As the program before has left it.
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
+  const auto text = fmt::format(
+      R"({{"job_id":"job","host":"{}","pid":{},"generation":4,"process_id":"of the program before","job_generation":2}})",
+      host, ::getpid());
+  overwrite(disk, path, text);  // the same file
+  const auto number_of_file = [&] {
+    struct stat file {};
+    EXPECT_EQ(::stat(path.c_str(), &file), 0);
+    return file.st_ino;
+  };
+  const auto is_refused = [&] {
+    const auto message = message_of([&] { const DirectoryLock other(disk, directory, "other"); });
+    return message.find(fmt::format("job \"job\" (process {} on {}) writes checkpoints here", ::getpid(), host)) !=
+           std::string::npos;
+  };
+  const auto outlives = [&] { return (::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; };
+  const auto before = number_of_file();
+  EXPECT_TRUE(is_refused());
+  EXPECT_TRUE(is_lock_handed_on(path));
+  {
+    DirectoryLock next(disk, directory, "job", 3);
+    EXPECT_EQ(number_of_file(), before) << "it was free at no time";
+    EXPECT_EQ(next.generation(), 4);
+    EXPECT_FALSE(next.taken_over_from());
+    EXPECT_FALSE(outlives()) << "programs that this one starts do not have it";
+    EXPECT_FALSE(is_lock_handed_on(path));
+    next.keep();
+    EXPECT_TRUE(is_refused());
+    EXPECT_TRUE(hand_on_lock(path)) << "to the program after this one";
+    EXPECT_TRUE(outlives());
+  }
+  EXPECT_FALSE(disk.exists(path));
+  EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+  EXPECT_FALSE(hand_on_lock(path)) << "there is none";
 }
 
 // The checkpoint's lock, on which the next save would wait for ever, and the directory's, which would refuse the job.

@@ -421,6 +421,26 @@ class OnOneHost(Recovery):
         self.assertRegex(out, "rank 1 is lost: it has said nothing for")
         self.assert_undisturbed(out, 3, *ENDLESS)
 
+    def test_F39_the_directory_of_checkpoints_is_the_jobs_while_its_ranks_begin_anew(self):
+        saved = self.once()
+        launcher = start([TESSERA, "run", "-n", 2, "--max_restarts", 5, *self.job(*self.endless(), "--checkpoint_dir", saved, "--save_steps", 1000)])
+        self.addCleanup(launcher.kill)
+        ranks = eventually(lambda: len(found := ranks_of(launcher)) == 2 and found, "the ranks run")
+        out = lines_of(launcher, lambda said: 5 in steps_of(said), "step 5")
+        with open(saved / ".tessera-lock") as lock:  # while it is open, no other file has its number
+            for generation in (2, 3):
+                os.kill(ranks_of(launcher)[1], signal.SIGKILL)
+                out += lines_of(launcher, lambda said: "starting it again" in said, "it is replaced")
+                out += lines_of(launcher, lambda said: len(steps_of(said)) > 10, "the training goes on")
+                self.assertTrue(os.path.samestat(os.fstat(lock.fileno()), os.stat(saved / ".tessera-lock")), out)
+                holder = json.loads((saved / ".tessera-lock").read_text())
+                self.assertEqual((holder["pid"], holder["generation"], holder["job_generation"]), (ranks[0], 1, generation), out)
+        self.over.touch()
+        out += rest_of(launcher)
+        self.assertEqual(launcher.returncode, 0, out)
+        self.assertNotIn("taken over", out)
+        self.assertFalse((saved / ".tessera-lock").exists(), out)
+
     def behind(self, script, *arguments):
         """A shell that runs the script before it becomes the rank."""
         return ["sh", "-c", script + '; exec "$@"', "sh", *self.job(*arguments)]

@@ -318,8 +318,9 @@ PathKind FileSystem::kind_of(const std::string& path) {
 }
 
 FileSystem& FileSystem::local() {
-  static LocalFileSystem file_system;
-  return file_system;
+  // Never destroyed: what lets go of a lock may be destroyed after everything else.
+  static LocalFileSystem& only = *new LocalFileSystem;
+  return only;
 }
 
 std::unique_ptr<RangeReader> FileSystem::open_ranges(const std::string& path) {

@@ -10,6 +10,7 @@
 #include "tessera/base/files/random_id.h"
 #include "tessera/base/files/text_file.h"
 #include "tessera/base/logging.h"
+#include "tessera/checkpoint/lock/handed_on_lock.h"
 #include "tessera/checkpoint/lock/waiting_lock.h"
 #include "tessera/checkpoint/manifest/json_field.h"
 
@@ -33,6 +34,11 @@ bool is_this_job(const LockHolder& holder, const LockHolder& self) {
 
 bool is_superseded(const LockHolder& holder, const LockHolder& self) {
   return !self.job_id.empty() && holder.job_id == self.job_id && holder.job_generation < self.job_generation;
+}
+
+// Of this process, which has begun its program again since.
+bool is_earlier_program(const LockHolder& holder, const LockHolder& self) {
+  return is_superseded(holder, self) && holder.pid == self.pid && holder.host == self.host;
 }
 
 std::string named(const std::string& job_id) {
@@ -114,6 +120,12 @@ DirectoryLock::DirectoryLock(FileSystem& files, const std::string& directory, co
           directory, use_.does);
     }
     self_.generation = holder->generation;
+    return;
+  }
+  if (is_held && holder && is_earlier_program(*holder, self_)) lock_ = take_handed_on_lock(path_);
+  if (is_held && lock_ != nullptr) {
+    self_.generation = holder->generation;
+    write_holder(files_, path_, self_);
     return;
   }
   if (is_held && holder && is_superseded(*holder, self_)) {

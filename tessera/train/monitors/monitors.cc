@@ -187,7 +187,7 @@ void BestCheckpoint::find_saved(RunContext& run) {
   FileSystem& files = context.file_system();
   const bool is_shared = run.model.is_shared();
   lock_.reset();  // of a training that failed
-  lock_ = hold_directory(context, is_shared, /*recovers=*/run.number > 0, directory_);
+  lock_ = hold_directory(context, {.path = directory_, .is_shared = is_shared, .recovers = run.number > 0});
   retention_ = std::make_shared<checkpoint::BestRetention>(files, directory_, given_prefix_, run.model.training_id(),
                                                            entry_name(monitor_));
   const auto look = [&]() -> std::string {
@@ -252,7 +252,8 @@ void BestCheckpoint::save(RunContext& run, const std::string& path, double score
 }
 
 void BestCheckpoint::end(RunContext& run) {
-  lock_.reset();
+  let_go_of_directory(run.model.context(),
+                      {.path = directory_, .is_shared = run.model.is_shared(), .recovers = run.number > 0}, lock_);
   if (run.has_failed || !options_.restore_best) return;
   const bool is_known = keeps_several() ? !list_.checkpoints().empty() : monitor_.has_best();
   if (is_known) {
