@@ -14,8 +14,7 @@ namespace tessera::cluster {
 namespace {
 
 constexpr std::array kSignals = {SIGSEGV, SIGFPE, SIGILL, SIGABRT, SIGTERM};
-constexpr int kWaits = 100;
-constexpr long kWaitNs = 10'000'000;
+constexpr long kLookNs = FaultSignals::kLookMs * 1'000'000L;
 
 // A process has one handler of a signal.
 struct Handling {
@@ -27,6 +26,7 @@ struct Handling {
   std::atomic<pid_t> process{-1};
   std::atomic<int> number{0};
   std::atomic<int> thread{0};
+  std::atomic<int> looks{0};
   std::atomic<bool> may_end{false};
 };
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -48,8 +48,8 @@ void tell_and_end(int number) {
     handling.thread.store(gettid());
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(handling.wake_fd.load(), &one, sizeof(one));
-    for (int i = 0; i < kWaits && !handling.may_end.load(); ++i) {
-      const timespec pause{0, kWaitNs};
+    while (!handling.may_end.load() && handling.looks.fetch_add(1) < FaultSignals::kMostLooks) {
+      const timespec pause{0, kLookNs};
       nanosleep(&pause, nullptr);
     }
   }
@@ -67,6 +67,7 @@ FaultSignals::FaultSignals(int wake_fd) {
   handling.wake_fd = wake_fd;
   handling.process = getpid();
   handling.number = 0;
+  handling.looks = 0;
   handling.may_end = false;
   for (size_t i = 0; i < kSignals.size(); ++i) {
     const int number = kSignals[i];
@@ -99,6 +100,10 @@ std::optional<FaultSignals::Taken> FaultSignals::taken() const {
   return Taken{number, handling.thread.load()};
 }
 
+void FaultSignals::gets_on() { handling.looks = 0; }
+
 void FaultSignals::let_end() { handling.may_end = true; }
+
+int FaultSignals::num_looks() { return handling.looks.load(); }
 
 }  // namespace tessera::cluster

@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 
+#include "tessera/cluster/launch.h"
+#include "tessera/cluster/report/fault_signals.h"
 #include "tessera/cluster/report/rank_report.h"
 #include "tessera/cluster/report/rank_watch.h"
 #include "tessera/cluster/report/test_pieces.h"
@@ -124,6 +126,51 @@ TEST(FaultSignals, ATrainingThatSavesIsAskedToEndAsBefore) {
   EXPECT_TRUE(was_ended_by(ended, SIGTERM));
   ASSERT_TRUE(ended.report);
   EXPECT_EQ(ended.report->event, ReportEvent::kToldToEnd);
+}
+
+// Keeps each file until the signal's thread has looked so often, and then a letter goes into the pipe.
+class SlowDisk : public MemoryFileSystem {
+ public:
+  SlowDisk(int num_looks, int written_fd) : num_looks_(num_looks), written_fd_(written_fd) {}
+  void rename(const std::string& from, const std::string& to) override {
+    while (FaultSignals::num_looks() < num_looks_) std::this_thread::yield();
+    MemoryFileSystem::rename(from, to);
+    [[maybe_unused]] const ssize_t written = write(written_fd_, "w", 1);
+  }
+
+ private:
+  int num_looks_;
+  int written_fd_;
+};
+
+TEST(FaultSignals, HoldTheProcessUntilASlowDiskHasTheReportsOfAllItsRanks) {
+  constexpr int kLooksOfEach = 130;
+  static_assert(kLooksOfEach < FaultSignals::kMostLooks && 2 * kLooksOfEach > FaultSignals::kMostLooks);
+  int written[2];
+  ASSERT_EQ(pipe(written), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    SlowDisk disk(kLooksOfEach, written[1]);
+    const auto job = std::make_shared<comm::JobState>(2);
+    for (const int rank : {0, 1}) job->set_thread(rank, gettid());
+    WatchOptions options;
+    options.directory = "reports";
+    options.files = &disk;
+    const RankWatch watch(job, {0, 1}, options);
+    raise(SIGTERM);
+    _exit(0);
+  }
+  close(written[1]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  char letters[4] = {};
+  EXPECT_EQ(read(written[0], letters, sizeof(letters)), 2);
+  close(written[0]);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+}
+
+TEST(FaultSignals, LetAProcessEndBeforeItsLauncherKillsIt) {
+  EXPECT_LT(FaultSignals::kMostLooks * FaultSignals::kLookMs, LaunchOptions().grace_ms);
 }
 
 TEST(FaultSignals, AChildOfTheProcessEndsAtOnceAndWritesNothing) {

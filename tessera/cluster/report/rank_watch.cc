@@ -157,6 +157,7 @@ struct RankWatch::Impl {
     const auto taken = signals->taken();
     if (!taken || is_signal_taken) return;
     is_signal_taken = true;
+    signals->gets_on();
     const std::lock_guard lock(mutex);
     const bool is_told = taken->number == SIGTERM;
     const auto is_of_thread = [&](const Watched& one) { return job->thread_of(one.rank) == taken->thread; };
@@ -170,6 +171,7 @@ struct RankWatch::Impl {
                                               : ReportEvent::kStopped;
       const int cause = is_told ? -1 : has_crashed ? one.rank : guilty->rank;
       write_report(one, event, cause, "", signal_name(taken->number));
+      signals->gets_on();
       one.has_ended = true;
     }
     signals->let_end();
