@@ -520,6 +520,17 @@ class Bundle(unittest.TestCase):
         programs = [name for name in packed.stdout.splitlines() if name.startswith("bundle/bin/")]
         self.assertEqual(programs, ["bundle/bin/", "bundle/bin/tessera"])
 
+    def test_the_operators_package_comes_with_the_program_that_reads_manifests_by_it(self):
+        self.programs("tessera", "cuda_kernels_test")
+        for program, comes in (("tessera", True), ("cuda_kernels_test", False)):
+            self.assertEqual(self.pack(program).returncode, 0)
+            subprocess.run(["tar", "-C", self.folder, "-xf", self.folder / "packed" / "bundle.tgz"], check=True)
+            package = self.folder / "bundle" / "python" / "tessera_operator"
+            own = ROOT / "deploy" / "operator" / "tessera_operator"
+            expected = {file.name for file in own.iterdir() if file.is_file()} if comes else set()
+            self.assertEqual({file.name for file in package.iterdir()} if package.exists() else set(), expected)
+            shutil.rmtree(self.folder / "bundle")
+
     def test_its_help_says_what_is_in_it(self):
         said = subprocess.run([ROOT / "scripts" / "bundle", "--help"], capture_output=True, text=True, check=True).stdout
         for word in ("--kernels", "--xz", "cuda_tests", "scripts/gpu_proof", "TESSERA_TORCH_PYTHON"):
