@@ -1,5 +1,6 @@
 #include "tessera/tools/job_command.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -75,6 +76,17 @@ void put_into_path(const std::string& folder) {
   setenv("PATH", (path == nullptr ? folder : folder + ":" + path).c_str(), 1);
 }
 
+// Python takes some 70 KiB before the first line of a script, and the system ends it by SIGSEGV where it has less.
+void require_stack_of_python() {
+  constexpr rlim_t kLeastStackBytes = rlim_t{128} << 10;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStackBytes) return;
+  throw IoError(
+      "tessera job: `ulimit -s` leaves the stack {} KiB, and this command's interpreter of Python needs {}; raise it, "
+      "ulimit -s 8192 is usual",
+      limit.rlim_cur >> 10, kLeastStackBytes >> 10);
+}
+
 }  // namespace
 
 void add_job_command(CLI::App& app) {
@@ -83,6 +95,7 @@ void add_job_command(CLI::App& app) {
 }
 
 void hand_over_job(const std::vector<std::string>& words) {
+  require_stack_of_python();
   const char* named = std::getenv("PYTHON");
   const std::string python = named == nullptr || *named == '\0' ? "python3" : named;
   const std::string folder = own_folder();

@@ -1,9 +1,12 @@
 // The command `tessera`: starts jobs, looks into checkpoints and graphs, simulates, says what this build can do.
 #include <fmt/format.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -283,22 +286,34 @@ int run_command(int argc, char** argv) {
   return exit_code;
 }
 
-// What a program takes of its stack before main(), where libraries prepare themselves, and a launcher beside that.
-constexpr rlim_t kLeastStackBytes = rlim_t{24} << 10;
+// What this program takes of its stack beside arguments and environment: 12 KiB, most of it a launcher, and up to 8 KiB
+// that the system leaves out by chance.
+constexpr size_t kLeastStackBytes = size_t{22} << 10;
 
-// Comes before all of that: on a smaller stack the system ends the process by SIGSEGV, and nobody is told why.
-__attribute__((constructor(101))) void refuse_small_stack() {
+// Comes before libraries prepare themselves: on a smaller stack the system ends the process by SIGSEGV, and nobody is
+// told why.
+void refuse_small_stack(int /*argc*/, char** argv, char** /*environment*/) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastStackBytes) return;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  // From the first argument on there lie arguments and environment, and behind them this.
+  const auto* const last = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  if (last == nullptr || argv[0] == nullptr || last < argv[0]) return;
+  const auto taken = static_cast<size_t>(last - argv[0]) + std::strlen(last);
+  if (limit.rlim_cur >= taken + kLeastStackBytes) return;
   // By hand: standard error has no buffer, and what printf() takes for one would not fit.
-  char text[160];
+  char text[200];
   const int size = std::snprintf(text, sizeof(text),
-                                 "error: `ulimit -s` leaves the stack %d KiB, tessera needs %d at least: raise it, "
-                                 "ulimit -s 8192 is usual\n",
-                                 static_cast<int>(limit.rlim_cur >> 10), static_cast<int>(kLeastStackBytes >> 10));
+                                 "error: `ulimit -s` leaves the stack %zu KiB, of which arguments and environment take "
+                                 "%zu: tessera needs %zu beside them; raise it, ulimit -s 8192 is usual\n",
+                                 static_cast<size_t>(limit.rlim_cur >> 10), (taken >> 10) + 1, kLeastStackBytes >> 10);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, static_cast<size_t>(size));
   _exit(cluster::kExitUsage);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+[[gnu::section(".preinit_array"), gnu::used]] void (*const refuse_small_stack_first)(int, char**,
+                                                                                     char**) = refuse_small_stack;
+#endif
 
 }  // namespace
 

@@ -1321,14 +1321,38 @@ TEST(Tool, WorksWhateverTheLimitOfStacksIs) {
   EXPECT_EQ(run_tool("graph mlp", on_stack("-S -s 24")), graph);
 }
 
-// The loader takes 9 KiB, and the system leaves out up to 8 KiB by chance.
 TEST(Tool, SaysWhatAStackIsTooSmallFor) {
   for (const char* command : {"graph mlp", "run -n 2 true"}) {
     EXPECT_THAT([&] { run_tool(command, on_stack("-s 20")); },
-                testing::ThrowsMessage<InvalidArgument>("error: `ulimit -s` leaves the stack 20 KiB, tessera needs 24 "
-                                                        "at least: raise it, ulimit -s 8192 is usual\n"))
+                testing::ThrowsMessage<InvalidArgument>(
+                    "error: `ulimit -s` leaves the stack 20 KiB, of which arguments and environment take 1: tessera "
+                    "needs 22 beside them; raise it, ulimit -s 8192 is usual\n"))
         << command;
   }
+}
+
+// A stack that would do, were it not for what lies on it before the program's first line.
+TEST(Tool, SaysThatItsEnvironmentLeavesTooLittleOfAStack) {
+  const std::string large = "exec env -i LARGE=" + std::string(44 << 10, 'x') + " /bin/sh -c '";
+  for (const char* command : {"version", "run -n 2 /bin/true"}) {
+    const auto start = "exec " + kCommand + command + "'";
+    const Refusal refusal = refused_with_code(large + "ulimit -s 64; " + start);
+    EXPECT_EQ(refusal.code, 2) << command;
+    EXPECT_EQ(
+        refusal.text,
+        "error: `ulimit -s` leaves the stack 64 KiB, of which arguments and environment take 45: tessera needs 22 "
+        "beside them; raise it, ulimit -s 8192 is usual\n");
+    EXPECT_EQ(refused_with_code(large + "ulimit -s 80; " + start).code, 0) << command;
+  }
+}
+
+TEST(Tool, SaysThatPythonHasTooLittleStackForAJob) {
+  const Refusal refusal = refused_with_code(on_stack("-s 48") + kCommand + "job --help");
+  EXPECT_EQ(refusal.code, 1);
+  EXPECT_EQ(
+      refusal.text,
+      "error: tessera job: `ulimit -s` leaves the stack 48 KiB, and this command's interpreter of Python needs 128; "
+      "raise it, ulimit -s 8192 is usual\n");
 }
 
 }  // namespace
