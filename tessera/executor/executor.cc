@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/logging.h"
+#include "tessera/base/processes/no_memory.h"
 #include "tessera/base/strings.h"
 #include "tessera/comm/transport.h"
 #include "tessera/executor/collectives.h"
@@ -45,6 +46,10 @@ bool surely_within(const TensorView& view, const ops::IndexRange& range) {
 // `matmul "fc"`
 std::string operator_name(const Step& step) {
   return step.source.empty() ? step.op : fmt::format("{} \"{}\"", step.op, step.source);
+}
+
+[[noreturn]] void throw_no_memory(const Step& step, const std::bad_alloc& error) {
+  throw InvalidArgument("{}: {}", operator_name(step), no_memory_text(error));
 }
 
 // Where a run ends, however it does, nothing of it is under way: what stops it, as a loss that is not finite, stands
@@ -342,7 +347,11 @@ void Executor::prepare_compute(Task& task, const Step& step, const KernelSelecti
   check(!step.on_host || is_on_device(), "a step that the host computes beside itself");
   task.is_of_host = step.on_host;
   computes_on_host_ = computes_on_host_ || step.on_host;
-  task.kernel = kernels.prepare(request, step.kernel, step.on_host);
+  try {
+    task.kernel = kernels.prepare(request, step.kernel, step.on_host);
+  } catch (const std::bad_alloc& error) {
+    throw_no_memory(step, error);
+  }
   check(task.kernel.scratch_bytes <= step.scratch_bytes, "a kernel wants more scratch than was planned");
   std::byte* const memory = step.on_host ? slots_[slot_].memory.get() : arena_.data();
   task.scratch = {memory + step.scratch_offset, static_cast<size_t>(step.scratch_bytes)};
@@ -500,18 +509,23 @@ Tensor Executor::read(int v) {
 void Executor::give_to_queue(size_t index) {
   const Task& task = tasks_[index];
   if (task.on_device) return device_collectives_->give(*task.on_device);
-  const Attributes& attributes = schedule_.steps[index].attributes;
-  if (task.is_of_host) {
-    task.kernel.run({task.inputs, task.outputs, attributes, task.scratch, host_parallel_for_});
-    return;
-  }
   if (task.copies) {
     queue_.copy(task.outputs[0].data, task.inputs[0].data, task.inputs[0].size_bytes(), *task.copies);
     return;
   }
+  const Step& step = schedule_.steps[index];
   const auto* const after_piece = after_piece_ && !is_on_device() ? &after_piece_ : nullptr;
-  queue_.launch(task.kernel, {task.inputs, task.outputs, attributes, task.scratch, parallel_for_, &queue_, after_piece},
-                task.guard);
+  try {
+    if (task.is_of_host) {
+      task.kernel.run({task.inputs, task.outputs, step.attributes, task.scratch, host_parallel_for_});
+      return;
+    }
+    queue_.launch(task.kernel,
+                  {task.inputs, task.outputs, step.attributes, task.scratch, parallel_for_, &queue_, after_piece},
+                  task.guard);
+  } catch (const std::bad_alloc& error) {
+    throw_no_memory(step, error);
+  }
   if (after_piece != nullptr) after_piece_();
 }
 

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/processes/no_memory.h"
 
 namespace tessera::executor {
 namespace {
@@ -21,6 +22,13 @@ std::optional<PreparedKernel> find_kernel(const std::vector<const KernelRegistry
     if (auto kernel = registry->find(request, name)) return kernel;
   }
   return std::nullopt;
+}
+
+// `matmul on (f32[2,3], f32[3,4]) {}`
+std::string words_of(const KernelRequest& request) {
+  std::vector<std::string> types;
+  for (const auto& input : request.inputs) types.push_back(input.type().to_string());
+  return fmt::format("{} on ({}) {}", request.op, fmt::join(types, ", "), request.attributes.to_string());
 }
 
 }  // namespace
@@ -88,9 +96,7 @@ void KernelSelection::say_host_computes(const KernelRequest& request) const {
 }
 
 void KernelSelection::throw_has_no_kernel(const KernelRequest& request) const {
-  std::vector<std::string> types;
-  for (const auto& input : request.inputs) types.push_back(input.type().to_string());
-  const auto wanted = fmt::format("{} on ({}) {}", request.op, fmt::join(types, ", "), request.attributes.to_string());
+  const auto wanted = words_of(request);
   if (device_.empty()) throw InvalidArgument("no kernel of this build computes {}", wanted);
   if (!of_host_.empty()) {
     throw InvalidArgument("no kernel of {}, nor of the host beside it, computes {}", device_, wanted);
@@ -105,7 +111,11 @@ void KernelSelection::measure(const KernelRequest& request) const {
   Measuring& m = *measuring_;
   if (m.count == 0) m.begin_ns = m.reported_ns = m.clock->monotonic_ns();
   const KernelRegistry* registry = registry_with_candidates(request);
-  m.table->add(registry != nullptr ? m.timer.measure(*registry, request) : KernelMeasurement{.request = request});
+  try {
+    m.table->add(registry != nullptr ? m.timer.measure(*registry, request) : KernelMeasurement{.request = request});
+  } catch (const std::bad_alloc& error) {
+    throw InvalidArgument("measuring kernels of {}: {}", words_of(request), no_memory_text(error));
+  }
   ++m.count;
   const int64_t now = m.clock->monotonic_ns();
   if (now - m.reported_ns < kReportEveryNs) return;

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "tessera/base/limits.h"
+#include "tessera/base/processes/no_memory.h"
 #include "tessera/base/strings.h"
 #include "tessera/tensor/alignment.h"
 #include "tessera/tensor/strided_copy.h"
@@ -82,18 +82,6 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t s
 #endif
 }
 
-// A bad_alloc that says for what.
-class NoMemory : public std::bad_alloc {
- public:
-  explicit NoMemory(const Type& type)
-      : message_(std::make_shared<std::string>(
-            fmt::format("a tensor {} needs {}, which are not there", type, format_bytes(type.size_bytes())))) {}
-  const char* what() const noexcept override { return message_->c_str(); }
-
- private:
-  std::shared_ptr<const std::string> message_;  // copying throws nothing
-};
-
 }  // namespace
 
 void TensorView::refuse_elements(DType asked) const {
@@ -107,7 +95,9 @@ Tensor::Tensor(const Type& type) : type_(type) {
   const bool can_be = bytes < kLarge || can_machine_hold(bytes);
   const auto rounded = can_be ? static_cast<size_t>(aligned(bytes)) : 0;
   void* const memory = can_be ? std::aligned_alloc(kBufferAlignment, rounded) : nullptr;
-  if (memory == nullptr) throw NoMemory(type);
+  if (memory == nullptr) {
+    throw NoMemory(fmt::format("a tensor {} needs {}, which are not there", type, format_bytes(bytes)));
+  }
   ask_for_huge_pages(memory, rounded);
   storage_ = std::shared_ptr<void>(memory, std::free);
 }

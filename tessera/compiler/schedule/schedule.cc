@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/processes/no_memory.h"
 #include "tessera/compiler/passes/passes.h"
 #include "tessera/compiler/schedule/guarded_updates.h"
 #include "tessera/compiler/schedule/scheduler.h"
@@ -337,6 +338,8 @@ void Scheduler::emit_node(NodeId n) {
     choice = catalogue_.choose(request);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("{}: {}", graph_.node_name(n), error.what());
+  } catch (const std::bad_alloc& error) {
+    throw InvalidArgument("{}: {}", graph_.node_name(n), no_memory_text(error));
   }
   step.kernel = choice.name;
   step.on_host = choice.on_host;

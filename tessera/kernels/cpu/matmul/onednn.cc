@@ -7,6 +7,8 @@
 #include "tessera/base/core_share.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/processes/no_memory.h"
+#include "tessera/base/strings.h"
 #include "tessera/kernels/cpu/rows/tile_program.h"
 
 namespace tessera::kernels::cpu {
@@ -19,6 +21,16 @@ void say_widened(DType from) {
   if (from != DType::kBF16 && from != DType::kF16) return;
   if (said[from == DType::kBF16 ? 0 : 1].exchange(true)) return;
   log_warning("this CPU lacks some kernels for {}: they compute in f32 and round, which costs time", from);
+}
+
+// What oneDNN wants for itself, as for the code that it makes, it tells nobody.
+dnnl::primitive make_primitive(const dnnl::primitive_desc_base& desc) {
+  try {
+    return dnnl::primitive(desc.get());
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_out_of_memory) throw;
+    throw NoMemory(fmt::format("oneDNN has no memory to make {} of", desc.impl_info_str()));
+  }
 }
 
 }  // namespace
@@ -87,7 +99,7 @@ dnnl::primitive_attr onednn_attributes() {
 }
 
 Primitive::Primitive(const dnnl::primitive_desc_base& desc, ScratchPlan& scratch)
-    : primitive_(desc.get()), stream_(onednn_engine()) {
+    : primitive_(make_primitive(desc)), stream_(onednn_engine()) {
   const dnnl::memory::desc scratchpad = desc.scratchpad_desc();
   scratchpad_offset_ = scratch.add(static_cast<int64_t>(scratchpad.get_size()));
   add(DNNL_ARG_SCRATCHPAD, scratchpad);
@@ -102,9 +114,13 @@ size_t Primitive::add(int argument, const dnnl::memory::desc& desc) {
 void Primitive::run(std::span<std::byte> scratch) {
   bind(0, scratch.data() + scratchpad_offset_);
   // The C interface: the C++ one builds a vector of the arguments at every call.
-  dnnl::error::wrap_c_api(
-      dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(raw_.size()), raw_.data()),
-      "could not execute a primitive");
+  const auto status =
+      dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(raw_.size()), raw_.data());
+  if (status == dnnl_out_of_memory) {
+    throw NoMemory(fmt::format("oneDNN has no memory to compute in, beside the {} of the step's that it was given",
+                               format_bytes(std::ssize(scratch))));
+  }
+  dnnl::error::wrap_c_api(status, "could not execute a primitive");
 }
 
 }  // namespace tessera::kernels::cpu
