@@ -1,11 +1,11 @@
 #include "tessera/train/metrics.h"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/tensor/half.h"
 
 namespace tessera::train {
 namespace {
@@ -165,9 +165,7 @@ class OfClasses : public Metric {
 // Places of bfloat16 numbers in their order, from -infinity to infinity. Both zeros have one place.
 constexpr size_t kNumPlaces = size_t{2} << 15;
 size_t place_of(double score) {
-  const auto wide = std::bit_cast<uint32_t>(static_cast<float>(score) + 0.0F);
-  // Rounded to the nearest, of two the even one.
-  const uint32_t bits = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
+  const uint32_t bits = BFloat16(static_cast<float>(score) + 0.0F).bits;
   const bool is_negative = (bits & 0x8000) != 0;
   const size_t magnitude = bits & 0x7fff;
   return is_negative ? kNumPlaces / 2 - magnitude : kNumPlaces / 2 + magnitude;
