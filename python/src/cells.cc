@@ -78,6 +78,12 @@ Tensor filled(const Type& type, nb::handle number) {
 
 std::string class_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
 
+// `Dense "up"`; `Net` for the root, which its class tells.
+std::string words_of_cell(nb::handle cell) {
+  const auto path = nb::cast<nn::Cell&>(cell).path();
+  return path.empty() ? class_of(cell) : fmt::format("{} \"{}\"", class_of(cell), path);
+}
+
 // The parameter is part of the cell by a tuple that another attribute is: it would be gone from there, too, while what
 // was made of the tuple went on with it. A null value: it is to be deleted.
 [[noreturn]] void refuse_to_replace(nb::handle self, const std::string& name, nb::handle value) {
@@ -185,9 +191,9 @@ void set_attribute(nb::handle self, nb::handle key, nb::object value) {
     refuse_in_built_in(self, name, value);
   } else if (is_part) {
     throw InvalidArgument(
-        "{} \"{}\": \"{}\" cannot be added, the cell comes with Tessera: only a cell written in Python has parts of "
+        "{}: \"{}\" cannot be added, the cell comes with Tessera: only a cell written in Python has parts of "
         "its own, and it may hold this one",
-        class_of(self), cell.path(), name);
+        words_of_cell(self), name);
   } else {
     refuse_option(self, name);
   }
@@ -219,8 +225,7 @@ nb::object get_part(nb::handle self, const std::string& name) {
   }
   const nb::object hint = nb::module_::import_("tessera._keywords").attr("attribute_hint")(self.type(), name);
   throw nb::attribute_error(
-      fmt::format("{} \"{}\" has no attribute '{}'{}", class_of(self), cell.path(), name, nb::cast<std::string>(hint))
-          .c_str());
+      fmt::format("{} has no attribute '{}'{}", words_of_cell(self), name, nb::cast<std::string>(hint)).c_str());
 }
 
 }  // namespace
@@ -272,8 +277,7 @@ nn::Value PythonCell::construct(std::span<const nn::Value> inputs) {
   const CallerScope caller(self);
   const nb::object result = with_own_gradient(self, given, construct_with(self, given, nb::kwargs()));
   if (nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result) || result.is_none()) {
-    throw InvalidArgument("cell \"{}\" of class {}: construct() must return one value here, it returned {}{}", path(),
-                          nb::cast<std::string>(nb::str(self.type().attr("__name__"))),
+    throw InvalidArgument("{}: construct() must return one value here, it returned {}{}", words_of_cell(self),
                           nb::cast<std::string>(nb::str(result.type().attr("__name__"))),
                           result.is_none() ? ": is its return missing?" : "");
   }
@@ -289,10 +293,8 @@ void bind_attributes(nb::class_<nn::Cell, PythonCell>& cell) {
   cell.def("__delattr__", &delete_attribute);
   cell.def("__getattr__", &get_part);
   cell.def("construct", [](nb::handle self, const nb::args& args) -> nb::object {
-    const auto path = nb::cast<nn::Cell&>(self).path();
     throw InvalidArgument(
-        "{}{} has no construct() for {} inputs{}", nb::cast<std::string>(self.type().attr("__name__")),
-        path.empty() ? "" : fmt::format(" \"{}\"", path), args.size(),
+        "{} has no construct() for {} inputs{}", words_of_cell(self), args.size(),
         nb::hasattr(self.type(), "forward") ? ": its forward() is not called; name it construct()" : "");
   });
 }

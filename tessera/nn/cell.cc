@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/strings.h"
+#include "tessera/ir/cell_name.h"
 
 namespace tessera::nn {
 namespace {
@@ -73,8 +74,7 @@ void Cell::enter(ir::Graph& graph, const std::function<void()>& construct) {
     ir::Graph* outer;
     ~Restore() { cell->graph_ = outer; }
   } const restore{this, outer};
-  const auto own = path();
-  const ir::SourceScope scope(graph, own.empty() ? "." : own);
+  const ir::SourceScope scope(graph, ir::cell_name(path()));
   std::optional<ir::StageScope> on_stage;
   if (stage_ >= 0) on_stage.emplace(graph, stage_, segment_);
   std::optional<ir::RecomputeScope> block;
@@ -103,7 +103,7 @@ void Cell::apply_strategies(ir::Graph& graph, ir::NodeId first) const {
   }
   for (const auto& [op, strategy] : strategies_) {
     if (!added.contains(op)) {
-      throw InvalidArgument("cell \"{}\" has a strategy {} for {}, but its operators are {}", path(),
+      throw InvalidArgument("cell \"{}\" has a strategy {} for {}, but its operators are {}", ir::cell_name(path()),
                             mesh::to_string(strategy), op, fmt::join(added, ", "));
     }
   }
@@ -125,7 +125,7 @@ void Cell::configure_as(const Cell& other) {
 
 void Cell::to_float(DType dtype) {
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
-    throw InvalidArgument("cell \"{}\" cannot compute in {}: f32, bf16 or f16", path(), dtype);
+    throw InvalidArgument("cell \"{}\" cannot compute in {}: f32, bf16 or f16", ir::cell_name(path()), dtype);
   }
   compute_dtype_ = dtype;
 }
@@ -148,7 +148,7 @@ Value Cell::operator()(Value x, Value y) {
   return result;
 }
 Value Cell::operator()(std::span<const Value> inputs) {
-  if (inputs.empty()) throw InvalidArgument("cell \"{}\" was called without inputs", path());
+  if (inputs.empty()) throw InvalidArgument("cell \"{}\" was called without inputs", ir::cell_name(path()));
   if (inputs.size() == 1) return (*this)(inputs[0]);
   if (inputs.size() == 2) return (*this)(inputs[0], inputs[1]);
   Value result;
@@ -162,7 +162,7 @@ Value Cell::construct(Value x, Value y) {
   return construct(std::span<const Value>(inputs));
 }
 Value Cell::construct(std::span<const Value> inputs) {
-  throw InvalidArgument("cell \"{}\" has no construct() for {} inputs", path(), inputs.size());
+  throw InvalidArgument("cell \"{}\" has no construct() for {} inputs", ir::cell_name(path()), inputs.size());
 }
 
 std::vector<Parameter*> Cell::parameters() {
@@ -178,7 +178,7 @@ std::vector<Parameter*> Cell::trainable_parameters() {
 }
 
 void Cell::set_comm_fusion(int id) {
-  if (id < 0) throw InvalidArgument("cell \"{}\": a fusion id must not be negative, got {}", path(), id);
+  if (id < 0) throw InvalidArgument("cell \"{}\": a fusion id must not be negative, got {}", ir::cell_name(path()), id);
   for (Parameter* parameter : trainable_parameters()) parameter->comm_fusion = id;
 }
 
@@ -187,8 +187,12 @@ void Cell::set_on_servers(bool on_servers) {
 }
 
 void Cell::set_stage(int stage, int segment) {
-  if (stage < 0) throw InvalidArgument("cell \"{}\": a stage must not be negative, got {}", path(), stage);
-  if (segment < 0) throw InvalidArgument("cell \"{}\": a segment must not be negative, got {}", path(), segment);
+  if (stage < 0) {
+    throw InvalidArgument("cell \"{}\": a stage must not be negative, got {}", ir::cell_name(path()), stage);
+  }
+  if (segment < 0) {
+    throw InvalidArgument("cell \"{}\": a segment must not be negative, got {}", ir::cell_name(path()), segment);
+  }
   stage_ = stage;
   segment_ = segment;
 }
@@ -199,8 +203,8 @@ void Cell::recompute(const RecomputeOptions& options) {
     if (above->recompute_) configured = above;
   }
   if (configured != nullptr) {
-    throw InvalidArgument("cell \"{}\" cannot be recomputed: \"{}\" is already, with all that is below it", path(),
-                          configured->path());
+    throw InvalidArgument("cell \"{}\" cannot be recomputed: \"{}\" is already, with all that is below it",
+                          ir::cell_name(path()), ir::cell_name(configured->path()));
   }
   recompute_ = options;
 }
@@ -305,13 +309,14 @@ ir::Graph& Cell::graph() const {
 void Cell::check_name(const std::string& name) const {
   if (name.empty() || name.find_first_of("- \t\n.,(){}=") != std::string::npos) {
     throw InvalidArgument(
-        "cell \"{}\": \"{}\" cannot name a parameter or child: no spaces and none of - . , ( ) {{ }} =", path(), name);
+        "cell \"{}\": \"{}\" cannot name a parameter or child: no spaces and none of - . , ( ) {{ }} =",
+        ir::cell_name(path()), name);
   }
   for (const auto& [taken, parameter] : parameters_) {
-    if (taken == name) throw InvalidArgument("cell \"{}\" already has a parameter \"{}\"", path(), name);
+    if (taken == name) throw InvalidArgument("cell \"{}\" already has a parameter \"{}\"", ir::cell_name(path()), name);
   }
   for (const auto& [taken, cell] : children_) {
-    if (taken == name) throw InvalidArgument("cell \"{}\" already has a child \"{}\"", path(), name);
+    if (taken == name) throw InvalidArgument("cell \"{}\" already has a child \"{}\"", ir::cell_name(path()), name);
   }
 }
 

@@ -90,6 +90,14 @@ TEST(Cell, ParametersAreNamedByAttributePathParentsFirst) {
                                                       "inner.down.weight", "rest.0.weight", "rest.0.bias"));
 }
 
+TEST(Cell, IsCalledInErrorsAsInGraphsTheRootADot) {
+  Two net;
+  EXPECT_THAT([&] { net.set_stage(-1); },
+              ThrowsMessage<InvalidArgument>("cell \".\": a stage must not be negative, got -1"));
+  EXPECT_THAT([&] { net.up.set_stage(-1); },
+              ThrowsMessage<InvalidArgument>("cell \"up\": a stage must not be negative, got -1"));
+}
+
 TEST(Cell, NodesComeFromThePathOfTheCellThatAddedThem) {
   Two net;
   const auto graph = trace(net, {DType::kF32, {3, 4}});

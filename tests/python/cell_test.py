@@ -39,6 +39,15 @@ def test_names_are_attribute_paths():
     assert dict(net.children()).keys() == {"inner"}
 
 
+def test_the_root_is_told_by_its_class_and_a_part_by_its_path_too():
+    net = Net()
+    for cell, words in ((net, "Net"), (net.inner.up, 'Dense "inner.up"')):
+        with pytest.raises(AttributeError, match=f"^{words} has no attribute 'nothing'"):
+            cell.nothing
+    with pytest.raises(ValueError, match=r'^cell "\.": a stage must not be negative, got -1$'):
+        net.set_stage(-1)
+
+
 def test_a_name_of_its_own_replaces_the_last_part():
     class Named(nn.Cell):
         def __init__(self):

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/ops/registry/op_def.h"
 
 namespace tessera::compiler {
@@ -16,9 +17,7 @@ using ir::NodeId;
 using ir::ValueId;
 using pipeline::PhaseKind;
 
-std::string cell_of(const Node& node) {
-  return node.source.empty() || node.source == "." ? "the network itself" : fmt::format("cell \"{}\"", node.source);
-}
+std::string cell_of(const Node& node) { return fmt::format("cell \"{}\"", ir::cell_name(node.source)); }
 
 class Placer {
  public:

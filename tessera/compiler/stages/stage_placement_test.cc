@@ -407,7 +407,7 @@ TEST(Placement, RefusesAStageThatIsNotThere) {
 
 TEST(Placement, RefusesToReadFromALaterStage) {
   EXPECT_EQ(refusal(" stage 1", " stage 0", 2),
-            "cell \"b\" is on stage 0 and reads what the network itself computes on stage 1: a stage reads only what "
+            "cell \"b\" is on stage 0 and reads what cell \".\" computes on stage 1: a stage reads only what "
             "comes before it; set_stage(1) or later for the first, or an earlier stage for the second");
 }
 
@@ -503,7 +503,7 @@ std::string refusal_of(const ir::Graph& graph) {
 
 TEST(Segments, AreRefusedWhereTheyDoNotFollowEachOther) {
   EXPECT_EQ(refusal_of(four_layers({"stage 0", "stage 1 segment 1", "stage 1", "stage 0 segment 1"})),
-            "cell \"c\" is on stage 1, segment 0 and reads what the network itself computes on stage 1, segment 1: a "
+            "cell \"c\" is on stage 1, segment 0 and reads what cell \".\" computes on stage 1, segment 1: a "
             "stage reads only what comes before it; set_stage(1, 1) or later for the first, or an earlier stage or "
             "segment for the second");
   EXPECT_EQ(refusal_of(four_layers({"stage 0", "stage 1", "stage 0 segment 2", "stage 1 segment 2"})),

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/layer_helpers.h"
 #include "tessera/ops/functions/functions.h"
 
@@ -24,7 +25,9 @@ Init init_or_even(const std::optional<Init>& given, const Shape& weight) {
 
 // A sequence as an image of one row.
 Value as_image(const char* who, const Cell& cell, Value x) {
-  if (x.ndim() != 3) throw InvalidArgument("{} \"{}\": takes [n,c,l], got {}", who, cell.path(), x.type());
+  if (x.ndim() != 3) {
+    throw InvalidArgument("{} \"{}\": takes [n,c,l], got {}", who, ir::cell_name(cell.path()), x.type());
+  }
   return ops::expand_dims(x, {2});
 }
 

@@ -87,7 +87,7 @@ TEST(Conv1d, IsAConvolutionOfImagesOfOneRow) {
       [&] {
         result_of(conv, {kF32, {2, 4, 9, 1}});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("Conv1d \"\": takes [n,c,l], got f32[2,4,9,1]")));
+      ThrowsMessage<InvalidArgument>(HasSubstr("Conv1d \".\": takes [n,c,l], got f32[2,4,9,1]")));
 }
 
 TEST(Conv2dTranspose, MakesAsMuchAsItsConvolutionReads) {

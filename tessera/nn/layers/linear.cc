@@ -1,6 +1,7 @@
 #include "tessera/nn/layers/linear.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/layer_helpers.h"
 #include "tessera/ops/functions/functions.h"
 
@@ -24,8 +25,8 @@ Dense::Dense(int64_t in_channels, int64_t out_channels, const DenseOptions& opti
 
 Value Dense::construct(Value x) {
   if (x.ndim() < 1 || x.shape().back() != in_channels_) {
-    throw InvalidArgument("Dense \"{}\": takes [...,{}], got {}; its weight is {}", path(), in_channels_, x.type(),
-                          weight_->type);
+    throw InvalidArgument("Dense \"{}\": takes [...,{}], got {}; its weight is {}", ir::cell_name(path()), in_channels_,
+                          x.type(), weight_->type);
   }
   const bool is_matrix = x.ndim() == 2;
   const Value rows = is_matrix ? x : ops::reshape(x, {-1, in_channels_});
@@ -46,7 +47,7 @@ Embedding::Embedding(int64_t vocab_size, int64_t embedding_size, const Embedding
 
 Value Embedding::construct(Value ids) {
   if (ids.dtype() != DType::kI32 && ids.dtype() != DType::kI64) {
-    throw InvalidArgument("Embedding \"{}\": ids must be i32 or i64, got {}", path(), ids.type());
+    throw InvalidArgument("Embedding \"{}\": ids must be i32 or i64, got {}", ir::cell_name(path()), ids.type());
   }
   return ops::gather(*table_, ids);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/mesh/mesh.h"
 #include "tessera/nn/layer_helpers.h"
 #include "tessera/nn/number_checks.h"
@@ -41,7 +42,7 @@ BatchNorm2d::BatchNorm2d(int64_t num_features, const BatchNorm2dOptions& options
 
 void BatchNorm2d::apply_settings(const Settings& settings) {
   if (settings.batch_norm_groups < 0) {
-    throw InvalidArgument("BatchNorm2d \"{}\": batch_norm_groups must not be negative, got {}", path(),
+    throw InvalidArgument("BatchNorm2d \"{}\": batch_norm_groups must not be negative, got {}", ir::cell_name(path()),
                           settings.batch_norm_groups);
   }
   Cell::apply_settings(settings);
@@ -54,7 +55,7 @@ void BatchNorm2d::apply_settings(const Settings& settings) {
 void BatchNorm2d::shard(const std::string& op, const mesh::Strategy& strategy) {
   if (op != "batch_norm") return Cell::shard(op, strategy);
   if (strategy.empty() || strategy[0].size() != 4) {
-    throw InvalidArgument("batch_norm \"{}\": strategy {} must begin with a tuple (n,c,h,w)", path(),
+    throw InvalidArgument("batch_norm \"{}\": strategy {} must begin with a tuple (n,c,h,w)", ir::cell_name(path()),
                           mesh::to_string(strategy));
   }
   const auto& image = strategy[0];
@@ -62,7 +63,7 @@ void BatchNorm2d::shard(const std::string& op, const mesh::Strategy& strategy) {
   for (size_t i = 1; i < strategy.size(); ++i) {
     if (strategy[i] != channels) {
       throw InvalidArgument("batch_norm \"{}\": strategy {} splits the channels in {} and a vector of them otherwise",
-                            path(), mesh::to_string(strategy), image[1]);
+                            ir::cell_name(path()), mesh::to_string(strategy), image[1]);
     }
   }
   shard_if_added("batch_norm_mean", {image});
@@ -88,7 +89,7 @@ void BatchNorm2d::update_moving(Value mean, Value variance, const std::vector<in
 Value BatchNorm2d::construct(Value x) {
   check_images("batch_norm", x);
   if (x.shape()[1] != num_features_) {
-    throw InvalidArgument("batch_norm \"{}\": has {} channels, got {}", path(), num_features_, x.type());
+    throw InvalidArgument("batch_norm \"{}\": has {} channels, got {}", ir::cell_name(path()), num_features_, x.type());
   }
   const auto counts = counts_of(x.shape());
   const bool grouped = settings().batch_norm_groups > 0;
@@ -101,7 +102,7 @@ Value BatchNorm2d::construct(Value x) {
   if (batch_stats) {
     if (std::ranges::find(counts, 0) != counts.end()) {
       throw InvalidArgument("batch_norm \"{}\": {} leaves nothing to average in one of {} groups; give a larger batch",
-                            path(), x.type(), counts.size());
+                            ir::cell_name(path()), x.type(), counts.size());
     }
     const Attributes reduction = {{"counts", counts}, {"grouped", grouped}};
     mean = ops::apply1("batch_norm_mean", {x}, reduction);
@@ -116,7 +117,9 @@ Value BatchNorm2d::construct(Value x) {
 }
 
 Value BatchNorm1d::construct(Value x) {
-  if (x.ndim() != 2) throw InvalidArgument("batch_norm \"{}\": x must be [n,c], got {}", path(), x.type());
+  if (x.ndim() != 2) {
+    throw InvalidArgument("batch_norm \"{}\": x must be [n,c], got {}", ir::cell_name(path()), x.type());
+  }
   return ops::reshape(BatchNorm2d::construct(ops::expand_dims(x, {2, 3})), x.shape().to_vector());
 }
 
@@ -132,8 +135,8 @@ LayerNorm::LayerNorm(const Shape& normalized_shape, const LayerNormOptions& opti
 Value LayerNorm::construct(Value x) {
   const int begin = x.ndim() - normalized_shape_.ndim();
   if (begin < 0 || !std::equal(normalized_shape_.begin(), normalized_shape_.end(), x.shape().begin() + begin)) {
-    throw InvalidArgument("layer_norm \"{}\": normalises the last dims {}, got {}", path(), normalized_shape_,
-                          x.type());
+    throw InvalidArgument("layer_norm \"{}\": normalises the last dims {}, got {}", ir::cell_name(path()),
+                          normalized_shape_, x.type());
   }
   return ops::layer_norm(x, *gamma_, *beta_, begin, eps_);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/layers/dropout.h"
 #include "tessera/ops/functions/functions.h"
 
@@ -150,15 +151,15 @@ RecurrentCell::RecurrentCell(int64_t input_size, int64_t hidden_size, const Recu
 RecurrentState RecurrentCell::step(Value x, const RecurrentState& state) {
   constexpr const char* kWho = "RecurrentCell";
   if (x.ndim() != 2 || x.shape()[1] != input_size_) {
-    throw InvalidArgument("{} \"{}\": takes [n,{}], got {}", kWho, path(), input_size_, x.type());
+    throw InvalidArgument("{} \"{}\": takes [n,{}], got {}", kWho, ir::cell_name(path()), input_size_, x.type());
   }
-  check_dtype(kWho, path(), x, "x");
-  check_memory(kWho, path(), recurrence_, state);
+  check_dtype(kWho, ir::cell_name(path()), x, "x");
+  check_memory(kWho, ir::cell_name(path()), recurrence_, state);
   RecurrentState result;
   enter(x.graph(), [&] {
     const Shape shape{x.shape()[0], hidden_size_};
-    RecurrentState before{state_in(kWho, path(), "the hidden state", state.hidden, shape, x)};
-    if (state.memory) before.memory = state_in(kWho, path(), "the memory", state.memory, shape, x);
+    RecurrentState before{state_in(kWho, ir::cell_name(path()), "the hidden state", state.hidden, shape, x)};
+    if (state.memory) before.memory = state_in(kWho, ir::cell_name(path()), "the memory", state.memory, shape, x);
     const DType dtype = x.dtype();
     const Gates gates{recurrence_, in_dtype(weight_ih_, dtype), in_dtype(weight_hh_, dtype), in_dtype(bias_ih_, dtype),
                       in_dtype(bias_hh_, dtype)};
@@ -169,8 +170,8 @@ RecurrentState RecurrentCell::step(Value x, const RecurrentState& state) {
 
 Value RecurrentCell::construct(std::span<const Value> inputs) {
   if (inputs.size() < 2 || inputs.size() > 3) {
-    throw InvalidArgument("RecurrentCell \"{}\": takes x, the hidden state and an LSTM's memory, got {} inputs", path(),
-                          inputs.size());
+    throw InvalidArgument("RecurrentCell \"{}\": takes x, the hidden state and an LSTM's memory, got {} inputs",
+                          ir::cell_name(path()), inputs.size());
   }
   return step(inputs[0], {inputs[1], inputs.size() == 3 ? inputs[2] : Value{}}).hidden;
 }
@@ -227,22 +228,26 @@ void RecurrentLayer::check_inputs(const RecurrentInputs& inputs) const {
   constexpr const char* kWho = "RecurrentLayer";
   const Value x = inputs.x;
   if (x.ndim() != 3 || x.shape()[2] != input_size_) {
-    throw InvalidArgument("{} \"{}\": takes [{},{}], got {}", kWho, path(), options_.batch_first ? "n,t" : "t,n",
-                          input_size_, x.type());
+    throw InvalidArgument("{} \"{}\": takes [{},{}], got {}", kWho, ir::cell_name(path()),
+                          options_.batch_first ? "n,t" : "t,n", input_size_, x.type());
   }
-  check_dtype(kWho, path(), x, "x");
+  check_dtype(kWho, ir::cell_name(path()), x, "x");
   if (x.shape()[options_.batch_first ? 1 : 0] < 1) {
-    throw InvalidArgument("{} \"{}\": sequences must have at least one step, got {}", kWho, path(), x.type());
+    throw InvalidArgument("{} \"{}\": sequences must have at least one step, got {}", kWho, ir::cell_name(path()),
+                          x.type());
   }
   if (inputs.state.hidden || inputs.state.memory) {
-    check_memory(kWho, path(), options_.recurrence, inputs.state);
-    if (!inputs.state.hidden) throw InvalidArgument("{} \"{}\": a memory needs a hidden state", kWho, path());
+    check_memory(kWho, ir::cell_name(path()), options_.recurrence, inputs.state);
+    if (!inputs.state.hidden) {
+      throw InvalidArgument("{} \"{}\": a memory needs a hidden state", kWho, ir::cell_name(path()));
+    }
   }
   if (!inputs.lengths) return;
   const Type& lengths = inputs.lengths.type();
   const int64_t rows = x.shape()[options_.batch_first ? 0 : 1];
   if ((lengths.dtype != DType::kI32 && lengths.dtype != DType::kI64) || !(lengths.shape == Shape{rows})) {
-    throw InvalidArgument("{} \"{}\": lengths must be i32 or i64 [{}], got {}", kWho, path(), rows, lengths);
+    throw InvalidArgument("{} \"{}\": lengths must be i32 or i64 [{}], got {}", kWho, ir::cell_name(path()), rows,
+                          lengths);
   }
 }
 
@@ -264,7 +269,8 @@ RecurrentResults RecurrentLayer::construct_all(const RecurrentInputs& inputs) {
   const auto states = [&](Value given, const char* what) {
     const auto count = static_cast<int64_t>(weights_.size());
     if (!given) return std::vector<Value>(weights_.size(), zeros_of(graph(), one, dtype));
-    std::vector<Value> cut = ops::split(state_in(kWho, path(), what, given, {count, one[0], one[1]}, x), count, 0);
+    std::vector<Value> cut =
+        ops::split(state_in(kWho, ir::cell_name(path()), what, given, {count, one[0], one[1]}, x), count, 0);
     for (Value& state : cut) state = ops::squeeze(state, {0});
     return cut;
   };

@@ -1,6 +1,7 @@
 #include "tessera/nn/transformer/attention.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/layer_helpers.h"
 #include "tessera/nn/transformer/layer_parts.h"
 #include "tessera/ops/functions/functions.h"
@@ -64,8 +65,8 @@ Value MultiHeadAttention::heads(Value rows, const Shape& tokens) const {
 
 Value MultiHeadAttention::construct(std::span<const Value> inputs) {
   if (inputs.size() != 3 && inputs.size() != 4) {
-    throw InvalidArgument("cell \"{}\" takes query, key, value and, if wanted, a mask; got {} inputs", path(),
-                          inputs.size());
+    throw InvalidArgument("cell \"{}\" takes query, key, value and, if wanted, a mask; got {} inputs",
+                          ir::cell_name(path()), inputs.size());
   }
   const char* names[] = {"query", "key", "value"};
   for (size_t i = 0; i < 3; ++i) check_tokens(*this, names[i], inputs[i], options_.hidden_size);
@@ -109,7 +110,8 @@ AttentionMask::AttentionMask(int64_t seq_length, const TransformerParallel& para
 
 Value AttentionMask::construct(Value mask) {
   if (mask.ndim() != 2 || mask.shape()[1] != seq_length_) {
-    throw InvalidArgument("AttentionMask \"{}\": mask must be [n,{}], is {}", path(), seq_length_, mask.type());
+    throw InvalidArgument("AttentionMask \"{}\": mask must be [n,{}], is {}", ir::cell_name(path()), seq_length_,
+                          mask.type());
   }
   const auto by_rows = [&](Value value, int ndim) {
     return split(parallel_, value, [&](int64_t data, int64_t) {

@@ -1,6 +1,7 @@
 #include "tessera/nn/transformer/embedding.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/transformer/layer_parts.h"
 #include "tessera/ops/functions/functions.h"
 
@@ -29,7 +30,8 @@ VocabEmbedding::VocabEmbedding(int64_t vocab_size, int64_t embedding_size, const
 
 Value VocabEmbedding::construct(Value ids) {
   if (ids.ndim() != 2 || (ids.dtype() != DType::kI32 && ids.dtype() != DType::kI64)) {
-    throw InvalidArgument("VocabEmbedding \"{}\": ids must be i32 or i64 [n,t], are {}", path(), ids.type());
+    throw InvalidArgument("VocabEmbedding \"{}\": ids must be i32 or i64 [n,t], are {}", ir::cell_name(path()),
+                          ids.type());
   }
   return split(parallel_, ops::gather(table_, ids), [&](int64_t data, int64_t model) {
     const int64_t rows = parallel_->vocab_emb_dp ? 1 : model;
@@ -53,7 +55,7 @@ Value TokenEmbedding::construct(Value ids) {
   const int64_t tokens = ids.shape()[1];
   if (tokens > options_.max_length) {
     throw InvalidArgument("TokenEmbedding \"{}\": ids {} have more tokens than the {} that there are positions for",
-                          path(), ids.type(), options_.max_length);
+                          ir::cell_name(path()), ids.type(), options_.max_length);
   }
   const Value numbers = ops::reshape(ops::range(graph(), 0, static_cast<double>(tokens)), {1, tokens});
   const Value sum = split(parallel, ops::add(words, positions_(numbers)), [](int64_t data, int64_t) {

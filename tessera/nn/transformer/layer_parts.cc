@@ -1,6 +1,7 @@
 #include "tessera/nn/transformer/layer_parts.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/ops/functions/functions.h"
 
 namespace tessera::nn {
@@ -21,7 +22,7 @@ Projection::Projection(int64_t in_features, int64_t out_features, bool transpose
 
 Value Projection::construct(Value x) {
   if (x.ndim() != 2 || x.shape()[1] != in_features_) {
-    throw InvalidArgument("cell \"{}\" takes [n,{}], got {}", path(), in_features_, x.type());
+    throw InvalidArgument("cell \"{}\" takes [n,{}], got {}", ir::cell_name(path()), in_features_, x.type());
   }
   const bool splits_out = side_ == SplitSide::kOut;
   const Value product = split(parallel_, ops::matmul(x, weight_, false, transposed_), [&](int64_t data, int64_t model) {
@@ -81,7 +82,8 @@ void check_rate(const char* who, const char* what, double rate) {
 
 void check_tokens(const Cell& cell, const char* what, Value x, int64_t features) {
   if (x.ndim() == 3 && x.shape()[2] == features) return;
-  throw InvalidArgument("cell \"{}\": {} must be [n,t,{}], is {}", cell.path(), what, features, x.type());
+  throw InvalidArgument("cell \"{}\": {} must be [n,t,{}], is {}", ir::cell_name(cell.path()), what, features,
+                        x.type());
 }
 
 }  // namespace tessera::nn

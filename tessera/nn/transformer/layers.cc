@@ -1,6 +1,7 @@
 #include "tessera/nn/transformer/layers.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/transformer/attention.h"
 #include "tessera/nn/transformer/feed_forward.h"
 #include "tessera/nn/transformer/layer_parts.h"
@@ -54,7 +55,8 @@ TransformerEncoderLayer::TransformerEncoderLayer(const TransformerLayerOptions& 
 
 Value TransformerEncoderLayer::construct(std::span<const Value> inputs) {
   if (inputs.empty() || inputs.size() > 2) {
-    throw InvalidArgument("cell \"{}\" takes x and, if wanted, a mask; got {} inputs", path(), inputs.size());
+    throw InvalidArgument("cell \"{}\" takes x and, if wanted, a mask; got {} inputs", ir::cell_name(path()),
+                          inputs.size());
   }
   check_tokens(*this, "x", inputs[0], options_.hidden_size);
   const Value mask = inputs.size() > 1 ? inputs[1] : Value();
@@ -74,8 +76,8 @@ TransformerDecoderLayer::TransformerDecoderLayer(const TransformerLayerOptions& 
 
 Value TransformerDecoderLayer::construct(std::span<const Value> inputs) {
   if (inputs.size() < 2 || inputs.size() > 4) {
-    throw InvalidArgument("cell \"{}\" takes x, memory and, if wanted, their masks; got {} inputs", path(),
-                          inputs.size());
+    throw InvalidArgument("cell \"{}\" takes x, memory and, if wanted, their masks; got {} inputs",
+                          ir::cell_name(path()), inputs.size());
   }
   check_tokens(*this, "x", inputs[0], options_.hidden_size);
   check_tokens(*this, "memory", inputs[1], options_.hidden_size);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 
 namespace tessera::nn {
 namespace {
@@ -85,7 +86,7 @@ Value Transformer::construct(std::span<const Value> inputs) {
     throw InvalidArgument(
         "cell \"{}\" takes the inputs of encoder and decoder, each followed by its mask or none, and, if wanted, the "
         "memory's mask; got {} inputs",
-        path(), inputs.size());
+        ir::cell_name(path()), inputs.size());
   }
   std::vector<Value> operands = {inputs[2], encoder_(inputs[0], inputs[1]), inputs[3]};
   if (inputs.size() == 5) operands.push_back(inputs[4]);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/nn/layers/linear.h"
 #include "tessera/nn/number_checks.h"
 #include "tessera/ops/functions/functions.h"
@@ -17,7 +18,7 @@ RmsNorm::RmsNorm(int64_t features, double eps) : features_(features), eps_(eps) 
 
 Value RmsNorm::construct(Value x) {
   if (x.ndim() < 1 || x.shape().back() != features_) {
-    throw InvalidArgument("RmsNorm \"{}\": takes [...,{}], got {}", path(), features_, x.type());
+    throw InvalidArgument("RmsNorm \"{}\": takes [...,{}], got {}", ir::cell_name(path()), features_, x.type());
   }
   const Value mean = ops::reduce_mean(ops::square(x), {-1}, /*keep_dims=*/true);
   return x * ops::rsqrt(mean + eps_) * *gamma_;

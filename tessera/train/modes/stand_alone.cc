@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/ir/cell_name.h"
 #include "tessera/train/modes/common_data.h"
 #include "tessera/train/modes/mode.h"
 #include "tessera/train/modes/mode_options.h"
@@ -61,8 +62,8 @@ class StandAlone final : public Mode {
   void check_stage_of(const nn::Cell& cell) const {
     if (cell.stage() >= num_stages()) {
       throw InvalidArgument(
-          "cell \"{}\" is on stage {}, but the stages are 0 to {}: give it one of these by set_stage()", cell.path(),
-          cell.stage(), num_stages() - 1);
+          "cell \"{}\" is on stage {}, but the stages are 0 to {}: give it one of these by set_stage()",
+          ir::cell_name(cell.path()), cell.stage(), num_stages() - 1);
     }
     for (const auto& [name, child] : cell.children()) check_stage_of(*child);
   }
