@@ -71,6 +71,7 @@ std::vector<Target> all_targets() {
   auto targets = checkpoint_targets();
   for (auto& target : dashboard_targets()) targets.push_back(std::move(target));
   for (auto& target : hub_targets()) targets.push_back(std::move(target));
+  for (auto& target : json_targets()) targets.push_back(std::move(target));
   for (auto& target : rendezvous_targets()) targets.push_back(std::move(target));
   for (auto& target : text_targets()) targets.push_back(std::move(target));
   for (auto& target : tls_targets()) targets.push_back(std::move(target));

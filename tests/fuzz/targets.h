@@ -29,6 +29,7 @@ struct Target {
 std::vector<Target> checkpoint_targets();
 std::vector<Target> dashboard_targets();
 std::vector<Target> hub_targets();
+std::vector<Target> json_targets();
 std::vector<Target> rendezvous_targets();
 std::vector<Target> text_targets();
 std::vector<Target> tls_targets();
