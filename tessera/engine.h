@@ -2,6 +2,10 @@
 // bindings, benchmarks. Everything in these headers is documented where it is declared.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tessera needs C++20: compile with -std=c++20, or set_target_properties(... CXX_STANDARD 20) in CMake"
+#endif
+
 // What all parts use.
 #include "tessera/base/files/file_system.h"
 #include "tessera/base/files/text_file.h"

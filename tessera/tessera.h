@@ -6,6 +6,10 @@
 // gives them to a Model, which trains, evaluates, predicts, saves and loads. examples/resnet50_cifar10.cc is one.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tessera needs C++20: compile with -std=c++20, or set_target_properties(... CXX_STANDARD 20) in CMake"
+#endif
+
 // What is thrown, the log, and texts of numbers.
 #include "tessera/base/error.h"
 #include "tessera/base/files/standard_output.h"
