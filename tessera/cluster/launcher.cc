@@ -212,7 +212,7 @@ class Launcher {
     if (!dashboard_) return;
     for (int place = 0; place < num_children(); ++place) {
       for (const std::string_view line : split(children_[static_cast<size_t>(place)].err.held(), '\n')) {
-        if (!trim(line).empty()) dashboard_->board().add_line(is_threads_ ? -1 : rank_of(place), trim(line));
+        if (!trim(line).empty()) dashboard_->board().add_line(is_threads_ ? -1 : rank_of(place), without_end(line));
       }
     }
   }
@@ -962,7 +962,7 @@ class Launcher {
     for (const std::string_view line : split(child.err.held(), '\n')) {
       if (!trim(line).empty()) last = line;
     }
-    return !last.empty() || child.last_lines.empty() ? last : child.last_lines.back();
+    return std::string(trim(!last.empty() || child.last_lines.empty() ? last : child.last_lines.back()));
   }
 
   std::string how_ended(size_t place) {

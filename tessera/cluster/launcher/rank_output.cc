@@ -40,6 +40,8 @@ bool goes_on(std::string_view report, std::string_view line) {
 
 }  // namespace
 
+std::string_view without_end(std::string_view line) { return line.substr(0, line.find_last_not_of(" \t\r\n") + 1); }
+
 RankOutput::RankOutput(Socket source, LauncherOutput& target, std::string prefix, std::deque<std::string>* last_lines,
                        bool holds_errors)
     : source_(std::move(source)),
@@ -115,8 +117,8 @@ bool RankOutput::write_log(const std::string& line) {
 
 void RankOutput::pass_line(const std::string& line) {
   if (!write_log(line)) target_->write(prefix_ + line);
-  if (heard_ && !line.ends_with('\r')) heard_(trim(line));
-  last_lines_->push_back(std::string(trim(line)));
+  if (heard_ && !line.ends_with('\r')) heard_(without_end(line));
+  last_lines_->push_back(std::string(without_end(line)));
   if (last_lines_->size() > kLastLines) last_lines_->pop_front();
 }
 

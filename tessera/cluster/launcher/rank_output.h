@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tessera/cluster/hub/hub_socket.h"
@@ -17,6 +18,10 @@ namespace tessera::cluster {
 
 // So many last lines of a rank are remembered.
 inline constexpr size_t kLastLines = 12;
+
+// The line without its end and the blanks before that. Those at its beginning stay: they are the indentation of a
+// traceback, and what its marks stand under.
+std::string_view without_end(std::string_view line);
 
 // A rank's log, which an output of an earlier process of the rank may still write to.
 class RankLog {

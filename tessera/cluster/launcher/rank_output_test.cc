@@ -32,6 +32,7 @@ class Output : public testing::Test {
     LauncherOutput here(target_.fd());
     RankOutput output(std::move(read_end), here, "[3] ", &last_lines_, /*holds_errors=*/false);
     output.set_log(std::make_shared<RankLog>(std::move(log)), [this](int error) { errors_.push_back(error); });
+    output.set_listener([this](std::string_view line) { heard_.emplace_back(line); });
     ASSERT_EQ(::write(write_end.fd(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
     write_end = Socket();
     while (!output.drain()) {
@@ -42,6 +43,7 @@ class Output : public testing::Test {
   std::string path_;
   Socket target_;
   std::deque<std::string> last_lines_;
+  std::vector<std::string> heard_;
   std::vector<int> errors_;
 };
 
@@ -52,6 +54,16 @@ TEST_F(Output, GoesToTheLogAsItIs) {
   EXPECT_EQ(printed(), "");
   EXPECT_THAT(errors_, ElementsAre());
   EXPECT_THAT(last_lines_, ElementsAre("one", "two"));
+  std::filesystem::remove(log);
+}
+
+TEST_F(Output, IsRememberedAndHeardWithItsIndentation) {
+  const std::string log = path_ + ".log";
+  write("  50 %\r  File \"net.py\" \t\n    down(up(x))\n         ^^^^^ \n \nend", open_file(log));
+  const std::vector<std::string> lines{"  File \"net.py\"", "    down(up(x))", "         ^^^^^", "", "end"};
+  EXPECT_EQ(heard_, lines);
+  EXPECT_EQ(last_lines_.front(), "  50 %");
+  EXPECT_EQ(std::vector(last_lines_.begin() + 1, last_lines_.end()), lines);
   std::filesystem::remove(log);
 }
 

@@ -14,6 +14,7 @@
 
 #include "tessera/base/json/bounded_json.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/strings.h"
 #include "tessera/cluster/ranks/rank_words.h"
 
 namespace tessera::cluster {
@@ -446,7 +447,7 @@ class Reasons {
 
   // The last line that the rank's process has written; "" where its launcher knows of none.
   static std::string last_line(const RankEnding& ending) {
-    return ending.last_lines.empty() ? "" : ending.last_lines.back();
+    return ending.last_lines.empty() ? "" : std::string(trim(ending.last_lines.back()));
   }
 
   // Whether the rank has ended with exit code 0, as it says itself, or as its launcher has seen where it says nothing.

@@ -267,6 +267,17 @@ TEST(Why, ARankThatCannotBeginIsSaidWithItsLastLine) {
             "'pandas'");
 }
 
+TEST(Why, LastLinesKeepTheirIndentation) {
+  RankEnding failed = ending(1, "", 1);
+  failed.last_lines = {"  File \"net.py\", line 3", "    return down(up(x))", "                ^^^^^", "  no more"};
+  const std::string text = why_text(job_of({}, {launcher(1, {failed})}));
+  EXPECT_THAT(text, HasSubstr("\nthe last lines of rank 1:\n"
+                              "      File \"net.py\", line 3\n"
+                              "        return down(up(x))\n"
+                              "                    ^^^^^\n"));
+  EXPECT_THAT(text, HasSubstr("; its last line: no more\n"));
+}
+
 TEST(Why, AKillForWantOfMemoryIsSaidToBeLikelyOne) {
   RankEnding killed = ending(1, "SIGKILL", 0);
   killed.words = "killed by signal SIGKILL, likely by the system for want of memory (`dmesg` says more)";
