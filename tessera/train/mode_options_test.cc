@@ -430,8 +430,8 @@ TEST(LearningRates, ATableThatEndsBeforeTheTrainingIsSaidOnce) {
 
 TEST(LearningRates, ATableThatEndsInZerosIsSaidOnceWhoeverMadeIt) {
   const std::string word =
-      "train: learning_rate is 0 from step 3 on, the training goes on to step 6: it learns nothing there; give the "
-      "rates of 6 steps\n";
+      "train: learning_rate is 0 from step 3 on, the training goes on to step 6: it learns nothing there; give "
+      "rates above 0 for 6 steps\n";
   for (const nn::LearningRate& rate :
        {nn::LearningRate(nn::schedules::cosine(0.3, 2)), nn::LearningRate(std::vector<double>{0.3, 0.1, 0})}) {
     const auto log = log_of_training(6, rate);
@@ -439,6 +439,18 @@ TEST(LearningRates, ATableThatEndsInZerosIsSaidOnceWhoeverMadeIt) {
     EXPECT_EQ(log.find("learning_rate"), log.rfind("learning_rate")) << log;
   }
   EXPECT_THAT(log_of_training(1, std::vector<double>{0.3, 0.1, 0}), Not(HasSubstr("learning_rate")));
+}
+
+TEST(LearningRates, AScheduleThatEndsInZeroIsSaidFromItsFirstStepWithoutARateOn) {
+  const auto log_of = [](int64_t num_rates, int64_t steps) {
+    return log_of_training(steps, nn::schedules::cosine(0.3, num_rates));
+  };
+  const std::string word =
+      "learning_rate is 0 from step {} on, the training goes on to step 6: it learns nothing there";
+  EXPECT_THAT(log_of(4, 4), HasSubstr(fmt::format(fmt::runtime(word), 5))) << "of the training after the first one";
+  EXPECT_THAT(log_of(4, 6), HasSubstr(fmt::format(fmt::runtime(word), 5)));
+  EXPECT_THAT(log_of(5, 6), HasSubstr(fmt::format(fmt::runtime(word), 6)));
+  EXPECT_THAT(log_of(6, 4), Not(HasSubstr("learning_rate")));
 }
 
 TEST(LearningRates, ATableThatEndsInALevelRateIsMeantToHold) {

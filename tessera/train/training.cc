@@ -100,16 +100,19 @@ void Training::say_short_rates(int64_t last_step) {
   const int64_t updates_per_step = core_.mode->updates_per_step();
   const int64_t last_update = last_step * updates_per_step;
   for (const nn::Parameter& state : core_.values->states()) {
-    if (!nn::is_rate_table(state) || state.type.shape[0] >= last_update) continue;
+    if (!nn::is_rate_table(state)) continue;
     const auto rates = state.data ? state.data->to_doubles() : std::vector<double>();
     const bool ends_in_zero = !rates.empty() && rates.back() == 0;
     if (ends_level(rates) && !ends_in_zero) continue;
+    // The zeros in which a schedule ends hold behind it; of a table whose last rate alone is 0 that is its last step's.
+    const int64_t num_rates = ends_level(rates) ? num_until_zeros(rates) : state.type.shape[0];
+    if (num_rates >= last_update) continue;
     rates_said_ = true;
     const std::string_view noun = updates_per_step == 1 ? "step" : "update";
     if (ends_in_zero) {
       log_warning(
-          "train: {} is 0 from {} {} on, the training goes on to {} {}: it learns nothing there; give the rates of {} "
-          "{}s",
+          "train: {} is 0 from {} {} on, the training goes on to {} {}: it learns nothing there; give rates above 0 "
+          "for {} {}s",
           state.full_name(), noun, num_until_zeros(rates) + 1, noun, last_update, last_update, noun);
       continue;
     }
