@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/strings.h"
 #include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/lock/share_outcome.h"
@@ -20,6 +21,19 @@
 #include "tessera/train/saving/rank_barrier.h"
 
 namespace tessera::train {
+namespace {
+
+// Which number is to be beaten, and since when it is.
+std::string stopping_words(const EpochMonitor& monitor, int64_t best_epoch) {
+  const std::string since = plural(monitor.waited(), "epoch");
+  if (!monitor.has_best()) return fmt::format("{} has not been a finite number for {}", monitor.name(), since);
+  // Of a best epoch that another process of the job has trained only the number is known.
+  const std::string of_epoch = best_epoch > 0 ? fmt::format(", that of epoch {},", best_epoch) : "";
+  return fmt::format("{} has not been better than {}{} for {}", monitor.name(),
+                     shortest(static_cast<float>(monitor.best())), of_epoch, since);
+}
+
+}  // namespace
 
 EarlyStopping::EarlyStopping(MonitorOptions options, int64_t patience, bool restore_best)
     : monitor_("EarlyStopping", std::move(options)), patience_(patience), restore_best_(restore_best) {
@@ -53,6 +67,9 @@ void EarlyStopping::epoch_end(RunContext& run) {
   if (monitor_.waited() < patience_) return;
   stopped_epoch_ = run.epoch;
   run.request_stop();
+  if (run.model.context().rank() != 0 || run.epoch >= run.num_epochs) return;
+  log_warning("EarlyStopping: the training ends after epoch {} of {}: {}", run.epoch, run.num_epochs,
+              stopping_words(monitor_, best_epoch_));
 }
 
 void EarlyStopping::keep(RunContext& run) {

@@ -97,6 +97,36 @@ TEST(EarlyStopping, EndsAfterEpochsThatAreNotBetter) {
   });
 }
 
+// What rank 0 of `ranks` says of a training of so many epochs, one for each loss.
+std::string log_of_stopping(int ranks, const std::vector<double>& losses, int64_t patience) {
+  testing::internal::CaptureStderr();
+  run_ranks(ranks, [&](cluster::Context& context) {
+    Job job(context);
+    job.model.train(static_cast<int64_t>(losses.size()), doubles(),
+                    {SetsLoss(losses), EarlyStopping(MonitorOptions{}, patience)});
+  });
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(EarlyStopping, SaysOnceWhyTheTrainingEnds) {
+  for (const int ranks : {1, 3}) {
+    const std::string log = log_of_stopping(ranks, {4, 0.25, 1, 1, 1, 1}, 3);
+    const std::string word =
+        "EarlyStopping: the training ends after epoch 5 of 6: loss has not been better than 0.25, that of epoch 2, for "
+        "3 epochs\n";
+    EXPECT_THAT(log, HasSubstr(word));
+    EXPECT_EQ(log.find("EarlyStopping"), log.rfind("EarlyStopping")) << log;
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(log_of_stopping(1, {nan, nan, 1}, 2),
+              HasSubstr("ends after epoch 2 of 3: loss has not been a finite number for 2 epochs\n"));
+}
+
+TEST(EarlyStopping, SaysNothingOfATrainingThatItDoesNotShorten) {
+  EXPECT_THAT(log_of_stopping(1, {1, 4, 4}, 2), testing::Not(HasSubstr("EarlyStopping")));
+  EXPECT_THAT(log_of_stopping(1, {4, 1, 0.25}, 1), testing::Not(HasSubstr("EarlyStopping")));
+}
+
 TEST(EarlyStopping, TakesOnlyWhatIsBetterByMoreThanMinDelta) {
   on_ranks([](cluster::Context& context) {
     Job job(context);
