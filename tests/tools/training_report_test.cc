@@ -200,6 +200,40 @@ TEST_F(Reports, SayHowARunEnded) {
       << "it went on";
 }
 
+TEST_F(Reports, SayWhyARunFailed) {
+  const std::string begin = run_line(R"("epochs":2)") + step_line(2, "1");
+  const auto failed = [&](const std::string& reason) {
+    return read(begin + R"({"kind":"end","epoch":1,"step":2,"ended":"failed","reason":")" + reason + "\"}\n");
+  };
+  const std::string sentence = "it failed, after step 2 in epoch 1 of 2: epoch: 1 step: 3. Invalid loss. loss is nan";
+  const RunReport report = failed("epoch: 1 step: 3. Invalid loss.\\nloss is nan");
+  EXPECT_EQ(ending_text(report), sentence);
+  EXPECT_EQ(json::parse(report_json(report))["reason"], "epoch: 1 step: 3. Invalid loss. loss is nan");
+  EXPECT_THAT(report_page(report), AllOf(HasSubstr("By the log " + sentence), Not(HasSubstr("no rank has failed"))));
+  EXPECT_LT(ending_text(failed(std::string(500'000, 'x'))).size(), 2200);
+  EXPECT_THAT(ending_text(failed("\\u001b[31mred")), HasSubstr("\\x1b[31mred"));
+  const RunReport older = read(begin + R"({"kind":"end","epoch":1,"step":2,"ended":"failed"})" + "\n");
+  EXPECT_EQ(ending_text(older), "it failed, after step 2 in epoch 1 of 2");
+  EXPECT_THAT(report_page(older), Not(HasSubstr("no rank has failed")));
+  EXPECT_THAT(report_page(read(begin + kEndLine)), HasSubstr("no rank has failed"));
+  EXPECT_EQ(
+      read(begin + R"({"kind":"end","epoch":1,"step":2,"ended":"failed","reason":"no"})" + "\n" + step_line(3, "1"))
+          .reason,
+      "")
+      << "it went on";
+}
+
+TEST_F(Reports, SayThatARunFailedWhoseRanksTellOfNoFailure) {
+  RunReport report = read(run_line(R"("epochs":2)") + step_line(2, "1") +
+                          R"({"kind":"end","epoch":1,"step":2,"ended":"failed","reason":"no more"})" + "\n");
+  report.verdict = {.kind = "none", .ranks = {}, .text = "no rank has failed"};
+  report.why = "no rank has failed";
+  EXPECT_THAT(report_page(report), HasSubstr("By the log it failed, after step 2 in epoch 1 of 2: no more."));
+  report.verdict->kind = "failed";
+  report.verdict->text = "rank 1 failed";
+  EXPECT_EQ(ending_text(report), "it failed, after step 2 in epoch 1 of 2; rank 1 failed");
+}
+
 TEST_F(Reports, ShowWhatRanksPrintedLast) {
   write("logs/rank.0", "first\nsecond\n");
   write("logs/rank.10", std::string(10000, 'x') + "\n\x1b[2J<b>\n");

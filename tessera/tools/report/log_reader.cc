@@ -138,6 +138,7 @@ std::optional<LogRecord> LogReader::read_json(std::string_view line, std::string
   record.arena_bytes = number_in(json, "arena_bytes");
   record.ended = text_in(json, "ended");
   record.signal = text_in(json, "signal");
+  record.reason = text_in(json, "reason");
   if (record.kind == "run") record.line = line;
   if (const auto metrics = json.find("metrics"); metrics != json.end() && metrics->is_object()) {
     for (const auto& [name, value] : metrics->items()) {

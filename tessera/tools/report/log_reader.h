@@ -30,6 +30,7 @@ struct LogRecord {
   std::vector<std::pair<std::string, double>> metrics = {};
   std::string ended = {};   // of an end
   std::string signal = {};  // of an end that it has made
+  std::string reason = {};  // of an end that is a failure
   std::string line = {};    // of a run, whose members are its own
 };
 

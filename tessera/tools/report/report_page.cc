@@ -157,10 +157,17 @@ std::string checkpoints_part(const RunReport& report) {
 
 std::string failure_part(const RunReport& report) {
   std::string text = heading("Reports of a failure");
+  const bool says_none = !report.verdict || report.verdict->kind == "none";
+  if (report.ended == "failed" && says_none) text += sentence("By the log " + ending_text(report) + ".", "failed");
   if (report.verdict)
     return text + fmt::format("<pre class=\"failure\" tabindex=\"0\">{}</pre>\n", escaped_html(report.why));
   if (!report.failure_problem.empty()) {
     return text + sentence("The folder of reports is there, and says nothing: " + report.failure_problem);
+  }
+  if (report.ended == "failed") {
+    return text + sentence(
+                      "Ranks have written no reports of it here: `tessera run --log_dir` or --report_dir has them "
+                      "written, and --report_dir names their folder.");
   }
   return text + sentence("There are none: no rank has failed, stood still or waited long, or no folder was named.");
 }

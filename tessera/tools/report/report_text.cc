@@ -150,6 +150,7 @@ ReportJson run_json(const RunReport& report) {
                      {"log", report.log_path},
                      {"ended", report.ended},
                      {"signal", report.signal},
+                     {"reason", report.reason},
                      {"end", ending_text(report)},
                      {"notes", log_notes(report)},
                      {"records", report.num_records},

@@ -20,6 +20,15 @@ constexpr size_t kMostRuns = 20;
 constexpr size_t kMostOutputs = 64;
 constexpr int64_t kOutputTailBytes = 4096;
 constexpr size_t kMostLastLines = 5;
+constexpr size_t kMostBytesOfReason = 2000;
+
+// Text of a log as part of a line.
+std::string in_line(const std::string& text) {
+  std::string line = shortened(text, kMostBytesOfReason);
+  std::ranges::replace_if(
+      line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return line;
+}
 
 // Puts the records of a log together, one after the other.
 class RecordCollector {
@@ -33,6 +42,7 @@ class RecordCollector {
     if (record.seconds && std::isfinite(*record.seconds)) report_.seconds = record.seconds;
     report_.ended = record.kind == "end" ? record.ended : "";
     report_.signal = record.kind == "end" ? record.signal : "";
+    report_.reason = record.kind == "end" ? in_line(record.reason) : "";
     if (record.kind == "run") return take_run(record);
     if (record.kind == "end") return;
     const bool trains = record.kind != "evaluation";
@@ -312,6 +322,9 @@ std::string ending_text(const RunReport& report) {
   }
   if (report.ended == "stopped") {
     return fmt::format("it was stopped by a callback or a signal, after {}{}", position, failure);
+  }
+  if (report.ended == "failed" && !has_failure && !report.reason.empty()) {
+    return fmt::format("it failed, after {}: {}", position, report.reason);
   }
   if (report.ended == "failed") return fmt::format("it failed, after {}{}", position, failure);
   if (has_failure) return fmt::format("it failed, after {}{}", position, failure);

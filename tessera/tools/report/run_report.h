@@ -58,6 +58,7 @@ struct RunReport {
   int64_t num_returns = 0;
   std::string ended;   // as the last record says it, where that is an end: "completed"
   std::string signal;  // that has stopped it, as the same record says: "SIGTERM"
+  std::string reason;  // for which it failed, as the same record says, in a line
   Curve loss;          // of steps; where the log has none, the means of epochs
   Curve learning_rate;
   Curve rows_per_second;

@@ -1,13 +1,18 @@
 #include "tessera/train/logs/json_log.h"
 
+#include <fmt/format.h>
+
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/json/bounded_json.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
 #include "tessera/train/logs/run_record.h"
 #include "tessera/train/model.h"
 
@@ -75,11 +80,54 @@ void JsonLog::start(RunContext& run) {
   set_last_line(run);
 }
 
-void JsonLog::write(const TrainingRecord& record) {
-  const std::string line = json_line(record);
-  const LastLine::Writing writing(*last_line_);
-  file_->append(line);
+namespace {
+
+void append_line(std::string_view line, LineFile& file, LastLine& last_line) {
+  const LastLine::Writing writing(last_line);
+  file.append(line);
 }
+
+constexpr size_t kMostBytesOfReason = 2000;
+
+// Of an exception of Python's the words are a traceback, of which the last part names it: the first line behind those
+// of the frames, which are indented, and what follows.
+std::string_view without_traceback(std::string_view words) {
+  if (!words.starts_with("Traceback (most recent call last):")) return words;
+  size_t begin = words.find('\n');
+  while (begin != std::string_view::npos && words.substr(begin + 1).starts_with(' ')) {
+    begin = words.find('\n', begin + 1);
+  }
+  return begin == std::string_view::npos || begin + 1 == words.size() ? words : words.substr(begin + 1);
+}
+
+// Why the training has failed: callbacks are ended while the exception that ends it is handled. "" of one that has no
+// words.
+std::string failure_words() {
+  const std::exception_ptr failure = std::current_exception();
+  if (failure == nullptr) return "";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    const std::string_view words = without_traceback(error.what());
+    if (words.size() <= kMostBytesOfReason) return std::string(trim(words));
+    size_t end = kMostBytesOfReason;
+    while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xC0U) == 0x80U) --end;  // within a character
+    return std::string(words.substr(0, end)) + " ...";
+  } catch (...) {
+    return "";
+  }
+}
+
+// The record of an end with the reason as its last member.
+std::string with_reason(const std::string& line, const std::string& reason) {
+  if (reason.empty()) return line;
+  const std::string text = nlohmann::json(reason).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return fmt::format("{},\"reason\":{}}}", line.substr(0, line.size() - 1), text);
+}
+
+}  // namespace
+
+void JsonLog::write(const TrainingRecord& record) { append_line(json_line(record), *file_, *last_line_); }
 
 void JsonLog::after_step(RunContext& run, int64_t /*previous_step*/) {
   if (is_open() && last_line_ != nullptr) set_last_line(run);
@@ -104,7 +152,8 @@ void JsonLog::close(RunContext& run) {
   const bool is_stopped = run.was_told_to_end || (!run.has_failed && run.stop_requested);
   record.ended = is_stopped ? "stopped" : run.has_failed ? "failed" : "completed";
   record.signal = run.signal;
-  write(record);
+  const std::string reason = record.ended == "failed" ? failure_words() : "";
+  append_line(with_reason(json_line(record), reason), *file_, *last_line_);
   last_line_.reset();  // there is an end now
   file_->close();
 }

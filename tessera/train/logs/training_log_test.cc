@@ -326,12 +326,14 @@ TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
   Job completes(context_);
   completes.model.train(1, doubles(), {JsonLog(at("log"))});
   EXPECT_EQ(ended(), "completed 3");
+  EXPECT_FALSE(records_of_kind("log", "end").at(0).contains("reason"));
   Job stops(context_);
   stops.model.train(1, doubles(), {JsonLog(at("log")), Ends(false)});
   EXPECT_EQ(ended(), "stopped 2");
   Job fails(context_);
   EXPECT_THROW(fails.model.train(1, doubles(), {JsonLog(at("log")), Ends(true)}), Error);
   EXPECT_EQ(ended(), "failed 2");
+  EXPECT_EQ(records_of_kind("log", "end").at(0)["reason"], "no more");
   struct IsTold : Callback {
     void step_end(RunContext& run) override {
       if (run.step == 2) throw cluster::Terminated("SIGTERM");
@@ -347,6 +349,41 @@ TEST_F(Logs, InJsonSayHowTheTrainingEnded) {
                Error);
   EXPECT_EQ(ended(), "stopped 2");
   EXPECT_EQ(records_of_kind("log", "end").at(0)["signal"], "SIGINT");
+}
+
+TEST_F(Logs, InJsonSayWhyTheTrainingFailed) {
+  struct Fails : Callback {
+    explicit Fails(std::string words) : words(std::move(words)) {}
+    void step_end(RunContext& /*run*/) override { throw Error(words); }
+    std::string words;
+  };
+  const auto reason_of = [&](const std::string& words) {
+    Job job(context_);
+    EXPECT_THROW(job.model.train(1, doubles(), {JsonLog(at("log")), Fails(words)}), Error);
+    return records_of_kind("log", "end").at(0)["reason"].get<std::string>();
+  };
+  EXPECT_EQ(reason_of("two \"lines\"\nof words\n"), "two \"lines\"\nof words");
+  EXPECT_EQ(reason_of("Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\n    ^^^\n"
+                      "ValueError: no more\n  of these\n"),
+            "ValueError: no more\n  of these");
+  const std::string many = reason_of("a" + std::string(1999, 'x') + "\u00e9 and more");
+  EXPECT_EQ(many, "a" + std::string(1999, 'x') + " ...");
+  EXPECT_EQ(reason_of("a" + std::string(1998, 'x') + "\u00e9 and more"), "a" + std::string(1998, 'x') + " ...")
+      << "a character is not cut";
+}
+
+TEST_F(Logs, InJsonNameTheStepWhoseLossIsNotFinite) {
+  const auto rows = data::generator({{"x", {DType::kF32, {1}}}, {"y", {DType::kF32, {1}}}}, 6,
+                                    [](int64_t row, std::span<const TensorView> outputs) {
+                                      *outputs[0].as<float>() = row == 4 ? std::numeric_limits<float>::quiet_NaN() : 1;
+                                      *outputs[1].as<float>() = 1;
+                                    })
+                        .batch(2);
+  Job job(context_);
+  EXPECT_THROW(job.model.train(1, rows, {JsonLog(at("log"))}), Error);
+  const auto end = records_of_kind("log", "end").at(0);
+  EXPECT_EQ(end["step"], 2);
+  EXPECT_THAT(end["reason"].get<std::string>(), HasSubstr("epoch: 1 step: 3. Invalid loss"));
 }
 
 TEST_F(Logs, OfANewTrainingLeaveAnOlderOneAside) {
