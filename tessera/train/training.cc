@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -213,6 +215,8 @@ class Training::TrainCall {
   // As TrainOptions::resume says. Returns what is to be said of it where no more than that counts; "" where nothing was
   // asked for.
   std::string resume(const Callbacks& callbacks);
+  // Loads it as Model::load_checkpoint does. Of a path with nothing there the IoError says what "auto" does.
+  checkpoint::CheckpointInfo load_named(const std::string& path, const LoadCheckpointOptions& loading);
   // What was kept of this training, or else what a callback has saved of it. Says with what the training begins, where
   // resume() has something to say.
   KeptTraining::Found find_kept(const Callbacks& callbacks, std::string resumed);
@@ -392,6 +396,23 @@ bool has_checkpoint(const ModelCore& core, const SavedNames& names) {
 
 }  // namespace
 
+checkpoint::CheckpointInfo Training::TrainCall::load_named(const std::string& path,
+                                                           const LoadCheckpointOptions& loading) {
+  try {
+    return context_.model.load_checkpoint(path, loading);
+  } catch (const IoError& error) {
+    // An error of another class says what else has happened, as that a rank was lost.
+    const bool is_missing = typeid(error) == typeid(IoError) && !t_.core_.context.file_system().exists(path);
+    if (!is_missing || path.find('/') != std::string::npos) throw;
+    std::string lower = path;
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    throw IoError("{}; {}", error.what(),
+                  lower.starts_with("auto") ? "did you mean resume=\"auto\"?"
+                                            : "resume=\"auto\" goes on from the newest that the ModelCheckpoint among "
+                                              "the callbacks has saved");
+  }
+}
+
 std::string Training::TrainCall::resume(const Callbacks& callbacks) {
   if (options_.resume.empty()) return "";
   std::string path = options_.resume;
@@ -404,7 +425,7 @@ std::string Training::TrainCall::resume(const Callbacks& callbacks) {
       return fmt::format("train: {} holds no checkpoint {}-*.ckpt: begins with the model as it is", path, names.prefix);
     }
   }
-  const auto info = context_.model.load_checkpoint(path, loading);
+  const auto info = load_named(path, loading);
   const std::string loaded = context_.model.load_report().path;
   if (info == checkpoint::CheckpointInfo{}) {
     return fmt::format("train: begins at step 0 with the values of {}, which has no manifest", loaded);

@@ -8,6 +8,8 @@
 #include "tessera/base/files/crc32c.h"
 #include "tessera/base/files/protobuf_wire.h"
 #include "tessera/base/logging.h"
+#include "tessera/base/strings.h"
+#include "tessera/checkpoint/format/ckpt_path.h"
 #include "tessera/checkpoint/manifest/file_names.h"
 #include "tessera/checkpoint/read/content_reader.h"
 #include "tessera/checkpoint/read/rank_folders.h"
@@ -24,6 +26,34 @@ void require_job(const std::string& path, const std::optional<CheckpointInfo>& i
       path, info->job_name, job_name);
 }
 
+// What lies beside the path and could have been meant: a checkpoint or a directory; "" where nothing is near.
+std::string near_name(FileSystem& files, const std::string& path) {
+  const std::string parent = parent_path(path);
+  const std::string directory = parent.empty() ? "." : parent;
+  if (!files.is_directory(directory)) return "";
+  auto names = files.list(directory);
+  std::erase_if(names, [&](const std::string& name) {
+    return !name.ends_with(kCheckpointSuffix) && !files.is_directory(join_path(directory, name));
+  });
+  const std::string name = base_name(path);
+  const bool lacks_suffix = std::ranges::find(names, with_ckpt_suffix(name)) != names.end();
+  const std::string near = lacks_suffix ? with_ckpt_suffix(name) : closest(name, names);
+  return near.empty() || parent.empty() ? near : join_path(parent, near);
+}
+
+// Throws IoError where nothing can be opened there.
+void require_there(FileSystem& files, const std::string& path) {
+  try {
+    files.open(path);
+  } catch (const NoRoom&) {
+    throw;
+  } catch (const IoError& error) {
+    const std::string near = near_name(files, path);
+    throw IoError("{}; what is named must be a checkpoint, as net-3_100.ckpt, or a directory that holds some{}",
+                  error.what(), near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  }
+}
+
 }  // namespace
 
 GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& path, const std::string& job_name) {
@@ -31,6 +61,7 @@ GlobalCheckpoint GlobalCheckpoint::open(FileSystem& files, const std::string& pa
   require_its_file(files, path);
   if (!files.exists(path)) {  // of a rank of a larger job than that which saved
     if (const auto first = first_rank_instead_of(files, path)) return open(files, *first, job_name);
+    require_there(files, path);
   }
   auto sources = SourceFile::open_all(files, path);
   require_job(path, sources[0].info(), job_name);

@@ -463,6 +463,21 @@ TEST(GlobalCheckpoint, FilesOfDifferentStepsAreRefused) {
       HasSubstr("d/rank_1/CKP-1_4.ckpt: is of another checkpoint than d/rank_0/CKP-1_4.ckpt: step 4 of 3 ranks"));
 }
 
+TEST(GlobalCheckpoint, APathWithNothingThereSaysWhatIsNearIt) {
+  MemoryFileSystem files;
+  save(files, {.path = "d/net-1_4.ckpt"}, std::vector<Entry>{{"w", counting({DType::kF32, {4, 2}})}}, {});
+  const auto refusal_of = [&](const std::string& path) {
+    return message_of([&] { GlobalCheckpoint::open(files, path); });
+  };
+  const std::string words =
+      ": cannot open: No such file or directory; what is named must be a checkpoint, as net-3_100.ckpt, or a directory "
+      "that holds some";
+  EXPECT_EQ(refusal_of("d/other"), "d/other" + words);
+  EXPECT_EQ(refusal_of("none/net-1_4.ckpt"), "none/net-1_4.ckpt" + words);
+  EXPECT_EQ(refusal_of("d/net-1_4"), "d/net-1_4" + words + "; did you mean d/net-1_4.ckpt?");
+  EXPECT_EQ(refusal_of("d/net-1_5.ckpt"), "d/net-1_5.ckpt" + words + "; did you mean d/net-1_4.ckpt?");
+}
+
 TEST(GlobalCheckpoint, OneRanksPartByItselfSaysWhereTheOthersMustBe) {
   MemoryFileSystem files;
   save_on(files, {2, 1}, [](int rank) { return fmt::format("elsewhere/{}/x.ckpt", rank); });

@@ -767,6 +767,18 @@ TEST_F(Saves, OfWhichNoneCanBeUsedAreNoReasonToBeginAnew) {
   refuses({}, "auto", "there is none among the callbacks: add one, or name the checkpoint or its directory");
   refuses({saver("a"), saver("b")}, "auto", "and there are 2, that of");
   EXPECT_THROW(model.eval(samples(DType::kF32), {.resume = "auto"}), InvalidArgument);
+  const auto words_of_missing = [&](const std::string& from) -> std::string {
+    try {
+      resume({saver("net")}, from);
+    } catch (const IoError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(words_of_missing("Automatic"), testing::AllOf(testing::StartsWith("Automatic: cannot open"),
+                                                            testing::EndsWith("; did you mean resume=\"auto\"?")));
+  EXPECT_THAT(words_of_missing("latest"), testing::HasSubstr("; resume=\"auto\" goes on from the newest"));
+  EXPECT_THAT(words_of_missing(in("mlp/none.ckpt")), testing::Not(testing::HasSubstr("resume=")));
   // Those of another prefix are not looked at.
   EXPECT_THAT(resume({saver("dense")}, "auto"), testing::ElementsAre(testing::HasSubstr("no checkpoint dense-*.ckpt")));
   EXPECT_EQ(model.step(), kStepsPerEpoch);
