@@ -27,7 +27,16 @@ bool is_name_of_system(const std::string& path) {
 
 LineFile::LineFile(FileSystem& files, const std::string& path, LineFileOptions options)
     : files_(files), path_(path), file_path_(path), options_(std::move(options)) {
-  const PathKind kind = is_name_of_system(path) ? PathKind::kDevice : files_.kind_of(path);
+  PathKind kind = files_.kind_of(path);
+  if (is_name_of_system(path)) {
+    if (kind == PathKind::kNothing) {
+      throw InvalidArgument(
+          "{}: there is no such file, and logs are not made in /dev and /proc; give {} a file of its "
+          "own",
+          path, options_.who);
+    }
+    if (kind != PathKind::kDirectory) kind = PathKind::kDevice;
+  }
   if (kind == PathKind::kLinkToNothing) {
     throw InvalidArgument("{}: it is {}: make the file that it leads to, or remove it", path_, to_string(kind));
   }

@@ -414,6 +414,8 @@ TEST_F(Logs, OfANewTrainingLeaveWhatIsNoLogWhereItIs) {
   ASSERT_EQ(mkfifo(at("pipe").c_str(), 0600), 0);
   refused(std::make_shared<JsonLog>(at("pipe")), "pipe: it is a pipe, and is left as it is; give JsonLog a file");
   refused(std::make_shared<CsvLog>("/dev/full"), "/dev/full: it is a device");
+  refused(std::make_shared<CsvLog>("/proc/none/log.csv"),
+          "/proc/none/log.csv: there is no such file, and logs are not");
   refused(std::make_shared<JsonLog>("/dev/stdout"), "ProgressBar(log_format=\"json\") prints records");
   std::filesystem::create_directory(at("folder"));
   refused(std::make_shared<JsonLog>(at("folder")), "folder: it is a directory");
