@@ -75,6 +75,17 @@ def test_a_log_says_how_the_training_was_started_and_how_it_ended(tmp_path):
     assert last["kind"] == "end" and last["ended"] == "completed" and last["step"] == 3
 
 
+def test_a_log_says_which_exception_of_python_has_ended_the_training(tmp_path):
+    class Fails(tessera.Callback):
+        def step_end(self, run):
+            raise ValueError("no more\n  of these")
+
+    with pytest.raises(ValueError):
+        make().train(1, rows(), [tessera.JsonLog(tmp_path / "log"), Fails()])
+    last = all_records(tmp_path / "log")[-1]
+    assert (last["kind"], last["ended"], last["reason"]) == ("end", "failed", "ValueError: no more\n  of these")
+
+
 def test_a_schedule_that_is_a_function_of_the_step_is_told(tmp_path):
     make().train(1, rows(), [tessera.JsonLog(tmp_path / "log", every_steps=3, learning_rate=lambda step: step / 2)])
     assert [record["learning_rate"] for record in records(tmp_path / "log")] == [1.5, 1.5]

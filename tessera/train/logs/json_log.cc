@@ -93,10 +93,9 @@ constexpr size_t kMostBytesOfReason = 2000;
 // of the frames, which are indented, and what follows.
 std::string_view without_traceback(std::string_view words) {
   if (!words.starts_with("Traceback (most recent call last):")) return words;
+  const auto is_of_frames = [](std::string_view rest) { return rest.starts_with(' ') || rest.starts_with('\n'); };
   size_t begin = words.find('\n');
-  while (begin != std::string_view::npos && words.substr(begin + 1).starts_with(' ')) {
-    begin = words.find('\n', begin + 1);
-  }
+  while (begin != std::string_view::npos && is_of_frames(words.substr(begin + 1))) begin = words.find('\n', begin + 1);
   return begin == std::string_view::npos || begin + 1 == words.size() ? words : words.substr(begin + 1);
 }
 
