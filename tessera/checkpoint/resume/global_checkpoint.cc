@@ -28,8 +28,7 @@ void require_job(const std::string& path, const std::optional<CheckpointInfo>& i
 
 // What lies beside the path and could have been meant: a checkpoint or a directory; "" where nothing is near.
 std::string near_name(FileSystem& files, const std::string& path) {
-  const std::string parent = parent_path(path);
-  const std::string directory = parent.empty() ? "." : parent;
+  const std::string directory = parent_path(path);
   if (!files.is_directory(directory)) return "";
   auto names = files.list(directory);
   std::erase_if(names, [&](const std::string& name) {
@@ -38,7 +37,7 @@ std::string near_name(FileSystem& files, const std::string& path) {
   const std::string name = base_name(path);
   const bool lacks_suffix = std::ranges::find(names, with_ckpt_suffix(name)) != names.end();
   const std::string near = lacks_suffix ? with_ckpt_suffix(name) : closest(name, names);
-  return near.empty() || parent.empty() ? near : join_path(parent, near);
+  return near.empty() || path.find('/') == std::string::npos ? near : join_path(directory, near);
 }
 
 // Throws IoError where nothing can be opened there.

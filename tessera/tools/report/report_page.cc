@@ -158,7 +158,7 @@ std::string checkpoints_part(const RunReport& report) {
 std::string failure_part(const RunReport& report) {
   std::string text = heading("Reports of a failure");
   const bool says_none = !report.verdict || report.verdict->kind == "none";
-  if (report.ended == "failed" && says_none) text += sentence("By the log " + ending_text(report) + ".", "failed");
+  if (report.ended == "failed" && says_none) text += sentence("By the log " + ending_text(report) + ".");
   if (report.verdict)
     return text + fmt::format("<pre class=\"failure\" tabindex=\"0\">{}</pre>\n", escaped_html(report.why));
   if (!report.failure_problem.empty()) {

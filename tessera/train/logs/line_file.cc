@@ -31,9 +31,8 @@ LineFile::LineFile(FileSystem& files, const std::string& path, LineFileOptions o
   if (is_name_of_system(path)) {
     if (kind == PathKind::kNothing) {
       throw InvalidArgument(
-          "{}: there is no such file, and logs are not made in /dev and /proc; give {} a file of its "
-          "own",
-          path, options_.who);
+          "{}: there is no such file, and logs are not made in /dev and /proc; give {} a file of its own", path,
+          options_.who);
     }
     if (kind != PathKind::kDirectory) kind = PathKind::kDevice;
   }
