@@ -48,7 +48,7 @@ def job(num_ranks, steps, state="running"):
             "learning_rate": 0.01 if steps else None, "rows_per_second": 51987.2 if steps else None,
             "resident_bytes": sum(one["resident_bytes"] for one in ranks), "arena_bytes": sum(one["arena_bytes"] for one in ranks),
             "mode": "semi_auto_parallel" if steps else "", "plan": "mesh [data=16, model=4], 212 operators split" if steps else "",
-            "slowest": {"rank": 7, "percent": 31} if num_ranks > 7 and steps else None, "states": states, "ranks": ranks, "ranks_left_out": 0,
+            "slowest": {"rank": 7, "percent": 31, "waiting": 0} if num_ranks > 7 and steps else None, "states": states, "ranks": ranks, "ranks_left_out": 0,
             "losses": [{"rank": number, "points": [[step, loss(number, step)] for step in at]} for number in range(num_ranks)] if steps else [],
             "speeds": [[step, 51000 + 900 * math.sin(step / 9)] for step in at], "learning_rates": [[step, 0.01 * min(1, step / 60)] for step in at],
             "checkpoints": [{"step": 190 * (i + 1), "path": f"/data/checkpoints/translation/LM-{i + 1}_190.ckpt", "time": "2026-03-04T04:30:00Z"}
@@ -57,7 +57,23 @@ def job(num_ranks, steps, state="running"):
                     for i in range(60 if steps else 0)]}
 
 
-JOBS = {"waiting": job(4, 0), "one": job(1, 400), "many": job(64, 400), "failed": job(64, 400, "failed")}
+def stopped_and_over():
+    """A job whose ranks wait for one that is stopped, and the same job when it is over, of which nothing is known but this."""
+    stopped = job(4, 400)
+    stopped["slowest"] = {"rank": 2, "percent": None, "waiting": 3}
+    over = job(4, 400, "completed")
+    for one in over["ranks"]:
+        one.update(state="ended", doing=None, waits_for=None, waits_in=None, host=None)
+    return {"stopped": stopped, "over": over}
+
+
+JOBS = {"waiting": job(4, 0), "one": job(1, 400), "many": job(64, 400), "failed": job(64, 400, "failed"), **stopped_and_over()}
+# What tiles say of some of them.
+FACTS = {"waiting": {"slowest rank": "none stands out", "running for": "1:06:07 h"},
+         "many": {"slowest rank": "7 (others wait for it 31\u00a0% of the time)"},
+         "failed": {"slowest rank": "7 (others waited for it 31\u00a0% of the time)"},
+         "stopped": {"slowest rank": "2 (3 others wait for it now)"},
+         "over": {"slowest rank": "–", "ran for": "1:06:07 h"}}
 
 # By the rules of WCAG 2: what is written against what is behind it.
 CONTRASTS = """(() => {
@@ -143,6 +159,15 @@ def check_look(browser, name, width, is_dark):
     check(smallest >= 9, f"{where}: letters are large enough: {smallest}")
 
 
+def check_words(browser, name):
+    """Tiles say what is, or what was, and what is not known is a dash."""
+    facts = browser.value_of("Object.fromEntries([...document.querySelectorAll('#facts div')].map(one => [...one.children].map(part => part.textContent)))")
+    for fact, wanted in FACTS.get(name, {}).items():
+        check(facts.get(fact) == wanted, f"{name}: {fact} is {wanted!r}, not {facts.get(fact)!r}")
+    empty = browser.value_of("[...document.querySelectorAll('#ranks td')].filter(cell => cell.textContent === '').length")
+    check(empty == 0, f"{name}: {empty} cells of ranks are empty")
+
+
 def check_keys(browser):
     """Tab goes from top to bottom to whatever scrolls or answers keys, each has a name, and keys move the curves."""
     browser.value_of("document.activeElement.blur()")
@@ -208,6 +233,7 @@ def main():
                             (args.screenshots / f"{name}_{width}_{'dark' if is_dark else 'light'}.png").write_bytes(base64.b64decode(image))
                         try:
                             check_look(browser, name, width, is_dark)
+                            check_words(browser, name)
                             if name == "many" and width == WIDTHS[0] and not is_dark:
                                 check_keys(browser)
                             check(not browser.errors, "no error is reported: " + "; ".join(browser.errors))

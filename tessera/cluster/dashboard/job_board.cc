@@ -18,6 +18,8 @@ using Json = nlohmann::ordered_json;
 
 // A rank whose watch says nothing for so long does not run.
 constexpr int64_t kSilentMs = 15000;
+// Of ranks each of which waits for the next. What is longer is taken for a circle.
+constexpr int kLongestChain = 256;
 constexpr size_t kLeastPoints = 16;
 constexpr size_t kMostPointsOfOne = 1024;
 
@@ -106,7 +108,8 @@ struct JobBoard::BoardSummary {
   int64_t resident_bytes = 0;  // of all ranks together
   int64_t arena_bytes = 0;
   int slow_rank = -1;
-  int slow_percent = 0;
+  std::optional<int> slow_percent;  // of its time that another rank has waited for it lately, as far as that is known
+  int num_waiting = 0;              // ranks that wait long for it now
 };
 
 JobBoard::JobBoard(std::string program, Clock& clock)
@@ -196,11 +199,39 @@ JobBoard::BoardSummary JobBoard::summary() const {
     const bool is_there = rank.state == BoardRankState::kRunning;
     if (is_there) sum.resident_bytes += figures.resident_bytes;
     if (is_there) sum.arena_bytes += figures.arena_bytes;
-    if (!is_there || figures.slow_rank < 0 || figures.slow_percent <= sum.slow_percent) continue;
+    if (!is_there || figures.slow_rank < 0 || figures.slow_percent <= sum.slow_percent.value_or(0)) continue;
     sum.slow_rank = figures.slow_rank;
     sum.slow_percent = figures.slow_percent;
   }
+  if (ended_ms_ < 0) name_who_is_waited_for(sum);
   return sum;
+}
+
+// Shares of time are told where a wait is over. Where one goes on, it says more of the job than they do.
+void JobBoard::name_who_is_waited_for(BoardSummary& sum) const {
+  const int64_t now = now_ms();
+  const auto awaited_by = [&](size_t rank) {
+    const int awaited = word_of(ranks_[rank], now) == "waiting" ? ranks_[rank].figures->waits_for : -1;
+    return awaited < std::ssize(ranks_) ? awaited : -1;
+  };
+  // Who is waited for may wait itself: then it is for the one at the end of the chain. A circle has none.
+  std::vector<int> num_waiting(ranks_.size());
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    size_t last = rank;
+    int awaited = awaited_by(last);
+    if (awaited < 0) continue;
+    for (int i = 0; i < kLongestChain && awaited >= 0; ++i) {
+      last = static_cast<size_t>(awaited);
+      awaited = awaited_by(last);
+    }
+    if (awaited < 0) ++num_waiting[last];
+  }
+  const auto most = std::ranges::max_element(num_waiting);
+  if (most == num_waiting.end() || *most == 0) return;
+  sum.num_waiting = *most;
+  const int rank = static_cast<int>(most - num_waiting.begin());
+  if (sum.slow_rank != rank) sum.slow_percent = std::nullopt;
+  sum.slow_rank = rank;
 }
 
 std::string_view JobBoard::word_of(const BoardRank& rank, int64_t now_ms) const {
@@ -237,7 +268,10 @@ std::string JobBoard::state_json() const {
                {"arena_bytes", sum.arena_bytes},
                {"mode", text_or_null(first.mode)},
                {"plan", text_or_null(first.plan)}};
-  json["slowest"] = sum.slow_rank < 0 ? Json(nullptr) : Json{{"rank", sum.slow_rank}, {"percent", sum.slow_percent}};
+  json["slowest"] = sum.slow_rank < 0 ? Json(nullptr)
+                                      : Json{{"rank", sum.slow_rank},
+                                             {"percent", sum.slow_percent ? Json(*sum.slow_percent) : Json(nullptr)},
+                                             {"waiting", sum.num_waiting}};
   std::map<std::string_view, int> counts;
   Json ranks = Json::array();
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -246,6 +280,9 @@ std::string JobBoard::state_json() const {
     ++counts[word];
     if (i >= static_cast<size_t>(kMostRanks)) continue;
     const TrainingFigures& figures = rank.figures ? *rank.figures : none;
+    // What it did last is not what it does.
+    const bool is_running = rank.state == BoardRankState::kRunning && ended_ms_ < 0;
+    const TrainingFigures& now_seen = is_running ? figures : none;
     ranks.push_back({{"rank", i},
                      {"state", word},
                      {"detail", text_or_null(printable(rank.detail))},
@@ -257,9 +294,9 @@ std::string JobBoard::state_json() const {
                      {"rows_per_second", json_of(figures.rows_per_second)},
                      {"resident_bytes", figures.resident_bytes},
                      {"arena_bytes", figures.arena_bytes},
-                     {"doing", text_or_null(printable(figures.doing))},
-                     {"waits_for", rank_or_null(figures.waits_for)},
-                     {"waits_in", text_or_null(printable(figures.waits_in))},
+                     {"doing", text_or_null(printable(now_seen.doing))},
+                     {"waits_for", rank_or_null(now_seen.waits_for)},
+                     {"waits_in", text_or_null(printable(now_seen.waits_in))},
                      {"heard_s", rank.figures ? Json(static_cast<double>(now - rank.heard_ms) / 1000) : Json(nullptr)},
                      {"restarts", std::max<int64_t>(rank.num_starts - 1, 0)}});
   }

@@ -81,6 +81,7 @@ class JobBoard {
   struct BoardSummary;
 
   BoardSummary summary() const;
+  void name_who_is_waited_for(BoardSummary& sum) const;
   std::string_view word_of(const BoardRank& rank, int64_t now_ms) const;
   int64_t now_ms() const { return clock_.monotonic_ns() / 1'000'000; }
   void add_curve(std::map<int, FigureCurve>& curves, int rank, int64_t step, const std::optional<double>& value);

@@ -103,7 +103,59 @@ TEST_F(Board, NamesTheSlowestRankByWhoWaitsMost) {
   board.take(0, some);
   some.slow_percent = 60;
   board.take(1, some);
-  EXPECT_EQ(state()["slowest"], (json{{"rank", 2}, {"percent", 60}}));
+  EXPECT_EQ(state()["slowest"], (json{{"rank", 2}, {"percent", 60}, {"waiting", 0}}));
+}
+
+TEST_F(Board, NamesTheRankThatOthersWaitForNowThoughNoShareOfTimeIsKnown) {
+  board.set_num_ranks(4);
+  board.set_job(BoardJobState::kRunning);
+  for (int rank = 0; rank < 4; ++rank) board.take(rank, figures_at(1, 2));
+  EXPECT_TRUE(state()["slowest"].is_null());
+  TrainingFigures waits = figures_at(1, 2);
+  waits.waits_for = 2;
+  for (const int rank : {0, 1, 3}) board.take(rank, waits);
+  EXPECT_EQ(state()["slowest"], (json{{"rank", 2}, {"percent", nullptr}, {"waiting", 3}}));
+  // A wait that goes on says more than one that is over.
+  waits.slow_rank = 1;
+  waits.slow_percent = 40;
+  board.take(0, waits);
+  EXPECT_EQ(state()["slowest"], (json{{"rank", 2}, {"percent", nullptr}, {"waiting", 3}}));
+  waits.slow_rank = 2;
+  board.take(0, waits);
+  EXPECT_EQ(state()["slowest"], (json{{"rank", 2}, {"percent", 40}, {"waiting", 3}}));
+}
+
+TEST_F(Board, NamesTheRankAtTheEndOfAChainOfWaits) {
+  board.set_num_ranks(5);
+  board.set_job(BoardJobState::kRunning);
+  TrainingFigures waits = figures_at(1, 2);
+  const int awaited[] = {1, 2, -1, 1, 0};
+  for (int rank = 0; rank < 5; ++rank) {
+    waits.waits_for = awaited[rank];
+    board.take(rank, waits);
+  }
+  EXPECT_EQ(state()["slowest"], (json{{"rank", 2}, {"percent", nullptr}, {"waiting", 4}}));
+  // Ranks that wait for each other have none at their end, and one that the job does not have is none.
+  waits.waits_for = 0;
+  board.take(2, waits);
+  EXPECT_TRUE(state()["slowest"].is_null());
+  waits.waits_for = 9;
+  board.take(2, waits);
+  EXPECT_EQ(state()["slowest"]["rank"], 2);
+}
+
+TEST_F(Board, OfAJobThatHasEndedSaysOfNoRankThatItWaits) {
+  board.set_num_ranks(2);
+  TrainingFigures waits = figures_at(1, 2);
+  waits.waits_for = 1;
+  waits.waits_in = "all_reduce \"fc\"";
+  waits.doing = "matmul";
+  board.take(0, waits);
+  board.set_rank(0, BoardRankState::kEnded);
+  EXPECT_TRUE(state()["slowest"].is_null());
+  for (const char* member : {"waits_for", "waits_in", "doing"}) {
+    EXPECT_TRUE(state()["ranks"][0][member].is_null()) << member;
+  }
 }
 
 TEST_F(Board, CountsRestarts) {

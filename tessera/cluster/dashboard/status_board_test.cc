@@ -35,7 +35,7 @@ TEST(StatusBoard, ShowsFiguresAndHeartbeatsOfEachNode) {
   EXPECT_EQ(said["ranks"][1]["step"], 5);
   EXPECT_EQ(said["ranks"][2]["state"], "lost");
   EXPECT_EQ(said["ranks"][3]["state"], "starting");
-  EXPECT_EQ(said["slowest"], (json{{"rank", 0}, {"percent", 40}}));
+  EXPECT_EQ(said["slowest"], (json{{"rank", 0}, {"percent", 40}, {"waiting", 1}}));
 }
 
 TEST(StatusBoard, ShowsHowTheJobHasFailed) {

@@ -48,11 +48,21 @@ function fill(parent, key, make) {
   parent.replaceChildren(...make());
 }
 
+// Who is waited for now, or was most of the time.
+function slowest(state) {
+  if (state.slowest === null) return OVER.has(state.state) ? "–" : "none stands out";
+  const { rank, percent, waiting } = state.slowest;
+  const now = waiting > 0 ? `${waiting} other${waiting > 1 ? "s wait" : " waits"} for it now` : "";
+  const lately = percent === null ? "" : OVER.has(state.state) ? `others waited for it ${percent}\u00a0% of the time`
+    : `others wait for it ${percent}\u00a0% of the time`;
+  return `${rank} (${[now, lately].filter(text => text).join(", ")})`;
+}
+
 function showFacts(state) {
   const ofAll = state.epochs > 0 ? ` of ${state.epochs}` : "";
   const facts = [
     ["state", state.state + (state.reason ? `: ${state.reason}` : "")],
-    ["running for", duration(state.seconds)],
+    [OVER.has(state.state) ? "ran for" : "running for", duration(state.seconds)],
     ["step", state.step > 0 ? String(state.step) : "no step yet"],
     ["epoch", state.epoch > 0 ? `${state.epoch}${ofAll}` : "–"],
     ["loss", number(state.loss)],
@@ -63,7 +73,7 @@ function showFacts(state) {
     ["on their devices", bytes(state.arena_bytes)],
     ["parallel mode", state.mode || "–"],
     ["plan", state.plan || "–"],
-    ["slowest rank", state.slowest ? `${state.slowest.rank} (others wait for it ${state.slowest.percent}\u00a0% of the time)` : "none stands out"],
+    ["slowest rank", slowest(state)],
   ];
   fill(byId("facts"), JSON.stringify(facts), () => facts.map(([name, value]) => {
     const pair = element("div");
@@ -222,7 +232,7 @@ function showRanks(state) {
     const waits = rank.waits_for === null ? "" : `waits for rank ${rank.waits_for}${rank.waits_in ? ` in ${rank.waits_in}` : ""}`;
     const isSlowest = state.slowest !== null && state.slowest.rank === rank.rank;
     return [rank.rank, rank.state + (rank.detail ? `: ${rank.detail}` : "") + (isSlowest ? " (slowest)" : ""), rank.step || "–", number(rank.loss),
-      number(rank.rows_per_second), bytes(rank.resident_bytes), bytes(rank.arena_bytes), waits || rank.doing || "", rank.host || "", rank.restarts,
+      number(rank.rows_per_second), bytes(rank.resident_bytes), bytes(rank.arena_bytes), waits || rank.doing || "–", rank.host || "–", rank.restarts,
       STATES_OF_TROUBLE.has(rank.state)];
   });
   const numbers = new Set([0, 2, 3, 4, 5, 6, 9]);
