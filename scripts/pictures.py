@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT / "tests" / "python")]
 
 import tensorboard_pages  # noqa: E402
 from job_page_test import JOBS, page_of  # noqa: E402
-from plan_page_test import Browser  # noqa: E402
+from page_look import Browser  # noqa: E402
 
 MAX_BYTES = 150_000
 # A training whose curves have a shape.

@@ -14,7 +14,7 @@ import tessera
 from tessera import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-from plan_page_test import Browser  # noqa: E402
+from page_look import Browser  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # A picture of 2 x 2 pixels.

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from plan_page_test import Browser, check
+from page_look import Browser, check, check_look
 
 TOOLS = Path(__file__).resolve().parents[2] / "tessera" / "tools"
 WIDTHS = (1100, 400)
@@ -75,60 +75,6 @@ FACTS = {"waiting": {"slowest rank": "none stands out", "running for": "1:06:07 
          "stopped": {"slowest rank": "2 (3 others wait for it now)"},
          "over": {"slowest rank": "–", "ran for": "1:06:07 h"}}
 
-# By the rules of WCAG 2: what is written against what is behind it.
-CONTRASTS = """(() => {
-    const channel = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-    const parse = color => { const n = color.match(/[0-9.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
-    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-    const ground = node => {
-        for (let at = node; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor); if (c[3] > 0) return c; }
-        return parse(getComputedStyle(document.documentElement).backgroundColor);
-    };
-    const poor = [];
-    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    while (walker.nextNode()) {
-        const node = walker.currentNode.parentElement;
-        if (!walker.currentNode.textContent.trim() || node.closest('script,style,noscript,[hidden]')) continue;
-        const style = getComputedStyle(node);
-        const a = light(parse(node.closest('svg') ? style.fill : style.color)), b = light(ground(node));
-        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        if (ratio < 4.5) poor.push(`${walker.currentNode.textContent.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
-    }
-    return [...new Set(poor)];
-})()"""
-# Lines must differ from the ground, too: three to one.
-LINES = """(() => {
-    const channel = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-    const parse = color => color.match(/[0-9.]+/g).map(Number);
-    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-    const ground = light(parse(getComputedStyle(document.body).backgroundColor));
-    return [...document.querySelectorAll('svg .lead')].map(line => {
-        const a = light(parse(getComputedStyle(line).stroke));
-        return (Math.max(a, ground) + 0.05) / (Math.min(a, ground) + 0.05);
-    });
-})()"""
-# Texts of a drawing that lie over each other or outside of it, and boxes whose content is wider than they are.
-OVERLAPS = """(() => {
-    const found = [];
-    for (const drawing of document.querySelectorAll('svg:not([hidden])')) {
-        const frame = drawing.getBoundingClientRect();
-        const boxes = [...drawing.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
-        boxes.forEach(([name, a], i) => {
-            if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.bottom > frame.bottom + 1) found.push(`${name} is outside`);
-            for (const [other, b] of boxes.slice(i + 1)) {
-                if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2) found.push(`${name} over ${other}`);
-            }
-        });
-    }
-    for (const box of document.querySelectorAll('#facts div, figcaption, h1, h2, p')) {
-        if (box.scrollWidth > box.clientWidth + 1) found.push(`${box.textContent.slice(0, 40)} is too wide`);
-    }
-    return found;
-})()"""
-# The smallest letters, in pixels of the screen.
-SMALLEST = """Math.min(...[...document.querySelectorAll('svg:not([hidden]) text')].map(text =>
-    parseFloat(getComputedStyle(text).fontSize) * text.getCTM().a), ...[...document.querySelectorAll('td, dt, p')].map(node => parseFloat(getComputedStyle(node).fontSize)))"""
-
 
 def page_of(state):
     """The page as the program puts it together, which gets this state however often it asks."""
@@ -144,19 +90,6 @@ def page_of(state):
 def press(browser, key, **further):
     browser.call("Input.dispatchKeyEvent", type="rawKeyDown", key=key, code=key, windowsVirtualKeyCode=further.pop("code", 0), **further)
     browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
-
-
-def check_look(browser, name, width, is_dark):
-    where = f"{name}, {width} pixels, {'dark' if is_dark else 'light'}"
-    check(browser.value_of("document.documentElement.scrollWidth") <= width, f"{where}: it fits its window")
-    poor = browser.value_of(CONTRASTS)
-    check(not poor, f"{where}: what is written can be read, but {poor}")
-    lines = browser.value_of(LINES)
-    check(all(ratio >= 3 for ratio in lines), f"{where}: lines can be seen: {lines}")
-    overlaps = browser.value_of(OVERLAPS)
-    check(not overlaps, f"{where}: nothing overlaps, but {overlaps}")
-    smallest = browser.value_of(SMALLEST)
-    check(smallest >= 9, f"{where}: letters are large enough: {smallest}")
 
 
 def check_words(browser, name):
@@ -232,7 +165,7 @@ def main():
                             args.screenshots.mkdir(exist_ok=True)
                             (args.screenshots / f"{name}_{width}_{'dark' if is_dark else 'light'}.png").write_bytes(base64.b64decode(image))
                         try:
-                            check_look(browser, name, width, is_dark)
+                            check_look(browser, f"{name}, {width} pixels, {'dark' if is_dark else 'light'}", width)
                             check_words(browser, name)
                             if name == "many" and width == WIDTHS[0] and not is_dark:
                                 check_keys(browser)

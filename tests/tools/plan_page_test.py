@@ -9,111 +9,13 @@ Without a browser nothing runs, and the reason is printed. Debian's package `chr
 import argparse
 import base64
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-TIMEOUT_S = 60
-
-
-class Browser:
-    """One page of a Chromium: commands are JSON, each ended by a zero byte, on its descriptors 3 and 4."""
-
-    def __init__(self, program, profile):
-        to_browser, self.commands = os.pipe()
-        self.answers, from_browser = os.pipe()
-
-        def take_descriptors():
-            # Through numbers that are out of the way: one of them may be 3 or 4 already.
-            os.dup2(to_browser, 103)
-            os.dup2(from_browser, 104)
-            os.dup2(103, 3)
-            os.dup2(104, 4)
-
-        self.process = subprocess.Popen(
-            [program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1400,1600",
-             f"--user-data-dir={profile}", "--no-first-run", "--disable-background-networking"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False, preexec_fn=take_descriptors)
-        os.close(to_browser)
-        os.close(from_browser)
-        self.number = 0
-        self.buffer = b""
-        self.errors = []
-        self.events = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = None
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def read(self):
-        while b"\0" not in self.buffer:
-            part = os.read(self.answers, 1 << 16)
-            if not part:
-                raise RuntimeError("the browser has ended")
-            self.buffer += part
-        message, self.buffer = self.buffer.split(b"\0", 1)
-        message = json.loads(message)
-        method, params = message.get("method"), message.get("params", {})
-        if method == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(params["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
-            self.errors.append(json.dumps(params["args"]))
-        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
-            self.errors.append(params["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "data:")):
-            self.errors.append("asks the network for " + params["request"]["url"])
-        elif method:
-            self.events.append(method)
-        return message
-
-    def call(self, method, **params):
-        self.number += 1
-        message = {"id": self.number, "method": method, "params": params}
-        if getattr(self, "session", None):
-            message["sessionId"] = self.session
-        os.write(self.commands, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self.read()
-            if answer.get("id") == self.number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
-                return answer["result"]
-
-    def open(self, place):
-        """A file, or an address."""
-        self.events.clear()
-        self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
-        while "Page.loadEventFired" not in self.events:
-            self.read()
-
-    def value_of(self, expression):
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        if "exceptionDetails" in result:
-            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
-        return result["result"].get("value")
-
-    def wait_for(self, expression):
-        """The value of an expression as soon as it is true, which is looked at when the document changes; of a minute without that its last value."""
-        watch = ("new Promise(done => {{ const look = () => {{ const found = {0}; if (found) done(found); return found; }};"
-                 "new MutationObserver(look).observe(document, {{childList: true, subtree: true, characterData: true, attributes: true}});"
-                 "look(); setTimeout(() => done(look()), {1}); }})").format(expression, TIMEOUT_S * 1000)
-        result = self.call("Runtime.evaluate", expression=watch, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in result:
-            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
-        return result["result"].get("value")
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(TIMEOUT_S)
-
-
-def check(condition, claim):
-    if not condition:
-        raise AssertionError(claim)
+from page_look import Browser, check
 
 
 def click(cell):
