@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -278,6 +279,76 @@ TEST(Summaries, HoldOperatorsAgainstTheirLimitAndAPrediction) {
   EXPECT_NEAR(summary.predicted_step_seconds.value_or(0), 0.02, 1e-12);
   ASSERT_FALSE(summary.advice.empty());
   EXPECT_THAT(summary.advice[0].text, HasSubstr("make fc faster"));
+}
+
+// Steps of a rank that take so many ms each, all of it in an operator of the step's own.
+WrittenRank steps_of(const std::vector<int64_t>& durations_ms) {
+  WrittenRank rank(0, 1);
+  int64_t at_ms = 0;
+  for (size_t i = 0; i < durations_ms.size(); ++i) {
+    const int64_t end_ms = at_ms + durations_ms[i];
+    const auto step = static_cast<int64_t>(i) + 1;
+    rank.does(SpanKind::kOperator, i == 0 ? "first" : "later", at_ms, end_ms, step);
+    rank.does(SpanKind::kStep, "step", at_ms, end_ms, step);
+    at_ms = end_ms;
+  }
+  return rank;
+}
+
+TimelineSummary summary_of_steps(const std::vector<int64_t>& durations_ms) {
+  const JobTimeline job = align({steps_of(durations_ms).part()});
+  return summarise(job, find_steps(job));
+}
+
+TEST(Summaries, LeaveOutStepsAtTheBeginningThatWarmUp) {
+  const auto summary = summary_of_steps({500, 10, 10, 20, 10, 10, 10, 10});
+  EXPECT_THAT(summary.left_out_steps, testing::ElementsAre(1));
+  EXPECT_THAT(summary.notes, testing::Contains("step 1 is left out: it took 500.00 ms"));
+  EXPECT_EQ(summary.num_steps, 8) << "that are whole";
+  EXPECT_NEAR(summary.rank_step_seconds, 0.080 / 7, 1e-12);
+  EXPECT_NEAR(summary.path_seconds[static_cast<size_t>(TimeUse::kCompute)], 0.080 / 7, 1e-12);
+  EXPECT_EQ(summary.slowest_step, 4);
+  ASSERT_EQ(summary.operators.size(), 1U);
+  EXPECT_EQ(summary.operators[0].text, "later");
+  EXPECT_NEAR(summary.operators[0].share, 1, 1e-12);
+  ASSERT_EQ(summary.ranks.size(), 1U);
+  EXPECT_NEAR(summary.ranks[0].step_seconds, 0.080 / 7, 1e-12);
+  for (const Advice& advice : summary.advice) EXPECT_THAT(advice.text, testing::Not(HasSubstr("first")));
+  const auto several = summary_of_steps({500, 40, 10, 10, 10, 10, 10, 10});
+  EXPECT_THAT(several.left_out_steps, testing::ElementsAre(1, 2));
+  EXPECT_THAT(several.notes, testing::Contains("steps 1 to 2 are left out: they took up to 500.00 ms"));
+}
+
+TEST(Summaries, CountSlowStepsThatDoNotWarmUp) {
+  for (const auto& durations_ms : std::vector<std::vector<int64_t>>{
+           {10, 500, 10, 10, 10, 10, 10, 10},  // it is not at the beginning
+           {25, 10, 10, 10, 10, 10, 10, 10},   // it is not much slower
+           {500, 10, 10},                      // there are few
+       }) {
+    const auto summary = summary_of_steps(durations_ms);
+    EXPECT_THAT(summary.left_out_steps, IsEmpty());
+    EXPECT_THAT(summary.notes, IsEmpty());
+    EXPECT_NEAR(summary.rank_step_seconds * static_cast<double>(durations_ms.size()),
+                1e-3 * static_cast<double>(std::accumulate(durations_ms.begin(), durations_ms.end(), int64_t{0})),
+                1e-9);
+  }
+}
+
+TEST(Summaries, TellOperatorsOfADeviceByAStepThatWarmsUpWhereNoOtherDoes) {
+  WrittenRank rank = steps_of({500, 10, 10, 10});
+  rank.add(1, {.kind = SpanKind::kDevice, .text = "conv", .kernel = "cudnn.conv2d", .graph = "train"}, 10, 15, 1);
+  for (int64_t step = 2; step <= 4; ++step) {
+    const int64_t begin_ms = 490 + 10 * (step - 1);
+    rank.add(1, {.kind = SpanKind::kDevice, .text = "steps 0 and on" + std::string(kAsOne), .graph = "train"}, begin_ms,
+             begin_ms + 8, step);
+  }
+  const JobTimeline job = align({rank.part()});
+  const auto summary = summarise(job, find_steps(job));
+  EXPECT_THAT(summary.left_out_steps, testing::ElementsAre(1));
+  const auto conv = std::ranges::find(summary.operators, "conv", &OperatorTime::text);
+  ASSERT_NE(conv, summary.operators.end());
+  EXPECT_NEAR(conv->seconds, 0.005, 1e-12);
+  EXPECT_THAT(summary.notes, testing::Contains(HasSubstr("devices replay 8.00 ms of a rank's step as one")));
 }
 
 TEST(Summaries, TellOperatorsOfADeviceByItsClockAndWhatItReplaysAsAWhole) {

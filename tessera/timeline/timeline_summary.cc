@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "tessera/base/printable.h"
@@ -14,20 +15,48 @@
 namespace tessera::timeline {
 namespace {
 
+using Steps = std::span<const JobStep>;
+
+// A step at the beginning that took so many times the median warms up: it compiles, makes threads, fills caches.
+constexpr int64_t kWarmUpTimes = 3;
+// Where more than one step of so many does, it is how the job is.
+constexpr size_t kStepsForWarmUp = 4;
+
 double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 const TimedSpan& span_of(const RankTimeline& rank, const UsedTime& time) {
   return rank.lanes.front().spans[static_cast<size_t>(time.span)];
 }
 
-void add_times(TimelineSummary& summary, const JobSteps& steps) {
-  const auto num_steps = static_cast<double>(steps.steps.size());
+int64_t median_ns(Steps steps) {
   std::vector<int64_t> durations;
+  for (const JobStep& step : steps) durations.push_back(step.duration_ns());
+  std::ranges::sort(durations);
+  return durations[durations.size() / 2];
+}
+
+size_t num_warm_up(Steps steps) {
+  const int64_t most_ns = kWarmUpTimes * median_ns(steps);
+  size_t found = 0;
+  while (found < steps.size() / kStepsForWarmUp && steps[found].duration_ns() > most_ns) ++found;
+  return found;
+}
+
+std::string warm_up_note(Steps left_out) {
+  const int64_t longest_ns = std::ranges::max(left_out, {}, &JobStep::duration_ns).duration_ns();
+  const std::string most = format_seconds(seconds_of(longest_ns));
+  if (left_out.size() == 1) return fmt::format("step {} is left out: it took {}", left_out[0].step, most);
+  return fmt::format("steps {} to {} are left out: they took up to {}", left_out.front().step, left_out.back().step,
+                     most);
+}
+
+void add_times(TimelineSummary& summary, Steps steps) {
+  const auto num_steps = static_cast<double>(steps.size());
   double num_parts = 0;
-  for (const JobStep& step : steps.steps) {
-    durations.push_back(step.duration_ns());
-    if (seconds_of(durations.back()) > summary.slowest_step_seconds) {
-      summary.slowest_step_seconds = seconds_of(durations.back());
+  for (const JobStep& step : steps) {
+    const double step_seconds = seconds_of(step.duration_ns());
+    if (step_seconds > summary.slowest_step_seconds) {
+      summary.slowest_step_seconds = step_seconds;
       summary.slowest_step = step.step;
     }
     for (const PathPiece& piece : step.path) {
@@ -44,11 +73,10 @@ void add_times(TimelineSummary& summary, const JobSteps& steps) {
     seconds /= num_parts;
     summary.rank_step_seconds += seconds;
   }
-  std::ranges::sort(durations);
-  summary.step_seconds = seconds_of(durations[durations.size() / 2]);
+  summary.step_seconds = seconds_of(median_ns(steps));
 }
 
-void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps,
+void add_operators(TimelineSummary& summary, const JobTimeline& job, Steps left_out, Steps steps,
                    const OperatorLimit& limit) {
   struct Sum {
     const SpanName* name = nullptr;
@@ -66,9 +94,9 @@ void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSt
   };
   Sums sums;
   double num_parts = 0;
-  std::set<int64_t> whole;
-  for (const JobStep& step : steps.steps) {
-    whole.insert(step.step);
+  std::set<int64_t> counted;
+  for (const JobStep& step : steps) {
+    counted.insert(step.step);
     for (const RankStep& part : step.ranks) {
       ++num_parts;
       const RankTimeline& rank = job.ranks[part.rank];
@@ -79,21 +107,30 @@ void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSt
       }
     }
   }
-  Sums of_devices;
-  std::set<std::pair<size_t, int64_t>> told;  // ranks and steps whose devices did one operator after the other
+  std::set<int64_t> warm_up;
+  for (const JobStep& step : left_out) warm_up.insert(step.step);
+  // Of ranks and steps whose devices did one operator after the other.
+  struct Told {
+    Sums sums;
+    std::set<std::pair<size_t, int64_t>> parts;
+  };
+  Told told;
+  Told told_of_warm_up;
   int64_t replayed_ns = 0;
   for (size_t r = 0; r < job.ranks.size(); ++r) {
     const RankTimeline& rank = job.ranks[r];
     for (const RecordedLane& lane : rank.lanes) {
       for (const TimedSpan& span : lane.spans) {
         const SpanName& name = rank.names[span.name];
-        if (name.kind != SpanKind::kDevice || !whole.contains(span.step)) continue;
+        const bool is_counted = counted.contains(span.step);
+        if (name.kind != SpanKind::kDevice || (!is_counted && !warm_up.contains(span.step))) continue;
         if (name.text.ends_with(kAsOne)) {
-          replayed_ns += span.duration_ns();
+          if (is_counted) replayed_ns += span.duration_ns();
           continue;
         }
-        told.emplace(r, span.step);
-        add(of_devices, name, span.duration_ns(), !name.kernel.empty());
+        Told& of_step = is_counted ? told : told_of_warm_up;
+        of_step.parts.emplace(r, span.step);
+        add(of_step.sums, name, span.duration_ns(), !name.kernel.empty());
       }
     }
   }
@@ -114,7 +151,9 @@ void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSt
     summary.operators.push_back(std::move(time));
   };
   for (const auto& [key, sum] : sums) add_time(sum, num_parts);
-  for (const auto& [key, sum] : of_devices) add_time(sum, static_cast<double>(told.size()));
+  // Where devices replay all other steps as one, the first ones alone say what operators take.
+  const Told& by_device = told.parts.empty() ? told_of_warm_up : told;
+  for (const auto& [key, sum] : by_device.sums) add_time(sum, static_cast<double>(by_device.parts.size()));
   if (replayed_ns > 0) {
     summary.notes.push_back(fmt::format(
         "devices replay {} of a rank's step as one: its operators have no times of their own there; the first run of a "
@@ -124,7 +163,8 @@ void add_operators(TimelineSummary& summary, const JobTimeline& job, const JobSt
   std::ranges::stable_sort(summary.operators, std::greater{}, &OperatorTime::seconds);
 }
 
-void add_collectives(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps) {
+void add_collectives(TimelineSummary& summary, const JobTimeline& job, const std::vector<Meeting>& meetings,
+                     Steps steps) {
   struct Sum {
     int64_t bytes = 0;
     int64_t calls = 0;
@@ -134,12 +174,12 @@ void add_collectives(TimelineSummary& summary, const JobTimeline& job, const Job
     std::map<int, int64_t> late;  // calls, by rank
   };
   std::map<std::string, Sum> sums;
-  const auto is_whole = [&](const Meeting& meeting) {
+  const auto counts = [&](const Meeting& meeting) {
     return meeting.members.size() > 1 &&
-           std::ranges::any_of(steps.steps, [&](const JobStep& step) { return step.step == meeting.step; });
+           std::ranges::any_of(steps, [&](const JobStep& step) { return step.step == meeting.step; });
   };
-  for (const Meeting& meeting : steps.meetings) {
-    if (!is_whole(meeting)) continue;
+  for (const Meeting& meeting : meetings) {
+    if (!counts(meeting)) continue;
     Sum& sum = sums[meeting.text];
     sum.bytes = std::max(sum.bytes, meeting.bytes);
     ++sum.calls;
@@ -150,7 +190,7 @@ void add_collectives(TimelineSummary& summary, const JobTimeline& job, const Job
       sum.late_ns += meeting.waited_ns(member);
     }
   }
-  const auto num_steps = static_cast<double>(steps.steps.size());
+  const auto num_steps = static_cast<double>(steps.size());
   for (const auto& [text, sum] : sums) {
     const double calls = static_cast<double>(sum.calls) / num_steps;
     const double per_member = calls / static_cast<double>(sum.members);
@@ -167,10 +207,10 @@ void add_collectives(TimelineSummary& summary, const JobTimeline& job, const Job
   std::ranges::stable_sort(summary.collectives, std::greater{}, &CollectiveTime::seconds);
 }
 
-void add_ranks(TimelineSummary& summary, const JobTimeline& job, const JobSteps& steps) {
-  const auto num_steps = static_cast<double>(steps.steps.size());
+void add_ranks(TimelineSummary& summary, const JobTimeline& job, Steps steps) {
+  const auto num_steps = static_cast<double>(steps.size());
   std::map<size_t, RankTime> times;
-  for (const JobStep& step : steps.steps) {
+  for (const JobStep& step : steps) {
     for (const RankStep& part : step.ranks) {
       RankTime& time = times[part.rank];
       time.step_seconds += seconds_of(part.end_ns - part.begin_ns) / num_steps;
@@ -260,10 +300,15 @@ TimelineSummary summarise(const JobTimeline& job, const JobSteps& steps, const O
   if (steps.steps.empty()) return summary;
   summary.first_step = steps.steps.front().step;
   summary.last_step = steps.steps.back().step;
-  add_times(summary, steps);
-  add_operators(summary, job, steps, limit);
-  add_collectives(summary, job, steps);
-  add_ranks(summary, job, steps);
+  const Steps whole = steps.steps;
+  const Steps left_out = whole.first(num_warm_up(whole));
+  const Steps counted = whole.subspan(left_out.size());
+  for (const JobStep& step : left_out) summary.left_out_steps.push_back(step.step);
+  if (!left_out.empty()) summary.notes.push_back(warm_up_note(left_out));
+  add_times(summary, counted);
+  add_operators(summary, job, left_out, counted, limit);
+  add_collectives(summary, job, steps.meetings, counted);
+  add_ranks(summary, job, counted);
   add_predicted(summary, job);
   summary.advice = find_advice(summary);
   return summary;

@@ -14,8 +14,8 @@
 
 namespace tessera::timeline {
 
-// How long an operator of the network takes a step and rank, in the mean of all whole steps. On a device by its own
-// clock, in the mean of those steps that it did operator by operator.
+// How long an operator of the network takes a step and rank, in the mean of all steps that count. On a device by its
+// own clock, in the mean of those steps that it did operator by operator.
 struct OperatorTime {
   std::string text;    // `matmul "fc"`
   std::string source;  // "fc"
@@ -30,7 +30,7 @@ struct OperatorTime {
   std::optional<double> predicted_seconds;  // what a simulation says
 };
 
-// How long a collective takes, in the mean of all whole steps.
+// How long a collective takes, in the mean of all steps that count.
 struct CollectiveTime {
   std::string text;
   int64_t bytes = 0;           // of a call
@@ -62,6 +62,9 @@ struct TimelineSummary {
   int64_t num_steps = 0;  // whole ones
   int64_t first_step = 0;
   int64_t last_step = 0;
+  // Whole ones at the beginning that took several times as long as others, as they warm up. All others count: what
+  // follows is of them alone.
+  std::vector<int64_t> left_out_steps;
   double step_seconds = 0;  // the median, from the first rank's begin to the last one's end
   double slowest_step_seconds = 0;
   int64_t slowest_step = 0;

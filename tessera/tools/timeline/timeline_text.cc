@@ -204,6 +204,7 @@ std::string timeline_json(const TimelineSummary& summary) {
       {"steps", summary.num_steps},
       {"first_step", summary.first_step},
       {"last_step", summary.last_step},
+      {"left_out_steps", summary.left_out_steps},
       {"step_seconds", summary.step_seconds},
       {"slowest_step", summary.slowest_step},
       {"slowest_step_seconds", summary.slowest_step_seconds},
